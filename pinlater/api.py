@@ -1,0 +1,97 @@
+"""What PinLater can do, as a protocol: the service and the clients both satisfy it.
+
+Whoever is handed an `Api` (the Thrift server, a gateway, a command) cannot tell whether the jobs live in this process or
+behind a network. Values are validated by the service; errors are those of `pinlater.errors`. The wire contract behind
+each call is in docs/wire.md. Without a `context`, a client sends its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from pinlater.model import (
+    CONTINUATION_START,
+    Ack,
+    CancelOutcome,
+    Checkpoint,
+    DequeuedJob,
+    DequeueRequest,
+    Job,
+    JobFilter,
+    JobInfo,
+    RequestContext,
+    ScanPage,
+)
+
+
+class Api(Protocol):
+    async def create_queue(self, name: str, *, context: RequestContext | None = None) -> None:
+        """Make a queue on every shard; a queue that is there already is no error."""
+
+    async def delete_queue(self, name: str, password: str, *, context: RequestContext | None = None) -> None:
+        """Delete a queue and all its jobs. PasswordInvalid; an unknown queue is no error."""
+
+    async def queue_names(self, *, context: RequestContext | None = None) -> set[str]:
+        """The queues of the shards that answer."""
+
+    async def enqueue(self, queue: str, jobs: Sequence[Job], *, context: RequestContext | None = None) -> list[str]:
+        """Store all the jobs, on one shard, or none; a descriptor per job, in order.
+
+        OutcomeUnknown: they may be stored; sending again may then store them twice.
+        """
+
+    async def dequeue(self, request: DequeueRequest, *, context: RequestContext | None = None) -> list[DequeuedJob]:
+        """Claim up to `limit` eligible jobs, highest priority first over all shards; riding acks are carried out first."""
+
+    async def ack(
+        self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], *, context: RequestContext | None = None
+    ) -> None:
+        """End attempts. What is not in progress, or claimed anew, is left as it is."""
+
+    async def checkpoint(
+        self, queue: str, checkpoints: Sequence[Checkpoint], *, context: RequestContext | None = None
+    ) -> None:
+        """Heartbeats for jobs in progress, claimed by this very source or under the claim given."""
+
+    async def lookup(
+        self, descriptors: Sequence[str], *, include_body: bool = False, context: RequestContext | None = None
+    ) -> dict[str, JobInfo]:
+        """The jobs that are found; others are left out."""
+
+    async def count(
+        self, filter: JobFilter, *, allow_partial: bool = False, context: RequestContext | None = None
+    ) -> int:
+        """How many jobs match, at most 2**31 - 1."""
+
+    async def scan(
+        self,
+        filter: JobFilter,
+        *,
+        continuation: str = CONTINUATION_START,
+        limit: int = 100,
+        context: RequestContext | None = None,
+    ) -> ScanPage:
+        """One page of matching jobs, newest run_after first, then by shard and id."""
+
+    async def retry_failed(
+        self,
+        queue: str,
+        *,
+        priority: int = 1,
+        attempts: int = 1,
+        run_after_ms: int | None = None,
+        limit: int = 1000,
+        context: RequestContext | None = None,
+    ) -> int:
+        """Up to `limit` FAILED jobs of one priority back to PENDING; how many."""
+
+    async def delete_jobs(
+        self, filter: JobFilter, *, limit: int = 1000, context: RequestContext | None = None
+    ) -> int:
+        """Remove up to `limit` jobs of one state and priority; how many. `filter.future` does not count."""
+
+    async def cancel(
+        self, queue: str, descriptors: Sequence[str], *, context: RequestContext | None = None
+    ) -> Mapping[str, CancelOutcome]:
+        """Remove jobs that are still pending; says per job what it found."""

@@ -1,0 +1,182 @@
+"""Every error PinLater raises, and what each means on the wire.
+
+    PinLaterError
+    ├── RequestInvalid            UNKNOWN   REQUEST_INVALID    a field has a value that is not allowed
+    ├── BodyTooLarge              UNKNOWN   BODY_TOO_LARGE     a body over its bound
+    ├── ContinuationInvalid       400
+    ├── PasswordInvalid           403
+    ├── QueueNameInvalid          410
+    ├── QueueNameTooLong          411
+    ├── QueueNotFound             413
+    ├── PriorityNotSupported      416
+    ├── DequeueRateLimited        429                          retryable
+    ├── EnqueueRejected           430                          retryable
+    ├── Overloaded                UNKNOWN   OVERLOADED         retryable: a bound on waiting calls was reached
+    ├── Draining                  UNKNOWN   DRAINING           retryable: this server is stopping
+    ├── NoHealthyShards           501                          retryable
+    ├── ShardConnectionFailed     502                          retryable: a shard that was needed cannot be reached
+    │   ├── NothingStored         502       NOTHING_STORED     the call surely changed nothing; safe to try elsewhere
+    │   │   └── StoreConflict     502       NOTHING_STORED     an expected conflict (deadlock, lock wait): try again
+    │   └── OutcomeUnknown        502       OUTCOME_UNKNOWN    the call may or may not have been carried out
+    ├── StoreRefused              UNKNOWN   STORE_REFUSED      a store under another id, wiped, or two ids for one store
+    ├── ServerUnreachable                                      client only: no server could be reached
+    ├── ProtocolError                                          client only: bytes that are not the contract
+    └── UnknownError              UNKNOWN                      anything else a server says
+
+No new wire codes are ever added (old clients in languages with closed enums fail to decode one): what has no code
+of its own is UNKNOWN, and `reason` is the stable word for programs.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import ClassVar
+
+
+class ErrorCode(IntEnum):
+    """The error codes of the wire contract. 400-499 is the caller's fault: do not retry as it is, but for 429 and 430."""
+
+    CONTINUATION_INVALID = 400
+    PASSWORD_INVALID = 403
+    QUEUE_NAME_INVALID = 410
+    QUEUE_NAME_TOO_LONG = 411
+    QUEUE_NOT_FOUND = 413
+    PRIORITY_NOT_SUPPORTED = 416
+    DEQUEUE_RATE_LIMITED = 429
+    ENQUEUE_REJECTED = 430
+    UNKNOWN = 500
+    NO_HEALTHY_SHARDS = 501
+    SHARD_CONNECTION_FAILED = 502
+
+
+class PinLaterError(Exception):
+    """The root. `retry_after_ms` says when to send again; `acks_applied` whether riding acks were carried out."""
+
+    code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN
+    reason: str = ""
+    retryable: bool = False
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: str | None = None,
+        retryable: bool | None = None,
+        retry_after_ms: int | None = None,
+        acks_applied: bool | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        if reason is not None:
+            self.reason = reason
+        if retryable is not None:
+            self.retryable = retryable
+        self.retry_after_ms = retry_after_ms
+        self.acks_applied = acks_applied
+
+    def wire_message(self) -> str:
+        """The message as sent: where the code is UNKNOWN it begins with the reason, for programs that know only the code."""
+        if self.code is ErrorCode.UNKNOWN and self.reason and not self.message.startswith(self.reason):
+            return f"{self.reason}: {self.message}"
+        return self.message
+
+
+class RequestInvalid(PinLaterError):
+    reason = "REQUEST_INVALID"
+
+    @classmethod
+    def of(cls, field: str, value: object, allowed: str) -> RequestInvalid:
+        """One field, the value it has, and what is allowed."""
+        shown = repr(value)
+        return cls(f"{field} is {shown[:100]}; allowed: {allowed}")
+
+
+class BodyTooLarge(PinLaterError):
+    reason = "BODY_TOO_LARGE"
+
+
+class ContinuationInvalid(PinLaterError):
+    code = ErrorCode.CONTINUATION_INVALID
+
+
+class PasswordInvalid(PinLaterError):
+    code = ErrorCode.PASSWORD_INVALID
+
+
+class QueueNameInvalid(PinLaterError):
+    code = ErrorCode.QUEUE_NAME_INVALID
+
+
+class QueueNameTooLong(PinLaterError):
+    code = ErrorCode.QUEUE_NAME_TOO_LONG
+
+
+class QueueNotFound(PinLaterError):
+    code = ErrorCode.QUEUE_NOT_FOUND
+
+    @classmethod
+    def of(cls, queue: str) -> QueueNotFound:
+        return cls(f"queue {queue!r} does not exist; create it with createQueue or `pinlater queue create {queue}`")
+
+
+class PriorityNotSupported(PinLaterError):
+    code = ErrorCode.PRIORITY_NOT_SUPPORTED
+
+
+class DequeueRateLimited(PinLaterError):
+    code = ErrorCode.DEQUEUE_RATE_LIMITED
+    retryable = True
+
+
+class EnqueueRejected(PinLaterError):
+    code = ErrorCode.ENQUEUE_REJECTED
+    retryable = True
+
+
+class Overloaded(PinLaterError):
+    reason = "OVERLOADED"
+    retryable = True
+
+
+class Draining(PinLaterError):
+    reason = "DRAINING"
+    retryable = True
+
+
+class NoHealthyShards(PinLaterError):
+    code = ErrorCode.NO_HEALTHY_SHARDS
+    retryable = True
+
+
+class ShardConnectionFailed(PinLaterError):
+    code = ErrorCode.SHARD_CONNECTION_FAILED
+    retryable = True
+
+
+class NothingStored(ShardConnectionFailed):
+    reason = "NOTHING_STORED"
+
+
+class StoreConflict(NothingStored):
+    pass
+
+
+class OutcomeUnknown(ShardConnectionFailed):
+    reason = "OUTCOME_UNKNOWN"
+
+
+class StoreRefused(PinLaterError):
+    reason = "STORE_REFUSED"
+
+
+class ServerUnreachable(PinLaterError):
+    reason = "SERVER_UNREACHABLE"
+    retryable = True
+
+
+class ProtocolError(PinLaterError):
+    reason = "PROTOCOL_ERROR"
+
+
+class UnknownError(PinLaterError):
+    pass
