@@ -1,0 +1,81 @@
+"""What every test can use: `async def` tests, real stores, and `--without STORE` to leave one out aloud.
+
+A coroutine test runs on the event loop of the fixture `runner` (an asyncio.Runner), which a plain fixture can use too:
+`runner.run(thing.open())`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Iterator
+
+import pytest
+
+from tests.stores.needs import NEEDS
+
+pytest_plugins = ["tests.stores.fixtures"]
+LEFT_OUT = pytest.StashKey[dict[str, int]]()
+
+
+@pytest.fixture
+def runner() -> Iterator[asyncio.Runner]:
+    """The event loop of one test; a task that is still there at the end is a leak."""
+    with asyncio.Runner() as loop_runner:
+        yield loop_runner
+        left = asyncio.all_tasks(loop_runner.get_loop())
+        assert not left, f"tasks left at the end: {left}"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--without",
+        action="append",
+        default=[],
+        metavar="STORE",
+        choices=sorted(NEEDS),
+        help="leave out the tests that need this store (redis, mysql); repeatable",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "store(name): the test needs this store")
+    config.stash[LEFT_OUT] = {}
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
+        item.fixturenames.append("runner")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = pyfuncitem._fixtureinfo.argnames
+    pyfuncitem.funcargs["runner"].run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
+
+
+def stores_of(item: pytest.Item) -> set[str]:
+    """The stores that a test needs, by its marks and its fixtures."""
+    marked = {name for mark in item.iter_markers("store") for name in mark.args}
+    fixtures = set(getattr(item, "fixturenames", ()))
+    return marked | {store for store, names in NEEDS.items() if names & fixtures}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    without = set(config.getoption("--without"))
+    left_out = [item for item in items if stores_of(item) & without]
+    if not left_out:
+        return
+    for item in left_out:
+        for store in stores_of(item) & without:
+            config.stash[LEFT_OUT][store] = config.stash[LEFT_OUT].get(store, 0) + 1
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if not stores_of(item) & without]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for store, tests in sorted(config.stash[LEFT_OUT].items()):
+        terminalreporter.write_line(f"LEFT OUT by --without {store}: {tests} tests that need it", yellow=True)

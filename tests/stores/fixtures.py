@@ -1,0 +1,68 @@
+"""Fixtures that start real stores, once per run and only where a selected test needs them.
+
+redis_server, mysql_server                    fast settings, shared by all tests
+durable_redis_server, durable_mysql_server    what they answered survives kill -9; one per test
+redis_places, mysql_places, sqlite_places     `.fresh()` is the URL of an empty place for one shard
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.stores.places import FilePlaces, Places, RunningPlaces, ServerPlaces, running_store, start_server
+from tests.stores.process import StoreMissing, StoreServer
+
+
+def _started(name: str, *, durable: bool = False) -> Iterator[StoreServer]:
+    try:
+        server = start_server(name, durable=durable)
+    except StoreMissing as missing:
+        pytest.fail(str(missing), pytrace=False)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[StoreServer]:
+    yield from _started("redis")
+
+
+@pytest.fixture(scope="session")
+def mysql_server() -> Iterator[StoreServer]:
+    yield from _started("mysql")
+
+
+@pytest.fixture
+def durable_redis_server() -> Iterator[StoreServer]:
+    yield from _started("redis", durable=True)
+
+
+@pytest.fixture
+def durable_mysql_server() -> Iterator[StoreServer]:
+    yield from _started("mysql", durable=True)
+
+
+def _places(name: str, request: pytest.FixtureRequest) -> Places:
+    address = running_store(name)
+    if address is not None:
+        return RunningPlaces(name, address)
+    return ServerPlaces(request.getfixturevalue(f"{name}_server"))
+
+
+@pytest.fixture(scope="session")
+def redis_places(request: pytest.FixtureRequest) -> Places:
+    return _places("redis", request)
+
+
+@pytest.fixture(scope="session")
+def mysql_places(request: pytest.FixtureRequest) -> Places:
+    return _places("mysql", request)
+
+
+@pytest.fixture(scope="session")
+def sqlite_places(tmp_path_factory: pytest.TempPathFactory) -> Places:
+    return FilePlaces(tmp_path_factory.mktemp("sqlite"))

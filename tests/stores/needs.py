@@ -1,0 +1,6 @@
+"""Which store a fixture needs, so that `--without` can leave its tests out."""
+
+NEEDS = {
+    "redis": {"redis_server", "durable_redis_server", "redis_places"},
+    "mysql": {"mysql_server", "durable_mysql_server", "mysql_places"},
+}

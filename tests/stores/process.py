@@ -1,0 +1,126 @@
+"""One server process of a real store: started on a free loopback port, killed and restarted with the same data."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from pathlib import Path
+
+READY_WITHIN_S = 30.0
+STOPPED_WITHIN_S = 15.0
+
+
+class StoreMissing(Exception):
+    """The store's program is not installed; the message says what to install."""
+
+
+def free_port() -> int:
+    """A loopback port that nobody listened on a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def dies_with_us() -> list[str]:
+    """What to put before a command so that even a killed test run leaves no process behind (Linux)."""
+    setpriv = shutil.which("setpriv")
+    return [setpriv, "--pdeathsig", "KILL"] if setpriv else []
+
+
+class StoreServer(ABC):
+    """Started by `start`, ended by `stop`; `kill` and `start` again keep the port and the data.
+
+    `durable` stores keep whatever they answered through a kill -9; the others are fast.
+    """
+
+    name: str
+
+    def __init__(self, *, durable: bool = False) -> None:
+        self.durable = durable
+        self.port = free_port()
+        self.directory = Path(tempfile.mkdtemp(prefix=f"pinlater-{self.name}-"))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @abstractmethod
+    def command(self) -> list[str]:
+        """The program with its arguments. Raises StoreMissing."""
+
+    @abstractmethod
+    def answers(self) -> bool:
+        """Whether the store answers a query now."""
+
+    @abstractmethod
+    def url(self, place: int = 0) -> str:
+        """The address of one of several places in this store that know nothing of each other."""
+
+    @abstractmethod
+    def empty(self, place: int) -> None:
+        """Make a place exist, with nothing in it."""
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, f"{self.name} does not run"
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start, and return when the store answers."""
+        self._process = self._launch(self.command())
+        deadline = time.monotonic() + READY_WITHIN_S
+        while not self.answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                said = self.log()
+                self.stop()
+                raise RuntimeError(f"{self.name} did not start; it said:\n{said}")
+            time.sleep(0.02)
+
+    def _launch(self, command: list[str]) -> subprocess.Popen[bytes]:
+        with open(self.directory / "log", "ab") as log:
+            return subprocess.Popen(
+                [*dies_with_us(), *command], cwd=self.directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+    def log(self) -> str:
+        """The last that the store said."""
+        return (self.directory / "log").read_text(errors="replace")[-2000:]
+
+    def kill(self) -> None:
+        """kill -9, as a crash does; returns when the process is gone."""
+        self._end(signal.SIGKILL)
+
+    def terminate(self) -> None:
+        """An orderly end, as an operator's restart does; returns when the process is gone."""
+        self._end(signal.SIGTERM)
+
+    def pause(self) -> None:
+        """Freeze the process: its connections stay open, and nothing answers."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def stop(self) -> None:
+        """End for good, and remove the data."""
+        self._end(signal.SIGTERM if self.durable else signal.SIGKILL)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process is not None, f"{self.name} does not run"
+        self._process.send_signal(number)
+
+    def _end(self, number: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(STOPPED_WITHIN_S)
+        if process.returncode is None:
+            process.kill()
+            process.wait()

@@ -1,0 +1,66 @@
+"""The fixtures keep their word: real stores, empty places, data that survives a kill."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+import pymysql
+import pytest
+import redis
+
+from tests.stores.places import RUNNING_STORES, Places, running_store
+from tests.stores.process import StoreServer
+
+
+def test_a_redis_place_is_empty_and_apart_from_the_others(redis_places: Places) -> None:
+    first, second = redis_places.fresh(), redis_places.fresh()
+    with redis.Redis.from_url(first) as one, redis.Redis.from_url(second) as other:
+        one.set("key", "value")
+        assert one.dbsize() == 1
+        assert other.dbsize() == 0
+
+
+def test_a_mysql_place_is_an_empty_database(mysql_places: Places, mysql_server: StoreServer) -> None:
+    database = mysql_places.fresh().rpartition("/")[2]
+    connection = pymysql.connect(host="127.0.0.1", port=mysql_server.port, user="root", database=database)
+    with contextlib.closing(connection), connection.cursor() as cursor:
+        assert cursor.execute("SHOW TABLES") == 0
+
+
+def test_a_durable_redis_keeps_what_it_answered_through_kill_9(durable_redis_server: StoreServer) -> None:
+    with redis.Redis(port=durable_redis_server.port) as client:
+        client.set("key", "value")
+        durable_redis_server.kill()
+    durable_redis_server.start()
+    with redis.Redis(port=durable_redis_server.port) as client:
+        assert client.get("key") == b"value"
+
+
+def test_a_durable_mariadb_keeps_what_it_answered_through_kill_9(durable_mysql_server: StoreServer) -> None:
+    durable_mysql_server.empty(0)
+    connection = pymysql.connect(host="127.0.0.1", port=durable_mysql_server.port, user="root", autocommit=True)
+    with contextlib.closing(connection), connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE place_0.kept (id INT PRIMARY KEY) ENGINE=InnoDB")
+        cursor.execute("INSERT INTO place_0.kept VALUES (1)")
+    durable_mysql_server.kill()
+    durable_mysql_server.start()
+    connection = pymysql.connect(host="127.0.0.1", port=durable_mysql_server.port, user="root")
+    with contextlib.closing(connection), connection.cursor() as cursor:
+        assert cursor.execute("SELECT id FROM place_0.kept") == 1
+
+
+def test_a_stopped_store_leaves_no_process_and_no_data(durable_redis_server: StoreServer) -> None:
+    pid = durable_redis_server.pid
+    durable_redis_server.stop()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    assert not durable_redis_server.directory.exists()
+
+
+def test_running_stores_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(RUNNING_STORES, "redis=redis://127.0.0.1:6379 mysql=mysql+pymysql://root@127.0.0.1:3306")
+    assert running_store("redis") == "redis://127.0.0.1:6379"
+    assert running_store("mysql") == "mysql+pymysql://root@127.0.0.1:3306"
+    monkeypatch.delenv(RUNNING_STORES)
+    assert running_store("redis") is None
