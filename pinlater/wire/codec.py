@@ -1,0 +1,182 @@
+"""A message of bytes <-> its name, sequence id and struct.
+
+What comes in is decoded by the C codec and then encoded again without the bodies: if that gives the same length, and no
+replacement character, the message held nothing but what was decoded. Any other message (a field unknown to us, a field
+twice, a wrong type, invalid UTF-8, …) and any large one is walked, and the walk decides. So every message is checked,
+and the usual ones at the cost of an encoding.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from pinlater.wire.header import CALL, EXCEPTION, REPLY, Header, Protocol, read_header, write_header
+from pinlater.wire.idl import METHODS, Method
+from pinlater.wire.layout import STRING, Field, Layout, Node
+from pinlater.wire.limits import DEFAULT_LIMITS, WireLimits
+from pinlater.wire.malformed import ApplicationErrorKind, WireError
+from pinlater.wire.native import decode_struct, encode_struct
+from pinlater.wire.walk import BinaryWalk
+from pinlater.wire.walk_compact import CompactWalk
+
+_REPLACED = "\ufffd".encode()
+_APPLICATION_ERROR = Layout(
+    "TApplicationException",
+    [Field(1, "message", "message", Node(STRING, text=True), False), Field(2, "type", "type", Node(8), False)],
+)
+
+
+class Call(NamedTuple):
+    """A decoded call; `args` has the method's arguments as attributes (`context`, `request` or others)."""
+
+    name: str
+    seqid: int
+    args: Any
+    protocol: Protocol
+
+
+class Reply(NamedTuple):
+    """A decoded answer: `success` (None for a void method) or the declared `exception`, a struct (see faults.py)."""
+
+    name: str
+    seqid: int
+    success: Any
+    exception: Any
+
+
+class BadCall(WireError):
+    """A call that is refused, but whose header was readable, so that it can be answered."""
+
+    def __init__(self, header: Header, error: WireError) -> None:
+        super().__init__(error.message, kind=error.kind)
+        self.header = header
+
+
+class ApplicationError(WireError):
+    """A TApplicationException that a server sent: an unknown method, or a message that it could not read."""
+
+
+def walk_struct(data: bytes | bytearray, header: Header, limits: WireLimits) -> BinaryWalk:
+    """A walk that stands at the struct behind `header`."""
+    walk = CompactWalk if header.protocol is Protocol.COMPACT else BinaryWalk
+    return walk(data, header.body, limits)
+
+
+def check_struct(data: bytes, header: Header, layout: Layout, limits: WireLimits) -> None:
+    """Walk a whole struct that ends with the data. WireError."""
+    walk = walk_struct(data, header, limits)
+    for _ in walk.struct(layout):
+        raise WireError(f"{layout.name}: the message ends early")
+    if walk.at != len(data):
+        raise WireError(f"{layout.name}: {len(data) - walk.at} bytes follow the message")
+
+
+def decode_call(data: bytes, limits: WireLimits = DEFAULT_LIMITS) -> Call:
+    """The call that fills `data`, in any protocol.
+
+    BadCall where it can be answered, UNKNOWN_METHOD among its kinds; WireError where not even the header can be read.
+    """
+    header = read_header(data)
+    try:
+        if header.kind != CALL:
+            raise WireError(
+                f"a message of type {header.kind}; a call is {CALL}", kind=ApplicationErrorKind.INVALID_MESSAGE_TYPE
+            )
+        args = _decode_args(data, header, _method(header.name), limits)
+    except WireError as error:
+        raise BadCall(header, error) from error
+    return Call(header.name, header.seqid, args, header.protocol)
+
+
+def decode_reply(data: bytes, limits: WireLimits = DEFAULT_LIMITS) -> Reply:
+    """The answer that fills `data`. ApplicationError where the server sent one; WireError."""
+    header = read_header(data)
+    if header.kind == EXCEPTION:
+        error = decode_struct(data, header.body, header.protocol, _APPLICATION_ERROR, limits)
+        raise ApplicationError(error.message or "", kind=_kind(error.type))
+    if header.kind != REPLY:
+        raise WireError(f"a message of type {header.kind}; an answer is {REPLY}")
+    method = _method(header.name)
+    if len(data) > limits.walk_over_bytes:
+        check_struct(data, header, method.result, limits)
+    result = decode_struct(data, header.body, header.protocol, method.result, limits)
+    lacking = method.result.missing([result])
+    if lacking is not None:
+        raise WireError(f"{lacking} is missing")
+    success = None if method.void else result.success
+    if success is None and result.e is None and not method.void:
+        raise WireError(f"the answer to {header.name} is empty")
+    return Reply(header.name, header.seqid, success, result.e)
+
+
+def encode_call(name: str, seqid: int, args: Any, protocol: Protocol = Protocol.BINARY) -> bytes:
+    """A call. `args` is any object with the method's arguments as attributes, `idl.METHODS[name].args.cls` for one."""
+    return write_header(protocol, CALL, name, seqid) + encode_struct(args, protocol, METHODS[name].args.encode_args)
+
+
+def encode_reply(
+    name: str, seqid: int, success: Any = None, exception: Any = None, protocol: Protocol = Protocol.BINARY
+) -> bytes:
+    """An answer: `success`, or the declared exception (see faults.py)."""
+    layout = METHODS[name].result
+    result = layout.cls()
+    if exception is not None:
+        result.e = exception
+    elif success is not None:
+        result.success = success
+    return write_header(protocol, REPLY, name, seqid) + encode_struct(result, protocol, layout.encode_args)
+
+
+def encode_application_exception(
+    name: str, seqid: int, kind: ApplicationErrorKind, text: str, protocol: Protocol = Protocol.BINARY
+) -> bytes:
+    """An answer that no method declares."""
+    error = _APPLICATION_ERROR.cls()
+    error.message, error.type = text, int(kind)
+    return write_header(protocol, EXCEPTION, name, seqid) + encode_struct(
+        error, protocol, _APPLICATION_ERROR.encode_args
+    )
+
+
+def _decode_args(data: bytes, header: Header, method: Method, limits: WireLimits) -> Any:
+    large = len(data) > limits.walk_over_bytes
+    if large:
+        check_struct(data, header, method.args, limits)
+    args = decode_struct(data, header.body, header.protocol, method.args, limits)
+    if not large and not _is_whole(data, header, method, args):
+        check_struct(data, header, method.args, limits)
+    return args
+
+
+def _is_whole(data: bytes, header: Header, method: Method, args: Any) -> bool:
+    """Whether the decoded arguments, encoded again, are the message, and lack nothing."""
+    try:
+        again, hidden = _encode_again(header.protocol, method, args)
+    except (TypeError, AttributeError):  # a list of structs, or a struct, is missing
+        return False
+    return (
+        len(again) + hidden == len(data) - header.body
+        and _REPLACED not in again
+        and method.args.missing([args]) is None
+    )
+
+
+def _encode_again(protocol: Protocol, method: Method, args: Any) -> tuple[bytes, int]:
+    """The arguments, but for the bodies of jobs in the binary protocol, whose bytes are only counted."""
+    if protocol is Protocol.COMPACT or method.bodies is None:
+        return encode_struct(args, protocol, method.args.encode_args), 0
+    return encode_struct(args, protocol, method.args.bodiless_args), sum(map(len, method.bodies(args)))
+
+
+def _method(name: str) -> Method:
+    method = METHODS.get(name)
+    if method is None:
+        raise WireError(f"there is no method {name[:80]!r}", kind=ApplicationErrorKind.UNKNOWN_METHOD)
+    return method
+
+
+def _kind(number: int | None) -> ApplicationErrorKind:
+    try:
+        return ApplicationErrorKind(number or 0)
+    except ValueError:
+        return ApplicationErrorKind.INTERNAL_ERROR

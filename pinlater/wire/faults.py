@@ -1,0 +1,80 @@
+"""Errors <-> the one exception that the interface declares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pinlater import errors
+from pinlater.errors import ErrorCode, PinLaterError
+from pinlater.wire.idl import struct
+from pinlater.wire.malformed import ApplicationErrorKind, WireError
+
+_Exception = struct("PinLaterException")
+
+_BY_REASON: dict[str, type[PinLaterError]] = {
+    cls.reason: cls
+    for cls in (
+        errors.RequestInvalid,
+        errors.BodyTooLarge,
+        errors.Overloaded,
+        errors.Draining,
+        errors.NothingStored,
+        errors.OutcomeUnknown,
+        errors.StoreRefused,
+    )
+}
+_BY_CODE: dict[int, type[PinLaterError]] = {
+    cls.code: cls
+    for cls in (
+        errors.ContinuationInvalid,
+        errors.PasswordInvalid,
+        errors.QueueNameInvalid,
+        errors.QueueNameTooLong,
+        errors.QueueNotFound,
+        errors.PriorityNotSupported,
+        errors.DequeueRateLimited,
+        errors.EnqueueRejected,
+        errors.NoHealthyShards,
+        errors.ShardConnectionFailed,
+    )
+}
+
+
+def exception_from_error(error: PinLaterError) -> Any:
+    """The struct to answer with. Our fields are set where they say something; `retryable` always."""
+    exception = _Exception()
+    exception.error_code = error.code
+    exception.message = error.wire_message()
+    exception.reason = error.reason or None
+    exception.retryable = error.retryable
+    exception.retry_after_ms = error.retry_after_ms
+    exception.acks_applied = error.acks_applied
+    return exception
+
+
+def error_from_exception(exception: Any) -> PinLaterError:
+    """The typed error behind a decoded exception: by its reason, else by its code, else UnknownError.
+
+    A server that knows none of our fields says a reason, if any, at the head of the message.
+    """
+    code, message = exception.error_code, exception.message
+    reason = exception.reason or ""
+    if not reason and code == ErrorCode.UNKNOWN:
+        reason = message.split(":", 1)[0]
+    cls = _BY_REASON.get(reason)
+    if cls is None or cls.code != code:
+        cls = _BY_CODE.get(code, errors.UnknownError)
+    return cls(
+        message,
+        reason=exception.reason,
+        retryable=exception.retryable,
+        retry_after_ms=exception.retry_after_ms,
+        acks_applied=exception.acks_applied,
+    )
+
+
+def error_from_application(error: WireError) -> PinLaterError:
+    """The error behind a TApplicationException that a server sent."""
+    if error.kind is ApplicationErrorKind.PROTOCOL_ERROR:
+        return errors.ProtocolError(f"the server could not read the call: {error.message}")
+    return errors.UnknownError(f"the server could not answer the call: {error.message}")

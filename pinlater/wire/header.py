@@ -1,0 +1,151 @@
+"""The few bytes in front of a message's struct: which protocol, what kind of message, its name and sequence id."""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import NamedTuple
+
+from pinlater.wire.malformed import WireError
+
+MAX_NAME_BYTES = 128
+CALL, REPLY, EXCEPTION = 1, 2, 3
+BINARY_FIRST_BYTE = 0x80
+COMPACT_FIRST_BYTE = 0x82
+_COMPACT_VERSION = 1
+_BINARY = struct.Struct(">HBBi")
+_I32 = struct.Struct(">i")
+
+
+class Protocol(IntEnum):
+    """How a message is encoded. BINARY_OLD, the binary protocol without a version, answers those who use it."""
+
+    BINARY = 0
+    COMPACT = 1
+    BINARY_OLD = 2
+
+
+class Header(NamedTuple):
+    """`body` is the offset of the struct."""
+
+    protocol: Protocol
+    kind: int
+    name: str
+    seqid: int
+    body: int
+
+
+class Incomplete(WireError):
+    """The bytes end inside the message; at least `needed` bytes are needed to read on."""
+
+    def __init__(self, needed: int) -> None:
+        super().__init__("the message ends early")
+        self.needed = needed
+
+
+def protocol_of(first_byte: int) -> Protocol:
+    """By the first byte of a message: strict binary and compact have a mark there, a name's length begins with 0."""
+    if first_byte == BINARY_FIRST_BYTE:
+        return Protocol.BINARY
+    if first_byte == COMPACT_FIRST_BYTE:
+        return Protocol.COMPACT
+    if first_byte == 0:
+        return Protocol.BINARY_OLD
+    raise WireError(f"a message cannot begin with byte 0x{first_byte:02x}")
+
+
+def read_header(data: bytes | bytearray, start: int = 0) -> Header:
+    """The header of the message at `start`. WireError; Incomplete where it ends early."""
+    if len(data) <= start:
+        raise Incomplete(start + 1)
+    protocol = protocol_of(data[start])
+    if protocol is Protocol.COMPACT:
+        return _read_compact(data, start)
+    if protocol is Protocol.BINARY:
+        return _read_binary(data, start)
+    return _read_old(data, start)
+
+
+def write_header(protocol: Protocol, kind: int, name: str, seqid: int) -> bytes:
+    raw = name.encode()
+    if protocol is Protocol.BINARY:
+        return _BINARY.pack(0x8001, 0, kind, len(raw)) + raw + _I32.pack(seqid)
+    if protocol is Protocol.BINARY_OLD:
+        return _I32.pack(len(raw)) + raw + bytes((kind,)) + _I32.pack(seqid)
+    mark = bytes((COMPACT_FIRST_BYTE, (kind << 5) | _COMPACT_VERSION))
+    return mark + _varint(seqid & 0xFFFFFFFF) + _varint(len(raw)) + raw
+
+
+def _read_binary(data: bytes | bytearray, start: int) -> Header:
+    if len(data) < start + 8:
+        raise Incomplete(start + 8)
+    version, _, kind, length = _BINARY.unpack_from(data, start)
+    if version != 0x8001:
+        raise WireError(f"binary protocol of version 0x{version:04x} is not spoken here")
+    end = start + 8 + _name_length(length)
+    if len(data) < end + 4:
+        raise Incomplete(end + 4)
+    (seqid,) = _I32.unpack_from(data, end)
+    return Header(Protocol.BINARY, kind, _name(data[start + 8 : end]), seqid, end + 4)
+
+
+def _read_old(data: bytes | bytearray, start: int) -> Header:
+    if len(data) < start + 4:
+        raise Incomplete(start + 4)
+    end = start + 4 + _name_length(_I32.unpack_from(data, start)[0])
+    if len(data) < end + 5:
+        raise Incomplete(end + 5)
+    (seqid,) = _I32.unpack_from(data, end + 1)
+    return Header(Protocol.BINARY_OLD, data[end], _name(data[start + 4 : end]), seqid, end + 5)
+
+
+def _read_compact(data: bytes | bytearray, start: int) -> Header:
+    if len(data) < start + 2:
+        raise Incomplete(start + 2)
+    kind = data[start + 1] >> 5
+    if data[start + 1] & 0x1F != _COMPACT_VERSION:
+        raise WireError("this version of the compact protocol is not spoken here")
+    seqid, at = read_varint(data, start + 2, 5)
+    length, at = read_varint(data, at, 5)
+    end = at + _name_length(length)
+    if len(data) < end:
+        raise Incomplete(end)
+    seqid &= 0xFFFFFFFF
+    return Header(Protocol.COMPACT, kind, _name(data[at:end]), seqid - ((seqid & 0x80000000) << 1), end)
+
+
+def read_varint(data: bytes | bytearray, at: int, most: int) -> tuple[int, int]:
+    """An unsigned varint of at most `most` bytes, and the offset behind it."""
+    value = shift = 0
+    for _ in range(most):
+        if len(data) <= at:
+            raise Incomplete(at + 1)
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+    raise WireError(f"a varint of more than {most} bytes")
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _name_length(length: int) -> int:
+    if not 0 <= length <= MAX_NAME_BYTES:
+        raise WireError(f"a method name of {length} bytes; allowed: up to {MAX_NAME_BYTES}")
+    return length
+
+
+def _name(raw: bytes | bytearray) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise WireError("the method name is not UTF-8") from error

@@ -1,0 +1,73 @@
+"""The interface file, loaded at run time, and its methods.
+
+The file is shipped inside the package `pinlater.idl`; in a checkout it lies in `thrift/`, beside the package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import thriftpy2
+
+from pinlater.wire.layout import Layout, Layouts
+
+FILE_NAME = "pinlater.thrift"
+
+
+def interface_path() -> Path:
+    """Where the interface file lies: in this checkout, else in the installed package."""
+    beside = Path(__file__).resolve().parents[2] / "thrift" / FILE_NAME
+    if beside.is_file():
+        return beside
+    return Path(str(resources.files("pinlater.idl") / FILE_NAME))
+
+
+def load() -> ModuleType:
+    """The interface as a thriftpy2 module, whose classes any plain thriftpy2 client can use."""
+    return thriftpy2.load(str(interface_path()), module_name="pinlater_thrift")
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One call: what it takes and what it answers (`success` and, for an error, `e`)."""
+
+    name: str
+    args: Layout
+    result: Layout
+    void: bool
+    bodies: Callable[[Any], list[bytes]] | None = None
+    """The bodies in its arguments, where it carries many; TypeError where one is missing."""
+
+
+def _job_bodies(args: Any) -> list[bytes]:
+    return [job.body for job in args.request.jobs]
+
+
+_BODIES = {"enqueueJobs": _job_bodies}
+
+
+def _methods(module: ModuleType, layouts: Layouts) -> dict[str, Method]:
+    service = module.PinLater
+    methods = {}
+    for name in service.thrift_services:
+        args = layouts.of(getattr(service, f"{name}_args"), all_required=True)
+        result = getattr(service, f"{name}_result")
+        methods[name] = Method(
+            name, args, layouts.of(result), void=0 not in result.thrift_spec, bodies=_BODIES.get(name)
+        )
+    return methods
+
+
+MODULE = load()
+LAYOUTS = Layouts()
+METHODS: dict[str, Method] = _methods(MODULE, LAYOUTS)
+
+
+def struct(name: str) -> type:
+    """The plain class that a struct of the interface is decoded into; a field that was not sent is None."""
+    return LAYOUTS.of(getattr(MODULE, name)).cls

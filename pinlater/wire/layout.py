@@ -1,0 +1,185 @@
+"""What the interface says of each struct, in the forms that the two readers need.
+
+The C codec of Apache's package reads a tuple of field tuples; the walk reads a dict by field id. Both are derived once
+from thriftpy2's `thrift_spec`. Decoded structs are instances of plain classes whose attributes have the names of the
+model (`run_after_ms`, not `runAfterTimestampMillis`), so that the objects of the model are encoded as they are, without
+a copy. A field that was not sent is None: defaults belong to the conversion.
+"""
+
+from __future__ import annotations
+
+import re
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+BOOL, BYTE, DOUBLE, I16, I32, I64 = 2, 3, 4, 6, 8, 10
+STRING, STRUCT, MAP, SET, LIST = 11, 12, 13, 14, 15
+_THRIFTPY_BINARY = 18
+
+_RENAMED = {
+    ("PinLaterJob", "numAttemptsAllowed"): "attempts_allowed",
+    ("PinLaterJobAckInfo", "jobDescriptor"): "descriptor",
+    ("PinLaterJobAckInfo", "appendCustomStatus"): "append_status",
+    ("PinLaterCheckpointJobRequest", "jobDescriptor"): "descriptor",
+    ("PinLaterCheckpointJobRequest", "newBody"): "new_text",
+    ("PinLaterCheckpointJobRequest", "newBodyBytes"): "new_body",
+    ("PinLaterCheckpointJobRequest", "numOfAttemptsAllowed"): "attempts_allowed",
+    ("PinLaterCheckpointJobRequest", "prependCustomStatus"): "prepend_status",
+    ("PinLaterJobInfo", "jobDescriptor"): "descriptor",
+    ("PinLaterJobInfo", "jobState"): "state",
+}
+"""Attributes of the model that do not follow from the field's name."""
+
+_KEPT_AS_BYTES = {("PinLaterCheckpointJobRequest", "newBody")}
+"""Fields that the interface calls a string but whose bytes are kept as they came."""
+
+
+class Node(NamedTuple):
+    """The type of a value: its wire type and what it is made of. `text` strings must be UTF-8."""
+
+    ttype: int
+    text: bool = False
+    key: Node | None = None
+    value: Node | None = None
+    struct: Layout | None = None
+
+
+class Field(NamedTuple):
+    id: int
+    name: str
+    attribute: str
+    node: Node
+    required: bool
+
+
+class Struct:
+    """The root of all decoded structs: attributes, and None for what was not sent."""
+
+    no_body = b""
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({shown})"
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Layout:
+    """One struct: its class, its fields, and its form for the C codec.
+
+    `decode_args` has a field tuple at the index of each field id; `encode_args` has no gaps; `bodiless_args` encodes
+    every required binary field as if it were empty, so that a message can be measured without copying its bodies.
+    """
+
+    def __init__(self, name: str, fields: list[Field]) -> None:
+        self.name = name
+        self.fields = {field.id: field for field in fields}
+        self.required = frozenset(field.id for field in fields if field.required)
+        self.cls: type = type(name, (Struct,), {field.attribute: None for field in fields})
+        ordered = [self.fields[field_id] for field_id in sorted(self.fields)]
+        sparse: list[Any] = [None] * (max(self.fields, default=-1) + 1)
+        for field in fields:
+            sparse[field.id] = _field_tuple(field, "decode_args")
+        self.decode_args: list[Any] = [self.cls, tuple(sparse)]
+        self.encode_args: list[Any] = [self.cls, tuple(_field_tuple(field, "encode_args") for field in ordered)]
+        self.bodiless_args: list[Any] = [self.cls, tuple(_field_tuple(field, "bodiless_args") for field in ordered)]
+        self._getters = [(field.name, attrgetter(field.attribute)) for field in fields if field.required]
+        self._nested = [(attrgetter(f.attribute), f.node) for f in fields if _holds_struct(f.node)]
+
+    def missing(self, values: list[Any]) -> str | None:
+        """The name of a required field that one of these structs, or one inside them, lacks."""
+        for name, get in self._getters:
+            if [None for value in values if get(value) is None]:
+                return f"{self.name}.{name}"
+        for get, node in self._nested:
+            for value in values:
+                inner = get(value)
+                if inner is not None:
+                    name_or_none = _missing_in(node, inner)
+                    if name_or_none is not None:
+                        return name_or_none
+        return None
+
+
+def _holds_struct(node: Node | None) -> bool:
+    return node is not None and (node.struct is not None or _holds_struct(node.value))
+
+
+def _missing_in(node: Node, value: Any) -> str | None:
+    if node.struct is not None:
+        return node.struct.missing([value])
+    assert node.value is not None
+    assert node.value.struct is not None
+    return node.value.struct.missing(list(value.values() if node.ttype == MAP else value))
+
+
+def _field_tuple(field: Field, form: str) -> tuple[Any, ...]:
+    node = field.node
+    bodiless = form == "bodiless_args" and field.required and node.ttype == STRING and not node.text
+    return (field.id, node.ttype, "no_body" if bodiless else field.attribute, _type_args(node, form), None)
+
+
+def _type_args(node: Node, form: str) -> Any:
+    """What stands in fourth place of a field tuple; the structs inside are taken in the same form."""
+    if node.ttype == STRING:
+        return "UTF8" if node.text else "BINARY"
+    if node.struct is not None:
+        return getattr(node.struct, form)
+    if node.ttype in (LIST, SET):
+        assert node.value is not None
+        return (node.value.ttype, _type_args(node.value, form), False)
+    if node.ttype == MAP:
+        assert node.key is not None
+        assert node.value is not None
+        return (node.key.ttype, _type_args(node.key, form), node.value.ttype, _type_args(node.value, form), False)
+    return None
+
+
+class Layouts:
+    """The layouts of an interface, each derived once."""
+
+    def __init__(self) -> None:
+        self._layouts: dict[type, Layout] = {}
+
+    def of(self, thrift_class: Any, *, all_required: bool = False) -> Layout:
+        """The layout of one of thriftpy2's classes. `all_required` is for arguments, which the file does not mark."""
+        layout = self._layouts.get(thrift_class)
+        if layout is None:
+            name = thrift_class.__name__
+            fields = [self._field(name, key, spec, all_required) for key, spec in thrift_class.thrift_spec.items()]
+            layout = self._layouts[thrift_class] = Layout(name, fields)
+        return layout
+
+    def _field(self, struct: str, field_id: int, spec: tuple[Any, ...], all_required: bool) -> Field:
+        """`spec` is (type, name, required), with what it is made of in third place where the type needs it."""
+        ttype, name, required = spec[0], spec[1], spec[-1]
+        inner = spec[2] if len(spec) == 4 else None
+        node = self._node(ttype if inner is None else (ttype, inner))
+        if (struct, name) in _KEPT_AS_BYTES:
+            node = Node(STRING)
+        return Field(field_id, name, _attribute(struct, name), node, all_required or required)
+
+    def _node(self, spec: Any) -> Node:
+        ttype, inner = spec if isinstance(spec, tuple) else (spec, None)
+        if ttype == _THRIFTPY_BINARY:
+            return Node(STRING)
+        if ttype == STRING:
+            return Node(STRING, text=True)
+        if ttype == STRUCT:
+            return Node(STRUCT, struct=self.of(inner))
+        if ttype in (LIST, SET):
+            return Node(ttype, value=self._node(inner))
+        if ttype == MAP:
+            return Node(MAP, key=self._node(inner[0]), value=self._node(inner[1]))
+        return Node(ttype)
+
+
+def _attribute(struct: str, field: str) -> str:
+    renamed = _RENAMED.get((struct, field))
+    if renamed is not None:
+        return renamed
+    snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", field).lower()
+    return re.sub(r"(_timestamp)?_millis$", "_ms", snake)

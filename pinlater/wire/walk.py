@@ -1,0 +1,203 @@
+"""The careful reader of a message's struct: makes nothing, but refuses what the C codec lets through.
+
+Refused are repeated fields, known fields of a wrong type, missing required ones, invalid UTF-8, containers and nesting
+over their bounds, and more fields and elements than `max_steps`. Unknown fields are skipped, whatever they hold.
+
+A walk is a generator over a buffer that may still grow: it yields how long the buffer must at least be for the walk to
+go on, and keeps its place in `at`. So a message that comes byte by byte costs no more than one that comes whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from itertools import repeat
+
+from pinlater.wire.layout import BOOL, BYTE, DOUBLE, I16, I32, I64, LIST, MAP, SET, STRING, STRUCT, Field, Layout, Node
+from pinlater.wire.limits import WireLimits
+from pinlater.wire.malformed import WireError
+
+MAX_DEPTH = 32
+
+Walk = Generator[int, None, None]
+Buffer = bytes | bytearray
+
+
+class BinaryWalk:
+    """One walk over a struct in the binary protocol; `at` is where it stands."""
+
+    fixed = {BOOL: 1, BYTE: 1, DOUBLE: 8, I16: 2, I32: 4, I64: 8}
+
+    def __init__(self, data: Buffer, at: int, limits: WireLimits) -> None:
+        self.data = data
+        self.at = at
+        self.limits = limits
+        self._steps = limits.max_steps
+
+    def struct(self, layout: Layout) -> Walk:
+        """Walk one struct of the interface."""
+        data, fixed, fields = self.data, self.fixed, layout.fields
+        seen: set[int] = set()
+        while True:
+            at = self.at
+            while len(data) < at + 1:
+                yield at + 1
+            ttype = data[at]
+            if not ttype:
+                break
+            while len(data) < at + 3:
+                yield at + 3
+            field_id = int.from_bytes(data[at + 1 : at + 3], "big", signed=True)
+            self.at = at = at + 3
+            self._step()
+            field = fields.get(field_id)
+            if field is None:
+                yield from self.skip(ttype, 1)
+                continue
+            check_field(layout, field, ttype, seen)
+            size = fixed.get(ttype)
+            if size is None:
+                yield from self.value(field.node)
+            else:
+                self.at = at = at + size
+                while len(data) < at:
+                    yield at
+        self.at = at + 1
+        check_required(layout, seen)
+
+    def value(self, node: Node) -> Walk:
+        """Walk one value of a known type."""
+        if node.ttype == STRING:
+            yield from self.string(node.text)
+        elif node.struct is not None:
+            yield from self.struct(node.struct)
+        elif node.ttype == MAP:
+            yield from self._map(node)
+        elif node.ttype in (LIST, SET):
+            yield from self._list(node)
+        else:
+            yield from self._bytes(self.fixed[node.ttype])
+
+    def string(self, text: bool) -> Walk:
+        data, at = self.data, self.at
+        while len(data) < at + 4:
+            yield at + 4
+        length = int.from_bytes(data[at : at + 4], "big", signed=True)
+        if not 0 <= length <= self.limits.max_message_bytes:
+            raise WireError(f"a string of {length} bytes; allowed: 0 to {self.limits.max_message_bytes}")
+        end = at + 4 + length
+        while len(data) < end:
+            yield end
+        if text:
+            check_utf8(data[at + 4 : end])
+        self.at = end
+
+    def _list(self, node: Node) -> Walk:
+        assert node.value is not None
+        yield from self._need(5)
+        ttype, count = self.data[self.at], self._i32(self.at + 1)
+        self.at += 5
+        self._count(count)
+        if count and ttype != node.value.ttype:
+            raise WireError(f"elements of wire type {ttype}; expected {node.value.ttype}")
+        for _ in repeat(None, count):
+            yield from self.value(node.value)
+
+    def _map(self, node: Node) -> Walk:
+        assert node.key is not None
+        assert node.value is not None
+        yield from self._need(6)
+        types, count = (self.data[self.at], self.data[self.at + 1]), self._i32(self.at + 2)
+        self.at += 6
+        self._count(count)
+        if count and types != (node.key.ttype, node.value.ttype):
+            raise WireError(f"a map of wire types {types}; expected {(node.key.ttype, node.value.ttype)}")
+        for _ in repeat(None, count):
+            yield from self.value(node.key)
+            yield from self.value(node.value)
+
+    def skip(self, ttype: int, depth: int) -> Walk:
+        """Walk over a value that the interface does not know."""
+        check_depth(depth)
+        if ttype in self.fixed:
+            yield from self._bytes(self.fixed[ttype])
+        elif ttype == STRING:
+            yield from self.string(False)
+        elif ttype == STRUCT:
+            yield from self._skip_struct(depth)
+        elif ttype in (LIST, SET):
+            yield from self._need(5)
+            element, count = self.data[self.at], self._i32(self.at + 1)
+            self.at += 5
+            yield from self._skip_elements((element,), count, depth)
+        elif ttype == MAP:
+            yield from self._need(6)
+            types, count = (self.data[self.at], self.data[self.at + 1]), self._i32(self.at + 2)
+            self.at += 6
+            yield from self._skip_elements(types, count, depth)
+        else:
+            raise WireError(f"there is no wire type {ttype}")
+
+    def _skip_struct(self, depth: int) -> Walk:
+        while True:
+            yield from self._need(1)
+            ttype = self.data[self.at]
+            if not ttype:
+                self.at += 1
+                return
+            yield from self._bytes(3)
+            self._step()
+            yield from self.skip(ttype, depth + 1)
+
+    def _skip_elements(self, types: tuple[int, ...], count: int, depth: int) -> Walk:
+        self._count(count)
+        for _ in repeat(None, count):
+            for ttype in types:
+                yield from self.skip(ttype, depth + 1)
+
+    def _bytes(self, count: int) -> Walk:
+        yield from self._need(count)
+        self.at += count
+
+    def _need(self, count: int) -> Walk:
+        while len(self.data) < self.at + count:
+            yield self.at + count
+
+    def _i32(self, at: int) -> int:
+        return int.from_bytes(self.data[at : at + 4], "big", signed=True)
+
+    def _count(self, count: int) -> None:
+        if not 0 <= count <= self.limits.max_container:
+            raise WireError(f"a container of {count} elements; allowed: 0 to {self.limits.max_container}")
+        self._step(count)
+
+    def _step(self, count: int = 1) -> None:
+        self._steps -= count
+        if self._steps < 0:
+            raise WireError(f"more than {self.limits.max_steps} fields and elements in one message")
+
+
+def check_field(layout: Layout, field: Field, ttype: int, seen: set[int]) -> None:
+    """A known field must have its own type and come once."""
+    if field.node.ttype != ttype:
+        raise WireError(f"{layout.name}.{field.name} has wire type {ttype}; expected {field.node.ttype}")
+    if field.id in seen:
+        raise WireError(f"{layout.name}.{field.name} is there twice")
+    seen.add(field.id)
+
+
+def check_required(layout: Layout, seen: set[int]) -> None:
+    if not layout.required <= seen:
+        lacking = min(layout.required - seen)
+        raise WireError(f"{layout.name}.{layout.fields[lacking].name} is missing")
+
+
+def check_utf8(raw: Buffer) -> None:
+    try:
+        raw.decode()
+    except UnicodeDecodeError as error:
+        raise WireError(f"a string that is not UTF-8: {error.reason} at byte {error.start}") from error
+
+
+def check_depth(depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise WireError(f"nested deeper than {MAX_DEPTH}")
