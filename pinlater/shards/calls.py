@@ -1,0 +1,149 @@
+"""Bounds around the calls to one shard: a deadline, a limit of calls under way and waiting, and safe retries.
+
+A call that reached the store is never cancelled, since its answer could reach the next caller of the connection: the
+caller stops waiting, the call runs on, and what it then brings is handed to its `undo`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pinlater.errors import NothingStored, OutcomeUnknown, Overloaded, StoreConflict
+
+R = TypeVar("R")
+Undo = Callable[[R], Coroutine[Any, Any, object]]
+
+
+@dataclass(frozen=True, slots=True)
+class GuardSettings:
+    deadline_ms: int = 10_000
+    """A caller waits so long for one call, its retries and its wait for a turn included."""
+
+    max_running: int = 16
+    """Calls under way at the store."""
+
+    max_waiting: int = 1_000
+    """Calls that wait for one of those to end; one more is refused as Overloaded."""
+
+    max_tries: int = 4
+    """Of a call that conflicted, or of a read that did not get through."""
+
+    retry_base_ms: int = 5
+    """The first retry comes after up to so long, each further one after up to twice as long as the one before."""
+
+
+class Calls:
+    """The calls to one shard: who runs, who waits for a turn, and what still runs although nobody waits for it."""
+
+    def __init__(self, shard_id: Callable[[], str], settings: GuardSettings) -> None:
+        self._shard_id = shard_id
+        self._settings = settings
+        self._turns: deque[asyncio.Future[bool]] = deque()
+        self._free = settings.max_running
+        self._running: set[asyncio.Task[Any]] = set()
+
+    async def make(
+        self, call: Callable[[], Coroutine[Any, Any, R]], *, read: bool = False, undo: Undo[R] | None = None
+    ) -> R:
+        """The answer of `call` within the deadline; later OutcomeUnknown, or NothingStored for a read or a call not begun.
+
+        `undo` gets an answer that came when its caller waited no more.
+        """
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + self._settings.deadline_ms / 1000
+        if self._free > 0:
+            self._free -= 1
+        else:
+            await self._turn(loop, ends_at)
+        task = loop.create_task(self._try(call, read, ends_at))
+        self._running.add(task)
+        answered = loop.create_future()
+        task.add_done_callback(lambda done: self._ended(done, answered, undo))
+        timer = loop.call_at(ends_at, _settle, answered, False)
+        try:
+            in_time = await answered
+        except asyncio.CancelledError:
+            if not answered.cancelled() and answered.result():  # the answer came at the very moment the caller left
+                self._abandoned(task, undo)
+            raise
+        finally:
+            timer.cancel()
+        if in_time:
+            return task.result()
+        text = f"shard {self._shard_id()}: no answer within {self._settings.deadline_ms} ms"
+        raise NothingStored(text) if read else OutcomeUnknown(text)
+
+    async def _try(self, call: Callable[[], Coroutine[Any, Any, R]], read: bool, ends_at: float) -> R:
+        tries = 1
+        while True:
+            try:
+                return await call()
+            except NothingStored as error:
+                if tries >= self._settings.max_tries or not (read or isinstance(error, StoreConflict)):
+                    raise
+                delay = random.uniform(0.1, 1) * self._settings.retry_base_ms * 2 ** (tries - 1) / 1000
+                if asyncio.get_running_loop().time() + delay >= ends_at:
+                    raise
+                await asyncio.sleep(delay)
+                tries += 1
+
+    async def _turn(self, loop: asyncio.AbstractEventLoop, ends_at: float) -> None:
+        """Wait for a place, in order of arrival."""
+        if len(self._turns) >= self._settings.max_waiting:
+            raise Overloaded(f"shard {self._shard_id()}: {len(self._turns)} calls wait already", retry_after_ms=100)
+        turn: asyncio.Future[bool] = loop.create_future()
+        self._turns.append(turn)
+        timer = loop.call_at(ends_at, _settle, turn, False)
+        try:
+            has_place = await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled() and turn.result():
+                self._leave()
+            raise
+        finally:
+            timer.cancel()
+            if turn in self._turns:
+                self._turns.remove(turn)
+        if not has_place:
+            raise NothingStored(f"shard {self._shard_id()}: no turn within {self._settings.deadline_ms} ms")
+
+    def _leave(self) -> None:
+        """Hand the place to the next that still waits."""
+        while self._turns:
+            turn = self._turns.popleft()
+            if not turn.done():
+                turn.set_result(True)
+                return
+        self._free += 1
+
+    def _ended(self, task: asyncio.Task[R], answered: asyncio.Future[bool], undo: Undo[R] | None) -> None:
+        self._running.discard(task)
+        self._leave()
+        if answered.done():
+            self._abandoned(task, undo)
+        else:
+            answered.set_result(True)
+
+    def _abandoned(self, task: asyncio.Task[R], undo: Undo[R] | None) -> None:
+        if task.cancelled() or task.exception() is not None or undo is None:
+            return
+        undoing = asyncio.get_running_loop().create_task(undo(task.result()))
+        self._running.add(undoing)
+        undoing.add_done_callback(self._running.discard)
+
+    async def drain(self) -> None:
+        """Until nothing is under way any more, undoing included; at most two deadlines."""
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + 2 * self._settings.deadline_ms / 1000
+        while self._running and loop.time() < ends_at:
+            await asyncio.wait(self._running, timeout=ends_at - loop.time())
+
+
+def _settle(future: asyncio.Future[bool], value: bool) -> None:
+    if not future.done():
+        future.set_result(value)

@@ -1,0 +1,78 @@
+"""A shard whose small enqueues, claims and acks are joined, per queue, into fewer calls of the store.
+
+Every caller keeps its own answer and its own claim. After an unknown outcome nothing is sent again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from pinlater.backends.base import AckOutcome, AckRequest, ClaimRequest, Shard
+from pinlater.model import DequeuedJob, Job
+from pinlater.shards.joining import JoinBounds, Joiner
+from pinlater.shards.passing import Passing
+from pinlater.shards.undo import give_back
+
+_AckKey = tuple[str, bool, bool]
+
+
+class Coalescing(Passing):
+    """Joins what arrives while a call of the same kind and queue is under way; see joining.py."""
+
+    def __init__(self, inner: Shard, bounds: JoinBounds | None = None) -> None:
+        super().__init__(inner)
+        bounds = bounds or JoinBounds()
+        self._enqueues: Joiner[str, Job, str] = Joiner(inner.enqueue, _weigh_jobs, bounds)
+        self._claims: Joiner[str, ClaimRequest, list[DequeuedJob]] = Joiner(
+            inner.claim, _weigh_claims, bounds, undo=self._undo_claim
+        )
+        self._acks: Joiner[_AckKey, AckRequest, AckOutcome] = Joiner(
+            self._send_acks, _weigh_acks, bounds, send_for_gone=True
+        )
+
+    def enqueue(self, queue: str, jobs: Sequence[Job], now_ms: int) -> Coroutine[Any, Any, list[str]]:
+        return self._enqueues.call(queue, jobs, now_ms)
+
+    def claim(
+        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int
+    ) -> Coroutine[Any, Any, list[list[DequeuedJob]]]:
+        return self._claims.call(queue, requests, now_ms)
+
+    def ack(
+        self,
+        queue: str,
+        acks: Sequence[AckRequest],
+        now_ms: int,
+        *,
+        keep_succeeded: bool = True,
+        keep_failed: bool = True,
+    ) -> Coroutine[Any, Any, list[AckOutcome]]:
+        return self._acks.call((queue, keep_succeeded, keep_failed), acks, now_ms)
+
+    async def close(self) -> None:
+        await self._enqueues.drain()
+        await self._claims.drain()
+        await self._acks.drain()
+        await self._inner.close()
+
+    def _send_acks(
+        self, key: _AckKey, acks: Sequence[AckRequest], now_ms: int
+    ) -> Coroutine[Any, Any, list[AckOutcome]]:
+        return self._inner.ack(key[0], acks, now_ms, keep_succeeded=key[1], keep_failed=key[2])
+
+    async def _undo_claim(self, queue: str, claimed: list[list[DequeuedJob]], now_ms: int) -> None:
+        await give_back(self._inner, queue, [job for jobs in claimed for job in jobs], now_ms)
+
+
+def _weigh_jobs(jobs: Sequence[Job]) -> tuple[int, int]:
+    return len(jobs), sum([len(job.body) for job in jobs])
+
+
+def _weigh_claims(requests: Sequence[ClaimRequest]) -> tuple[int, int]:
+    """A claim may bring as many bytes as it allows: what it brings is held in memory until its caller has it."""
+    return sum([request.limit for request in requests]), 0
+
+
+def _weigh_acks(acks: Sequence[AckRequest]) -> tuple[int, int]:
+    return len(acks), sum([len(ack.append_status) for ack in acks])

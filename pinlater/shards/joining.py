@@ -1,0 +1,200 @@
+"""Small calls of one kind joined into batches, clocked by the calls themselves.
+
+Nothing under way for a key: a call is sent at once, by its own caller. Else it joins the next batch of that key, which
+leaves when the one under way returns. No timer, no wait that was not there anyway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections import deque
+from collections.abc import Callable, Coroutine, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from pinlater.errors import NothingStored, OutcomeUnknown, Overloaded, QueueNotFound
+
+K = TypeVar("K", bound=Hashable)
+I = TypeVar("I")  # noqa: E741
+O = TypeVar("O")  # noqa: E741
+
+SHARED_FATE = (OutcomeUnknown, Overloaded, QueueNotFound)
+"""Errors that no single member of a batch can be the reason of, or after which nothing may be sent again."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinBounds:
+    max_jobs: int = 1_000
+    """Jobs in a joined batch; a call with so many goes alone and at once."""
+
+    max_bytes: int = 4 * 1024 * 1024
+    """Bytes in a joined batch; one call alone may have more."""
+
+    max_waiting: int = 4_096
+    """Callers that wait for a batch; one more is refused as Overloaded."""
+
+    max_wait_ms: int = 10_000
+    """A call that could not leave for so long is refused, with nothing stored."""
+
+
+class _Member(Generic[I, O]):
+    __slots__ = ("answer", "asked_at", "items", "jobs", "now_ms", "size")
+
+    def __init__(self, items: Sequence[I], now_ms: int, asked_at: float, jobs: int, size: int) -> None:
+        self.items = items
+        self.now_ms = now_ms
+        self.asked_at = asked_at
+        self.jobs = jobs
+        self.size = size
+        self.answer: asyncio.Future[list[O]] = asyncio.get_running_loop().create_future()
+
+
+class Joiner(Generic[K, I, O]):
+    """Joins the calls of one kind. `send` makes one call of the store; its answer aligns with the items.
+
+    `undo` gets the answer of a caller that is gone; `send_for_gone` sends a waiting call although its caller has gone.
+    """
+
+    def __init__(
+        self,
+        send: Callable[[K, Sequence[I], int], Coroutine[Any, Any, list[O]]],
+        weigh: Callable[[Sequence[I]], tuple[int, int]],
+        bounds: JoinBounds,
+        *,
+        undo: Callable[[K, list[O], int], Coroutine[Any, Any, object]] | None = None,
+        send_for_gone: bool = False,
+    ) -> None:
+        self._send = send
+        self._weigh = weigh
+        self._bounds = bounds
+        self._undo = undo
+        self._send_for_gone = send_for_gone
+        self._busy: set[K] = set()
+        self._waiting: dict[K, deque[_Member[I, O]]] = {}
+        self._callers = 0
+        self._tasks: set[asyncio.Task[object]] = set()
+
+    async def call(self, key: K, items: Sequence[I], now_ms: int) -> list[O]:
+        """The answer for these items; errors are the store's, and Overloaded."""
+        if key not in self._busy:
+            self._busy.add(key)
+            try:
+                return await self._send(key, items, now_ms)
+            finally:
+                self._next(key)
+        jobs, size = self._weigh(items)
+        if jobs >= self._bounds.max_jobs:
+            return await self._send(key, items, now_ms)
+        return await self._wait(key, items, now_ms, jobs, size)
+
+    async def _wait(self, key: K, items: Sequence[I], now_ms: int, jobs: int, size: int) -> list[O]:
+        if self._callers >= self._bounds.max_waiting:
+            raise Overloaded(f"{self._callers} calls wait for the store already", retry_after_ms=100)
+        member: _Member[I, O] = _Member(items, now_ms, asyncio.get_running_loop().time(), jobs, size)
+        self._waiting.setdefault(key, deque()).append(member)
+        self._callers += 1
+        try:
+            return await member.answer
+        except asyncio.CancelledError:
+            if not member.answer.cancelled() and member.answer.exception() is None:
+                self._give_up(key, member.answer.result(), now_ms)
+            raise
+        finally:
+            self._callers -= 1
+
+    def _next(self, key: K) -> None:
+        if key in self._waiting:
+            self._spawn(self._run(key))
+        else:
+            self._busy.discard(key)
+
+    async def _run(self, key: K) -> None:
+        """Send what waits, batch after batch, until nothing does."""
+        while batch := self._take(key):
+            await self._send_joined(key, batch)
+        self._busy.discard(key)
+
+    def _take(self, key: K) -> list[_Member[I, O]]:
+        """The next batch in order of arrival, without callers that are gone."""
+        waiting = self._waiting.get(key, deque())
+        batch: list[_Member[I, O]] = []
+        jobs = size = 0
+        oldest = asyncio.get_running_loop().time() - self._bounds.max_wait_ms / 1000
+        while waiting:
+            member = waiting[0]
+            if self._is_void(member):
+                waiting.popleft()
+                continue
+            if member.asked_at < oldest:
+                _refuse(member, NothingStored("the store was busy until the deadline"))
+                waiting.popleft()
+                continue
+            jobs += member.jobs
+            size += member.size
+            if batch and (jobs > self._bounds.max_jobs or size > self._bounds.max_bytes):
+                break
+            batch.append(waiting.popleft())
+        if not waiting:
+            self._waiting.pop(key, None)
+        return batch
+
+    async def _send_joined(self, key: K, batch: list[_Member[I, O]]) -> None:
+        if len(batch) == 1:
+            await self._send_alone(key, batch[0])
+            return
+        items = [item for member in batch for item in member.items]
+        now = asyncio.get_running_loop().time()
+        now_ms = max(member.now_ms + int((now - member.asked_at) * 1000) for member in batch)
+        try:
+            answers = await self._send(key, items, now_ms)
+        except SHARED_FATE as error:
+            for member in batch:
+                _refuse(member, copy.copy(error))
+        except Exception:
+            await asyncio.gather(*(self._send_alone(key, member) for member in batch))
+        else:
+            start = 0
+            for member in batch:
+                end = start + len(member.items)
+                self._settle(key, member, answers[start:end])
+                start = end
+
+    async def _send_alone(self, key: K, member: _Member[I, O]) -> None:
+        if self._is_void(member):
+            return
+        waited_ms = int((asyncio.get_running_loop().time() - member.asked_at) * 1000)
+        try:
+            answers = await self._send(key, member.items, member.now_ms + waited_ms)
+        except Exception as error:
+            _refuse(member, error)
+        else:
+            self._settle(key, member, answers)
+
+    def _is_void(self, member: _Member[I, O]) -> bool:
+        return member.answer.done() and not self._send_for_gone
+
+    def _settle(self, key: K, member: _Member[I, O], answers: list[O]) -> None:
+        if member.answer.done():
+            self._give_up(key, answers, member.now_ms)
+        else:
+            member.answer.set_result(answers)
+
+    def _give_up(self, key: K, answers: list[O], now_ms: int) -> None:
+        if self._undo is not None:
+            self._spawn(self._undo(key, answers, now_ms))
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, object]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def drain(self) -> None:
+        """Until every call that waits has been sent and answered."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+
+def _refuse(member: _Member[I, O], error: Exception) -> None:
+    if not member.answer.done():
+        member.answer.set_exception(error)

@@ -1,0 +1,43 @@
+"""Giving back what was claimed for a caller that is gone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+import structlog
+
+from pinlater.backends.base import ClaimKey, Shard
+from pinlater.errors import PinLaterError
+from pinlater.model import DequeuedJob, parse_descriptor
+
+_log = structlog.get_logger("pinlater.shards")
+
+_TRIES = 3
+_PAUSE_S = 0.2
+
+
+def claim_keys(jobs: Iterable[DequeuedJob]) -> list[ClaimKey]:
+    """What names these jobs and their claims to the shard that handed them out."""
+    keys = []
+    for job in jobs:
+        ref = parse_descriptor(job.descriptor)
+        if ref is not None:
+            keys.append(ClaimKey(ref.priority, ref.id, job.claim_descriptor))
+    return keys
+
+
+async def give_back(shard: Shard, queue: str, jobs: Iterable[DequeuedJob], now_ms: int) -> int:
+    """Back to PENDING, with a few tries; a store that cannot be reached leaves them to expire. How many went back."""
+    keys = claim_keys(jobs)
+    if not keys:
+        return 0
+    for attempt in range(1, _TRIES + 1):
+        try:
+            return await shard.give_back(queue, keys, now_ms)
+        except PinLaterError as error:
+            if attempt == _TRIES:
+                _log.warning("jobs_not_given_back", shard=shard.shard_id, queue=queue, jobs=len(keys), error=str(error))
+            else:
+                await asyncio.sleep(_PAUSE_S)
+    return 0
