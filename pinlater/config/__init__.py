@@ -1,0 +1,24 @@
+"""The configuration of a server: one table of settings (`settings.py`), from flags, environment and a file."""
+
+from __future__ import annotations
+
+from pinlater.config.loading import Loaded, load
+from pinlater.config.mistakes import ConfigInvalid, Mistake
+from pinlater.config.rendering import config_toml, default_of, docs_page
+from pinlater.config.settings import SETTINGS, Config, Setting
+from pinlater.config.stores import StoreConfig, masked_url
+
+__all__ = [
+    "SETTINGS",
+    "Config",
+    "ConfigInvalid",
+    "Loaded",
+    "Mistake",
+    "Setting",
+    "StoreConfig",
+    "config_toml",
+    "default_of",
+    "docs_page",
+    "load",
+    "masked_url",
+]

@@ -1,0 +1,144 @@
+"""From what was written to a checked `Config`, or to the list of everything that is wrong."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pinlater.config.mistakes import ConfigInvalid, Mistake, did_you_mean
+from pinlater.config.settings import BY_NAME, SETTINGS, STORE_NAME, Config, Setting
+from pinlater.config.sources import Given, gather, unknown_names, unknown_variables
+from pinlater.config.stores import (
+    ALLOWED_ID,
+    ALLOWED_STORE,
+    ALLOWED_URL,
+    SHARD_ID,
+    StoreConfig,
+    StoreMistake,
+    checked_url,
+    default_store,
+    masked_url,
+    parse_store,
+)
+from pinlater.config.values import Text, duration_text, size_text
+
+DEFAULT = "default"
+_STORE_KEYS = ("id", "url", "dequeue-only")
+_HIDDEN = ("admin-password-hash",)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A configuration, where each of its values came from, and variables that look like settings but are none."""
+
+    config: Config
+    origins: Mapping[str, str]
+    unknown_variables: Sequence[str]
+
+
+def load(flags: Mapping[str, str | Sequence[str]], environment: Mapping[str, str]) -> Loaded:
+    """The configuration by flags, environment, file and defaults, in this order. ConfigInvalid, with all mistakes."""
+    given = gather(flags, environment)
+    mistakes = unknown_names(given)
+    values = {setting.field: _value(setting, given, mistakes) for setting in SETTINGS}
+    stores = _stores(given.get(STORE_NAME), mistakes)
+    origins = {name: given[name].origin if name in given else DEFAULT for name in (*BY_NAME, STORE_NAME)}
+    config = Config(**values, stores=stores or (default_store(values["data"]),))
+    if not any(mistake.key.startswith(STORE_NAME) for mistake in mistakes):
+        mistakes += _mistakes_of_stores(config, origins)
+    mistakes += _contradictions(config, origins)
+    if mistakes:
+        raise ConfigInvalid(mistakes)
+    return Loaded(_resolved(config), origins, unknown_variables(environment))
+
+
+def _value(setting: Setting, given: Mapping[str, Given], mistakes: list[Mistake]) -> Any:
+    """What was written, or the default, also in place of a mistake, so that all others are found too."""
+    written = given.get(setting.name)
+    if written is None:
+        return setting.default
+    try:
+        return setting.kind.parse(written.value)
+    except ValueError:
+        value = "…" if setting.name in _HIDDEN else written.value
+        mistakes.append(Mistake(setting.name, value, setting.kind.allowed, written.origin))
+        return setting.default
+
+
+def _stores(given: Given | None, mistakes: list[Mistake]) -> tuple[StoreConfig, ...]:
+    if given is None:
+        return ()
+    written = [given.value] if isinstance(given.value, str | dict) else given.value
+    if not isinstance(written, list) or not written:
+        mistakes.append(Mistake(STORE_NAME, given.value, f"a list of {ALLOWED_STORE}", given.origin))
+        return ()
+    stores = []
+    for each in written:
+        try:
+            stores.append(parse_store(each) if isinstance(each, str) else _store_table(each, given.origin, mistakes))
+        except StoreMistake as mistake:
+            key = f"{STORE_NAME}.{mistake.part}" if mistake.part else STORE_NAME
+            mistakes.append(Mistake(key, mistake.value, mistake.allowed, given.origin))
+    return tuple(stores)
+
+
+def _store_table(table: object, origin: str, mistakes: list[Mistake]) -> StoreConfig:
+    if not isinstance(table, dict):
+        raise StoreMistake("", table, ALLOWED_STORE)
+    for key in table.keys() - set(_STORE_KEYS):
+        mistakes.append(Mistake(f"{STORE_NAME}.{key}", table[key], did_you_mean(key, _STORE_KEYS), origin))
+    shard_id, url, dequeue_only = table.get("id", ""), table.get("url"), table.get("dequeue-only", False)
+    if not isinstance(url, str):
+        raise StoreMistake("url", url, ALLOWED_URL)
+    try:
+        shard_id and Text(SHARD_ID).parse(shard_id)
+    except ValueError:
+        mistakes.append(Mistake(f"{STORE_NAME}.id", shard_id, f"a text of {ALLOWED_ID}", origin))
+        shard_id = ""
+    if not isinstance(dequeue_only, bool):
+        mistakes.append(Mistake(f"{STORE_NAME}.dequeue-only", dequeue_only, "true or false", origin))
+    return StoreConfig(shard_id, checked_url(url), bool(dequeue_only))
+
+
+def _mistakes_of_stores(config: Config, origins: Mapping[str, str]) -> list[Mistake]:
+    mistakes = []
+    ids = [store.id for store in config.stores if store.id]
+    urls = [store.url for store in config.stores]
+    for shard_id in dict.fromkeys(each for each in ids if ids.count(each) > 1):
+        mistakes.append(Mistake("store.id", shard_id, "one store per id", origins[STORE_NAME]))
+    for url in dict.fromkeys(each for each in urls if urls.count(each) > 1):
+        mistakes.append(Mistake("store.url", masked_url(url), "each store once", origins[STORE_NAME]))
+    if len(ids) == len(config.stores):
+        for shard_id in config.dequeue_only:
+            if shard_id not in ids:
+                allowed = f"ids of the stores: {', '.join(ids)}"
+                mistakes.append(Mistake("dequeue-only", shard_id, allowed, origins["dequeue-only"]))
+    return mistakes
+
+
+def _contradictions(config: Config, origins: Mapping[str, str]) -> list[Mistake]:
+    """Values that are right alone, and wrong together."""
+    mistakes = []
+    if config.processes not in (None, 1) and any(store.embedded for store in config.stores):
+        allowed = "1 with an SQLite store, which is embedded in one process (or Redis or MySQL stores alone)"
+        mistakes.append(Mistake("processes", config.processes, allowed, origins["processes"]))
+    if config.claim_timeout_ms > config.max_claim_timeout_ms:
+        allowed = f"at most max-claim-timeout, {duration_text(config.max_claim_timeout_ms)}"
+        value = duration_text(config.claim_timeout_ms)
+        mistakes.append(Mistake("claim-timeout", value, allowed, origins["claim-timeout"]))
+    if config.max_body_bytes > config.max_frame_bytes // 2:
+        allowed = f"at most half of max-frame, {size_text(config.max_frame_bytes // 2)}"
+        mistakes.append(Mistake("max-body", size_text(config.max_body_bytes), allowed, origins["max-body"]))
+    return mistakes
+
+
+def _resolved(config: Config) -> Config:
+    """What the configuration leaves to the machine and to the stores."""
+    embedded = any(store.embedded for store in config.stores)
+    cores = len(os.sched_getaffinity(0))
+    stores = tuple(
+        replace(each, dequeue_only=each.dequeue_only or each.id in config.dequeue_only) for each in config.stores
+    )
+    return replace(config, stores=stores, processes=config.processes or (1 if embedded else cores))

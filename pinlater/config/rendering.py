@@ -1,0 +1,103 @@
+"""The table written out: as a TOML file that `--config` reads back, and as the page docs/configuration.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+
+from pinlater.config.loading import Loaded
+from pinlater.config.settings import SETTINGS, STORE_NAME, Setting
+from pinlater.config.stores import ALLOWED_URL, MASK, StoreConfig, masked_url
+from pinlater.config.values import quoted
+
+_NOTE = f"# Secrets are shown as {MASK}; `pinlater serve --print-config --show-secrets` shows them.\n"
+_SECRET = "admin-password-hash"
+
+
+def config_toml(loaded: Loaded, *, show_secrets: bool = False) -> str:
+    """The configuration as a file, each value with its origin. Masked secrets are said to be so, and commented out."""
+    lines = []
+    for section, settings in groupby(SETTINGS, key=lambda setting: setting.section):
+        lines += ["", f"# {section}"]
+        lines += [_line(setting, loaded, show_secrets) for setting in settings]
+    for store in loaded.config.stores:
+        lines += ["", *_store_lines(store, loaded.origins[STORE_NAME], show_secrets)]
+    text = "\n".join(lines).strip() + "\n"
+    return text if show_secrets or MASK not in text else _NOTE + text
+
+
+def _line(setting: Setting, loaded: Loaded, show_secrets: bool) -> str:
+    value = getattr(loaded.config, setting.field)
+    if setting.name == _SECRET and value and not show_secrets:
+        return f'# {setting.name} = "{MASK}"  # {loaded.origins[setting.name]}'
+    return f"{setting.name} = {setting.kind.toml(value)}  # {loaded.origins[setting.name]}"
+
+
+def _store_lines(store: StoreConfig, origin: str, show_secrets: bool) -> Iterable[str]:
+    yield f"[[{STORE_NAME}]]  # {origin}"
+    if store.id:
+        yield f"id = {quoted(store.id)}"
+    yield f"url = {quoted(store.url if show_secrets else masked_url(store.url))}"
+    if store.dequeue_only:
+        yield "dequeue-only = true"
+
+
+_PAGE = """# Configuration
+
+<!-- Written by `python -m pinlater.config`. Edit pinlater/config/settings.py instead of this page. -->
+
+Every setting is a flag of `pinlater serve` (`--claim-timeout 5m`), a key of the file that `--config FILE` names
+(`claim-timeout = "5m"`, TOML) and an environment variable (`PINLATER_CLAIM_TIMEOUT=5m`). A flag counts before a
+variable, a variable before the file, the file before the default.
+
+Times have a unit: `250ms`, `5s`, `10m`, `24h`, `7d`. Sizes: `512KiB`, `16MiB`, `1GiB`, or plain bytes.
+
+`pinlater serve --print-config` prints what counts, with where each value came from, as a file that `--config` reads; a
+server with mistakes in its configuration does not start, and names all of them. SIGHUP makes a running server read the
+file again and roll its processes; a configuration with mistakes changes nothing then.
+
+## Stores
+
+Where jobs are kept: `--store URL` or `--store ID=URL`, once per shard; in `PINLATER_STORE` parted by commas; in the
+file
+
+```toml
+[[store]]
+id = "1"
+url = "redis://127.0.0.1:6379/0"
+
+[[store]]
+id = "2"
+url = "mysql+pymysql://pinlater:secret@127.0.0.1:3306/pinlater"
+dequeue-only = true   # takes no new jobs; workers empty it
+```
+
+or shorter `store = ["1=redis://127.0.0.1:6379/0"]`. The URL is one of {urls}.
+An ID is 1 to 16 letters and digits, stands in every job descriptor, and is written into the store when it is first
+opened: it never changes afterwards. Without an ID the store's own record decides; a single new store without one
+becomes shard 1. Without any store, jobs are kept in one SQLite file in the data folder.
+
+The data folder also holds `shards.json`, the record of which store each shard is. A store that was wiped, or swapped
+for another, is refused, since the descriptors that workers hold must never reach another job. Where it is meant,
+`pinlater serve --accept-new-store ID` starts with the new one.
+"""
+
+
+def docs_page() -> str:
+    """docs/configuration.md."""
+    parts = [_PAGE.format(urls=", ".join(f"`{url.strip()}`" for url in ALLOWED_URL.replace(" or ", ", ").split(", ")))]
+    for section, settings in groupby(SETTINGS, key=lambda setting: setting.section):
+        parts.append(f"\n{'### Settings of stores' if section == 'Stores' else '## ' + section}\n")
+        parts.append("\n| flag and key | default | allowed | what it does |\n| --- | --- | --- | --- |\n")
+        parts += [_row(setting) for setting in settings]
+    return "".join(parts)
+
+
+def _row(setting: Setting) -> str:
+    default = default_of(setting) or "(none)"
+    return f"| `--{setting.name}` | `{default}` | {setting.kind.allowed} | {setting.help} |\n"
+
+
+def default_of(setting: Setting) -> str:
+    """The default as people write it."""
+    return setting.kind.toml(setting.default).strip('"')

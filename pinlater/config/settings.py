@@ -1,0 +1,167 @@
+"""THE TABLE: every setting of the server, once. The flag, the key in the file, the environment variable, the check of a
+value, `--help`, `--print-config` and docs/configuration.md all come from here.
+
+A field `claim_timeout_ms` is the flag `--claim-timeout`, the key `claim-timeout` and PINLATER_CLAIM_TIMEOUT: units in the names of the code are units in the values people write.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from pinlater.config.stores import ALLOWED_ID, SHARD_ID, StoreConfig
+from pinlater.config.values import DAY_MS, Choice, Duration, Integer, Kind, Place, Size, Text, Words
+
+ENVIRONMENT_PREFIX = "PINLATER_"
+_KIB, _MIB, _GIB = 2**10, 2**20, 2**30
+_UNITS = ("_ms", "_bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row of the table."""
+
+    field: str
+    kind: Kind
+    default: Any
+    section: str
+    help: str
+
+    @property
+    def name(self) -> str:
+        """As people write it: the flag without its dashes, the key of the file."""
+        text = self.field
+        for unit in _UNITS:
+            text = text.removesuffix(unit)
+        return text.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        """The environment variable."""
+        return ENVIRONMENT_PREFIX + self.name.replace("-", "_").upper()
+
+
+def _row(section: str, kind: Kind, default: Any, text: str) -> Any:
+    return field(default=default, metadata={"section": section, "kind": kind, "help": text})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """The settings of one server, checked. `stores` is never empty, and `processes` never None, once it was loaded."""
+
+    host: str = _row("Serving", Text(r"[^\s/]+", "a host name or an address"), "127.0.0.1", "The address to listen on.")
+    port: int = _row(
+        "Serving", Integer(0, 65535), 9010, "The port to listen on; 0 takes a free one and prints HOST:PORT."
+    )
+    processes: int | None = _row(
+        "Serving",
+        Integer(1, 256, auto=True),
+        None,
+        "Worker processes; auto is 1 with an SQLite store, else one per core.",
+    )
+    drain_timeout_ms: int = _row(
+        "Serving", Duration(0, 600_000), 10_000, "How long a stopping process may take to answer what it has read."
+    )
+    data: str = _row(
+        "Serving",
+        Place(),
+        "pinlater-data",
+        "The data folder: the embedded store, and the record of which store each shard is.",
+    )
+
+    stores: tuple[StoreConfig, ...] = field(default=())
+    dequeue_only: tuple[str, ...] = _row(
+        "Stores",
+        Words(SHARD_ID, f"shard ids, each {ALLOWED_ID}"),
+        (),
+        "The shard ID takes no new jobs, and is emptied by its workers.",
+    )
+    clock_tolerance_ms: int = _row(
+        "Stores",
+        Duration(10, 3_600_000),
+        1000,
+        "How far this machine's clock may be from a store's before the shard is left out.",
+    )
+    call_timeout_ms: int = _row("Stores", Duration(100, 600_000), 10_000, "How long one call to a store may take.")
+    max_calls: int = _row("Stores", Integer(1, 1024), 16, "Calls under way at one store, per process.")
+    max_waiting_calls: int = _row(
+        "Stores",
+        Integer(0, 1_000_000),
+        1000,
+        "Calls that wait for their turn at one store, per process; one more is refused.",
+    )
+
+    priorities: int = _row("Jobs", Integer(1, 10), 3, "Levels of priority; 1 is the highest.")
+    claim_timeout_ms: int = _row(
+        "Jobs",
+        Duration(1000, 30 * DAY_MS),
+        300_000,
+        "A job handed out and not heard of for so long goes back to its queue.",
+    )
+    max_claim_timeout_ms: int = _row(
+        "Jobs", Duration(1000, 30 * DAY_MS), DAY_MS, "The longest time-out that a caller may ask for his claim."
+    )
+    crash_budget: int = _row(
+        "Jobs",
+        Integer(0, 1_000_000),
+        3,
+        "A job whose workers were lost so often fails whatever attempts remain; 0: no such bound.",
+    )
+    succeeded_ttl_ms: int = _row("Jobs", Duration(0, 3650 * DAY_MS), DAY_MS, "How long jobs that succeeded are kept.")
+    failed_ttl_ms: int = _row("Jobs", Duration(0, 3650 * DAY_MS), 7 * DAY_MS, "How long jobs that failed are kept.")
+    maintenance_interval_ms: int = _row(
+        "Jobs", Duration(100, 3_600_000), 1000, "How often expired claims and old jobs are looked for."
+    )
+    admin_password_hash: str = _row(
+        "Jobs",
+        Text(r"\S*", "what `pinlater admin hash-password` prints, or nothing"),
+        "",
+        "The salted hash of the password for deleting queues; without one every such call is refused.",
+    )
+
+    max_frame_bytes: int = _row(
+        "Limits", Size(64 * _KIB, _GIB), 16 * _MIB, "The largest message in a frame, asked or answered."
+    )
+    max_unframed_bytes: int = _row("Limits", Size(1024, 64 * _MIB), _MIB, "The largest message without a frame.")
+    max_body_bytes: int = _row("Limits", Size(1, 512 * _MIB), _MIB, "The largest body of a job.")
+    max_jobs: int = _row("Limits", Integer(1, 60_000), 10_000, "Jobs in one request.")
+    max_connections: int = _row("Limits", Integer(1, 1_000_000), 10_000, "Connections, per process.")
+    max_frames_in_flight: int = _row(
+        "Limits",
+        Integer(1, 100_000),
+        128,
+        "Requests of one connection that may be under way before it is read no further.",
+    )
+    max_buffered_bytes: int = _row(
+        "Limits",
+        Size(_MIB, 1024 * _GIB),
+        256 * _MIB,
+        "What all connections of a process may hold in messages not yet done.",
+    )
+    max_wait_ms: int = _row(
+        "Limits", Duration(0, 600_000), 60_000, "The longest a dequeue may wait for jobs (waitMillis)."
+    )
+    idle_timeout_ms: int = _row(
+        "Limits", Duration(1000, 30 * DAY_MS), 600_000, "A connection that asks nothing for so long is closed."
+    )
+    frame_timeout_ms: int = _row(
+        "Limits", Duration(100, 3_600_000), 30_000, "A message that is begun must be complete after so long."
+    )
+
+    log_level: str = _row("Logs", Choice("debug", "info", "warning", "error"), "info", "The least that is logged.")
+    log_format: str = _row(
+        "Logs", Choice("auto", "human", "json"), "auto", "auto: for people on a terminal, JSON lines elsewhere."
+    )
+
+
+SETTINGS: tuple[Setting, ...] = tuple(
+    Setting(each.name, each.metadata["kind"], each.default, each.metadata["section"], each.metadata["help"])
+    for each in fields(Config)
+    if each.metadata
+)
+"""The rows, in the order of `--help`. The stores are no row: they have a form of their own (`config.stores`)."""
+
+BY_NAME = {setting.name: setting for setting in SETTINGS}
+STORE_NAME = "store"
+CONFIG_NAME = "config"
+NAMES = (*BY_NAME, STORE_NAME, CONFIG_NAME)

@@ -1,0 +1,88 @@
+"""Where the jobs are kept: one store per shard, as `URL` or `ID=URL`, or a `[[store]]` table."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+SCHEMES = ("sqlite", "redis", "rediss", "mysql+pymysql", "mysql+mysqldb")
+SHARD_ID = r"[A-Za-z0-9]{1,16}"
+ALLOWED_ID = "1 to 16 letters and digits"
+ALLOWED_URL = "sqlite:///path, redis://…, rediss://…, mysql+pymysql://… or mysql+mysqldb://…"
+ALLOWED_STORE = f"URL or ID=URL, the URL one of {ALLOWED_URL}"
+MASK = "***"
+_STORE = re.compile(rf"(?:({SHARD_ID})=)?([a-z+]+://.*)", re.ASCII | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreConfig:
+    """One shard. An `id` of "" lets the store's own record decide; `dequeue_only` takes no new jobs."""
+
+    id: str
+    url: str
+    dequeue_only: bool = False
+
+    @property
+    def embedded(self) -> bool:
+        return self.url.startswith("sqlite:")
+
+    def masked(self) -> str:
+        """The URL as it may be shown, without its password."""
+        return masked_url(self.url)
+
+
+class StoreMistake(ValueError):
+    """What is wrong with a store: the part of it, its value as it may be shown, and what is allowed."""
+
+    def __init__(self, part: str, value: object, allowed: str) -> None:
+        super().__init__(part)
+        self.part, self.value, self.allowed = part, value, allowed
+
+
+def parse_store(text: str) -> StoreConfig:
+    """`URL` or `ID=URL`. StoreMistake.
+
+    >>> parse_store("2=redis://127.0.0.1:6379/0")
+    StoreConfig(id='2', url='redis://127.0.0.1:6379/0', dequeue_only=False)
+    """
+    match = _STORE.fullmatch(text)
+    if match is None:
+        raise StoreMistake("", masked_url(text), ALLOWED_STORE)
+    return StoreConfig(match[1] or "", checked_url(match[2]))
+
+
+def checked_url(url: str) -> str:
+    """The URL, if it can be one of a store. StoreMistake."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError as error:
+        raise StoreMistake("url", masked_url(url), f"{ALLOWED_URL} ({error})") from error
+    if parts.scheme not in SCHEMES:
+        raise StoreMistake("url", masked_url(url), ALLOWED_URL)
+    if parts.password == MASK:
+        raise StoreMistake("url", url, f"the password itself, not {MASK} (print with --show-secrets to keep it)")
+    if parts.scheme == "sqlite":
+        if parts.netloc or parts.path in ("", "/") or parts.path.startswith("/:memory:"):
+            raise StoreMistake("url", url, "a file: sqlite:///relative/path or sqlite:////absolute/path")
+    elif not parts.hostname:
+        raise StoreMistake("url", masked_url(url), f"{parts.scheme}://HOST:PORT/…")
+    if parts.scheme.startswith("mysql") and parts.path in ("", "/"):
+        raise StoreMistake("url", masked_url(url), f"{parts.scheme}://USER@HOST:PORT/DATABASE")
+    return url
+
+
+def masked_url(url: str) -> str:
+    """The URL with *** for its password, also where it is not much of a URL.
+
+    >>> masked_url("redis://:secret@127.0.0.1/0"), masked_url("redis://127.0.0.1/0?password=secret")
+    ('redis://:***@127.0.0.1/0', 'redis://127.0.0.1/0?password=***')
+    """
+    url = re.sub(r"(?<=://)([^:/?#]*):([^/?#]*)@", rf"\1:{MASK}@", url)
+    return re.sub(r"(?i)((?:password|passwd)=)[^&#]*", rf"\1{MASK}", url)
+
+
+def default_store(data: str) -> StoreConfig:
+    """What holds the jobs where nothing else is said: one file in the data folder."""
+    return StoreConfig("1", f"sqlite:///{data.rstrip('/')}/pinlater.db")

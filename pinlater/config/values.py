@@ -1,0 +1,201 @@
+"""How the value of a setting is written and read: durations, sizes, numbers, words, paths.
+
+Every kind reads text (a flag, an environment variable) and what TOML gives, and writes a TOML literal that it reads
+back as the same value. `parse` raises ValueError without a message: `allowed` says what would have been right.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Protocol
+
+_DURATION = re.compile(r"([0-9]{1,15})\s*(ms|s|m|h|d)", re.ASCII)
+_DURATION_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
+_SIZE = re.compile(r"([0-9]{1,15})\s*(B|KiB|MiB|GiB)?", re.ASCII)
+_SIZE_BYTES = {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10, "B": 1}
+DAY_MS = _DURATION_MS["d"]
+
+
+class Kind(Protocol):
+    """One kind of value. `repeatable`: the flag may be given several times, and TOML takes a list."""
+
+    repeatable: bool
+
+    @property
+    def allowed(self) -> str:
+        """What may be written, for people."""
+
+    def parse(self, value: object) -> object:
+        """The value of what was written. ValueError."""
+
+    def toml(self, value: object) -> str:
+        """The literal that stands for a value."""
+
+
+class Text:
+    """Any text."""
+
+    repeatable = False
+
+    def __init__(self, pattern: str = r".*", allowed: str = "a text") -> None:
+        self._pattern = re.compile(pattern, re.ASCII)
+        self.allowed = allowed
+
+    def parse(self, value: object) -> str:
+        if not isinstance(value, str) or not self._pattern.fullmatch(value):
+            raise ValueError
+        return value
+
+    def toml(self, value: object) -> str:
+        return quoted(str(value))
+
+
+class Place(Text):
+    """A path of the file system."""
+
+    def __init__(self) -> None:
+        super().__init__(r"[^\0]+", "a path")
+
+
+class Choice(Text):
+    """One of a few words."""
+
+    def __init__(self, *words: str) -> None:
+        super().__init__("|".join(words), ", ".join(words[:-1]) + " or " + words[-1])
+
+
+class Integer:
+    """A whole number; with `auto`, the word auto too, which is None."""
+
+    repeatable = False
+
+    def __init__(self, low: int, high: int, *, auto: bool = False) -> None:
+        self._low, self._high, self._auto = low, high, auto
+
+    @property
+    def allowed(self) -> str:
+        return f"{self._low} to {self._high}" + (", or auto" if self._auto else "")
+
+    def parse(self, value: object) -> int | None:
+        if self._auto and value == "auto":
+            return None
+        if isinstance(value, str) and re.fullmatch(r"[0-9]{1,18}", value, re.ASCII):
+            value = int(value)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise ValueError
+        return within(value, self._low, self._high)
+
+    def toml(self, value: object) -> str:
+        return '"auto"' if value is None else str(value)
+
+
+class Duration:
+    """A time in ms, written with its unit."""
+
+    repeatable = False
+
+    def __init__(self, low_ms: int, high_ms: int) -> None:
+        self._low_ms, self._high_ms = low_ms, high_ms
+
+    @property
+    def allowed(self) -> str:
+        return f"{duration_text(self._low_ms)} to {duration_text(self._high_ms)}, with its unit (ms, s, m, h, d)"
+
+    def parse(self, value: object) -> int:
+        match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
+        if match is None:
+            raise ValueError
+        return within(int(match[1]) * _DURATION_MS[match[2]], self._low_ms, self._high_ms)
+
+    def toml(self, value: object) -> str:
+        assert isinstance(value, int)
+        return quoted(duration_text(value))
+
+
+class Size:
+    """A number of bytes, written plain or with KiB, MiB, GiB."""
+
+    repeatable = False
+
+    def __init__(self, low: int, high: int) -> None:
+        self._low, self._high = low, high
+
+    @property
+    def allowed(self) -> str:
+        return f"{size_text(self._low)} to {size_text(self._high)} (B, KiB, MiB, GiB)"
+
+    def parse(self, value: object) -> int:
+        if isinstance(value, int) and not isinstance(value, bool):
+            return within(value, self._low, self._high)
+        match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
+        if match is None:
+            raise ValueError
+        return within(int(match[1]) * _SIZE_BYTES[match[2] or "B"], self._low, self._high)
+
+    def toml(self, value: object) -> str:
+        assert isinstance(value, int)
+        return quoted(size_text(value))
+
+
+class Words:
+    """Several texts: a repeatable flag, commas in the environment, a list in TOML."""
+
+    repeatable = True
+
+    def __init__(self, pattern: str, allowed: str) -> None:
+        self._pattern = re.compile(pattern, re.ASCII)
+        self.allowed = allowed
+
+    def parse(self, value: object) -> tuple[str, ...]:
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            raise ValueError
+        if not all(self._pattern.fullmatch(each) for each in value):
+            raise ValueError
+        return tuple(dict.fromkeys(value))
+
+    def toml(self, value: object) -> str:
+        assert isinstance(value, tuple)
+        return "[" + ", ".join(quoted(each) for each in value) + "]"
+
+
+def within(value: int, low: int, high: int) -> int:
+    """The value, if it lies in the bounds, both included."""
+    if not low <= value <= high:
+        raise ValueError
+    return value
+
+
+def quoted(text: str) -> str:
+    """A TOML string: JSON's escapes are a part of TOML's, but for DEL."""
+    return json.dumps(text, ensure_ascii=True).replace("\x7f", "\\u007f")
+
+
+def duration_text(ms: int) -> str:
+    """The shortest way to write a time exactly.
+
+    >>> duration_text(90_000), duration_text(86_400_000), duration_text(250), duration_text(0)
+    ('90s', '24h', '250ms', '0s')
+    """
+    if ms == 0:
+        return "0s"
+    if ms == DAY_MS:
+        return "24h"
+    unit = next(unit for unit, size in _DURATION_MS.items() if ms % size == 0)
+    return f"{ms // _DURATION_MS[unit]}{unit}"
+
+
+def size_text(size: int) -> str:
+    """The shortest way to write a number of bytes exactly.
+
+    >>> size_text(16 * 2**20), size_text(1000)
+    ('16MiB', '1000B')
+    """
+    unit = next(unit for unit, factor in _SIZE_BYTES.items() if size % factor == 0 and size)
+    return f"{size // _SIZE_BYTES[unit]}{unit}"
+
+
+def path_of(text: str) -> Path:
+    """A path as the user meant it, with ~ for his home."""
+    return Path(text).expanduser()
