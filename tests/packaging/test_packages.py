@@ -75,5 +75,7 @@ def test_the_full_install_imports_every_module(full_install: Environment) -> Non
 
 
 def test_the_installed_package_finds_its_interface_file(base_install: Environment) -> None:
-    found = base_install.python("from importlib.resources import files; print(files('pinlater.idl') / 'pinlater.thrift')")
+    found = base_install.python(
+        "from importlib.resources import files; print(files('pinlater.idl') / 'pinlater.thrift')"
+    )
     assert Path(found.strip()).read_bytes() == (ROOT / "thrift" / "pinlater.thrift").read_bytes()

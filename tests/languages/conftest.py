@@ -1,0 +1,107 @@
+"""A real server on each store, the other languages' generated classes, and clients of them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from tests.stores.process import dies_with_us, free_port
+
+ROOT = Path(__file__).parents[2]
+INTERFACE = ROOT / "thrift" / "pinlater.thrift"
+PASSWORD = "open sesame"
+PINLATER = str(Path(sys.executable).parent / "pinlater")
+STARTS_WITHIN_S = 20.0
+STOPS_WITHIN_S = 20.0
+_queues = count()
+
+STORES = [
+    "sqlite",
+    pytest.param("redis", marks=pytest.mark.store("redis")),
+    pytest.param("mysql", marks=pytest.mark.store("mysql")),
+]
+
+
+def wait_until_it_listens(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    deadline = time.monotonic() + STARTS_WITHIN_S
+    while True:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise AssertionError(f"the server did not start; it said:\n{log.read_text(errors='replace')}")
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def serving(directory: Path, *arguments: str) -> Iterator[int]:
+    """`pinlater serve` in a folder of its own; its port. It must end by itself when told to, with exit code 0."""
+    port = free_port()
+    log = directory / "server.log"
+    command = [*dies_with_us(), PINLATER, "serve", "--port", str(port), *arguments]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PINLATER_")}
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(
+            command, cwd=directory, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+        ) as process,
+    ):
+        try:
+            wait_until_it_listens(process, port, log)
+            yield port
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(STOPS_WITHIN_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+    assert process.returncode == 0, log.read_text(errors="replace")
+
+
+@pytest.fixture(scope="session")
+def password_hash() -> str:
+    command = [PINLATER, "admin", "hash-password"]
+    return subprocess.run(command, input=PASSWORD, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.fixture(scope="session", params=STORES)
+def server(
+    request: pytest.FixtureRequest, password_hash: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[int]:
+    """The port of a server on one store."""
+    url = request.getfixturevalue(f"{request.param}_places").fresh()
+    folder = tmp_path_factory.mktemp("server")
+    with serving(folder, "--store", url, "--admin-password-hash", password_hash) as port:
+        yield port
+
+
+@pytest.fixture(scope="session")
+def sqlite_server(password_hash: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """The port of a server on the embedded store."""
+    with serving(tmp_path_factory.mktemp("server"), "--admin-password-hash", password_hash) as port:
+        yield port
+
+
+@pytest.fixture
+def queue() -> str:
+    return f"languages_{next(_queues)}"
+
+
+def generate(language: str, out: Path, interface: Path = INTERFACE) -> Path:
+    """Classes for the interface file, made by Apache's compiler."""
+    compiler = shutil.which("thrift")
+    if compiler is None:
+        pytest.fail("thrift is not installed: apt-get install thrift-compiler", pytrace=False)
+    subprocess.run([compiler, "--gen", language, "-out", str(out), str(interface)], check=True, capture_output=True)
+    return out

@@ -1,0 +1,153 @@
+"""One worker's life through all thirteen calls, for any Python client whose classes come from the interface file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+LATER_MS = 4_000_000_000_000
+SOURCE = "languages"
+
+
+class EveryCall:
+    """The calls in order. `client` has a method per call, `types` a class per struct; the server has one shard."""
+
+    def __init__(self, client: Any, types: Any, queue: str, password: str) -> None:
+        self.client = client
+        self.types = types
+        self.queue = queue
+        self.password = password
+        self.context = types.RequestContext(source=SOURCE)
+
+    def run(self) -> None:
+        """createQueue, getQueueNames, then all that has a queue, then deleteQueue."""
+        self.client.createQueue(self.context, self.queue)
+        self.client.createQueue(self.context, self.queue)
+        assert self.queue in self.client.getQueueNames(self.context)
+        now, failing, later = self._enqueue()
+        self._count()
+        claims = self._dequeue(now, failing)
+        self._checkpoint(now, claims)
+        self._ack(now, failing, claims)
+        self._scan(now)
+        self._retry(failing)
+        self._cancel(now, later)
+        self._delete()
+
+    def refused(self, call: Callable[..., object], *arguments: object) -> str:
+        """The name of the error code that a call is refused with."""
+        try:
+            call(self.context, *arguments)
+        except self.types.PinLaterException as error:
+            assert error.message
+            return next(name for name, value in vars(self.types.ErrorCode).items() if value == error.errorCode)
+        raise AssertionError(f"{call} was not refused")
+
+    def count(self, state: int, **more: object) -> int:
+        request = self.types.PinLaterGetJobCountRequest(queueName=self.queue, jobState=state, **more)
+        answer = self.client.getJobCount(self.context, request)
+        assert isinstance(answer, int)
+        return answer
+
+    def dequeue(self, **more: object) -> Any:
+        request = self.types.PinLaterDequeueRequest(queueName=self.queue, limit=10, **more)
+        return self.client.dequeueJobs(self.context, request)
+
+    def _enqueue(self) -> tuple[str, str, str]:
+        job, request = self.types.PinLaterJob, self.types.PinLaterEnqueueRequest
+        jobs = [
+            job(body=b"now", priority=1, customStatus="born"),
+            job(body=b"failing \x00\xff", priority=2),
+            job(body=b"later", priority=3, runAfterTimestampMillis=LATER_MS, numAttemptsAllowed=7),
+        ]
+        answer = self.client.enqueueJobs(self.context, request(queueName=self.queue, jobs=jobs))
+        descriptors = answer.jobDescriptors
+        prefixes = [descriptor.rpartition(":")[0].rpartition(":")[2] for descriptor in descriptors]
+        assert prefixes == ["p1", "p2", "p3"]
+        assert self.refused(self.client.enqueueJobs, request(queueName="nowhere", jobs=jobs)) == "QUEUE_NOT_FOUND"
+        bad = request(queueName=self.queue, jobs=[job(body=b"", priority=99)])
+        assert self.refused(self.client.enqueueJobs, bad) == "PRIORITY_NOT_SUPPORTED"
+        now, failing, later = descriptors
+        return now, failing, later
+
+    def _count(self) -> None:
+        pending = self.types.PinLaterJobState.PENDING
+        assert self.count(pending) == 2
+        assert self.count(pending, priority=1) == 1
+        assert self.count(pending, countFutureJobs=True) == 1
+        assert self.count(pending, bodyRegexToMatch="^fail") == 1
+
+    def _dequeue(self, now: str, failing: str) -> Any:
+        shown = self.dequeue(dryRun=True)
+        assert shown.jobs == {now: b"now", failing: b"failing \x00\xff"}
+        answer = self.dequeue(waitMillis=1000, claimTimeoutMillis=60_000)
+        assert answer.jobs == shown.jobs
+        assert (answer.jobMetadata[now].attemptsAllowed, answer.jobMetadata[now].attemptsRemaining) == (2, 2)
+        assert answer.jobMetadata[failing].priority == 2
+        assert answer.jobMetadata[now].claimDescriptor.endswith(f":{SOURCE}")
+        assert answer.jobMetadata[now].claimExpiresAtMillis > answer.jobMetadata[now].enqueuedAtMillis
+        return {name: metadata.claimDescriptor for name, metadata in answer.jobMetadata.items()}
+
+    def _checkpoint(self, now: str, claims: Any) -> None:
+        one = self.types.PinLaterCheckpointJobRequest(
+            jobDescriptor=now, newBodyBytes=b"half \xff", prependCustomStatus="half done; ", claimDescriptor=claims[now]
+        )
+        self.client.checkpointJobs(
+            self.context, self.types.PinLaterCheckpointJobsRequest(queueName=self.queue, requests=[one])
+        )
+        info = self.lookup(now)
+        assert (info.body, info.customStatus) == (b"half \xff", "half done; born")
+        assert (info.jobState, info.claimDescriptor) == (self.types.PinLaterJobState.IN_PROGRESS, claims[now])
+
+    def lookup(self, descriptor: str) -> Any:
+        request = self.types.PinLaterLookupJobRequest(jobDescriptors=[descriptor, "no descriptor"], includeBody=True)
+        found = self.client.lookupJobs(self.context, request)
+        assert list(found) == [descriptor]
+        return found[descriptor]
+
+    def _ack(self, now: str, failing: str, claims: Any) -> None:
+        info, states = self.types.PinLaterJobAckInfo, self.types.PinLaterJobState
+        stale = info(jobDescriptor=now, claimDescriptor="somebody:else:1:2:3")
+        self.client.ackDequeuedJobs(
+            self.context, self.types.PinLaterJobAckRequest(queueName=self.queue, jobsSucceeded=[stale])
+        )
+        assert self.lookup(now).jobState == states.IN_PROGRESS
+        acks = self.types.PinLaterJobAckRequest(
+            queueName=self.queue,
+            jobsSucceeded=[info(jobDescriptor=now, appendCustomStatus="; done")],
+            jobsFailed=[info(jobDescriptor=failing, claimDescriptor=claims[failing], permanent=True)],
+        )
+        assert not self.dequeue(jobAckRequest=acks).jobs
+        assert (self.lookup(now).jobState, self.lookup(now).customStatus) == (states.SUCCEEDED, "half done; born; done")
+        assert (self.lookup(failing).jobState, self.lookup(failing).attemptsRemaining) == (states.FAILED, 0)
+
+    def _scan(self, now: str) -> None:
+        request = self.types.PinLaterScanJobsRequest(
+            queueName=self.queue, jobState=self.types.PinLaterJobState.SUCCEEDED, bodyRegexToMatch="half"
+        )
+        page = self.client.scanJobs(self.context, request)
+        assert [job.jobDescriptor for job in page.scannedJobs] == [now]
+        assert page.continuation == "-1"
+        request.continuation = "gibberish"
+        assert self.refused(self.client.scanJobs, request) == "CONTINUATION_INVALID"
+
+    def _retry(self, failing: str) -> None:
+        request = self.types.PinLaterRetryFailedJobsRequest(queueName=self.queue, priority=2, attemptsToAllow=5)
+        assert self.client.retryFailedJobs(self.context, request) == 1
+        again = self.dequeue()
+        assert list(again.jobs) == [failing]
+        assert again.jobMetadata[failing].attemptsRemaining == 5
+
+    def _cancel(self, now: str, later: str) -> None:
+        request = self.types.CancelJobsRequest(queueName=self.queue, jobDescriptors=[later, now])
+        outcomes = self.client.cancelJobs(self.context, request).outcomes
+        assert outcomes == {later: self.types.CancelOutcome.CANCELLED, now: self.types.CancelOutcome.ENDED}
+        assert self.count(self.types.PinLaterJobState.PENDING, countFutureJobs=True) == 0
+
+    def _delete(self) -> None:
+        succeeded = self.types.PinLaterJobState.SUCCEEDED
+        request = self.types.PinLaterDeleteJobsRequest(queueName=self.queue, jobState=succeeded, priority=1)
+        assert self.client.deleteJobs(self.context, request) == 1
+        assert self.refused(self.client.deleteQueue, self.queue, "wrong") == "PASSWORD_INVALID"
+        self.client.deleteQueue(self.context, self.queue, self.password)
+        assert self.queue not in self.client.getQueueNames(self.context)

@@ -1,0 +1,142 @@
+// A worker in JavaScript: every call of PinLater, through Apache's `thrift` package for Node.
+// node worker.js GENERATED PORT framed|buffered binary|compact QUEUE PASSWORD; prints the calls it made.
+'use strict';
+
+const assert = require('node:assert');
+const path = require('node:path');
+const thrift = require('thrift');
+
+const [generated, port, transport, protocol, queue, password] = process.argv.slice(2);
+const PinLater = require(path.resolve(generated, 'PinLater.js'));
+const types = require(path.resolve(generated, 'pinlater_types.js'));
+
+const SOURCE = 'node-worker';
+const LATER_MS = 4_000_000_000_000;
+const context = new types.RequestContext({ source: SOURCE });
+const made = new Set();
+
+const connection = thrift.createConnection('127.0.0.1', Number(port), {
+  transport: transport === 'framed' ? thrift.TFramedTransport : thrift.TBufferedTransport,
+  protocol: protocol === 'compact' ? thrift.TCompactProtocol : thrift.TBinaryProtocol,
+});
+connection.on('error', (error) => { throw error; });
+const client = thrift.createClient(PinLater, connection);
+
+function call(name, ...args) {
+  made.add(name);
+  return client[name](context, ...args);
+}
+
+async function refused(code, name, ...args) {
+  await assert.rejects(call(name, ...args), (error) => error.errorCode === types.ErrorCode[code] && error.message !== '');
+}
+
+const dequeue = (more) => call('dequeueJobs', new types.PinLaterDequeueRequest({ queueName: queue, limit: 10, ...more }));
+
+const count = (state, more) => call('getJobCount', new types.PinLaterGetJobCountRequest({
+  queueName: queue, jobState: types.PinLaterJobState[state], ...more,
+}));
+
+async function lookup(descriptor) {
+  const found = await call('lookupJobs', new types.PinLaterLookupJobRequest({
+    jobDescriptors: [descriptor, 'no descriptor'], includeBody: true,
+  }));
+  assert.deepStrictEqual(Object.keys(found), [descriptor]);
+  return found[descriptor];
+}
+
+async function makeQueue() {
+  await call('createQueue', queue);
+  assert.ok((await call('getQueueNames')).includes(queue));
+  await refused('QUEUE_NAME_INVALID', 'createQueue', 'no such name!');
+}
+
+async function enqueue() {
+  const jobs = [
+    new types.PinLaterJob({ body: Buffer.from('now'), priority: 1 }),
+    new types.PinLaterJob({ body: Buffer.from([0, 255, 10]), priority: 2 }),
+    new types.PinLaterJob({ body: Buffer.from('later'), priority: 3, runAfterTimestampMillis: LATER_MS }),
+  ];
+  const answer = await call('enqueueJobs', new types.PinLaterEnqueueRequest({ queueName: queue, jobs }));
+  await refused('QUEUE_NOT_FOUND', 'enqueueJobs', new types.PinLaterEnqueueRequest({ queueName: 'nowhere', jobs }));
+  assert.strictEqual(await count('PENDING'), 2);
+  assert.strictEqual(await count('PENDING', { countFutureJobs: true }), 1);
+  return answer.jobDescriptors;
+}
+
+async function claim(now, failing) {
+  const shown = await dequeue({ dryRun: true });
+  assert.deepStrictEqual(Object.keys(shown.jobs).sort(), [now, failing].sort());
+  const { jobs, jobMetadata } = await dequeue({ waitMillis: 1000 });
+  assert.deepStrictEqual(jobs[now], Buffer.from('now'));
+  assert.deepStrictEqual(jobs[failing], Buffer.from([0, 255, 10]));
+  assert.strictEqual(jobMetadata[now].attemptsRemaining, 2);
+  assert.ok(jobMetadata[now].claimDescriptor.endsWith(`:${SOURCE}`));
+  assert.ok(jobMetadata[now].enqueuedAtMillis.toNumber() > 1_600_000_000_000);
+  return jobMetadata;
+}
+
+async function heartbeat(now, metadata) {
+  await call('checkpointJobs', new types.PinLaterCheckpointJobsRequest({
+    queueName: queue,
+    requests: [new types.PinLaterCheckpointJobRequest({
+      jobDescriptor: now, newBody: 'half', prependCustomStatus: 'ä half', claimDescriptor: metadata[now].claimDescriptor,
+    })],
+  }));
+  const info = await lookup(now);
+  assert.strictEqual(info.jobState, types.PinLaterJobState.IN_PROGRESS);
+  assert.strictEqual(info.customStatus, 'ä half');
+  assert.deepStrictEqual(info.body, Buffer.from('half'));
+}
+
+async function ack(now, failing, metadata) {
+  await call('ackDequeuedJobs', new types.PinLaterJobAckRequest({
+    queueName: queue,
+    jobsSucceeded: [new types.PinLaterJobAckInfo({ jobDescriptor: now, appendCustomStatus: ' done' })],
+    jobsFailed: [new types.PinLaterJobAckInfo({
+      jobDescriptor: failing, permanent: true, claimDescriptor: metadata[failing].claimDescriptor,
+    })],
+  }));
+  assert.strictEqual((await lookup(now)).customStatus, 'ä half done');
+  assert.strictEqual((await lookup(failing)).jobState, types.PinLaterJobState.FAILED);
+}
+
+async function operate(now, failing, later) {
+  const page = await call('scanJobs', new types.PinLaterScanJobsRequest({
+    queueName: queue, jobState: types.PinLaterJobState.SUCCEEDED,
+  }));
+  assert.deepStrictEqual(page.scannedJobs.map((job) => job.jobDescriptor), [now]);
+  assert.strictEqual(page.continuation, types.CONTINUATION_END);
+  const retry = new types.PinLaterRetryFailedJobsRequest({ queueName: queue, priority: 2 });
+  assert.strictEqual(await call('retryFailedJobs', retry), 1);
+  assert.deepStrictEqual(Object.keys((await dequeue()).jobs), [failing]);
+  const { outcomes } = await call('cancelJobs', new types.CancelJobsRequest({
+    queueName: queue, jobDescriptors: [later, now],
+  }));
+  assert.strictEqual(outcomes[later], types.CancelOutcome.CANCELLED);
+  assert.strictEqual(outcomes[now], types.CancelOutcome.ENDED);
+}
+
+async function clean() {
+  const ended = new types.PinLaterDeleteJobsRequest({ queueName: queue, jobState: types.PinLaterJobState.SUCCEEDED });
+  assert.strictEqual(await call('deleteJobs', ended), 1);
+  await refused('PASSWORD_INVALID', 'deleteQueue', queue, 'wrong');
+  await call('deleteQueue', queue, password);
+  assert.ok(!(await call('getQueueNames')).includes(queue));
+}
+
+async function main() {
+  await makeQueue();
+  const [now, failing, later] = await enqueue();
+  const metadata = await claim(now, failing);
+  await heartbeat(now, metadata);
+  await ack(now, failing, metadata);
+  await operate(now, failing, later);
+  await clean();
+  console.log([...made].sort().join(' '));
+}
+
+main().then(
+  () => connection.end(),
+  (error) => { console.error(error); process.exit(1); },
+);
