@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 LATER_MS = 4_000_000_000_000
 SOURCE = "languages"
 
@@ -36,12 +38,11 @@ class EveryCall:
 
     def refused(self, call: Callable[..., object], *arguments: object) -> str:
         """The name of the error code that a call is refused with."""
-        try:
+        with pytest.raises(self.types.PinLaterException) as refusal:
             call(self.context, *arguments)
-        except self.types.PinLaterException as error:
-            assert error.message
-            return next(name for name, value in vars(self.types.ErrorCode).items() if value == error.errorCode)
-        raise AssertionError(f"{call} was not refused")
+        assert refusal.value.message
+        codes = vars(self.types.ErrorCode).items()
+        return next(name for name, value in codes if value == refusal.value.errorCode)
 
     def count(self, state: int, **more: object) -> int:
         request = self.types.PinLaterGetJobCountRequest(queueName=self.queue, jobState=state, **more)
