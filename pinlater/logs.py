@@ -52,6 +52,10 @@ def _last(log_format: str) -> Sequence[Processor]:
     without_inner = structlog.stdlib.ProcessorFormatter.remove_processors_meta
     if chosen_format(log_format) == "human":
         local = structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False, key="timestamp")
-        return [local, without_inner, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=24)]
+        plain = structlog.dev.plain_traceback
+        console = structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), pad_event_to=24, pad_level=False, exception_formatter=plain
+        )
+        return [local, without_inner, console]
     utc = structlog.processors.TimeStamper(fmt="iso", utc=True, key="time")
     return [utc, structlog.processors.format_exc_info, without_inner, structlog.processors.JSONRenderer()]

@@ -1,0 +1,80 @@
+"""The command `pinlater`. Data goes to stdout, all else to stderr.
+
+Exit codes, everywhere: 0 done; 1 it did not succeed, and a line says why; 2 the command line or the configuration is
+wrong; 3 no server could be reached. Ctrl-C: 130, but 0 for a server, which it stops in order.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import NamedTuple, NoReturn
+
+import click
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_UNREACHABLE = 3
+OF_THE_SERVER = ("structlog", "uvloop", "apscheduler", "re2")
+
+
+class Entry(NamedTuple):
+    """Where a command lives (an attribute of the same name in that module), and its line in `pinlater --help`."""
+
+    module: str
+    help: str
+
+
+COMMANDS = {
+    "serve": Entry("pinlater.cli.serve", "Run a server."),
+    "queue": Entry("pinlater.cli.queue", "Create, list, look at and delete queues."),
+    "job": Entry("pinlater.cli.job", "Enqueue, look at, retry, cancel and delete jobs."),
+    "admin": Entry("pinlater.cli.admin", "Prepare what the configuration of a server needs."),
+}
+
+
+class LazyGroup(click.Group):
+    """Imports a command when it is used, so that `pinlater queue` needs nothing that only a server needs."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        try:
+            command = getattr(importlib.import_module(entry.module), cmd_name)
+        except ModuleNotFoundError as missing:
+            if missing.name not in OF_THE_SERVER:
+                raise
+            extra_missing(cmd_name, missing.name, "server")
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+
+
+def extra_missing(what: str, module: str, extra: str) -> NoReturn:
+    """End with the one line that helps."""
+    click.echo(f"pinlater: {what} needs the Python package {module}: pip install 'pinlater[{extra}]'", err=True)
+    raise SystemExit(EXIT_FAILED)
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+    epilog="""\b
+Examples:
+  pinlater serve                                    a server on 127.0.0.1:9010, jobs kept in ./pinlater-data
+  pinlater queue create mail
+  echo hello | pinlater job enqueue mail --body -
+  pinlater job scan mail --state pending
+
+\b
+Exit codes: 0 done, 1 failed, 2 wrong command line or configuration, 3 no server could be reached.""",
+)
+@click.version_option(package_name="pinlater", message="%(prog)s %(version)s")
+def main() -> None:
+    """Store jobs now, have them executed later."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pinlater.config.loading import Loaded, load
 from pinlater.config.mistakes import ConfigInvalid, Mistake
 from pinlater.config.rendering import config_toml, default_of, docs_page
-from pinlater.config.settings import SETTINGS, Config, Setting
+from pinlater.config.settings import SETTINGS, Config, Setting, from_plain, to_plain
 from pinlater.config.stores import StoreConfig, masked_url
 
 __all__ = [
@@ -19,6 +19,8 @@ __all__ = [
     "config_toml",
     "default_of",
     "docs_page",
+    "from_plain",
     "load",
     "masked_url",
+    "to_plain",
 ]

@@ -1,12 +1,13 @@
 """THE TABLE: every setting of the server, once. The flag, the key in the file, the environment variable, the check of a
 value, `--help`, `--print-config` and docs/configuration.md all come from here.
 
-A field `claim_timeout_ms` is the flag `--claim-timeout`, the key `claim-timeout` and PINLATER_CLAIM_TIMEOUT: units in the names of the code are units in the values people write.
+A field `claim_timeout_ms` is the flag `--claim-timeout`, the key `claim-timeout` and PINLATER_CLAIM_TIMEOUT: units in the
+names of the code are units in the values that people write.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from pinlater.config.stores import ALLOWED_ID, SHARD_ID, StoreConfig
@@ -61,6 +62,9 @@ class Config:
     )
     drain_timeout_ms: int = _row(
         "Serving", Duration(0, 600_000), 10_000, "How long a stopping process may take to answer what it has read."
+    )
+    drain_linger_ms: int = _row(
+        "Serving", Duration(0, 60_000), 500, "How long a stopping process keeps idle connections, to refuse late calls."
     )
     data: str = _row(
         "Serving",
@@ -125,27 +129,26 @@ class Config:
     max_unframed_bytes: int = _row("Limits", Size(1024, 64 * _MIB), _MIB, "The largest message without a frame.")
     max_body_bytes: int = _row("Limits", Size(1, 512 * _MIB), _MIB, "The largest body of a job.")
     max_jobs: int = _row("Limits", Integer(1, 60_000), 10_000, "Jobs in one request.")
-    max_connections: int = _row("Limits", Integer(1, 1_000_000), 10_000, "Connections, per process.")
+    max_connections: int = _row("Limits", Integer(1, 1_000_000), 5_000, "Connections, per process.")
     max_frames_in_flight: int = _row(
-        "Limits",
-        Integer(1, 100_000),
-        128,
-        "Requests of one connection that may be under way before it is read no further.",
+        "Limits", Integer(1, 100_000), 16, "Requests of one connection that are carried out at a time; then it has to wait."
     )
     max_buffered_bytes: int = _row(
-        "Limits",
-        Size(_MIB, 1024 * _GIB),
-        256 * _MIB,
-        "What all connections of a process may hold in messages not yet done.",
+        "Limits", Size(_MIB, 1024 * _GIB), 256 * _MIB, "Bytes a process keeps for callers, half-sent messages among them."
     )
+    max_container: int = _row("Limits", Integer(100, 10_000_000), 65_536, "Elements of one list or map of a message.")
+    max_steps: int = _row("Limits", Integer(1000, 100_000_000), 200_000, "Fields and elements of a large message in all.")
     max_wait_ms: int = _row(
         "Limits", Duration(0, 600_000), 60_000, "The longest a dequeue may wait for jobs (waitMillis)."
     )
     idle_timeout_ms: int = _row(
-        "Limits", Duration(1000, 30 * DAY_MS), 600_000, "A connection that asks nothing for so long is closed."
+        "Limits", Duration(100, 30 * DAY_MS), 3_600_000, "A connection on which nothing was heard for so long is closed."
     )
-    frame_timeout_ms: int = _row(
-        "Limits", Duration(100, 3_600_000), 30_000, "A message that is begun must be complete after so long."
+    half_sent_timeout_ms: int = _row(
+        "Limits", Duration(100, 3_600_000), 30_000, "A message that is not complete after so long closes its connection."
+    )
+    write_timeout_ms: int = _row(
+        "Limits", Duration(100, 3_600_000), 30_000, "A caller that does not take his answers for so long is cut off."
     )
 
     log_level: str = _row("Logs", Choice("debug", "info", "warning", "error"), "info", "The least that is logged.")
@@ -165,3 +168,14 @@ BY_NAME = {setting.name: setting for setting in SETTINGS}
 STORE_NAME = "store"
 CONFIG_NAME = "config"
 NAMES = (*BY_NAME, STORE_NAME, CONFIG_NAME)
+
+
+def to_plain(config: Config) -> dict[str, Any]:
+    """The configuration as JSON can carry it to a worker process."""
+    return asdict(config)
+
+
+def from_plain(plain: dict[str, Any]) -> Config:
+    """What `to_plain` made."""
+    stores = tuple(StoreConfig(**each) for each in plain["stores"])
+    return Config(**{**plain, "stores": stores, "dequeue_only": tuple(plain["dequeue_only"])})

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Protocol
 
 _DURATION = re.compile(r"([0-9]{1,15})\s*(ms|s|m|h|d)", re.ASCII)
@@ -22,6 +21,7 @@ class Kind(Protocol):
     """One kind of value. `repeatable`: the flag may be given several times, and TOML takes a list."""
 
     repeatable: bool
+    metavar: str
 
     @property
     def allowed(self) -> str:
@@ -38,6 +38,7 @@ class Text:
     """Any text."""
 
     repeatable = False
+    metavar = "TEXT"
 
     def __init__(self, pattern: str = r".*", allowed: str = "a text") -> None:
         self._pattern = re.compile(pattern, re.ASCII)
@@ -55,12 +56,16 @@ class Text:
 class Place(Text):
     """A path of the file system."""
 
+    metavar = "PATH"
+
     def __init__(self) -> None:
         super().__init__(r"[^\0]+", "a path")
 
 
 class Choice(Text):
     """One of a few words."""
+
+    metavar = "WORD"
 
     def __init__(self, *words: str) -> None:
         super().__init__("|".join(words), ", ".join(words[:-1]) + " or " + words[-1])
@@ -70,6 +75,7 @@ class Integer:
     """A whole number; with `auto`, the word auto too, which is None."""
 
     repeatable = False
+    metavar = "N"
 
     def __init__(self, low: int, high: int, *, auto: bool = False) -> None:
         self._low, self._high, self._auto = low, high, auto
@@ -95,6 +101,7 @@ class Duration:
     """A time in ms, written with its unit."""
 
     repeatable = False
+    metavar = "TIME"
 
     def __init__(self, low_ms: int, high_ms: int) -> None:
         self._low_ms, self._high_ms = low_ms, high_ms
@@ -118,6 +125,7 @@ class Size:
     """A number of bytes, written plain or with KiB, MiB, GiB."""
 
     repeatable = False
+    metavar = "SIZE"
 
     def __init__(self, low: int, high: int) -> None:
         self._low, self._high = low, high
@@ -143,6 +151,7 @@ class Words:
     """Several texts: a repeatable flag, commas in the environment, a list in TOML."""
 
     repeatable = True
+    metavar = "ID"
 
     def __init__(self, pattern: str, allowed: str) -> None:
         self._pattern = re.compile(pattern, re.ASCII)
@@ -195,7 +204,3 @@ def size_text(size: int) -> str:
     unit = next(unit for unit, factor in _SIZE_BYTES.items() if size % factor == 0 and size)
     return f"{size // _SIZE_BYTES[unit]}{unit}"
 
-
-def path_of(text: str) -> Path:
-    """A path as the user meant it, with ~ for his home."""
-    return Path(text).expanduser()

@@ -1,0 +1,130 @@
+"""`pinlater serve`: the configuration's table as flags, and a supervisor that serves by it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import click
+import structlog
+
+from pinlater.app import make_plan
+from pinlater.cli import EXIT_FAILED, EXIT_USAGE
+from pinlater.config import SETTINGS, ConfigInvalid, Loaded, Setting, config_toml, default_of, load
+from pinlater.logs import configure
+from pinlater.server.generation import Plan
+from pinlater.server.supervisor import ServeRefused, Supervisor
+
+log = structlog.get_logger("pinlater.serve")
+Flags = Mapping[str, str | Sequence[str]]
+
+
+def _flag(setting: Setting) -> Callable[[Any], Any]:
+    repeatable = ", repeatable" if setting.kind.repeatable else ""
+    text = f"{setting.help} Allowed: {setting.kind.allowed}{repeatable}. [default: {default_of(setting) or 'none'}]"
+    return click.option(
+        f"--{setting.name}", setting.field, metavar=setting.kind.metavar, multiple=setting.kind.repeatable, help=text
+    )
+
+
+def _flags(command: Callable[..., None]) -> Callable[..., None]:
+    for setting in reversed(SETTINGS):
+        command = _flag(setting)(command)
+    return command
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  pinlater serve
+  pinlater serve --store 1=redis://127.0.0.1:6379/0 --store 2=redis://127.0.0.1:6380/0 --processes 4
+  pinlater serve --config conf/mysql.toml --claim-timeout 10m
+  pinlater serve --config conf/redis.toml --print-config
+  PINLATER_PORT=9011 pinlater serve
+
+\b
+Signals: SIGTERM or SIGINT answers what was read and ends, a second one at once; SIGHUP reads the configuration again
+and replaces the processes without losing a connection.
+Exit codes: 0 stopped by a signal, 1 cannot start, 2 mistakes in the configuration (all are listed)."""
+)
+@click.option(
+    "--store",
+    metavar="[ID=]URL",
+    multiple=True,
+    help="Where jobs are kept, once per shard: sqlite:///path, redis://…, rediss://…, mysql+pymysql://… or "
+    "mysql+mysqldb://…. Without ID the store's own record decides. [default: one SQLite file in the data folder]",
+)
+@click.option("--config", metavar="FILE", help="A TOML file with any of these settings.")
+@_flags
+@click.option("--print-config", is_flag=True, help="Print the configuration that counts, as a TOML file, and end.")
+@click.option("--show-secrets", is_flag=True, help="Print passwords too, with --print-config.")
+@click.option(
+    "--accept-new-store",
+    metavar="ID",
+    multiple=True,
+    help="The shard ID has a new store now, on purpose; descriptors of jobs in the old one are void.",
+)
+def serve(print_config: bool, show_secrets: bool, accept_new_store: tuple[str, ...], **given: Any) -> None:
+    """Run a server.
+
+    Every setting is a flag, a key of the file, and an environment variable: --claim-timeout, claim-timeout,
+    PINLATER_CLAIM_TIMEOUT. Flags count before variables, and those before the file.
+    """
+    flags = {name.removesuffix("_ms").removesuffix("_bytes").replace("_", "-"): each for name, each in given.items()}
+    written: Flags = {name: each for name, each in flags.items() if each not in (None, ())}
+    loaded = _loaded(written)
+    if print_config:
+        click.echo(config_toml(loaded, show_secrets=show_secrets), nl=False)
+        return
+    configure(loaded.config.log_level, loaded.config.log_format)
+    for name in loaded.unknown_variables:
+        log.warning("unknown variable", name=name)
+    _run(_Planner(written, loaded, accept_new_store), announce=loaded.config.port == 0)
+
+
+def _loaded(flags: Flags) -> Loaded:
+    try:
+        return load(flags, os.environ)
+    except ConfigInvalid as invalid:
+        for mistake in invalid.mistakes:
+            click.echo(f"pinlater: {mistake}", err=True)
+        raise SystemExit(EXIT_USAGE) from None
+
+
+class _Planner:
+    """What to run: at first as the command line said, later as the configuration is then."""
+
+    def __init__(self, flags: Flags, loaded: Loaded, accept_new_stores: Sequence[str]) -> None:
+        self._flags = flags
+        self._first: Loaded | None = loaded
+        self._accept = accept_new_stores
+
+    async def __call__(self) -> Plan:
+        """ServeRefused."""
+        loaded, self._first = self._first, None
+        if loaded is not None:
+            return await make_plan(loaded.config, self._accept)
+        try:
+            config = load(self._flags, os.environ).config
+        except ConfigInvalid as invalid:
+            raise ServeRefused("; ".join(str(mistake) for mistake in invalid.mistakes)) from invalid
+        plan = await make_plan(config, ())
+        configure(config.log_level, config.log_format)
+        return plan
+
+
+def _run(planner: _Planner, *, announce: bool) -> None:
+    def on_ready(address: str) -> None:
+        if announce:
+            click.echo(address)
+
+    async def supervise() -> None:
+        await Supervisor(planner, on_ready).run()
+
+    try:
+        asyncio.run(supervise())
+    except ServeRefused as refused:
+        click.echo(f"pinlater: cannot start: {refused}", err=True)
+        raise SystemExit(EXIT_FAILED) from None

@@ -1,0 +1,174 @@
+"""What runs inside a worker process: it serves until its supervisor, a signal, or the supervisor's end tells it to stop.
+
+The supervisor says           the worker says
+    start (payload), listener     ready, or failed (message)
+    adopt, a connection           connection, a connection handed over while draining
+    drain (hand_over, timeout)    (ends)
+    hurry
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+import structlog
+
+from pinlater.server.handover import Channel, Message
+
+try:
+    from uvloop import new_event_loop
+except ModuleNotFoundError:  # pragma: no cover
+    from asyncio import new_event_loop
+
+log = structlog.get_logger(__name__)
+GC_THRESHOLD = (50_000, 20, 50)
+"""Requests make many short-lived containers and no cycles: the default of 700 looks for garbage at every batch."""
+
+
+class Serving(Protocol):
+    """A server that is built and opened."""
+
+    async def start(self, listener: socket.socket) -> None:
+        """Accept and answer."""
+
+    def adopt(self, connection: socket.socket) -> None:
+        """Go on with a connection that another process began; no byte of it is read and not answered."""
+
+    async def drain(self, hand_over: Callable[[socket.socket], None] | None, timeout_s: float) -> None:
+        """Stop accepting, answer what was read; then close the connections, or hand them over."""
+
+    async def close(self) -> None:
+        """Free everything."""
+
+
+Build = Callable[[dict[str, Any]], Awaitable[Serving]]
+HandOver = Callable[[socket.socket], None]
+
+
+class StartRefused(Exception):
+    """The worker cannot serve with what it was given; the message is for the operator."""
+
+
+class WorkerProcess:
+    """One worker, as seen from inside."""
+
+    def __init__(self, build: Build) -> None:
+        self._build = build
+        self._begun: asyncio.Future[tuple[dict[str, Any], socket.socket]] = asyncio.get_running_loop().create_future()
+        self._drain: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self._hurry = asyncio.Event()
+        self._adopted: list[socket.socket] = []
+        self._serving: Serving | None = None
+
+    async def run(self, end: socket.socket) -> int:
+        """Serve over one end of the supervisor's line; the exit code."""
+        self._channel = Channel(end, self._on_message, self._on_end)
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._begin_drain, {"do": "drain"})
+        try:
+            return await self._run()
+        finally:
+            await self._channel.flush()
+            self._channel.close()
+
+    async def _run(self) -> int:
+        payload, listener = await self._begun
+        try:
+            serving = await self._build(payload)
+            await serving.start(listener)
+        except (StartRefused, OSError) as error:
+            self._channel.send({"say": "failed", "message": str(error)})
+            return 1
+        self._begin(serving)
+        order = await self._drain
+        hand_over = self._hand_over if order.get("hand_over") else None
+        await self._drained(serving, hand_over, order.get("timeout_ms", payload["drain_timeout_ms"]) / 1000)
+        return 0
+
+    def _begin(self, serving: Serving) -> None:
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLD)
+        self._serving = serving
+        self._channel.send({"say": "ready"})
+        while self._adopted:
+            self._adopt(self._adopted.pop())
+
+    async def _drained(self, serving: Serving, hand_over: HandOver | None, timeout_s: float) -> None:
+        """Drain in order, unless it must be fast."""
+        drain = asyncio.ensure_future(serving.drain(hand_over, timeout_s))
+        hurry = asyncio.ensure_future(self._hurry.wait())
+        await asyncio.wait((drain, hurry), return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
+        if not drain.done():
+            drain.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await drain
+        await serving.close()
+
+    def _on_message(self, message: Message, passed: socket.socket | None) -> None:
+        match message["do"], passed:
+            case "start", socket.socket():
+                self._begun.set_result((message["payload"], passed))
+            case "adopt", socket.socket():
+                self._adopt(passed)
+            case "drain", _:
+                self._begin_drain(message)
+            case "hurry", _:
+                self._begin_drain(message)
+                self._hurry.set()
+
+    def _begin_drain(self, order: Message) -> None:
+        """The first order counts: a process manager may send its own signal to all of us as well."""
+        if not self._drain.done():
+            self._drain.set_result(order)
+
+    def _on_end(self) -> None:
+        """The supervisor is gone: answer what was read, and end."""
+        if not self._begun.done():
+            self._begun.cancel()
+        if not self._drain.done():
+            log.warning("supervisor is gone")
+            self._begin_drain({"do": "drain"})
+
+    def _adopt(self, connection: socket.socket) -> None:
+        if self._serving is None:
+            self._adopted.append(connection)
+        elif self._drain.done():
+            self._hand_over(connection)
+        else:
+            self._serving.adopt(connection)
+
+    def _hand_over(self, connection: socket.socket) -> None:
+        self._channel.send({"say": "connection"}, connection)
+
+
+def main(descriptor: int, build: Build) -> None:
+    """The whole life of a worker process whose end of the line has this descriptor; never returns."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor says when to stop
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    allow_many_files()
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        try:
+            code = runner.run(_run(descriptor, build))
+        except asyncio.CancelledError:
+            code = 1
+    sys.exit(code)
+
+
+async def _run(descriptor: int, build: Build) -> int:
+    return await WorkerProcess(build).run(socket.socket(fileno=descriptor))
+
+
+def allow_many_files() -> None:
+    """As many open connections as the system lets this user have."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

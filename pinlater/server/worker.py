@@ -1,0 +1,108 @@
+"""One worker process, as its supervisor sees it: started with a listening socket and what to serve, until it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pinlater.server.handover import Channel, Message, line
+
+START_WITHIN_S = 60.0
+
+
+class WorkerFailed(Exception):
+    """The worker did not come to serve; the message says why."""
+
+
+class Worker:
+    """`ready` is done when it serves, or fails with WorkerFailed; `ended` when the process is gone, with its exit code."""
+
+    def __init__(self, on_connection: Callable[[socket.socket], None]) -> None:
+        loop = asyncio.get_running_loop()
+        self.ready: asyncio.Future[None] = loop.create_future()
+        self.ended: asyncio.Future[int] = loop.create_future()
+        self._on_connection = on_connection
+
+    async def spawn(self, command: Sequence[str], payload: dict[str, Any], listener: socket.socket) -> None:
+        """Start `command` with the descriptor of its end of the line as its last argument."""
+        ours, theirs = line()
+        with theirs:
+            fd = theirs.fileno()
+            self._process = await asyncio.create_subprocess_exec(
+                *command, str(fd), pass_fds=(fd,), stdin=asyncio.subprocess.DEVNULL
+            )
+        self._channel = Channel(ours, self._on_message, lambda: None)
+        self._channel.send({"do": "start", "payload": payload}, listener.dup())
+        self._watch = asyncio.ensure_future(self._watched())
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def serves(self) -> bool:
+        return self.ready.done() and not self.ready.cancelled() and not self.ready.exception() and not self.ended.done()
+
+    async def until_ready(self) -> None:
+        """WorkerFailed, and then the process is gone."""
+        try:
+            await asyncio.wait_for(asyncio.shield(self.ready), START_WITHIN_S)
+        except TimeoutError:
+            await self.kill()
+            raise WorkerFailed(f"a worker process was not ready within {START_WITHIN_S:.0f} s") from None
+        except WorkerFailed:
+            await self.kill()
+            raise
+
+    def adopt(self, connection: socket.socket) -> None:
+        """Hand it a connection that another worker began."""
+        self._channel.send({"do": "adopt"}, connection)
+
+    async def drain(self, *, hand_over: bool, timeout_s: float, grace_s: float) -> int:
+        """Tell it to finish and end, and kill it where it takes longer than both times; its exit code."""
+        self._channel.send({"do": "drain", "hand_over": hand_over, "timeout_ms": round(timeout_s * 1000)})
+        with contextlib.suppress(TimeoutError):
+            return await asyncio.wait_for(asyncio.shield(self.ended), timeout_s + grace_s)
+        return await self.kill()
+
+    def hurry(self) -> None:
+        """Tell it to break off what it does, and end."""
+        self._channel.send({"do": "hurry"})
+
+    async def kill(self) -> int:
+        """kill -9; returns when it is gone."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        return await asyncio.shield(self.ended)
+
+    async def _watched(self) -> None:
+        code = await self._process.wait()
+        self._channel.read_rest()  # what it said last counts before that it ended
+        self._channel.close()
+        if not self.ready.done():
+            self._failed(f"a worker process ended at once: {ending(code)}")
+        self.ended.set_result(code)
+
+    def _failed(self, message: str) -> None:
+        self.ready.set_exception(WorkerFailed(message))
+        self.ready.exception()  # whoever waits is told; nobody has to
+
+    def _on_message(self, message: Message, passed: socket.socket | None) -> None:
+        match message["say"], passed:
+            case "ready", _ if not self.ready.done():
+                self.ready.set_result(None)
+            case "failed", _ if not self.ready.done():
+                self._failed(message["message"])
+            case "connection", socket.socket():
+                self._on_connection(passed)
+
+
+def ending(code: int) -> str:
+    """How a process ended, in words."""
+    if code < 0:
+        return f"killed by {signal.Signals(-code).name}"
+    return f"exit code {code}"
