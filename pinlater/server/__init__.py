@@ -1,0 +1,12 @@
+"""The Thrift server.
+
+thrift_server   the listening socket, time-outs, draining
+protocol        one connection: order of answers, bounds, back-pressure
+handler, calls  one message in, one answer out; which method is which call of the service
+limits          the bounds of a server process
+"""
+
+from pinlater.server.limits import ServerLimits
+from pinlater.server.thrift_server import ThriftServer
+
+__all__ = ["ServerLimits", "ThriftServer"]

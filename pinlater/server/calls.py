@@ -1,0 +1,136 @@
+"""Which method of the interface is which call of the service."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
+
+from pinlater.api import Api
+from pinlater.model import DequeuedJob, RequestContext
+from pinlater.server.pending import PendingCall
+from pinlater.wire import convert
+
+
+class Service(Api, Protocol):
+    """What the server needs of the service, beyond the calls of the interface."""
+
+    async def give_back(self, jobs: Sequence[DequeuedJob]) -> None:
+        """Back to PENDING, with all attempts: jobs claimed for a caller that can no longer be answered."""
+
+    def start_draining(self) -> None:
+        """Long polls end at once, empty; calls that were read are still carried out."""
+
+
+Call = Callable[[RequestContext, Any, PendingCall], Awaitable[Any]]
+
+
+class Calls:
+    """Each method takes decoded arguments and answers what the codec encodes; errors are those of the service."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self.by_name: dict[str, Call] = {
+            "createQueue": self._create_queue,
+            "deleteQueue": self._delete_queue,
+            "enqueueJobs": self._enqueue,
+            "dequeueJobs": self._dequeue,
+            "ackDequeuedJobs": self._ack,
+            "checkpointJobs": self._checkpoint,
+            "lookupJobs": self._lookup,
+            "getJobCount": self._count,
+            "getQueueNames": self._queue_names,
+            "scanJobs": self._scan,
+            "retryFailedJobs": self._retry,
+            "deleteJobs": self._delete_jobs,
+            "cancelJobs": self._cancel,
+        }
+
+    async def _create_queue(self, context: RequestContext, args: Any, pending: PendingCall) -> None:
+        await self._service.create_queue(args.name, context=context)
+
+    async def _delete_queue(self, context: RequestContext, args: Any, pending: PendingCall) -> None:
+        await self._service.delete_queue(args.name, args.password, context=context)
+
+    async def _queue_names(self, context: RequestContext, args: Any, pending: PendingCall) -> set[str]:
+        return await self._service.queue_names(context=context)
+
+    async def _enqueue(self, context: RequestContext, args: Any, pending: PendingCall) -> Any:
+        request = args.request
+        jobs = convert.jobs_from_wire(request.jobs)
+        return convert.enqueued_to_wire(await self._service.enqueue(request.queue_name, jobs, context=context))
+
+    async def _dequeue(self, context: RequestContext, args: Any, pending: PendingCall) -> Any:
+        """Jobs for a caller that is gone are given back, and the answer is empty.
+
+        `args.request.release_on_disconnect` is accepted and means nothing yet: `pending` knows the connection.
+        """
+        request = convert.dequeue_from_wire(args.request)
+        pending.waits = request.wait_ms > 0
+        jobs: Sequence[DequeuedJob] = ()
+        try:
+            jobs = await self._service.dequeue(request, context=context)
+        except asyncio.CancelledError:
+            if not pending.gone:
+                raise
+        finally:
+            pending.waits = False
+        if jobs and not request.dry_run:
+            if pending.gone:
+                await self._service.give_back(jobs)
+                jobs = ()
+            else:
+                pending.jobs = jobs
+        return convert.dequeued_to_wire(jobs)
+
+    async def _ack(self, context: RequestContext, args: Any, pending: PendingCall) -> None:
+        request = args.request
+        succeeded = convert.acks_from_wire(request.jobs_succeeded)
+        await self._service.ack(
+            request.queue_name, succeeded, convert.acks_from_wire(request.jobs_failed), context=context
+        )
+
+    async def _checkpoint(self, context: RequestContext, args: Any, pending: PendingCall) -> None:
+        checkpoints = convert.checkpoints_from_wire(args.request.requests)
+        await self._service.checkpoint(args.request.queue_name, checkpoints, context=context)
+
+    async def _lookup(self, context: RequestContext, args: Any, pending: PendingCall) -> Any:
+        request = args.request
+        include_body = request.include_body or False
+        return await self._service.lookup(request.job_descriptors, include_body=include_body, context=context)
+
+    async def _count(self, context: RequestContext, args: Any, pending: PendingCall) -> int:
+        wanted = convert.count_filter_from_wire(args.request)
+        return await self._service.count(wanted, allow_partial=args.request.allow_partial or False, context=context)
+
+    async def _scan(self, context: RequestContext, args: Any, pending: PendingCall) -> Any:
+        request = args.request
+        page = await self._service.scan(
+            convert.scan_filter_from_wire(request),
+            continuation=convert.continuation_from_wire(request),
+            limit=100 if request.limit is None else request.limit,
+            context=context,
+        )
+        return convert.scan_page_to_wire(page)
+
+    async def _retry(self, context: RequestContext, args: Any, pending: PendingCall) -> int:
+        request = args.request
+        return await self._service.retry_failed(
+            request.queue_name,
+            priority=1 if request.priority is None else request.priority,
+            attempts=1 if request.attempts_to_allow is None else request.attempts_to_allow,
+            run_after_ms=request.run_after_ms,
+            limit=1000 if request.limit is None else request.limit,
+            context=context,
+        )
+
+    async def _delete_jobs(self, context: RequestContext, args: Any, pending: PendingCall) -> int:
+        limit = args.request.limit
+        wanted = convert.delete_filter_from_wire(args.request)
+        return await self._service.delete_jobs(wanted, limit=1000 if limit is None else limit, context=context)
+
+    async def _cancel(self, context: RequestContext, args: Any, pending: PendingCall) -> Any:
+        request = args.request
+        return convert.cancelled_to_wire(
+            await self._service.cancel(request.queue_name, request.job_descriptors, context=context)
+        )

@@ -1,0 +1,115 @@
+"""One message in, one answer out, whatever happens in between."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import structlog
+
+from pinlater.errors import Draining, PinLaterError, UnknownError
+from pinlater.server.calls import Calls, Service
+from pinlater.server.limits import ServerLimits
+from pinlater.server.pending import PendingCall
+from pinlater.wire.codec import (
+    BadCall,
+    Call,
+    decode_call,
+    encode_application_exception,
+    encode_reply,
+)
+from pinlater.wire.convert import context_from_wire
+from pinlater.wire.faults import exception_from_error
+from pinlater.wire.header import Header, read_header
+from pinlater.wire.idl import METHODS
+from pinlater.wire.malformed import ApplicationErrorKind
+
+_log = structlog.get_logger("pinlater.server")
+
+
+class Handler:
+    """Carries out calls. Every error becomes an answer: the interface's exception, else Thrift's own."""
+
+    def __init__(self, service: Service, limits: ServerLimits, counters: Counter[str]) -> None:
+        self._service = service
+        self._calls = Calls(service).by_name
+        self._wire_limits = limits.wire()
+        self._max_answer_bytes = limits.max_frame_bytes
+        self._counters = counters
+        self.refuse_with: PinLaterError | None = None
+
+    async def reply(self, message: bytes, pending: PendingCall) -> bytes:
+        """The answer to one message, unframed. WireError where there is none: not even a header can be read."""
+        try:
+            call = decode_call(message, self._wire_limits)
+        except BadCall as error:
+            return self.refuse_malformed(error)
+        try:
+            if self.refuse_with is not None:
+                raise self.refuse_with
+            context = context_from_wire(call.args.context)
+            success = await self._calls[call.name](context, call.args, pending)
+            answer = encode_reply(call.name, call.seqid, success, protocol=call.protocol)
+            if len(answer) > self._max_answer_bytes:
+                return await self._too_long(call, len(answer), pending)
+            return answer
+        except PinLaterError as error:
+            return _error_reply(call, error)
+        except Exception as error:
+            return await self._unexpected(call, error, pending)
+
+    def refuse(self, message: bytes, error: PinLaterError) -> bytes:
+        """The answer to a message that is not even decoded. WireError where its header cannot be read."""
+        header = read_header(message)
+        if header.name not in METHODS:
+            kind = ApplicationErrorKind.UNKNOWN_METHOD
+            return _application_reply(header, kind, f"there is no method {header.name[:80]!r}")
+        exception = exception_from_error(error)
+        return encode_reply(header.name, header.seqid, exception=exception, protocol=header.protocol)
+
+    def refuse_malformed(self, error: BadCall) -> bytes:
+        """Thrift's own exception, for an unknown method or a message that is not the contract."""
+        if error.kind is ApplicationErrorKind.UNKNOWN_METHOD:
+            self._counters["unknown_methods"] += 1
+        else:
+            self._counters["malformed_messages"] += 1
+            _log.info("malformed_message", method=error.header.name, reason=error.message)
+        return _application_reply(error.header, error.kind, error.message)
+
+    async def _too_long(self, call: Call, length: int, pending: PendingCall) -> bytes:
+        self._counters["answers_too_long"] += 1
+        await self._give_back(pending)
+        error = UnknownError(
+            f"the answer has {length} bytes; allowed: {self._max_answer_bytes}; ask for less at a time"
+        )
+        return _error_reply(call, error)
+
+    async def _unexpected(self, call: Call, error: Exception, pending: PendingCall) -> bytes:
+        self._counters["unexpected_errors"] += 1
+        _log.error("call_failed", method=call.name, exc_info=error)
+        await self._give_back(pending)
+        return _error_reply(call, UnknownError(f"{call.name} failed in the server: {type(error).__name__}: {error}"))
+
+    async def _give_back(self, pending: PendingCall) -> None:
+        """The claimed jobs of an answer that will not be sent; what fails here is left to the claim's time-out."""
+        jobs, pending.jobs = pending.jobs, ()
+        if jobs:
+            try:
+                await self._service.give_back(jobs)
+            except Exception as error:
+                _log.warning("give_back_failed", jobs=len(jobs), exc_info=error)
+
+    async def abandon(self, pending: PendingCall) -> None:
+        """Give back what was claimed for a call whose answer can no longer be written."""
+        await self._give_back(pending)
+
+
+def draining_error() -> Draining:
+    return Draining("this server is stopping; send the call to another one, or again later")
+
+
+def _error_reply(call: Call, error: PinLaterError) -> bytes:
+    return encode_reply(call.name, call.seqid, exception=exception_from_error(error), protocol=call.protocol)
+
+
+def _application_reply(header: Header, kind: ApplicationErrorKind, text: str) -> bytes:
+    return encode_application_exception(header.name, header.seqid, kind, text, header.protocol)

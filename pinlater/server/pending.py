@@ -1,0 +1,34 @@
+"""One call of a connection, from its last byte to its answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from pinlater.model import DequeuedJob
+
+
+class PendingCall:
+    """What is kept of a call until its answer is written.
+
+    `gone` says that the caller can no longer be answered with jobs: the connection broke, or its sending side ended,
+    which is how the death of a process looks. `jobs` are those that were claimed for this call, until their answer is
+    written. `waits` marks a long poll, which ends when the caller is gone.
+    """
+
+    __slots__ = ("gone", "jobs", "reply", "size", "task", "waits")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.reply: bytes | None = None
+        self.task: asyncio.Task[Any] | None = None
+        self.jobs: Sequence[DequeuedJob] = ()
+        self.waits = False
+        self.gone = False
+
+    def caller_is_gone(self) -> None:
+        """No jobs any more for this call; a long poll ends."""
+        self.gone = True
+        if self.waits and self.task is not None:
+            self.task.cancel()

@@ -1,0 +1,275 @@
+"""One connection: bytes in, calls carried out, answers out in the order of the calls.
+
+Several calls of a connection run at a time, up to a bound; beyond it, or while the caller does not take its answers,
+nothing more is read from it. A connection can leave at the boundary of a message: to another process, or for good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections import deque
+from collections.abc import Iterator
+from typing import cast
+
+import structlog
+
+from pinlater.errors import Overloaded
+from pinlater.server.handler import Handler
+from pinlater.server.limits import ServerLimits
+from pinlater.server.pending import PendingCall
+from pinlater.server.shared import HandOver, Shared
+from pinlater.wire.codec import BadCall
+from pinlater.wire.framing import Splitter
+from pinlater.wire.malformed import WireError
+
+_log = structlog.get_logger("pinlater.server")
+
+
+class Connection(asyncio.Protocol):
+    """The asyncio protocol of one connection. `shared` is what all connections of the server have in common."""
+
+    def __init__(self, shared: Shared, handler: Handler, limits: ServerLimits) -> None:
+        self._shared = shared
+        self._handler = handler
+        self._limits = limits
+        self._splitter = Splitter(limits.wire())
+        self._pending: deque[PendingCall] = deque()
+        self._messages: Iterator[bytes] | None = None
+        self._transport: asyncio.Transport | None = None
+        self._reading = True
+        self._ending = False
+        self._heard_at = self._stuck_since = self._partial_since = shared.now
+        self._writing_paused = False
+        self._partial = 0
+        self._chunk = 0
+
+    # What the event loop tells
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        if not self._shared.admit(self):
+            self._transport.abort()
+        elif self._shared.leaving is not None:
+            self.leave()
+
+    def data_received(self, data: bytes) -> None:
+        self._heard_at = self._shared.now
+        self._chunk = len(data)
+        self._messages = self._splitter.feed(data)
+        self._pump()
+
+    def eof_received(self) -> bool:
+        """The caller sends no more. What it sent is answered; but its jobs are given back, for so a process dies."""
+        self._ending = True
+        for pending in self._pending:
+            pending.caller_is_gone()
+        self._end_if_done()
+        return True
+
+    def pause_writing(self) -> None:
+        self._writing_paused = True
+        self._stuck_since = self._shared.now
+
+    def resume_writing(self) -> None:
+        self._writing_paused = False
+        self._pump()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        self._messages = None
+        self._count_partial(0)
+        self._shared.forget(self)
+        for pending in self._pending:
+            self._shared.buffered -= pending.size
+            pending.caller_is_gone()
+            if pending.reply is not None and pending.jobs:
+                self._shared.run_detached(self._handler.abandon(pending))
+        self._pending.clear()
+
+    # From bytes to calls
+
+    def _pump(self) -> None:
+        """Begin the calls that have arrived, as far as the bounds allow; read on only when all have begun."""
+        while self._messages is not None:
+            if self._writing_paused or len(self._pending) >= self._limits.max_frames_in_flight:
+                self._shared.counters["reads_paused"] += 1
+                self._count_partial(self._splitter.buffered + self._chunk)
+                self._read(False)
+                return
+            try:
+                message = next(self._messages, None)
+            except WireError as error:
+                self._lose(error)
+                return
+            if message is None:
+                self._messages = None
+            else:
+                self._begin(message)
+        self._count_partial(self._splitter.buffered)
+        self._read(not self._ending)
+
+    def _begin(self, message: bytes) -> None:
+        pending = PendingCall(len(message))
+        pending.gone = self._ending
+        self._pending.append(pending)
+        self._shared.buffered += pending.size
+        if self._shared.buffered > self._limits.max_buffered_bytes:
+            self._shared.counters["calls_over_buffer"] += 1
+            work = self._refuse(pending, message)
+        else:
+            work = self._answer(pending, message)
+        pending.task = self._shared.run(work)
+
+    async def _answer(self, pending: PendingCall, message: bytes) -> None:
+        try:
+            pending.reply = await self._handler.reply(message, pending)
+        except WireError as error:
+            self._drop(error)
+        finally:
+            self._shared.tasks.discard(pending.task)
+        self._flush()
+
+    async def _refuse(self, pending: PendingCall, message: bytes) -> None:
+        held = self._limits.max_buffered_bytes
+        error = Overloaded(f"this server holds {held} bytes of calls already", retry_after_ms=100)
+        try:
+            pending.reply = self._handler.refuse(message, error)
+        except WireError as malformed:
+            self._drop(malformed)
+        finally:
+            self._shared.tasks.discard(pending.task)
+        self._flush()
+
+    def _count_partial(self, size: int) -> None:
+        """Note how much of a half sent message is kept, and since when."""
+        if size and not self._partial:
+            self._partial_since = self._shared.now
+        if size != self._partial:
+            grows = size > self._partial
+            self._shared.buffered += size - self._partial
+            self._partial = size
+            if grows and self._shared.buffered > self._limits.max_buffered_bytes:
+                self._shared.close_largest()
+
+    def _read(self, reading: bool) -> None:
+        if reading is self._reading or self._transport is None or self._transport.is_closing():
+            return
+        self._reading = reading
+        if reading:
+            self._partial_since = self._shared.now
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    # From answers to bytes
+
+    def _flush(self) -> None:
+        """Write the answers that are next in order, then go on with what waited for them."""
+        transport = self._transport
+        if transport is None:
+            return
+        pending = self._pending
+        while pending and (reply := pending[0].reply) is not None:
+            done = pending.popleft()
+            self._shared.buffered -= done.size
+            done.jobs = ()
+            transport.write(len(reply).to_bytes(4, "big") + reply if self._splitter.framed else reply)
+        self._heard_at = self._shared.now
+        if not self._reading or self._messages is not None:
+            self._pump()
+        if self._ending:
+            self._end_if_done()
+        elif self._shared.leaving is not None:
+            self.leave()
+
+    # The end
+
+    @property
+    def partial(self) -> int:
+        """Bytes of a half sent message."""
+        return self._partial
+
+    def _lose(self, error: WireError) -> None:
+        """The stream cannot be read on. Answer what came before, and the last message where it can be, then close."""
+        self._shared.counters["streams_lost"] += 1
+        _log.info("stream_lost", reason=error.message)
+        self._messages = None
+        self._ending = True
+        self._read(False)
+        if isinstance(error, BadCall):
+            last = PendingCall(0)
+            last.reply = self._handler.refuse_malformed(error)
+            self._pending.append(last)
+        self._flush()
+
+    def _drop(self, error: WireError) -> None:
+        """A message without a readable header has no answer, and nothing behind it would be in order."""
+        self._shared.counters["streams_lost"] += 1
+        _log.info("stream_lost", reason=error.message)
+        self.abort()
+
+    def _end_if_done(self) -> None:
+        if not self._pending and self._messages is None and self._transport is not None:
+            self._stuck_since = self._shared.now
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close now, whatever is unsent."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def at_boundary(self) -> bool:
+        """Nothing half read, nothing to answer, nothing unsent."""
+        transport = self._transport
+        return (
+            transport is not None
+            and not transport.is_closing()
+            and not self._pending
+            and self._messages is None
+            and not self._partial
+            and not transport.get_write_buffer_size()
+        )
+
+    def leave(self) -> None:
+        """For a server that ends: at a boundary, be handed over or closed; else stop reading until then."""
+        leaving = self._shared.leaving
+        if leaving is None or self._transport is None:
+            return
+        if self.at_boundary():
+            if leaving.hand_over is not None:
+                self._hand_over(leaving.hand_over)
+            elif leaving.close_idle:
+                self._transport.close()
+        elif leaving.hand_over is not None and self._messages is None:
+            self._read(bool(self._partial))
+
+    def _hand_over(self, hand_over: HandOver) -> None:
+        assert self._transport is not None
+        self._read(False)
+        copy = socket.socket(fileno=os.dup(self._transport.get_extra_info("socket").fileno()))
+        self._transport.abort()
+        try:
+            hand_over(copy)
+        except Exception as error:
+            copy.close()
+            _log.warning("hand_over_failed", exc_info=error)
+
+    def sweep(self, now: float) -> None:
+        """Close what took too long: unread answers, a half sent message, silence."""
+        limits = self._limits
+        closing = self._transport is None or self._transport.is_closing()
+        if self._writing_paused or closing:
+            if now - self._stuck_since > limits.write_timeout_s:
+                self._time_out("slow_readers_closed")
+        elif self._partial and self._reading:
+            if now - self._partial_since > limits.half_sent_timeout_s:
+                self._time_out("half_sent_closed")
+        elif not self._pending and now - self._heard_at > limits.idle_timeout_s:
+            self._time_out("idle_closed")
+
+    def _time_out(self, counter: str) -> None:
+        self._shared.counters[counter] += 1
+        _log.debug("connection_timed_out", reason=counter)
+        self.abort()

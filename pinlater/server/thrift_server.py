@@ -1,0 +1,127 @@
+"""The server: a listening socket, its connections, their time-outs, and an end at which no call is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import Counter
+
+import structlog
+
+from pinlater.server.calls import Service
+from pinlater.server.handler import Handler, draining_error
+from pinlater.server.limits import ServerLimits
+from pinlater.server.protocol import Connection
+from pinlater.server.shared import HandOver, Leaving, Shared
+
+_log = structlog.get_logger("pinlater.server")
+_LOOK_AGAIN_S = 0.01
+_MAX_SWEEP_S = 1.0
+
+
+class ThriftServer:
+    """Serves a service over Thrift: framed and unframed, binary and compact, on one port.
+
+    `counters` says how often each limit was reached: connections_refused, calls_over_buffer, half_sent_over_buffer,
+    reads_paused, slow_readers_closed, half_sent_closed, idle_closed, streams_lost, malformed_messages, unknown_methods,
+    answers_too_long, unexpected_errors, aborted_at_stop.
+    """
+
+    def __init__(self, service: Service, limits: ServerLimits | None = None) -> None:
+        self._service = service
+        self._limits = limits or ServerLimits()
+        self.counters: Counter[str] = Counter()
+        self._handler = Handler(service, self._limits, self.counters)
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._adopting: set[asyncio.Task[None]] = set()
+
+    async def start(self, listener: socket.socket) -> None:
+        """Accept connections from a bound socket, of which the server keeps a copy: the caller closes his own."""
+        self._shared = Shared(self._limits.max_connections, self.counters)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._connection, sock=listener.dup(), backlog=1024)
+        self._sweep()
+
+    @property
+    def connections(self) -> int:
+        """Open connections."""
+        return len(self._shared.connections)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of half sent messages and of calls in flight."""
+        return self._shared.buffered
+
+    def adopt(self, connection: socket.socket) -> None:
+        """Go on with a connection that another process accepted; it stands at the boundary of a message."""
+        connection.setblocking(False)
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(self._adopt(loop, connection))
+        self._adopting.add(task)
+        task.add_done_callback(self._adopting.discard)
+
+    async def _adopt(self, loop: asyncio.AbstractEventLoop, connection: socket.socket) -> None:
+        try:
+            await loop.connect_accepted_socket(self._connection, connection)
+        except OSError as error:
+            connection.close()
+            _log.info("adopt_failed", reason=str(error))
+
+    async def drain(self, hand_over: HandOver | None = None, timeout_s: float = 30.0) -> None:
+        """Stop accepting, answer what was read, and return when no connection is left, or after `timeout_s`.
+
+        With `hand_over`, each connection is given to it as soon as nothing of it is half done: the socket, which then
+        belongs to the callback; what its caller sends meanwhile waits in the socket. Without, calls that arrive now are
+        refused (errors.Draining), and connections are closed a little later (`drain_linger_s`), when they are idle.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        idle_until = min(loop.time() + self._limits.drain_linger_s, deadline)
+        self._stop_accepting()
+        leaving = self._shared.leaving = Leaving(hand_over)
+        if hand_over is None:
+            self._handler.refuse_with = draining_error()
+        self._service.start_draining()
+        while (self._shared.connections or self._adopting) and loop.time() < deadline:
+            leaving.close_idle = loop.time() >= idle_until
+            for connection in tuple(self._shared.connections):
+                connection.leave()
+            await asyncio.sleep(_LOOK_AGAIN_S)
+        await self._end()
+
+    def _stop_accepting(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    async def _end(self) -> None:
+        """Break off what is left."""
+        for connection in tuple(self._shared.connections):
+            self.counters["aborted_at_stop"] += 1
+            connection.abort()
+        await asyncio.sleep(0)
+        await self._finish_tasks()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+
+    async def _finish_tasks(self) -> None:
+        """Cancel calls that are still running; what they claimed is given back by whoever carries them out."""
+        tasks = [task for task in (*self._shared.tasks, *self._adopting) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _connection(self) -> Connection:
+        return Connection(self._shared, self._handler, self._limits)
+
+    def _sweep(self) -> None:
+        """Renew the time, look for what took too long, and look again a quarter of the shortest time-out later."""
+        loop = asyncio.get_running_loop()
+        now = self._shared.now = loop.time()
+        for connection in tuple(self._shared.connections):
+            connection.sweep(now)
+        limits = self._limits
+        shortest = min(limits.idle_timeout_s, limits.half_sent_timeout_s, limits.write_timeout_s)
+        self._sweeper = loop.call_later(min(shortest / 4, _MAX_SWEEP_S), self._sweep)
