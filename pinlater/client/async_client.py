@@ -1,0 +1,250 @@
+"""AsyncClient: the calls of PinLater over the network, for programs that run on asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, overload
+
+from pinlater.client.base import ConnectedClient
+from pinlater.client.calls import Revise
+from pinlater.client.safety import Safety, ack_safety, checkpoint_safety
+from pinlater.errors import PinLaterError, ProtocolError
+from pinlater.model import (
+    CONTINUATION_END,
+    CONTINUATION_START,
+    Ack,
+    CancelOutcome,
+    Checkpoint,
+    DequeuedJob,
+    DequeueRequest,
+    Job,
+    JobFilter,
+    JobInfo,
+    RequestContext,
+    ScanPage,
+)
+from pinlater.wire import convert_client as wire
+
+_IN_ORDER = attrgetter("priority", "run_after_ms")
+
+
+class AsyncClient(ConnectedClient):
+    """A client of one or more servers. Satisfies `pinlater.api.Api`; errors are those of `pinlater.errors`.
+
+    `servers` are texts like "queue-1:9010"; without them and without a `cluster` (see clusters.toml) the environment
+    decides: PINLATER_SERVER, then PINLATER_CLUSTER, then 127.0.0.1:9010. `source` names this client in the claims made
+    for it. Each call takes a `timeout` in seconds for all its attempts together; a long poll may take as much longer as
+    it waits. Belongs to the event loop that it is first used on. ValueError: no such address or cluster.
+    """
+
+    # -- queues ----------------------------------------------------------------------------------------------------
+
+    async def create_queue(
+        self, name: str, *, context: RequestContext | None = None, timeout: float | None = None
+    ) -> None:
+        """Make a queue on every shard; a queue that is there already is no error."""
+        await self._call("createQueue", Safety.REPEAT, context, timeout, name=name)
+
+    async def delete_queue(
+        self, name: str, password: str, *, context: RequestContext | None = None, timeout: float | None = None
+    ) -> None:
+        """Delete a queue and all its jobs. PasswordInvalid; an unknown queue is no error."""
+        await self._call("deleteQueue", Safety.ONCE, context, timeout, name=name, password=password)
+
+    async def queue_names(self, *, context: RequestContext | None = None, timeout: float | None = None) -> set[str]:
+        """The queues of the shards that answer."""
+        return set(await self._call("getQueueNames", Safety.READ, context, timeout))
+
+    # -- producers -------------------------------------------------------------------------------------------------
+
+    @overload
+    async def enqueue(
+        self, queue: str, jobs: Job, *, context: RequestContext | None = None, timeout: float | None = None
+    ) -> str: ...
+
+    @overload
+    async def enqueue(
+        self, queue: str, jobs: Sequence[Job], *, context: RequestContext | None = None, timeout: float | None = None
+    ) -> list[str]: ...
+
+    async def enqueue(
+        self,
+        queue: str,
+        jobs: Job | Sequence[Job],
+        *,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> str | list[str]:
+        """Store a job, and get its descriptor; or a list of jobs, on one shard, all or none, and get theirs in order.
+
+        Single jobs that are enqueued at the same time travel in one call; their fates stay separate.
+        OutcomeUnknown: they may be stored; sending again may then store them twice.
+        """
+        one = isinstance(jobs, Job)
+        listed = [jobs] if isinstance(jobs, Job) else jobs
+        if len(listed) == 1 and context is None:
+            self._check_usable()
+            descriptor = await self._enqueuer.join(queue, listed[0], self._timeout_s if timeout is None else timeout)
+            return descriptor if one else [descriptor]
+        descriptors = await self._enqueuer.send(queue, listed, self._deadline_s(timeout), context or self._context)
+        return descriptors[0] if one else descriptors
+
+    # -- workers ---------------------------------------------------------------------------------------------------
+
+    async def dequeue(
+        self, request: DequeueRequest, *, context: RequestContext | None = None, timeout: float | None = None
+    ) -> list[DequeuedJob]:
+        """Claim up to `limit` eligible jobs, highest priority first; riding acks are carried out first.
+
+        OutcomeUnknown: jobs may have been claimed for this call, and are handed out again when their claims expire.
+        """
+        wait_s = request.wait_ms / 1000
+        deadline_s = self._deadline_s(timeout) + wait_s
+        wanted = wire.dequeue_to_wire(request)
+        pure = request.dry_run and wanted.job_ack_request is None
+        response = await self._dispatcher.call(
+            "dequeueJobs",
+            wire.call_args("dequeueJobs", context or self._context, request=wanted),
+            Safety.SCAN if pure else Safety.ONCE,
+            deadline_s,
+            long_poll=wait_s > 0,
+            revise=_dequeue_again(wanted, asyncio.get_running_loop().time() + wait_s),
+        )
+        jobs = wire.dequeued_from_wire(response)
+        jobs.sort(key=_IN_ORDER)
+        return jobs
+
+    async def ack(
+        self,
+        queue: str,
+        succeeded: Sequence[Ack] = (),
+        failed: Sequence[Ack] = (),
+        *,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """End attempts. What is not in progress, or claimed anew, is left as it is."""
+        request = wire.acks_to_wire(queue, succeeded, failed)
+        await self._call("ackDequeuedJobs", ack_safety(failed), context, timeout, pipelined=True, request=request)
+
+    async def checkpoint(
+        self,
+        queue: str,
+        checkpoints: Sequence[Checkpoint],
+        *,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Heartbeats for jobs in progress, claimed by this very source or under the claim given."""
+        request = wire.checkpoints_to_wire(queue, checkpoints)
+        safety = checkpoint_safety(checkpoints)
+        await self._call("checkpointJobs", safety, context, timeout, pipelined=True, request=request)
+
+    # -- looking ---------------------------------------------------------------------------------------------------
+
+    async def lookup(
+        self,
+        descriptors: Sequence[str],
+        *,
+        include_body: bool = False,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> dict[str, JobInfo]:
+        """The jobs that are found; others are left out."""
+        request = wire.lookup_to_wire(descriptors, include_body)
+        return wire.lookup_from_wire(await self._call("lookupJobs", Safety.READ, context, timeout, request=request))
+
+    async def count(
+        self,
+        filter: JobFilter,
+        *,
+        allow_partial: bool = False,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> int:
+        """How many jobs match, at most 2**31 - 1."""
+        request = wire.count_to_wire(filter, allow_partial)
+        return int(await self._call("getJobCount", Safety.SCAN, context, timeout, request=request))
+
+    async def scan(
+        self,
+        filter: JobFilter,
+        *,
+        continuation: str = CONTINUATION_START,
+        limit: int = 100,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> ScanPage:
+        """One page of matching jobs, newest run_after first, then by shard and id."""
+        request = wire.scan_to_wire(filter, continuation, limit)
+        return wire.scan_page_from_wire(await self._call("scanJobs", Safety.SCAN, context, timeout, request=request))
+
+    async def scan_pages(
+        self, filter: JobFilter, *, limit: int = 100, timeout: float | None = None
+    ) -> AsyncIterator[ScanPage]:
+        """Every page of a scan, each of up to `limit` jobs and read when it is asked for; `timeout` is for one page."""
+        continuation = CONTINUATION_START
+        while True:
+            page = await self.scan(filter, continuation=continuation, limit=limit, timeout=timeout)
+            yield page
+            if page.continuation == CONTINUATION_END:
+                return
+            if page.continuation == continuation:
+                raise ProtocolError(f"the scan does not advance: continuation {continuation!r} came twice")
+            continuation = page.continuation
+
+    # -- operators -------------------------------------------------------------------------------------------------
+
+    async def retry_failed(
+        self,
+        queue: str,
+        *,
+        priority: int = 1,
+        attempts: int = 1,
+        run_after_ms: int | None = None,
+        limit: int = 1000,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> int:
+        """Up to `limit` FAILED jobs of one priority back to PENDING; how many."""
+        request = wire.retry_to_wire(queue, priority, attempts, run_after_ms, limit)
+        return int(await self._call("retryFailedJobs", Safety.ONCE, context, timeout, request=request))
+
+    async def delete_jobs(
+        self,
+        filter: JobFilter,
+        *,
+        limit: int = 1000,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> int:
+        """Remove up to `limit` jobs of one state and priority (1 where none is given); how many."""
+        request = wire.delete_to_wire(filter, limit)
+        return int(await self._call("deleteJobs", Safety.ONCE, context, timeout, request=request))
+
+    async def cancel(
+        self,
+        queue: str,
+        descriptors: Sequence[str],
+        *,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> Mapping[str, CancelOutcome]:
+        """Remove jobs that are still pending; says per job what it found."""
+        request = wire.cancel_to_wire(queue, descriptors)
+        response = await self._call("cancelJobs", Safety.ONCE, context, timeout, request=request)
+        return wire.cancelled_from_wire(response)
+
+
+def _dequeue_again(wanted: Any, wait_until_s: float) -> Revise:
+    """What changes before a dequeue is sent again: acks carried out already stay away; the wait gets shorter."""
+
+    def revise(error: Exception) -> None:
+        if isinstance(error, PinLaterError) and error.acks_applied:
+            wanted.job_ack_request = None
+        if wanted.wait_ms:
+            wanted.wait_ms = max(1, int((wait_until_s - asyncio.get_running_loop().time()) * 1000))
+
+    return revise

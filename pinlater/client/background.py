@@ -1,0 +1,98 @@
+"""An event loop in a daemon thread, with one AsyncClient in it, for callers that have no loop of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import weakref
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from pinlater.client.async_client import AsyncClient
+
+P = ParamSpec("P")
+ResultT = TypeVar("ResultT")
+_CLOSING_S = 5.0
+
+
+class BackgroundClient:
+    """Runs the calls of an AsyncClient for any number of threads.
+
+    The thread starts with the first call. A child process after a fork begins anew with connections of its own.
+    """
+
+    def __init__(self, make: Callable[[], AsyncClient]) -> None:
+        self._make = make
+        self._begin()
+        _instances.add(self)
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._finalizer: Callable[[], object] | None = None
+        self._closed = False
+        self.client = self._make()
+
+    def run(
+        self,
+        method: Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, ResultT]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> ResultT:
+        """What a method of AsyncClient returns or raises. Interrupted (Ctrl-C), the call is given up."""
+        loop = self._running_loop()
+        future = asyncio.run_coroutine_threadsafe(method(self.client, *args, **kwargs), loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        """Closes every connection and ends the thread. May be called twice."""
+        with self._lock:
+            self._closed = True
+            if self._finalizer is not None:
+                self._finalizer()
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("this client is closed")
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                thread = threading.Thread(target=self._loop.run_forever, name="pinlater-client", daemon=True)
+                thread.start()
+                self._finalizer = weakref.finalize(self, _end, self._loop, thread, self.client)
+            return self._loop
+
+    def begin_in_child(self) -> None:
+        """The parent's loop and connections stay untouched: to close them would act on what the parent uses."""
+        if isinstance(self._finalizer, weakref.finalize):
+            self._finalizer.detach()
+        _inherited.append((self._loop, self.client))
+        closed = self._closed
+        self._begin()
+        self._closed = closed
+
+
+def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread, client: AsyncClient) -> None:
+    if threading.current_thread() is thread:  # collected by the loop's own thread, which cannot wait for itself
+        loop.stop()
+        return
+    asyncio.run_coroutine_threadsafe(client.close(), loop).result(_CLOSING_S)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(_CLOSING_S)
+    loop.close()
+
+
+def _begin_in_child() -> None:
+    for instance in list(_instances):
+        instance.begin_in_child()
+
+
+_instances: weakref.WeakSet[BackgroundClient] = weakref.WeakSet()
+_inherited: list[object] = []
+os.register_at_fork(after_in_child=_begin_in_child)

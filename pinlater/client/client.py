@@ -1,0 +1,229 @@
+"""Client: the calls of AsyncClient for programs without asyncio, one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Self, cast, overload
+
+from pinlater.client.address import Address
+from pinlater.client.async_client import AsyncClient
+from pinlater.client.background import BackgroundClient
+from pinlater.client.base import DEFAULT_TIMEOUT_S
+from pinlater.model import (
+    CONTINUATION_START,
+    Ack,
+    CancelOutcome,
+    Checkpoint,
+    DequeuedJob,
+    DequeueRequest,
+    Job,
+    JobFilter,
+    JobInfo,
+    RequestContext,
+    ScanPage,
+)
+
+
+class Client:
+    """AsyncClient for programs without asyncio: the same arguments, calls and errors; see there for what they mean.
+
+    May be used by many threads at once. It has one thread of its own, which starts with the first call.
+    """
+
+    def __init__(
+        self,
+        *addresses: str,
+        servers: Sequence[str] = (),
+        cluster: str | None = None,
+        clusters_file: str | Path | None = None,
+        source: str | None = None,
+        timeout: float = DEFAULT_TIMEOUT_S,
+        **limits: Any,
+    ) -> None:
+        self._background = BackgroundClient(
+            partial(
+                AsyncClient,
+                *addresses,
+                servers=servers,
+                cluster=cluster,
+                clusters_file=clusters_file,
+                source=source,
+                timeout=timeout,
+                **limits,
+            )
+        )
+        self._run = self._background.run
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes every connection. Calls under way in other threads fail."""
+        self._background.close()
+
+    @property
+    def servers(self) -> list[Address]:
+        """The servers this client talks to."""
+        return self._background.client.servers
+
+    @property
+    def source(self) -> str:
+        """Who calls, as the claims made for this client say."""
+        return self._background.client.source
+
+    # -- queues ----------------------------------------------------------------------------------------------------
+
+    def create_queue(self, name: str, *, context: RequestContext | None = None, timeout: float | None = None) -> None:
+        self._run(AsyncClient.create_queue, name, context=context, timeout=timeout)
+
+    def delete_queue(
+        self, name: str, password: str, *, context: RequestContext | None = None, timeout: float | None = None
+    ) -> None:
+        self._run(AsyncClient.delete_queue, name, password, context=context, timeout=timeout)
+
+    def queue_names(self, *, context: RequestContext | None = None, timeout: float | None = None) -> set[str]:
+        return self._run(AsyncClient.queue_names, context=context, timeout=timeout)
+
+    # -- producers -------------------------------------------------------------------------------------------------
+
+    @overload
+    def enqueue(
+        self, queue: str, jobs: Job, *, context: RequestContext | None = None, timeout: float | None = None
+    ) -> str: ...
+
+    @overload
+    def enqueue(
+        self, queue: str, jobs: Sequence[Job], *, context: RequestContext | None = None, timeout: float | None = None
+    ) -> list[str]: ...
+
+    def enqueue(
+        self,
+        queue: str,
+        jobs: Job | Sequence[Job],
+        *,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> str | list[str]:
+        enqueue = cast(Callable[..., Coroutine[Any, Any, str | list[str]]], AsyncClient.enqueue)
+        return self._run(enqueue, queue, jobs, context=context, timeout=timeout)
+
+    # -- workers ---------------------------------------------------------------------------------------------------
+
+    def dequeue(
+        self, request: DequeueRequest, *, context: RequestContext | None = None, timeout: float | None = None
+    ) -> list[DequeuedJob]:
+        return self._run(AsyncClient.dequeue, request, context=context, timeout=timeout)
+
+    def ack(
+        self,
+        queue: str,
+        succeeded: Sequence[Ack] = (),
+        failed: Sequence[Ack] = (),
+        *,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        self._run(AsyncClient.ack, queue, succeeded, failed, context=context, timeout=timeout)
+
+    def checkpoint(
+        self,
+        queue: str,
+        checkpoints: Sequence[Checkpoint],
+        *,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        self._run(AsyncClient.checkpoint, queue, checkpoints, context=context, timeout=timeout)
+
+    # -- looking ---------------------------------------------------------------------------------------------------
+
+    def lookup(
+        self,
+        descriptors: Sequence[str],
+        *,
+        include_body: bool = False,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> dict[str, JobInfo]:
+        return self._run(AsyncClient.lookup, descriptors, include_body=include_body, context=context, timeout=timeout)
+
+    def count(
+        self,
+        filter: JobFilter,
+        *,
+        allow_partial: bool = False,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> int:
+        return self._run(AsyncClient.count, filter, allow_partial=allow_partial, context=context, timeout=timeout)
+
+    def scan(
+        self,
+        filter: JobFilter,
+        *,
+        continuation: str = CONTINUATION_START,
+        limit: int = 100,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> ScanPage:
+        return self._run(
+            AsyncClient.scan, filter, continuation=continuation, limit=limit, context=context, timeout=timeout
+        )
+
+    def scan_pages(self, filter: JobFilter, *, limit: int = 100, timeout: float | None = None) -> Iterator[ScanPage]:
+        pages = self._background.client.scan_pages(filter, limit=limit, timeout=timeout)
+
+        async def next_page(_: AsyncClient) -> ScanPage | None:
+            return await anext(pages, None)
+
+        while (page := self._run(next_page)) is not None:
+            yield page
+
+    # -- operators -------------------------------------------------------------------------------------------------
+
+    def retry_failed(
+        self,
+        queue: str,
+        *,
+        priority: int = 1,
+        attempts: int = 1,
+        run_after_ms: int | None = None,
+        limit: int = 1000,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> int:
+        return self._run(
+            AsyncClient.retry_failed,
+            queue,
+            priority=priority,
+            attempts=attempts,
+            run_after_ms=run_after_ms,
+            limit=limit,
+            context=context,
+            timeout=timeout,
+        )
+
+    def delete_jobs(
+        self,
+        filter: JobFilter,
+        *,
+        limit: int = 1000,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> int:
+        return self._run(AsyncClient.delete_jobs, filter, limit=limit, context=context, timeout=timeout)
+
+    def cancel(
+        self,
+        queue: str,
+        descriptors: Sequence[str],
+        *,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> Mapping[str, CancelOutcome]:
+        return self._run(AsyncClient.cancel, queue, descriptors, context=context, timeout=timeout)

@@ -1,0 +1,43 @@
+"""Which failed call may be sent again, and when. Pure: no clock, no sockets."""
+
+from __future__ import annotations
+
+import random
+
+from pinlater.client.safety import Safety
+from pinlater.client.transport_errors import CallFailed
+from pinlater.errors import Draining, NothingStored, PinLaterError, ShardConnectionFailed
+
+FIRST_BACKOFF_S = 0.05
+LONGEST_BACKOFF_S = 2.0
+MAX_ROUNDS = 4
+"""How often a call goes round all servers before it is said that none can be reached."""
+
+
+def may_send_again(error: CallFailed | PinLaterError, safety: Safety) -> bool:
+    """Whether the call that failed so may be sent again by the client itself."""
+    if isinstance(error, CallFailed):
+        return safety is not Safety.ONCE or not error.sent
+    if isinstance(error, ShardConnectionFailed) and not isinstance(error, NothingStored):
+        return error.retryable and safety is not Safety.ONCE
+    return error.retryable
+
+
+def blames_server(error: CallFailed | PinLaterError) -> bool:
+    """Whether another server would probably answer where this one did not."""
+    return isinstance(error, CallFailed | Draining)
+
+
+def attempt_deadline_s(safety: Safety, now_s: float, deadline_s: float) -> float:
+    """Until when one attempt may wait: half of what is left where a second attempt would be safe and quick."""
+    if safety is Safety.READ or safety is Safety.REPEAT:
+        return now_s + (deadline_s - now_s) / 2
+    return deadline_s
+
+
+def backoff_s(round_number: int, retry_after_ms: int | None, rng: random.Random) -> float:
+    """How long to wait before round 2, 3, …: full jitter under a bound that doubles, never before the server's wish."""
+    if retry_after_ms is not None:
+        return retry_after_ms / 1000 + rng.uniform(0.0, FIRST_BACKOFF_S)
+    bound: float = min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(round_number - 2, 16))
+    return rng.uniform(0.0, bound)

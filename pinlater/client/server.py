@@ -1,0 +1,27 @@
+"""One server as a client sees it: its address, how it has been doing, and the connections to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pinlater.client.address import Address
+from pinlater.client.pool import Pool, PoolLimits
+from pinlater.client.rotation import Standing
+
+LONG_POLL_CONNECTIONS = 256
+
+
+class Server:
+    """Long polls have connections of their own: answers come in order, so one would hold back all calls behind it."""
+
+    __slots__ = ("address", "calls", "long_polls", "standing")
+
+    def __init__(self, address: Address, limits: PoolLimits) -> None:
+        self.address = address
+        self.standing = Standing()
+        self.calls = Pool(address, limits)
+        self.long_polls = Pool(address, replace(limits, connections=LONG_POLL_CONNECTIONS))
+
+    def close(self, why: str) -> None:
+        self.calls.close(why)
+        self.long_polls.close(why)

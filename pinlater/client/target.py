@@ -1,0 +1,46 @@
+"""Which servers a client talks to, and as whom."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+
+from pinlater.client.address import DEFAULT_PORT, Address, parse_address
+from pinlater.client.clusters import cluster_servers
+
+SERVER_VARIABLE = "PINLATER_SERVER"
+CLUSTER_VARIABLE = "PINLATER_CLUSTER"
+
+
+def target_servers(
+    servers: Iterable[str] = (), cluster: str | None = None, clusters_file: str | Path | None = None
+) -> list[Address]:
+    """The addresses given, or those of the cluster, or what the environment says, or this machine at the usual port.
+
+    A text may hold several addresses with commas between them. ValueError: not an address, or not a cluster.
+    """
+    addresses = _addresses(servers)
+    if addresses and cluster:
+        raise ValueError("either servers or a cluster can be given, not both")
+    if addresses:
+        return addresses
+    if cluster:
+        return cluster_servers(cluster, clusters_file)
+    addresses = _addresses([os.environ.get(SERVER_VARIABLE, "")])
+    if addresses:
+        return addresses
+    named = os.environ.get(CLUSTER_VARIABLE)
+    return cluster_servers(named, clusters_file) if named else [Address("127.0.0.1", DEFAULT_PORT)]
+
+
+def default_source() -> str:
+    """Who calls, where nothing else is said: `HOST:PID:RANDOM`, different for every client."""
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+
+
+def _addresses(texts: Iterable[str]) -> list[Address]:
+    parts = [part.strip() for text in texts for part in text.split(",")]
+    return list(dict.fromkeys(parse_address(part) for part in parts if part))
