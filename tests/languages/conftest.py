@@ -5,24 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
 import pytest
 
-from tests.stores.process import dies_with_us, free_port
+from tests.stores.process import dies_with_us
 
 ROOT = Path(__file__).parents[2]
 INTERFACE = ROOT / "thrift" / "pinlater.thrift"
 PASSWORD = "open sesame"
 PINLATER = str(Path(sys.executable).parent / "pinlater")
-STARTS_WITHIN_S = 20.0
 STOPS_WITHIN_S = 20.0
 _queues = count()
 
@@ -33,34 +29,25 @@ STORES = [
 ]
 
 
-def wait_until_it_listens(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    deadline = time.monotonic() + STARTS_WITHIN_S
-    while True:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise AssertionError(f"the server did not start; it said:\n{log.read_text(errors='replace')}")
-        time.sleep(0.05)
-
-
 @contextlib.contextmanager
 def serving(directory: Path, *arguments: str) -> Iterator[int]:
     """`pinlater serve` in a folder of its own; its port. It must end by itself when told to, with exit code 0."""
-    port = free_port()
     log = directory / "server.log"
-    command = [*dies_with_us(), PINLATER, "serve", "--port", str(port), *arguments]
+    command = [*dies_with_us(), PINLATER, "serve", "--port", "0", *arguments]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PINLATER_")}
     with (
         log.open("wb") as output,
         subprocess.Popen(
-            command, cwd=directory, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            command, cwd=directory, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=output
         ) as process,
     ):
+        assert process.stdout is not None
+        address = process.stdout.readline().decode().strip()
+        assert address, log.read_text(errors="replace")
         try:
-            wait_until_it_listens(process, port, log)
-            yield port
+            yield int(address.rpartition(":")[2])
         finally:
-            process.send_signal(signal.SIGTERM)
+            process.terminate()
             try:
                 process.wait(STOPS_WITHIN_S)
             except subprocess.TimeoutExpired:

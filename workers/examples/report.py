@@ -1,0 +1,73 @@
+"""What became of the demonstration's jobs: asked of the server, and shown as a table."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from pinlater import Client, JobFilter, JobInfo, JobState
+
+JOBS_PER_CALL = 500
+STATUSES_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    enqueued: int
+    succeeded: int
+    retried: int
+    failed: list[JobInfo]
+    seconds: float
+
+    @property
+    def failed_pictures(self) -> set[str]:
+        """The file names of the pictures whose jobs failed."""
+        return {_picture(job).name for job in self.failed}
+
+
+def collect(client: Client, queue: str, enqueued: int, seconds: float) -> Report:
+    """Look at every job that has ended. Jobs that were retried are those with more than one attempt behind them."""
+    succeeded = _ended(client, queue, JobState.SUCCEEDED)
+    failed = _ended(client, queue, JobState.FAILED)
+    retried = sum(job.custom_status.count("attempt ") > 1 for job in [*succeeded, *failed])
+    return Report(enqueued, len(succeeded), retried, _with_bodies(client, failed), seconds)
+
+
+def _ended(client: Client, queue: str, state: JobState) -> list[JobInfo]:
+    pages = client.scan_pages(JobFilter(queue, state), limit=JOBS_PER_CALL)
+    return [job for page in pages for job in page.jobs]
+
+
+def _with_bodies(client: Client, jobs: list[JobInfo]) -> list[JobInfo]:
+    """A scan leaves the bodies out; a lookup can bring them."""
+    names = [job.descriptor for job in jobs]
+    slices = (names[first : first + JOBS_PER_CALL] for first in range(0, len(names), JOBS_PER_CALL))
+    return [job for some in slices for job in client.lookup(some, include_body=True).values()]
+
+
+def _picture(job: JobInfo) -> Path:
+    return Path(json.loads(job.body or b"{}")["picture"])
+
+
+def show(report: Report, thumbnails: Path) -> None:
+    """The table, after the reason of each failure."""
+    for job in report.failed[:STATUSES_SHOWN]:
+        wanted = json.loads(job.body or b"{}")
+        print(f"\nFAILED {job.descriptor}: {_picture(job).name} in size {wanted['size']}; its status:")
+        print("\n".join(f"  {line}" for line in job.custom_status.splitlines()))
+    if len(report.failed) > STATUSES_SHOWN:
+        print(f"\n... and {len(report.failed) - STATUSES_SHOWN} more that failed.")
+    ended = report.succeeded + len(report.failed)
+    rows = [
+        ("jobs enqueued", f"{report.enqueued:,}"),
+        ("succeeded", f"{report.succeeded:,}"),
+        ("retried", f"{report.retried:,}"),
+        ("failed", f"{len(report.failed):,}"),
+        ("jobs per second", f"{ended / report.seconds:,.1f}"),
+        ("thumbnails", str(thumbnails)),
+    ]
+    width = max(len(name) for name, _ in rows)
+    print()
+    for name, value in rows:
+        print(f"{name:<{width}}  {value}")
