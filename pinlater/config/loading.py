@@ -27,6 +27,7 @@ from pinlater.config.values import Text, duration_text, size_text
 DEFAULT = "default"
 _STORE_KEYS = ("id", "url", "dequeue-only")
 _HIDDEN = ("admin-password-hash",)
+"""Never shown, not even as a mistake: it may be the password itself."""
 
 
 @dataclass(frozen=True, slots=True)

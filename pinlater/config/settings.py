@@ -1,8 +1,8 @@
 """THE TABLE: every setting of the server, once. The flag, the key in the file, the environment variable, the check of a
 value, `--help`, `--print-config` and docs/configuration.md all come from here.
 
-A field `claim_timeout_ms` is the flag `--claim-timeout`, the key `claim-timeout` and PINLATER_CLAIM_TIMEOUT: units in the
-names of the code are units in the values that people write.
+A field `claim_timeout_ms` is the flag `--claim-timeout`, the key `claim-timeout` and PINLATER_CLAIM_TIMEOUT: units in
+the names of the code are units in the values that people write.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from pinlater.config.stores import ALLOWED_ID, SHARD_ID, StoreConfig
-from pinlater.config.values import DAY_MS, Choice, Duration, Integer, Kind, Place, Size, Text, Words
+from pinlater.config.values import DAY_MS, Choice, Duration, Integer, Kind, PasswordHash, Place, Size, Text, Words
 
 ENVIRONMENT_PREFIX = "PINLATER_"
 _KIB, _MIB, _GIB = 2**10, 2**20, 2**30
@@ -118,7 +118,7 @@ class Config:
     )
     admin_password_hash: str = _row(
         "Jobs",
-        Text(r"\S*", "what `pinlater admin hash-password` prints, or nothing"),
+        PasswordHash(),
         "",
         "The salted hash of the password for deleting queues; without one every such call is refused.",
     )
@@ -131,21 +131,44 @@ class Config:
     max_jobs: int = _row("Limits", Integer(1, 60_000), 10_000, "Jobs in one request.")
     max_connections: int = _row("Limits", Integer(1, 1_000_000), 5_000, "Connections, per process.")
     max_frames_in_flight: int = _row(
-        "Limits", Integer(1, 100_000), 16, "Requests of one connection that are carried out at a time; then it has to wait."
+        "Limits",
+        Integer(1, 100_000),
+        16,
+        "Requests of one connection that are carried out at a time; then it has to wait.",
     )
     max_buffered_bytes: int = _row(
-        "Limits", Size(_MIB, 1024 * _GIB), 256 * _MIB, "Bytes a process keeps for callers, half-sent messages among them."
+        "Limits",
+        Size(_MIB, 1024 * _GIB),
+        256 * _MIB,
+        "Bytes a process keeps for callers, half-sent messages among them.",
     )
     max_container: int = _row("Limits", Integer(100, 10_000_000), 65_536, "Elements of one list or map of a message.")
-    max_steps: int = _row("Limits", Integer(1000, 100_000_000), 200_000, "Fields and elements of a large message in all.")
+    max_steps: int = _row(
+        "Limits", Integer(1000, 100_000_000), 200_000, "Fields and elements of a large message in all."
+    )
     max_wait_ms: int = _row(
         "Limits", Duration(0, 600_000), 60_000, "The longest a dequeue may wait for jobs (waitMillis)."
     )
+    max_waiters: int = _row(
+        "Limits", Integer(1, 1_000_000), 10_000, "Dequeues that may wait for jobs, per process; one more is refused."
+    )
+    long_call_timeout_ms: int = _row(
+        "Limits",
+        Duration(100, 600_000),
+        5000,
+        "A call over many jobs (patterns, retry, delete) takes no further step then.",
+    )
     idle_timeout_ms: int = _row(
-        "Limits", Duration(100, 30 * DAY_MS), 3_600_000, "A connection on which nothing was heard for so long is closed."
+        "Limits",
+        Duration(100, 30 * DAY_MS),
+        3_600_000,
+        "A connection on which nothing was heard for so long is closed.",
     )
     half_sent_timeout_ms: int = _row(
-        "Limits", Duration(100, 3_600_000), 30_000, "A message that is not complete after so long closes its connection."
+        "Limits",
+        Duration(100, 3_600_000),
+        30_000,
+        "A message that is not complete after so long closes its connection.",
     )
     write_timeout_ms: int = _row(
         "Limits", Duration(100, 3_600_000), 30_000, "A caller that does not take his answers for so long is cut off."

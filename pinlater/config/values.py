@@ -10,6 +10,8 @@ import json
 import re
 from typing import Protocol
 
+from pinlater.password import is_password_hash
+
 _DURATION = re.compile(r"([0-9]{1,15})\s*(ms|s|m|h|d)", re.ASCII)
 _DURATION_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 _SIZE = re.compile(r"([0-9]{1,15})\s*(B|KiB|MiB|GiB)?", re.ASCII)
@@ -69,6 +71,19 @@ class Choice(Text):
 
     def __init__(self, *words: str) -> None:
         super().__init__("|".join(words), ", ".join(words[:-1]) + " or " + words[-1])
+
+
+class PasswordHash(Text):
+    """A salted hash of a password, or nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(allowed="what `pinlater admin hash-password` prints, or nothing")
+
+    def parse(self, value: object) -> str:
+        text = super().parse(value)
+        if text and not is_password_hash(text):
+            raise ValueError
+        return text
 
 
 class Integer:
@@ -203,4 +218,3 @@ def size_text(size: int) -> str:
     """
     unit = next(unit for unit, factor in _SIZE_BYTES.items() if size % factor == 0 and size)
     return f"{size // _SIZE_BYTES[unit]}{unit}"
-
