@@ -1,0 +1,40 @@
+"""What an error of Redis means: did the call surely change nothing, or is its outcome unknown?"""
+
+from __future__ import annotations
+
+import re
+
+from pinlater.errors import NothingStored, OutcomeUnknown, ShardConnectionFailed
+
+_REFUSED = frozenset(
+    (
+        *("ASK", "BUSY", "CLUSTERDOWN", "CROSSSLOT", "LOADING", "MASTERDOWN", "MISCONF", "MOVED", "NOAUTH", "NOPERM"),
+        *("NOREPLICAS", "NOSCRIPT", "OOM", "READONLY", "TRYAGAIN", "WRONGPASS"),
+    )
+)
+"""Redis answers these before it runs anything."""
+
+_REFUSED_WRITE = frozenset(["MISCONF", "NOREPLICAS", "OOM", "READONLY"])
+"""Redis answers these inside a script at its first write or at none."""
+
+_INSIDE_SCRIPT = re.compile(r"user_script|script: ")
+_CODE_INSIDE = re.compile(r"-(" + "|".join(sorted(_REFUSED_WRITE)) + r")\b")
+_BEFORE_ANY_COMMAND = ("ERR max number of clients reached", "ERR unknown command", "ERR invalid password")
+
+
+class ReplyError(Exception):
+    """An error that Redis answered; `code` is its first word."""
+
+    @property
+    def code(self) -> str:
+        return str(self).partition(" ")[0]
+
+
+def mapped(error: ReplyError) -> ShardConnectionFailed:
+    """NothingStored where Redis surely refused the whole call, else OutcomeUnknown."""
+    text = str(error)
+    if _INSIDE_SCRIPT.search(text):
+        refused = error.code in _REFUSED_WRITE or _CODE_INSIDE.search(text) is not None
+    else:
+        refused = error.code in _REFUSED or text.startswith(_BEFORE_ANY_COMMAND)
+    return NothingStored(f"redis: {text}") if refused else OutcomeUnknown(f"redis: {text}")

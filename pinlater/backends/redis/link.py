@@ -1,0 +1,137 @@
+"""One connection to Redis on which calls follow one another without waiting: a call is one write and one future.
+
+Answers come in the order of the calls, so a caller that gives up leaves its place in the row and its answer reaches
+nobody. A connection that breaks, or on which the oldest call waits too long, takes all its calls with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from typing import Any
+
+import hiredis
+
+from pinlater.backends.redis.errors import ReplyError
+from pinlater.errors import OutcomeUnknown
+
+_KEEPALIVE_IDLE_S = 30
+_KEEPALIVE_EVERY_S = 5
+_KEEPALIVE_PROBES = 3
+
+
+class Link(asyncio.Protocol):
+    """`timeout_s` is how long the oldest call may wait for its answer."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._loop = asyncio.get_running_loop()
+        self._reader = hiredis.Reader(replyError=ReplyError)
+        self._waiting: deque[tuple[asyncio.Future[Any], float]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._transport: asyncio.Transport | None = None
+        self._idle = self._loop.create_future()
+        self._why = "the connection was closed"
+        self.open = False
+
+    # -- calls -------------------------------------------------------------------------------------------------------
+
+    def send(self, command: tuple[Any, ...]) -> asyncio.Future[Any]:
+        """Write one command, of text, bytes and integers, on an open link.
+
+        The future gets the answer, ReplyError, or OutcomeUnknown.
+        """
+        assert self._transport is not None
+        future = self._loop.create_future()
+        now = self._loop.time()
+        self._waiting.append((future, now))
+        if self._timer is None:
+            self._timer = self._loop.call_at(now + self._timeout_s, self._check)
+        self._transport.write(hiredis.pack_command(command))
+        return future
+
+    async def close(self) -> None:
+        """Let the calls under way end, each within its time-out, then close."""
+        self.open = False
+        transport = self._transport
+        if transport is None:
+            return
+        if self._waiting:
+            await asyncio.shield(self._idle)
+        transport.close()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def abort(self) -> None:
+        """Close at once; calls under way get OutcomeUnknown."""
+        self._break("the connection was given up")
+
+    # -- asyncio -----------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self.open = True
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            _keep_alive(sock)
+
+    def data_received(self, data: bytes) -> None:
+        reader, waiting = self._reader, self._waiting
+        try:
+            reader.feed(data)
+            while (answer := reader.gets()) is not False:
+                future, _ = waiting.popleft()
+                if future.done():
+                    continue
+                if isinstance(answer, ReplyError):
+                    future.set_exception(answer)
+                else:
+                    future.set_result(answer)
+        except (hiredis.HiredisError, IndexError) as error:
+            self._break(f"not an answer of Redis: {error}")
+        if not waiting and not self.open and not self._idle.done():
+            self._idle.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if exc is not None:
+            self._why = f"the connection broke: {exc}"
+        self.open = False
+        self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+        while self._waiting:
+            future, _ = self._waiting.popleft()
+            if not future.done():
+                future.set_exception(OutcomeUnknown(f"redis: {self._why}"))
+        if not self._idle.done():
+            self._idle.set_result(None)
+
+    def _check(self) -> None:
+        """Has the oldest call waited too long?"""
+        self._timer = None
+        if not self._waiting:
+            return
+        due = self._waiting[0][1] + self._timeout_s
+        if due <= self._loop.time():
+            self._break(f"no answer within {self._timeout_s:g} s")
+        else:
+            self._timer = self._loop.call_at(due, self._check)
+
+    def _break(self, why: str) -> None:
+        self._why = why
+        self.open = False
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def _keep_alive(sock: socket.socket) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (
+        ("TCP_KEEPIDLE", _KEEPALIVE_IDLE_S),
+        ("TCP_KEEPINTVL", _KEEPALIVE_EVERY_S),
+        ("TCP_KEEPCNT", _KEEPALIVE_PROBES),
+    ):
+        if hasattr(socket, option):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

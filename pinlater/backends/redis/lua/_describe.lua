@@ -1,0 +1,25 @@
+-- All that is known of jobs whose state and run_after are known, as five values per job:
+-- value (with or without body), changed or '', claim or '', expiry or '', finished_at or ''.
+-- `state_of(i)` and `emit(i, ...)` work on positions in `ids`; `emit` answers false to stop. BOUND: PAGE values at a time.
+local PAGE = 64
+
+local function describe(base, ids, state_of, emit)
+  for first = 1, #ids, PAGE do
+    local last = math.min(first + PAGE - 1, #ids)
+    local values = redis.call('HMGET', base .. ':jobs', unpack(ids, first, last))
+    local changed = redis.call('HMGET', base .. ':changed', unpack(ids, first, last))
+    local claims = redis.call('HMGET', base .. ':claims', unpack(ids, first, last))
+    for i = first, last do
+      local at, state = i - first + 1, state_of(i)
+      local expiry = state == 1 and redis.call('ZSCORE', base .. ':expiry', ids[i]) or ''
+      local finished = state >= 2 and redis.call('ZSCORE', base .. ':ended:' .. state, ids[i]) or ''
+      if not emit(i, values[at], changed[at] or '', claims[at] or '', expiry, finished) then return end
+    end
+  end
+end
+
+-- A value without its body.
+local function bodiless(value)
+  local _, _, _, status_bytes = unpack_record(HEAD, value)
+  return sub(value, 1, 15 + status_bytes)
+end

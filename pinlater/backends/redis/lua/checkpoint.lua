@@ -1,0 +1,54 @@
+-- Heartbeats, in order. The first write removes, so that heartbeats work in a Redis out of memory.
+-- KEYS     1 ROOT   2 BASE
+-- ARGV     1 now   then per heartbeat: priority, id, source, claim descriptor or '', flags (1 body, 2 attempts,
+--          4 to PENDING), run_after, attempts, status to put in front, body
+-- RETURNS  one character per heartbeat: 1 done, 0 no match
+-- BOUND    the heartbeats given
+--#include records
+local base, now = KEYS[2], tonumber(ARGV[1])
+local call = redis.call
+local BEFORE_SOURCE = '^[^:]*:[^:]*:[^:]*:[^:]*:(.*)$'
+
+-- The claim and run_after's zset of a job that is in progress under the claim or source given, or nil.
+local function held(priority, id, source, descriptor)
+  local running = base .. ':s:1:' .. priority
+  if not call('ZSCORE', running, id) then return nil end
+  local claim = call('HGET', base .. ':claims', id)
+  local own = sub(claim, DESCRIPTOR_AT)
+  if descriptor ~= '' then
+    if own ~= descriptor then return nil end
+  elseif string.match(own, BEFORE_SOURCE) ~= source then
+    return nil
+  end
+  return claim, running
+end
+
+local function replace_body(id, body)
+  local value = call('HGET', base .. ':jobs', id)
+  local _, _, _, status_bytes = unpack_record(HEAD, value)
+  call('HSET', base .. ':jobs', id, sub(value, 1, 15 + status_bytes) .. body)
+end
+
+local outcome = {}
+for at = 2, #ARGV, 9 do
+  local priority, id, flags = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 4])
+  local claim, running = held(priority, id, ARGV[at + 2], ARGV[at + 3])
+  outcome[#outcome + 1] = claim and '1' or '0'
+  if claim then
+    local remaining, allowed, crashes, status = mutable(call('HGET', base .. ':changed', id), claim)
+    if flags % 4 >= 2 then remaining, allowed = tonumber(ARGV[at + 6]), tonumber(ARGV[at + 6]) end
+    call('ZREM', base .. ':expiry', id)
+    call('HSET', base .. ':changed', id, pack(CHANGED, now, remaining, allowed, crashes) .. cut(ARGV[at + 7] .. status))
+    if flags % 2 == 1 then replace_body(id, ARGV[at + 8]) end
+    if flags >= 4 then
+      call('ZREM', running, id)
+      call('HDEL', base .. ':claims', id)
+      call('ZADD', base .. ':s:0:' .. priority, ARGV[at + 5], id)
+    else
+      local _, timeout = unpack_record(CLAIM, claim)
+      call('ZADD', running, ARGV[at + 5], id)
+      call('ZADD', base .. ':expiry', string.format('%.0f', now + timeout), id)
+    end
+  end
+end
+return table.concat(outcome)

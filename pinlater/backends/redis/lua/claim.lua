@@ -1,0 +1,85 @@
+-- Hand out eligible jobs to each request in turn. The first write removes, so a Redis out of memory can be emptied.
+-- KEYS     1 ROOT   2 BASE
+-- ARGV     1 queue   2 now   then per request: limit, max_bytes, claim expiry, first 16 bytes of the claim, descriptor,
+--          number of priorities, priorities
+-- RETURNS  per request {id, run_after, value, changed or '', ...}; nil: no such queue
+-- BOUND    limits and max_bytes; one page of values at a time
+--#include records
+local root, base, now = KEYS[1], KEYS[2], ARGV[2]
+if redis.call('HEXISTS', root .. ':queues', ARGV[1]) == 0 then return false end
+local PAGE = 128
+local jobs_key, changed_key = base .. ':jobs', base .. ':changed'
+local claims_key, expiry_key = base .. ':claims', base .. ':expiry'
+local call, unpack = redis.call, unpack
+local any_changed = call('EXISTS', changed_key) == 1
+local earliest
+
+-- Up to `left` jobs of one priority into `out`; returns how many and the bytes that are left, negative when full.
+local function take(out, priority, left, room, expiry, prefix, descriptor)
+  local pending, taken = base .. ':s:0:' .. priority, 0
+  local records = {}
+  while taken < left and room >= 0 do
+    local page = math.min(PAGE, left - taken)
+    local found = call('ZRANGEBYSCORE', pending, '-inf', now, 'WITHSCORES', 'LIMIT', 0, page)
+    local n = #found / 2
+    if n == 0 then break end
+    local ids = {}
+    for i = 1, n do ids[i] = found[2 * i - 1] end
+    local values = call('HMGET', jobs_key, unpack(ids))
+    local changed = any_changed and call('HMGET', changed_key, unpack(ids))
+    local moved, expiries, claims, first_status, fit, o = {}, {}, {}, {}, 0, #out
+    for i = 1, n do
+      local value = values[i]
+      local about = sub(value, 9, 15)
+      local record = records[about]
+      if not record then
+        local _, attempts, _, status_bytes = unpack_record(HEAD, value)
+        record = {prefix .. pack('>I4B', attempts, priority) .. descriptor, status_bytes, attempts}
+        records[about] = record
+      end
+      room = room - (#value - 15 - record[2])
+      if room < 0 and o > 0 then break end
+      fit = i
+      local id = ids[i]
+      moved[2 * i - 1], moved[2 * i] = found[2 * i], id
+      expiries[2 * i - 1], expiries[2 * i] = expiry, id
+      claims[2 * i - 1], claims[2 * i] = id, record[1]
+      local was = changed and changed[i] or ''
+      if record[2] > 0 and was == '' then
+        first_status[#first_status + 1] = id
+        first_status[#first_status + 1] = pack(CHANGED, now, record[3], record[3], 0) .. sub(value, 16, 15 + record[2])
+      end
+      out[o + 1], out[o + 2], out[o + 3], out[o + 4] = id, found[2 * i], value, was
+      o = o + 4
+    end
+    if fit == 0 then break end
+    call('ZREMRANGEBYRANK', pending, 0, fit - 1)
+    call('ZADD', base .. ':s:1:' .. priority, unpack(moved))
+    call('ZADD', expiry_key, unpack(expiries))
+    call('HSET', claims_key, unpack(claims))
+    if #first_status > 0 then
+      call('HSET', changed_key, unpack(first_status))
+      any_changed = true
+    end
+    taken = taken + fit
+    if n < page then break end
+  end
+  return taken, room
+end
+
+local answer, at = {}, 3
+while at <= #ARGV do
+  local left, room, expiry = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), ARGV[at + 2]
+  local out, last = {}, at + 5 + tonumber(ARGV[at + 5])
+  for p = at + 6, last do
+    if left <= 0 or room < 0 then break end
+    local taken
+    taken, room = take(out, ARGV[p], left, room, expiry, ARGV[at + 3], ARGV[at + 4])
+    left = left - taken
+  end
+  if #out > 0 and (not earliest or tonumber(expiry) < earliest) then earliest = tonumber(expiry) end
+  answer[#answer + 1] = out
+  at = last + 1
+end
+if earliest then call('ZADD', root .. ':claimed', 'LT', string.format('%.0f', earliest), ARGV[1]) end
+return answer

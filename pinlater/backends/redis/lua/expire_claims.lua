@@ -1,0 +1,31 @@
+-- End claims that expired, over the queues whose earliest claim may have.
+-- KEYS     1 ROOT
+-- ARGV     1 limit   2 now   3 crash budget   4-7 the words of the status lines
+-- RETURNS  {queue, retried, failed, ...}
+-- BOUND    limit jobs, and as many queues
+--#include many
+--#include records
+--#include lapse
+local root, left, now = KEYS[1], tonumber(ARGV[1]), ARGV[2]
+local words, answer = {ARGV[4], ARGV[5], ARGV[6], ARGV[7]}, {}
+local due = redis.call('ZRANGEBYSCORE', root .. ':claimed', '-inf', '(' .. now, 'LIMIT', 0, left)
+for _, queue in ipairs(due) do
+  if left <= 0 then break end
+  local base = root .. ':q:' .. queue
+  local ids = redis.call('ZRANGEBYSCORE', base .. ':expiry', '-inf', '(' .. now, 'LIMIT', 0, left)
+  local claims, jobs = read('HMGET', base .. ':claims', ids), {}
+  for i, id in ipairs(ids) do jobs[i] = {id, claims[i]} end
+  local retried, failed = lapse(root, queue, jobs, tonumber(now), tonumber(ARGV[3]), words)
+  left = left - #ids
+  if #ids > 0 then
+    local n = #answer
+    answer[n + 1], answer[n + 2], answer[n + 3] = queue, retried, failed
+  end
+  local first = redis.call('ZRANGE', base .. ':expiry', 0, 0, 'WITHSCORES')
+  if first[2] then
+    redis.call('ZADD', root .. ':claimed', first[2], queue)
+  else
+    redis.call('ZREM', root .. ':claimed', queue)
+  end
+end
+return answer

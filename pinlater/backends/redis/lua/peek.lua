@@ -1,0 +1,35 @@
+-- What a claim would hand out, changing nothing.
+-- KEYS     1 ROOT   2 BASE
+-- ARGV     1 queue   2 now   3 limit   4 max_bytes   5.. priorities
+-- RETURNS  {id, run_after, value, changed or '', ...}; nil: no such queue
+-- BOUND    limit and max_bytes; one page of values at a time
+--#include records
+local base = KEYS[2]
+if redis.call('HEXISTS', KEYS[1] .. ':queues', ARGV[1]) == 0 then return false end
+local PAGE = 128
+local left, room, out = tonumber(ARGV[3]), tonumber(ARGV[4]), {}
+for p = 5, #ARGV do
+  local offset = 0
+  while left > 0 and room >= 0 do
+    local page = math.min(PAGE, left)
+    local found = redis.call(
+      'ZRANGEBYSCORE', base .. ':s:0:' .. ARGV[p], '-inf', ARGV[2], 'WITHSCORES', 'LIMIT', offset, page
+    )
+    local ids = {}
+    for i = 1, #found / 2 do ids[i] = found[2 * i - 1] end
+    if #ids == 0 then break end
+    local values = redis.call('HMGET', base .. ':jobs', unpack(ids))
+    local changed = redis.call('HMGET', base .. ':changed', unpack(ids))
+    for i = 1, #ids do
+      local _, _, _, status_bytes = unpack_record(HEAD, values[i])
+      room = room - (#values[i] - 15 - status_bytes)
+      if room < 0 and #out > 0 then break end
+      local o = #out
+      out[o + 1], out[o + 2], out[o + 3], out[o + 4] = ids[i], found[2 * i], values[i], changed[i] or ''
+      left = left - 1
+    end
+    offset = offset + page
+    if #ids < page then break end
+  end
+end
+return out

@@ -1,0 +1,80 @@
+-- Jobs of one state by run_after, newest first, then by id, oldest first, behind a place in that order.
+-- KEYS     1 ROOT   2 BASE
+-- ARGV     1 queue   2 state   3 lowest   4 highest run_after (as ZRANGEBYSCORE takes them)   5 limit
+--          6 run_after and 7 id of the place to go on from, or '' and ''   8 with body (1 or 0)   9 max_bytes
+--          10.. priorities
+-- RETURNS  per job as lookup.lua, but the place is always 0; nil: no such queue
+-- BOUND    limit jobs of each priority; bodies up to max_bytes; READ_BYTES of values in all
+--#include records
+--#include describe
+local READ_BYTES = 33554432
+local base, call = KEYS[2], redis.call
+local low, high, limit, after, after_id = ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6], ARGV[7]
+if call('HEXISTS', KEYS[1] .. ':queues', ARGV[1]) == 0 then return false end
+
+-- The rank of the first member with run_after `after` and an id over `after_id`, and how many there are.
+local function rest_of_place(key)
+  local from = call('ZCOUNT', key, '-inf', '(' .. after)
+  local to = from + call('ZCOUNT', key, after, after)
+  local bottom, top = from, to
+  while bottom < top do
+    local middle = math.floor((bottom + top) / 2)
+    if call('ZRANGE', key, middle, middle)[1] > after_id then top = middle else bottom = middle + 1 end
+  end
+  return bottom, to - bottom
+end
+
+-- Up to `limit` {id, run_after, number} of one priority, in order.
+local function ordered(key)
+  local list = {}
+  if after ~= '' then
+    local rank, n = rest_of_place(key)
+    if n > 0 then
+      for i, id in ipairs(call('ZRANGE', key, rank, rank + math.min(n, limit) - 1)) do
+        list[i] = {id, after, tonumber(after)}
+      end
+    end
+  end
+  local wanted = limit - #list
+  if wanted == 0 then return list end
+  local found = call('ZREVRANGEBYSCORE', key, high, low, 'WITHSCORES', 'LIMIT', 0, wanted)
+  local at, n = 1, #found
+  while at <= n do
+    local score, last = found[at + 1], at
+    while found[last + 3] == score do last = last + 2 end
+    local size = (last - at) / 2 + 1
+    if last + 1 == n and n == 2 * wanted then  -- cut off: of equal ones the youngest were found, the oldest are wanted
+      for _, id in ipairs(call('ZRANGEBYSCORE', key, score, score, 'LIMIT', 0, size)) do
+        list[#list + 1] = {id, score, tonumber(score)}
+      end
+    else
+      for i = last, at, -2 do list[#list + 1] = {found[i], score, tonumber(score)} end
+    end
+    at = last + 2
+  end
+  return list
+end
+
+local all = {}
+for p = 10, #ARGV do
+  for _, job in ipairs(ordered(base .. ':s:' .. ARGV[2] .. ':' .. ARGV[p])) do all[#all + 1] = job end
+end
+if #ARGV > 10 then
+  table.sort(all, function(a, b)
+    if a[3] ~= b[3] then return a[3] > b[3] end
+    return a[1] < b[1]
+  end)
+end
+local ids, state, full, out = {}, tonumber(ARGV[2]), tonumber(ARGV[8]), {}
+for i = 1, math.min(limit, #all) do ids[i] = all[i][1] end
+local room = full == 1 and tonumber(ARGV[9]) or READ_BYTES
+describe(base, ids, function() return state end, function(i, value, changed, claim, expiry, finished)
+  local n, short = #out, bodiless(value)
+  room = room - (#value - #short)
+  if room < 0 and n > 0 then return false end
+  out[n + 1], out[n + 2], out[n + 3], out[n + 4], out[n + 5] = 0, state, all[i][1], all[i][2], full
+  out[n + 6] = full == 1 and value or short
+  out[n + 7], out[n + 8], out[n + 9], out[n + 10] = changed, claim, expiry, finished
+  return true
+end)
+return out

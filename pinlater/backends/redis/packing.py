@@ -1,0 +1,190 @@
+"""The packed records of a job, and the arguments and answers of the scripts that carry them. Numbers are big-endian."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Any
+
+from pinlater.backends.base import AckRequest, CheckpointRequest, ClaimRequest
+from pinlater.model import MAX_STATUS_CHARS, DequeuedJob, Job, JobInfo, JobState, descriptor_prefix
+
+HEAD = Struct(">QIBH")
+"""created_at, attempts_allowed, priority, bytes of the first status; the first status and the body follow."""
+
+CHANGED = Struct(">QIII")
+"""updated_at, attempts_remaining, attempts_allowed, crashes; the status follows."""
+
+CLAIM = Struct(">QQIB")
+"""claimed_at, time-out, attempts_allowed when enqueued, priority; the descriptor follows."""
+
+_CLAIM_START = Struct(">QQ")
+_BODY, _ATTEMPTS, _MOVE = 1, 2, 4
+
+Args = list[str | bytes | int]
+
+
+def enqueue_args(jobs: Sequence[Job], now_ms: int) -> tuple[Args, list[int]]:
+    """The arguments per job, and the priorities in the order in which they come (see enqueue.lua)."""
+    now = b"%d" % now_ms
+    heads: dict[tuple[int, int], bytes] = {}
+    by_priority: dict[int, Args] = {}
+    one = len({job.priority for job in jobs}) == 1
+    for place, job in enumerate(jobs):
+        priority, attempts, run_after_ms = job.priority, job.attempts_allowed, job.run_after_ms
+        head = heads.get((priority, attempts))
+        if head is None:
+            head = heads[priority, attempts] = HEAD.pack(now_ms, attempts, priority, 0)
+            by_priority.setdefault(priority, [])
+        if job.custom_status:
+            status = job.custom_status[:MAX_STATUS_CHARS].encode()
+            head = HEAD.pack(now_ms, attempts, priority, len(status)) + status
+        args = by_priority[priority]
+        args.append(now if run_after_ms is None else run_after_ms)
+        args.append(head + job.body)
+        if not one:
+            args.append(place)
+    step = 2 if one else 3
+    counts: Args = [len(by_priority)]
+    for priority, args in by_priority.items():
+        counts += (priority, len(args) // step)
+    for args in by_priority.values():
+        counts += args
+    return counts, [job.priority for job in jobs] if not one else [jobs[0].priority]
+
+
+def descriptors(queue: str, shard: str, priorities: list[int], first: int, count: int) -> list[str]:
+    """A descriptor per id from `first` on; one priority stands for all."""
+    ids = range(first, first + count)
+    if len(priorities) == 1:
+        prefix = descriptor_prefix(queue, shard, priorities[0])
+        return [prefix + str(each) for each in ids]
+    prefixes = {priority: descriptor_prefix(queue, shard, priority) for priority in set(priorities)}
+    return [prefixes[priority] + str(each) for priority, each in zip(priorities, ids, strict=True)]
+
+
+def claim_args(requests: Sequence[ClaimRequest], now_ms: int) -> Args:
+    args: Args = []
+    for request in requests:
+        timeout_ms = request.claim_timeout_ms
+        start = _CLAIM_START.pack(now_ms, timeout_ms)
+        args += (request.limit, request.max_bytes, now_ms + timeout_ms, start, request.claim_descriptor)
+        args.append(len(request.priorities))
+        args += request.priorities
+    return args
+
+
+def dequeued(
+    flat: Sequence[bytes], queue: str, shard: str, claim_descriptor: str, expires_at_ms: int
+) -> list[DequeuedJob]:
+    """Jobs from id, run_after, value, changed or b"", and so on."""
+    jobs: list[DequeuedJob] = []
+    append, head, changed_record, start = jobs.append, HEAD.unpack_from, CHANGED.unpack_from, HEAD.size
+    prefixes: dict[int, str] = {}
+    parts = iter(flat)
+    last_score, run_after_ms = b"", 0
+    for job_id, score, value, changed in zip(parts, parts, parts, parts, strict=True):
+        created_at_ms, allowed, priority, status_bytes = head(value)
+        remaining = allowed
+        if changed:
+            _, remaining, allowed, _ = changed_record(changed)
+        if score != last_score:
+            last_score, run_after_ms = score, int(score)
+        prefix = prefixes.get(priority)
+        if prefix is None:
+            prefix = prefixes[priority] = descriptor_prefix(queue, shard, priority)
+        append(
+            DequeuedJob(
+                prefix + job_id.decode(),
+                value[start + status_bytes :],
+                priority,
+                allowed,
+                remaining,
+                run_after_ms,
+                created_at_ms,
+                claim_descriptor,
+                expires_at_ms,
+            )
+        )
+    return jobs
+
+
+def ack_args(acks: Sequence[AckRequest]) -> Args:
+    """Number of kinds, the kinds, which ack is of which kind, the ids (see ack.lua)."""
+    kinds: dict[tuple[int, bool, str, int, str, bool], int] = {}
+    which: list[int] = []
+    ids: Args = []
+    for ack in acks:
+        kind = (ack.priority, ack.succeeded, ack.append_status, ack.retry_delay_ms, ack.claim_descriptor, ack.permanent)
+        which.append(kinds.setdefault(kind, len(kinds)))
+        ids.append(ack.id)
+    args: Args = [len(kinds)]
+    for priority, succeeded, status, delay_ms, claim, permanent in kinds:
+        args += (priority, 1 if succeeded else 2 if permanent else 0, delay_ms, claim, status)
+    args.append(b"" if len(kinds) == 1 else Struct(f">{len(which)}H").pack(*which))
+    args += ids
+    return args
+
+
+def checkpoint_args(checkpoints: Sequence[CheckpointRequest], now_ms: int) -> Args:
+    args: Args = [now_ms]
+    for each in checkpoints:
+        flags = _MOVE if each.move_to_pending else 0
+        flags += _BODY if each.new_body is not None else 0
+        flags += _ATTEMPTS if each.attempts_allowed is not None else 0
+        args += (each.priority, each.id, each.source, each.claim_descriptor, flags)
+        args += (now_ms if each.run_after_ms is None else each.run_after_ms, each.attempts_allowed or 0)
+        args += (each.prepend_status, each.new_body or b"")
+    return args
+
+
+def described(flat: Sequence[Any], queue: str, shard: str) -> list[tuple[int, JobInfo]]:
+    """Places and jobs from ten values per job (see lookup.lua)."""
+    parts = iter(flat)
+    return [
+        (place, _info(queue, shard, JobState(state), job_id, int(score), full, value, changed, claim, expiry, finished))
+        for place, state, job_id, score, full, value, changed, claim, expiry, finished in zip(
+            *[parts] * 10, strict=True
+        )
+    ]
+
+
+def _info(
+    queue: str,
+    shard: str,
+    state: JobState,
+    job_id: bytes,
+    run_after_ms: int,
+    full: int,
+    value: bytes,
+    changed: bytes,
+    claim: bytes,
+    expiry: bytes,
+    finished: bytes,
+) -> JobInfo:
+    created_at_ms, allowed, priority, status_bytes = HEAD.unpack_from(value)
+    body_at = HEAD.size + status_bytes
+    updated_at_ms, remaining, crashes, status = created_at_ms, allowed, 0, value[HEAD.size : body_at]
+    if changed:
+        updated_at_ms, remaining, allowed, crashes = CHANGED.unpack_from(changed)
+        status = changed[CHANGED.size :]
+    info = JobInfo(
+        descriptor_prefix(queue, shard, priority) + job_id.decode(),
+        state,
+        priority,
+        allowed,
+        remaining,
+        status.decode(),
+        created_at_ms,
+        run_after_ms,
+        updated_at_ms,
+        crashes=crashes,
+        body=value[body_at:] if full else None,
+    )
+    if claim:
+        info.claimed_at_ms = CLAIM.unpack_from(claim)[0]
+        info.claim_descriptor = claim[CLAIM.size :].decode()
+    info.claim_expires_at_ms = int(expiry) if expiry else None
+    info.finished_at_ms = int(finished) if finished else None
+    info.updated_at_ms = max(updated_at_ms, info.claimed_at_ms or 0, info.finished_at_ms or 0)
+    return info

@@ -1,0 +1,108 @@
+"""A Redis to call scripts on: connects when it has to, checks that the store is the same one, never sends a call twice.
+
+A script is sent by its hash; only when Redis answers that it does not know it, and so ran nothing, its text is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import Any, NoReturn
+
+from pinlater.backends.redis.address import Address
+from pinlater.backends.redis.errors import ReplyError, mapped
+from pinlater.backends.redis.keys import root_key
+from pinlater.backends.redis.link import Link
+from pinlater.backends.redis.scripts import load_scripts
+from pinlater.errors import NothingStored, OutcomeUnknown, StoreRefused
+
+Arg = str | bytes | int
+
+
+class RedisStore:
+    """`connect_timeout_s` bounds connecting with its handshake, `call_timeout_s` the wait for one answer."""
+
+    def __init__(self, address: Address, connect_timeout_s: float, call_timeout_s: float) -> None:
+        self.address = address
+        self.root = root_key(address.prefix)
+        self.identity: tuple[str, str] | None = None
+        self._connect_timeout_s = connect_timeout_s
+        self._call_timeout_s = call_timeout_s
+        self._scripts = load_scripts()
+        self._link: Link | None = None
+        self._connecting = asyncio.Lock()
+        self._closed = False
+
+    async def call(self, name: str, keys: tuple[bytes, ...], args: list[Arg] | tuple[Arg, ...] = ()) -> Any:
+        """What the script answers; NothingStored, OutcomeUnknown, StoreRefused (found when connecting)."""
+        script = self._scripts[name]
+        link = self._link
+        if link is None or not link.open:
+            link = await self._connected()
+        try:
+            return await link.send(("EVALSHA", script.sha, len(keys), *keys, *args))
+        except ReplyError as error:
+            if error.code != "NOSCRIPT":
+                raise mapped(error) from error
+        if not link.open:
+            raise NothingStored("redis: the connection broke before the script was known")
+        try:
+            return await link.send(("EVAL", script.source, len(keys), *keys, *args))
+        except ReplyError as error:
+            raise mapped(error) from error
+
+    async def close(self) -> None:
+        self._closed = True
+        async with self._connecting:
+            link, self._link = self._link, None
+            if link is not None:
+                await link.close()
+
+    # -- connecting --------------------------------------------------------------------------------------------------
+
+    async def _connected(self) -> Link:
+        async with self._connecting:
+            if self._link is not None and self._link.open:
+                return self._link
+            if self._closed:
+                raise NothingStored("redis: the shard is closed")
+            self._link = await self._connect()
+            return self._link
+
+    async def _connect(self) -> Link:
+        """A link that is logged in, on the right database, and on the right store."""
+        address, loop = self.address, asyncio.get_running_loop()
+        link = Link(self._call_timeout_s)
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                await loop.create_connection(lambda: link, address.host, address.port, ssl=address.tls)
+                await self._handshake(link)
+        except ReplyError as error:
+            await self._give_up(link, str(error), error)
+        except (OSError, ssl.SSLError, TimeoutError, OutcomeUnknown) as error:
+            await self._give_up(link, str(error) or "no connection in time", error)
+        except BaseException:
+            link.abort()
+            raise
+        return link
+
+    async def _give_up(self, link: Link, why: str, error: Exception) -> NoReturn:
+        link.abort()
+        raise NothingStored(f"redis {self.address.shown}: {why}") from error
+
+    async def _handshake(self, link: Link) -> None:
+        address = self.address
+        if address.password is not None:
+            login = (address.username, address.password) if address.username else (address.password,)
+            await link.send(("AUTH", *login))
+        if address.db:
+            await link.send(("SELECT", address.db))
+        if self.identity is not None:
+            shard, store = await link.send(("HMGET", self.root, "shard", "store"))
+            self.check_identity((shard or b"").decode(), (store or b"").decode())
+
+    def check_identity(self, shard: str, store: str) -> None:
+        """StoreRefused where the store is not the one that was opened."""
+        if (shard, store) != self.identity:
+            was = "nothing (it was wiped)" if not store else f"shard {shard!r}, store {store}"
+            raise StoreRefused(f"redis {self.address.shown} carries {was}; opened was shard and store {self.identity}")
