@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from pinlater.wire.header import CALL, EXCEPTION, REPLY, Header, Protocol, read_header, write_header
 from pinlater.wire.idl import METHODS, Method
-from pinlater.wire.layout import STRING, Field, Layout, Node
+from pinlater.wire.layout import I32, STRING, Field, Layout, Node, number
 from pinlater.wire.limits import DEFAULT_LIMITS, WireLimits
 from pinlater.wire.malformed import ApplicationErrorKind, WireError
 from pinlater.wire.native import decode_struct, encode_struct
@@ -22,7 +22,10 @@ from pinlater.wire.walk_compact import CompactWalk
 _REPLACED = "\ufffd".encode()
 _APPLICATION_ERROR = Layout(
     "TApplicationException",
-    [Field(1, "message", "message", Node(STRING, text=True), False), Field(2, "type", "type", Node(8), False)],
+    [
+        Field(1, "message", "message", Node(STRING, text=True), False, 1),
+        Field(2, "type", "type", number(I32), False, 2),
+    ],
 )
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 BOOL, BYTE, DOUBLE, I16, I32, I64 = 2, 3, 4, 6, 8, 10
 STRING, STRUCT, MAP, SET, LIST = 11, 12, 13, 14, 15
+SIZES = {BOOL: 1, BYTE: 1, DOUBLE: 8, I16: 2, I32: 4, I64: 8}
 _THRIFTPY_BINARY = 18
 
 _RENAMED = {
@@ -35,13 +36,15 @@ _KEPT_AS_BYTES = {("PinLaterCheckpointJobRequest", "newBody")}
 
 
 class Node(NamedTuple):
-    """The type of a value: its wire type and what it is made of. `text` strings must be UTF-8."""
+    """The type of a value: its wire type and what it is made of. `text` strings must be UTF-8; `size` is that
+    of a number in the binary protocol, else 0."""
 
     ttype: int
     text: bool = False
     key: Node | None = None
     value: Node | None = None
     struct: Layout | None = None
+    size: int = 0
 
 
 class Field(NamedTuple):
@@ -50,6 +53,7 @@ class Field(NamedTuple):
     attribute: str
     node: Node
     required: bool
+    bit: int
 
 
 class Struct:
@@ -77,7 +81,7 @@ class Layout:
     def __init__(self, name: str, fields: list[Field]) -> None:
         self.name = name
         self.fields = {field.id: field for field in fields}
-        self.required = frozenset(field.id for field in fields if field.required)
+        self.required_bits = sum(field.bit for field in fields if field.required)
         self.cls: type = type(name, (Struct,), {field.attribute: None for field in fields})
         ordered = [self.fields[field_id] for field_id in sorted(self.fields)]
         sparse: list[Any] = [None] * (max(self.fields, default=-1) + 1)
@@ -160,7 +164,7 @@ class Layouts:
         node = self._node(ttype if inner is None else (ttype, inner))
         if (struct, name) in _KEPT_AS_BYTES:
             node = Node(STRING)
-        return Field(field_id, name, _attribute(struct, name), node, all_required or required)
+        return Field(field_id, name, _attribute(struct, name), node, all_required or required, 1 << field_id)
 
     def _node(self, spec: Any) -> Node:
         ttype, inner = spec if isinstance(spec, tuple) else (spec, None)
@@ -174,7 +178,12 @@ class Layouts:
             return Node(ttype, value=self._node(inner))
         if ttype == MAP:
             return Node(MAP, key=self._node(inner[0]), value=self._node(inner[1]))
-        return Node(ttype)
+        return number(ttype)
+
+
+def number(ttype: int) -> Node:
+    """The type of a number or a boolean."""
+    return Node(ttype, size=SIZES[ttype])
 
 
 def _attribute(struct: str, field: str) -> str:

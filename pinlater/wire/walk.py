@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from itertools import repeat
 
-from pinlater.wire.layout import BOOL, BYTE, DOUBLE, I16, I32, I64, LIST, MAP, SET, STRING, STRUCT, Field, Layout, Node
+from pinlater.wire.layout import LIST, MAP, SET, SIZES, STRING, STRUCT, Field, Layout, Node
 from pinlater.wire.limits import WireLimits
 from pinlater.wire.malformed import WireError
 
@@ -25,7 +25,7 @@ Buffer = bytes | bytearray
 class BinaryWalk:
     """One walk over a struct in the binary protocol; `at` is where it stands."""
 
-    fixed = {BOOL: 1, BYTE: 1, DOUBLE: 8, I16: 2, I32: 4, I64: 8}
+    fixed = SIZES
 
     def __init__(self, data: Buffer, at: int, limits: WireLimits) -> None:
         self.data = data
@@ -34,11 +34,9 @@ class BinaryWalk:
         self._steps = limits.max_steps
 
     def struct(self, layout: Layout) -> Walk:
-        """Walk one struct of the interface."""
-        data, fixed, fields = self.data, self.fixed, layout.fields
-        seen: set[int] = set()
+        """Walk one struct of the interface. Written out, since it is what a large message spends its time in."""
+        data, fields, seen, at = self.data, layout.fields, 0, self.at
         while True:
-            at = self.at
             while len(data) < at + 1:
                 yield at + 1
             ttype = data[at]
@@ -46,23 +44,41 @@ class BinaryWalk:
                 break
             while len(data) < at + 3:
                 yield at + 3
-            field_id = int.from_bytes(data[at + 1 : at + 3], "big", signed=True)
+            field = fields.get(data[at + 1] << 8 | data[at + 2])
             self.at = at = at + 3
-            self._step()
-            field = fields.get(field_id)
+            self._steps -= 1
+            if self._steps < 0:
+                raise self._too_many()
             if field is None:
                 yield from self.skip(ttype, 1)
+                at = self.at
                 continue
-            check_field(layout, field, ttype, seen)
-            size = fixed.get(ttype)
-            if size is None:
-                yield from self.value(field.node)
-            else:
-                self.at = at = at + size
+            node = field.node
+            if node.ttype != ttype or seen & field.bit:
+                raise wrong_field(layout, field, ttype)
+            seen |= field.bit
+            if ttype == STRING:
+                while len(data) < at + 4:
+                    yield at + 4
+                length = int.from_bytes(data[at : at + 4], "big")
+                if length > self.limits.max_message_bytes:
+                    raise self._too_long(length)
+                end = at + 4 + length
+                while len(data) < end:
+                    yield end
+                if node.text:
+                    check_utf8(data[at + 4 : end])
+                at = end
+            elif node.size:
+                at += node.size
                 while len(data) < at:
                     yield at
+            else:
+                yield from self.value(node)
+                at = self.at
         self.at = at + 1
-        check_required(layout, seen)
+        if seen & layout.required_bits != layout.required_bits:
+            raise missing_field(layout, seen)
 
     def value(self, node: Node) -> Walk:
         """Walk one value of a known type."""
@@ -78,42 +94,50 @@ class BinaryWalk:
             yield from self._bytes(self.fixed[node.ttype])
 
     def string(self, text: bool) -> Walk:
-        data, at = self.data, self.at
-        while len(data) < at + 4:
-            yield at + 4
-        length = int.from_bytes(data[at : at + 4], "big", signed=True)
-        if not 0 <= length <= self.limits.max_message_bytes:
-            raise WireError(f"a string of {length} bytes; allowed: 0 to {self.limits.max_message_bytes}")
-        end = at + 4 + length
-        while len(data) < end:
-            yield end
+        yield from self._need(4)
+        length = int.from_bytes(self.data[self.at : self.at + 4], "big")
+        self.at += 4
+        yield from self._text(length, text)
+
+    def _text(self, length: int, text: bool) -> Walk:
+        if length > self.limits.max_message_bytes:
+            raise self._too_long(length)
+        yield from self._need(length)
         if text:
-            check_utf8(data[at + 4 : end])
-        self.at = end
+            check_utf8(self.data[self.at : self.at + length])
+        self.at += length
 
     def _list(self, node: Node) -> Walk:
-        assert node.value is not None
         yield from self._need(5)
         ttype, count = self.data[self.at], self._i32(self.at + 1)
         self.at += 5
+        yield from self._elements(node, ttype, count)
+
+    def _elements(self, node: Node, ttype: int, count: int) -> Walk:
+        value = node.value
+        assert value is not None
         self._count(count)
-        if count and ttype != node.value.ttype:
-            raise WireError(f"elements of wire type {ttype}; expected {node.value.ttype}")
+        if count and ttype != value.ttype:
+            raise WireError(f"elements of wire type {ttype}; expected {value.ttype}")
         for _ in repeat(None, count):
-            yield from self.value(node.value)
+            yield from self.struct(value.struct) if value.struct is not None else self.value(value)
 
     def _map(self, node: Node) -> Walk:
-        assert node.key is not None
-        assert node.value is not None
         yield from self._need(6)
         types, count = (self.data[self.at], self.data[self.at + 1]), self._i32(self.at + 2)
         self.at += 6
+        yield from self._pairs(node, types, count)
+
+    def _pairs(self, node: Node, types: tuple[int, ...], count: int) -> Walk:
+        key, value = node.key, node.value
+        assert key is not None
+        assert value is not None
         self._count(count)
-        if count and types != (node.key.ttype, node.value.ttype):
-            raise WireError(f"a map of wire types {types}; expected {(node.key.ttype, node.value.ttype)}")
+        if count and types != (key.ttype, value.ttype):
+            raise WireError(f"a map of wire types {types}; expected {(key.ttype, value.ttype)}")
         for _ in repeat(None, count):
-            yield from self.value(node.key)
-            yield from self.value(node.value)
+            yield from self.value(key)
+            yield from self.value(value)
 
     def skip(self, ttype: int, depth: int) -> Walk:
         """Walk over a value that the interface does not know."""
@@ -149,10 +173,12 @@ class BinaryWalk:
             yield from self.skip(ttype, depth + 1)
 
     def _skip_elements(self, types: tuple[int, ...], count: int, depth: int) -> Walk:
-        self._count(count)
-        for _ in repeat(None, count):
-            for ttype in types:
-                yield from self.skip(ttype, depth + 1)
+        self._count(count * len(types))
+        if len(types) == 1 and self.fixed.get(types[0]):
+            yield from self._bytes(count * self.fixed[types[0]])
+            return
+        for ttype in types * count:
+            yield from self.skip(ttype, depth + 1)
 
     def _bytes(self, count: int) -> Walk:
         yield from self._need(count)
@@ -173,22 +199,25 @@ class BinaryWalk:
     def _step(self, count: int = 1) -> None:
         self._steps -= count
         if self._steps < 0:
-            raise WireError(f"more than {self.limits.max_steps} fields and elements in one message")
+            raise self._too_many()
+
+    def _too_many(self) -> WireError:
+        return WireError(f"more than {self.limits.max_steps} fields and elements in one message")
+
+    def _too_long(self, length: int) -> WireError:
+        return WireError(f"a string of {length} bytes; allowed: 0 to {self.limits.max_message_bytes}")
 
 
-def check_field(layout: Layout, field: Field, ttype: int, seen: set[int]) -> None:
-    """A known field must have its own type and come once."""
+def wrong_field(layout: Layout, field: Field, ttype: int) -> WireError:
+    """A known field has its own type and comes once."""
     if field.node.ttype != ttype:
-        raise WireError(f"{layout.name}.{field.name} has wire type {ttype}; expected {field.node.ttype}")
-    if field.id in seen:
-        raise WireError(f"{layout.name}.{field.name} is there twice")
-    seen.add(field.id)
+        return WireError(f"{layout.name}.{field.name} has wire type {ttype}; expected {field.node.ttype}")
+    return WireError(f"{layout.name}.{field.name} is there twice")
 
 
-def check_required(layout: Layout, seen: set[int]) -> None:
-    if not layout.required <= seen:
-        lacking = min(layout.required - seen)
-        raise WireError(f"{layout.name}.{layout.fields[lacking].name} is missing")
+def missing_field(layout: Layout, seen: int) -> WireError:
+    name = next(field.name for field in layout.fields.values() if field.bit & layout.required_bits & ~seen)
+    return WireError(f"{layout.name}.{name} is missing")
 
 
 def check_utf8(raw: Buffer) -> None:

@@ -6,23 +6,12 @@ from itertools import repeat
 
 from pinlater.wire.layout import BOOL, BYTE, DOUBLE, I16, I32, I64, LIST, MAP, SET, STRING, STRUCT, Layout, Node
 from pinlater.wire.malformed import WireError
-from pinlater.wire.walk import BinaryWalk, Walk, check_depth, check_field, check_required, check_utf8
+from pinlater.wire.walk import BinaryWalk, Walk, check_depth, missing_field, wrong_field
 
-_TRUE, _FALSE = 1, 2
-_TYPES = {
-    _TRUE: BOOL,
-    _FALSE: BOOL,
-    3: BYTE,
-    4: I16,
-    5: I32,
-    6: I64,
-    7: DOUBLE,
-    8: STRING,
-    9: LIST,
-    10: SET,
-    11: MAP,
-    12: STRUCT,
-}
+_NO_TYPE = 0
+_TYPES = (_NO_TYPE, BOOL, BOOL, BYTE, I16, I32, I64, DOUBLE, STRING, LIST, SET, MAP, STRUCT, *[_NO_TYPE] * 3)
+"""The wire type of each compact one; skipping one that does not exist is refused."""
+
 _VARINT_BYTES = {I16: 3, I32: 5, I64: 10}
 
 
@@ -33,27 +22,44 @@ class CompactWalk(BinaryWalk):
     _varint_value = 0
 
     def struct(self, layout: Layout) -> Walk:
-        seen: set[int] = set()
-        last = 0
+        data, fields, seen, last, at = self.data, layout.fields, 0, 0, self.at
         while True:
-            yield from self._need(1)
-            mark = self.data[self.at]
-            if not mark & 0x0F:
-                self.at += 1
+            while len(data) < at + 1:
+                yield at + 1
+            mark = data[at]
+            kind = mark & 0x0F
+            at += 1
+            if not kind:
                 break
-            yield from self._field_id(mark, last)
-            last = self._varint_value
-            ttype = _type(mark & 0x0F)
-            self._step()
-            field = layout.fields.get(last)
+            if mark > 0x0F:
+                last += mark >> 4
+            else:
+                self.at = at
+                yield from self._field_id()
+                last, at = self._varint_value, self.at
+            ttype = _TYPES[kind]
+            self._steps -= 1
+            if self._steps < 0:
+                raise self._too_many()
+            field = fields.get(last)
             if field is None:
                 if ttype != BOOL:
+                    self.at = at
                     yield from self.skip(ttype, 1)
+                    at = self.at
                 continue
-            check_field(layout, field, ttype, seen)
-            if ttype != BOOL:
+            if field.node.ttype != ttype or seen & field.bit:
+                raise wrong_field(layout, field, ttype)
+            seen |= field.bit
+            if ttype in _VARINT_BYTES and len(data) > at and data[at] < 0x80:
+                at += 1
+            elif ttype != BOOL:
+                self.at = at
                 yield from self.value(field.node)
-        check_required(layout, seen)
+                at = self.at
+        self.at = at
+        if seen & layout.required_bits != layout.required_bits:
+            raise missing_field(layout, seen)
 
     def value(self, node: Node) -> Walk:
         if node.ttype in _VARINT_BYTES:
@@ -63,13 +69,7 @@ class CompactWalk(BinaryWalk):
 
     def string(self, text: bool) -> Walk:
         yield from self._varint(5)
-        length = self._varint_value
-        if length > self.limits.max_message_bytes:
-            raise WireError(f"a string of {length} bytes; allowed: 0 to {self.limits.max_message_bytes}")
-        yield from self._need(length)
-        if text:
-            check_utf8(self.data[self.at : self.at + length])
-        self.at += length
+        yield from self._text(self._varint_value, text)
 
     def skip(self, ttype: int, depth: int) -> Walk:
         check_depth(depth)
@@ -90,36 +90,24 @@ class CompactWalk(BinaryWalk):
         while True:
             yield from self._need(1)
             mark = self.data[self.at]
+            self.at += 1
             if not mark & 0x0F:
-                self.at += 1
                 return
-            yield from self._field_id(mark, 0)
+            if mark <= 0x0F:
+                yield from self._field_id()
             self._step()
-            ttype = _type(mark & 0x0F)
+            ttype = _TYPES[mark & 0x0F]
             if ttype != BOOL:
                 yield from self.skip(ttype, depth + 1)
 
     def _list(self, node: Node) -> Walk:
-        assert node.value is not None
         yield from self._list_header()
-        ttype, count = self._header
-        self._count(count)
-        if count and ttype != node.value.ttype:
-            raise WireError(f"elements of wire type {ttype}; expected {node.value.ttype}")
-        for _ in repeat(None, count):
-            yield from self.value(node.value)
+        yield from self._elements(node, *self._header)
 
     def _map(self, node: Node) -> Walk:
-        assert node.key is not None
-        assert node.value is not None
         yield from self._map_header()
-        key, value, count = self._header
-        self._count(count)
-        if count and (key, value) != (node.key.ttype, node.value.ttype):
-            raise WireError(f"a map of wire types {key}, {value}; expected {node.key.ttype}, {node.value.ttype}")
-        for _ in repeat(None, count):
-            yield from self.value(node.key)
-            yield from self.value(node.value)
+        *types, count = self._header
+        yield from self._pairs(node, tuple(types), count)
 
     def _list_header(self) -> Walk:
         yield from self._need(1)
@@ -129,7 +117,7 @@ class CompactWalk(BinaryWalk):
         if count == 15:
             yield from self._varint(5)
             count = self._varint_value
-        self._header: tuple[int, ...] = (_type(mark & 0x0F), count)
+        self._header: tuple[int, ...] = (_TYPES[mark & 0x0F], count)
 
     def _map_header(self) -> Walk:
         yield from self._varint(5)
@@ -140,34 +128,25 @@ class CompactWalk(BinaryWalk):
         yield from self._need(1)
         mark = self.data[self.at]
         self.at += 1
-        self._header = (_type(mark >> 4), _type(mark & 0x0F), count)
+        self._header = (_TYPES[mark >> 4], _TYPES[mark & 0x0F], count)
 
-    def _field_id(self, mark: int, last: int) -> Walk:
-        """Leaves the id in `_varint_value`: as a difference in the mark, or as a zigzag varint behind it."""
-        self.at += 1
-        if mark >> 4:
-            self._varint_value = last + (mark >> 4)
-        else:
-            yield from self._varint(3)
-            self._varint_value = (self._varint_value >> 1) ^ -(self._varint_value & 1)
+    def _field_id(self) -> Walk:
+        """Leaves the id of a field whose mark has no difference, a zigzag varint, in `_varint_value`."""
+        yield from self._varint(3)
+        self._varint_value = (self._varint_value >> 1) ^ -(self._varint_value & 1)
 
     def _varint(self, most: int) -> Walk:
         """Leaves the value, unsigned, in `_varint_value`."""
+        data, at = self.data, self.at
         value = shift = 0
         for _ in repeat(None, most):
-            yield from self._need(1)
-            byte = self.data[self.at]
-            self.at += 1
+            while len(data) < at + 1:
+                yield at + 1
+            byte = data[at]
+            at += 1
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
-                self._varint_value = value
+                self.at, self._varint_value = at, value
                 return
             shift += 7
         raise WireError(f"a varint of more than {most} bytes")
-
-
-def _type(compact: int) -> int:
-    ttype = _TYPES.get(compact)
-    if ttype is None:
-        raise WireError(f"there is no compact wire type {compact}")
-    return ttype
