@@ -1,6 +1,7 @@
-"""Which store a fixture needs, so that `--without` can leave its tests out."""
+"""Which store, or other program, a fixture needs, so that `--without` can leave its tests out."""
 
 NEEDS = {
     "redis": {"redis_server", "durable_redis_server", "redis_places"},
     "mysql": {"mysql_server", "durable_mysql_server", "mysql_places"},
+    "languages": {"node_worker", "apache_types"},
 }
