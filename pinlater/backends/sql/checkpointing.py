@@ -1,0 +1,77 @@
+"""Where heartbeats of jobs in progress are taken."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pinlater.backends.base import CheckpointRequest
+from pinlater.backends.sql.acking import CLAIM, PRIORITY, jobs_in_progress
+from pinlater.backends.sql.session import Row, Session
+from pinlater.model import claim_source
+
+
+def checkpoint(session: Session, queue: str, checkpoints: Sequence[CheckpointRequest], now_ms: int) -> list[bool]:
+    """In order; heartbeats that ask for nothing else and follow each other go in one statement."""
+    rows = jobs_in_progress(session, queue, [each.id for each in checkpoints])
+    matched: list[bool] = []
+    beats = _Beats(session, now_ms)
+    for each in checkpoints:
+        row = rows.get(each.id)
+        if row is None or not _matches(each, row):
+            matched.append(False)
+            continue
+        matched.append(True)
+        run_after_ms = now_ms if each.run_after_ms is None else each.run_after_ms
+        beats.add(each.id, run_after_ms)
+        if not _is_plain(each):
+            beats.send()
+            _change(session, each, now_ms)
+        if each.move_to_pending:
+            del rows[each.id]
+    beats.send()
+    return matched
+
+
+def _matches(each: CheckpointRequest, row: Row) -> bool:
+    if row[PRIORITY] != each.priority:
+        return False
+    if each.claim_descriptor:
+        return bool(row[CLAIM] == each.claim_descriptor)
+    return claim_source(row[CLAIM]) == each.source
+
+
+def _is_plain(each: CheckpointRequest) -> bool:
+    return (
+        each.new_body is None and each.attempts_allowed is None and not each.prepend_status and not each.move_to_pending
+    )
+
+
+def _change(session: Session, each: CheckpointRequest, now_ms: int) -> None:
+    """What is asked beyond the heartbeat itself."""
+    attempts = each.attempts_allowed
+    if attempts is not None or each.prepend_status:
+        session.run("checkpoint", (attempts, attempts, each.prepend_status, each.id))
+    if each.new_body is not None:
+        session.run("replace_body", (len(each.new_body), each.new_body, each.id))
+    if each.move_to_pending:
+        session.run_of("give_back", (now_ms,), [each.id])
+
+
+class _Beats:
+    """Heartbeats that wait to go together: all with the same run_after."""
+
+    def __init__(self, session: Session, now_ms: int) -> None:
+        self._session = session
+        self._now_ms = now_ms
+        self._run_after_ms = now_ms
+        self._ids: set[int] = set()
+
+    def add(self, job_id: int, run_after_ms: int) -> None:
+        if run_after_ms != self._run_after_ms:
+            self.send()
+            self._run_after_ms = run_after_ms
+        self._ids.add(job_id)
+
+    def send(self) -> None:
+        self._session.run_of("heartbeat", (self._now_ms, self._now_ms, self._run_after_ms), sorted(self._ids))
+        self._ids.clear()

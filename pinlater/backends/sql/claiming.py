@@ -1,0 +1,100 @@
+"""Where jobs are handed out: ready, claim, peek, and giving back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from pinlater.backends.base import ClaimKey, ClaimRequest
+from pinlater.backends.sql.acking import claims_standing
+from pinlater.backends.sql.rows import Descriptors, bodies, dequeued_job, how_many_fit
+from pinlater.backends.sql.session import Row, Session
+from pinlater.errors import QueueNotFound
+from pinlater.model import DequeuedJob
+
+BODY_BYTES, BODY = 6, 7
+"""Where a row of `candidates` has the size of the body, and the body itself where it is small."""
+
+
+def ready(session: Session, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[int]:
+    """One statement for the queue and all its priorities, so one round trip."""
+    pieces = [session.statements["ready"]] + [session.statements["ready_in_priority"]] * len(priorities)
+    values = [value for priority in priorities for value in (priority, queue, priority, now_ms, limit)]
+    session.cursor.execute("\nUNION ALL\n".join(pieces), (queue, *values))
+    counts = dict(session.cursor.fetchall())
+    if not counts[0]:
+        raise QueueNotFound.of(queue)
+    return [counts[priority] for priority in priorities]
+
+
+def claim(session: Session, queue: str, requests: Sequence[ClaimRequest], now_ms: int) -> list[list[DequeuedJob]]:
+    """Requests for the same priorities, which joined calls mostly are, share one select."""
+    queue_id = session.queue_id_for_claim(queue, requests, now_ms)
+    if queue_id is None:
+        return [[] for _ in requests]
+    handed_out: list[list[DequeuedJob]] = []
+    for priorities, alike in groupby(requests, key=lambda request: tuple(request.priorities)):
+        group = list(alike)
+        rows = session.candidates(queue_id, priorities, sum(request.limit for request in group), now_ms)
+        shares = list(deal(rows, group))
+        _put_under_claims(session, group, shares, now_ms)
+        handed_out += _hand_out(session, queue, group, shares, now_ms)
+    return handed_out
+
+
+def deal(rows: Sequence[Row], requests: Sequence[ClaimRequest]) -> Iterator[Sequence[Row]]:
+    """Each request's share, in turn: up to its limit, and no more than fits its bytes."""
+    start = 0
+    for request in requests:
+        share = rows[start : start + request.limit]
+        share = share[: how_many_fit((row[BODY_BYTES] for row in share), request.max_bytes)]
+        start += len(share)
+        yield share
+
+
+def _put_under_claims(
+    session: Session, requests: Sequence[ClaimRequest], shares: Sequence[Sequence[Row]], now_ms: int
+) -> None:
+    claims = [
+        (request.claim_descriptor, request.claim_timeout_ms, [row[0] for row in share])
+        for request, share in zip(requests, shares, strict=True)
+        if share
+    ]
+    if claims:
+        session.claim(claims, now_ms)
+
+
+def _hand_out(
+    session: Session, queue: str, requests: Sequence[ClaimRequest], shares: Sequence[Sequence[Row]], now_ms: int
+) -> list[list[DequeuedJob]]:
+    descriptors = Descriptors(queue, session.shard_id)
+    large = _large_bodies(session, [row for share in shares for row in share])
+    return [
+        [
+            dequeued_job(row, large.get(row[0], row[BODY]), descriptors, request.claim_descriptor, expires_at_ms)
+            for row in share
+        ]
+        for request, share in zip(requests, shares, strict=True)
+        for expires_at_ms in (now_ms + request.claim_timeout_ms,)
+    ]
+
+
+def _large_bodies(session: Session, rows: Sequence[Row]) -> dict[int, bytes]:
+    """Large bodies are read only for what is handed out, so that a high limit does not read gigabytes."""
+    ids = [row[0] for row in rows if row[BODY] is None]
+    return bodies(session, ids) if ids else {}
+
+
+def peek(
+    session: Session, queue: str, priorities: Sequence[int], limit: int, max_bytes: int, now_ms: int
+) -> list[DequeuedJob]:
+    rows = session.candidates(session.queue_id(queue), priorities, limit, now_ms)
+    rows = rows[: how_many_fit((row[BODY_BYTES] for row in rows), max_bytes)]
+    large = _large_bodies(session, rows)
+    descriptors = Descriptors(queue, session.shard_id)
+    return [dequeued_job(row, large.get(row[0], row[BODY]), descriptors, "", 0) for row in rows]
+
+
+def give_back(session: Session, queue: str, claims: Sequence[ClaimKey], now_ms: int) -> int:
+    ids = sorted(claims_standing(session, queue, claims))
+    return session.run_of("give_back", (now_ms,), ids)

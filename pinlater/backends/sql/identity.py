@@ -1,0 +1,63 @@
+"""Which shard a store is: its record, written when it is first opened and compared ever after."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from typing import NamedTuple
+
+from pinlater.backends.base import StoreStatus
+from pinlater.backends.sql.session import Session
+from pinlater.errors import StoreRefused
+
+SCHEMA_VERSION = 1
+
+
+class Identity(NamedTuple):
+    shard_id: str
+    store_id: str
+
+
+def read_identity(session: Session, shard_id: str) -> Identity | None:
+    """The store's record, None in an empty store. StoreRefused where it is not what was asked for; changes nothing."""
+    if not session.rows("has_meta")[0][0]:
+        return None
+    record: dict[str, str] = dict(session.rows("meta"))
+    if "store_id" not in record:
+        return None
+    found = Identity(record["shard_id"], record["store_id"])
+    if shard_id not in ("", found.shard_id):
+        raise StoreRefused(
+            f"this store belongs to shard {found.shard_id!r}, not to {shard_id!r}; correct the address or the id"
+        )
+    if int(record["schema_version"]) > SCHEMA_VERSION:
+        raise StoreRefused(
+            f"this store has the tables of a newer PinLater (version {record['schema_version']}, this one knows "
+            f"{SCHEMA_VERSION}); upgrade this server"
+        )
+    return found
+
+
+def establish_identity(session: Session, shard_id: str, create_tables: Callable[[], None]) -> Identity:
+    """Make the tables and the record where they are missing. Of two servers at once one writes, and both read."""
+    found = read_identity(session, shard_id)
+    if found is None and not shard_id:
+        raise StoreRefused("this store has no record of its shard id yet; open it with an id once (ID=URL)")
+    create_tables()
+    if found is None:
+        session.run("insert_meta", ("shard_id", shard_id))
+        session.run("insert_meta", ("schema_version", str(SCHEMA_VERSION)))
+        session.run("insert_meta", ("store_id", secrets.token_hex(16)))
+        found = read_identity(session, shard_id)
+    if found is None:
+        raise StoreRefused("the record of the shard id cannot be read back; is the store being deleted at this moment?")
+    return found
+
+
+def ping(session: Session, expected: Identity) -> StoreStatus:
+    """One statement over the tables that every call needs."""
+    shard_id, store_id, now_ms, _ = session.rows("ping")[0]
+    found = Identity(shard_id, store_id)
+    if found != expected:
+        raise StoreRefused(f"the store was {expected} when it was opened and is {found} now: it was wiped or replaced")
+    return StoreStatus(store_id, int(now_ms))

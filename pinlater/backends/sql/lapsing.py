@@ -1,0 +1,54 @@
+"""Where claims lapse: they expire, or are released because their connection broke."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from pinlater.backends.base import ClaimKey, LapsedCounts, crash_budget_status, expired_status, released_status
+from pinlater.backends.sql.acking import CRASHES, REMAINING, Effects, carry_out, claims_standing
+from pinlater.backends.sql.session import Row, Session
+
+StatusLine = Callable[[int, int], str]
+
+
+def expire_claims(session: Session, limit: int, now_ms: int, crash_budget: int) -> Mapping[str, LapsedCounts]:
+    """The index of claims spans the shard, so a queue with nothing due is not even looked at."""
+    rows = session.rows("lapsed", (now_ms, limit))
+    if not rows:
+        return {}
+    failed = _lapse(session, rows, now_ms, crash_budget, expired_status)
+    names = queue_names_of(session, {row[1] for row in rows})
+    per_queue: dict[str, Counter[bool]] = defaultdict(Counter)
+    for row in rows:
+        if row[1] in names:
+            per_queue[names[row[1]]][row[0] in failed] += 1
+    return {name: LapsedCounts(counts[False], counts[True]) for name, counts in per_queue.items()}
+
+
+def release(session: Session, queue: str, claims: Sequence[ClaimKey], now_ms: int, crash_budget: int) -> LapsedCounts:
+    rows = claims_standing(session, queue, claims).values()
+    failed = _lapse(session, rows, now_ms, crash_budget, released_status)
+    return LapsedCounts(len(rows) - len(failed), len(failed))
+
+
+def _lapse(session: Session, rows: Iterable[Row], now_ms: int, crash_budget: int, status_line: StatusLine) -> set[int]:
+    """As a failed ack without delay, with one crash more; which of them went to FAILED."""
+    effects: Effects = defaultdict(list)
+    failed: set[int] = set()
+    for row in rows:
+        crashes = row[CRASHES] + 1
+        used_up = 0 < crash_budget <= crashes
+        remaining = 0 if used_up else max(row[REMAINING] - 1, 0)
+        line = status_line(now_ms, remaining) + (crash_budget_status(crashes) if used_up else "")
+        effects["retry" if remaining else "fail", now_ms, line].append(row[0])
+        if not remaining:
+            failed.add(row[0])
+    carry_out(session, effects, now_ms, crashes=1)
+    return failed
+
+
+def queue_names_of(session: Session, queue_ids: Iterable[int]) -> dict[int, str]:
+    """The names of those queues that are not deleted."""
+    rows = session.rows_of("names_of_queues", (), sorted(queue_ids))
+    return {queue_id: name for queue_id, name in rows if name is not None}

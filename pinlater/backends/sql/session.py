@@ -1,0 +1,112 @@
+"""One transaction on one connection, as the steps see it; each dialect fills in what differs.
+
+A step is a function `(session, arguments) -> result` that runs on a thread, inside one transaction. What a step that
+writes has selected of jobs is locked: nobody else changes it before the commit. So a guard stands once, in that select,
+and the change goes by primary key. Rows are locked in the order of their ids.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from pinlater.backends.base import ClaimRequest
+from pinlater.errors import QueueNotFound
+
+Item = TypeVar("Item")
+Row = tuple[Any, ...]
+
+IDS_PER_STATEMENT = 500
+"""MariaDB turns lists of 1,000 and more into a join with a temporary table."""
+
+
+class NewJob(NamedTuple):
+    """A row to insert; the order of the fields is that of the statement's values."""
+
+    id: int
+    queue_id: int
+    priority: int
+    run_after_ms: int
+    attempts_allowed: int
+    attempts_remaining: int
+    created_at_ms: int
+    updated_at_ms: int
+    custom_status: str
+    body_bytes: int
+    body: bytes
+
+
+class Session(ABC):
+    """Statements by name, on a DBAPI cursor. Values are bound in the order of the text, a list of ids last."""
+
+    def __init__(self, cursor: Any, statements: Mapping[str, str], shard_id: str) -> None:
+        self.shard_id = shard_id
+        self.cursor = cursor
+        self.statements = statements
+
+    def rows(self, name: str, values: Sequence[object] = ()) -> list[Row]:
+        self.cursor.execute(self.statements[name], values)
+        return list(self.cursor.fetchall())
+
+    def run(self, name: str, values: Sequence[object] = ()) -> int:
+        """Carry it out; how many rows it touched."""
+        self.cursor.execute(self.statements[name], values)
+        return int(self.cursor.rowcount)
+
+    def rows_of(self, name: str, values: Sequence[object], ids: Sequence[int]) -> list[Row]:
+        """Rows of the ids that are there, in slices."""
+        return [
+            row for some in in_slices(ids, IDS_PER_STATEMENT) for row in self.rows(name, (*values, self.bound(some)))
+        ]
+
+    def run_of(self, name: str, values: Sequence[object], ids: Sequence[int]) -> int:
+        """Change the rows of the ids, in slices; how many."""
+        return sum(self.run(name, (*values, self.bound(some))) for some in in_slices(ids, IDS_PER_STATEMENT))
+
+    def queue_id(self, queue: str, statement: str = "queue_id") -> int:
+        """QueueNotFound where there is none."""
+        rows = self.rows(statement, (queue,))
+        if not rows:
+            raise QueueNotFound.of(queue)
+        return int(rows[0][0])
+
+    def queue_id_for_claim(self, queue: str, requests: Sequence[ClaimRequest], now_ms: int) -> int | None:
+        """As queue_id; None may stand for a queue that has nothing eligible."""
+        return self.queue_id(queue)
+
+    @abstractmethod
+    def bound(self, ids: Sequence[int]) -> object:
+        """A list of ids as one value to bind."""
+
+    @abstractmethod
+    def allocate_ids(self, count: int, floor: int) -> int:
+        """Take `count` ids that follow each other, none under the floor; the first. Others wait until the commit."""
+
+    @abstractmethod
+    def insert_jobs(self, jobs: Sequence[NewJob]) -> None: ...
+
+    @abstractmethod
+    def candidates(self, queue_id: int, priorities: Sequence[int], limit: int, now_ms: int) -> list[Row]:
+        """Up to `limit` eligible jobs in the order of the claim; a session that writes locks them and skips locked ones."""
+
+    @abstractmethod
+    def claim(self, claims: Sequence[tuple[str, int, list[int]]], now_ms: int) -> None:
+        """Put jobs under claims: (claim descriptor, time-out, ids) each."""
+
+    @abstractmethod
+    def snapshot(self) -> None:
+        """First in a session that reads: all that follows sees one and the same moment."""
+
+
+def in_slices(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
+    """
+    >>> list(in_slices([1, 2, 3], 2))
+    [[1, 2], [3]]
+    """
+    if len(items) <= size:
+        if items:
+            yield items
+        return
+    for start in range(0, len(items), size):
+        yield items[start : start + size]

@@ -1,0 +1,127 @@
+"""A shard in one SQLite file (WAL, every commit flushed to the disk), or in memory: the standard library alone.
+
+One thread writes, with one connection; another one reads, so that a long scan keeps no job waiting. A second process
+may have the same file open, as two servers have during a restart: they wait for each other's transactions.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pinlater.backends.base import StoreStatus
+from pinlater.backends.sql.identity import Identity, establish_identity
+from pinlater.backends.sql.session import Session
+from pinlater.backends.sql.shard import SqlShard
+from pinlater.backends.sql.sqlite_connection import SqliteConnection
+from pinlater.backends.sql.statements import parts
+from pinlater.errors import NothingStored, StoreRefused
+
+Result = TypeVar("Result")
+
+OLDEST_SQLITE = (3, 35, 0)
+BUSY_TIMEOUT_MS = 5_000
+IN_MEMORY = ":memory:"
+
+
+class SqliteShard(SqlShard):
+    """`place` is a path, `sqlite:///path` (four slashes before an absolute one), or `sqlite://` for one in memory.
+
+    `busy_timeout_ms`: how long to wait for another process's transaction before StoreConflict.
+    """
+
+    def __init__(self, place: str, shard_id: str = "", *, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> None:
+        super().__init__(shard_id)
+        self._path = path_of(place)
+        self._busy_timeout_ms = busy_timeout_ms
+        self._file: tuple[int, int] | None = None
+        self._writer: SqliteConnection | None = None
+        self._reader: SqliteConnection | None = None
+
+    async def open(self) -> str:
+        if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+            raise StoreRefused(f"this Python comes with SQLite {sqlite3.sqlite_version}; 3.35 or newer is needed")
+        if self._path != IN_MEMORY:
+            self._make_folder()
+        try:
+            self._writer = await self._connect("BEGIN IMMEDIATE")
+            self._identity = await self._write(_establish, self.shard_id)
+            # A second connection would see another database in memory.
+            self._reader = self._writer if self._path == IN_MEMORY else await self._connect("BEGIN")
+        except BaseException:
+            await self.close()
+            raise
+        self.shard_id = self._identity.shard_id
+        self._file = self._found_file()
+        return self._identity.store_id
+
+    async def close(self) -> None:
+        reader, writer = self._reader, self._writer
+        self._reader = self._writer = None
+        if reader is not None and reader is not writer:
+            await reader.close()
+        if writer is not None:
+            await writer.close()
+
+    async def ping(self) -> StoreStatus:
+        """Looks at the path too: a file that was deleted under an open connection still takes jobs, and loses them."""
+        if self._found_file() != self._file:
+            raise StoreRefused(f"{self._path}: the file was deleted or replaced since it was opened")
+        return await super().ping()
+
+    def _write(self, step: Callable[..., Result], *arguments: Any) -> Awaitable[Result]:
+        assert self._writer is not None, "the shard is not open"
+        return self._writer.call(self.shard_id, step, arguments)
+
+    def _read(self, step: Callable[..., Result], *arguments: Any) -> Awaitable[Result]:
+        assert self._reader is not None, "the shard is not open"
+        return self._reader.call(self.shard_id, step, arguments)
+
+    async def _connect(self, begin: str) -> SqliteConnection:
+        connection = SqliteConnection(self._path, begin, self._busy_timeout_ms)
+        try:
+            await connection.open()
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
+    def _make_folder(self) -> None:
+        """Not for a store whose record has to decide: there has to be one already."""
+        path = Path(self._path)
+        if not self.shard_id and not path.exists():
+            raise StoreRefused(
+                f"{path}: there is no store here yet; open it with a shard id once (ID=sqlite:///{path})"
+            )
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise NothingStored(f"{path}: its folder cannot be made: {error.strerror}") from error
+
+    def _found_file(self) -> tuple[int, int] | None:
+        with suppress(OSError):
+            found = os.stat(self._path)
+            return found.st_dev, found.st_ino
+        return None
+
+
+def path_of(place: str) -> str:
+    """
+    >>> path_of("sqlite:////data/a.db"), path_of("sqlite:///a.db"), path_of("a.db"), path_of("sqlite://")
+    ('/data/a.db', 'a.db', 'a.db', ':memory:')
+    """
+    if place in ("sqlite://", "sqlite:///"):
+        return IN_MEMORY
+    return place.removeprefix("sqlite:///")
+
+
+def _establish(session: Session, shard_id: str) -> Identity:
+    def create_tables() -> None:
+        for statement in parts(session.statements["schema"]):
+            session.cursor.execute(statement)
+
+    return establish_identity(session, shard_id, create_tables)

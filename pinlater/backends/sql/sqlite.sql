@@ -1,0 +1,220 @@
+-- The statements of an SQLite shard. Same names as in mysql.sql; a comment where SQLite has to differ.
+--
+-- A list of ids is one bound value, a JSON array, so that the text of a statement never changes and stays prepared.
+-- A transaction that writes begins with BEGIN IMMEDIATE, which locks the file: so what a statement has selected still
+-- holds when the next one changes it, and there is no FOR UPDATE.
+-- NOT INDEXED leaves the primary key as the only way to a row: else the planner may walk the claim index instead.
+
+-- name: schema
+CREATE TABLE IF NOT EXISTS pinlater_meta (
+    name TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS pinlater_queues (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, -- AUTOINCREMENT: the id of a deleted queue is never used again
+    name TEXT UNIQUE,                     -- NULL: deleted, its jobs are freed in slices
+    created_at_ms INTEGER NOT NULL
+);
+CREATE TABLE IF NOT EXISTS pinlater_sequence (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    next_id INTEGER NOT NULL
+);
+INSERT OR IGNORE INTO pinlater_sequence (id, next_id) VALUES (1, 1000000000000000);
+CREATE TABLE IF NOT EXISTS pinlater_jobs (
+    id INTEGER PRIMARY KEY,
+    queue_id INTEGER NOT NULL,
+    state INTEGER NOT NULL,
+    priority INTEGER NOT NULL,
+    run_after_ms INTEGER NOT NULL,
+    attempts_allowed INTEGER NOT NULL,
+    attempts_remaining INTEGER NOT NULL,
+    crashes INTEGER NOT NULL DEFAULT 0,
+    created_at_ms INTEGER NOT NULL,
+    updated_at_ms INTEGER NOT NULL,
+    claimed_at_ms INTEGER,
+    claim_timeout_ms INTEGER,
+    claim_expires_at_ms INTEGER,
+    finished_at_ms INTEGER,
+    claim_descriptor TEXT,
+    custom_status TEXT NOT NULL,
+    body_bytes INTEGER NOT NULL,
+    body BLOB NOT NULL -- last, so that a large one is not read on the way to another column
+);
+-- The claim's filter and its order; SQLite ends every index with the row's id.
+CREATE INDEX IF NOT EXISTS pinlater_jobs_order ON pinlater_jobs (queue_id, state, priority, run_after_ms);
+-- What is due, over the whole shard. Partial: only jobs in that state cost an entry (MySQL has no such index).
+CREATE INDEX IF NOT EXISTS pinlater_jobs_claims ON pinlater_jobs (claim_expires_at_ms) WHERE state = 1;
+CREATE INDEX IF NOT EXISTS pinlater_jobs_succeeded ON pinlater_jobs (finished_at_ms) WHERE state = 2;
+CREATE INDEX IF NOT EXISTS pinlater_jobs_failed ON pinlater_jobs (finished_at_ms) WHERE state = 3;
+
+-- name: has_meta
+SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = 'pinlater_meta'
+
+-- name: meta
+SELECT name, value FROM pinlater_meta
+
+-- name: insert_meta
+INSERT OR IGNORE INTO pinlater_meta (name, value) VALUES (?, ?)
+
+-- name: ping
+-- julianday is exact to a millisecond; the fraction is rounded, not cut
+SELECT
+    (SELECT value FROM pinlater_meta WHERE name = 'shard_id'),
+    (SELECT value FROM pinlater_meta WHERE name = 'store_id'),
+    CAST(ROUND((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER),
+    0 * (SELECT next_id FROM pinlater_sequence)
+
+-- name: create_queue
+INSERT OR IGNORE INTO pinlater_queues (name, created_at_ms) VALUES (?, ?)
+
+-- name: delete_queue
+UPDATE pinlater_queues SET name = NULL WHERE name = ?
+
+-- name: queue_names
+SELECT name FROM pinlater_queues WHERE name IS NOT NULL
+
+-- name: queue_id
+SELECT id FROM pinlater_queues WHERE name = ?
+
+-- name: queue_id_for_enqueue
+SELECT id FROM pinlater_queues WHERE name = ?
+
+-- name: names_of_queues
+SELECT id, name FROM pinlater_queues WHERE id IN (SELECT value FROM json_each(?))
+
+-- name: allocate_ids
+UPDATE pinlater_sequence SET next_id = max(next_id, ?) + ? WHERE id = 1 RETURNING next_id
+
+-- name: insert_jobs
+INSERT INTO pinlater_jobs (id, queue_id, state, priority, run_after_ms, attempts_allowed, attempts_remaining,
+    created_at_ms, updated_at_ms, custom_status, body_bytes, body)
+VALUES (?, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: ready
+SELECT 0, COUNT(*) FROM pinlater_queues WHERE name = ?
+
+-- name: ready_in_priority
+SELECT ?, COUNT(*) FROM (SELECT 1 FROM pinlater_jobs
+    WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = ?)
+        AND state = 0 AND priority = ? AND run_after_ms <= ? LIMIT ?)
+
+-- name: candidates
+-- One priority at a time: over several, SQLite would sort all that is eligible.
+SELECT id, priority, run_after_ms, attempts_allowed, attempts_remaining, created_at_ms, body_bytes,
+    CASE WHEN body_bytes <= 4096 THEN body END
+FROM pinlater_jobs INDEXED BY pinlater_jobs_order
+WHERE queue_id = ? AND state = 0 AND priority = ? AND run_after_ms <= ?
+ORDER BY run_after_ms, id LIMIT ?
+
+-- name: claim
+UPDATE pinlater_jobs NOT INDEXED SET state = 1, claim_descriptor = ?, claimed_at_ms = ?, claim_timeout_ms = ?,
+    claim_expires_at_ms = ?, updated_at_ms = ?
+WHERE id IN (SELECT value FROM json_each(?))
+
+-- name: bodies
+SELECT id, body FROM pinlater_jobs WHERE id IN (SELECT value FROM json_each(?))
+
+-- name: in_progress
+SELECT id, priority, attempts_remaining, crashes, claim_descriptor
+FROM pinlater_jobs NOT INDEXED
+WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = ?) AND state = 1
+    AND id IN (SELECT value FROM json_each(?))
+
+-- name: succeed
+UPDATE pinlater_jobs NOT INDEXED SET state = 2, finished_at_ms = ?, updated_at_ms = ?, claim_expires_at_ms = NULL
+WHERE id IN (SELECT value FROM json_each(?))
+
+-- name: succeed_with_status
+-- append_status and prepend_status are ours: SQLite's own functions of text stop at a NUL character
+UPDATE pinlater_jobs NOT INDEXED SET state = 2, finished_at_ms = ?, updated_at_ms = ?, claim_expires_at_ms = NULL,
+    custom_status = append_status(custom_status, ?)
+WHERE id IN (SELECT value FROM json_each(?))
+
+-- name: fail
+UPDATE pinlater_jobs NOT INDEXED SET state = 3, attempts_remaining = 0, finished_at_ms = ?, updated_at_ms = ?,
+    claim_expires_at_ms = NULL, crashes = crashes + ?, custom_status = append_status(custom_status, ?)
+WHERE id IN (SELECT value FROM json_each(?))
+
+-- name: retry
+UPDATE pinlater_jobs NOT INDEXED SET state = 0, attempts_remaining = attempts_remaining - 1, run_after_ms = ?,
+    updated_at_ms = ?, claim_descriptor = NULL, claimed_at_ms = NULL, claim_timeout_ms = NULL,
+    claim_expires_at_ms = NULL, crashes = crashes + ?, custom_status = append_status(custom_status, ?)
+WHERE id IN (SELECT value FROM json_each(?))
+
+-- name: give_back
+UPDATE pinlater_jobs NOT INDEXED SET state = 0, updated_at_ms = ?, claim_descriptor = NULL, claimed_at_ms = NULL,
+    claim_timeout_ms = NULL, claim_expires_at_ms = NULL
+WHERE id IN (SELECT value FROM json_each(?))
+
+-- name: heartbeat
+UPDATE pinlater_jobs NOT INDEXED SET claim_expires_at_ms = ? + claim_timeout_ms, updated_at_ms = ?, run_after_ms = ?
+WHERE id IN (SELECT value FROM json_each(?))
+
+-- name: checkpoint
+UPDATE pinlater_jobs SET attempts_allowed = coalesce(?, attempts_allowed),
+    attempts_remaining = coalesce(?, attempts_remaining), custom_status = prepend_status(custom_status, ?)
+WHERE id = ?
+
+-- name: replace_body
+UPDATE pinlater_jobs SET body_bytes = ?, body = ? WHERE id = ?
+
+-- name: lapsed
+SELECT id, queue_id, attempts_remaining, crashes FROM pinlater_jobs INDEXED BY pinlater_jobs_claims
+WHERE state = 1 AND claim_expires_at_ms < ? ORDER BY claim_expires_at_ms LIMIT ?
+
+-- name: succeeded_before
+SELECT finished_at_ms, id, queue_id FROM pinlater_jobs INDEXED BY pinlater_jobs_succeeded
+WHERE state = 2 AND finished_at_ms < ? ORDER BY finished_at_ms LIMIT ?
+
+-- name: failed_before
+SELECT finished_at_ms, id, queue_id FROM pinlater_jobs INDEXED BY pinlater_jobs_failed
+WHERE state = 3 AND finished_at_ms < ? ORDER BY finished_at_ms LIMIT ?
+
+-- name: deleted_queues
+SELECT id FROM pinlater_queues WHERE name IS NULL ORDER BY id LIMIT ?
+
+-- name: leftovers
+SELECT id FROM pinlater_jobs WHERE queue_id = ? LIMIT ?
+
+-- name: forget_queue
+DELETE FROM pinlater_queues WHERE id = ? AND NOT EXISTS (SELECT 1 FROM pinlater_jobs WHERE queue_id = ?)
+
+-- name: remove
+DELETE FROM pinlater_jobs NOT INDEXED WHERE id IN (SELECT value FROM json_each(?))
+
+-- name: named
+SELECT id, priority, state FROM pinlater_jobs NOT INDEXED
+WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = ?) AND id IN (SELECT value FROM json_each(?))
+
+-- name: infos
+SELECT id, state, priority, attempts_allowed, attempts_remaining, custom_status, created_at_ms, run_after_ms,
+    updated_at_ms, claim_descriptor, claimed_at_ms, claim_expires_at_ms, finished_at_ms, crashes, body_bytes
+FROM pinlater_jobs NOT INDEXED
+WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = ?) AND id IN (SELECT value FROM json_each(?))
+
+-- name: count_between
+SELECT COUNT(*) FROM pinlater_jobs INDEXED BY pinlater_jobs_order
+WHERE queue_id = ? AND state = ? AND priority = ? AND run_after_ms >= ? AND run_after_ms <= ?
+
+-- name: scan_at
+SELECT id FROM pinlater_jobs INDEXED BY pinlater_jobs_order
+WHERE queue_id = ? AND state = ? AND priority = ? AND run_after_ms = ? AND id > ? ORDER BY id LIMIT ?
+
+-- name: scan_time
+SELECT run_after_ms FROM pinlater_jobs INDEXED BY pinlater_jobs_order
+WHERE queue_id = ? AND state = ? AND priority = ? AND run_after_ms >= ? AND run_after_ms <= ?
+ORDER BY run_after_ms DESC LIMIT 1 OFFSET ?
+
+-- name: scan_between
+SELECT run_after_ms, id FROM pinlater_jobs INDEXED BY pinlater_jobs_order
+WHERE queue_id = ? AND state = ? AND priority = ? AND run_after_ms >= ? AND run_after_ms <= ?
+
+-- name: oldest
+SELECT id FROM pinlater_jobs INDEXED BY pinlater_jobs_order
+WHERE queue_id = ? AND state = ? AND priority = ? ORDER BY run_after_ms, id LIMIT ?
+
+-- name: retry_failed
+UPDATE pinlater_jobs NOT INDEXED SET state = 0, attempts_remaining = ?, run_after_ms = ?, updated_at_ms = ?,
+    crashes = 0, claim_descriptor = NULL, claimed_at_ms = NULL, claim_timeout_ms = NULL, claim_expires_at_ms = NULL,
+    finished_at_ms = NULL
+WHERE id IN (SELECT value FROM json_each(?))

@@ -1,0 +1,130 @@
+"""One connection to an SQLite file, and the thread that alone uses it."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from pinlater.backends.sql.session import NewJob, Row, Session
+from pinlater.backends.sql.sqlite_errors import shard_error
+from pinlater.backends.sql.statements import load_statements
+from pinlater.backends.sql.threads import Threads
+from pinlater.model import MAX_STATUS_CHARS
+
+Result = TypeVar("Result")
+
+_PRAGMAS = (
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = FULL",  # in WAL: every commit is flushed to the disk before it is answered
+    "PRAGMA cache_size = -65536",
+    "PRAGMA temp_store = MEMORY",
+    "PRAGMA secure_delete = OFF",
+    "PRAGMA journal_size_limit = 67108864",
+)
+_STATEMENTS = load_statements("sqlite.sql")
+
+
+class SqliteSession(Session):
+    """A transaction on an SQLite connection."""
+
+    def bound(self, ids: Sequence[int]) -> str:
+        return f"[{','.join(map(str, ids))}]"
+
+    def allocate_ids(self, count: int, floor: int) -> int:
+        return int(self.rows("allocate_ids", (floor, count))[0][0]) - count
+
+    def insert_jobs(self, jobs: Sequence[NewJob]) -> None:
+        self.cursor.executemany(self.statements["insert_jobs"], jobs)
+
+    def candidates(self, queue_id: int, priorities: Sequence[int], limit: int, now_ms: int) -> list[Row]:
+        found: list[Row] = []
+        for priority in priorities:
+            if len(found) < limit:
+                found += self.rows("candidates", (queue_id, priority, now_ms, limit - len(found)))
+        return found
+
+    def claim(self, claims: Sequence[tuple[str, int, list[int]]], now_ms: int) -> None:
+        for claim_descriptor, timeout_ms, ids in claims:
+            self.run_of("claim", (claim_descriptor, now_ms, timeout_ms, now_ms + timeout_ms, now_ms), ids)
+
+    def snapshot(self) -> None:
+        """A transaction of SQLite is one already."""
+
+
+class SqliteConnection:
+    """`begin` is BEGIN IMMEDIATE for one that writes (it takes the file's lock at once), BEGIN for one that reads."""
+
+    def __init__(self, path: str, begin: str, busy_timeout_ms: int) -> None:
+        self._path = path
+        self._begin = begin
+        self._busy_timeout_s = busy_timeout_ms / 1000
+        self._threads = Threads(1, "pinlater-sqlite")
+        self._connection: sqlite3.Connection | None = None
+        self._session = SqliteSession(None, _STATEMENTS, "")
+
+    async def open(self) -> None:
+        await self._threads.call(self._open)
+
+    def call(self, shard_id: str, step: Callable[..., Result], arguments: Sequence[Any]) -> asyncio.Future[Result]:
+        """Run a step in a transaction of its own. Calls are carried out one after the other."""
+        return self._threads.call(self._transact, shard_id, step, arguments)
+
+    async def close(self) -> None:
+        self._threads.call(self._close)
+        await self._threads.close()
+
+    def _open(self) -> None:
+        try:
+            self._connection = self._connect()
+        except sqlite3.Error as error:
+            raise shard_error(error, self._path, committing=False) from error
+        self._session.cursor = self._connection.cursor()
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._path, timeout=self._busy_timeout_s, isolation_level=None)
+        try:
+            for pragma in _PRAGMAS:
+                connection.execute(pragma)
+            connection.create_function("append_status", 2, _append_status, deterministic=True)
+            connection.create_function("prepend_status", 2, _prepend_status, deterministic=True)
+        except sqlite3.Error:
+            connection.close()
+            raise
+        return connection
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    def _transact(self, shard_id: str, step: Callable[..., Result], arguments: Sequence[Any]) -> Result:
+        session = self._session
+        session.shard_id = shard_id
+        execute = session.cursor.execute
+        committing = False
+        try:
+            execute(self._begin)
+            result = step(session, *arguments)
+            committing = True
+            execute("COMMIT")
+        except BaseException as error:
+            self._roll_back()
+            if isinstance(error, sqlite3.Error):
+                raise shard_error(error, self._path, committing=committing) from error
+            raise
+        return result
+
+    def _roll_back(self) -> None:
+        if self._connection is not None and self._connection.in_transaction:
+            with suppress(sqlite3.Error):
+                self._connection.rollback()
+
+
+def _append_status(status: str, text: str) -> str:
+    return (status + text)[:MAX_STATUS_CHARS]
+
+
+def _prepend_status(status: str, text: str) -> str:
+    return (text + status)[:MAX_STATUS_CHARS]
