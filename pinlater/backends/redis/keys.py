@@ -6,7 +6,7 @@
     ROOT:claimed                  zset    queue -> no claim in it expires before this
     ROOT:ended:2, ROOT:ended:3    zset    queue -> no job in it succeeded (2) or failed (3) before this
 
-    BASE = ROOT:q:QUEUE
+    BASE = ROOT:q:QUEUE           in these, an id is its eight bytes, so that the order of bytes is that of age
     BASE:s:STATE:PRIORITY         zset    id -> run_after; every job is in exactly one of these
     BASE:jobs                     hash    id -> what never changes but for a new body (packing.HEAD, first status, body)
     BASE:changed                  hash    id -> what changes (packing.CHANGED, status); missing while all is as enqueued

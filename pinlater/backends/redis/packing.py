@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import repeat
 from struct import Struct
 from typing import Any
 
-from pinlater.backends.base import AckRequest, CheckpointRequest, ClaimRequest
+from pinlater.backends.base import AckRequest, CheckpointRequest, ClaimKey, ClaimRequest, JobKey
 from pinlater.model import MAX_STATUS_CHARS, DequeuedJob, Job, JobInfo, JobState, descriptor_prefix
 
 HEAD = Struct(">QIBH")
@@ -17,6 +18,9 @@ CHANGED = Struct(">QIII")
 
 CLAIM = Struct(">QQIB")
 """claimed_at, time-out, attempts_allowed when enqueued, priority; the descriptor follows."""
+
+ID = Struct(">Q")
+"""An id as Redis holds it: shorter than its 16 digits by half, and sorted by age just so."""
 
 _CLAIM_START = Struct(">QQ")
 _BODY, _ATTEMPTS, _MOVE = 1, 2, 4
@@ -75,27 +79,28 @@ def claim_args(requests: Sequence[ClaimRequest], now_ms: int) -> Args:
 
 
 def dequeued(
-    flat: Sequence[bytes], queue: str, shard: str, claim_descriptor: str, expires_at_ms: int
+    answer: Sequence[Any], queue: str, shard: str, claim_descriptor: str, expires_at_ms: int
 ) -> list[DequeuedJob]:
-    """Jobs from id, run_after, value, changed or b"", and so on."""
+    """Jobs from their ids, run_afters, values, and what has changed, if anything has (see claim.lua)."""
+    if not answer:
+        return []
+    packed_ids, scores, values, changes = answer
+    ids: Iterable[int] = Struct(f">{len(values)}Q").unpack(packed_ids)
+    run_afters_ms = map(int, scores.split(b",")) if scores else ()
     jobs: list[DequeuedJob] = []
     append, head, changed_record, start = jobs.append, HEAD.unpack_from, CHANGED.unpack_from, HEAD.size
     prefixes: dict[int, str] = {}
-    parts = iter(flat)
-    last_score, run_after_ms = b"", 0
-    for job_id, score, value, changed in zip(parts, parts, parts, parts, strict=True):
+    for job_id, run_after_ms, value, changed in zip(ids, run_afters_ms, values, changes or repeat(b""), strict=False):
         created_at_ms, allowed, priority, status_bytes = head(value)
         remaining = allowed
         if changed:
             _, remaining, allowed, _ = changed_record(changed)
-        if score != last_score:
-            last_score, run_after_ms = score, int(score)
         prefix = prefixes.get(priority)
         if prefix is None:
             prefix = prefixes[priority] = descriptor_prefix(queue, shard, priority)
         append(
             DequeuedJob(
-                prefix + job_id.decode(),
+                prefix + str(job_id),
                 value[start + status_bytes :],
                 priority,
                 allowed,
@@ -113,7 +118,7 @@ def ack_args(acks: Sequence[AckRequest]) -> Args:
     """Number of kinds, the kinds, which ack is of which kind, the ids (see ack.lua)."""
     kinds: dict[tuple[int, bool, str, int, str, bool], int] = {}
     which: list[int] = []
-    ids: Args = []
+    ids: list[int] = []
     for ack in acks:
         kind = (ack.priority, ack.succeeded, ack.append_status, ack.retry_delay_ms, ack.claim_descriptor, ack.permanent)
         which.append(kinds.setdefault(kind, len(kinds)))
@@ -122,7 +127,15 @@ def ack_args(acks: Sequence[AckRequest]) -> Args:
     for priority, succeeded, status, delay_ms, claim, permanent in kinds:
         args += (priority, 1 if succeeded else 2 if permanent else 0, delay_ms, claim, status)
     args.append(b"" if len(kinds) == 1 else Struct(f">{len(which)}H").pack(*which))
-    args += ids
+    args.append(Struct(f">{len(ids)}Q").pack(*ids))
+    return args
+
+
+def key_args(keys: Sequence[JobKey] | Sequence[ClaimKey]) -> Args:
+    """Priority, id, and the claim where there is one."""
+    args: Args = []
+    for priority, job_id, *claim in keys:
+        args += (priority, ID.pack(job_id), *claim)
     return args
 
 
@@ -132,7 +145,7 @@ def checkpoint_args(checkpoints: Sequence[CheckpointRequest], now_ms: int) -> Ar
         flags = _MOVE if each.move_to_pending else 0
         flags += _BODY if each.new_body is not None else 0
         flags += _ATTEMPTS if each.attempts_allowed is not None else 0
-        args += (each.priority, each.id, each.source, each.claim_descriptor, flags)
+        args += (each.priority, ID.pack(each.id), each.source, each.claim_descriptor, flags)
         args += (now_ms if each.run_after_ms is None else each.run_after_ms, each.attempts_allowed or 0)
         args += (each.prepend_status, each.new_body or b"")
     return args
@@ -169,7 +182,7 @@ def _info(
         updated_at_ms, remaining, allowed, crashes = CHANGED.unpack_from(changed)
         status = changed[CHANGED.size :]
     info = JobInfo(
-        descriptor_prefix(queue, shard, priority) + job_id.decode(),
+        descriptor_prefix(queue, shard, priority) + str(ID.unpack(job_id)[0]),
         state,
         priority,
         allowed,

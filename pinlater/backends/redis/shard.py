@@ -32,6 +32,7 @@ from pinlater.backends.redis.packing import (
     described,
     descriptors,
     enqueue_args,
+    key_args,
 )
 from pinlater.backends.redis.store import RedisStore
 from pinlater.errors import QueueNotFound, StoreRefused
@@ -143,22 +144,24 @@ class RedisShard:
         return [code == ord("1") for code in codes]
 
     async def give_back(self, queue: str, claims: Sequence[ClaimKey], now_ms: int) -> int:
-        count: int = await self._call("give_back", queue, [now_ms, *_flat(claims)])
+        count: int = await self._call("give_back", queue, [now_ms, *key_args(claims)])
         return count
 
     async def release(self, queue: str, claims: Sequence[ClaimKey], now_ms: int, *, crash_budget: int) -> LapsedCounts:
         words = _words(released_status(now_ms, _MARK))
-        return LapsedCounts(*await self._call("release", queue, [queue, now_ms, crash_budget, *words, *_flat(claims)]))
+        return LapsedCounts(
+            *await self._call("release", queue, [queue, now_ms, crash_budget, *words, *key_args(claims)])
+        )
 
     async def cancel(self, queue: str, jobs: Sequence[JobKey], now_ms: int) -> list[CancelOutcome]:
-        return [_CANCEL_OUTCOMES[code] for code in await self._call("cancel", queue, _flat(jobs))]
+        return [_CANCEL_OUTCOMES[code] for code in await self._call("cancel", queue, key_args(jobs))]
 
     # -- looking -----------------------------------------------------------------------------------------------------
 
     async def lookup(
         self, queue: str, jobs: Sequence[JobKey], *, with_body: bool, max_bytes: int
     ) -> list[JobInfo | None]:
-        flat = await self._call("lookup", queue, [int(with_body), max_bytes, *_flat(jobs)])
+        flat = await self._call("lookup", queue, [int(with_body), max_bytes, *key_args(jobs)])
         found: list[JobInfo | None] = [None] * len(jobs)
         for place, info in described(flat, queue, self.shard_id):
             found[place] = info
@@ -208,7 +211,7 @@ class RedisShard:
         return count
 
     async def delete_listed(self, queue: str, state: JobState, jobs: Sequence[JobKey], now_ms: int) -> int:
-        count: int = await self._known("delete_listed", queue, [queue, int(state), *_flat(jobs)])
+        count: int = await self._known("delete_listed", queue, [queue, int(state), *key_args(jobs)])
         return count
 
     # -- maintenance -------------------------------------------------------------------------------------------------
@@ -237,10 +240,6 @@ class RedisShard:
         if answer is None:
             raise QueueNotFound.of(queue)
         return answer
-
-
-def _flat(keys: Sequence[JobKey] | Sequence[ClaimKey]) -> Args:
-    return [part for key in keys for part in key]
 
 
 def _words(line: str) -> list[str]:

@@ -3,7 +3,8 @@
 -- ARGV     1 queue   2 now   3 keep succeeded (1 or 0)   4 keep failed (1 or 0)   5 number of kinds
 --          then per kind: priority, 1 succeeded or 0 failed or 2 failed for good, retry delay, claim descriptor or '',
 --          status to append
---          then which kind each ack is, two bytes each ('' where there is one kind), then the ids of the acks
+--          then which kind each ack is, two bytes each ('' where there is one kind), then the ids, eight
+--          bytes each
 -- RETURNS  one character per ack: 0 ignored, 1 succeeded, 2 retried, 3 failed
 -- BOUND    the acks given
 --#include many
@@ -26,10 +27,11 @@ for i = 1, tonumber(ARGV[5]) do
   at = at + 5
 end
 local which = ARGV[at]
-local total = #ARGV - at
+local packed_ids = ARGV[at + 1]
+local total = #packed_ids / 8
 local ids, kind_of = {}, {}
 for i = 1, total do
-  local id = ARGV[at + i]
+  local id = sub(packed_ids, 8 * i - 7, 8 * i)
   local kind = kinds[1]
   if which ~= '' then
     local high, low = byte(which, 2 * i - 1, 2 * i)

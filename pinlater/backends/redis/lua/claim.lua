@@ -2,7 +2,8 @@
 -- KEYS     1 ROOT   2 BASE
 -- ARGV     1 queue   2 now   then per request: limit, max_bytes, claim expiry, first 16 bytes of the claim, descriptor,
 --          number of priorities, priorities
--- RETURNS  per request {id, run_after, value, changed or '', ...}; nil: no such queue
+-- RETURNS  per request {ids, run_afters with commas between, values, changed or ''}, the last left out where all are '';
+--          nil: no such queue
 -- BOUND    limits and max_bytes; one page of values at a time
 --#include records
 local root, base, now = KEYS[1], KEYS[2], ARGV[2]
@@ -17,7 +18,7 @@ local earliest
 -- Up to `left` jobs of one priority into `out`; returns how many and the bytes that are left, negative when full.
 local function take(out, priority, left, room, expiry, prefix, descriptor)
   local pending, taken = base .. ':s:0:' .. priority, 0
-  local records = {}
+  local records, ids_out, scores_out, values_out = {}, out[1], out[2], out[3]
   while taken < left and room >= 0 do
     local page = math.min(PAGE, left - taken)
     local found = call('ZRANGEBYSCORE', pending, '-inf', now, 'WITHSCORES', 'LIMIT', 0, page)
@@ -27,7 +28,7 @@ local function take(out, priority, left, room, expiry, prefix, descriptor)
     for i = 1, n do ids[i] = found[2 * i - 1] end
     local values = call('HMGET', jobs_key, unpack(ids))
     local changed = any_changed and call('HMGET', changed_key, unpack(ids))
-    local moved, expiries, claims, first_status, fit, o = {}, {}, {}, {}, 0, #out
+    local moved, expiries, claims, first_status, fit, o = {}, {}, {}, {}, 0, #ids_out
     for i = 1, n do
       local value = values[i]
       local about = sub(value, 9, 15)
@@ -49,8 +50,9 @@ local function take(out, priority, left, room, expiry, prefix, descriptor)
         first_status[#first_status + 1] = id
         first_status[#first_status + 1] = pack(CHANGED, now, record[3], record[3], 0) .. sub(value, 16, 15 + record[2])
       end
-      out[o + 1], out[o + 2], out[o + 3], out[o + 4] = id, found[2 * i], value, was
-      o = o + 4
+      o = o + 1
+      ids_out[o], scores_out[o], values_out[o] = id, found[2 * i], value
+      if changed then out[4][o] = was end
     end
     if fit == 0 then break end
     call('ZREMRANGEBYRANK', pending, 0, fit - 1)
@@ -70,15 +72,16 @@ end
 local answer, at = {}, 3
 while at <= #ARGV do
   local left, room, expiry = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), ARGV[at + 2]
-  local out, last = {}, at + 5 + tonumber(ARGV[at + 5])
+  local out, last = {{}, {}, {}, {}}, at + 5 + tonumber(ARGV[at + 5])
   for p = at + 6, last do
     if left <= 0 or room < 0 then break end
     local taken
     taken, room = take(out, ARGV[p], left, room, expiry, ARGV[at + 3], ARGV[at + 4])
     left = left - taken
   end
-  if #out > 0 and (not earliest or tonumber(expiry) < earliest) then earliest = tonumber(expiry) end
-  answer[#answer + 1] = out
+  local any = #out[1] > 0
+  if any and (not earliest or tonumber(expiry) < earliest) then earliest = tonumber(expiry) end
+  answer[#answer + 1] = any and {table.concat(out[1]), table.concat(out[2], ','), out[3], out[4]} or {}
   at = last + 1
 end
 if earliest then call('ZADD', root .. ':claimed', 'LT', string.format('%.0f', earliest), ARGV[1]) end

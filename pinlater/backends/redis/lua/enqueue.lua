@@ -10,16 +10,16 @@ local root, base = KEYS[1], KEYS[2]
 if redis.call('HEXISTS', root .. ':queues', ARGV[1]) == 0 then return false end
 local kinds = tonumber(ARGV[3])
 local first = math.max((tonumber(redis.call('GET', root .. ':last')) or 0) + 1, tonumber(ARGV[2]))
-local at, total, format = 4 + 2 * kinds, 0, string.format
+local at, total, pack = 4 + 2 * kinds, 0, struct.pack
 for kind = 1, kinds do total = total + tonumber(ARGV[3 + 2 * kind]) end
-redis.call('SET', root .. ':last', format('%.0f', first + total - 1))
+redis.call('SET', root .. ':last', string.format('%.0f', first + total - 1))
 local jobs, n = {}, 0
 for kind = 1, kinds do
   local members, m = {}, 0
   for i = 0, tonumber(ARGV[3 + 2 * kind]) - 1 do
     local place = i
     if kinds > 1 then place = tonumber(ARGV[at + 2]) end
-    local id = format('%.0f', first + place)
+    local id = pack('>I8', first + place)
     members[m + 1], members[m + 2] = ARGV[at], id
     jobs[n + 1], jobs[n + 2] = id, ARGV[at + 1]
     m, n = m + 2, n + 2
@@ -28,4 +28,4 @@ for kind = 1, kinds do
   write('ZADD', base .. ':s:0:' .. ARGV[2 + 2 * kind], members)
 end
 write('HSET', base .. ':jobs', jobs)
-return format('%.0f', first)
+return string.format('%.0f', first)

@@ -1,13 +1,14 @@
 -- What a claim would hand out, changing nothing.
 -- KEYS     1 ROOT   2 BASE
 -- ARGV     1 queue   2 now   3 limit   4 max_bytes   5.. priorities
--- RETURNS  {id, run_after, value, changed or '', ...}; nil: no such queue
+-- RETURNS  {ids, run_afters with commas between, values, changed or ''}; nil: no such queue
 -- BOUND    limit and max_bytes; one page of values at a time
 --#include records
 local base = KEYS[2]
 if redis.call('HEXISTS', KEYS[1] .. ':queues', ARGV[1]) == 0 then return false end
 local PAGE = 128
-local left, room, out = tonumber(ARGV[3]), tonumber(ARGV[4]), {}
+local left, room = tonumber(ARGV[3]), tonumber(ARGV[4])
+local ids_out, scores_out, values_out, changed_out = {}, {}, {}, {}
 for p = 5, #ARGV do
   local offset = 0
   while left > 0 and room >= 0 do
@@ -23,13 +24,13 @@ for p = 5, #ARGV do
     for i = 1, #ids do
       local _, _, _, status_bytes = unpack_record(HEAD, values[i])
       room = room - (#values[i] - 15 - status_bytes)
-      if room < 0 and #out > 0 then break end
-      local o = #out
-      out[o + 1], out[o + 2], out[o + 3], out[o + 4] = ids[i], found[2 * i], values[i], changed[i] or ''
+      if room < 0 and #ids_out > 0 then break end
+      local o = #ids_out + 1
+      ids_out[o], scores_out[o], values_out[o], changed_out[o] = ids[i], found[2 * i], values[i], changed[i] or ''
       left = left - 1
     end
     offset = offset + page
     if #ids < page then break end
   end
 end
-return out
+return {table.concat(ids_out), table.concat(scores_out, ','), values_out, changed_out}

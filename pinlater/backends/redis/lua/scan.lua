@@ -9,8 +9,11 @@
 --#include describe
 local READ_BYTES = 33554432
 local base, call = KEYS[2], redis.call
-local low, high, limit, after, after_id = ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6], ARGV[7]
+local low, high, limit, after, after_id = ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7])
 if call('HEXISTS', KEYS[1] .. ':queues', ARGV[1]) == 0 then return false end
+
+-- Ids are compared as numbers: Lua compares text by the locale.
+local function number(id) return (unpack_record('>I8', id)) end
 
 -- The rank of the first member with run_after `after` and an id over `after_id`, and how many there are.
 local function rest_of_place(key)
@@ -19,7 +22,7 @@ local function rest_of_place(key)
   local bottom, top = from, to
   while bottom < top do
     local middle = math.floor((bottom + top) / 2)
-    if call('ZRANGE', key, middle, middle)[1] > after_id then top = middle else bottom = middle + 1 end
+    if number(call('ZRANGE', key, middle, middle)[1]) > after_id then top = middle else bottom = middle + 1 end
   end
   return bottom, to - bottom
 end
@@ -62,7 +65,7 @@ end
 if #ARGV > 10 then
   table.sort(all, function(a, b)
     if a[3] ~= b[3] then return a[3] > b[3] end
-    return a[1] < b[1]
+    return number(a[1]) < number(b[1])
   end)
 end
 local ids, state, full, out = {}, tonumber(ARGV[2]), tonumber(ARGV[8]), {}
