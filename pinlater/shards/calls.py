@@ -50,7 +50,7 @@ class Calls:
     async def make(
         self, call: Callable[[], Coroutine[Any, Any, R]], *, read: bool = False, undo: Undo[R] | None = None
     ) -> R:
-        """The answer of `call` within the deadline; later OutcomeUnknown, or NothingStored for a read or a call not begun.
+        """The answer of `call` within the deadline; then OutcomeUnknown, or NothingStored for a read or no turn.
 
         `undo` gets an answer that came when its caller waited no more.
         """

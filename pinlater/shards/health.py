@@ -31,9 +31,13 @@ class Health:
         self._failures += 1
         if self._failures < self._failures_to_trip:
             return False
+        self.trip(now_ms)
+        return True
+
+    def trip(self, now_ms: int) -> None:
+        """Out at once."""
         self.is_in = False
         self._probe_from_ms = now_ms + self._pause_ms
-        return True
 
     def may_probe(self, now_ms: int) -> bool:
         """Whether a ping is welcome: always while the shard is in, and after the pause while it is out."""

@@ -41,3 +41,19 @@ async def give_back(shard: Shard, queue: str, jobs: Iterable[DequeuedJob], now_m
             else:
                 await asyncio.sleep(_PAUSE_S)
     return 0
+
+
+class GivingBack:
+    """Gives jobs back beside the calls that notice; `drain` waits for all of it."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[int]] = set()
+
+    def later(self, shard: Shard, queue: str, jobs: Iterable[DequeuedJob], now_ms: int) -> None:
+        task = asyncio.get_running_loop().create_task(give_back(shard, queue, jobs, now_ms))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def drain(self) -> None:
+        while self._tasks:
+            await asyncio.wait(self._tasks)

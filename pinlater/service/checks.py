@@ -1,0 +1,144 @@
+"""What a request may hold. Everything is checked before anything is done; the names of fields are those of the wire."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pinlater.errors import (
+    BodyTooLarge,
+    PriorityNotSupported,
+    QueueNameInvalid,
+    QueueNameTooLong,
+    QueueNotFound,
+    RequestInvalid,
+)
+from pinlater.model import MAX_QUEUE_NAME_CHARS, MAX_STATUS_CHARS, MAX_TIME_MS, Job, JobFilter, JobState, RequestContext
+from pinlater.service.settings import ServiceSettings
+
+MAX_INT32 = 2**31 - 1
+_QUEUE_NAME = re.compile(r"[A-Za-z0-9_]{1,64}", re.ASCII)
+_NAME_CHARS = re.compile(r"[A-Za-z0-9_]+", re.ASCII)
+_STATES = frozenset(JobState)
+_TIME = f"0 to {MAX_TIME_MS}"
+
+
+class Checks:
+    """The bounds of one service."""
+
+    def __init__(self, settings: ServiceSettings) -> None:
+        self._settings = settings
+        self.priorities = tuple(range(1, settings.num_priority_levels + 1))
+
+    def source(self, context: RequestContext | None) -> str:
+        if context is None:
+            return ""
+        if len(context.source) > self._settings.max_source_chars:
+            allowed = f"at most {self._settings.max_source_chars} characters"
+            raise RequestInvalid.of("source", context.source, allowed)
+        return context.source
+
+    def amount(self, field: str, items: Sequence[object], more: Sequence[object] = ()) -> None:
+        """A list within its bound."""
+        count = len(items) + len(more)
+        if count > self._settings.max_jobs:
+            raise RequestInvalid.of(f"the length of {field}", count, f"at most {self._settings.max_jobs}")
+
+    def limit(self, limit: int) -> int:
+        """A limit of a dequeue or scan, cut to its bound."""
+        at_least_1("limit", limit)
+        return min(limit, self._settings.max_jobs)
+
+    def priority(self, priority: int) -> None:
+        levels = self._settings.num_priority_levels
+        if not 1 <= priority <= levels:
+            raise PriorityNotSupported(f"priority {priority} is not supported; allowed: 1 (highest) to {levels}")
+
+    def body(self, body: bytes) -> None:
+        bound = self._settings.max_body_bytes
+        if len(body) > bound:
+            raise BodyTooLarge(f"a body has {len(body)} bytes; allowed: at most {bound}")
+
+    def filter(self, filter: JobFilter) -> Sequence[int]:
+        """The priorities that a filter means. QueueNotFound for what cannot be a queue's name."""
+        existing_queue(filter.queue)
+        if filter.state not in _STATES:
+            raise RequestInvalid.of("jobState", filter.state, ", ".join(f"{state.name} {state}" for state in JobState))
+        if filter.priority is None:
+            return self.priorities
+        self.priority(filter.priority)
+        return (filter.priority,)
+
+    def jobs(self, jobs: Sequence[Job], now_ms: int) -> tuple[Sequence[Job], list[int]]:
+        """Jobs fit to be stored, and the run_after times among them that lie in the future."""
+        if len(jobs) > self._settings.max_jobs:
+            self.amount("jobs", jobs)
+        levels = self._settings.num_priority_levels
+        max_bytes = self._settings.max_body_bytes
+        later: list[int] = []
+        long_status = False
+        for job in jobs:
+            if len(job.body) > max_bytes:
+                self.body(job.body)
+            if not 1 <= job.priority <= levels:
+                self.priority(job.priority)
+            if not 1 <= job.attempts_allowed <= MAX_INT32:
+                raise RequestInvalid.of("numAttemptsAllowed", job.attempts_allowed, f"1 to {MAX_INT32}")
+            run_after_ms = job.run_after_ms
+            if run_after_ms is not None:
+                if not 0 <= run_after_ms <= MAX_TIME_MS:
+                    time("runAfterTimestampMillis", run_after_ms)
+                if run_after_ms > now_ms:
+                    later.append(run_after_ms)
+            if len(job.custom_status) > MAX_STATUS_CHARS:
+                long_status = True
+        return [_cut(job) for job in jobs] if long_status else jobs, later
+
+
+def _cut(job: Job) -> Job:
+    return replace(job, custom_status=job.custom_status[:MAX_STATUS_CHARS])
+
+
+def new_queue(name: str) -> None:
+    """A name that a queue may be given."""
+    if not _NAME_CHARS.fullmatch(name):
+        raise QueueNameInvalid(f"queue name {name[:100]!r} is invalid; allowed: letters, digits and underscores")
+    if len(name) > MAX_QUEUE_NAME_CHARS:
+        raise QueueNameTooLong(f"a queue name has {len(name)} characters; allowed: 1 to {MAX_QUEUE_NAME_CHARS}")
+
+
+def is_queue_name(name: str) -> bool:
+    return _QUEUE_NAME.fullmatch(name) is not None
+
+
+def existing_queue(name: str) -> None:
+    """A queue of such a name can exist; else QueueNotFound, as for any other that does not."""
+    if _QUEUE_NAME.fullmatch(name) is None:
+        raise QueueNotFound.of(name[:100])
+
+
+def time(field: str, value_ms: int) -> None:
+    if not 0 <= value_ms <= MAX_TIME_MS:
+        raise RequestInvalid.of(field, value_ms, _TIME)
+
+
+def at_least_1(field: str, value: int) -> None:
+    if value < 1:
+        raise RequestInvalid.of(field, value, "1 or more")
+
+
+def attempts(field: str, value: int) -> None:
+    if not 1 <= value <= MAX_INT32:
+        raise RequestInvalid.of(field, value, f"1 to {MAX_INT32}")
+
+
+def delay(field: str, value_ms: int, now_ms: int) -> None:
+    """A time from now on, which must not pass the largest time."""
+    if not 0 <= value_ms <= MAX_TIME_MS - now_ms:
+        raise RequestInvalid.of(field, value_ms, f"0 to {MAX_TIME_MS} less the time now")
+
+
+def coverage(value: float) -> None:
+    if not 0 <= value <= 1:  # NaN compares false too
+        raise RequestInvalid.of("coverage", value, "0 to 1")

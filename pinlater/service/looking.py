@@ -1,0 +1,178 @@
+"""Calls that look: lookup, count and scan. With a pattern they read bodies in bounded pages, and for a bounded time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from pinlater.backends.base import JobKey, Shard
+from pinlater.clock import Clock
+from pinlater.errors import RequestInvalid, UnknownError
+from pinlater.model import CONTINUATION_END, JobFilter, JobInfo, ScanPage
+from pinlater.regex import BodyPattern
+from pinlater.service.answers import fitting_infos, info_bytes
+from pinlater.service.checks import MAX_INT32, Checks
+from pinlater.service.continuation import read_continuation, write_continuation
+from pinlater.service.refs import References
+from pinlater.service.settings import ServiceSettings
+from pinlater.shards.member import Member, missing
+from pinlater.shards.merge import Place, ScanQuery, place_of
+from pinlater.shards.router import Router
+
+
+class Looking:
+    """Reads, for one service."""
+
+    def __init__(
+        self, router: Router, clock: Clock, settings: ServiceSettings, checks: Checks, refs: References
+    ) -> None:
+        self._router = router
+        self._clock = clock
+        self._settings = settings
+        self._checks = checks
+        self._refs = refs
+
+    # -- lookup ------------------------------------------------------------------------------------------------------
+
+    async def lookup(self, descriptors: Sequence[str], include_body: bool) -> dict[str, JobInfo]:
+        self._checks.amount("jobDescriptors", descriptors)
+        groups = self._refs.places(dict.fromkeys(descriptors))
+        if not groups:
+            return {}
+        calls = [
+            (shard_id, partial(self._lookup_on, queue=queue, keys=[key for _, key in named], include_body=include_body))
+            for (shard_id, queue), named in groups.items()
+        ]
+        found: dict[str, JobInfo] = {}
+        for named, infos in zip(groups.values(), await self._router.named(calls), strict=True):
+            for (descriptor, _), info in zip(named, infos or (), strict=False):
+                if info is not None:
+                    found[descriptor] = info
+        self._fit(found)
+        return found
+
+    async def _lookup_on(
+        self, shard: Shard, *, queue: str, keys: list[JobKey], include_body: bool
+    ) -> list[JobInfo | None]:
+        return await shard.lookup(queue, keys, with_body=include_body, max_bytes=self._settings.max_answer_bytes)
+
+    def _fit(self, found: dict[str, JobInfo]) -> None:
+        """Bodies beyond the bound of an answer are left out, but for the first; without them it must fit."""
+        bound = self._settings.max_answer_bytes
+        bare = sum(info_bytes(info) - len(info.body or b"") for info in found.values())
+        if bare > bound and len(found) > 1:
+            allowed = f"fewer: these take {bare} bytes, and an answer may have {bound}"
+            raise RequestInvalid.of("the length of jobDescriptors", len(found), allowed)
+        size = bare
+        for index, info in enumerate(found.values()):
+            if info.body is not None:
+                size += len(info.body)
+                if size > bound and index:
+                    size -= len(info.body)
+                    info.body = None
+
+    # -- count -------------------------------------------------------------------------------------------------------
+
+    async def count(self, filter: JobFilter, allow_partial: bool) -> int:
+        query = self.query(filter, self._clock.now_ms())
+        if not filter.body_regex:
+            return min(await self._router.count(query, allow_partial=allow_partial), MAX_INT32)
+        pattern = BodyPattern(filter.body_regex)
+        search = Search(self._router, self._settings, query, pattern)
+        total = 0
+        while not search.ended and total < MAX_INT32:
+            if search.is_over():
+                if allow_partial:
+                    break
+                raise UnknownError(
+                    f"the count did not end within {self._settings.long_call_ms} ms; count without a pattern, or scan",
+                    reason="DEADLINE_EXCEEDED",
+                )
+            total += len(await search.page())
+            if search.missing and not allow_partial:
+                raise missing(search.missing)
+        return min(total, MAX_INT32)
+
+    # -- scan --------------------------------------------------------------------------------------------------------
+
+    async def scan(self, filter: JobFilter, continuation: str, limit: int) -> ScanPage:
+        limit = self._checks.limit(limit)
+        now_ms = self._clock.now_ms()
+        query = self.query(filter, now_ms)
+        after, query.now_ms = read_continuation(filter, continuation, now_ms)
+        if filter.body_regex:
+            return await self._search(filter, query, after, limit)
+        scanned = await self._router.scan(query, after, limit)
+        jobs = scanned.jobs[: fitting_infos(scanned.jobs, self._settings.max_answer_bytes)]
+        ended = scanned.ended and len(jobs) == len(scanned.jobs)
+        place = None if ended or not jobs else place_of(jobs[-1])
+        return _page(filter, query, jobs, place, scanned.missing)
+
+    async def _search(self, filter: JobFilter, query: ScanQuery, after: Place | None, limit: int) -> ScanPage:
+        """A page may be empty and yet not the last: when the time was over before a body matched."""
+        search = Search(self._router, self._settings, query, BodyPattern(filter.body_regex), after)
+        jobs: list[JobInfo] = []
+        place = None
+        while place is None and not search.ended:
+            for job in await search.page():
+                if place is None:
+                    job.body = None
+                    jobs.append(job)
+                    if len(jobs) == limit:
+                        place = place_of(job)
+            fits = fitting_infos(jobs, self._settings.max_answer_bytes)
+            if fits < len(jobs):
+                del jobs[fits:]
+                place = place_of(jobs[-1])
+            elif place is None and search.is_over() and not search.ended:
+                place = search.after
+        return _page(filter, query, jobs, place, search.missing)
+
+    def query(self, filter: JobFilter, now_ms: int) -> ScanQuery:
+        """The filter, checked."""
+        priorities = self._checks.filter(filter)
+        return ScanQuery(filter.queue, filter.state, priorities, filter.future, now_ms)
+
+
+class Search:
+    """Pages of jobs whose bodies match; `after` is where the next one begins."""
+
+    def __init__(
+        self,
+        router: Router,
+        settings: ServiceSettings,
+        query: ScanQuery,
+        pattern: BodyPattern,
+        after: Place | None = None,
+    ) -> None:
+        self._router = router
+        self._limit = settings.page_jobs
+        self._query = replace(query, with_body=True, max_bytes=settings.page_bytes)
+        self._pattern = pattern
+        self._ends_at = asyncio.get_running_loop().time() + settings.long_call_ms / 1000
+        self.after = after
+        self.ended = False
+        self.missing: list[Member] = []
+
+    def is_over(self) -> bool:
+        return asyncio.get_running_loop().time() >= self._ends_at
+
+    async def page(self) -> list[JobInfo]:
+        """The matching jobs of the next page, with their bodies."""
+        scanned = await self._router.scan(self._query, self.after, self._limit)
+        self.missing = scanned.missing
+        self.ended = scanned.ended
+        if not scanned.jobs:
+            return []
+        self.after = place_of(scanned.jobs[-1])
+        hits = await self._pattern.select([job.body or b"" for job in scanned.jobs])
+        return [job for job, hit in zip(scanned.jobs, hits, strict=True) if hit]
+
+
+def _page(
+    filter: JobFilter, query: ScanQuery, jobs: list[JobInfo], place: Place | None, missed: list[Member]
+) -> ScanPage:
+    continuation = CONTINUATION_END if place is None else write_continuation(filter, query.now_ms, place)
+    return ScanPage(jobs, continuation, [member.shard.shard_id or "?" for member in missed])

@@ -1,0 +1,125 @@
+"""From descriptors to jobs on shards. The text before the id repeats from job to job, and is read once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from pinlater.backends.base import AckRequest, CheckpointRequest, JobKey
+from pinlater.model import MAX_STATUS_CHARS, MAX_TIME_MS, Ack, Checkpoint, JobRef, parse_descriptor
+from pinlater.service import checks
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+_ID_DIGITS = 16
+_MIN_ID = 10 ** (_ID_DIGITS - 1)
+_MAX_PREFIXES = 10_000
+
+
+class References:
+    """Reads descriptors. What is none, or names another queue than the request, is left out."""
+
+    def __init__(self) -> None:
+        self._prefixes: dict[str, JobRef] = {}
+
+    def parse(self, descriptor: str) -> JobRef | None:
+        """The job meant; None for a text that no store can have made."""
+        place = self._prefixes.get(descriptor[:-_ID_DIGITS]) or self._learn(descriptor)
+        if place is None:
+            return None
+        digits = descriptor[-_ID_DIGITS:]
+        if not (digits.isascii() and digits.isdecimal()):
+            return None
+        job_id = int(digits)
+        if not _MIN_ID <= job_id <= MAX_TIME_MS:
+            return None
+        return JobRef(place[0], place[1], place[2], job_id)
+
+    def _learn(self, descriptor: str) -> JobRef | None:
+        ref = parse_descriptor(descriptor)
+        if ref is not None:
+            if len(self._prefixes) >= _MAX_PREFIXES:
+                self._prefixes.clear()
+            self._prefixes[descriptor[:-_ID_DIGITS]] = ref
+        return ref
+
+    def acks(
+        self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], now_ms: int
+    ) -> dict[str, list[AckRequest]]:
+        """What to tell each shard. RequestInvalid for a negative delay."""
+        groups: dict[str, list[AckRequest]] = {}
+        prefixes = self._prefixes
+        for is_success, acks in ((True, succeeded), (False, failed)):
+            for ack in acks:
+                if ack.retry_delay_ms:
+                    checks.delay("retryDelayMillis", ack.retry_delay_ms, now_ms)
+                text = ack.descriptor
+                place = prefixes.get(text[:-16]) or self._learn(text)
+                if place is None or place[0] != queue:
+                    continue
+                digits = text[-16:]
+                if not (digits.isascii() and digits.isdecimal()):
+                    continue
+                job_id = int(digits)
+                if not _MIN_ID <= job_id <= MAX_TIME_MS:
+                    continue
+                status = ack.append_status
+                request = AckRequest(
+                    place[2],
+                    job_id,
+                    is_success,
+                    status if len(status) <= MAX_STATUS_CHARS else status[:MAX_STATUS_CHARS],
+                    ack.retry_delay_ms,
+                    ack.claim_descriptor,
+                    ack.permanent,
+                )
+                shard = place[1]
+                if shard in groups:
+                    groups[shard].append(request)
+                else:
+                    groups[shard] = [request]
+        return groups
+
+    def checkpoints(
+        self, queue: str, source: str, requests: Sequence[Checkpoint]
+    ) -> dict[str, list[CheckpointRequest]]:
+        """What to tell each shard."""
+        return self._group(
+            queue,
+            ((request.descriptor, request) for request in requests),
+            lambda ref, request: CheckpointRequest(
+                ref.priority,
+                ref.id,
+                source,
+                request.claim_descriptor,
+                request.new_body,
+                request.move_to_pending,
+                request.run_after_ms,
+                request.attempts_allowed,
+                request.prepend_status[:MAX_STATUS_CHARS],
+            ),
+        )
+
+    def keys(self, queue: str, descriptors: Iterable[str]) -> dict[str, list[tuple[str, JobKey]]]:
+        """Per shard, each descriptor with the job it names."""
+        pairs = ((descriptor, descriptor) for descriptor in descriptors)
+        return self._group(queue, pairs, lambda ref, text: (text, JobKey(ref.priority, ref.id)))
+
+    def places(self, descriptors: Iterable[str]) -> dict[tuple[str, str], list[tuple[str, JobKey]]]:
+        """Per (shard, queue), each descriptor with the job it names."""
+        groups: dict[tuple[str, str], list[tuple[str, JobKey]]] = {}
+        for descriptor in descriptors:
+            ref = self.parse(descriptor)
+            if ref is not None:
+                key = JobKey(ref.priority, ref.id)
+                groups.setdefault((ref.shard, ref.queue), []).append((descriptor, key))
+        return groups
+
+    def _group(self, queue: str, items: Iterable[tuple[str, S]], make: Callable[[JobRef, S], T]) -> dict[str, list[T]]:
+        groups: dict[str, list[T]] = {}
+        for descriptor, item in items:
+            ref = self.parse(descriptor)
+            if ref is not None and ref.queue == queue:
+                groups.setdefault(ref.shard, []).append(make(ref, item))
+        return groups

@@ -1,0 +1,202 @@
+"""The shards of a server: opened, told apart, and watched.
+
+A shard that cannot be reached at the start is out, and is opened in the background. A store that is not the one it
+should be (another shard's, or one store under two names) is refused: descriptors must never reach another job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+import structlog
+
+from pinlater.backends.base import Shard
+from pinlater.clock import Clock
+from pinlater.errors import NoHealthyShards, PinLaterError, ShardConnectionFailed, StoreRefused
+from pinlater.shards.member import Member, answers, ask_all
+
+_log = structlog.get_logger("pinlater.shards")
+
+WATCH_INTERVAL_MS = 1_000
+"""How often every shard is pinged, and one that could not be opened is tried again."""
+
+PING_TIMEOUT_MS = 2_000
+
+
+class Members:
+    """All shards, in the order they were configured."""
+
+    def __init__(
+        self,
+        members: Sequence[Member],
+        clock: Clock,
+        *,
+        known_stores: Mapping[str, str] | None = None,
+        watch_interval_ms: int = WATCH_INTERVAL_MS,
+    ) -> None:
+        """`known_stores`: the store id that each shard id had before; another one is refused."""
+        self.all = list(members)
+        self._clock = clock
+        self._known = dict(known_stores or {})
+        self._interval_s = watch_interval_ms / 1000
+        self._watches: list[asyncio.Task[None]] = []
+
+    def healthy(self) -> list[Member]:
+        return [member for member in self.all if member.health.is_in]
+
+    def require_any(self) -> None:
+        """NoHealthyShards."""
+        if not self.healthy():
+            raise NoHealthyShards("no shard can be reached now", retry_after_ms=1_000)
+
+    def by_id(self, shard_id: str) -> Member | None:
+        for member in self.all:
+            if member.shard.shard_id == shard_id:
+                return member
+        return None
+
+    def has_unknown_ids(self) -> bool:
+        """Some shard without a configured id could not be opened yet."""
+        return any(not member.shard.shard_id for member in self.all)
+
+    def store_ids(self) -> dict[str, str]:
+        """The store behind each shard id that was opened."""
+        return {member.shard.shard_id: member.store_id for member in self.all if member.store_id is not None}
+
+    # -- opening -----------------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Open what can be reached. StoreRefused, and all closed again, for a store that is not the right one."""
+        try:
+            self._refuse_same_ids()
+            await asyncio.gather(*[self._try_open(member) for member in self.all])
+            await self._assign_ids()
+        except BaseException:
+            await self.close()
+            raise
+        await self._spread_queues()
+        self._watches = [asyncio.create_task(self._watch(member)) for member in self.all]
+
+    async def close(self) -> None:
+        for watch in self._watches:
+            watch.cancel()
+        await asyncio.gather(*self._watches, return_exceptions=True)
+        self._watches = []
+        await asyncio.gather(*[member.shard.close() for member in self.all])
+
+    async def _try_open(self, member: Member) -> None:
+        try:
+            store_id = await member.shard.open()
+        except ShardConnectionFailed as error:
+            _log.warning("shard_unreachable", shard=member.shard.shard_id, error=error.message)
+        except StoreRefused:
+            if member.shard.shard_id:
+                raise
+        else:
+            self._admit(member, store_id)
+
+    async def _assign_ids(self) -> None:
+        """Stores that are new and have no id get the smallest number that is free, once all other ids are known."""
+        fresh = [member for member in self.all if not member.shard.shard_id]
+        for member in fresh:
+            try:
+                store_id = await member.shard.open()
+            except StoreRefused:
+                continue
+            except ShardConnectionFailed:
+                return
+            self._admit(member, store_id)
+        for member in fresh:
+            if not member.shard.shard_id:
+                await self._open_as(member, self._free_id())
+
+    async def _open_as(self, member: Member, shard_id: str) -> None:
+        member.shard.shard_id = shard_id
+        try:
+            self._admit(member, await member.shard.open())
+        except ShardConnectionFailed as error:
+            member.shard.shard_id = ""
+            _log.warning("shard_unreachable", shard=shard_id, error=error.message)
+
+    def _free_id(self) -> str:
+        taken = {member.shard.shard_id for member in self.all}
+        number = 1
+        while str(number) in taken:
+            number += 1
+        return str(number)
+
+    def _refuse_same_ids(self) -> None:
+        ids = [member.shard.shard_id for member in self.all if member.shard.shard_id]
+        for shard_id in ids:
+            if ids.count(shard_id) > 1:
+                raise StoreRefused(f"two stores are both configured as, or carry the id of, shard {shard_id}")
+
+    def _admit(self, member: Member, store_id: str) -> None:
+        """The store is open: in, if it is the right one. StoreRefused."""
+        shard_id = member.shard.shard_id
+        self._refuse_same_ids()
+        for other in self.all:
+            if other is not member and other.store_id == store_id:
+                raise StoreRefused(f"shards {other.shard.shard_id} and {shard_id} are one and the same store")
+        expected = self._known.setdefault(shard_id, store_id)
+        if expected != store_id:
+            raise StoreRefused(f"shard {shard_id} was store {expected} before, and is store {store_id} now")
+        member.store_id = store_id
+        member.health.probe_succeeded()
+
+    # -- queues ------------------------------------------------------------------------------------------------------
+
+    async def _spread_queues(self) -> None:
+        """A queue that one shard knows is created on the others: it may have been created while a shard was away."""
+        healthy = self.healthy()
+        if len(healthy) < 2:
+            return
+        try:
+            known = answers(await ask_all(healthy, lambda shard: shard.queue_names()))
+            wanted = set().union(*known)
+            for member, names in zip(healthy, known, strict=False):
+                for queue in sorted(wanted - names):
+                    await member.call(member.shard.create_queue(queue, self._clock.now_ms()))
+        except PinLaterError as error:
+            _log.warning("queues_not_spread", error=error.message)
+
+    # -- watching ----------------------------------------------------------------------------------------------------
+
+    async def _watch(self, member: Member) -> None:
+        while True:
+            await self.check(member)
+            await asyncio.sleep(self._interval_s)
+
+    async def check(self, member: Member) -> None:
+        """One ping, or one try to open; what it finds is kept in the member. Raises nothing."""
+        try:
+            if member.store_id is None:
+                await self._open_late(member)
+            elif member.health.may_probe(self._clock.now_ms()):
+                await self._ping(member)
+        except StoreRefused as error:
+            member.health.trip(self._clock.now_ms())
+            _log.error("store_refused", shard=member.shard.shard_id, error=error.message)
+        except (PinLaterError, TimeoutError) as error:
+            if member.health.probe_failed(self._clock.now_ms()):
+                _log.warning("shard_out", shard=member.shard.shard_id, error=str(error) or "no answer to a ping")
+
+    async def _open_late(self, member: Member) -> None:
+        if member.shard.shard_id:
+            self._admit(member, await member.shard.open())
+        else:
+            await self._assign_ids()
+        if member.is_in:
+            _log.info("shard_in", shard=member.shard.shard_id)
+            await self._spread_queues()
+
+    async def _ping(self, member: Member) -> None:
+        asked_ms = self._clock.now_ms()
+        status = await asyncio.wait_for(member.shard.ping(), PING_TIMEOUT_MS / 1000)
+        answered_ms = self._clock.now_ms()
+        member.skew_ms = min(status.now_ms - asked_ms, 0) or max(status.now_ms - answered_ms, 0)
+        if status.store_id != member.store_id:
+            raise StoreRefused(f"shard {member.shard.shard_id} became another store: {status.store_id}")
+        if member.health.probe_succeeded():
+            _log.info("shard_in", shard=member.shard.shard_id)

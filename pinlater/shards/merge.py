@@ -1,0 +1,108 @@
+"""One scan over several shards: by run_after, newest first, then by shard, then by id."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pinlater.backends.base import ScanPosition
+from pinlater.errors import PinLaterError
+from pinlater.model import MAX_TIME_MS, JobInfo, JobState
+from pinlater.shards.member import Member, answers, ask_all
+
+_ID_DIGITS = 16
+_BEHIND_ALL_IDS = MAX_TIME_MS
+_BEFORE_ALL_IDS = 0
+
+
+class Place(NamedTuple):
+    """A place in the order over all shards."""
+
+    run_after_ms: int
+    shard: str
+    id: int
+
+
+@dataclass(slots=True)
+class ScanQuery:
+    """What to scan for, in one queue; `with_body` and `max_bytes` as for a shard."""
+
+    queue: str
+    state: JobState
+    priorities: Sequence[int]
+    future: bool
+    now_ms: int
+    with_body: bool = False
+    max_bytes: int = 2**53
+
+
+@dataclass(slots=True)
+class Scanned:
+    """Jobs in order; `ended` when none follow. `missing` shards gave nothing."""
+
+    jobs: list[JobInfo]
+    ended: bool
+    missing: list[Member]
+
+
+def place_of(job: JobInfo) -> Place:
+    """Where a job stands, by its descriptor `QUEUE:sSHARD:pPRIORITY:ID`."""
+    _, shard, _, job_id = job.descriptor.split(":")
+    return Place(job.run_after_ms, shard[1:], int(job_id))
+
+
+def position_on(shard_id: str, after: Place | None) -> ScanPosition | None:
+    """Where one shard goes on when all shards together stand at `after`."""
+    if after is None:
+        return None
+    if shard_id == after.shard:
+        return ScanPosition(after.run_after_ms, after.id)
+    return ScanPosition(after.run_after_ms, _BEHIND_ALL_IDS if shard_id < after.shard else _BEFORE_ALL_IDS)
+
+
+async def scan_over(members: Sequence[Member], query: ScanQuery, after: Place | None, limit: int) -> Scanned:
+    """Up to `limit` jobs behind `after`. QueueNotFound if no shard that answers has the queue."""
+    outcomes = await ask_all(
+        members,
+        lambda shard: shard.scan(
+            query.queue,
+            query.state,
+            query.priorities,
+            query.future,
+            query.now_ms,
+            after=position_on(shard.shard_id, after),
+            limit=limit + 1,
+            with_body=query.with_body,
+            max_bytes=query.max_bytes // len(members),
+        ),
+    )
+    pages = answers(outcomes)
+    jobs, ended = merge_pages(pages, limit, with_body=query.with_body)
+    missing = [
+        member
+        for member, outcome in zip(members, outcomes, strict=True)
+        if isinstance(outcome, PinLaterError) and outcome.retryable
+    ]
+    return Scanned(jobs, ended, missing)
+
+
+def merge_pages(pages: Sequence[list[JobInfo]], limit: int, *, with_body: bool) -> tuple[list[JobInfo], bool]:
+    """The first jobs of all pages, and whether that was all.
+
+    A page that is short of its limit may have been cut for its bytes: nothing behind its last job is certain.
+    """
+    if len(pages) == 1:
+        jobs, cut = pages[0], bool(pages[0]) and with_body
+    else:
+        jobs = sorted([job for page in pages for job in page], key=_order)
+        cut = with_body and any(pages)
+        if cut:
+            horizon = min(_order(page[-1]) for page in pages if page)
+            jobs = [job for job in jobs if _order(job) <= horizon]
+    return jobs[:limit], not cut and len(jobs) <= limit
+
+
+def _order(job: JobInfo) -> tuple[int, str, str]:
+    _, shard, _, job_id = job.descriptor.split(":")
+    return (-job.run_after_ms, shard, job_id)

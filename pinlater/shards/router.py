@@ -1,0 +1,197 @@
+"""Spreads calls over the shards: random placement, strict priority, and descriptors that find their shard.
+
+A shard that is out is absent for enqueue and dequeue; what names a job on it fails, after all the others were done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+from pinlater.backends.base import ClaimRequest, Shard
+from pinlater.errors import (
+    NoHealthyShards,
+    NothingStored,
+    OutcomeUnknown,
+    PinLaterError,
+    QueueNotFound,
+    ShardConnectionFailed,
+)
+from pinlater.model import DequeuedJob, Job
+from pinlater.shards.claiming import claim_over, fitting
+from pinlater.shards.member import Member, answers, ask_all, missing
+from pinlater.shards.members import Members
+from pinlater.shards.merge import Place, Scanned, ScanQuery, scan_over
+from pinlater.shards.undo import GivingBack, give_back
+
+R = TypeVar("R")
+ShardCall = Callable[[Shard], Coroutine[Any, Any, R]]
+
+
+class Router:
+    """The shards as one. Errors are those of the shards, NoHealthyShards where none is left."""
+
+    def __init__(self, members: Members) -> None:
+        self.members = members
+        self._giving_back = GivingBack()
+
+    async def open(self) -> None:
+        """See Members.open."""
+        await self.members.open()
+
+    async def close(self) -> None:
+        await self._giving_back.drain()
+        await self.members.close()
+
+    def _healthy(self) -> list[Member]:
+        members = [member for member in self.members.all if member.health.is_in]
+        if not members:
+            raise NoHealthyShards("no shard can be reached now", retry_after_ms=1_000)
+        return members
+
+    # -- the life of a job -------------------------------------------------------------------------------------------
+
+    async def enqueue(self, queue: str, jobs: Sequence[Job], now_ms: int) -> list[str]:
+        """All the jobs on one shard, chosen at random; another one only where the first surely stored nothing."""
+        members = [member for member in self._healthy() if not member.dequeue_only]
+        if not members:
+            raise NoHealthyShards("no shard that takes new jobs can be reached now", retry_after_ms=1_000)
+        if len(members) > 1:
+            random.shuffle(members)
+        failures: list[PinLaterError] = []
+        for member in members:
+            try:
+                return await member.call(member.shard.enqueue(queue, jobs, now_ms))
+            except (NothingStored, QueueNotFound) as error:
+                failures.append(error)
+        answers(failures)
+        raise AssertionError("answers() raises where there is none")
+
+    async def claim(
+        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, coverage: float = 1.0
+    ) -> list[list[DequeuedJob]]:
+        """Jobs for each request in turn, highest priority first over the shards looked at. QueueNotFound."""
+        members = self._share(coverage)
+        if len(members) == 1:
+            return await members[0].call(members[0].shard.claim(queue, requests, now_ms))
+        return await claim_over(members, queue, requests, now_ms, self._giving_back)
+
+    async def peek(
+        self, queue: str, priorities: Sequence[int], limit: int, max_bytes: int, now_ms: int, *, coverage: float = 1.0
+    ) -> list[DequeuedJob]:
+        """What a claim would hand out. QueueNotFound."""
+        found = answers(
+            await ask_all(self._share(coverage), lambda shard: shard.peek(queue, priorities, limit, max_bytes, now_ms))
+        )
+        jobs = [job for page in found for job in page]
+        jobs.sort(key=lambda job: (job.priority, job.run_after_ms))
+        return jobs[: min(limit, fitting(jobs, max_bytes))]
+
+    async def ready(self, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> int:
+        """How many jobs are eligible, each priority and shard counted up to `limit`. QueueNotFound."""
+        found = answers(await ask_all(self._healthy(), lambda shard: shard.ready(queue, priorities, limit, now_ms)))
+        return sum(sum(counts) for counts in found)
+
+    def _share(self, coverage: float) -> list[Member]:
+        members = self._healthy()
+        if coverage >= 1 or len(members) == 1:
+            return members
+        return random.sample(members, max(1, math.ceil(len(members) * coverage)))
+
+    async def give_back(self, queue: str, shard_id: str, jobs: Sequence[DequeuedJob], now_ms: int) -> int:
+        """Back to PENDING, with a few tries, errors logged only. How many went back."""
+        member = self.members.by_id(shard_id)
+        return 0 if member is None else await give_back(member.shard, queue, jobs, now_ms)
+
+    # -- calls that name jobs ----------------------------------------------------------------------------------------
+
+    async def named(self, calls: Sequence[tuple[str, ShardCall[R]]]) -> list[R | None]:
+        """Each call on the shard with that id, all at once; None where no such shard was ever configured.
+
+        ShardConnectionFailed, after all the others were done, where one that is needed cannot be reached.
+        """
+        if len(calls) == 1:
+            outcomes = [await self._named(*calls[0])]
+        else:
+            outcomes = list(await asyncio.gather(*[self._named(*each) for each in calls]))
+        failures = [outcome for outcome in outcomes if isinstance(outcome, PinLaterError)]
+        if failures:
+            if len(calls) == 1:
+                raise failures[0]
+            raise together(failures)
+        return [outcome for outcome in outcomes if not isinstance(outcome, PinLaterError)]
+
+    async def _named(self, shard_id: str, call: ShardCall[R]) -> R | PinLaterError | None:
+        member = self.members.by_id(shard_id)
+        if member is None:
+            if self.members.has_unknown_ids():
+                return ShardConnectionFailed(f"shard {shard_id} may be one that could not be reached yet")
+            return None
+        if not member.health.is_in:
+            return missing([member]) if self.members.healthy() else NoHealthyShards("no shard can be reached now")
+        try:
+            return await member.call(call(member.shard))
+        except PinLaterError as error:
+            return error
+
+    # -- all shards --------------------------------------------------------------------------------------------------
+
+    async def everywhere(self, call: ShardCall[R]) -> list[R]:
+        """On every shard that was configured; ShardConnectionFailed, naming those missed, after doing the others."""
+        healthy = self._healthy()
+        outcomes = await ask_all(healthy, call)
+        failed = [
+            member for member, outcome in zip(healthy, outcomes, strict=True) if isinstance(outcome, PinLaterError)
+        ]
+        missed = [member for member in self.members.all if member in failed or member not in healthy]
+        if missed:
+            raise missing(missed)
+        return answers(outcomes)
+
+    async def create_queue(self, queue: str, now_ms: int) -> None:
+        await self.everywhere(lambda shard: shard.create_queue(queue, now_ms))
+
+    async def delete_queue(self, queue: str, now_ms: int) -> None:
+        await self.everywhere(lambda shard: shard.delete_queue(queue, now_ms))
+
+    async def queue_names(self) -> set[str]:
+        """The queues of the shards that answer."""
+        return set().union(*answers(await ask_all(self._healthy(), lambda shard: shard.queue_names())))
+
+    async def count(self, query: ScanQuery, *, allow_partial: bool) -> int:
+        """Jobs that match. QueueNotFound; ShardConnectionFailed with a shard missing, unless partial is allowed."""
+        healthy = self._healthy()
+        outcomes = await ask_all(
+            healthy,
+            lambda shard: shard.count(query.queue, query.state, query.priorities, query.future, query.now_ms),
+        )
+        counts = answers(outcomes)
+        lost = [
+            member
+            for member, outcome in zip(healthy, outcomes, strict=True)
+            if isinstance(outcome, PinLaterError) and not isinstance(outcome, QueueNotFound)
+        ]
+        lost += [member for member in self.members.all if member not in healthy]
+        if lost and not allow_partial:
+            raise missing(lost)
+        return sum(counts)
+
+    async def scan(self, query: ScanQuery, after: Place | None, limit: int) -> Scanned:
+        """Up to `limit` jobs behind `after`, and the shards that are missing. QueueNotFound."""
+        healthy = self._healthy()
+        scanned = await scan_over(healthy, query, after, limit)
+        scanned.missing += [member for member in self.members.all if member not in healthy]
+        return scanned
+
+
+def together(failures: Sequence[PinLaterError]) -> PinLaterError:
+    """One error for several shards: what failed, and whether it may have happened anyway."""
+    text = "; ".join(failure.message for failure in failures)
+    if any(isinstance(failure, OutcomeUnknown) for failure in failures):
+        return OutcomeUnknown(text)
+    if all(isinstance(failure, NoHealthyShards) for failure in failures):
+        return NoHealthyShards(text)
+    return ShardConnectionFailed(text)
