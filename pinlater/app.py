@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -23,14 +24,13 @@ from pinlater.config import Config, StoreConfig, from_plain, to_plain
 from pinlater.errors import PinLaterError, StoreRefused
 from pinlater.identity import RecordBroken, forget, known_stores, remember
 from pinlater.logs import configure
-from pinlater.maintenance import Maintenance
 from pinlater.server import process
 from pinlater.server.generation import Plan
 from pinlater.server.limits import ServerLimits
 from pinlater.server.process import HandOver, StartRefused
 from pinlater.server.supervisor import ServeRefused
 from pinlater.server.thrift_server import ThriftServer
-from pinlater.service import Service, ServiceSettings
+from pinlater.service import ClaimNames, Service, ServiceSettings
 from pinlater.shards.calls import GuardSettings
 from pinlater.shards.coalesce import Coalescing
 from pinlater.shards.guard import Guarded
@@ -43,11 +43,11 @@ ANSWER_MARGIN_BYTES = 64 * 1024
 """What an answer may have around its bodies: the service counts less than the frame's bound."""
 
 DRIVERS = {
-    "sqlite": ("pinlater.backends.sql", "SqliteShard", "server"),
-    "redis": ("pinlater.backends.redis", "RedisShard", "redis"),
-    "rediss": ("pinlater.backends.redis", "RedisShard", "redis"),
-    "mysql+pymysql": ("pinlater.backends.sql", "MysqlShard", "mysql"),
-    "mysql+mysqldb": ("pinlater.backends.sql", "MysqlShard", "mysql"),
+    "sqlite": ("pinlater.backends.sql.sqlite", "SqliteShard", "server"),
+    "redis": ("pinlater.backends.redis.shard", "RedisShard", "redis"),
+    "rediss": ("pinlater.backends.redis.shard", "RedisShard", "redis"),
+    "mysql+pymysql": ("pinlater.backends.sql.mysql", "MysqlShard", "mysql"),
+    "mysql+mysqldb": ("pinlater.backends.sql.mysql", "MysqlShard", "mysql"),
 }
 """By the scheme of a store's URL: where its shard lives, and which extra brings what it imports."""
 
@@ -117,8 +117,7 @@ def server_limits(config: Config) -> ServerLimits:
 
 async def make_plan(config: Config, accept_new_stores: Sequence[str]) -> Plan:
     """Look at the stores, compare them with the record in the data folder, and say what to run. ServeRefused."""
-    folder = Path(config.data).expanduser()
-    _make_room_for_embedded_stores(config)
+    folder = data_folder(config)
     known = _known(folder, accept_new_stores)
     resolved, stores = await _looked_at(config, known)
     _remember(folder, stores)
@@ -137,6 +136,10 @@ async def make_plan(config: Config, accept_new_stores: Sequence[str]) -> Plan:
     )
 
 
+def data_folder(config: Config) -> Path:
+    return Path(config.data).expanduser()
+
+
 async def _looked_at(config: Config, known: Mapping[str, str]) -> tuple[Config, dict[str, str]]:
     """The configuration with the ids that the stores say, and the store behind each id that answers. ServeRefused."""
     try:
@@ -150,9 +153,20 @@ async def _looked_at(config: Config, known: Mapping[str, str]) -> tuple[Config, 
     finally:
         await shards.close()
     if not stores:
-        places = ", ".join(store.masked() for store in config.stores)
-        raise ServeRefused(f"no store can be reached: {places}")
+        raise ServeRefused(await _why_unreachable(config.stores[0]))
     return replace(config, stores=_named(config, ids)), stores
+
+
+async def _why_unreachable(store: StoreConfig) -> str:
+    """The reason, when no store can be reached."""
+    shard = backend(store)
+    try:
+        await shard.open()
+    except PinLaterError as error:
+        return f"no store can be reached; {store.masked()}: {error.message}"
+    finally:
+        await shard.close()
+    return f"no store could be reached, but {store.masked()} can now: try again"
 
 
 def _named(config: Config, ids: Sequence[str]) -> tuple[StoreConfig, ...]:
@@ -169,17 +183,6 @@ def _refusal(error: Exception) -> str:
     return str(error)
 
 
-def _make_room_for_embedded_stores(config: Config) -> None:
-    """The folders of SQLite files. ServeRefused."""
-    for store in config.stores:
-        if store.embedded:
-            folder = Path(store.url.removeprefix("sqlite:///").partition("?")[0]).parent
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise ServeRefused(f"the folder {folder} of {store.url} cannot be made: {error.strerror}") from error
-
-
 def _known(folder: Path, accept_new_stores: Sequence[str]) -> dict[str, str]:
     """What the record says. ServeRefused: it is broken."""
     try:
@@ -189,7 +192,7 @@ def _known(folder: Path, accept_new_stores: Sequence[str]) -> dict[str, str]:
     except RecordBroken as broken:
         raise ServeRefused(str(broken)) from broken
     except OSError as error:
-        log.warning("record of stores not read", folder=str(folder), reason=error.strerror)
+        log.warning("store_record_not_read", folder=str(folder), reason=error.strerror)
         return {}
 
 
@@ -198,7 +201,7 @@ def _remember(folder: Path, stores: Mapping[str, str]) -> None:
     try:
         remember(folder, stores)
     except OSError as error:
-        log.warning("record of stores not written", folder=str(folder), reason=error.strerror)
+        log.warning("store_record_not_written", folder=str(folder), reason=error.strerror)
 
 
 # -- a worker process --------------------------------------------------------------------------------------------------
@@ -209,15 +212,14 @@ class App:
 
     def __init__(self, config: Config, known: Mapping[str, str]) -> None:
         clock = SystemClock()
-        self._router = Router(members(config, known))
-        self._service = Service(self._router, service_settings(config), clock)
-        self._maintenance = Maintenance(self._router, clock)
+        claims = ClaimNames(socket.gethostname(), os.getpid(), clock.now_ms())
+        self._service = Service(Router(members(config, known)), clock, claims, service_settings(config))
         self._server = ThriftServer(self._service, server_limits(config))
 
     async def open(self) -> None:
         """Open what can be opened of the shards. StartRefused."""
         try:
-            await self._router.open()
+            await self._service.open()
         except PinLaterError as refused:
             raise StartRefused(refused.message) from refused
 
@@ -231,9 +233,7 @@ class App:
         await self._server.drain(hand_over, timeout_s)
 
     async def close(self) -> None:
-        await self._maintenance.close()
         await self._service.close()
-        await self._router.close()
 
 
 async def build(payload: dict[str, Any]) -> App:

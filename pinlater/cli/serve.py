@@ -80,7 +80,7 @@ def serve(print_config: bool, show_secrets: bool, accept_new_store: tuple[str, .
         return
     configure(loaded.config.log_level, loaded.config.log_format)
     for name in loaded.unknown_variables:
-        log.warning("unknown variable", name=name)
+        log.warning("unknown_variable", name=name)
     _run(_Planner(written, loaded, accept_new_store), announce=loaded.config.port == 0)
 
 

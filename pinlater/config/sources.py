@@ -49,11 +49,7 @@ def _variable(name: str) -> str:
 
 
 def _from_flags(flags: Mapping[str, str | Sequence[str]]) -> dict[str, Given]:
-    return {
-        name: Given(value if isinstance(value, str) else list(value), f"--{name}")
-        for name, value in flags.items()
-        if value
-    }
+    return {name: Given(value if isinstance(value, str) else list(value), f"--{name}") for name, value in flags.items()}
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Given]:

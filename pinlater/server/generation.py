@@ -114,12 +114,12 @@ class Generation:
             worker = self._workers[slot]
             code = await asyncio.shield(worker.ended)
             pause_s = 0.0 if loop.time() - began_s >= LIVED_S else min(max(pause_s * 2, FIRST_PAUSE_S), LAST_PAUSE_S)
-            log.error("worker died", worker=worker.pid, how=ending(code), replaced_in_ms=round(pause_s * 1000))
+            log.error("worker_died", worker=worker.pid, how=ending(code), replaced_in_ms=round(pause_s * 1000))
             await asyncio.sleep(pause_s)
             began_s = loop.time()
             try:
                 replacement = await self._start_worker(slot)
             except WorkerFailed as failed:
-                log.error("worker does not start", worker=self._workers[slot].pid, reason=str(failed))
+                log.error("worker_not_started", worker=self._workers[slot].pid, reason=str(failed))
             else:
-                log.info("worker replaced", worker=replacement.pid)
+                log.info("worker_replaced", worker=replacement.pid)

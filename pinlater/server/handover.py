@@ -1,7 +1,7 @@
 """The line between the supervisor and a worker: small messages, each with at most one socket handed along.
 
-A pair of Unix sequenced-packet sockets: a message arrives whole or not at all, its socket with it, and the end of the line
-tells each side that the other is gone.
+A pair of Unix sequenced-packet sockets: a message arrives whole or not at all, its socket with it, and the end of the
+line tells each side that the other is gone.
 """
 
 from __future__ import annotations
@@ -117,7 +117,6 @@ class Channel:
         return True
 
 
-
 def line() -> tuple[socket.socket, socket.socket]:
     """Both ends of a new line."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -125,4 +124,3 @@ def line() -> tuple[socket.socket, socket.socket]:
 
 def _as_socket(fds: list[int]) -> socket.socket | None:
     return socket.socket(fileno=fds[0]) if fds else None
-

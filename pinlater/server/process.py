@@ -1,4 +1,4 @@
-"""What runs inside a worker process: it serves until its supervisor, a signal, or the supervisor's end tells it to stop.
+"""What runs inside a worker process: it serves until its supervisor or a signal tells it to stop.
 
 The supervisor says           the worker says
     start (payload), listener     ready, or failed (message)
@@ -24,11 +24,12 @@ import structlog
 from pinlater.server.handover import Channel, Message
 
 try:
-    from uvloop import new_event_loop
-except ModuleNotFoundError:  # pragma: no cover
-    from asyncio import new_event_loop
+    import uvloop
+except ModuleNotFoundError:  # not to be had on every system
+    uvloop = None  # type: ignore[assignment]
 
 log = structlog.get_logger(__name__)
+new_loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop if uvloop else asyncio.new_event_loop
 GC_THRESHOLD = (50_000, 20, 50)
 """Requests make many short-lived containers and no cycles: the default of 700 looks for garbage at every batch."""
 
@@ -136,7 +137,7 @@ class WorkerProcess:
         if not self._begun.done():
             self._begun.cancel()
         if not self._drain.done():
-            log.warning("supervisor is gone")
+            log.warning("supervisor_gone")
             self._begin_drain({"do": "drain"})
 
     def _adopt(self, connection: socket.socket) -> None:
@@ -156,7 +157,7 @@ def main(descriptor: int, build: Build) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor says when to stop
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     allow_many_files()
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=new_loop) as runner:
         try:
             code = runner.run(_run(descriptor, build))
         except asyncio.CancelledError:

@@ -21,6 +21,9 @@ from pinlater.server.generation import Generation, Plan
 from pinlater.server.worker import WorkerFailed
 
 log = structlog.get_logger(__name__)
+BACKLOG = 1024
+SAME_SIGNAL_S = 0.5
+"""A terminal or a process manager may send its signal twice, to us and to our group; that is one wish."""
 
 
 class ServeRefused(Exception):
@@ -58,7 +61,10 @@ class Supervisor:
         await self._end()
 
     def _stop_asked(self) -> None:
-        if self._stop.is_set():
+        now_s = asyncio.get_running_loop().time()
+        if not self._stop.is_set():
+            self._stopped_at_s = now_s
+        elif now_s - self._stopped_at_s > SAME_SIGNAL_S:
             log.warning("hurrying")
             for generation in self._all():
                 generation.hurry()
@@ -96,7 +102,7 @@ class Supervisor:
             new = Generation(plan, self._listener_for(plan, old))
             await new.start()
         except (ServeRefused, WorkerFailed) as refused:
-            log.error("roll refused, nothing changed", reason=str(refused))
+            log.error("roll_refused", reason=str(refused))
             return
         self._generation = new
         self._log("ready", new)
@@ -152,9 +158,6 @@ def bound(host: str, port: int) -> socket.socket:
         raise ServeRefused(f"cannot listen on {host}:{port}: {error.strerror}; choose another --port") from error
     listener.setblocking(False)
     return listener
-
-
-BACKLOG = 1024
 
 
 def address_of(listener: socket.socket) -> str:

@@ -19,7 +19,7 @@ class WorkerFailed(Exception):
 
 
 class Worker:
-    """`ready` is done when it serves, or fails with WorkerFailed; `ended` when the process is gone, with its exit code."""
+    """`ready`: it serves, or WorkerFailed; `ended`: the process is gone, with this exit code."""
 
     def __init__(self, on_connection: Callable[[socket.socket], None]) -> None:
         loop = asyncio.get_running_loop()
