@@ -76,6 +76,7 @@ class Members:
             await self.close()
             raise
         await self._spread_queues()
+        await asyncio.gather(*[self.check(member) for member in self.healthy()])
         self._watches = [asyncio.create_task(self._watch(member)) for member in self.all]
 
     async def close(self) -> None:
@@ -165,8 +166,8 @@ class Members:
 
     async def _watch(self, member: Member) -> None:
         while True:
-            await self.check(member)
             await asyncio.sleep(self._interval_s)
+            await self.check(member)
 
     async def check(self, member: Member) -> None:
         """One ping, or one try to open; what it finds is kept in the member. Raises nothing."""
