@@ -16,6 +16,7 @@ import pytest
 from tests.stores.process import dies_with_us
 
 ROOT = Path(__file__).parents[2]
+NODE_SOURCE = Path(__file__).parent / "node"
 INTERFACE = ROOT / "thrift" / "pinlater.thrift"
 PASSWORD = "open sesame"
 PINLATER = str(Path(sys.executable).parent / "pinlater")
@@ -92,3 +93,18 @@ def generate(language: str, out: Path, interface: Path = INTERFACE) -> Path:
         pytest.fail("thrift is not installed: apt-get install thrift-compiler", pytrace=False)
     subprocess.run([compiler, "--gen", language, "-out", str(out), str(interface)], check=True, capture_output=True)
     return out
+
+
+@pytest.fixture(scope="session")
+def node_worker(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the worker, the generated classes, and the packages that package-lock.json names."""
+    for program, package in (("node", "nodejs"), ("npm", "npm")):
+        if shutil.which(program) is None:
+            pytest.fail(f"{program} is not installed: apt-get install {package}", pytrace=False)
+    folder = generate("js:node,es6", tmp_path_factory.mktemp("node"))
+    for name in ("worker.js", "package.json", "package-lock.json"):
+        shutil.copy(NODE_SOURCE / name, folder)
+    command = ["npm", "ci", "--prefer-offline", "--no-audit", "--no-fund", "--ignore-scripts"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder

@@ -3,30 +3,12 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.languages.conftest import INTERFACE, PASSWORD, generate
-
-SOURCE = Path(__file__).parent / "node"
-
-
-@pytest.fixture(scope="session")
-def node_worker(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the worker, the generated classes, and the packages that package-lock.json names."""
-    for program, package in (("node", "nodejs"), ("npm", "npm")):
-        if shutil.which(program) is None:
-            pytest.fail(f"{program} is not installed: apt-get install {package}", pytrace=False)
-    folder = generate("js:node,es6", tmp_path_factory.mktemp("node"))
-    for name in ("worker.js", "package.json", "package-lock.json"):
-        shutil.copy(SOURCE / name, folder)
-    command = ["npm", "ci", "--prefer-offline", "--no-audit", "--no-fund", "--ignore-scripts"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return folder
+from tests.languages.conftest import INTERFACE, PASSWORD
 
 
 @pytest.mark.parametrize("framing", ["framed", "buffered"])

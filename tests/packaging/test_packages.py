@@ -55,13 +55,19 @@ def test_the_base_install_imports_the_client_and_no_driver(base_install: Environ
     assert loaded.strip() == "[]"
 
 
-@pytest.mark.parametrize("part", ["client", "wire", "cli", "api", "model", "errors", "clock"])
+@pytest.mark.parametrize("part", ["client", "wire", "api", "model", "errors", "clock"])
 def test_the_base_install_imports_the_whole(base_install: Environment, part: str) -> None:
     base_install.python(f"{IMPORT_ALL}\nassert list(below('pinlater.{part}'))")
 
 
-def test_the_base_install_has_the_command(base_install: Environment) -> None:
-    assert "queue" in base_install.run(base_install.program("pinlater"), "--help")
+@pytest.mark.parametrize("command", ["queue", "job", "admin"])
+def test_the_base_install_has_the_command(base_install: Environment, command: str) -> None:
+    assert "Usage:" in base_install.run(base_install.program("pinlater"), command, "--help")
+
+
+def test_the_base_install_says_what_a_server_needs(base_install: Environment) -> None:
+    with pytest.raises(AssertionError, match=r"pip install 'pinlater\[server\]'"):
+        base_install.run(base_install.program("pinlater"), "serve")
 
 
 def test_the_full_install_imports_every_module(full_install: Environment) -> None:
