@@ -159,7 +159,7 @@ class Maintenance:
         await self._steps("jobs_collected", member, step, done)
 
     async def _steps(self, event: str, member: Member, step: Step, done: Counter[str]) -> None:
-        """Step after step until nothing is due, or the next run's time has come; an error of the shard ends this run."""
+        """Step after step until nothing is due, or the next run's time has come; an error of the shard ends it."""
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + self._settings.interval_ms / 1000
         try:

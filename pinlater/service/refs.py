@@ -28,13 +28,8 @@ class References:
         place = self._prefixes.get(descriptor[:-_ID_DIGITS]) or self._learn(descriptor)
         if place is None:
             return None
-        digits = descriptor[-_ID_DIGITS:]
-        if not (digits.isascii() and digits.isdecimal()):
-            return None
-        job_id = int(digits)
-        if not _MIN_ID <= job_id <= MAX_TIME_MS:
-            return None
-        return JobRef(place[0], place[1], place[2], job_id)
+        job_id = _job_id(descriptor)
+        return JobRef(place[0], place[1], place[2], job_id) if job_id else None
 
     def _learn(self, descriptor: str) -> JobRef | None:
         ref = parse_descriptor(descriptor)
@@ -47,39 +42,36 @@ class References:
     def acks(
         self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], now_ms: int
     ) -> dict[str, list[AckRequest]]:
-        """What to tell each shard. RequestInvalid for a negative delay."""
+        """What to tell each shard. RequestInvalid for a negative delay. The hot loop: `parse`, written out."""
         groups: dict[str, list[AckRequest]] = {}
-        prefixes = self._prefixes
         for is_success, acks in ((True, succeeded), (False, failed)):
+            last_prefix, group, priority = None, [], 0
             for ack in acks:
                 if ack.retry_delay_ms:
                     checks.delay("retryDelayMillis", ack.retry_delay_ms, now_ms)
                 text = ack.descriptor
-                place = prefixes.get(text[:-16]) or self._learn(text)
-                if place is None or place[0] != queue:
+                prefix = text[:-16]
+                if prefix != last_prefix:
+                    place = self._prefixes.get(prefix) or self._learn(text)
+                    if place is None or place[0] != queue:
+                        continue
+                    last_prefix, priority = prefix, place[2]
+                    group = groups.setdefault(place[1], [])
+                try:
+                    job_id = int(text[-16:])
+                except ValueError:
                     continue
-                digits = text[-16:]
-                if not (digits.isascii() and digits.isdecimal()):
-                    continue
-                job_id = int(digits)
-                if not _MIN_ID <= job_id <= MAX_TIME_MS:
+                if not 1_000_000_000_000_000 <= job_id <= MAX_TIME_MS or not text.isascii():
                     continue
                 status = ack.append_status
-                request = AckRequest(
-                    place[2],
-                    job_id,
-                    is_success,
-                    status if len(status) <= MAX_STATUS_CHARS else status[:MAX_STATUS_CHARS],
-                    ack.retry_delay_ms,
-                    ack.claim_descriptor,
-                    ack.permanent,
+                if len(status) > MAX_STATUS_CHARS:
+                    status = status[:MAX_STATUS_CHARS]
+                group.append(
+                    AckRequest(
+                        priority, job_id, is_success, status, ack.retry_delay_ms, ack.claim_descriptor, ack.permanent
+                    )
                 )
-                shard = place[1]
-                if shard in groups:
-                    groups[shard].append(request)
-                else:
-                    groups[shard] = [request]
-        return groups
+        return {shard_id: group for shard_id, group in groups.items() if group}
 
     def checkpoints(
         self, queue: str, source: str, requests: Sequence[Checkpoint]
@@ -123,3 +115,12 @@ class References:
             if ref is not None and ref.queue == queue:
                 groups.setdefault(ref.shard, []).append(make(ref, item))
         return groups
+
+
+def _job_id(descriptor: str) -> int:
+    """The id that ends a descriptor, or 0. A number in this range needs all 16 characters to be digits."""
+    try:
+        job_id = int(descriptor[-16:])
+    except ValueError:
+        return 0
+    return job_id if _MIN_ID <= job_id <= MAX_TIME_MS and descriptor.isascii() else 0

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 
 import structlog
 
-from pinlater.backends.base import Shard
 from pinlater.clock import Clock
 from pinlater.errors import NoHealthyShards, PinLaterError, ShardConnectionFailed, StoreRefused
 from pinlater.shards.member import Member, answers, ask_all
