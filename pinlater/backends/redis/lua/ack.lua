@@ -29,34 +29,34 @@ end
 local which = ARGV[at]
 local packed_ids = ARGV[at + 1]
 local total = #packed_ids / 8
-local ids, kind_of = {}, {}
-for i = 1, total do
-  local id = sub(packed_ids, 8 * i - 7, 8 * i)
-  local kind = kinds[1]
-  if which ~= '' then
+local only, ids, kind_of, scores = which == '' and kinds[1], {}, {}, {}
+for i = 1, total do ids[i] = sub(packed_ids, 8 * i - 7, 8 * i) end
+if only then
+  scores = read('ZMSCORE', only[1].key, ids)
+else
+  for i = 1, total do
     local high, low = byte(which, 2 * i - 1, 2 * i)
-    kind = kinds[high * 256 + low + 1]
+    local kind = kinds[high * 256 + low + 1]
+    local group = kind[1]
+    local n = #group.ids + 1
+    kind_of[i], group.ids[n], group.places[n] = kind, ids[i], i
   end
-  ids[i], kind_of[i] = id, kind
-  local group = kind[1]
-  local n = #group.ids + 1
-  group.ids[n], group.places[n] = id, i
-end
-local scores = {}
-for _, group in ipairs(order) do
-  local found = read('ZMSCORE', group.key, group.ids)
-  if #order == 1 then
-    scores = found
-  else
+  for _, group in ipairs(order) do
+    local found = read('ZMSCORE', group.key, group.ids)
     for n, place in ipairs(group.places) do scores[place] = found[n] end
   end
 end
 local claims = fenced and read('HMGET', base .. ':claims', ids)
+local last_claim, holder  -- most jobs of a call come from one claim
 local outcome, done, ended_any = {}, {}, false
 local finished, gone, freed, new = {[2] = {}, [3] = {}}, {[2] = {}, [3] = {}}, {}, {}
 for i = 1, total do
-  local id, kind, score, code = ids[i], kind_of[i], scores[i], '0'
-  if score and not done[id] and (not kind[4] or sub(claims[i], DESCRIPTOR_AT) == kind[4]) then
+  local id, kind, score, code = ids[i], only or kind_of[i], scores[i], '0'
+  if kind[4] and score and claims[i] ~= last_claim then
+    last_claim = claims[i]
+    holder = sub(last_claim, DESCRIPTOR_AT)
+  end
+  if score and not done[id] and (not kind[4] or holder == kind[4]) then
     done[id] = true
     ended_any = true
     local group, state = kind[1], 2
