@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from pinlater.client.address import Address
 from pinlater.client.transport_errors import CallFailed
@@ -114,8 +114,7 @@ class Connection(asyncio.Protocol):
     # -- answers ---------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)
         self.usable = True
 
     def data_received(self, data: bytes) -> None:

@@ -1,0 +1,59 @@
+"""The options of every command that talks to a server, and the client made from them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from pinlater.cli.times import duration_option
+from pinlater.client.client import Client
+
+_DEFAULT_TIMEOUT_MS = 10_000
+
+
+def talks_to_server(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds --server, --cluster and --timeout; the command gets a Client as its first argument."""
+
+    @click.option(
+        "--server",
+        "servers",
+        multiple=True,
+        metavar="HOST:PORT",
+        help="A server; repeatable. [env: PINLATER_SERVER, with commas; default: 127.0.0.1:9010]",
+    )
+    @click.option(
+        "--cluster", metavar="NAME", help="The servers that clusters.toml has under this name. [env: PINLATER_CLUSTER]"
+    )
+    @click.option(
+        "--timeout",
+        "timeout_ms",
+        type=duration_option,
+        metavar="DURATION",
+        default=_DEFAULT_TIMEOUT_MS,
+        show_default="10s",
+        help="How long one call may take, all its attempts together.",
+    )
+    @functools.wraps(command)
+    def connected(servers: tuple[str, ...], cluster: str | None, timeout_ms: int, **options: Any) -> None:
+        with _client(servers, cluster, timeout_ms) as client:
+            command(client, **options)
+
+    return connected
+
+
+def _client(servers: tuple[str, ...], cluster: str | None, timeout_ms: int) -> Client:
+    try:
+        return Client(servers=servers, cluster=cluster, timeout=timeout_ms / 1000)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def priority_option(help: str, *, required_level: bool = False) -> Callable[[Any], Any]:
+    """--priority; without `required_level` all priorities are meant where it is not given."""
+    default = 1 if required_level else None
+    return click.option(
+        "--priority", type=click.IntRange(1, 127), default=default, show_default=required_level, metavar="N", help=help
+    )

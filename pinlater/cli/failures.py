@@ -1,0 +1,62 @@
+"""How a command that talks to a server ends when it does not succeed: one line on stderr, and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from pinlater.cli import EXIT_FAILED, EXIT_UNREACHABLE, EXIT_USAGE
+from pinlater.errors import OutcomeUnknown, PinLaterError, RequestInvalid, ServerUnreachable
+
+EXIT_OUTCOME_UNKNOWN = 4
+EXIT_INCOMPLETE = 5
+"""Part of what was named does not exist, was not in the state for it, or could not be read."""
+EXIT_INTERRUPTED = 130
+EXIT_NO_READER = 141
+
+EXIT_CODES = """\b
+Exit codes: 0 done, 1 refused or failed, 2 wrong command line, 3 no server could be reached, 4 it is not known whether
+it was done, 5 done in part, 130 interrupted."""
+
+
+class ServerGroup(click.Group):
+    """Commands that talk to a server."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with failures_as_exit_codes():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def failures_as_exit_codes() -> Iterator[None]:
+    try:
+        yield
+        sys.stdout.flush()
+    except PinLaterError as error:
+        say(error.wire_message())
+        raise SystemExit(exit_code(error)) from None
+    except (KeyboardInterrupt, click.Abort):
+        say("interrupted")
+        raise SystemExit(EXIT_INTERRUPTED) from None
+    except BrokenPipeError:
+        # The reader of stdout has gone, as `| head` does; what is left in the buffer must not fail once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(EXIT_NO_READER) from None
+
+
+def exit_code(error: PinLaterError) -> int:
+    if isinstance(error, ServerUnreachable):
+        return EXIT_UNREACHABLE
+    if isinstance(error, OutcomeUnknown):
+        return EXIT_OUTCOME_UNKNOWN
+    return EXIT_USAGE if isinstance(error, RequestInvalid) else EXIT_FAILED
+
+
+def say(message: str) -> None:
+    """One line for a person."""
+    click.echo(f"pinlater: {message}", err=True)

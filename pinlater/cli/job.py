@@ -1,0 +1,19 @@
+"""`pinlater job`: enqueue, look at, retry, cancel and delete jobs."""
+
+from __future__ import annotations
+
+import click
+
+from pinlater.cli.failures import EXIT_CODES, ServerGroup
+from pinlater.cli.job_changes import cancel, delete, retry
+from pinlater.cli.job_enqueue import enqueue
+from pinlater.cli.job_views import count, get, scan
+
+
+@click.group(cls=ServerGroup, epilog=EXIT_CODES)
+def job() -> None:
+    """Enqueue, look at, retry, cancel and delete jobs."""
+
+
+for command in (enqueue, get, scan, count, retry, cancel, delete):
+    job.add_command(command)

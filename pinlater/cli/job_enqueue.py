@@ -1,0 +1,116 @@
+"""`pinlater job enqueue`: a body from the command line, a file or standard input; or one job to a line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO
+
+import click
+
+from pinlater.cli.connection import priority_option, talks_to_server
+from pinlater.cli.output import open_output, output_option
+from pinlater.cli.progress import Progress
+from pinlater.cli.slices import slices
+from pinlater.cli.times import moment_option
+from pinlater.client.client import Client
+from pinlater.model import Job
+
+_SLICE_JOBS = 1_000
+_SLICE_BYTES = 1024 * 1024
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  pinlater job enqueue mail '{"to": "ada@example.org"}'
+  pinlater job enqueue mail --file letter.json --priority 2 --run-after +10m
+  make-letter | pinlater job enqueue mail -
+  pinlater job enqueue mail --lines --file letters.jsonl -o jsonl > descriptors.jsonl"""
+)
+@click.argument("queue")
+@click.argument("body", required=False)
+@click.option("--body", "body_option", metavar="TEXT", help="The body, for one that begins with a dash; - as below.")
+@click.option(
+    "--file", "file", type=click.Path(allow_dash=True), help="The body is what this file holds; - for standard input."
+)
+@click.option(
+    "--lines", is_flag=True, help="One job per line of the file or of standard input; empty lines are left out."
+)
+@priority_option("1 is the highest.", required_level=True)
+@click.option("--run-after", type=moment_option, metavar="TIME", help="Not before this time: ISO, or +10m from now.")
+@click.option("--attempts", type=click.IntRange(min=1), default=2, show_default=True, help="How often it may be tried.")
+@click.option("--status", default="", help="The custom status to begin with.")
+@output_option
+@talks_to_server
+def enqueue(
+    client: Client,
+    queue: str,
+    body: str | None,
+    body_option: str | None,
+    file: str | None,
+    lines: bool,
+    priority: int,
+    run_after: int | None,
+    attempts: int,
+    status: str,
+    format: str,
+) -> None:
+    """Store jobs in QUEUE, and print their descriptors.
+
+    The body is BODY; for -, and without any, it is read from standard input. With --lines jobs are stored in slices of
+    1,000, and each slice is stored whole or not at all.
+    """
+    source = _source(body, body_option, file, lines)
+    output = open_output(format, ["descriptor"])
+    with Progress("jobs enqueued") as progress:
+        jobs = (Job(each, priority, run_after, attempts, status) for each in _bodies(source, lines))
+        for part in slices(jobs, _SLICE_JOBS, _SLICE_BYTES, lambda job: len(job.body)):
+            descriptors = client.enqueue(queue, part)
+            progress.add(len(part))
+            output.write({"descriptor": descriptor} for descriptor in descriptors)
+    output.close()
+
+
+def _source(body: str | None, body_option: str | None, file: str | None, lines: bool) -> str | bytes:
+    """A body as bytes, or the name of the file to read. UsageError: more than one of them, or none."""
+    given = [each for each in (body, body_option, file) if each is not None]
+    if len(given) > 1:
+        raise click.UsageError("give one of BODY, --body and --file")
+    if file is not None:
+        return file
+    if given and given != ["-"]:
+        if lines:
+            raise click.UsageError("--lines reads --file or standard input")
+        return given[0].encode("utf-8", "surrogateescape")
+    if not given and sys.stdin.isatty():
+        raise click.UsageError("no body; give BODY, --file, or - to type it")
+    return "-"
+
+
+def _bodies(source: str | bytes, lines: bool) -> Iterator[bytes]:
+    if isinstance(source, bytes):
+        yield source
+        return
+    with _opened(source) as stream:
+        if not lines:
+            yield stream.read()
+            return
+        for line in stream:
+            body = line.rstrip(b"\r\n")
+            if body:
+                yield body
+
+
+@contextmanager
+def _opened(name: str) -> Iterator[BinaryIO]:
+    if name == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        file = open(name, "rb")  # noqa: SIM115 (only the opening itself may fail so)
+    except OSError as error:
+        raise click.UsageError(f"{name}: {error.strerror}") from error
+    with file:
+        yield file

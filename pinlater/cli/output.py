@@ -1,0 +1,106 @@
+"""Rows of data on stdout: as a table for people, as one JSON document, or as one JSON object per line.
+
+Rows leave as they come, so that a long scan can be followed, and needs no memory. In a table the widths are those of
+the first rows written together; a table of one column has no heading, so that it can be fed to a shell.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import click
+
+Row = Mapping[str, Any]
+"""A value per column, as in JSON; a table may show fewer columns."""
+
+FORMATS = ("table", "json", "jsonl")
+
+
+class Output(Protocol):
+    """Where a command writes its rows; `close` once at the end, also where there were none."""
+
+    def write(self, rows: Iterable[Row]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Table:
+    """`columns` are shown; a text with a line break or a control character is shown in one line."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self._columns = columns
+        self._widths: list[int] | None = None
+
+    def write(self, rows: Iterable[Row]) -> None:
+        lines = [[_cell(row.get(column)) for column in self._columns] for row in rows]
+        if not lines:
+            return
+        if self._widths is None:
+            if len(self._columns) > 1:
+                lines.insert(0, [column.upper() for column in self._columns])
+            self._widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+        for line in lines:
+            padded = (cell.ljust(width) for cell, width in zip(line, self._widths, strict=True))
+            click.echo("  ".join(padded).rstrip())
+
+    def close(self) -> None:
+        pass
+
+
+class JsonLines:
+    def write(self, rows: Iterable[Row]) -> None:
+        for row in rows:
+            click.echo(json.dumps(row, ensure_ascii=False))
+
+    def close(self) -> None:
+        pass
+
+
+class JsonArray:
+    """One document: a list of all rows."""
+
+    def __init__(self) -> None:
+        self._begun = False
+
+    def write(self, rows: Iterable[Row]) -> None:
+        for row in rows:
+            click.echo(",\n " if self._begun else "[", nl=False)
+            click.echo(json.dumps(row, ensure_ascii=False), nl=False)
+            self._begun = True
+
+    def close(self) -> None:
+        click.echo("]" if self._begun else "[]")
+
+
+def open_output(format: str, columns: Sequence[str]) -> Output:
+    if format == "json":
+        return JsonArray()
+    return JsonLines() if format == "jsonl" else Table(columns)
+
+
+def write_all(format: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
+    """All the rows of a short answer."""
+    output = open_output(format, columns)
+    output.write(rows)
+    output.close()
+
+
+def write_one(format: str, column: str, value: Any) -> None:
+    """An answer that is one value: the bare value, or a JSON object."""
+    click.echo(_cell(value) if format == "table" else json.dumps({column: value}))
+
+
+def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """-o, as the argument `format`."""
+    return click.option(
+        "-o", "--output", "format", type=click.Choice(FORMATS), default="table", show_default=True, help="How to print."
+    )(command)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    text = str(value)
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
