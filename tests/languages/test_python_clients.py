@@ -96,9 +96,7 @@ def test_apaches_client_makes_every_call(
 def test_a_client_with_the_classic_interface_sees_no_difference(
     server: int, queue: str, classic_types: ModuleType
 ) -> None:
-    with client_context(
-        classic_types.PinLater, "127.0.0.1", server, trans_factory=TFramedTransportFactory(), timeout=10_000
-    ) as client:
+    with client_context(classic_types.PinLater, "127.0.0.1", server, trans_factory=TFramedTransportFactory()) as client:
         context = classic_types.RequestContext(source="classic")
         client.createQueue(context, queue)
         jobs = [classic_types.PinLaterJob(body=b"one"), classic_types.PinLaterJob(body=b"two", numAttemptsAllowed=1)]
