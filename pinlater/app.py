@@ -24,6 +24,7 @@ from pinlater.config import Config, StoreConfig, from_plain, to_plain
 from pinlater.errors import PinLaterError, StoreRefused
 from pinlater.identity import RecordBroken, forget, known_stores, remember
 from pinlater.logs import configure
+from pinlater.maintenance import Maintenance, MaintenanceSettings
 from pinlater.server import process
 from pinlater.server.generation import Plan
 from pinlater.server.limits import ServerLimits
@@ -93,6 +94,16 @@ def service_settings(config: Config) -> ServiceSettings:
         max_wait_ms=config.max_wait_ms,
         max_waiters=config.max_waiters,
         long_call_ms=config.long_call_timeout_ms,
+    )
+
+
+def maintenance_settings(config: Config) -> MaintenanceSettings:
+    return MaintenanceSettings(
+        interval_ms=config.maintenance_interval_ms,
+        succeeded_ttl_ms=config.succeeded_ttl_ms,
+        failed_ttl_ms=config.failed_ttl_ms,
+        crash_budget=config.crash_budget,
+        clock_tolerance_ms=config.clock_tolerance_ms,
     )
 
 
@@ -212,8 +223,10 @@ class App:
 
     def __init__(self, config: Config, known: Mapping[str, str]) -> None:
         clock = SystemClock()
+        shards = members(config, known)
         claims = ClaimNames(socket.gethostname(), os.getpid(), clock.now_ms())
-        self._service = Service(Router(members(config, known)), clock, claims, service_settings(config))
+        self._service = Service(Router(shards), clock, claims, service_settings(config))
+        self._maintenance = Maintenance(shards, clock, maintenance_settings(config), self._service.wake)
         self._server = ThriftServer(self._service, server_limits(config))
 
     async def open(self) -> None:
@@ -225,6 +238,7 @@ class App:
 
     async def start(self, listener: socket.socket) -> None:
         await self._server.start(listener)
+        self._maintenance.start()
 
     def adopt(self, connection: socket.socket) -> None:
         self._server.adopt(connection)
@@ -233,6 +247,7 @@ class App:
         await self._server.drain(hand_over, timeout_s)
 
     async def close(self) -> None:
+        await self._maintenance.close()
         await self._service.close()
 
 

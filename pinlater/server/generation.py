@@ -65,8 +65,12 @@ class Generation:
         await self._stop_keeping()
         timeout_s = self.plan.drain_timeout_ms / 1000
         hand_over = heir is not None
-        drains = [each.drain(hand_over=hand_over, timeout_s=timeout_s, grace_s=GRACE_S) for each in self._living()]
-        await asyncio.gather(*drains)
+        await asyncio.gather(*(self._drained(each, hand_over, timeout_s) for each in self._living()))
+
+    async def _drained(self, worker: Worker, hand_over: bool, timeout_s: float) -> None:
+        code = await worker.drain(hand_over=hand_over, timeout_s=timeout_s, grace_s=GRACE_S)
+        if code:
+            log.warning("worker_not_drained", worker=worker.pid, how=ending(code))
 
     def hurry(self) -> None:
         """Break off a drain."""
