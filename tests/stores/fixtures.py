@@ -11,7 +11,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.stores.places import FilePlaces, Places, RunningPlaces, ServerPlaces, running_store, start_server
+from tests.stores.places import (
+    FilePlaces,
+    MemoryPlaces,
+    Places,
+    RunningPlaces,
+    ServerPlaces,
+    running_store,
+    start_server,
+)
 from tests.stores.process import StoreMissing, StoreServer
 
 
@@ -66,3 +74,8 @@ def mysql_places(request: pytest.FixtureRequest) -> Places:
 @pytest.fixture(scope="session")
 def sqlite_places(tmp_path_factory: pytest.TempPathFactory) -> Places:
     return FilePlaces(tmp_path_factory.mktemp("sqlite"))
+
+
+@pytest.fixture(scope="session")
+def sqlite_memory_places() -> Places:
+    return MemoryPlaces()

@@ -27,6 +27,9 @@ class Places(Protocol):
     def fresh(self) -> str:
         """The address of an empty place. At most PLACES of them are in use at a time."""
 
+    def wipe(self, url: str) -> None:
+        """Lose all the data of a place, behind the back of whoever has it open."""
+
 
 class ServerPlaces:
     """Places in one store server, used in turn."""
@@ -39,6 +42,9 @@ class ServerPlaces:
         place = next(self._numbers) % PLACES
         self._server.empty(place)
         return self._server.url(place)
+
+    def wipe(self, url: str) -> None:
+        EMPTY[self._server.name](url)
 
 
 class RunningPlaces:
@@ -55,6 +61,9 @@ class RunningPlaces:
         EMPTY[self._name](url)
         return url
 
+    def wipe(self, url: str) -> None:
+        EMPTY[self._name](url)
+
 
 class FilePlaces:
     """SQLite files in one directory."""
@@ -65,6 +74,20 @@ class FilePlaces:
 
     def fresh(self) -> str:
         return f"sqlite:///{self._directory}/shard-{next(self._numbers)}.db"
+
+    def wipe(self, url: str) -> None:
+        for file in self._directory.glob(Path(url).name + "*"):
+            file.unlink()
+
+
+class MemoryPlaces:
+    """SQLite in memory: each shard that is opened has a store of its own."""
+
+    def fresh(self) -> str:
+        return "sqlite://"
+
+    def wipe(self, url: str) -> None:
+        raise NotImplementedError("what is in memory ends with its shard")
 
 
 def running_store(name: str) -> str | None:

@@ -1,0 +1,12 @@
+"""The wrappers that stand between the service and a shard."""
+
+from __future__ import annotations
+
+from pinlater.backends.base import Shard
+from pinlater.shards.coalesce import Coalescing
+from pinlater.shards.guard import Guarded
+
+
+def chained(shard: Shard) -> Shard:
+    """What the service sees of a shard."""
+    return Coalescing(Guarded(shard))

@@ -1,0 +1,69 @@
+"""What the state machine compares: all that docs/semantics.md speaks of, seen on a shard and in the reference.
+
+When a claim that has ended was made, and when it would have expired, is not among it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pinlater.backends.base import JobKey, LapsedCounts
+from pinlater.model import DequeuedJob, JobInfo, JobState
+from tests.conformance.reference import RefJob
+from tests.conformance.subject import key_of
+
+
+def total(counts: Sequence[LapsedCounts]) -> LapsedCounts:
+    return LapsedCounts(sum(each.retried for each in counts), sum(each.failed for each in counts))
+
+
+def dequeued(job: DequeuedJob) -> tuple[object, ...]:
+    return (
+        key_of(job.descriptor),
+        job.body,
+        job.attempts_allowed,
+        job.attempts_remaining,
+        job.run_after_ms,
+        job.enqueued_at_ms,
+        job.claim_descriptor,
+        job.claim_expires_at_ms,
+    )
+
+
+def handed_out(job: RefJob) -> tuple[object, ...]:
+    return (
+        JobKey(job.priority, job.id),
+        job.body,
+        job.attempts_allowed,
+        job.attempts_remaining,
+        job.run_after_ms,
+        job.created_at_ms,
+        job.claim,
+        job.expires_at_ms,
+    )
+
+
+def looked_up(info: JobInfo) -> dict[str, object]:
+    ended = info.state in (JobState.SUCCEEDED, JobState.FAILED)
+    return {
+        "key": key_of(info.descriptor),
+        "body": info.body,
+        "state": info.state,
+        "attempts": (info.attempts_allowed, info.attempts_remaining, info.crashes),
+        "status": info.custom_status,
+        "times": (info.created_at_ms, info.run_after_ms, info.updated_at_ms, info.finished_at_ms),
+        "claim": (info.claim_descriptor, *((None, None) if ended else (info.claimed_at_ms, info.claim_expires_at_ms))),
+    }
+
+
+def stored(job: RefJob) -> dict[str, object]:
+    ended = job.finished_at_ms is not None
+    return {
+        "key": JobKey(job.priority, job.id),
+        "body": job.body,
+        "state": job.state,
+        "attempts": (job.attempts_allowed, job.attempts_remaining, job.crashes),
+        "status": job.custom_status,
+        "times": (job.created_at_ms, job.run_after_ms, job.updated_at_ms, job.finished_at_ms),
+        "claim": (job.claim, *((None, None) if ended else (job.claimed_at_ms, job.expires_at_ms))),
+    }

@@ -1,0 +1,92 @@
+"""A service over two shards of a store, with a clock that a test holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pinlater.backends.base import Shard
+from pinlater.model import DequeuedJob, DequeueRequest, Job, JobFilter, JobInfo, JobState, RequestContext
+from pinlater.password import hash_password
+from pinlater.service import ClaimNames, Service, ServiceSettings
+from pinlater.shards.member import Member
+from pinlater.shards.members import Members
+from pinlater.shards.router import Router
+from tests.conformance.chain import chained
+from tests.conformance.subject import DAY_MS, START_MS
+
+__all__ = ["CLAIM_TIMEOUT_MS", "MAX_CLAIM_TIMEOUT_MS", "QUEUE", "START_MS", "SUCCEEDED_TTL_MS", "HeldClock", "Served"]
+
+QUEUE = "mail"
+CLAIM_TIMEOUT_MS = 300_000
+MAX_CLAIM_TIMEOUT_MS = DAY_MS
+SUCCEEDED_TTL_MS = DAY_MS
+PASSWORD = "let me in"
+PASSWORD_HASH = hash_password(PASSWORD)
+
+
+class HeldClock:
+    """Stands still but for `tick`."""
+
+    def __init__(self) -> None:
+        self._now_ms = START_MS
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def tick(self, ms: int) -> None:
+        self._now_ms += ms
+
+
+class Served:
+    """The service with one empty queue, and short ways to ask it."""
+
+    def __init__(self, shards: Sequence[Shard], **settings: Any) -> None:
+        self.clock = HeldClock()
+        self.context = RequestContext("worker")
+        self.password = PASSWORD
+        self.max_body_bytes: int = settings.get("max_body_bytes", 2**20)
+        self.shards = [chained(shard) for shard in shards]
+        members = Members([Member(shard, self.clock) for shard in self.shards], self.clock)
+        self.api = Service(
+            Router(members),
+            self.clock,
+            ClaimNames("host", 4711, START_MS),
+            ServiceSettings(admin_password_hash=PASSWORD_HASH, **settings),
+        )
+
+    async def open(self) -> None:
+        await self.api.open()
+        await self.api.create_queue(QUEUE)
+
+    async def close(self) -> None:
+        await self.api.close()
+
+    async def enqueue(self, *jobs: Job) -> list[str]:
+        return await self.api.enqueue(QUEUE, jobs, context=self.context)
+
+    async def spread(self, number: int = 24) -> list[str]:
+        """So many jobs, each enqueued alone: some on either shard, but for one chance in millions."""
+        return [descriptor for _ in range(number) for descriptor in await self.enqueue(Job(b""))]
+
+    async def dequeue(self, limit: int) -> list[DequeuedJob]:
+        return await self.api.dequeue(DequeueRequest(QUEUE, limit), context=self.context)
+
+    async def info(self, descriptor: str) -> JobInfo:
+        """The job, which must be there."""
+        return (await self.api.lookup([descriptor], include_body=True))[descriptor]
+
+    def filter(self, state: JobState, *, queue: str = QUEUE, **fields: Any) -> JobFilter:
+        return JobFilter(queue, state, **fields)
+
+    async def count(self, state: JobState, **fields: Any) -> int:
+        return await self.api.count(self.filter(state, **fields))
+
+    async def maintain(self) -> None:
+        """One round of maintenance on every shard."""
+        settings, now_ms = self.api.settings, self.clock.now_ms()
+        for shard in self.shards:
+            await shard.expire_claims(1_000, now_ms, crash_budget=0)
+            await shard.collect(
+                1_000, now_ms, succeeded_ttl_ms=settings.succeeded_ttl_ms, failed_ttl_ms=settings.failed_ttl_ms
+            )

@@ -1,0 +1,199 @@
+"""A shard under test, the clock it is told, and short ways to ask it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import count
+from typing import Any
+
+from pinlater.backends.base import (
+    AckOutcome,
+    AckRequest,
+    CheckpointRequest,
+    ClaimKey,
+    ClaimRequest,
+    JobKey,
+    LapsedCounts,
+    ScanPosition,
+    Shard,
+)
+from pinlater.model import CancelOutcome, DequeuedJob, Job, JobInfo, JobState, parse_descriptor
+
+START_MS = 1_790_000_000_123
+TIMEOUT_MS = 60_000
+DAY_MS = 24 * 3_600_000
+ALL = (1, 2, 3)
+NO_BOUND = 2**30
+_claims = count(1)
+
+
+def key_of(descriptor: str) -> JobKey:
+    """What names a job on its shard."""
+    ref = parse_descriptor(descriptor)
+    assert ref is not None, f"{descriptor!r} is no descriptor"
+    return JobKey(ref.priority, ref.id)
+
+
+def claim_key_of(job: DequeuedJob) -> ClaimKey:
+    """A job that was handed out, under the claim it was handed out with."""
+    return ClaimKey(*key_of(job.descriptor), job.claim_descriptor)
+
+
+def new_claim(source: str = "worker") -> str:
+    """A claim descriptor that was never used."""
+    return f"host:4711:{START_MS}:{next(_claims)}:{source}"
+
+
+class Subject:
+    """One queue of one shard at one moment; `tick` lets time pass."""
+
+    def __init__(self, shard: Shard, queue: str = "mail") -> None:
+        self.shard = shard
+        self.queue = queue
+        self.now_ms = START_MS
+
+    def tick(self, ms: int) -> int:
+        self.now_ms += ms
+        return self.now_ms
+
+    # -- the life of a job -------------------------------------------------------------------------------------------
+
+    async def enqueue(self, *jobs: Job) -> list[str]:
+        return await self.shard.enqueue(self.queue, jobs, self.now_ms)
+
+    async def job(self, body: bytes = b"body", **fields: Any) -> str:
+        """Enqueue one job."""
+        (descriptor,) = await self.enqueue(Job(body, **fields))
+        return descriptor
+
+    def request(
+        self,
+        limit: int = 1,
+        *,
+        priorities: Sequence[int] = ALL,
+        source: str = "worker",
+        timeout_ms: int = TIMEOUT_MS,
+        max_bytes: int = NO_BOUND,
+    ) -> ClaimRequest:
+        return ClaimRequest(new_claim(source), limit, priorities, timeout_ms, max_bytes)
+
+    async def claim(self, limit: int = 1, **fields: Any) -> list[DequeuedJob]:
+        (jobs,) = await self.shard.claim(self.queue, [self.request(limit, **fields)], self.now_ms)
+        return jobs
+
+    async def claimed(self, **fields: Any) -> DequeuedJob:
+        """Claim one job, which must be there."""
+        (job,) = await self.claim(**fields)
+        return job
+
+    async def job_in(self, state: JobState, body: bytes = b"body", **fields: Any) -> str:
+        """Enqueue one job and bring it into a state, by the way that jobs go."""
+        descriptor = await self.job(body, **fields)
+        if state is not JobState.PENDING:
+            taken = await self.claimed()
+            assert taken.descriptor == descriptor
+        if state is JobState.SUCCEEDED:
+            assert await self.succeed(descriptor) is AckOutcome.SUCCEEDED
+        if state is JobState.FAILED:
+            assert await self.fail(descriptor, permanent=True) is AckOutcome.FAILED
+        return descriptor
+
+    async def succeed(self, descriptor: str, **fields: Any) -> AckOutcome:
+        return await self.ack_one(descriptor, True, **fields)
+
+    async def fail(self, descriptor: str, **fields: Any) -> AckOutcome:
+        return await self.ack_one(descriptor, False, **fields)
+
+    async def ack_one(self, descriptor: str, succeeded: bool, **fields: Any) -> AckOutcome:
+        (outcome,) = await self.ack(AckRequest(*key_of(descriptor), succeeded, **fields))
+        return outcome
+
+    async def ack(self, *acks: AckRequest) -> list[AckOutcome]:
+        return await self.shard.ack(self.queue, acks, self.now_ms)
+
+    async def ack_with(self, descriptor: str, succeeded: bool, **keep: bool) -> AckOutcome:
+        """Ack one job, saying which ended jobs are kept."""
+        acks = [AckRequest(*key_of(descriptor), succeeded)]
+        (outcome,) = await self.shard.ack(self.queue, acks, self.now_ms, **keep)
+        return outcome
+
+    async def ack_all(self, descriptors: Sequence[str]) -> int:
+        """Successes of many jobs in one call; how many were taken."""
+        outcomes = await self.ack(*[AckRequest(*key_of(each), True) for each in descriptors])
+        return outcomes.count(AckOutcome.SUCCEEDED)
+
+    async def checkpoint(self, descriptor: str, source: str = "worker", **fields: Any) -> bool:
+        requests = [CheckpointRequest(*key_of(descriptor), source, **fields)]
+        (matched,) = await self.shard.checkpoint(self.queue, requests, self.now_ms)
+        return matched
+
+    async def give_back(self, *jobs: DequeuedJob) -> int:
+        return await self.shard.give_back(self.queue, [claim_key_of(job) for job in jobs], self.now_ms)
+
+    async def release(self, *jobs: DequeuedJob, budget: int = 0) -> LapsedCounts:
+        claims = [claim_key_of(job) for job in jobs]
+        return await self.shard.release(self.queue, claims, self.now_ms, crash_budget=budget)
+
+    async def cancel(self, *descriptors: str) -> list[CancelOutcome]:
+        return await self.shard.cancel(self.queue, [key_of(each) for each in descriptors], self.now_ms)
+
+    # -- looking -----------------------------------------------------------------------------------------------------
+
+    async def find(self, descriptor: str) -> JobInfo | None:
+        (info,) = await self.shard.lookup(self.queue, [key_of(descriptor)], with_body=True, max_bytes=NO_BOUND)
+        return info
+
+    async def info(self, descriptor: str) -> JobInfo:
+        """The job, which must be there."""
+        info = await self.find(descriptor)
+        assert info is not None, f"{descriptor} is gone"
+        return info
+
+    async def count(self, state: JobState, *, future: bool = False, priorities: Sequence[int] = ALL) -> int:
+        return await self.shard.count(self.queue, state, priorities, future, self.now_ms)
+
+    async def scan(
+        self,
+        state: JobState = JobState.PENDING,
+        *,
+        future: bool = False,
+        after: ScanPosition | None = None,
+        limit: int = 100,
+        priorities: Sequence[int] = ALL,
+        with_body: bool = False,
+        max_bytes: int = NO_BOUND,
+    ) -> list[JobInfo]:
+        return await self.shard.scan(
+            self.queue,
+            state,
+            priorities,
+            future,
+            self.now_ms,
+            after=after,
+            limit=limit,
+            with_body=with_body,
+            max_bytes=max_bytes,
+        )
+
+    # -- operators and maintenance -----------------------------------------------------------------------------------
+
+    async def retry_failed(
+        self, attempts: int = 1, *, priority: int = 1, run_after_ms: int | None = None, limit: int = 100
+    ) -> int:
+        return await self.shard.retry_failed(self.queue, priority, attempts, run_after_ms, limit, self.now_ms)
+
+    async def delete(self, state: JobState, *, priority: int = 1, limit: int = 100) -> int:
+        return await self.shard.delete_jobs(self.queue, state, priority, limit, self.now_ms)
+
+    async def delete_listed(self, state: JobState, *descriptors: str) -> int:
+        return await self.shard.delete_listed(self.queue, state, [key_of(each) for each in descriptors], self.now_ms)
+
+    async def expire(self, *, limit: int = 100, budget: int = 0) -> Mapping[str, LapsedCounts]:
+        return await self.shard.expire_claims(limit, self.now_ms, crash_budget=budget)
+
+    async def collect(
+        self, *, limit: int = 100, succeeded_ttl_ms: int = DAY_MS, failed_ttl_ms: int = 7 * DAY_MS
+    ) -> Mapping[str, int]:
+        return await self.shard.collect(
+            limit, self.now_ms, succeeded_ttl_ms=succeeded_ttl_ms, failed_ttl_ms=failed_ttl_ms
+        )

@@ -1,0 +1,96 @@
+"""Bodies are bytes that nobody looks into (decision 16), and numbers go to their ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from pinlater.backends.base import AckOutcome
+from pinlater.model import MAX_STATUS_CHARS, Job, JobState
+from tests.conformance.subject import NO_BOUND, Subject, key_of
+
+MIB = 2**20
+BODIES = {
+    "empty": b"",
+    "nul": b"\0",
+    "all bytes": bytes(range(256)),
+    "not UTF-8": b"\xff\xfe\x80",
+    "blanks": b"  \n\t ",
+    "1 MiB": bytes(range(256)) * (MIB // 256),
+    "looks packed": b"\x83\xa1a\x01\xc3",
+    "separators": b":|,;\x1f\x1e\r\n",
+    "a number": b"1e5",
+}
+
+
+@pytest.fixture(params=list(BODIES.values()), ids=list(BODIES))
+def body(request: pytest.FixtureRequest) -> bytes:
+    chosen: bytes = request.param
+    return chosen
+
+
+async def test_a_body_comes_back_as_it_was_given_wherever_it_is_seen(subject: Subject, body: bytes) -> None:
+    descriptor = await subject.job(body)
+    assert (await subject.info(descriptor)).body == body
+    seen = await subject.shard.peek(subject.queue, (1,), 1, NO_BOUND, subject.now_ms)
+    assert [job.body for job in seen] == [body]
+    assert [info.body for info in await subject.scan(with_body=True)] == [body]
+    assert (await subject.claimed()).body == body
+    await subject.succeed(descriptor)
+    assert (await subject.info(descriptor)).body == body
+
+
+async def test_a_checkpoint_stores_any_body(subject: Subject, body: bytes) -> None:
+    descriptor = await subject.job_in(JobState.IN_PROGRESS, b"before")
+    assert await subject.checkpoint(descriptor, new_body=body, move_to_pending=True)
+    assert (await subject.claimed()).body == body
+
+
+async def test_a_lookup_shows_bodies_only_where_asked_for(subject: Subject) -> None:
+    descriptor = await subject.job(b"data")
+    (info,) = await subject.shard.lookup(subject.queue, [key_of(descriptor)], with_body=False, max_bytes=NO_BOUND)
+    assert info is not None
+    assert info.body is None
+
+
+async def test_a_lookup_leaves_out_the_bodies_beyond_the_bound(subject: Subject) -> None:
+    descriptors = await subject.enqueue(*[Job(bytes(10)) for _ in range(4)])
+    keys = [key_of(each) for each in descriptors]
+
+    async def sizes(max_bytes: int) -> list[int | None]:
+        found = await subject.shard.lookup(subject.queue, keys, with_body=True, max_bytes=max_bytes)
+        assert None not in found
+        return [info.body and len(info.body) for info in found if info is not None]
+
+    assert await sizes(25) == [10, 10, None, None]
+    assert await sizes(40) == [10, 10, 10, 10]
+    assert await sizes(39) == [10, 10, 10, None]
+    assert await sizes(1) == [10, None, None, None]
+
+
+@pytest.mark.parametrize("attempts", [1, 2**31 - 1])
+async def test_attempts_go_from_one_to_the_largest_i32(subject: Subject, attempts: int) -> None:
+    descriptor = await subject.job(attempts_allowed=attempts)
+    job = await subject.claimed()
+    assert (job.attempts_allowed, job.attempts_remaining) == (attempts, attempts)
+    outcome = await subject.fail(descriptor)
+    assert outcome is (AckOutcome.FAILED if attempts == 1 else AckOutcome.RETRIED)
+    assert (await subject.info(descriptor)).attempts_remaining == attempts - 1
+
+
+@pytest.mark.parametrize("attempts", [1, 2**31 - 1])
+async def test_a_checkpoint_and_a_retry_set_attempts_to_either_end(subject: Subject, attempts: int) -> None:
+    descriptor = await subject.job_in(JobState.IN_PROGRESS)
+    assert await subject.checkpoint(descriptor, attempts_allowed=attempts)
+    assert (await subject.info(descriptor)).attempts_remaining == attempts
+    await subject.fail(descriptor, permanent=True)
+    assert await subject.retry_failed(attempts) == 1
+    assert (await subject.info(descriptor)).attempts_remaining == attempts
+
+
+async def test_a_job_may_have_a_full_status_a_long_source_and_a_large_body_at_once(subject: Subject) -> None:
+    source, body, status = "s" * 1_000, bytes(MIB), "🦆" * MAX_STATUS_CHARS
+    descriptor = await subject.job(body, custom_status=status)
+    job = await subject.claimed(source=source)
+    assert await subject.checkpoint(descriptor, source)
+    info = await subject.info(descriptor)
+    assert (info.claim_descriptor, info.custom_status, info.body) == (job.claim_descriptor, status, body)

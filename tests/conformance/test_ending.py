@@ -1,0 +1,180 @@
+"""What happens to ended jobs: collection, an operator's retry, deletion."""
+
+from __future__ import annotations
+
+import pytest
+
+from pinlater.model import Job, JobState
+from tests.conformance.subject import DAY_MS, START_MS, Subject
+
+ENDED = [JobState.SUCCEEDED, JobState.FAILED]
+
+
+def ttl(state: JobState, ttl_ms: int) -> dict[str, int]:
+    """A time to live for one state; the other is kept for ever."""
+    other = {"succeeded_ttl_ms": 10**12, "failed_ttl_ms": 10**12}
+    return other | {"succeeded_ttl_ms" if state is JobState.SUCCEEDED else "failed_ttl_ms": ttl_ms}
+
+
+@pytest.mark.parametrize("state", ENDED)
+async def test_a_job_is_collected_only_after_its_time_to_live(subject: Subject, state: JobState) -> None:
+    descriptor = await subject.job_in(state)
+    subject.tick(1_000)
+    assert await subject.collect(**ttl(state, 1_000)) == {}
+    assert await subject.find(descriptor) is not None
+    subject.tick(1)
+    assert await subject.collect(**ttl(state, 1_000)) == {subject.queue: 1}
+    assert await subject.find(descriptor) is None
+
+
+@pytest.mark.parametrize("state", ENDED)
+async def test_each_ended_state_has_its_own_time_to_live(subject: Subject, state: JobState) -> None:
+    descriptors = {each: await subject.job_in(each) for each in ENDED}
+    subject.tick(1_001)
+    assert await subject.collect(**ttl(state, 1_000)) == {subject.queue: 1}
+    for each, descriptor in descriptors.items():
+        assert (await subject.find(descriptor) is None) is (each is state)
+
+
+async def test_the_time_to_live_counts_from_the_end_and_not_from_run_after_or_the_claim(subject: Subject) -> None:
+    descriptor = await subject.job(run_after_ms=0)
+    await subject.claimed()
+    subject.tick(5 * DAY_MS)
+    await subject.succeed(descriptor)
+    subject.tick(DAY_MS)
+    assert await subject.collect(succeeded_ttl_ms=DAY_MS) == {}
+
+
+@pytest.mark.parametrize("state", [JobState.PENDING, JobState.IN_PROGRESS])
+async def test_a_job_that_has_not_ended_is_never_collected(subject: Subject, state: JobState) -> None:
+    await subject.job_in(state, run_after_ms=0)
+    subject.tick(1_000 * DAY_MS)
+    assert await subject.collect(succeeded_ttl_ms=0, failed_ttl_ms=0) == {}
+    assert await subject.count(state) == 1
+
+
+async def test_a_job_that_was_retried_is_not_collected_by_its_old_end(subject: Subject) -> None:
+    descriptor = await subject.job_in(JobState.FAILED)
+    await subject.retry_failed()
+    subject.tick(DAY_MS)
+    assert await subject.collect(failed_ttl_ms=0) == {}
+    await subject.claimed()
+    await subject.fail(descriptor)
+    subject.tick(10)
+    assert await subject.collect(failed_ttl_ms=100) == {}
+    subject.tick(91)
+    assert await subject.collect(failed_ttl_ms=100) == {subject.queue: 1}
+
+
+async def test_collection_works_in_steps_of_at_most_the_limit_over_all_queues(subject: Subject) -> None:
+    for queue in ("one", "two"):
+        await subject.shard.create_queue(queue, subject.now_ms)
+        await subject.shard.enqueue(queue, [Job(b"", attempts_allowed=1)] * 5, subject.now_ms)
+        (jobs,) = await subject.shard.claim(queue, [subject.request(5)], subject.now_ms)
+        other = Subject(subject.shard, queue)
+        for position, job in enumerate(jobs):
+            await other.ack_one(job.descriptor, position % 2 == 0)
+    subject.tick(10)
+    collected = {"one": 0, "two": 0}
+    for _ in range(20):
+        counts = await subject.collect(limit=3, succeeded_ttl_ms=1, failed_ttl_ms=1)
+        assert sum(counts.values()) <= 3
+        for queue, number in counts.items():
+            collected[queue] += number
+        if not counts:
+            break
+    assert collected == {"one": 5, "two": 5}
+
+
+async def test_a_retry_sets_run_after_as_asked(subject: Subject) -> None:
+    descriptor = await subject.job_in(JobState.FAILED)
+    assert await subject.retry_failed(run_after_ms=START_MS + 77) == 1
+    assert (await subject.info(descriptor)).run_after_ms == START_MS + 77
+    assert await subject.claim() == []
+    subject.tick(77)
+    assert (await subject.claimed()).descriptor == descriptor
+
+
+async def test_a_retry_takes_at_most_the_limit_oldest_run_after_first(subject: Subject) -> None:
+    times = [50, 10, 40, 20, 30]
+    descriptors = await subject.enqueue(*[Job(b"", run_after_ms=time, attempts_allowed=1) for time in times])
+    await subject.claim(5)
+    for descriptor in descriptors:
+        await subject.fail(descriptor)
+    assert await subject.retry_failed(limit=2) == 2
+    back = [time for time, each in zip(times, descriptors, strict=True) if await is_pending(subject, each)]
+    assert sorted(back) == [10, 20]
+    assert await subject.retry_failed(limit=9) == 3
+    assert await subject.retry_failed(limit=9) == 0
+
+
+async def is_pending(subject: Subject, descriptor: str) -> bool:
+    return (await subject.info(descriptor)).state is JobState.PENDING
+
+
+async def test_a_retry_takes_failed_jobs_of_its_priority_only(subject: Subject) -> None:
+    descriptors = {}
+    for priority in (1, 2, 3):
+        descriptors[priority] = await subject.job_in(JobState.FAILED, priority=priority)
+    assert await subject.retry_failed(priority=2) == 1
+    for priority, descriptor in descriptors.items():
+        assert await is_pending(subject, descriptor) is (priority == 2)
+
+
+@pytest.mark.parametrize("state", [JobState.PENDING, JobState.IN_PROGRESS, JobState.SUCCEEDED])
+async def test_a_retry_leaves_what_has_not_failed(subject: Subject, state: JobState) -> None:
+    descriptor = await subject.job_in(state)
+    before = await subject.info(descriptor)
+    subject.tick(5)
+    assert await subject.retry_failed(9) == 0
+    assert await subject.info(descriptor) == before
+
+
+async def test_a_retried_job_lives_through_its_attempts_again(subject: Subject) -> None:
+    descriptor = await subject.job_in(JobState.FAILED, attempts_allowed=1)
+    await subject.retry_failed(2)
+    assert (await subject.claimed()).attempts_remaining == 2
+    await subject.fail(descriptor)
+    await subject.claimed()
+    await subject.fail(descriptor)
+    assert (await subject.info(descriptor)).state is JobState.FAILED
+
+
+@pytest.mark.parametrize("state", list(JobState))
+async def test_a_delete_takes_at_most_the_limit_of_one_priority(subject: Subject, state: JobState) -> None:
+    for priority in (1, 1, 1, 2):
+        await subject.job_in(state, priority=priority)
+    assert await subject.delete(state, limit=2) == 2
+    assert await subject.delete(state, limit=2) == 1
+    assert await subject.delete(state, limit=2) == 0
+    assert await subject.count(state) == await subject.count(state, priorities=(2,)) == 1
+
+
+async def test_a_delete_takes_future_jobs_too(subject: Subject) -> None:
+    await subject.job(run_after_ms=START_MS + 10)
+    assert await subject.delete(JobState.PENDING) == 1
+    assert await subject.count(JobState.PENDING, future=True) == 0
+
+
+@pytest.mark.parametrize("state", list(JobState))
+async def test_a_listed_delete_removes_those_that_are_still_in_the_state(subject: Subject, state: JobState) -> None:
+    descriptors = {each: await subject.job_in(each) for each in reversed(JobState)}
+    assert await subject.delete_listed(state, *descriptors.values(), descriptors[state]) == 1
+    for each, descriptor in descriptors.items():
+        assert (await subject.find(descriptor) is None) is (each is state)
+
+
+async def test_a_deleted_job_is_not_handed_out_and_does_not_expire(subject: Subject) -> None:
+    pending, running = await subject.job(b"p", run_after_ms=START_MS + 1), await subject.job(b"r")
+    await subject.claimed(timeout_ms=10)
+    await subject.delete_listed(JobState.PENDING, pending)
+    await subject.delete_listed(JobState.IN_PROGRESS, running)
+    subject.tick(11)
+    assert await subject.expire() == {}
+    assert await subject.claim(10) == []
+
+
+async def test_a_cancelled_job_is_not_handed_out(subject: Subject) -> None:
+    await subject.cancel(*await subject.enqueue(Job(b""), Job(b"", run_after_ms=START_MS + 1)))
+    subject.tick(1)
+    assert await subject.claim(10) == []

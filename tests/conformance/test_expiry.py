@@ -1,0 +1,213 @@
+"""Claims that nobody ended: expiry, release, and the crash budget."""
+
+from __future__ import annotations
+
+import pytest
+
+from pinlater.backends.base import LapsedCounts, crash_budget_status, expired_status, released_status
+from pinlater.model import DequeuedJob, Job, JobState
+from tests.conformance.subject import TIMEOUT_MS, Subject
+
+
+async def test_a_claim_expires_only_after_its_time_out(subject: Subject) -> None:
+    await subject.job()
+    await subject.claimed(timeout_ms=TIMEOUT_MS)
+    subject.tick(TIMEOUT_MS)
+    assert await subject.expire() == {}
+    assert await subject.count(JobState.IN_PROGRESS) == 1
+    subject.tick(1)
+    assert await subject.expire() == {subject.queue: LapsedCounts(1, 0)}
+
+
+async def test_an_expired_claim_leaves_the_job_to_be_handed_out_at_once(subject: Subject) -> None:
+    descriptor = await subject.job(run_after_ms=5, custom_status="before ")
+    await subject.claimed(timeout_ms=1_000)
+    subject.tick(1_001)
+    await subject.expire()
+    info = await subject.info(descriptor)
+    assert info.custom_status == "before " + expired_status(subject.now_ms, 1)
+    assert info.run_after_ms == subject.now_ms
+    assert (info.claim_descriptor, info.claimed_at_ms, info.claim_expires_at_ms) == (None, None, None)
+    assert (await subject.claimed()).attempts_remaining == 1
+
+
+async def test_the_last_attempt_that_expires_ends_the_job_under_its_last_claim(subject: Subject) -> None:
+    descriptor = await subject.job(attempts_allowed=1)
+    job = await subject.claimed(timeout_ms=1_000)
+    subject.tick(1_001)
+    await subject.expire()
+    info = await subject.info(descriptor)
+    assert info.custom_status == expired_status(subject.now_ms, 0)
+    assert (info.state, info.finished_at_ms) == (JobState.FAILED, subject.now_ms)
+    assert info.claim_descriptor == job.claim_descriptor
+
+
+async def test_each_claim_has_its_own_time_out(subject: Subject) -> None:
+    slow, quick = await subject.enqueue(Job(b"slow"), Job(b"quick"))
+    await subject.claimed(timeout_ms=10_000)
+    await subject.claimed(timeout_ms=100)
+    subject.tick(101)
+    assert await subject.expire() == {subject.queue: LapsedCounts(1, 0)}
+    assert (await subject.info(quick)).state is JobState.PENDING
+    assert (await subject.info(slow)).state is JobState.IN_PROGRESS
+
+
+async def test_a_checkpoint_puts_off_the_expiry_by_the_claims_own_time_out(subject: Subject) -> None:
+    descriptor = await subject.job()
+    await subject.claimed(timeout_ms=1_000)
+    subject.tick(900)
+    assert await subject.checkpoint(descriptor)
+    subject.tick(1_000)
+    assert await subject.expire() == {}
+    subject.tick(1)
+    assert await subject.expire() == {subject.queue: LapsedCounts(1, 0)}
+
+
+async def test_a_future_run_after_does_not_stretch_a_claim(subject: Subject) -> None:
+    descriptor = await subject.job()
+    await subject.claimed(timeout_ms=1_000)
+    assert await subject.checkpoint(descriptor, run_after_ms=subject.now_ms + 50_000)
+    subject.tick(1_001)
+    assert await subject.expire() == {subject.queue: LapsedCounts(1, 0)}
+
+
+@pytest.mark.parametrize("ended", ["acked", "failed", "given back", "moved to pending"])
+async def test_a_claim_that_has_ended_does_not_expire(subject: Subject, ended: str) -> None:
+    descriptor = await subject.job(attempts_allowed=2)
+    job = await subject.claimed(timeout_ms=1_000)
+    if ended == "acked":
+        await subject.succeed(descriptor)
+    elif ended == "failed":
+        await subject.fail(descriptor)
+    elif ended == "given back":
+        await subject.give_back(job)
+    else:
+        await subject.checkpoint(descriptor, move_to_pending=True)
+    before = await subject.info(descriptor)
+    subject.tick(TIMEOUT_MS)
+    assert await subject.expire() == {}
+    assert await subject.info(descriptor) == before
+
+
+async def test_the_expiry_of_an_old_claim_does_not_end_the_next_one(subject: Subject) -> None:
+    await subject.job()
+    await subject.give_back(await subject.claimed(timeout_ms=1_000))
+    subject.tick(500)
+    await subject.claimed(timeout_ms=1_000)
+    subject.tick(600)
+    assert await subject.expire() == {}
+    subject.tick(401)
+    assert await subject.expire() == {subject.queue: LapsedCounts(1, 0)}
+
+
+async def test_expiry_works_in_steps_of_at_most_the_limit_over_all_queues(subject: Subject) -> None:
+    for queue in ("one", "two", "three"):
+        await subject.shard.create_queue(queue, subject.now_ms)
+        await subject.shard.enqueue(queue, [Job(b"", attempts_allowed=1)] * 3, subject.now_ms)
+        await subject.shard.claim(queue, [subject.request(3, timeout_ms=10)], subject.now_ms)
+    subject.tick(11)
+    failed = {"one": 0, "two": 0, "three": 0}
+    for _ in range(20):
+        counts = await subject.expire(limit=2)
+        assert sum(each.failed + each.retried for each in counts.values()) <= 2
+        for queue, each in counts.items():
+            failed[queue] += each.failed
+        if not counts:
+            break
+    assert failed == {"one": 3, "two": 3, "three": 3}
+
+
+async def test_a_second_expiry_finds_nothing_more(subject: Subject) -> None:
+    await subject.job()
+    await subject.claimed(timeout_ms=10)
+    subject.tick(11)
+    assert await subject.expire() == {subject.queue: LapsedCounts(1, 0)}
+    assert await subject.expire() == {}
+
+
+async def test_expiry_counts_retried_and_failed_jobs_by_queue(subject: Subject) -> None:
+    await subject.enqueue(*[Job(b"", attempts_allowed=attempts) for attempts in (1, 2, 3)])
+    await subject.claim(3, timeout_ms=10)
+    subject.tick(11)
+    assert await subject.expire() == {subject.queue: LapsedCounts(2, 1)}
+
+
+async def test_a_released_claim_leaves_its_own_line_and_the_job_to_be_handed_out_at_once(subject: Subject) -> None:
+    descriptor = await subject.job(run_after_ms=5, custom_status="before ")
+    job = await subject.claimed()
+    subject.tick(7)
+    assert await subject.release(job) == LapsedCounts(1, 0)
+    info = await subject.info(descriptor)
+    assert info.custom_status == "before " + released_status(subject.now_ms, 1)
+    assert (info.run_after_ms, info.claim_descriptor, info.claim_expires_at_ms) == (subject.now_ms, None, None)
+
+
+async def test_a_release_of_several_claims_counts_each_fate(subject: Subject) -> None:
+    await subject.enqueue(*[Job(b"", attempts_allowed=attempts) for attempts in (1, 2, 3)])
+    jobs = await subject.claim(3)
+    assert await subject.release(*jobs, jobs[0]) == LapsedCounts(2, 1)
+    assert await subject.release(*jobs) == LapsedCounts(0, 0)
+
+
+async def crash(subject: Subject, how: str, budget: int) -> DequeuedJob:
+    """Hand the job out, and let its worker die."""
+    job = await subject.claimed(timeout_ms=10)
+    subject.tick(11)
+    if how == "expiry":
+        await subject.expire(budget=budget)
+    else:
+        await subject.release(job, budget=budget)
+    return job
+
+
+@pytest.mark.parametrize("how", ["expiry", "release"])
+async def test_a_job_fails_when_its_crash_budget_is_used_up_whatever_attempts_remain(
+    subject: Subject, how: str
+) -> None:
+    descriptor = await subject.job(attempts_allowed=9)
+    await crash(subject, how, budget=2)
+    first = await subject.info(descriptor)
+    assert (first.state, first.crashes, first.attempts_remaining) == (JobState.PENDING, 1, 8)
+    await crash(subject, how, budget=2)
+    info = await subject.info(descriptor)
+    assert (info.state, info.crashes, info.attempts_remaining) == (JobState.FAILED, 2, 0)
+    assert info.finished_at_ms == subject.now_ms
+    assert info.custom_status.startswith(first.custom_status)
+    assert info.custom_status.endswith(crash_budget_status(2))
+
+
+@pytest.mark.parametrize("how", ["expiry", "release"])
+async def test_without_a_budget_crashes_count_as_attempts_only(subject: Subject, how: str) -> None:
+    descriptor = await subject.job(attempts_allowed=9)
+    for _ in range(5):
+        await crash(subject, how, budget=0)
+    info = await subject.info(descriptor)
+    assert (info.state, info.crashes, info.attempts_remaining) == (JobState.PENDING, 5, 4)
+
+
+async def test_a_failed_attempt_is_no_crash(subject: Subject) -> None:
+    descriptor = await subject.job(attempts_allowed=9)
+    for _ in range(3):
+        await subject.claimed()
+        await subject.fail(descriptor)
+    await crash(subject, "expiry", budget=2)
+    info = await subject.info(descriptor)
+    assert (info.state, info.crashes) == (JobState.PENDING, 1)
+
+
+async def test_the_last_attempt_that_crashes_without_using_up_the_budget_says_only_that_it_expired(
+    subject: Subject,
+) -> None:
+    descriptor = await subject.job(attempts_allowed=1)
+    await crash(subject, "expiry", budget=5)
+    assert (await subject.info(descriptor)).custom_status == expired_status(subject.now_ms, 0)
+
+
+async def test_an_operators_retry_clears_the_crashes(subject: Subject) -> None:
+    descriptor = await subject.job(attempts_allowed=9)
+    await crash(subject, "expiry", budget=1)
+    assert (await subject.info(descriptor)).state is JobState.FAILED
+    assert await subject.retry_failed(5) == 1
+    assert (await subject.info(descriptor)).crashes == 0
+    await crash(subject, "expiry", budget=2)
+    assert (await subject.info(descriptor)).state is JobState.PENDING
