@@ -14,11 +14,12 @@ from typing import Any, cast
 import hiredis
 
 from pinlater.backends.redis.errors import ReplyError
-from pinlater.errors import OutcomeUnknown
+from pinlater.errors import NothingStored, OutcomeUnknown
 
 _KEEPALIVE_IDLE_S = 30
 _KEEPALIVE_EVERY_S = 5
 _KEEPALIVE_PROBES = 3
+_CLOSE_WITHIN_S = 1.0
 
 
 class Link(asyncio.Protocol):
@@ -32,17 +33,19 @@ class Link(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
         self._idle = self._loop.create_future()
+        self._gone = self._loop.create_future()
         self._why = "the connection was closed"
         self.open = False
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
     def send(self, command: tuple[Any, ...]) -> asyncio.Future[Any]:
-        """Write one command, of text, bytes and integers, on an open link.
+        """Write one command, of text, bytes and integers; NothingStored where the link is not open.
 
         The future gets the answer, ReplyError, or OutcomeUnknown.
         """
-        assert self._transport is not None
+        if self._transport is None or not self.open:
+            raise NothingStored(f"redis: {self._why}")
         future = self._loop.create_future()
         now = self._loop.time()
         self._waiting.append((future, now))
@@ -60,8 +63,9 @@ class Link(asyncio.Protocol):
         if self._waiting:
             await asyncio.shield(self._idle)
         transport.close()
-        if self._timer is not None:
-            self._timer.cancel()
+        _, late = await asyncio.wait([self._gone], timeout=_CLOSE_WITHIN_S)
+        if late:
+            transport.abort()
 
     def abort(self) -> None:
         """Close at once; calls under way get OutcomeUnknown."""
@@ -106,6 +110,7 @@ class Link(asyncio.Protocol):
                 future.set_exception(OutcomeUnknown(f"redis: {self._why}"))
         if not self._idle.done():
             self._idle.set_result(None)
+        self._gone.set_result(None)
 
     def _check(self) -> None:
         """Has the oldest call waited too long?"""

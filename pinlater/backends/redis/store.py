@@ -30,7 +30,7 @@ class RedisStore:
         self._call_timeout_s = call_timeout_s
         self._scripts = load_scripts()
         self._link: Link | None = None
-        self._connecting = asyncio.Lock()
+        self._attempt: asyncio.Task[Link] | None = None
         self._closed = False
 
     async def call(self, name: str, keys: tuple[bytes, ...], args: list[Arg] | tuple[Arg, ...] = ()) -> Any:
@@ -44,8 +44,6 @@ class RedisStore:
         except ReplyError as error:
             if error.code != "NOSCRIPT":
                 raise mapped(error) from error
-        if not link.open:
-            raise NothingStored("redis: the connection broke before the script was known")
         try:
             return await link.send(("EVAL", script.source, len(keys), *keys, *args))
         except ReplyError as error:
@@ -53,21 +51,34 @@ class RedisStore:
 
     async def close(self) -> None:
         self._closed = True
-        async with self._connecting:
-            link, self._link = self._link, None
-            if link is not None:
-                await link.close()
+        if self._attempt is not None:
+            self._attempt.cancel()
+            await asyncio.wait([self._attempt])
+        link, self._link = self._link, None
+        if link is not None:
+            await link.close()
 
     # -- connecting --------------------------------------------------------------------------------------------------
 
     async def _connected(self) -> Link:
-        async with self._connecting:
-            if self._link is not None and self._link.open:
-                return self._link
-            if self._closed:
-                raise NothingStored("redis: the shard is closed")
-            self._link = await self._connect()
-            return self._link
+        """The new link; callers that come while it is being made share the attempt and its error."""
+        if self._closed:
+            raise NothingStored("redis: the shard is closed")
+        attempt = self._attempt
+        if attempt is None:
+            attempt = self._attempt = asyncio.create_task(self._connect())
+            attempt.add_done_callback(self._attempted)
+        try:
+            return await asyncio.shield(attempt)
+        except asyncio.CancelledError:
+            if attempt.cancelled():
+                raise NothingStored("redis: the shard was closed") from None
+            raise
+
+    def _attempted(self, attempt: asyncio.Task[Link]) -> None:
+        self._attempt = None
+        if not attempt.cancelled() and attempt.exception() is None:
+            self._link = attempt.result()
 
     async def _connect(self) -> Link:
         """A link that is logged in, on the right database, and on the right store."""
