@@ -1,5 +1,6 @@
 # Sourced by the other scripts: strict mode, the project's folder as the current one, and its Python.
 set -euo pipefail
+trap 'exit 130' INT
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 VENV=$PWD/.venv

@@ -50,11 +50,13 @@ def _picture(job: JobInfo) -> Path:
     return Path(json.loads(job.body or b"{}")["picture"])
 
 
-def show(report: Report, thumbnails: Path) -> None:
+def show(report: Report, thumbnails: Path, broken_on_purpose: set[str]) -> None:
     """The table, after the reason of each failure."""
     for job in report.failed[:STATUSES_SHOWN]:
         wanted = json.loads(job.body or b"{}")
-        print(f"\nFAILED {job.descriptor}: {_picture(job).name} in size {wanted['size']}; its status:")
+        name = _picture(job).name
+        why = " (broken on purpose)" if name in broken_on_purpose else ""
+        print(f"\nFAILED {job.descriptor}: {name}{why} in size {wanted['size']}; its status:")
         print("\n".join(f"  {line}" for line in job.custom_status.splitlines()))
     if len(report.failed) > STATUSES_SHOWN:
         print(f"\n... and {len(report.failed) - STATUSES_SHOWN} more that failed.")
