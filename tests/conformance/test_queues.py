@@ -117,7 +117,7 @@ async def test_leftovers_of_a_deleted_queue_neither_expire_nor_are_collected_in_
     steps = 0
     while counts := await subject.collect(limit=1, succeeded_ttl_ms=0, failed_ttl_ms=0):
         assert set(counts) == {""}
-        assert counts[""] <= 1
+        assert counts[""] <= 2  # one that is due by its time, and one of what the queue left
         steps += 1
         assert steps <= 5
     assert (await subject.claimed()).descriptor == kept

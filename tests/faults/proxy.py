@@ -30,6 +30,7 @@ class _Link:
     def __init__(self, client: asyncio.StreamWriter, target: asyncio.StreamWriter) -> None:
         self.client = client
         self.target = target
+        self.ended_early: asyncio.StreamWriter | None = None
 
     def end(self, *, reset: bool) -> None:
         for writer in (self.client, self.target):
@@ -131,6 +132,7 @@ class Proxy:
 
     async def _end_answers(self) -> None:
         for link in self._links:
+            link.ended_early = link.client
             link.client.write_eof()
 
     async def _hold(self, directions: tuple[str, ...]) -> None:
@@ -158,20 +160,23 @@ class Proxy:
         self._links.add(link)
         try:
             await asyncio.gather(
-                self._pump(reader, target_writer, REQUESTS), self._pump(target_reader, writer, ANSWERS)
+                self._pump(link, reader, target_writer, REQUESTS), self._pump(link, target_reader, writer, ANSWERS)
             )
         finally:
             self._links.discard(link)
             link.end(reset=False)
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: str) -> None:
+    async def _pump(
+        self, link: _Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: str
+    ) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(self._bytes_per_s // 10 or CHUNK):
                 await self._open[direction].wait()
                 if pause_s := self._delay_s or (len(data) / self._bytes_per_s if self._bytes_per_s else 0.0):
                     await asyncio.sleep(pause_s)
-                writer.write(data)
-                await writer.drain()
+                if writer is not link.ended_early:
+                    writer.write(data)
+                    await writer.drain()
             await self._open[direction].wait()
-            if writer.can_write_eof():
+            if writer is not link.ended_early:
                 writer.write_eof()
