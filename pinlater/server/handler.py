@@ -17,7 +17,7 @@ from pinlater.wire.codec import (
     encode_application_exception,
     encode_reply,
 )
-from pinlater.wire.convert import context_from_wire
+from pinlater.wire.convert import context_from_wire, dequeued_to_wire
 from pinlater.wire.faults import exception_from_error
 from pinlater.wire.header import Header, read_header
 from pinlater.wire.idl import METHODS
@@ -77,7 +77,7 @@ class Handler:
 
     async def _too_long(self, call: Call, length: int, pending: PendingCall) -> bytes:
         self._counters["answers_too_long"] += 1
-        await self._give_back(pending)
+        await self.give_back(pending)
         error = UnknownError(
             f"the answer has {length} bytes; allowed: {self._max_answer_bytes}; ask for less at a time"
         )
@@ -86,10 +86,10 @@ class Handler:
     async def _unexpected(self, call: Call, error: Exception, pending: PendingCall) -> bytes:
         self._counters["unexpected_errors"] += 1
         _log.error("call_failed", method=call.name, exc_info=error)
-        await self._give_back(pending)
+        await self.give_back(pending)
         return _error_reply(call, UnknownError(f"{call.name} failed in the server: {type(error).__name__}: {error}"))
 
-    async def _give_back(self, pending: PendingCall) -> None:
+    async def give_back(self, pending: PendingCall) -> None:
         """The claimed jobs of an answer that will not be sent; what fails here is left to the claim's time-out."""
         jobs, pending.jobs = pending.jobs, ()
         if jobs:
@@ -98,9 +98,10 @@ class Handler:
             except Exception as error:
                 _log.warning("give_back_failed", jobs=len(jobs), exc_info=error)
 
-    async def abandon(self, pending: PendingCall) -> None:
-        """Give back what was claimed for a call whose answer can no longer be written."""
-        await self._give_back(pending)
+    def without_jobs(self, reply: bytes) -> bytes:
+        """The answer to a dequeue, emptied."""
+        header = read_header(reply)
+        return encode_reply(header.name, header.seqid, dequeued_to_wire(()), protocol=header.protocol)
 
 
 def draining_error() -> Draining:

@@ -65,6 +65,9 @@ class Connection(asyncio.Protocol):
         self._ending = True
         for pending in self._pending:
             pending.caller_is_gone()
+            if pending.reply is not None and pending.jobs:
+                pending.reply = self._handler.without_jobs(pending.reply)
+                self._shared.run_detached(self._handler.give_back(pending))
         self._end_if_done()
         return True
 
@@ -85,7 +88,7 @@ class Connection(asyncio.Protocol):
             self._shared.buffered -= pending.size
             pending.caller_is_gone()
             if pending.reply is not None and pending.jobs:
-                self._shared.run_detached(self._handler.abandon(pending))
+                self._shared.run_detached(self._handler.give_back(pending))
         self._pending.clear()
 
     # From bytes to calls

@@ -177,6 +177,7 @@ class BinaryWalk:
         if len(types) == 1 and self.fixed.get(types[0]):
             yield from self._bytes(count * self.fixed[types[0]])
             return
+        self._step(count * len(types))  # each takes twice the time of a known one
         for ttype in types * count:
             yield from self.skip(ttype, depth + 1)
 
