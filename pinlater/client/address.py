@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 DEFAULT_PORT = 9010
-_HOST_PORT = re.compile(r"(?:\[([0-9A-Fa-f:.%]+)\]|([^\s:/\[\],]+))(?::([0-9]{1,5}))?")
+_HOST_PORT = re.compile(r"(?:\[([0-9A-Fa-f]*:[0-9A-Fa-f:.]+(?:%[0-9A-Za-z]+)?)\]|([^\s:/\[\],]+))(?::([0-9]{1,5}))?")
 
 
 class Address(NamedTuple):

@@ -1,0 +1,72 @@
+"""Which server is next: in turn, failing ones left out for a growing pause."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from pinlater.client.rotation import FIRST_PAUSE_S, LONGEST_PAUSE_S, Rotation, Standing
+
+
+class Named:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.standing = Standing()
+
+
+@pytest.fixture
+def servers() -> list[Named]:
+    return [Named("a"), Named("b"), Named("c")]
+
+
+def test_servers_take_turns_from_a_random_start(servers: list[Named]) -> None:
+    starts = set()
+    for seed in range(20):
+        rotation = Rotation(3, random.Random(seed))
+        names = [rotation.pick(servers, 0.0, ()).name for _ in range(6)]
+        assert sorted(names[:3]) == ["a", "b", "c"]
+        assert names[:3] == names[3:]
+        starts.add(names[0])
+    assert starts == {"a", "b", "c"}
+
+
+def test_a_paused_server_is_left_out_until_its_pause_ends(servers: list[Named]) -> None:
+    rotation = Rotation(3, random.Random(1))
+    servers[0].standing.failed(10.0, random.Random(1))
+    assert {rotation.pick(servers, 10.0, ()).name for _ in range(6)} == {"b", "c"}
+    assert {rotation.pick(servers, 10.0 + FIRST_PAUSE_S, ()).name for _ in range(6)} == {"a", "b", "c"}
+
+
+def test_a_server_tried_already_comes_after_a_paused_one(servers: list[Named]) -> None:
+    rotation = Rotation(3, random.Random(1))
+    servers[0].standing.failed(10.0, random.Random(1))
+    assert rotation.pick(servers, 10.0, {servers[1], servers[2]}) is servers[0]
+
+
+def test_with_all_paused_the_soonest_is_tried(servers: list[Named]) -> None:
+    rotation = Rotation(3, random.Random(1))
+    for server, until_s in zip(servers, (12.0, 11.0, 13.0), strict=True):
+        server.standing.paused_until_s = until_s
+    assert rotation.pick(servers, 10.0, ()) is servers[1]
+    assert rotation.pick(servers, 10.0, set(servers)) is servers[1]
+
+
+def test_the_pause_doubles_up_to_a_bound_and_ends_with_an_answer() -> None:
+    standing, rng, now_s = Standing(), random.Random(1), 0.0
+    for failure in range(12):
+        standing.failed(now_s, rng)
+        longest = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**failure)
+        assert longest / 2 <= standing.paused_until_s - now_s <= longest
+        now_s = standing.paused_until_s
+    standing.answered()
+    assert standing.paused_until_s == 0.0
+    standing.failed(now_s, rng)
+    assert standing.paused_until_s - now_s <= FIRST_PAUSE_S
+
+
+def test_many_failures_at_once_are_one() -> None:
+    standing, rng = Standing(), random.Random(1)
+    for _ in range(50):
+        standing.failed(5.0, rng)
+    assert standing.paused_until_s <= 5.0 + FIRST_PAUSE_S
