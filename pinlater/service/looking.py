@@ -21,6 +21,9 @@ from pinlater.shards.member import Member, missing
 from pinlater.shards.merge import Place, ScanQuery, place_of
 from pinlater.shards.router import Router
 
+_GROUPS_AT_ONCE = 16
+"""Queues and shards that one lookup asks at the same time: each may bring a body, whatever the bound."""
+
 
 class Looking:
     """Reads, for one service."""
@@ -38,25 +41,25 @@ class Looking:
 
     async def lookup(self, descriptors: Sequence[str], include_body: bool) -> dict[str, JobInfo]:
         self._checks.amount("jobDescriptors", descriptors)
-        groups = self._refs.places(dict.fromkeys(descriptors))
-        if not groups:
-            return {}
-        calls = [
-            (shard_id, partial(self._lookup_on, queue=queue, keys=[key for _, key in named], include_body=include_body))
-            for (shard_id, queue), named in groups.items()
-        ]
+        groups = list(self._refs.places(dict.fromkeys(descriptors)).items())
         found: dict[str, JobInfo] = {}
-        for named, infos in zip(groups.values(), await self._router.named(calls), strict=True):
-            for (descriptor, _), info in zip(named, infos or (), strict=False):
-                if info is not None:
-                    found[descriptor] = info
+        room = self._settings.max_answer_bytes if include_body else 0
+        for start in range(0, len(groups), _GROUPS_AT_ONCE):
+            part = groups[start : start + _GROUPS_AT_ONCE]
+            calls = [
+                (shard_id, partial(self._lookup_on, queue=queue, keys=[key for _, key in named], max_bytes=room))
+                for (shard_id, queue), named in part
+            ]
+            for (_, named), infos in zip(part, await self._router.named(calls), strict=True):
+                for (descriptor, _), info in zip(named, infos or (), strict=False):
+                    if info is not None:
+                        found[descriptor] = info
+                        room = max(0, room - len(info.body or b""))
         self._fit(found)
         return found
 
-    async def _lookup_on(
-        self, shard: Shard, *, queue: str, keys: list[JobKey], include_body: bool
-    ) -> list[JobInfo | None]:
-        return await shard.lookup(queue, keys, with_body=include_body, max_bytes=self._settings.max_answer_bytes)
+    async def _lookup_on(self, shard: Shard, *, queue: str, keys: list[JobKey], max_bytes: int) -> list[JobInfo | None]:
+        return await shard.lookup(queue, keys, with_body=max_bytes > 0, max_bytes=max_bytes)
 
     def _fit(self, found: dict[str, JobInfo]) -> None:
         """Bodies beyond the bound of an answer are left out, but for the first; without them it must fit."""
@@ -104,11 +107,23 @@ class Looking:
         after, query.now_ms = read_continuation(filter, continuation, now_ms)
         if filter.body_regex:
             return await self._search(filter, query, after, limit)
-        scanned = await self._router.scan(query, after, limit)
-        jobs = scanned.jobs[: fitting_infos(scanned.jobs, self._settings.max_answer_bytes)]
-        ended = scanned.ended and len(jobs) == len(scanned.jobs)
-        place = None if ended or not jobs else place_of(jobs[-1])
-        return _page(filter, query, jobs, place, scanned.missing)
+        return await self._list(filter, query, after, limit)
+
+    async def _list(self, filter: JobFilter, query: ScanQuery, after: Place | None, limit: int) -> ScanPage:
+        """In steps, until the page is full, the answer is, or the time is over."""
+        ends_at = asyncio.get_running_loop().time() + self._settings.long_call_ms / 1000
+        jobs: list[JobInfo] = []
+        while True:
+            scanned = await self._router.scan(query, after, min(limit - len(jobs), self._settings.page_jobs))
+            jobs += scanned.jobs
+            fits = fitting_infos(jobs, self._settings.max_answer_bytes)
+            if fits < len(jobs):
+                return _page(filter, query, jobs[:fits], place_of(jobs[fits - 1]), scanned.missing)
+            if scanned.ended or not scanned.jobs:
+                return _page(filter, query, jobs, None, scanned.missing)
+            after = place_of(jobs[-1])
+            if len(jobs) >= limit or asyncio.get_running_loop().time() >= ends_at:
+                return _page(filter, query, jobs, after, scanned.missing)
 
     async def _search(self, filter: JobFilter, query: ScanQuery, after: Place | None, limit: int) -> ScanPage:
         """A page may be empty and yet not the last: when the time was over before a body matched."""

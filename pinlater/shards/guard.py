@@ -33,9 +33,16 @@ class Guarded(Passing):
     def __init__(self, inner: Shard, settings: GuardSettings | None = None) -> None:
         super().__init__(inner)
         self._calls = Calls(lambda: inner.shard_id, settings or GuardSettings())
+        self._opening: asyncio.Task[str] | None = None
 
     async def open(self) -> str:
-        return await self._calls.make(self._inner.open)
+        return await self._calls.make(self._open_once)
+
+    async def _open_once(self) -> str:
+        """A second open, after a first that was given up waiting for, joins it."""
+        if self._opening is None or self._opening.done():
+            self._opening = asyncio.get_running_loop().create_task(self._inner.open())
+        return await asyncio.shield(self._opening)
 
     async def close(self) -> None:
         await self._calls.drain()

@@ -74,6 +74,7 @@ class Joiner(Generic[K, I, O]):
         self._waiting: dict[K, deque[_Member[I, O]]] = {}
         self._callers = 0
         self._tasks: set[asyncio.Task[object]] = set()
+        self._idle: asyncio.Future[None] | None = None
 
     async def call(self, key: K, items: Sequence[I], now_ms: int) -> list[O]:
         """The answer for these items; errors are the store's, and Overloaded."""
@@ -107,13 +108,18 @@ class Joiner(Generic[K, I, O]):
         if key in self._waiting:
             self._spawn(self._run(key))
         else:
-            self._busy.discard(key)
+            self._leave(key)
+
+    def _leave(self, key: K) -> None:
+        self._busy.discard(key)
+        if self._idle is not None and not self._busy and not self._idle.done():
+            self._idle.set_result(None)
 
     async def _run(self, key: K) -> None:
         """Send what waits, batch after batch, until nothing does."""
         while batch := self._take(key):
             await self._send_joined(key, batch)
-        self._busy.discard(key)
+        self._leave(key)
 
     def _take(self, key: K) -> list[_Member[I, O]]:
         """The next batch in order of arrival, without callers that are gone."""
@@ -191,6 +197,9 @@ class Joiner(Generic[K, I, O]):
 
     async def drain(self) -> None:
         """Until every call that waits has been sent and answered."""
+        while self._busy:
+            self._idle = asyncio.get_running_loop().create_future()
+            await self._idle
         while self._tasks:
             await asyncio.wait(self._tasks)
 

@@ -35,6 +35,8 @@ class Member:
         self.store_id: str | None = None
         self.skew_ms = 0
         """How far the store's clock was from ours at the last ping, beyond what the round trip explains."""
+        self.refusal = ""
+        """Why its store was refused, if it was."""
         self._clock = clock
 
     @property

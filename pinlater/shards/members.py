@@ -69,7 +69,9 @@ class Members:
         """Open what can be reached. StoreRefused, and all closed again, for a store that is not the right one."""
         try:
             self._refuse_same_ids()
-            await asyncio.gather(*[self._try_open(member) for member in self.all])
+            opened = await asyncio.gather(*[self._try_open(member) for member in self.all], return_exceptions=True)
+            for failure in filter(None, opened):
+                raise failure
             await self._assign_ids()
         except BaseException:
             await self.close()
@@ -177,7 +179,9 @@ class Members:
                 await self._ping(member)
         except StoreRefused as error:
             member.health.trip(self._clock.now_ms())
-            _log.error("store_refused", shard=member.shard.shard_id, error=error.message)
+            if member.refusal != error.message:
+                member.refusal = error.message
+                _log.error("store_refused", shard=member.shard.shard_id, error=error.message)
         except (PinLaterError, TimeoutError) as error:
             if member.health.probe_failed(self._clock.now_ms()):
                 _log.warning("shard_out", shard=member.shard.shard_id, error=str(error) or "no answer to a ping")
