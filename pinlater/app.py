@@ -230,14 +230,12 @@ class App:
         self._server = ThriftServer(self._service, server_limits(config))
 
     async def open(self) -> None:
-        """Open what can be opened of the shards. StartRefused."""
+        """Open what can be opened of the shards, and begin. StartRefused."""
         try:
             await self._service.open()
         except PinLaterError as refused:
             raise StartRefused(refused.message) from refused
-
-    async def start(self, listener: socket.socket) -> None:
-        await self._server.start(listener)
+        await self._server.start()
         self._maintenance.start()
 
     def adopt(self, connection: socket.socket) -> None:

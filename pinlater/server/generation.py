@@ -36,11 +36,10 @@ class Plan:
 
 
 class Generation:
-    """Workers with one plan and one listening socket."""
+    """Workers with one plan."""
 
-    def __init__(self, plan: Plan, listener: socket.socket) -> None:
+    def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.listener = listener
         self._workers: dict[int, Worker] = {}
         self._keepers: list[asyncio.Task[None]] = []
         self._turns = itertools.count()
@@ -81,11 +80,14 @@ class Generation:
         await self._stop_keeping()
         await asyncio.gather(*(worker.kill() for worker in self._living()))
 
+    def takes_connections(self) -> bool:
+        return any(worker.takes_connections for worker in self._workers.values())
+
     def adopt(self, connection: socket.socket) -> None:
-        """Give a connection to the next worker that serves; with none, it is closed."""
-        serving = [worker for worker in self._workers.values() if worker.serves]
-        if serving:
-            serving[next(self._turns) % len(serving)].adopt(connection)
+        """Give a connection to the next worker in turn; where none takes any, it is closed."""
+        taking = [worker for worker in self._workers.values() if worker.takes_connections]
+        if taking:
+            taking[next(self._turns) % len(taking)].adopt(connection)
         else:
             connection.close()
 
@@ -102,7 +104,7 @@ class Generation:
 
     async def _start_worker(self, slot: int) -> Worker:
         worker = Worker(self._handed_over)
-        await worker.spawn(self.plan.command, self.plan.payload, self.listener)
+        await worker.spawn(self.plan.command, self.plan.payload)
         self._workers[slot] = worker
         await worker.until_ready()
         return worker
@@ -123,7 +125,7 @@ class Generation:
             began_s = loop.time()
             try:
                 replacement = await self._start_worker(slot)
-            except WorkerFailed as failed:
-                log.error("worker_not_started", worker=self._workers[slot].pid, reason=str(failed))
+            except (WorkerFailed, OSError) as failed:
+                log.error("worker_not_started", reason=str(failed))
             else:
                 log.info("worker_replaced", worker=replacement.pid)

@@ -38,7 +38,12 @@ class Channel:
         self._sent.set()
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(end, self._readable)
-        self._open = True
+        self.open = True
+
+    @property
+    def waiting(self) -> int:
+        """Messages that the other side left no room for yet."""
+        return len(self._waiting)
 
     def send(self, message: Message, passed: socket.socket | None = None) -> None:
         """Send now, or as soon as the other side reads; to nobody, where the line has ended."""
@@ -54,9 +59,9 @@ class Channel:
         await self._sent.wait()
 
     def close(self) -> None:
-        if not self._open:
+        if not self.open:
             return
-        self._open = False
+        self.open = False
         self._loop.remove_reader(self._end)
         self._loop.remove_writer(self._end)
         self._end.close()
@@ -64,7 +69,7 @@ class Channel:
 
     def read_rest(self) -> None:
         """Read what the other side sent before it ended."""
-        while self._open:
+        while self.open:
             if not self._read_one():
                 return
 
@@ -79,7 +84,7 @@ class Channel:
         while self._waiting:
             data, passed = self._waiting[0]
             try:
-                if not self._open:
+                if not self.open:
                     raise BrokenPipeError
                 socket.send_fds(self._end, [data], [passed.fileno()] if passed is not None else [])
             except BlockingIOError:
@@ -93,12 +98,12 @@ class Channel:
             if passed is not None:
                 passed.close()
         self._sent.set()
-        if self._open:
+        if self.open:
             self._loop.remove_writer(self._end)
 
     def _readable(self) -> None:
         for _ in range(_AT_ONCE):
-            if not self._open or not self._read_one():
+            if not self.open or not self._read_one():
                 return
 
     def _read_one(self) -> bool:

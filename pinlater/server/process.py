@@ -1,10 +1,10 @@
 """What runs inside a worker process: it serves until its supervisor or a signal tells it to stop.
 
 The supervisor says           the worker says
-    start (payload), listener     ready, or failed (message)
-    adopt, a connection           connection, a connection handed over while draining
-    drain (hand_over, timeout)    (ends)
-    hurry
+    start (payload)               ready, or failed (message)
+    adopt, a connection           draining
+    drain (hand_over, timeout)    connection, a connection handed over while draining
+    hurry                         (ends)
 """
 
 from __future__ import annotations
@@ -37,14 +37,11 @@ GC_THRESHOLD = (50_000, 20, 50)
 class Serving(Protocol):
     """A server that is built and opened."""
 
-    async def start(self, listener: socket.socket) -> None:
-        """Accept and answer."""
-
     def adopt(self, connection: socket.socket) -> None:
-        """Go on with a connection that another process began; no byte of it is read and not answered."""
+        """Serve a connection: a new one, or one that another process began and left at the boundary of a message."""
 
     async def drain(self, hand_over: Callable[[socket.socket], None] | None, timeout_s: float) -> None:
-        """Stop accepting, answer what was read; then close the connections, or hand them over."""
+        """Answer what was read; then close the connections, or hand them over."""
 
     async def close(self) -> None:
         """Free everything."""
@@ -63,7 +60,7 @@ class WorkerProcess:
 
     def __init__(self, build: Build) -> None:
         self._build = build
-        self._begun: asyncio.Future[tuple[dict[str, Any], socket.socket]] = asyncio.get_running_loop().create_future()
+        self._begun: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._drain: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._hurry = asyncio.Event()
         self._adopted: list[socket.socket] = []
@@ -81,15 +78,15 @@ class WorkerProcess:
             self._channel.close()
 
     async def _run(self) -> int:
-        payload, listener = await self._begun
+        payload = await self._begun
         try:
             serving = await self._build(payload)
-            await serving.start(listener)
         except (StartRefused, OSError) as error:
             self._channel.send({"say": "failed", "message": str(error)})
             return 1
         self._begin(serving)
         order = await self._drain
+        self._channel.send({"say": "draining"})
         hand_over = self._hand_over if order.get("hand_over") else None
         await self._drained(serving, hand_over, order.get("timeout_ms", payload["drain_timeout_ms"]) / 1000)
         return 0
@@ -117,8 +114,8 @@ class WorkerProcess:
 
     def _on_message(self, message: Message, passed: socket.socket | None) -> None:
         match message["do"], passed:
-            case "start", socket.socket():
-                self._begun.set_result((message["payload"], passed))
+            case "start", _:
+                self._begun.set_result(message["payload"])
             case "adopt", socket.socket():
                 self._adopt(passed)
             case "drain", _:

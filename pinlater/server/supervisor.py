@@ -1,4 +1,4 @@
-"""The supervisor: binds the address once, keeps workers behind it, and turns signals into an orderly stop or a roll.
+"""The supervisor: one listening socket, the workers behind it, and signals turned into an orderly stop or a roll.
 
 SIGTERM, SIGINT   drain all workers and end with 0; a second one breaks off what still runs
 SIGHUP            read the configuration again, start new workers, then drain the old ones, which hand their connections
@@ -17,11 +17,11 @@ from typing import Any
 
 import structlog
 
+from pinlater.server.acceptor import Acceptor, CannotListen
 from pinlater.server.generation import Generation, Plan
 from pinlater.server.worker import WorkerFailed
 
 log = structlog.get_logger(__name__)
-BACKLOG = 1024
 SAME_SIGNAL_S = 0.5
 """A terminal or a process manager may send its signal twice, to us and to our group; that is one wish."""
 
@@ -43,6 +43,7 @@ class Supervisor:
         self._stop = asyncio.Event()
         self._roll = asyncio.Event()
         self._generation: Generation | None = None
+        self._acceptor: Acceptor | None = None
         self._draining: set[Generation] = set()
         self._drains: set[asyncio.Task[None]] = set()
 
@@ -83,84 +84,74 @@ class Supervisor:
 
     async def _start(self) -> None:
         plan = await self._make_plan()
-        generation = Generation(plan, bound(plan.host, plan.port))
         try:
-            await generation.start()
-        except WorkerFailed as failed:
+            self._acceptor = self._accepting(plan)
+            await self._started(plan)
+        except (CannotListen, WorkerFailed, OSError) as failed:
             raise ServeRefused(str(failed)) from failed
-        self._generation = generation
-        self._log("ready", generation)
-        self._on_ready(address_of(generation.listener))
+        self._on_ready(self._acceptor.address)
 
     async def _roll_over(self) -> None:
         """Replace the workers by new ones with the configuration as it is now; or change nothing, and say why."""
-        old = self._generation
+        old, old_acceptor = self._generation, self._acceptor
         assert old is not None
+        assert old_acceptor is not None
         log.info("rolling", supervisor=os.getpid())
+        moved = None
         try:
             plan = await self._make_plan()
-            new = Generation(plan, self._listener_for(plan, old))
-            await new.start()
-        except (ServeRefused, WorkerFailed) as refused:
-            log.error("roll_refused", reason=str(refused))
+            if (plan.host, plan.port) != (old.plan.host, old.plan.port):
+                moved = self._acceptor = self._accepting(plan)
+            new = await self._started(plan)
+        except BaseException as error:
+            self._acceptor = old_acceptor
+            if moved is not None:
+                moved.close()
+            if not isinstance(error, ServeRefused | CannotListen | WorkerFailed | OSError):
+                raise
+            log.error("roll_refused", reason=str(error))
             return
-        self._generation = new
-        self._log("ready", new)
+        if moved is not None:
+            old_acceptor.close()
         drain = asyncio.ensure_future(self._retire(old, new))
         self._drains.add(drain)
         drain.add_done_callback(self._drains.discard)
 
-    def _listener_for(self, plan: Plan, old: Generation) -> socket.socket:
-        """The socket that is there already, unless the address has changed."""
-        if (plan.host, plan.port) == (old.plan.host, old.plan.port):
-            return old.listener
-        return bound(plan.host, plan.port)
+    async def _started(self, plan: Plan) -> Generation:
+        """A new generation, which takes all new connections from now on. WorkerFailed."""
+        generation = Generation(plan)
+        await generation.start()
+        self._generation = generation
+        assert self._acceptor is not None
+        address, workers = self._acceptor.address, generation.pids()
+        log.info("ready", address=address, supervisor=os.getpid(), workers=workers, **plan.facts)
+        return generation
+
+    def _accepting(self, plan: Plan) -> Acceptor:
+        return Acceptor(plan.host, plan.port, self._wants_connections, self._give)
+
+    def _wants_connections(self) -> bool:
+        return self._generation is not None and not self._stop.is_set() and self._generation.takes_connections()
+
+    def _give(self, connection: socket.socket) -> None:
+        assert self._generation is not None
+        self._generation.adopt(connection)
 
     async def _retire(self, old: Generation, new: Generation) -> None:
         self._draining.add(old)
         await old.drain(heir=new)
         self._draining.discard(old)
-        if old.listener is not new.listener:
-            old.listener.close()
         log.info("rolled", workers=new.pids())
 
     async def _end(self) -> None:
         log.info("stopping", supervisor=os.getpid())
+        if self._acceptor is not None:
+            self._acceptor.close()
         if self._generation is not None:
             await self._generation.drain()
-            self._generation.listener.close()
         if self._drains:
             await asyncio.wait(self._drains)
         log.info("stopped", supervisor=os.getpid())
 
     def _all(self) -> list[Generation]:
         return [*self._draining, *([self._generation] if self._generation is not None else [])]
-
-    def _log(self, event: str, generation: Generation) -> None:
-        address = address_of(generation.listener)
-        log.info(event, address=address, supervisor=os.getpid(), workers=generation.pids(), **generation.plan.facts)
-
-
-def bound(host: str, port: int) -> socket.socket:
-    """A socket bound to the address; workers listen on it. ServeRefused."""
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError as error:
-        raise ServeRefused(f"cannot listen on {host}: {error.strerror}") from error
-    family, kind, protocol, _, address = found[0]
-    listener = socket.socket(family, kind, protocol)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(BACKLOG)
-    except OSError as error:
-        listener.close()
-        raise ServeRefused(f"cannot listen on {host}:{port}: {error.strerror}; choose another --port") from error
-    listener.setblocking(False)
-    return listener
-
-
-def address_of(listener: socket.socket) -> str:
-    """HOST:PORT, as clients write it."""
-    host, port = listener.getsockname()[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -36,11 +36,15 @@ class ThriftServer:
         self._sweeper: asyncio.TimerHandle | None = None
         self._adopting: set[asyncio.Task[None]] = set()
 
-    async def start(self, listener: socket.socket) -> None:
-        """Accept connections from a bound socket, of which the server keeps a copy: the caller closes his own."""
+    async def start(self, listener: socket.socket | None = None) -> None:
+        """Accept connections from a bound socket, of which the server keeps a copy: the caller closes his own.
+
+        Without one, the server has those connections that it is given to `adopt`.
+        """
         self._shared = Shared(self._limits.max_connections, self.counters)
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._connection, sock=listener.dup(), backlog=1024)
+        if listener is not None:
+            self._server = await loop.create_server(self._connection, sock=listener.dup(), backlog=1024)
         self._sweep()
 
     @property

@@ -1,4 +1,4 @@
-"""One worker process, as its supervisor sees it: started with a listening socket and what to serve, until it ends."""
+"""One worker process, as its supervisor sees it: started with what to serve, given connections, until it ends."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from typing import Any
 from pinlater.server.handover import Channel, Message, line
 
 START_WITHIN_S = 60.0
+MOST_WAITING = 64
+"""Connections on their way to a worker; one that is stuck gets no more."""
 
 
 class WorkerFailed(Exception):
@@ -26,8 +28,9 @@ class Worker:
         self.ready: asyncio.Future[None] = loop.create_future()
         self.ended: asyncio.Future[int] = loop.create_future()
         self._on_connection = on_connection
+        self._draining = False
 
-    async def spawn(self, command: Sequence[str], payload: dict[str, Any], listener: socket.socket) -> None:
+    async def spawn(self, command: Sequence[str], payload: dict[str, Any]) -> None:
         """Start `command` with the descriptor of its end of the line as its last argument."""
         ours, theirs = line()
         with theirs:
@@ -36,7 +39,7 @@ class Worker:
                 *command, str(fd), pass_fds=(fd,), stdin=asyncio.subprocess.DEVNULL
             )
         self._channel = Channel(ours, self._on_message, lambda: None)
-        self._channel.send({"do": "start", "payload": payload}, listener.dup())
+        self._channel.send({"do": "start", "payload": payload})
         self._watch = asyncio.ensure_future(self._watched())
 
     @property
@@ -44,8 +47,11 @@ class Worker:
         return self._process.pid
 
     @property
-    def serves(self) -> bool:
-        return self.ready.done() and not self.ready.cancelled() and not self.ready.exception() and not self.ended.done()
+    def takes_connections(self) -> bool:
+        """It serves, and keeps up with what it is given."""
+        ready = self.ready
+        serves = ready.done() and not ready.cancelled() and ready.exception() is None
+        return serves and not self._draining and self._channel.open and self._channel.waiting < MOST_WAITING
 
     async def until_ready(self) -> None:
         """WorkerFailed, and then the process is gone."""
@@ -59,11 +65,12 @@ class Worker:
             raise
 
     def adopt(self, connection: socket.socket) -> None:
-        """Hand it a connection that another worker began."""
+        """Hand it a connection, a new one or one that another worker began."""
         self._channel.send({"do": "adopt"}, connection)
 
     async def drain(self, *, hand_over: bool, timeout_s: float, grace_s: float) -> int:
         """Tell it to finish and end, and kill it where it takes longer than both times; its exit code."""
+        self._draining = True
         self._channel.send({"do": "drain", "hand_over": hand_over, "timeout_ms": round(timeout_s * 1000)})
         with contextlib.suppress(TimeoutError):
             return await asyncio.wait_for(asyncio.shield(self.ended), timeout_s + grace_s)
@@ -97,6 +104,8 @@ class Worker:
                 self.ready.set_result(None)
             case "failed", _ if not self.ready.done():
                 self._failed(message["message"])
+            case "draining", _:
+                self._draining = True
             case "connection", socket.socket():
                 self._on_connection(passed)
 
