@@ -1,0 +1,111 @@
+"""What Redis' store does without a Redis: addresses, packed records, and what an error means."""
+
+from __future__ import annotations
+
+import ssl
+
+import pytest
+
+from pinlater.backends.base import AckRequest
+from pinlater.backends.redis.address import parse_address
+from pinlater.backends.redis.errors import ReplyError, mapped
+from pinlater.backends.redis.packing import CHANGED, CLAIM, HEAD, ack_args, descriptors, enqueue_args
+from pinlater.backends.redis.scripts import load_scripts
+from pinlater.errors import NothingStored, OutcomeUnknown, RequestInvalid
+from pinlater.model import Job
+
+NOW_MS = 1_790_000_000_123
+
+
+def test_an_address_has_all_its_parts() -> None:
+    address = parse_address("redis://user:p%40ss@store:7000/3?prefix=mail-2")
+    assert (address.host, address.port, address.db, address.prefix) == ("store", 7000, 3, "mail-2")
+    assert (address.username, address.password) == ("user", "p@ss")
+    assert address.tls is None
+    assert "p@ss" not in address.shown
+
+
+def test_an_address_has_the_usual_defaults() -> None:
+    address = parse_address("redis://127.0.0.1")
+    assert (address.port, address.db, address.prefix, address.password) == (6379, 0, "pinlater", None)
+
+
+def test_tls_checks_the_certificate_and_the_name_unless_told_otherwise() -> None:
+    checked = parse_address("rediss://store/0").tls
+    assert checked is not None
+    assert checked.verify_mode is ssl.CERT_REQUIRED
+    assert checked.check_hostname
+    unchecked = parse_address("rediss://store/0?ssl_cert_reqs=none&ssl_check_hostname=false").tls
+    assert unchecked is not None
+    assert unchecked.verify_mode is ssl.CERT_NONE
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://x/0?prefix=a{b}", "redis://x/0?prefix=a%20b", "http://x", "rediss://x?ssl_wrong=1"]
+)
+def test_an_address_that_cannot_be_is_refused(url: str) -> None:
+    with pytest.raises(RequestInvalid):
+        parse_address(url)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "OOM command not allowed when used memory > 'maxmemory'. script: 3f2a, on @user_script:12.",
+        "READONLY You can't write against a read only replica. script: 3f2a, on @user_script:12.",
+        "ERR Error running script (call to f_3f2a): @user_script:1: -OOM command not allowed",
+        "LOADING Redis is loading the dataset in memory",
+        "NOAUTH Authentication required.",
+        "BUSY Redis is busy running a script.",
+        "MOVED 3999 127.0.0.1:6381",
+        "CLUSTERDOWN The cluster is down",
+        "ERR max number of clients reached",
+    ],
+)
+def test_what_redis_refused_stored_nothing(text: str) -> None:
+    assert type(mapped(ReplyError(text))) is NothingStored
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ERR user_script:7: attempt to index a nil value script: 3f2a, on @user_script:7.",
+        "NOPERM this user has no permissions to run 'zadd' script: 3f2a, on @user_script:9.",
+        "WRONGTYPE Operation against a key holding the wrong kind of value script: 3f2a, on @user_script:9.",
+        "SOMETHING never heard of",
+    ],
+)
+def test_what_may_have_stored_something_has_an_unknown_outcome(text: str) -> None:
+    assert type(mapped(ReplyError(text))) is OutcomeUnknown
+
+
+def test_records_are_as_long_as_the_scripts_take_them_to_be() -> None:
+    assert (HEAD.size, CHANGED.size, CLAIM.size) == (15, 20, 21)
+
+
+def test_every_script_names_what_it_takes_and_what_bounds_it() -> None:
+    for script in load_scripts().values():
+        assert "-- KEYS " in script.source, script.name
+        assert "-- RETURNS " in script.source, script.name
+        assert "-- BOUND " in script.source, script.name
+        assert "--#include" not in script.source, script.name
+
+
+def test_jobs_of_several_priorities_keep_their_places() -> None:
+    jobs = [Job(b"a", priority=2), Job(b"b", priority=1), Job(b"c", priority=2, run_after_ms=5)]
+    args, priorities = enqueue_args(jobs, NOW_MS)
+    assert args[:5] == [2, 2, 2, 1, 1]
+    assert args[7::3] == [0, 2, 1]
+    first = 1_790_000_000_000_000
+    assert descriptors("mail", "1", priorities, first, 3) == [
+        f"mail:s1:p2:{first}",
+        f"mail:s1:p1:{first + 1}",
+        f"mail:s1:p2:{first + 2}",
+    ]
+
+
+def test_acks_of_one_kind_are_told_once() -> None:
+    one = ack_args([AckRequest(1, number, True, claim_descriptor="a:1:2:3:w") for number in range(100)])
+    assert len(one) == 1 + 5 + 2
+    two = ack_args([AckRequest(1, 1, True), AckRequest(1, 2, False), AckRequest(1, 3, True)])
+    assert two[-2] == b"\x00\x00\x00\x01\x00\x00"

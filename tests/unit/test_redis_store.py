@@ -1,0 +1,287 @@
+"""What is Redis' own: scripts it forgot, memory it lacks, writes it refuses, connections that break, keys it keeps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from pinlater.backends.base import AckOutcome, AckRequest
+from pinlater.backends.redis import RedisShard
+from pinlater.errors import NothingStored, OutcomeUnknown, QueueNotFound, StoreRefused
+from pinlater.model import Job, JobState
+from tests.conformance.subject import START_MS, Subject, key_of
+from tests.faults.proxy import Proxy
+from tests.stores.places import Places
+from tests.stores.process import StoreServer
+
+BYTES_PER_JOB = 400
+
+
+@pytest.fixture
+def url(redis_places: Places) -> str:
+    return redis_places.fresh()
+
+
+@pytest.fixture
+def admin(url: str) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(url, decode_responses=True) as client:
+        yield client
+
+
+@pytest.fixture
+def subject(url: str, runner: asyncio.Runner) -> Iterator[Subject]:
+    yield from _opened(RedisShard(url, "1"), runner)
+
+
+@pytest.fixture
+def own(durable_redis_server: StoreServer, runner: asyncio.Runner) -> Iterator[Subject]:
+    """On a server of its own, to be broken."""
+    yield from _opened(RedisShard(durable_redis_server.url(), "1", call_timeout_ms=300, connect_timeout_ms=300), runner)
+
+
+@pytest.fixture
+def own_admin(durable_redis_server: StoreServer) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(durable_redis_server.url(), decode_responses=True) as client:
+        yield client
+
+
+def _opened(shard: RedisShard, runner: asyncio.Runner) -> Iterator[Subject]:
+    runner.run(shard.open())
+    runner.run(shard.create_queue("mail", START_MS))
+    yield Subject(shard)
+    runner.run(shard.close())
+
+
+# -- what it keeps -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_pending_delayed_job_of_200_bytes_takes_little_memory(subject: Subject, admin: redis.Redis) -> None:
+    await subject.job(run_after_ms=START_MS + 1)
+    before = admin.info("memory")["used_memory_dataset"]
+    batches, batch = 20, 2_500
+    for number in range(batches):
+        first = START_MS + 1_000 + number * batch
+        await subject.enqueue(*[Job(b"x" * 200, run_after_ms=first + each) for each in range(batch)])
+    used = admin.info("memory")["used_memory_dataset"] - before
+    assert used / (batches * batch) <= BYTES_PER_JOB
+
+
+async def test_a_job_never_claimed_has_two_entries_and_no_more(subject: Subject, admin: redis.Redis) -> None:
+    await subject.job(run_after_ms=START_MS + 1_000, priority=2)
+    base = "{pinlater}:q:mail"
+    assert set(admin.scan_iter(match=base + "*")) == {f"{base}:jobs", f"{base}:s:0:2"}
+
+
+async def test_a_deleted_queue_leaves_no_key(subject: Subject, admin: redis.Redis) -> None:
+    for state in reversed(JobState):
+        await subject.job_in(state, custom_status="first")
+    assert await subject.shard.delete_queue("mail", START_MS)
+    assert set(admin.scan_iter()) == {"{pinlater}", "{pinlater}:last"}
+
+
+async def test_removed_jobs_leave_no_key(subject: Subject, admin: redis.Redis) -> None:
+    for state in JobState:
+        descriptor = await subject.job_in(state, custom_status="first")
+        assert await subject.delete_listed(state, descriptor) == 1
+    subject.tick(10**9)
+    assert not await subject.expire()
+    assert not await subject.collect()
+    assert set(admin.scan_iter()) == {"{pinlater}", "{pinlater}:last", "{pinlater}:queues"}
+
+
+async def test_jobs_collected_with_their_claims_leave_no_key(subject: Subject, admin: redis.Redis) -> None:
+    await subject.job_in(JobState.SUCCEEDED)
+    await subject.job_in(JobState.FAILED)
+    subject.tick(10**9)
+    assert not await subject.expire()
+    assert await subject.collect() == {"mail": 2}
+    assert set(admin.scan_iter()) == {"{pinlater}", "{pinlater}:last", "{pinlater}:queues"}
+
+
+async def test_shards_with_different_prefixes_share_a_database(url: str) -> None:
+    shards = [RedisShard(f"{url}?prefix=p{number}", str(number)) for number in (1, 2)]
+    stores = {await shard.open() for shard in shards}
+    assert len(stores) == 2
+    await shards[0].create_queue("mail", START_MS)
+    assert await shards[1].queue_names() == set()
+    for shard in shards:
+        await shard.close()
+
+
+# -- calls at their bound ----------------------------------------------------------------------------------------------
+
+
+async def test_calls_of_10_000_jobs_go_through_every_script(subject: Subject) -> None:
+    count = 10_000
+    descriptors = await subject.enqueue(*[Job(b"%d" % number, priority=1 + number % 2) for number in range(count)])
+    claimed = await subject.claim(count)
+    assert len(claimed) == count
+    assert await subject.give_back(*claimed) == count
+    claimed = await subject.claim(count)
+    keys = [key_of(descriptor) for descriptor in descriptors]
+    found = await subject.shard.lookup("mail", keys, with_body=True, max_bytes=2**30)
+    assert [info.body for info in found if info] == [b"%d" % number for number in range(count)]
+    assert len(await subject.scan(JobState.IN_PROGRESS, limit=count)) == count
+    failed = await subject.ack(*[AckRequest(*key, False, permanent=True, append_status="x") for key in keys])
+    assert failed == [AckOutcome.FAILED] * count
+    retried = [await subject.retry_failed(priority=priority, limit=count) for priority in (1, 2)]
+    assert retried == [count // 2] * 2
+    assert len(await subject.claim(count)) == count
+    subject.tick(10**6)
+    (lapsed,) = (await subject.expire(limit=count)).values()
+    assert lapsed.failed == count
+    subject.tick(10**9)
+    assert await subject.collect(limit=count) == {"mail": count}
+
+
+@pytest.mark.parametrize("piece", ["a", "ä", "€", "😀", "aä€😀"])
+async def test_the_script_cuts_a_status_at_whole_characters(subject: Subject, piece: str) -> None:
+    descriptor = await subject.job(custom_status="1")
+    await subject.claimed()
+    await subject.succeed(descriptor, append_status=piece * 6_000)
+    assert (await subject.info(descriptor)).custom_status == ("1" + piece * 6_000)[:5_000]
+
+
+# -- what Redis refuses ------------------------------------------------------------------------------------------------
+
+
+async def test_scripts_that_redis_forgot_are_sent_again(subject: Subject, admin: redis.Redis) -> None:
+    admin.script_flush()
+    calls = [subject.job() for _ in range(5)]
+    assert len(set(await asyncio.gather(*calls))) == 5
+    assert await subject.count(JobState.PENDING) == 5
+
+
+async def test_a_redis_out_of_memory_stores_nothing_and_can_be_emptied(own: Subject, own_admin: redis.Redis) -> None:
+    first = await own.job()
+    failing = await own.job()
+    own_admin.config_set("maxmemory", "1mb")
+    with pytest.raises(NothingStored):
+        await own.enqueue(Job(b"never"), Job(b"never", priority=2))
+    assert await own.count(JobState.PENDING) == 2
+    claimed = await own.claim(2)
+    assert [job.descriptor for job in claimed] == [first, failing]
+    assert await own.checkpoint(first, prepend_status="alive")
+    assert await own.succeed(first) is AckOutcome.SUCCEEDED
+    assert await own.fail(failing, append_status="later") is AckOutcome.RETRIED
+    own_admin.config_set("maxmemory", "0")
+    assert own_admin.hlen("{pinlater}:q:mail:jobs") == 2
+
+
+async def test_a_replica_stores_nothing_and_does_not_pass_for_healthy(own: Subject, own_admin: redis.Redis) -> None:
+    own_admin.replicaof("127.0.0.1", 1)
+    with pytest.raises(NothingStored, match="READONLY"):
+        await own.job()
+    with pytest.raises(NothingStored, match="READONLY"):
+        await own.shard.ping()
+    own_admin.replicaof("no", "one")
+    await own.shard.ping()
+    assert await own.count(JobState.PENDING) == 0
+
+
+async def test_a_password_is_needed_and_used(durable_redis_server: StoreServer, own_admin: redis.Redis) -> None:
+    own_admin.config_set("requirepass", "s3cret")
+    address = durable_redis_server.url().removeprefix("redis://")
+    without = RedisShard(f"redis://{address}", "1")
+    with pytest.raises(NothingStored, match="NOAUTH"):
+        await without.open()
+    wrong = RedisShard(f"redis://:wrong@{address}", "1")
+    with pytest.raises(NothingStored, match="WRONGPASS") as refused:
+        await wrong.open()
+    assert "wrong@" not in str(refused.value)
+    right = RedisShard(f"redis://:s3cret@{address}", "1")
+    assert await right.open()
+    for shard in (without, wrong, right):
+        await shard.close()
+
+
+async def test_a_store_wiped_behind_our_back_is_refused(own: Subject, own_admin: redis.Redis) -> None:
+    own_admin.flushall()
+    with pytest.raises(StoreRefused, match="wiped"):
+        await own.shard.ping()
+    with pytest.raises(StoreRefused):
+        await own.shard.create_queue("mail", START_MS)
+    with pytest.raises(QueueNotFound):
+        await own.job()
+
+
+# -- connections that break --------------------------------------------------------------------------------------------
+
+
+async def test_a_redis_killed_during_a_call_leaves_its_outcome_unknown(
+    own: Subject, durable_redis_server: StoreServer
+) -> None:
+    durable_redis_server.pause()
+    calls = [asyncio.ensure_future(own.job()) for _ in range(3)]
+    await asyncio.sleep(0)
+    durable_redis_server.kill()
+    for outcome in await asyncio.gather(*calls, return_exceptions=True):
+        assert isinstance(outcome, OutcomeUnknown)
+    with pytest.raises(NothingStored):
+        await own.job()
+    durable_redis_server.start()
+    await own.job()
+    assert await own.count(JobState.PENDING) == 1
+
+
+async def test_a_redis_that_does_not_answer_is_waited_for_so_long_only(
+    own: Subject, durable_redis_server: StoreServer
+) -> None:
+    durable_redis_server.pause()
+    with pytest.raises(OutcomeUnknown, match="no answer within"):
+        await own.job()
+    refused = await asyncio.gather(*(own.job() for _ in range(20)), return_exceptions=True)
+    assert {type(error) for error in refused} == {NothingStored}
+    durable_redis_server.resume()
+    assert len(await own.claim(10)) <= 1
+
+
+async def test_a_redis_that_came_back_empty_is_refused(own: Subject, durable_redis_server: StoreServer) -> None:
+    with redis.Redis.from_url(durable_redis_server.url()) as client:
+        client.flushall()
+        client.client_kill_filter(_type="normal", skipme=True)
+    with pytest.raises((StoreRefused, OutcomeUnknown)):
+        await own.job()
+    with pytest.raises(StoreRefused, match="wiped"):
+        await own.job()
+
+
+async def test_a_caller_that_leaves_takes_nobody_elses_answer(subject: Subject) -> None:
+    first, second = await subject.job(b"first"), await subject.job(b"second")
+    leaving = asyncio.ensure_future(subject.find(first))
+    staying = asyncio.ensure_future(subject.find(second))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    info = await staying
+    assert info is not None
+    assert info.body == b"second"
+
+
+async def test_a_connection_cut_while_idle_is_made_anew(redis_server: StoreServer, redis_places: Places) -> None:
+    url = redis_places.fresh()
+    with Proxy(redis_server.port) as proxy:
+        shard = RedisShard(url.replace(f":{redis_server.port}", f":{proxy.port}"), "1")
+        await shard.open()
+        await shard.create_queue("mail", START_MS)
+        proxy.cut()
+        with pytest.raises((NothingStored, OutcomeUnknown)):
+            await shard.queue_names()
+        proxy.heal()
+        assert await shard.queue_names() == {"mail"}
+        await shard.close()
+
+
+async def test_closing_lets_calls_end_and_refuses_new_ones(url: str) -> None:
+    shard = RedisShard(url, "1")
+    await shard.open()
+    await shard.create_queue("mail", START_MS)
+    under_way = asyncio.ensure_future(shard.enqueue("mail", [Job(b"x")] * 1_000, START_MS))
+    await asyncio.sleep(0)
+    await shard.close()
+    assert len(await under_way) == 1_000
+    with pytest.raises(NothingStored, match="closed"):
+        await shard.queue_names()
+    await shard.close()
