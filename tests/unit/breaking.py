@@ -1,0 +1,81 @@
+"""A real store that breaks on demand, and a clock that a test holds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from functools import partial
+from typing import Any
+
+from pinlater.backends.base import Shard
+from pinlater.shards.passing import Passing
+
+_CALLS = [name for name in vars(Passing) if not name.startswith("_") and name != "shard_id"]
+
+
+class HeldClock:
+    """Tells the time that it was told."""
+
+    def __init__(self, now_ms: int = 1_790_000_000_000) -> None:
+        self._now_ms = now_ms
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def tick(self, ms: int) -> None:
+        self._now_ms += ms
+
+
+class Breaking(Passing):
+    """Hands calls on to a real store, unless it is told to fail them, to hold them, or to lose their answers."""
+
+    def __init__(self, inner: Shard) -> None:
+        super().__init__(inner)
+        self.failures: dict[str, list[Exception | None]] = defaultdict(list)
+        """Per call: raised instead of calling, one after the other; None lets one call through."""
+        self.losses: dict[str, list[Exception | None]] = defaultdict(list)
+        """Per call: raised after the store has done it."""
+        self.broken: Exception | None = None
+        """Raised instead of every call."""
+        self.gates: dict[str, asyncio.Event] = {}
+        """Per call: it reaches the store only when this is set."""
+        self.begun: Counter[str] = Counter()
+        self.sent: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
+        self._progress = asyncio.Event()
+        for name in _CALLS:
+            setattr(self, name, partial(self._call, name))
+
+    async def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        self.begun[name] += 1
+        self.sent[name].append(args)
+        self._progress.set()
+        if self.broken is not None and name != "close":
+            raise self.broken
+        _raise_next(self.failures[name])
+        if name in self.gates:
+            await self.gates[name].wait()
+        answer = await getattr(self._inner, name)(*args, **kwargs)
+        _raise_next(self.losses[name])
+        return answer
+
+    def hold(self, name: str) -> asyncio.Event:
+        """Hold calls until the event is set."""
+        self.gates[name] = asyncio.Event()
+        return self.gates[name]
+
+    async def until_begun(self, name: str, times: int = 1) -> None:
+        while self.begun[name] < times:
+            self._progress.clear()
+            await self._progress.wait()
+
+
+def _raise_next(errors: list[Exception | None]) -> None:
+    error = errors.pop(0) if errors else None
+    if error is not None:
+        raise error
+
+
+async def settled() -> None:
+    """Let every task that can go on without a store do so."""
+    for _ in range(20):
+        await asyncio.sleep(0)

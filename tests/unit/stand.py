@@ -1,0 +1,71 @@
+"""A whole service over stores in memory that break on demand."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from pinlater.backends.sql.sqlite import SqliteShard
+from pinlater.model import Ack, DequeuedJob, DequeueRequest, RequestContext
+from pinlater.service import ClaimNames, Service, ServiceSettings
+from pinlater.shards.calls import GuardSettings
+from pinlater.shards.coalesce import Coalescing
+from pinlater.shards.guard import Guarded
+from pinlater.shards.member import Member
+from pinlater.shards.members import Members
+from pinlater.shards.router import Router
+from tests.unit.breaking import Breaking, HeldClock
+
+ME = RequestContext("me")
+NEVER_MS = 3_600_000
+
+
+@dataclass
+class Stand:
+    """The parts of one service; shard ids are 1, 2, …"""
+
+    stores: list[Breaking]
+    clock: HeldClock
+    members: Members
+    router: Router
+    service: Service
+
+    async def dequeue(self, limit: int = 10, **fields: object) -> list[DequeuedJob]:
+        return await self.service.dequeue(DequeueRequest("mail", limit, **fields), context=ME)  # type: ignore[arg-type]
+
+
+def acks(jobs: Sequence[DequeuedJob]) -> list[Ack]:
+    return [Ack(job.descriptor) for job in jobs]
+
+
+@asynccontextmanager
+async def stand(
+    shards: int = 1,
+    *,
+    settings: ServiceSettings | None = None,
+    deadline_ms: int = 10_000,
+    dequeue_only: Sequence[int] = (),
+    queue: str = "mail",
+) -> AsyncIterator[Stand]:
+    """An open service with one queue; its shards are pinged only where the test does it."""
+    clock = HeldClock()
+    stores = [Breaking(SqliteShard("sqlite://", str(number))) for number in range(1, shards + 1)]
+    guard = GuardSettings(deadline_ms=deadline_ms)
+    chain = [
+        Member(Coalescing(Guarded(store, guard)), clock, dequeue_only=number in dequeue_only)
+        for number, store in enumerate(stores, 1)
+    ]
+    members = Members(chain, clock, watch_interval_ms=NEVER_MS)
+    router = Router(members)
+    service = Service(router, clock, ClaimNames("here", 1, clock.now_ms()), settings)
+    await service.open()
+    try:
+        await service.create_queue(queue)
+        yield Stand(stores, clock, members, router, service)
+    finally:
+        for store in stores:
+            store.broken = None
+            for gate in store.gates.values():
+                gate.set()
+        await service.close()

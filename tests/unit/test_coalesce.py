@@ -1,0 +1,217 @@
+"""Small calls joined while one is under way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from pinlater.backends.base import AckOutcome, AckRequest, ClaimRequest
+from pinlater.backends.sql.sqlite import SqliteShard
+from pinlater.errors import OutcomeUnknown, Overloaded, QueueNotFound, UnknownError
+from pinlater.model import Job, JobState, parse_descriptor
+from pinlater.shards.coalesce import Coalescing
+from pinlater.shards.joining import JoinBounds
+from tests.unit.breaking import Breaking, settled
+
+NOW_MS = 1_790_000_000_000
+
+
+@asynccontextmanager
+async def joining(**bounds: int) -> AsyncIterator[tuple[Coalescing, Breaking]]:
+    store = Breaking(SqliteShard("sqlite://", "1"))
+    shard = Coalescing(store, JoinBounds(**bounds))
+    await shard.open()
+    await shard.create_queue("mail", NOW_MS)
+    try:
+        yield shard, store
+    finally:
+        for gate in store.gates.values():
+            gate.set()
+        await shard.close()
+
+
+def claim_of(number: int, limit: int = 1) -> ClaimRequest:
+    return ClaimRequest(f"h:1:1:{number}:me", limit, (1, 2, 3), 60_000, 2**30)
+
+
+async def enqueues(shard: Coalescing, *bodies: bytes, queue: str = "mail") -> list[asyncio.Task[list[str]]]:
+    tasks = []
+    for body in bodies:
+        tasks.append(asyncio.create_task(shard.enqueue(queue, [Job(body)], NOW_MS)))
+        await settled()
+    return tasks
+
+
+async def test_with_nothing_under_way_each_call_goes_alone() -> None:
+    async with joining() as (shard, store):
+        for _ in range(3):
+            await shard.enqueue("mail", [Job(b"x")], NOW_MS)
+        assert store.begun["enqueue"] == 3
+
+
+async def test_what_comes_meanwhile_leaves_as_one_batch_in_order_and_each_gets_its_own_answer() -> None:
+    async with joining() as (shard, store):
+        gate = store.hold("enqueue")
+        tasks = await enqueues(shard, b"0", b"1", b"2", b"3")
+        gate.set()
+        answers = await asyncio.gather(*tasks)
+        assert [[job.body for job in args[1]] for args in store.sent["enqueue"]] == [[b"0"], [b"1", b"2", b"3"]]
+        descriptors = [descriptor for (descriptor,) in answers]
+        assert descriptors == sorted(set(descriptors))
+
+
+async def test_queues_do_not_wait_for_each_other() -> None:
+    async with joining() as (shard, store):
+        await shard.create_queue("other", NOW_MS)
+        store.hold("enqueue")
+        await enqueues(shard, b"0")
+        await enqueues(shard, b"1", queue="other")
+        assert store.begun["enqueue"] == 2
+
+
+async def test_a_batch_is_bounded_in_jobs_and_in_bytes() -> None:
+    async with joining(max_jobs=2, max_bytes=10) as (shard, store):
+        gate = store.hold("enqueue")
+        tasks = await enqueues(shard, b"0", b"1", b"2", b"3", b"x" * 8, b"y" * 8)
+        gate.set()
+        await asyncio.gather(*tasks)
+        assert [len(args[1]) for args in store.sent["enqueue"]] == [1, 2, 2, 1]
+
+
+async def test_a_call_as_large_as_a_batch_does_not_wait() -> None:
+    async with joining(max_jobs=3) as (shard, store):
+        store.hold("enqueue")
+        await enqueues(shard, b"0")
+        big = asyncio.create_task(shard.enqueue("mail", [Job(b"x")] * 3, NOW_MS))
+        await store.until_begun("enqueue", 2)
+        store.gates["enqueue"].set()
+        assert len(await big) == 3
+
+
+async def test_one_caller_too_many_is_refused() -> None:
+    async with joining(max_waiting=1) as (shard, store):
+        gate = store.hold("enqueue")
+        tasks = await enqueues(shard, b"0", b"1")
+        with pytest.raises(Overloaded):
+            await shard.enqueue("mail", [Job(b"2")], NOW_MS)
+        gate.set()
+        await asyncio.gather(*tasks)
+
+
+async def test_a_caller_that_left_before_its_batch_is_not_sent() -> None:
+    async with joining() as (shard, store):
+        gate = store.hold("enqueue")
+        tasks = await enqueues(shard, b"0", b"1", b"2")
+        tasks[1].cancel()
+        gate.set()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert await shard.count("mail", JobState.PENDING, (1,), False, NOW_MS) == 2
+
+
+async def test_each_claim_gets_its_own_jobs_in_order_of_arrival_under_its_own_name() -> None:
+    async with joining() as (shard, store):
+        await shard.enqueue("mail", [Job(b"%d" % number) for number in range(3)], NOW_MS)
+        gate = store.hold("claim")
+        tasks = []
+        for number in range(4):
+            tasks.append(asyncio.create_task(shard.claim("mail", [claim_of(number)], NOW_MS)))
+            await settled()
+        gate.set()
+        answers = await asyncio.gather(*tasks)
+        bodies = [[(job.body, job.claim_descriptor) for job in jobs] for (jobs,) in answers]
+        assert bodies == [
+            [(b"0", "h:1:1:0:me")],
+            [(b"1", "h:1:1:1:me")],
+            [(b"2", "h:1:1:2:me")],
+            [],
+        ]
+        assert store.begun["claim"] == 2
+
+
+async def test_what_a_joined_claim_brings_for_a_caller_that_left_is_given_back() -> None:
+    async with joining() as (shard, store):
+        await shard.enqueue("mail", [Job(b"0"), Job(b"1"), Job(b"2")], NOW_MS)
+        gate = store.hold("claim")
+        tasks = []
+        for number in range(3):
+            tasks.append(asyncio.create_task(shard.claim("mail", [claim_of(number)], NOW_MS)))
+            await settled()
+        store.gates["claim"] = asyncio.Event()
+        gate.set()
+        await store.until_begun("claim", 2)
+        tasks[1].cancel()
+        await settled()
+        store.gates["claim"].set()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await store.until_begun("give_back")
+        await shard._claims.drain()
+        assert await shard.count("mail", JobState.PENDING, (1,), False, NOW_MS) == 1
+
+
+async def test_acks_are_joined_and_sent_also_for_a_caller_that_left() -> None:
+    async with joining() as (shard, store):
+        descriptors = await shard.enqueue("mail", [Job(b"0"), Job(b"1"), Job(b"2")], NOW_MS)
+        await shard.claim("mail", [claim_of(1, 3)], NOW_MS)
+        requests = [AckRequest(ref.priority, ref.id, True) for ref in map(parse_descriptor, descriptors) if ref]
+        gate = store.hold("ack")
+        tasks = []
+        for request in requests:
+            tasks.append(asyncio.create_task(shard.ack("mail", [request], NOW_MS)))
+            await settled()
+        tasks[1].cancel()
+        gate.set()
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        assert answers[0] == answers[2] == [AckOutcome.SUCCEEDED]
+        assert store.begun["ack"] == 2
+        assert await shard.count("mail", JobState.SUCCEEDED, (1,), False, NOW_MS) == 3
+
+
+async def test_a_batch_that_one_member_spoils_is_sent_member_by_member() -> None:
+    async with joining() as (shard, store):
+        gate = store.hold("enqueue")
+        tasks = await enqueues(shard, b"0", b"1", b"2")
+        store.failures["enqueue"] = [UnknownError("one of them"), UnknownError("this one")]
+        gate.set()
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(answer) for answer in answers] == [list, UnknownError, list]
+
+
+async def test_after_an_unknown_outcome_no_member_is_sent_again() -> None:
+    async with joining() as (shard, store):
+        gate = store.hold("enqueue")
+        tasks = await enqueues(shard, b"0", b"1", b"2")
+        store.losses["enqueue"] = [None, OutcomeUnknown("reset")]
+        gate.set()
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        unknown = [answer for answer in answers if isinstance(answer, OutcomeUnknown)]
+        assert len(unknown) == len(set(map(id, unknown))) == 2
+        assert store.begun["enqueue"] == 2
+        assert await shard.count("mail", JobState.PENDING, (1,), False, NOW_MS) == 3
+
+
+async def test_an_unknown_queue_is_every_member_s_answer() -> None:
+    async with joining() as (shard, store):
+        gate = store.hold("enqueue")
+        tasks = await enqueues(shard, b"0", b"1", b"2", queue="nowhere")
+        gate.set()
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(answer) for answer in answers] == [QueueNotFound] * 3
+        assert store.begun["enqueue"] == 2
+
+
+async def test_closing_sends_what_waits() -> None:
+    store = Breaking(SqliteShard("sqlite://", "1"))
+    shard = Coalescing(store)
+    await shard.open()
+    await shard.create_queue("mail", NOW_MS)
+    gate = store.hold("enqueue")
+    tasks = await enqueues(shard, b"0", b"1")
+    closing = asyncio.create_task(shard.close())
+    await settled()
+    assert store.begun["close"] == 0
+    gate.set()
+    assert all(await asyncio.gather(*tasks))
+    await closing

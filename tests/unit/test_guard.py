@@ -1,0 +1,168 @@
+"""Deadlines, turns and retries around one shard."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from pinlater.backends.base import ClaimRequest
+from pinlater.backends.sql.sqlite import SqliteShard
+from pinlater.errors import NothingStored, OutcomeUnknown, Overloaded, StoreConflict
+from pinlater.model import Job, JobState
+from pinlater.shards.calls import GuardSettings
+from pinlater.shards.guard import Guarded
+from tests.unit.breaking import Breaking, settled
+
+NOW_MS = 1_790_000_000_000
+SOON_MS = 30
+
+
+def request(name: str = "h:1:1:1:me", limit: int = 10) -> ClaimRequest:
+    return ClaimRequest(name, limit, (1, 2, 3), 60_000, 2**30)
+
+
+@asynccontextmanager
+async def guarded(**settings: int) -> AsyncIterator[tuple[Guarded, Breaking]]:
+    store = Breaking(SqliteShard("sqlite://", "1"))
+    shard = Guarded(store, GuardSettings(retry_base_ms=1, **settings))
+    await shard.open()
+    await shard.create_queue("mail", NOW_MS)
+    try:
+        yield shard, store
+    finally:
+        for gate in store.gates.values():
+            gate.set()
+        await shard.close()
+
+
+async def pending(shard: Guarded) -> int:
+    return await shard.count("mail", JobState.PENDING, (1, 2, 3), False, NOW_MS)
+
+
+async def test_a_write_that_is_late_has_an_unknown_outcome_and_is_carried_out_all_the_same() -> None:
+    async with guarded(deadline_ms=SOON_MS) as (shard, store):
+        gate = store.hold("enqueue")
+        with pytest.raises(OutcomeUnknown):
+            await shard.enqueue("mail", [Job(b"x")], NOW_MS)
+        gate.set()
+        await shard._calls.drain()
+        assert await pending(shard) == 1
+
+
+async def test_a_read_that_is_late_surely_stored_nothing() -> None:
+    async with guarded(deadline_ms=SOON_MS) as (shard, store):
+        store.hold("count")
+        with pytest.raises(NothingStored):
+            await pending(shard)
+
+
+async def test_a_claim_that_comes_late_is_given_back_with_all_attempts() -> None:
+    async with guarded(deadline_ms=SOON_MS) as (shard, store):
+        (descriptor,) = await shard.enqueue("mail", [Job(b"x")], NOW_MS)
+        gate = store.hold("claim")
+        with pytest.raises(OutcomeUnknown):
+            await shard.claim("mail", [request()], NOW_MS)
+        gate.set()
+        await store.until_begun("give_back")
+        await shard._calls.drain()
+        ((job,),) = await shard.claim("mail", [request("h:1:1:2:me")], NOW_MS)
+        assert (job.descriptor, job.attempts_remaining) == (descriptor, 2)
+
+
+async def test_a_claim_whose_caller_was_cancelled_is_given_back() -> None:
+    async with guarded() as (shard, store):
+        await shard.enqueue("mail", [Job(b"x")], NOW_MS)
+        gate = store.hold("claim")
+        call = asyncio.create_task(shard.claim("mail", [request()], NOW_MS))
+        await store.until_begun("claim")
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        gate.set()
+        await store.until_begun("give_back")
+        await shard._calls.drain()
+        assert await pending(shard) == 1
+
+
+async def test_a_call_that_found_no_turn_stored_nothing() -> None:
+    async with guarded(max_running=1, deadline_ms=SOON_MS) as (shard, store):
+        store.hold("enqueue")
+        first = asyncio.create_task(shard.enqueue("mail", [Job(b"x")], NOW_MS))
+        await store.until_begun("enqueue")
+        with pytest.raises(NothingStored):
+            await shard.enqueue("mail", [Job(b"y")], NOW_MS)
+        with pytest.raises(OutcomeUnknown):
+            await first
+        assert store.begun["enqueue"] == 1
+
+
+async def test_one_caller_too_many_is_refused_and_the_others_are_served_in_order() -> None:
+    async with guarded(max_running=1, max_waiting=2) as (shard, store):
+        gate = store.hold("enqueue")
+        calls = []
+        for number in range(3):
+            calls.append(asyncio.create_task(shard.enqueue("mail", [Job(b"%d" % number)], NOW_MS)))
+            await settled()
+        with pytest.raises(Overloaded):
+            await shard.enqueue("mail", [Job(b"z")], NOW_MS)
+        gate.set()
+        await asyncio.gather(*calls)
+        assert [args[1][0].body for args in store.sent["enqueue"]] == [b"0", b"1", b"2"]
+
+
+async def test_a_turn_is_handed_on_when_a_waiting_caller_leaves() -> None:
+    async with guarded(max_running=1) as (shard, store):
+        gate = store.hold("enqueue")
+        calls = []
+        for _ in range(3):
+            calls.append(asyncio.create_task(shard.enqueue("mail", [Job(b"x")], NOW_MS)))
+            await settled()
+        calls[1].cancel()
+        gate.set()
+        await asyncio.gather(*calls, return_exceptions=True)
+        assert await pending(shard) == 2
+
+
+async def test_conflicts_are_tried_again_and_only_so_often() -> None:
+    async with guarded(max_tries=3) as (shard, store):
+        store.failures["enqueue"] = [StoreConflict("deadlock")] * 2
+        assert len(await shard.enqueue("mail", [Job(b"x")], NOW_MS)) == 1
+        store.failures["enqueue"] = [StoreConflict("deadlock")] * 3
+        with pytest.raises(StoreConflict):
+            await shard.enqueue("mail", [Job(b"x")], NOW_MS)
+
+
+async def test_a_write_that_stored_nothing_is_not_tried_again_here_but_a_read_is() -> None:
+    async with guarded() as (shard, store):
+        store.failures["enqueue"] = [NothingStored("refused")]
+        with pytest.raises(NothingStored):
+            await shard.enqueue("mail", [Job(b"x")], NOW_MS)
+        store.failures["count"] = [NothingStored("refused")]
+        assert await pending(shard) == 0
+
+
+async def test_nothing_is_tried_again_after_an_unknown_outcome() -> None:
+    async with guarded() as (shard, store):
+        store.losses["enqueue"] = [OutcomeUnknown("reset")]
+        with pytest.raises(OutcomeUnknown):
+            await shard.enqueue("mail", [Job(b"x")], NOW_MS)
+        assert await pending(shard) == 1
+
+
+async def test_closing_waits_for_what_is_under_way() -> None:
+    store = Breaking(SqliteShard("sqlite://", "1"))
+    shard = Guarded(store)
+    await shard.open()
+    await shard.create_queue("mail", NOW_MS)
+    gate = store.hold("enqueue")
+    call = asyncio.create_task(shard.enqueue("mail", [Job(b"x")], NOW_MS))
+    await store.until_begun("enqueue")
+    closing = asyncio.create_task(shard.close())
+    await settled()
+    assert store.begun["close"] == 0
+    gate.set()
+    assert len(await call) == 1
+    await closing
