@@ -1,0 +1,236 @@
+"""Every call of the clients against a real server on SQLite."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pinlater import (
+    Ack,
+    AsyncClient,
+    CancelOutcome,
+    Checkpoint,
+    Client,
+    DequeueRequest,
+    Job,
+    JobFilter,
+    JobState,
+    RequestContext,
+    errors,
+)
+from pinlater.api import Api
+from pinlater.password import hash_password
+from tests.server.running import running
+
+PASSWORD = "correct horse"
+UNKNOWN_ID = "1790000000000000"
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder: Path = tmp_path_factory.mktemp("served")
+    with running(folder, "--admin-password-hash", hash_password(PASSWORD)) as server:
+        yield f"127.0.0.1:{server.port}"
+
+
+async def test_the_life_of_a_job_over_the_async_client(address: str) -> None:
+    async with AsyncClient(address, source="life") as client:
+        api: Api = client
+        await api.create_queue("life")
+        await client.create_queue("life")
+        assert "life" in await client.queue_names()
+        one = await client.enqueue("life", Job(b"\x00\xff", priority=2))
+        two, three = await client.enqueue("life", [Job(b"two"), Job(b"three", attempts_allowed=1, custom_status="new")])
+
+        jobs = await client.dequeue(DequeueRequest("life", 10))
+        assert [(job.descriptor, job.body) for job in jobs] == [(two, b"two"), (three, b"three"), (one, b"\x00\xff")]
+        assert all(job.claim_descriptor.endswith(":life") for job in jobs)
+
+        await client.checkpoint("life", [Checkpoint(two, new_body=b"\xfe", prepend_status="half;")])
+        await client.ack("life", [Ack(one)], [Ack(three, "broken")])
+        found = await client.lookup([one, two, three, f"life:s1:p1:{UNKNOWN_ID}"], include_body=True)
+        assert {name: found[name].state.name for name in found} == {
+            one: "SUCCEEDED",
+            two: "IN_PROGRESS",
+            three: "FAILED",
+        }
+        assert (found[two].body, found[two].custom_status) == (b"\xfe", "half;")
+        assert found[three].custom_status == "newbroken"
+
+        failed = JobFilter("life", JobState.FAILED)
+        assert await client.count(failed) == 1
+        assert [info.descriptor for info in (await client.scan(failed)).jobs] == [three]
+        assert await client.retry_failed("life") == 1
+        assert await client.cancel("life", [three, two]) == {
+            three: CancelOutcome.CANCELLED,
+            two: CancelOutcome.IN_PROGRESS,
+        }
+        assert await client.delete_jobs(JobFilter("life", JobState.SUCCEEDED, 2)) == 1
+        await client.delete_queue("life", PASSWORD)
+        assert "life" not in await client.queue_names()
+
+
+def test_the_life_of_a_job_over_the_client_for_threads(address: str) -> None:
+    with Client(address, source="threads") as client:
+        client.create_queue("threads")
+        one = client.enqueue("threads", Job(b"one"))
+        two, three = client.enqueue("threads", [Job(b"two"), Job(b"three")])
+        jobs = client.dequeue(DequeueRequest("threads", 3, wait_ms=1_000))
+        assert [job.descriptor for job in jobs] == [one, two, three]
+        client.checkpoint("threads", [Checkpoint(two)])
+        client.ack("threads", succeeded=[Ack(one), Ack(two)], failed=[Ack(three, permanent=True)])
+        assert client.lookup([one])[one].state is JobState.SUCCEEDED
+        assert client.count(JobFilter("threads", JobState.SUCCEEDED)) == 2
+        assert [len(page.jobs) for page in client.scan_pages(JobFilter("threads", JobState.SUCCEEDED), limit=1)] == [
+            1,
+            1,
+        ]
+        assert len(client.scan(JobFilter("threads", JobState.FAILED)).jobs) == 1
+        assert client.retry_failed("threads") == 1
+        assert client.cancel("threads", [three]) == {three: CancelOutcome.CANCELLED}
+        assert client.delete_jobs(JobFilter("threads", JobState.SUCCEEDED)) == 2
+        client.delete_queue("threads", PASSWORD)
+        assert "threads" not in client.queue_names()
+
+
+async def test_errors_are_typed_and_say_what_is_wrong(address: str) -> None:
+    async with AsyncClient(address) as client:
+        await client.create_queue("typed")
+        with pytest.raises(errors.QueueNotFound, match="pinlater queue create nothing"):
+            await client.enqueue("nothing", Job(b""))
+        with pytest.raises(errors.PriorityNotSupported):
+            await client.enqueue("typed", [Job(b"", priority=9), Job(b"")])
+        with pytest.raises(errors.QueueNameInvalid):
+            await client.create_queue("no-dashes")
+        with pytest.raises(errors.PasswordInvalid):
+            await client.delete_queue("typed", "wrong")
+        with pytest.raises(errors.ContinuationInvalid):
+            await client.scan(JobFilter("typed", JobState.PENDING), continuation="x")
+        with pytest.raises(errors.RequestInvalid, match="limit"):
+            await client.dequeue(DequeueRequest("typed", 0))
+        with pytest.raises(errors.BodyTooLarge):
+            await client.enqueue("typed", Job(bytes(2_000_000)))
+        for wrong in (Job("text"), [Job(b""), Job(None)]):  # type: ignore[arg-type]
+            with pytest.raises(errors.RequestInvalid, match="allowed: bytes"):
+                await client.enqueue("typed", wrong)
+        with pytest.raises(errors.RequestInvalid, match="cannot be encoded"):
+            await client.enqueue("typed", Job(b"", run_after_ms="soon"))  # type: ignore[arg-type]
+        assert await client.count(JobFilter("typed", JobState.PENDING)) == 0
+
+
+async def test_one_bad_job_among_joined_ones_is_refused_alone(address: str) -> None:
+    async with AsyncClient(address) as client:
+        await client.create_queue("poison")
+        bad = {3: Job(b"", priority=99), 11: Job(bytes(2_000_000)), 12: Job(b"", priority="1")}  # type: ignore[arg-type]
+        jobs = [bad.get(number, Job(b"%d" % number)) for number in range(30)]
+        answers = await asyncio.gather(*(client.enqueue("poison", job) for job in jobs), return_exceptions=True)
+        refused = {number: type(answer) for number, answer in enumerate(answers) if not isinstance(answer, str)}
+        assert refused == {3: errors.PriorityNotSupported, 11: errors.BodyTooLarge, 12: errors.RequestInvalid}
+        assert await client.count(JobFilter("poison", JobState.PENDING)) == 27
+
+
+async def test_a_call_may_be_made_in_another_name(address: str) -> None:
+    async with AsyncClient(address, source="one") as client:
+        await client.create_queue("names")
+        await client.enqueue("names", Job(b""), context=RequestContext("two", "request-7"))
+        (job,) = await client.dequeue(DequeueRequest("names", 1), context=RequestContext("two"))
+        assert job.claim_descriptor.endswith(":two")
+
+
+async def test_a_long_poll_holds_nothing_else_back(address: str) -> None:
+    async with AsyncClient(address) as client:
+        await client.create_queue("poll")
+        polls = [asyncio.create_task(client.dequeue(DequeueRequest("poll", 1, wait_ms=30_000))) for _ in range(20)]
+        await asyncio.sleep(0.1)
+        begun_s = time.monotonic()
+        await asyncio.gather(*(client.queue_names() for _ in range(50)))
+        assert time.monotonic() - begun_s < 5
+        assert not any(poll.done() for poll in polls)
+        await asyncio.gather(*(client.enqueue("poll", Job(b"")) for _ in range(20)))
+        assert [len(jobs) for jobs in await asyncio.gather(*polls)] == [1] * 20
+
+
+async def test_a_long_poll_may_take_longer_than_the_timeout(address: str) -> None:
+    async with AsyncClient(address, timeout=0.2) as client:
+        await client.create_queue("patient")
+        assert await client.dequeue(DequeueRequest("patient", 1, wait_ms=600)) == []
+
+
+def test_threads_share_one_client_and_their_enqueues_are_joined(address: str) -> None:
+    with Client(address) as client:
+        client.create_queue("many")
+        descriptors: list[str] = []
+
+        def caller() -> None:
+            for number in range(20):
+                descriptors.append(client.enqueue("many", Job(b"%d" % number)))
+
+        threads = [threading.Thread(target=caller) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(set(descriptors)) == 160
+        assert client.count(JobFilter("many", JobState.PENDING)) == 160
+
+
+def test_a_forked_child_has_connections_of_its_own(address: str) -> None:
+    with Client(address) as client:
+        client.create_queue("forked")
+        client.enqueue("forked", Job(b"parent"))
+        child = os.fork()
+        if child == 0:
+            try:
+                client.enqueue("forked", Job(b"child"))
+                client.close()
+                os._exit(0)
+            finally:
+                os._exit(1)
+        for _ in range(50):
+            client.enqueue("forked", Job(b"parent"))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert client.count(JobFilter("forked", JobState.PENDING)) == 52
+
+
+def test_a_closed_client_says_so(address: str) -> None:
+    client = Client(address)
+    client.queue_names()
+    client.close()
+    client.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        client.queue_names()
+
+
+async def test_a_closed_async_client_says_so_also_to_those_who_wait(address: str) -> None:
+    client = AsyncClient(address)
+    await client.create_queue("closing")
+    poll = asyncio.create_task(client.dequeue(DequeueRequest("closing", 1, wait_ms=30_000)))
+    await asyncio.sleep(0.05)
+    await client.close()
+    with pytest.raises(errors.OutcomeUnknown, match="client was closed"):
+        await poll
+    for call in (client.queue_names(), client.enqueue("closing", Job(b""))):
+        with pytest.raises(RuntimeError, match="closed"):
+            await call
+
+
+def test_an_async_client_belongs_to_one_loop(address: str) -> None:
+    client = AsyncClient(address)
+
+    async def use_and_keep() -> None:
+        await client.queue_names()
+
+    async def use_elsewhere() -> None:
+        with pytest.raises(RuntimeError, match="another event loop"):
+            await client.queue_names()
+
+    with asyncio.Runner() as first, asyncio.Runner() as second:
+        first.run(use_and_keep())
+        second.run(use_elsewhere())
+        first.run(client.close())
