@@ -1,0 +1,1 @@
+"""`scripts/bench`: what a whole cycle over Thrift costs beside the store alone, measured in one run."""

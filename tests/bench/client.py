@@ -1,0 +1,68 @@
+"""One client process of a benchmark: `python -m tests.bench.client --help`.
+
+Connects, says `ready`, waits for a line on standard input, runs its share, and prints one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import time
+
+from pinlater import AsyncClient, Job
+from pinlater.model import Ack, DequeueRequest
+
+QUEUE = "bench"
+
+
+async def cycles(client: AsyncClient, calls: list[int], batch: int, body: bytes) -> int:
+    """Take one cycle after the other off `calls`: enqueue, dequeue and ack a batch. Returns the jobs acked."""
+    done = 0
+    while calls:
+        calls.pop()
+        await client.enqueue(QUEUE, [Job(body, attempts_allowed=5) for _ in range(batch)])
+        jobs = await client.dequeue(DequeueRequest(QUEUE, batch))
+        await client.ack(QUEUE, [Ack(job.descriptor) for job in jobs], [])
+        done += len(jobs)
+    return done
+
+
+async def drain(client: AsyncClient, batch: int) -> int:
+    """What concurrent cycles left behind: a dequeue may have found fewer than a batch."""
+    done = 0
+    while jobs := await client.dequeue(DequeueRequest(QUEUE, batch)):
+        await client.ack(QUEUE, [Ack(job.descriptor) for job in jobs], [])
+        done += len(jobs)
+    return done
+
+
+async def run(server: str, batches: int, batch: int, in_flight: int) -> None:
+    body = os.urandom(200)
+    async with AsyncClient(server) as client:
+        await client.create_queue(QUEUE)
+        await cycles(client, [1] * in_flight, batch, body)
+        print("ready", flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+        calls = [1] * batches
+        began, cpu_began = time.monotonic(), time.process_time()
+        done = sum(await asyncio.gather(*(cycles(client, calls, batch, body) for _ in range(in_flight))))
+        done += await drain(client, batch)
+        seconds, cpu = time.monotonic() - began, time.process_time() - cpu_began
+    print(json.dumps({"jobs": done, "seconds": round(seconds, 3), "cpu": round(cpu, 2)}), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--server", required=True, help="HOST:PORT")
+    parser.add_argument("--batches", type=int, required=True)
+    parser.add_argument("--batch", type=int, default=100)
+    parser.add_argument("--in-flight", type=int, default=4)
+    options = parser.parse_args()
+    asyncio.run(run(options.server, options.batches, options.batch, options.in_flight))
+
+
+if __name__ == "__main__":
+    main()
