@@ -1,0 +1,336 @@
+"""Calls spread over several shards."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from pinlater.backends.base import ClaimRequest, ScanPosition
+from pinlater.errors import (
+    NoHealthyShards,
+    NothingStored,
+    OutcomeUnknown,
+    QueueNotFound,
+    ShardConnectionFailed,
+)
+from pinlater.model import Ack, CancelOutcome, Job, JobFilter, JobInfo, JobState, parse_descriptor
+from pinlater.shards.merge import Place, merge_pages, position_on
+from pinlater.shards.plan import plan_claims
+from tests.unit.breaking import settled
+from tests.unit.stand import ME, Stand, acks, stand
+
+PENDING = JobFilter("mail", JobState.PENDING)
+
+
+def shard_of(descriptor: str) -> str:
+    ref = parse_descriptor(descriptor)
+    assert ref is not None
+    return ref.shard
+
+
+async def on_each(at: Stand, *jobs: Job) -> dict[str, list[str]]:
+    """Store these jobs on every shard."""
+    return {store.shard_id: await store._inner.enqueue("mail", jobs, at.clock.now_ms()) for store in at.stores}
+
+
+def take_out(at: Stand, shard_id: str) -> None:
+    member = at.members.by_id(shard_id)
+    assert member is not None
+    member.health.trip(at.clock.now_ms())
+
+
+# -- placement -------------------------------------------------------------------------------------------------------
+
+
+async def test_one_request_lies_on_one_shard_and_many_on_all() -> None:
+    async with stand(3) as at:
+        placed = Counter()
+        for _ in range(60):
+            shards = {shard_of(each) for each in await at.service.enqueue("mail", [Job(b"x")] * 3)}
+            assert len(shards) == 1
+            placed.update(shards)
+        assert set(placed) == {"1", "2", "3"}
+
+
+async def test_no_new_jobs_on_a_shard_that_is_for_dequeue_only() -> None:
+    async with stand(2, dequeue_only=[1]) as at:
+        await on_each(at, Job(b"old"))
+        for _ in range(10):
+            assert shard_of((await at.service.enqueue("mail", [Job(b"x")]))[0]) == "2"
+        assert {shard_of(job.descriptor) for job in await at.dequeue(20)} == {"1", "2"}
+
+
+async def test_another_shard_is_tried_where_the_first_surely_stored_nothing() -> None:
+    async with stand(2) as at:
+        at.stores[0].broken = NothingStored("refused")
+        for _ in range(10):
+            assert shard_of((await at.service.enqueue("mail", [Job(b"x")]))[0]) == "2"
+
+
+async def test_an_unknown_outcome_goes_to_the_caller_and_nothing_is_stored_twice() -> None:
+    async with stand(2) as at:
+        for store in at.stores:
+            store.losses["enqueue"] = [OutcomeUnknown("reset")]
+        with pytest.raises(OutcomeUnknown) as refused:
+            await at.service.enqueue("mail", [Job(b"x")])
+        assert refused.value.retryable
+        assert await at.service.count(PENDING) == 1
+
+
+async def test_a_shard_that_lacks_the_queue_is_passed_over_while_another_has_it() -> None:
+    async with stand(2) as at:
+        await at.stores[0]._inner.delete_queue("mail", at.clock.now_ms())
+        for _ in range(5):
+            assert shard_of((await at.service.enqueue("mail", [Job(b"x")]))[0]) == "2"
+        assert len(await at.dequeue(10)) == 5
+        with pytest.raises(QueueNotFound):
+            await at.service.enqueue("nowhere", [Job(b"x")])
+
+
+async def test_no_healthy_shards_only_when_none_is_left() -> None:
+    async with stand(2) as at:
+        take_out(at, "1")
+        assert shard_of((await at.service.enqueue("mail", [Job(b"x")]))[0]) == "2"
+        take_out(at, "2")
+        for call in (at.service.enqueue("mail", [Job(b"x")]), at.dequeue(), at.service.count(PENDING)):
+            with pytest.raises(NoHealthyShards):
+                await call
+
+
+async def test_failures_in_a_row_take_a_shard_out_and_a_ping_brings_it_back() -> None:
+    async with stand(2) as at:
+        at.stores[0].broken = NothingStored("refused")
+        for _ in range(30):
+            await at.service.enqueue("mail", [Job(b"x")])
+        asked = at.stores[0].begun["enqueue"]
+        member = at.members.by_id("1")
+        assert member is not None
+        assert not member.is_in
+        await at.service.enqueue("mail", [Job(b"x")])
+        assert at.stores[0].begun["enqueue"] == asked == 3
+        at.stores[0].broken = None
+        await at.members.check(member)
+        assert not member.is_in, "the pause is not over"
+        at.clock.tick(1_000)
+        await at.members.check(member)
+        assert member.is_in
+
+
+# -- strict priority -------------------------------------------------------------------------------------------------
+
+
+async def test_no_job_of_a_lower_priority_while_a_higher_one_waits_on_any_shard() -> None:
+    async with stand(3) as at:
+        await on_each(at, Job(b"low", 3), Job(b"high", 1), Job(b"middle", 2))
+        order = []
+        for _ in range(9):
+            (job,) = await at.dequeue(1)
+            order.append(job.priority)
+        assert order == [1, 1, 1, 2, 2, 2, 3, 3, 3]
+
+
+async def test_one_call_takes_over_all_shards_and_never_more_than_its_limit() -> None:
+    async with stand(3) as at:
+        await on_each(at, Job(b"high", 1), Job(b"low", 2))
+        jobs = await at.dequeue(4)
+        assert [job.priority for job in jobs] == [1, 1, 1, 2]
+        assert len({job.claim_descriptor for job in jobs}) == 1
+
+
+async def test_an_empty_queue_costs_one_round_trip_per_shard() -> None:
+    async with stand(3) as at:
+        assert await at.dequeue() == []
+        assert [(store.begun["ready"], store.begun["claim"]) for store in at.stores] == [(1, 0)] * 3
+
+
+async def test_one_shard_is_asked_directly() -> None:
+    async with stand(1) as at:
+        assert await at.dequeue() == []
+        assert (at.stores[0].begun["ready"], at.stores[0].begun["claim"]) == (0, 1)
+
+
+async def test_coverage_looks_at_a_share_of_the_shards_at_least_one() -> None:
+    async with stand(4) as at:
+        await at.dequeue(coverage=0.5)
+        assert sum(store.begun["ready"] for store in at.stores) == 2
+        await at.dequeue(coverage=0.0)
+        assert sum(store.begun["claim"] for store in at.stores) == 1
+
+
+async def test_jobs_that_another_took_after_the_plan_are_no_reason_for_an_empty_answer() -> None:
+    async with stand(2) as at:
+        await on_each(at, Job(b"x"))
+        for store in at.stores:
+            store.hold("claim")
+        call = asyncio.create_task(at.dequeue(1))
+        await settled()
+        while not any(store.begun["claim"] for store in at.stores):
+            await at.stores[0].until_begun("ready")
+            await asyncio.sleep(0)
+        planned = next(store for store in at.stores if store.begun["claim"])
+        thief = ClaimRequest("thief:1:1:1:x", 1, (1,), 60_000, 2**30)
+        await planned._inner.claim("mail", [thief], at.clock.now_ms())
+        for store in at.stores:
+            store.gates["claim"].set()
+        (job,) = await call
+        assert shard_of(job.descriptor) != planned.shard_id
+
+
+async def test_a_shard_that_fails_is_absent_from_a_dequeue() -> None:
+    async with stand(2) as at:
+        await on_each(at, Job(b"x"))
+        at.stores[0].broken = NothingStored("refused")
+        assert [shard_of(job.descriptor) for job in await at.dequeue()] == ["2"]
+
+
+async def test_a_dequeue_whose_caller_goes_gives_back_what_the_shards_gave() -> None:
+    async with stand(2) as at:
+        await on_each(at, Job(b"x"))
+        gate = at.stores[1].hold("claim")
+        call = asyncio.create_task(at.dequeue(2))
+        await at.stores[1].until_begun("claim")
+        await at.stores[0].until_begun("claim")
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        gate.set()
+        for store in at.stores:
+            await store.until_begun("give_back")
+        await at.router._giving_back.drain()
+        for member in at.members.all:
+            await member.shard._inner._calls.drain()  # type: ignore[attr-defined]
+        assert await at.service.count(PENDING) == 2
+
+
+def test_a_plan_takes_all_of_a_level_before_the_next_and_serves_requests_in_order() -> None:
+    assert plan_claims([[3, 0], [1, 9]], [2, 10]).shares == [[2, 1], [0, 9]]
+    assert plan_claims([[0, 0], [0, 0]], [5]) == ([[0], [0]], 0)
+    assert plan_claims([[5, 5, 5], [5, 5, 5]], [10]).levels == 1
+
+
+# -- calls that name jobs --------------------------------------------------------------------------------------------
+
+
+async def test_what_names_jobs_on_a_shard_that_is_out_fails_after_all_the_others_were_done() -> None:
+    async with stand(2) as at:
+        await on_each(at, Job(b"x"))
+        jobs = await at.dequeue()
+        take_out(at, "1")
+        with pytest.raises(ShardConnectionFailed, match="shard 1"):
+            await at.service.ack("mail", acks(jobs), [])
+        with pytest.raises(ShardConnectionFailed, match="shard 1"):
+            await at.service.lookup([job.descriptor for job in jobs])
+        at.members.by_id("1").health.probe_succeeded()  # type: ignore[union-attr]
+        found = await at.service.lookup([job.descriptor for job in jobs])
+        assert {shard_of(each): info.state.name for each, info in found.items()} == {
+            "1": "IN_PROGRESS",
+            "2": "SUCCEEDED",
+        }
+
+
+async def test_a_shard_that_was_never_configured_is_not_found() -> None:
+    async with stand(2) as at:
+        ghost = "mail:s9:p1:1790000000000000"
+        assert await at.service.lookup([ghost]) == {}
+        await at.service.ack("mail", [Ack(ghost)], [])
+        assert await at.service.cancel("mail", [ghost, "text"]) == {
+            ghost: CancelOutcome.NOT_FOUND,
+            "text": CancelOutcome.NOT_FOUND,
+        }
+
+
+async def test_an_ack_that_may_have_happened_somewhere_says_so() -> None:
+    async with stand(2) as at:
+        await on_each(at, Job(b"x"))
+        jobs = await at.dequeue()
+        at.stores[0].losses["ack"] = [OutcomeUnknown("reset")]
+        at.stores[1].failures["ack"] = [NothingStored("refused")]
+        with pytest.raises(OutcomeUnknown):
+            await at.service.ack("mail", acks(jobs), [])
+
+
+async def test_a_part_that_was_stored_is_never_reported_as_nothing_stored() -> None:
+    async with stand(2) as at:
+        await on_each(at, Job(b"x"))
+        jobs = await at.dequeue()
+        at.stores[1].failures["ack"] = [NothingStored("refused")]
+        with pytest.raises(ShardConnectionFailed) as refused:
+            await at.service.ack("mail", acks(jobs), [])
+        assert refused.value.reason != "NOTHING_STORED"
+
+
+# -- all shards ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_queue_is_created_on_the_others_although_one_shard_is_missed() -> None:
+    async with stand(2) as at:
+        at.stores[0].failures["create_queue"] = [NothingStored("refused")]
+        with pytest.raises(ShardConnectionFailed, match="shard 1"):
+            await at.service.create_queue("letters")
+        assert await at.stores[1]._inner.queue_names() == {"mail", "letters"}
+
+
+async def test_a_count_with_a_shard_missing_is_an_error_unless_a_part_is_enough() -> None:
+    async with stand(2) as at:
+        await on_each(at, Job(b"x"))
+        take_out(at, "1")
+        with pytest.raises(ShardConnectionFailed, match="shard 1"):
+            await at.service.count(PENDING)
+        assert await at.service.count(PENDING, allow_partial=True) == 1
+
+
+async def test_a_scan_names_the_shards_that_are_missing() -> None:
+    async with stand(3) as at:
+        await on_each(at, Job(b"x"))
+        take_out(at, "1")
+        at.stores[2].broken = NothingStored("refused")
+        page = await at.service.scan(PENDING)
+        assert [shard_of(job.descriptor) for job in page.jobs] == ["2"]
+        assert sorted(page.missing_shards) == ["1", "3"]
+
+
+async def test_a_scan_goes_over_all_shards_newest_first_then_by_shard_then_by_id() -> None:
+    async with stand(3) as at:
+        now_ms = at.clock.now_ms()
+        await on_each(at, *[Job(b"x", run_after_ms=now_ms - delay) for delay in (5, 1, 5, 1, 3)])
+        seen: list[JobInfo] = []
+        continuation = "0"
+        while continuation != "-1":
+            page = await at.service.scan(PENDING, continuation=continuation, limit=2)
+            seen += page.jobs
+            continuation = page.continuation
+        keys = [(-job.run_after_ms, shard_of(job.descriptor), job.descriptor[-16:]) for job in seen]
+        assert keys == sorted(keys)
+        assert len(set(keys)) == 15
+
+
+def test_where_each_shard_goes_on_from_a_place_between_them() -> None:
+    after = Place(700, "2", 1_790_000_000_000_000)
+    assert position_on("2", after) == ScanPosition(700, 1_790_000_000_000_000)
+    assert position_on("1", after) == ScanPosition(700, 2**53 - 1)
+    assert position_on("3", after) == ScanPosition(700, 0)
+    assert position_on("3", None) is None
+
+
+def info(shard: str, run_after_ms: int) -> JobInfo:
+    return JobInfo(f"mail:s{shard}:p1:{1790000000000000}", JobState.PENDING, 1, 1, 1, "", 0, run_after_ms, 0, body=b"")
+
+
+def test_nothing_behind_a_page_that_its_bytes_cut_short_is_certain() -> None:
+    jobs, ended = merge_pages([[info("1", 9)], [info("2", 8), info("2", 7)]], 10, with_body=True)
+    assert [job.run_after_ms for job in jobs] == [9]
+    assert not ended
+    assert merge_pages([[], []], 10, with_body=True) == ([], True)
+
+
+async def test_a_retry_over_shards_stops_at_its_limit_and_tells_of_a_missing_one() -> None:
+    async with stand(2) as at:
+        await on_each(at, Job(b"x"), Job(b"y"))
+        jobs = await at.dequeue()
+        await at.service.ack("mail", [], [Ack(job.descriptor, permanent=True) for job in jobs], context=ME)
+        assert await at.service.retry_failed("mail", limit=3) == 3
+        take_out(at, "1")
+        with pytest.raises(ShardConnectionFailed, match="shard 1"):
+            await at.service.retry_failed("mail", limit=5)

@@ -1,0 +1,152 @@
+"""Shards that are opened, told apart and watched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pinlater.backends.base import StoreStatus
+from pinlater.backends.sql.sqlite import SqliteShard
+from pinlater.errors import NothingStored, ShardConnectionFailed, StoreRefused
+from pinlater.shards.member import Member
+from pinlater.shards.members import Members
+from pinlater.shards.router import Router
+from tests.unit.breaking import Breaking, HeldClock
+from tests.unit.stand import NEVER_MS
+
+
+def members_of(*stores: Breaking, known: dict[str, str] | None = None) -> Members:
+    clock = HeldClock()
+    chain = [Member(store, clock) for store in stores]
+    return Members(chain, clock, known_stores=known, watch_interval_ms=NEVER_MS)
+
+
+def store_at(path: Path, shard_id: str = "") -> Breaking:
+    return Breaking(SqliteShard(f"sqlite:///{path}", shard_id))
+
+
+def in_memory(shard_id: str = "") -> Breaking:
+    return Breaking(SqliteShard("sqlite://", shard_id))
+
+
+async def test_new_stores_without_an_id_get_the_smallest_free_numbers_in_order() -> None:
+    members = members_of(in_memory(), in_memory("2"), in_memory())
+    await members.open()
+    assert [member.shard.shard_id for member in members.all] == ["1", "2", "3"]
+    assert all(member.is_in for member in members.all)
+    await members.close()
+
+
+async def test_a_store_without_a_configured_id_keeps_the_one_it_has(tmp_path: Path) -> None:
+    first = members_of(store_at(tmp_path / "a", "7"))
+    await first.open()
+    await first.close()
+    again = members_of(in_memory(), store_at(tmp_path / "a"))
+    await again.open()
+    assert [member.shard.shard_id for member in again.all] == ["1", "7"]
+    await again.close()
+
+
+async def test_one_store_under_two_ids_is_refused(tmp_path: Path) -> None:
+    members = members_of(store_at(tmp_path / "a", "1"), store_at(tmp_path / "a", "2"))
+    with pytest.raises(StoreRefused):
+        await members.open()
+
+
+async def test_one_store_named_twice_is_refused(tmp_path: Path) -> None:
+    first = members_of(store_at(tmp_path / "a", "1"))
+    await first.open()
+    await first.close()
+    with pytest.raises(StoreRefused):
+        await members_of(store_at(tmp_path / "a"), store_at(tmp_path / "a")).open()
+
+
+async def test_two_stores_under_one_id_are_refused() -> None:
+    with pytest.raises(StoreRefused):
+        await members_of(in_memory("1"), in_memory("1")).open()
+
+
+async def test_another_store_than_the_one_this_shard_was_before_is_refused() -> None:
+    with pytest.raises(StoreRefused, match="was store"):
+        await members_of(in_memory("1"), known={"1": "0123456789abcdef"}).open()
+
+
+async def test_a_shard_that_cannot_be_opened_is_out_until_it_can() -> None:
+    store = in_memory("2")
+    store.broken = NothingStored("refused")
+    members = members_of(in_memory("1"), store)
+    await members.open()
+    assert [member.is_in for member in members.all] == [True, False]
+    await members.all[0].shard.create_queue("mail", 1)
+    await members.check(members.all[1])
+    assert not members.all[1].is_in
+    store.broken = None
+    await members.check(members.all[1])
+    assert members.all[1].is_in
+    assert await members.all[1].shard.queue_names() == {"mail"}
+    await members.close()
+
+
+async def test_while_an_id_is_not_known_a_strange_descriptor_is_not_called_not_found() -> None:
+    store = in_memory()
+    store.broken = NothingStored("refused")
+    members = members_of(in_memory("1"), store)
+    await members.open()
+    router = Router(members)
+    with pytest.raises(ShardConnectionFailed):
+        await router.named([("9", lambda shard: shard.queue_names())])
+    store.broken = None
+    await members.check(members.all[1])
+    assert members.all[1].shard.shard_id == "2"
+    assert await router.named([("9", lambda shard: shard.queue_names())]) == [None]
+    await router.close()
+
+
+async def test_a_new_store_gets_no_id_while_another_s_id_is_not_known() -> None:
+    away = in_memory()
+    away.broken = NothingStored("refused")
+    members = members_of(away, in_memory())
+    await members.open()
+    assert [member.is_in for member in members.all] == [False, False]
+    away.broken = None
+    await members.check(members.all[0])
+    assert [member.shard.shard_id for member in members.all] == ["1", "2"]
+    await members.close()
+
+
+async def test_a_queue_that_one_shard_knows_is_created_on_the_others_at_the_start(tmp_path: Path) -> None:
+    before = members_of(store_at(tmp_path / "b", "2"))
+    await before.open()
+    await before.all[0].shard.create_queue("mail", 1)
+    await before.close()
+    members = members_of(in_memory("1"), store_at(tmp_path / "b", "2"))
+    await members.open()
+    assert await members.all[0].shard.queue_names() == {"mail"}
+    await members.close()
+
+
+async def test_a_store_that_was_wiped_is_out_at_once() -> None:
+    store = in_memory("1")
+    members = members_of(store)
+    await members.open()
+    store.failures["ping"] = [StoreRefused("wiped")]
+    await members.check(members.all[0])
+    assert not members.all[0].is_in
+    await members.close()
+
+
+async def test_a_ping_measures_how_far_the_store_s_clock_is_from_ours() -> None:
+    store = in_memory("1")
+    members = members_of(store)
+    await members.open()
+    member = members.all[0]
+    assert member.store_id is not None
+
+    async def ping() -> StoreStatus:
+        return StoreStatus(member.store_id or "", 1_790_000_000_000 + 2_500)
+
+    store.ping = ping  # type: ignore[method-assign]
+    await members.check(member)
+    assert member.skew_ms == 2_500
+    await members.close()
