@@ -1,8 +1,8 @@
 """What PinLater can do, as a protocol: the service and the clients both satisfy it.
 
-Whoever is handed an `Api` (the Thrift server, a gateway, a command) cannot tell whether the jobs live in this process or
-behind a network. Values are validated by the service; errors are those of `pinlater.errors`. The wire contract behind
-each call is in docs/wire.md. Without a `context`, a client sends its own.
+Whoever is handed an `Api` (the Thrift server, a gateway, a command) cannot tell whether the jobs live in this process
+or behind a network. Values are validated by the service; errors are those of `pinlater.errors`. The wire contract
+behind each call is in docs/wire.md. Without a `context`, a client sends its own.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Api(Protocol):
         """
 
     async def dequeue(self, request: DequeueRequest, *, context: RequestContext | None = None) -> list[DequeuedJob]:
-        """Claim up to `limit` eligible jobs, highest priority first over all shards; riding acks are carried out first."""
+        """Claim up to `limit` eligible jobs, highest priority first over all shards; riding acks come first."""
 
     async def ack(
         self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], *, context: RequestContext | None = None
@@ -86,9 +86,7 @@ class Api(Protocol):
     ) -> int:
         """Up to `limit` FAILED jobs of one priority back to PENDING; how many."""
 
-    async def delete_jobs(
-        self, filter: JobFilter, *, limit: int = 1000, context: RequestContext | None = None
-    ) -> int:
+    async def delete_jobs(self, filter: JobFilter, *, limit: int = 1000, context: RequestContext | None = None) -> int:
         """Remove up to `limit` jobs of one state and priority; how many. `filter.future` does not count."""
 
     async def cancel(

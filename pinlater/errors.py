@@ -34,7 +34,7 @@ from typing import ClassVar
 
 
 class ErrorCode(IntEnum):
-    """The error codes of the wire contract. 400-499 is the caller's fault: do not retry as it is, but for 429 and 430."""
+    """The error codes of the wire contract. 400-499 is the caller's fault: no retry as it is, but for 429 and 430."""
 
     CONTINUATION_INVALID = 400
     PASSWORD_INVALID = 403
@@ -75,7 +75,7 @@ class PinLaterError(Exception):
         self.acks_applied = acks_applied
 
     def wire_message(self) -> str:
-        """The message as sent: where the code is UNKNOWN it begins with the reason, for programs that know only the code."""
+        """The message as sent: where the code is UNKNOWN it begins with the reason."""
         if self.code is ErrorCode.UNKNOWN and self.reason and not self.message.startswith(self.reason):
             return f"{self.reason}: {self.message}"
         return self.message

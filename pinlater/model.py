@@ -82,7 +82,7 @@ class DequeuedJob:
 class JobInfo:
     """Everything a store knows of one job; `body` only where it was asked for.
 
-    `claim_descriptor` is that of the current claim, or of the last one for a job that has ended; None for a pending job.
+    `claim_descriptor` is that of the current claim, or of the last one for a job that ended; None for a pending one.
     """
 
     descriptor: str

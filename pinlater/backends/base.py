@@ -50,8 +50,8 @@ class ClaimKey(NamedTuple):
 class ClaimRequest:
     """One caller's share of a claim call.
 
-    `priorities` are tried in the order given, highest first. At most `limit` jobs, and no more than fit into `max_bytes`
-    of bodies, but always the first one. `claim_descriptor` is unique per request, never used again.
+    `priorities` are tried in the order given, highest first. At most `limit` jobs, and no more than fit into
+    `max_bytes` of bodies, but always the first one. `claim_descriptor` is unique per request, never used again.
     """
 
     claim_descriptor: str
@@ -83,7 +83,7 @@ class AckOutcome(IntEnum):
 
 @dataclass(slots=True)
 class CheckpointRequest:
-    """One heartbeat. With `claim_descriptor` "" the claim's source must be exactly `source`, else that claim alone counts."""
+    """One heartbeat. With `claim_descriptor` "" the claim's source must be exactly `source`; else that claim counts."""
 
     priority: int
     id: int
@@ -137,8 +137,8 @@ class Shard(Protocol):
     async def delete_queue(self, queue: str, now_ms: int) -> bool:
         """Delete the queue and its jobs in all states; False if there is none.
 
-        Gone at once for every other call, a new queue of the same name included, which starts empty; what it held may be
-        freed later in slices, by `collect`.
+        Gone at once for every other call, a new queue of the same name included, which starts empty; what it held may
+        be freed later in slices, by `collect`.
         """
 
     async def queue_names(self) -> set[str]:
@@ -168,11 +168,18 @@ class Shard(Protocol):
         """What a claim would hand out now, changing nothing. QueueNotFound."""
 
     async def ack(
-        self, queue: str, acks: Sequence[AckRequest], now_ms: int, *, keep_succeeded: bool = True, keep_failed: bool = True
+        self,
+        queue: str,
+        acks: Sequence[AckRequest],
+        now_ms: int,
+        *,
+        keep_succeeded: bool = True,
+        keep_failed: bool = True,
     ) -> list[AckOutcome]:
         """End attempts; what is not IN_PROGRESS, or under another claim than the one given, is IGNORED.
 
-        A job named twice is acked by the first that applies. Not keeping a state removes the job instead of moving it there.
+        A job named twice is acked by the first that applies. Not keeping a state removes the job instead of moving it
+        there.
         An unknown queue: all IGNORED.
         """
 
@@ -186,15 +193,17 @@ class Shard(Protocol):
         """IN_PROGRESS to PENDING where the claim matches: claim cleared, no attempt taken, run_after kept. How many."""
 
     async def release(self, queue: str, claims: Sequence[ClaimKey], now_ms: int, *, crash_budget: int) -> LapsedCounts:
-        """Treat these claims, where they still stand, as expired now (see `expire_claims`), with a status line of their own."""
+        """Treat these claims, where they stand, as expired now (see `expire_claims`), with a status line of theirs."""
 
     async def cancel(self, queue: str, jobs: Sequence[JobKey], now_ms: int) -> list[CancelOutcome]:
         """Remove PENDING jobs; says what each was. An unknown queue: all NOT_FOUND."""
 
     # -- looking -----------------------------------------------------------------------------------------------------
 
-    async def lookup(self, queue: str, jobs: Sequence[JobKey], *, with_body: bool, max_bytes: int) -> list[JobInfo | None]:
-        """Each job, or None. With bodies, those beyond `max_bytes` in all come without (body None), but for the first."""
+    async def lookup(
+        self, queue: str, jobs: Sequence[JobKey], *, with_body: bool, max_bytes: int
+    ) -> list[JobInfo | None]:
+        """Each job, or None. With bodies: those beyond `max_bytes` in all come without, but for the first."""
 
     async def count(self, queue: str, state: JobState, priorities: Sequence[int], future: bool, now_ms: int) -> int:
         """Jobs in a state with run_after > now (`future`) or <= now. QueueNotFound."""
@@ -214,7 +223,8 @@ class Shard(Protocol):
     ) -> list[JobInfo]:
         """Up to `limit` jobs by run_after, newest first, then id ascending, strictly behind `after`.
 
-        Fewer where bodies would pass `max_bytes`, but at least one where one is there. Empty only at the end. QueueNotFound.
+        Fewer where bodies would pass `max_bytes`, but at least one where one is there. Empty only at the end.
+        QueueNotFound.
         """
 
     # -- operators ---------------------------------------------------------------------------------------------------
@@ -237,7 +247,8 @@ class Shard(Protocol):
     async def expire_claims(self, limit: int, now_ms: int, *, crash_budget: int) -> Mapping[str, LapsedCounts]:
         """Up to `limit` jobs whose claim's expiry < now: as a failed ack without delay, one crash more, a status line.
 
-        At `crash_budget` crashes (0: no budget) the job goes to FAILED whatever attempts remain, the reason in its status.
+        At `crash_budget` crashes (0: no budget) the job goes to FAILED whatever attempts remain, the reason in its
+        status.
         Counts per queue. A queue with nothing due costs nothing.
         """
 
