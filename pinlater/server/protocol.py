@@ -11,7 +11,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Iterator
-from typing import cast
+from typing import Any, cast
 
 import structlog
 
@@ -49,6 +49,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        without_delay(transport.get_extra_info("socket"))
         if not self._shared.admit(self):
             self._transport.abort()
         elif self._shared.leaving is not None:
@@ -276,3 +277,9 @@ class Connection(asyncio.Protocol):
         self._shared.counters[counter] += 1
         _log.debug("connection_timed_out", reason=counter)
         self.abort()
+
+
+def without_delay(sock: Any) -> None:
+    """Send small answers at once: asyncio sees to it only for sockets that were made with a protocol number."""
+    if sock.family in (socket.AF_INET, socket.AF_INET6):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

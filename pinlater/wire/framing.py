@@ -83,11 +83,13 @@ class Splitter:
             if self._walker is None:
                 self._walker = _Unframed(buffer, self._limits)
             self._needed = self._walker.advance()
-            if self._needed:
-                if self._needed > self._limits.max_unframed_bytes:
-                    raise WireError(f"an unframed message over {self._limits.max_unframed_bytes} bytes; send it framed")
-                return
             end = self._walker.end
+            if max(end, self._needed) > self._limits.max_unframed_bytes:
+                raise self._walker.refusal(
+                    f"over {self._limits.max_unframed_bytes} bytes without a frame; send it framed"
+                )
+            if self._needed:
+                return
             self._walker = None
             message = bytes(memoryview(buffer)[:end])
             del buffer[:end]
@@ -115,13 +117,17 @@ class _Unframed:
                 return error.needed
         assert self._steps is not None
         assert self._walk is not None
-        assert self._header is not None
         try:
             needed = next(self._steps, 0)
         except WireError as error:
-            raise BadCall(self._header, error) from error
+            raise self.refusal(error.message) from error
         self.end = self._walk.at
         return needed
+
+    def refusal(self, reason: str) -> WireError:
+        """An error that can be answered, where the header was readable."""
+        error = WireError(reason)
+        return error if self._header is None else BadCall(self._header, error)
 
     def _begin(self, header: Header) -> None:
         self._header = header

@@ -31,6 +31,7 @@ class EchoService:
         self.returned = asyncio.Event()
         self.draining = asyncio.Event()
         self.cancelled = 0
+        self.names = {"mail", "images"}
         self.fail_with: BaseException | None = None
 
     def _note(self, name: str, what: Any, context: RequestContext | None) -> None:
@@ -47,7 +48,7 @@ class EchoService:
 
     async def queue_names(self, *, context: RequestContext | None = None) -> set[str]:
         self._note("queue_names", None, context)
-        return {"mail", "images"}
+        return self.names
 
     async def enqueue(self, queue: str, jobs: Sequence[Job], *, context: RequestContext | None = None) -> list[str]:
         self._note("enqueue", (queue, jobs), context)
