@@ -52,7 +52,7 @@ def _change(session: Session, each: CheckpointRequest, now_ms: int) -> None:
     if attempts is not None or each.prepend_status:
         session.run("checkpoint", (attempts, attempts, each.prepend_status, each.id))
     if each.new_body is not None:
-        session.run("replace_body", (len(each.new_body), each.new_body, each.id))
+        session.replace_body(each.id, each.new_body)
     if each.move_to_pending:
         session.run_of("give_back", (now_ms,), [each.id])
 

@@ -16,7 +16,8 @@ QUEUES_PER_STEP = 100
 def collect(session: Session, limit: int, now_ms: int, succeeded_ttl_ms: int, failed_ttl_ms: int) -> Mapping[str, int]:
     """One bounded step; of what has ended, the longest overdue first, so that neither state starves the other."""
     counts = _collect_ended(session, limit, now_ms, succeeded_ttl_ms, failed_ttl_ms)
-    leftovers = _collect_leftovers(session, limit)
+    # what had ended in a deleted queue counts as left over already
+    leftovers = _collect_leftovers(session, limit - counts[LEFTOVERS])
     if leftovers:
         counts[LEFTOVERS] += leftovers
     return counts
@@ -42,9 +43,10 @@ def _collect_leftovers(session: Session, limit: int) -> int:
     """A deleted queue is forgotten only when a look behind its last job finds none."""
     removed = 0
     for (queue_id,) in session.rows("deleted_queues", (QUEUES_PER_STEP,)):
-        ids = sorted(row[0] for row in session.rows("leftovers", (queue_id, limit - removed)))
-        removed += session.run_of("remove", (), ids)
         if removed >= limit:
             break
-        session.run("forget_queue", (queue_id, queue_id))
+        ids = sorted(row[0] for row in session.rows("leftovers", (queue_id, limit - removed)))
+        removed += session.run_of("remove", (), ids)
+        if removed < limit:
+            session.run("forget_queue", (queue_id, queue_id))
     return removed

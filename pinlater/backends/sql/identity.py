@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
 from typing import NamedTuple
 
 from pinlater.backends.base import StoreStatus
 from pinlater.backends.sql.session import Session
-from pinlater.errors import StoreRefused
+from pinlater.backends.sql.statements import parts
+from pinlater.errors import NothingStored, StoreRefused
 
 SCHEMA_VERSION = 1
 
@@ -38,13 +38,14 @@ def read_identity(session: Session, shard_id: str) -> Identity | None:
     return found
 
 
-def establish_identity(session: Session, shard_id: str, create_tables: Callable[[], None]) -> Identity:
+def establish_identity(session: Session, shard_id: str) -> Identity:
     """Make the tables and the record where they are missing. Of two servers at once one writes, and both read."""
     found = read_identity(session, shard_id)
     if found is None and not shard_id:
         raise StoreRefused("this store has no record of its shard id yet; open it with an id once (ID=URL)")
-    create_tables()
     if found is None:
+        for statement in parts(session.statements["schema"]):
+            session.cursor.execute(statement)
         session.run("insert_meta", ("shard_id", shard_id))
         session.run("insert_meta", ("schema_version", str(SCHEMA_VERSION)))
         session.run("insert_meta", ("store_id", secrets.token_hex(16)))
@@ -56,8 +57,10 @@ def establish_identity(session: Session, shard_id: str, create_tables: Callable[
 
 def ping(session: Session, expected: Identity) -> StoreStatus:
     """One statement over the tables that every call needs."""
-    shard_id, store_id, now_ms, _ = session.rows("ping")[0]
+    shard_id, store_id, now_ms, read_only = session.rows("ping")[0]
     found = Identity(shard_id, store_id)
     if found != expected:
         raise StoreRefused(f"the store was {expected} when it was opened and is {found} now: it was wiped or replaced")
+    if read_only:
+        raise NothingStored("the store is read-only: is it a replica, or did another server take over?")
     return StoreStatus(store_id, int(now_ms))

@@ -64,8 +64,10 @@ def dequeued_job(row: Row, body: Any, descriptors: Descriptors, claim: str, expi
 
 def job_info(row: Row, descriptors: Descriptors, body: bytes | None) -> JobInfo:
     """From a row of `infos`."""
-    job_id, state, priority, *rest = row
-    return JobInfo(descriptors.of(priority, job_id), JobState(state), priority, *rest[:-1], body)
+    job_id, state = row[:2]
+    info = JobInfo(descriptors.of(row[2], job_id), JobState(state), *row[2:14])
+    info.body = body
+    return info
 
 
 def bodies(session: Session, ids: Sequence[int]) -> dict[int, bytes]:

@@ -75,6 +75,9 @@ class Session(ABC):
         """As queue_id; None may stand for a queue that has nothing eligible."""
         return self.queue_id(queue)
 
+    def replace_body(self, job_id: int, body: bytes) -> None:
+        self.run("replace_body", (len(body), body, job_id))
+
     @abstractmethod
     def bound(self, ids: Sequence[int]) -> object:
         """A list of ids as one value to bind."""
@@ -88,7 +91,7 @@ class Session(ABC):
 
     @abstractmethod
     def candidates(self, queue_id: int, priorities: Sequence[int], limit: int, now_ms: int) -> list[Row]:
-        """Up to `limit` eligible jobs in the order of the claim; a session that writes locks them and skips locked ones."""
+        """Up to `limit` eligible jobs in the order of the claim; one that writes locks them and skips locked ones."""
 
     @abstractmethod
     def claim(self, claims: Sequence[tuple[str, int, list[int]]], now_ms: int) -> None:

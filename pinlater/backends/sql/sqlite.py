@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pinlater.backends.base import StoreStatus
-from pinlater.backends.sql.identity import Identity, establish_identity
-from pinlater.backends.sql.session import Session
+from pinlater.backends.sql.identity import establish_identity
 from pinlater.backends.sql.shard import SqlShard
 from pinlater.backends.sql.sqlite_connection import SqliteConnection
-from pinlater.backends.sql.statements import parts
 from pinlater.errors import NothingStored, StoreRefused
 
 Result = TypeVar("Result")
@@ -49,7 +47,7 @@ class SqliteShard(SqlShard):
             self._make_folder()
         try:
             self._writer = await self._connect("BEGIN IMMEDIATE")
-            self._identity = await self._write(_establish, self.shard_id)
+            self._identity = await self._write(establish_identity, self.shard_id)
             # A second connection would see another database in memory.
             self._reader = self._writer if self._path == IN_MEMORY else await self._connect("BEGIN")
         except BaseException:
@@ -117,11 +115,3 @@ def path_of(place: str) -> str:
     if place in ("sqlite://", "sqlite:///"):
         return IN_MEMORY
     return place.removeprefix("sqlite:///")
-
-
-def _establish(session: Session, shard_id: str) -> Identity:
-    def create_tables() -> None:
-        for statement in parts(session.statements["schema"]):
-            session.cursor.execute(statement)
-
-    return establish_identity(session, shard_id, create_tables)

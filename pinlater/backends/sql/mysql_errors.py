@@ -1,0 +1,60 @@
+"""MySQL's and MariaDB's errors as ours: what each says about what was stored, and what to do about it.
+
+Every call is one transaction, so until its COMMIT is sent nothing is stored, whatever happens: the server rolls back
+what a broken connection leaves. Only a COMMIT without an answer leaves the outcome unknown.
+"""
+
+from __future__ import annotations
+
+from pinlater.errors import NothingStored, OutcomeUnknown, PinLaterError, StoreConflict, StoreRefused
+
+LOCK_WAIT_TIMEOUT, DEADLOCK, RECORD_CHANGED = 1205, 1213, 1020
+CONFLICTS = frozenset({LOCK_WAIT_TIMEOUT, DEADLOCK, RECORD_CHANGED})
+READ_ONLY = frozenset({1290, 1792, 1836})
+_NO_SUCH_TABLE = 1146
+_CLIENT_ERRORS = range(2000, 3000)
+"""Errors of the client library: the server did not answer, or not in time."""
+
+_ADVICE = {
+    1021: "the store's disk is full: free some space",
+    1030: "the store's disk could not be written: look into its log",
+    1040: "it has too many connections: raise its max_connections, or lower the number of servers or their threads",
+    1044: "this user may not use the database: check its grants",
+    1045: "user or password refused",
+    1049: "there is no such database: CREATE DATABASE ... CHARACTER SET utf8mb4",
+    1053: "it is shutting down",
+    1114: "a table is full, or the disk is: free some space",
+    1142: "this user lacks a grant: it needs SELECT, INSERT, UPDATE, DELETE, and CREATE for the first start",
+    1153: "a packet was too large: raise its max_allowed_packet",
+    1203: "this user has too many connections: raise max_user_connections",
+    1698: "user or password refused",
+    2002: "it cannot be reached: is it running, and the address right?",
+    2003: "it cannot be reached: is it running, and the address right?",
+    2005: "its host name is unknown: check the address",
+    2006: "the connection was lost",
+    2013: "the connection was lost, or the answer did not come in time",
+} | dict.fromkeys(READ_ONLY, "it is read-only: is it a replica, or did another server take over?")
+
+
+def error_number(error: BaseException) -> int:
+    """The number that both drivers give as the first argument; 0 where there is none."""
+    number = error.args[0] if error.args else 0
+    return number if isinstance(number, int) else 0
+
+
+def shard_error(error: BaseException, place: str, *, committing: bool) -> PinLaterError:
+    number = error_number(error)
+    message = f"{place}: {_ADVICE.get(number, 'the store refused the call')} ({error})"
+    if number in CONFLICTS:
+        return StoreConflict(message)
+    if number == _NO_SUCH_TABLE:
+        return StoreRefused(f"{place}: its tables are gone: it was wiped or replaced since it was opened ({error})")
+    if committing and number not in READ_ONLY:
+        return OutcomeUnknown(message)
+    return NothingStored(message)
+
+
+def is_disconnect(error: BaseException) -> bool:
+    """Whether other connections of the same age are likely to be broken too."""
+    number = error_number(error)
+    return number in _CLIENT_ERRORS or number in (0, 1053, 1927)

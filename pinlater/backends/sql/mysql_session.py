@@ -1,0 +1,112 @@
+"""A transaction on a connection to MySQL or MariaDB, through either driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from pinlater.backends.base import ClaimRequest
+from pinlater.backends.sql.session import NewJob, Row, Session, in_slices
+from pinlater.errors import NothingStored, QueueNotFound
+
+ROWS_PER_INSERT = 500
+BYTES_PER_INSERT = 4 << 20
+CASES_PER_STATEMENT = 100
+"""Claims in one statement: the server looks through all cases for each row."""
+
+_ESCAPED = (b"\0", b"\n", b"\r", b"\\", b"'", b'"', b"\x1a")
+_ROW_BYTES = 256
+"""More than the numbers of a row take as text."""
+
+
+class MysqlSession(Session):
+    """`locking` for a step that writes; `max_packet` is the largest statement that the server takes, in bytes."""
+
+    def __init__(
+        self, cursor: Any, statements: Mapping[str, str], shard_id: str, *, locking: bool, max_packet: int
+    ) -> None:
+        super().__init__(cursor, statements, shard_id)
+        self._locking = locking
+        self._max_packet = max_packet
+
+    def bound(self, ids: Sequence[int]) -> tuple[int, ...]:
+        """Both drivers write a tuple as (1, 2, 3)."""
+        return tuple(ids)
+
+    def queue_id_for_claim(self, queue: str, requests: Sequence[ClaimRequest], now_ms: int) -> int | None:
+        priorities = tuple({priority for request in requests for priority in request.priorities})
+        rows = self.rows("queue_id_if_eligible", (priorities, now_ms, queue))
+        if not rows:
+            raise QueueNotFound.of(queue)
+        queue_id, eligible = rows[0]
+        return int(queue_id) if eligible else None
+
+    def allocate_ids(self, count: int, floor: int) -> int:
+        self.run("allocate_ids", (floor, count))
+        return int(self.cursor.lastrowid)
+
+    def insert_jobs(self, jobs: Sequence[NewJob]) -> None:
+        """Rows of many statements where they are large, in this one transaction."""
+        head, row = self.statements["insert_jobs"], self.statements["insert_jobs_row"]
+        for some in self._packets(jobs):
+            values = [value for job in some for value in job]
+            self.cursor.execute(f"{head} {','.join([row] * len(some))}", values)
+
+    def candidates(self, queue_id: int, priorities: Sequence[int], limit: int, now_ms: int) -> list[Row]:
+        text = self.statements["candidates"]
+        if self._locking:
+            text = f"{text} {self.statements['lock_and_skip']}"
+        self.cursor.execute(text, (queue_id, tuple(priorities), now_ms, limit))
+        return list(self.cursor.fetchall())
+
+    def claim(self, claims: Sequence[tuple[str, int, list[int]]], now_ms: int) -> None:
+        for timeout_ms, alike in groupby(claims, key=lambda claim: claim[1]):
+            times = (now_ms, timeout_ms, now_ms + timeout_ms, now_ms)
+            same = list(alike)
+            if len(same) == 1:
+                claim_descriptor, _, ids = same[0]
+                self.run_of("claim", (claim_descriptor, *times), sorted(ids))
+            else:
+                self._claim_several([(job_id, claim[0]) for claim in same for job_id in claim[2]], times)
+
+    def _claim_several(self, jobs: list[tuple[int, str]], times: tuple[int, ...]) -> None:
+        for some in in_slices(sorted(jobs), CASES_PER_STATEMENT):
+            ids = [job_id for job_id, _ in some]
+            places = ",".join(["%s"] * len(some))
+            text = self.statements["claim_several"].replace("/*ids*/", places).replace("/*claims*/", places)
+            self.cursor.execute(text, (*ids, *(claim for _, claim in some), *times, tuple(ids)))
+
+    def snapshot(self) -> None:
+        self.run("snapshot")
+
+    def replace_body(self, job_id: int, body: bytes) -> None:
+        self._check_fits(body)
+        super().replace_body(job_id, body)
+
+    def _packets(self, jobs: Sequence[NewJob]) -> Iterator[list[NewJob]]:
+        """The jobs in statements that the server takes whole."""
+        limit = min(BYTES_PER_INSERT, self._max_packet - 2 * _ROW_BYTES)
+        some: list[NewJob] = []
+        size = 0
+        for job in jobs:
+            job_bytes = _ROW_BYTES + 2 * job.body_bytes + 4 * len(job.custom_status)
+            if some and (size + job_bytes > limit or len(some) == ROWS_PER_INSERT):
+                yield some
+                some, size = [], 0
+            if job_bytes > limit:
+                self._check_fits(job.body, job.custom_status)
+            some.append(job)
+            size += job_bytes
+        if some:
+            yield some
+
+    def _check_fits(self, body: bytes, status: str = "") -> None:
+        """A server that is sent too large a statement may just hang up, which would say nothing."""
+        needed = 2 * _ROW_BYTES + len(body) + sum(map(body.count, _ESCAPED)) + 4 * len(status)
+        if needed > self._max_packet:
+            raise NothingStored(
+                f"a body of {len(body)} bytes takes a statement of {needed}, and the store's max_allowed_packet is "
+                f"{self._max_packet}: raise it there",
+                retryable=False,
+            )
