@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -12,9 +13,11 @@ from pinlater.backends.base import Shard
 from tests.conformance.bindings import BINDINGS, DEPTHS, Binding
 from tests.conformance.chain import chained
 from tests.conformance.crowd import Crowd
+from tests.conformance.outage import OUT, Outage, through
 from tests.conformance.report import Cells, suite_is_whole
 from tests.conformance.served import Served
 from tests.conformance.subject import START_MS, Subject
+from tests.faults.proxy import Proxy
 from tests.stores.places import Places
 
 CROWD = 4
@@ -31,6 +34,13 @@ def binding(request: pytest.FixtureRequest) -> Binding:
 @pytest.fixture(params=[binding.param() for binding in BINDINGS if binding.lasting])
 def lasting(request: pytest.FixtureRequest) -> Binding:
     """A store that keeps what it holds when it is closed."""
+    chosen: Binding = request.param
+    return chosen
+
+
+@pytest.fixture(params=[binding.param() for binding in BINDINGS if binding.networked])
+def networked(request: pytest.FixtureRequest) -> Binding:
+    """A store at the other end of a connection."""
     chosen: Binding = request.param
     return chosen
 
@@ -117,6 +127,34 @@ def tight(binding: Binding, places: Places, runner: asyncio.Runner) -> Iterator[
 def fleeting(binding: Binding, places: Places, runner: asyncio.Runner) -> Iterator[Served]:
     """The same, and what has ended is not kept."""
     yield from _serve(binding, places, runner, succeeded_ttl_ms=0, failed_ttl_ms=0)
+
+
+@pytest.fixture
+def outage(networked: Binding, request: pytest.FixtureRequest, runner: asyncio.Runner) -> Iterator[Outage]:
+    """A service over two shards; the network of the second can be cut."""
+    yield from _with_proxy(networked, request, runner, shards=2)
+
+
+@pytest.fixture
+def alone(networked: Binding, request: pytest.FixtureRequest, runner: asyncio.Runner) -> Iterator[Outage]:
+    """A service over one shard, whose network can be cut."""
+    yield from _with_proxy(networked, request, runner, shards=1)
+
+
+def _with_proxy(
+    binding: Binding, request: pytest.FixtureRequest, runner: asyncio.Runner, shards: int
+) -> Iterator[Outage]:
+    places: Places = request.getfixturevalue(binding.places)
+    url = places.fresh()
+    with Proxy(urlsplit(url).port or 0) as proxy:
+        direct = [binding.make(places.fresh(), "1") for _ in range(shards - 1)]
+        service = Outage([*direct, binding.make(through(url, proxy), OUT)], proxy)
+        try:
+            runner.run(service.open())
+            yield service
+        finally:
+            proxy.heal()
+            runner.run(service.close())
 
 
 # -- the report ------------------------------------------------------------------------------------------------------

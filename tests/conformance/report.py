@@ -9,7 +9,7 @@ import pytest
 
 from tests.conformance.bindings import DEPTHS, KINDS, Binding
 
-SERVICES = {"served", "tight", "fleeting"}
+SERVICES = {"served", "tight", "fleeting", "outage", "alone"}
 HERE = Path(__file__).parent
 
 
@@ -23,8 +23,8 @@ class Cells:
         spec = getattr(item, "callspec", None)
         if spec is None:
             return
-        binding = spec.params.get("binding") or spec.params.get("lasting")
-        if isinstance(binding, Binding):
+        binding = next((value for value in spec.params.values() if isinstance(value, Binding)), None)
+        if binding is not None:
             self.counts[binding.kind, spec.params.get("depth", self._depth(item))] += 1
 
     def _depth(self, item: pytest.Item) -> str:

@@ -41,15 +41,15 @@ class HeldClock:
 class Served:
     """The service with one empty queue, and short ways to ask it."""
 
-    def __init__(self, shards: Sequence[Shard], **settings: Any) -> None:
+    def __init__(self, shards: Sequence[Shard], *, deadline_ms: int = 30_000, **settings: Any) -> None:
         self.clock = HeldClock()
         self.context = RequestContext("worker")
         self.password = PASSWORD
         self.max_body_bytes: int = settings.get("max_body_bytes", 2**20)
-        self.shards = [chained(shard) for shard in shards]
-        members = Members([Member(shard, self.clock) for shard in self.shards], self.clock)
+        self.shards = [chained(shard, deadline_ms=deadline_ms) for shard in shards]
+        self.members = Members([Member(shard, self.clock) for shard in self.shards], self.clock)
         self.api = Service(
-            Router(members),
+            Router(self.members),
             self.clock,
             ClaimNames("host", 4711, START_MS),
             ServiceSettings(admin_password_hash=PASSWORD_HASH, **settings),

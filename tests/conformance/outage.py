@@ -1,0 +1,81 @@
+"""A service with a shard whose network can be cut."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from urllib.parse import urlsplit
+
+from pinlater.backends.base import Shard
+from pinlater.model import Job, parse_descriptor
+from tests.conformance.served import QUEUE, Served
+from tests.faults.proxy import Proxy
+
+OUT = "b2"
+"""The id of the shard behind the proxy."""
+
+DEADLINE_MS = 400
+
+
+def through(url: str, proxy: Proxy) -> str:
+    """The same store, by way of the proxy."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.replace(f":{parts.port}", f":{proxy.port}")).geturl()
+
+
+def shard_of(descriptor: str) -> str:
+    ref = parse_descriptor(descriptor)
+    assert ref is not None
+    return ref.shard
+
+
+class Outage(Served):
+    def __init__(self, shards: Sequence[Shard], proxy: Proxy) -> None:
+        super().__init__(shards, deadline_ms=DEADLINE_MS)
+        self.proxy = proxy
+
+    async def jobs_on_both(self) -> tuple[list[str], list[str]]:
+        """Some jobs on the shard that stays, some on the one that goes out."""
+        descriptors = await self.spread()
+        stays = [each for each in descriptors if shard_of(each) != OUT]
+        goes = [each for each in descriptors if shard_of(each) == OUT]
+        assert stays
+        assert goes
+        return stays, goes
+
+    async def go_out(self) -> None:
+        """Cut the network, and wait until the service knows."""
+        self.proxy.cut()
+        await self._checked_until(lambda: not self._is_in())
+
+    async def come_back(self) -> None:
+        """Heal the network, and wait until the service knows."""
+        self.proxy.heal()
+        await self._checked_until(self._is_in)
+
+    def _is_in(self) -> bool:
+        member = self.members.by_id(OUT)
+        assert member is not None
+        return member.is_in
+
+    async def _checked_until(self, reached: Callable[[], bool]) -> None:
+        member = self.members.by_id(OUT)
+        assert member is not None
+        for _ in range(50):
+            if reached():
+                return
+            self.clock.tick(60_000)
+            await self.members.check(member)
+        raise AssertionError("the service did not notice")
+
+    async def enqueue_one(self) -> str:
+        (descriptor,) = await self.api.enqueue(QUEUE, [Job(b"")], context=self.context)
+        return descriptor
+
+
+async def eventually(holds: Callable[[], Awaitable[bool]], within_s: float = 10.0) -> None:
+    """Wait for what happens beside the caller."""
+    ends_at = asyncio.get_running_loop().time() + within_s
+    while not await holds():
+        assert asyncio.get_running_loop().time() < ends_at, "it never came"
+        await asyncio.sleep(0.01)
