@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+
 import click
 
 from pinlater.clock import SystemClock

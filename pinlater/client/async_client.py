@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, overload
 
 from pinlater.client.base import ConnectedClient
-from pinlater.client.calls import Revise
+from pinlater.client.calls import Failure, Outgoing
 from pinlater.client.safety import Safety, ack_safety, checkpoint_safety
 from pinlater.errors import PinLaterError, ProtocolError
 from pinlater.model import (
@@ -104,7 +104,7 @@ class AsyncClient(ConnectedClient):
         deadline_s = self._deadline_s(timeout) + wait_s
         wanted = wire.dequeue_to_wire(request)
         pure = request.dry_run and wanted.job_ack_request is None
-        response = await self._dispatcher.call(
+        call = Outgoing(
             "dequeueJobs",
             wire.call_args("dequeueJobs", context or self._context, request=wanted),
             Safety.SCAN if pure else Safety.ONCE,
@@ -112,6 +112,7 @@ class AsyncClient(ConnectedClient):
             long_poll=wait_s > 0,
             revise=_dequeue_again(wanted, asyncio.get_running_loop().time() + wait_s),
         )
+        response = await self._dispatcher.call(call)
         jobs = wire.dequeued_from_wire(response)
         jobs.sort(key=_IN_ORDER)
         return jobs
@@ -238,10 +239,10 @@ class AsyncClient(ConnectedClient):
         return wire.cancelled_from_wire(response)
 
 
-def _dequeue_again(wanted: Any, wait_until_s: float) -> Revise:
+def _dequeue_again(wanted: Any, wait_until_s: float) -> Callable[[Failure], None]:
     """What changes before a dequeue is sent again: acks carried out already stay away; the wait gets shorter."""
 
-    def revise(error: Exception) -> None:
+    def revise(error: Failure) -> None:
         if isinstance(error, PinLaterError) and error.acks_applied:
             wanted.job_ack_request = None
         if wanted.wait_ms:

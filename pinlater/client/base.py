@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from pinlater.client.calls import Dispatcher
+from pinlater.client.calls import Dispatcher, Outgoing
 from pinlater.client.enqueuing import Enqueuer
 from pinlater.client.joining import JoiningLimits
 from pinlater.client.pool import PoolLimits
@@ -72,7 +72,9 @@ class ConnectedClient:
         **arguments: Any,
     ) -> Any:
         args = call_args(method, context or self._context, **arguments)
-        return await self._dispatcher.call(method, args, safety, self._deadline_s(timeout), pipelined=pipelined)
+        return await self._dispatcher.call(
+            Outgoing(method, args, safety, self._deadline_s(timeout), pipelined=pipelined)
+        )
 
     def _deadline_s(self, timeout: float | None) -> float:
         return self._check_usable().time() + (self._timeout_s if timeout is None else timeout)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
 from pinlater.client.address import Address
-from pinlater.client.retry import MAX_ROUNDS, attempt_deadline_s, backoff_s, blames_server, may_send_again
+from pinlater.client.retry import MAX_ROUNDS, backoff_s, blames_server, first_deadline_s, may_send_again
 from pinlater.client.rotation import Rotation
 from pinlater.client.safety import Safety
 from pinlater.client.server import Server
@@ -17,96 +18,108 @@ from pinlater.errors import OutcomeUnknown, PinLaterError, ProtocolError, Server
 from pinlater.wire.faults import error_from_exception
 
 Failure = CallFailed | PinLaterError
-Revise = Callable[[Failure], None]
-"""Changes the arguments before they are sent again."""
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """One call, to be answered before `deadline_s` of the loop's clock.
+
+    `pipelined`: short enough to share a connection with others of its kind. `revise` changes `args` before they are
+    sent again.
+    """
+
+    method: str
+    args: Any
+    safety: Safety
+    deadline_s: float
+    pipelined: bool = False
+    long_poll: bool = False
+    revise: Callable[[Failure], None] | None = None
 
 
 class Dispatcher:
-    """Sends calls to the servers in turn, within each call's deadline (seconds of the loop's clock)."""
+    """Sends calls to the servers in turn, each within its deadline."""
 
     def __init__(self, servers: Sequence[Server], rng: random.Random) -> None:
         self._servers = servers
         self._rng = rng
         self._rotation = Rotation(len(servers), rng)
 
-    async def call(
-        self,
-        method: str,
-        args: Any,
-        safety: Safety,
-        deadline_s: float,
-        *,
-        pipelined: bool = False,
-        long_poll: bool = False,
-        revise: Revise | None = None,
-    ) -> Any:
-        """What the method returns. `pipelined`: short enough to share a connection with others of its kind."""
+    async def call(self, call: Outgoing) -> Any:
+        """What the method returns. The typed errors of `pinlater.errors`."""
         loop = asyncio.get_running_loop()
-        attempts = _Attempts(method, safety, len(self._servers))
+        attempts = _Attempts(call, len(self._servers))
         while True:
-            now_s = loop.time()
-            server = self._rotation.pick(self._servers, now_s, attempts.tried)
+            server = self._rotation.pick(self._servers, loop.time(), attempts.tried)
             try:
-                if now_s >= deadline_s:
-                    raise CallFailed("no time was left", sent=False)
-                pool = server.long_polls if long_poll else server.calls
-                until_s = attempt_deadline_s(safety, now_s, deadline_s)
-                reply = await pool.call(method, args, until_s, exclusive=not pipelined)
-                if server.standing.failures:
-                    server.standing.answered()
-                if reply.exception is None:
-                    return reply.success
-                raise error_from_exception(reply.exception)
+                return await self._attempt(call, server, first=attempts.count == 0)
             except (CallFailed, PinLaterError) as error:
-                self._judge(server, error, loop.time())
+                if blames_server(error) or isinstance(error, ProtocolError):
+                    server.standing.failed(loop.time(), self._rng)
                 pause_s = attempts.failed(server, error, self._rng)
-                if pause_s is None or loop.time() + pause_s >= deadline_s:
-                    if isinstance(error, CallFailed):
-                        raise attempts.verdict() from error
-                    raise
-                if revise is not None:
-                    revise(error)
+                if pause_s is None or loop.time() + pause_s >= call.deadline_s:
+                    attempts.raise_verdict(error)
                 await asyncio.sleep(pause_s)
+                if call.revise is not None:
+                    call.revise(error)
 
-    def _judge(self, server: Server, error: Failure, now_s: float) -> None:
-        if blames_server(error) or isinstance(error, ProtocolError):
-            server.standing.failed(now_s, self._rng)
+    async def _attempt(self, call: Outgoing, server: Server, *, first: bool) -> Any:
+        """CallFailed, PinLaterError."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= call.deadline_s:
+            raise CallFailed("no time was left", sent=False)
+        until_s = first_deadline_s(call.safety, now_s, call.deadline_s) if first else call.deadline_s
+        pool = server.long_polls if call.long_poll else server.calls
+        reply = await pool.call(call.method, call.args, until_s, exclusive=not call.pipelined)
+        if server.standing.failures:
+            server.standing.answered()
+        if reply.exception is not None:
+            raise error_from_exception(reply.exception)
+        return reply.success
 
 
 class _Attempts:
     """What one call has been through so far."""
 
-    __slots__ = ("_maybe_done", "_method", "_round", "_safety", "_size", "_why", "tried")
+    __slots__ = ("_call", "_maybe_done", "_round", "_servers", "_why", "count", "tried")
 
-    def __init__(self, method: str, safety: Safety, servers: int) -> None:
-        self._method = method
-        self._safety = safety
-        self._size = servers
+    def __init__(self, call: Outgoing, servers: int) -> None:
+        self._call = call
+        self._servers = servers
         self._round = 1
         self._maybe_done = False
         self._why: dict[Address, str] = {}
+        self.count = 0
         self.tried: set[Server] = set()
 
     def failed(self, server: Server, error: Failure, rng: random.Random) -> float | None:
         """The seconds to wait before the next attempt; None: there is none."""
+        self.count += 1
         self.tried.add(server)
         if isinstance(error, CallFailed):
             self._why[server.address] = error.why
             self._maybe_done = self._maybe_done or error.sent
-        if not may_send_again(error, self._safety):
+        if not may_send_again(error, self._call.safety):
             return None
-        if len(self.tried) < self._size and blames_server(error):
+        if len(self.tried) < self._servers and blames_server(error):
             return 0.0
-        self._round += 1
-        if self._round > MAX_ROUNDS and isinstance(error, CallFailed):
-            return None
-        if len(self.tried) >= self._size:
-            self.tried.clear()
-        return backoff_s(self._round, error.retry_after_ms if isinstance(error, PinLaterError) else None, rng)
+        return self._next_round(error, rng)
 
-    def verdict(self) -> PinLaterError:
-        """The error that the caller gets where no answer came."""
+    def _next_round(self, error: Failure, rng: random.Random) -> float | None:
+        self._round += 1
+        if len(self.tried) >= self._servers:
+            self.tried.clear()
+        if isinstance(error, PinLaterError):
+            return backoff_s(self._round, error.retry_after_ms, rng)
+        return None if self._round > MAX_ROUNDS else backoff_s(self._round, None, rng)
+
+    def raise_verdict(self, error: Failure) -> NoReturn:
+        """Raises what the caller gets: the server's own error, or what it means that no answer came."""
+        if isinstance(error, PinLaterError):
+            raise error
+        method = self._call.method
         tried = "; ".join(f"{address}: {why}" for address, why in self._why.items())
-        if self._maybe_done and self._safety in (Safety.REPEAT, Safety.ONCE):
-            return OutcomeUnknown(f"{self._method} was sent and may have been carried out, but no answer came: {tried}")
-        return ServerUnreachable(f"no answer to {self._method} from any server: {tried}")
+        if self._maybe_done and self._call.safety in (Safety.REPEAT, Safety.ONCE):
+            message = f"{method} was sent and may have been carried out, but no answer came: {tried}"
+            raise OutcomeUnknown(message) from error
+        raise ServerUnreachable(f"no answer to {method} from any server: {tried}") from error

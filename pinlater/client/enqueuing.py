@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 
-from pinlater.client.calls import Dispatcher
+from pinlater.client.calls import Dispatcher, Outgoing
 from pinlater.client.joining import Joiner, JoiningLimits
 from pinlater.client.safety import Safety
 from pinlater.errors import ProtocolError, RequestInvalid
@@ -44,7 +44,7 @@ class Enqueuer:
 
     async def _send(self, queue: str, jobs: Sequence[Job], deadline_s: float, context: RequestContext) -> list[str]:
         args = call_args("enqueueJobs", context, request=enqueue_to_wire(queue, jobs))
-        response = await self._dispatcher.call("enqueueJobs", args, Safety.ONCE, deadline_s, pipelined=True)
+        response = await self._dispatcher.call(Outgoing("enqueueJobs", args, Safety.ONCE, deadline_s, pipelined=True))
         descriptors: list[str] = response.job_descriptors
         if len(descriptors) != len(jobs):
             raise ProtocolError(f"{len(descriptors)} descriptors came for {len(jobs)} jobs")

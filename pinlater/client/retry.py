@@ -28,8 +28,8 @@ def blames_server(error: CallFailed | PinLaterError) -> bool:
     return isinstance(error, CallFailed | Draining)
 
 
-def attempt_deadline_s(safety: Safety, now_s: float, deadline_s: float) -> float:
-    """Until when one attempt may wait: half of what is left where a second attempt would be safe and quick."""
+def first_deadline_s(safety: Safety, now_s: float, deadline_s: float) -> float:
+    """Until when the first attempt may wait: half of the time where a second one would be safe and quick."""
     if safety is Safety.READ or safety is Safety.REPEAT:
         return now_s + (deadline_s - now_s) / 2
     return deadline_s

@@ -10,7 +10,7 @@ from pinlater import errors
 from pinlater.client.retry import (
     FIRST_BACKOFF_S,
     LONGEST_BACKOFF_S,
-    attempt_deadline_s,
+    first_deadline_s,
     backoff_s,
     blames_server,
     may_send_again,
@@ -80,11 +80,11 @@ def test_a_server_that_says_when_is_not_asked_earlier_nor_by_all_at_once() -> No
     assert len(set(pauses_s)) > 100
 
 
-def test_one_attempt_leaves_time_for_a_second_one_where_that_is_safe() -> None:
-    assert attempt_deadline_s(Safety.READ, 10.0, 20.0) == 15.0
-    assert attempt_deadline_s(Safety.REPEAT, 10.0, 20.0) == 15.0
-    assert attempt_deadline_s(Safety.SCAN, 10.0, 20.0) == 20.0
-    assert attempt_deadline_s(Safety.ONCE, 10.0, 20.0) == 20.0
+def test_the_first_attempt_leaves_time_for_a_second_one_where_that_is_safe() -> None:
+    assert first_deadline_s(Safety.READ, 10.0, 20.0) == 15.0
+    assert first_deadline_s(Safety.REPEAT, 10.0, 20.0) == 15.0
+    assert first_deadline_s(Safety.SCAN, 10.0, 20.0) == 20.0
+    assert first_deadline_s(Safety.ONCE, 10.0, 20.0) == 20.0
 
 
 @pytest.mark.parametrize(

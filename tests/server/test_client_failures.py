@@ -1,0 +1,374 @@
+"""What a client does when a server is away, slow, cut off, stopping or hostile."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from pinlater import Ack, AsyncClient, DequeueRequest, Job, JobFilter, JobState, ScanPage, errors
+from pinlater.wire.codec import Call, decode_call, encode_application_exception, encode_reply
+from pinlater.wire.malformed import ApplicationErrorKind
+from tests.faults.proxy import Proxy
+from tests.server.memory_api import EchoService
+from tests.server.serving import Served, serving
+from tests.stores.process import free_port
+
+PENDING = JobFilter("mail", JobState.PENDING)
+Answer = Callable[[Call], bytes]
+
+
+def _framed(message: bytes) -> bytes:
+    return len(message).to_bytes(4, "big") + message
+
+
+@contextlib.asynccontextmanager
+async def scripted(answer: Answer) -> AsyncIterator[tuple[str, list[Call]]]:
+    """A server that sends whatever `answer` makes of a call; b"" ends the connection."""
+    seen: list[Call] = []
+    busy: set[asyncio.Task[None]] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        busy.add(task)
+        try:
+            data = b"?"
+            while data:
+                size = int.from_bytes(await reader.readexactly(4), "big")
+                seen.append(decode_call(await reader.readexactly(size)))
+                data = answer(seen[-1])
+                writer.write(data)
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass
+        finally:
+            writer.transport.abort()
+            busy.discard(task)
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}", seen
+    finally:
+        server.close()
+        for task in list(busy):
+            task.cancel()
+        await asyncio.gather(*busy, return_exceptions=True)
+        await asyncio.sleep(0)
+
+
+@contextlib.asynccontextmanager
+async def behind_proxy(**options: float) -> AsyncIterator[tuple[Served, Proxy, AsyncClient]]:
+    async with serving() as served:
+        with Proxy(served.port) as proxy:
+            async with AsyncClient(f"127.0.0.1:{proxy.port}", **options) as client:  # type: ignore[arg-type]
+                yield served, proxy, client
+
+
+def _asked(served: Served, name: str) -> int:
+    return sum(called == name for called, _ in served.service.calls)
+
+
+@pytest.fixture
+def nobody() -> str:
+    """An address where nobody listens."""
+    return f"127.0.0.1:{free_port()}"
+
+
+# -- away ----------------------------------------------------------------------------------------------------------
+
+
+async def test_when_no_server_can_be_reached_all_are_named_and_soon(nobody: str) -> None:
+    other = f"127.0.0.1:{free_port()}"
+    async with AsyncClient(nobody, other) as client:
+        for call in (client.queue_names(), client.enqueue("mail", Job(b"")), client.create_queue("mail")):
+            begun_s = time.monotonic()
+            with pytest.raises(errors.ServerUnreachable) as caught:
+                await call
+            assert time.monotonic() - begun_s < 3
+            assert all(f"{address}: Connect" in caught.value.message for address in (nobody, other))
+
+
+async def test_a_host_without_an_address_is_unreachable_and_named() -> None:
+    async with AsyncClient("no-such-host.invalid:1") as client:
+        with pytest.raises(errors.ServerUnreachable, match=r"no-such-host\.invalid:1"):
+            await client.queue_names()
+
+
+async def test_a_server_that_is_away_is_left_out(nobody: str) -> None:
+    async with serving() as served, AsyncClient(nobody, f"127.0.0.1:{served.port}") as client:
+        for _ in range(20):
+            assert await client.queue_names() == {"mail", "images"}
+        await asyncio.gather(*(client.enqueue("mail", Job(b"")) for _ in range(100)))
+        assert len(served.service.jobs["mail"]) == 100
+
+
+async def test_when_one_of_two_servers_dies_no_enqueue_fails_that_was_not_under_way() -> None:
+    async with serving() as one, serving() as two:
+        with Proxy(one.port) as proxy:
+            async with AsyncClient(f"127.0.0.1:{proxy.port}", f"127.0.0.1:{two.port}") as client:
+                for _ in range(3):
+                    await asyncio.gather(*(client.enqueue("mail", [Job(b"")] * 2) for _ in range(20)))
+                    proxy.cut()
+                    await asyncio.sleep(0.05)
+                    await asyncio.gather(*(client.enqueue("mail", [Job(b"")] * 2) for _ in range(20)))
+                    proxy.heal()
+                    await asyncio.sleep(0.3)
+        stored = len(one.service.jobs["mail"]), len(two.service.jobs["mail"])
+        assert sum(stored) == 3 * 80
+        assert min(stored) > 20
+
+
+async def test_a_server_that_comes_back_is_found_again() -> None:
+    async with behind_proxy() as (_, proxy, client):
+        await client.queue_names()
+        proxy.cut()
+        with pytest.raises(errors.ServerUnreachable):
+            await client.queue_names()
+        proxy.heal()
+        assert await client.queue_names() == {"mail", "images"}
+
+
+# -- slow ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("timeout", [0.1, 0.4])
+async def test_no_call_takes_longer_than_its_timeout(timeout: float) -> None:
+    async with behind_proxy() as (_, proxy, client):
+        await client.queue_names()
+        proxy.black_hole()
+        expected = [
+            (client.queue_names(timeout=timeout), errors.ServerUnreachable),
+            (client.count(PENDING, timeout=timeout), errors.ServerUnreachable),
+            (client.enqueue("mail", Job(b""), timeout=timeout), errors.OutcomeUnknown),
+            (client.enqueue("mail", [Job(b"")] * 2, timeout=timeout), errors.OutcomeUnknown),
+            (client.ack("mail", [Ack("mail:s1:p1:1790000000000000")], timeout=timeout), errors.OutcomeUnknown),
+            (client.dequeue(DequeueRequest("mail", 1), timeout=timeout), errors.OutcomeUnknown),
+            (client.create_queue("mail", timeout=timeout), errors.OutcomeUnknown),
+        ]
+        for call, error in expected:
+            begun_s = time.monotonic()
+            with pytest.raises(error, match=r"no answer within .* s"):
+                await call
+            assert timeout * 0.9 <= time.monotonic() - begun_s < timeout + 1.0
+
+
+async def test_after_a_timeout_the_late_answer_reaches_nobody() -> None:
+    async with behind_proxy() as (served, proxy, client):
+        await client.create_queue("mail")
+        proxy.black_hole(answers_only=True)
+        with pytest.raises(errors.ServerUnreachable):
+            await client.count(PENDING, timeout=0.2)
+        proxy.heal()
+        assert await client.queue_names() == {"mail", "images"}
+        assert await client.count(PENDING) == 7
+        assert _asked(served, "count") == 2
+
+
+async def test_a_call_given_up_leaves_those_before_and_behind_it_alone() -> None:
+    async with serving() as served, AsyncClient(f"127.0.0.1:{served.port}") as client:
+        served.service.hold["slow"] = asyncio.Event()
+        slow = [asyncio.create_task(client.enqueue("slow", [Job(b"")] * 2)) for _ in range(30)]
+        await served.service.held.wait()
+        slow[0].cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await slow[0]
+        served.service.hold["slow"].set()
+        assert [len(descriptors) for descriptors in await asyncio.gather(*slow[1:])] == [2] * 29
+
+
+async def test_a_server_that_never_accepts_ends_in_the_time_for_connecting() -> None:
+    async with AsyncClient("127.0.0.1:9", timeout=0.3) as client:
+        with pytest.raises(errors.ServerUnreachable):
+            await client.queue_names()
+
+
+# -- cut off -------------------------------------------------------------------------------------------------------
+
+
+async def test_an_enqueue_that_was_sent_and_cut_off_has_an_unknown_outcome_and_is_not_sent_again() -> None:
+    async with behind_proxy() as (served, proxy, client):
+        served.service.hold["mail"] = asyncio.Event()
+        call = asyncio.create_task(client.enqueue("mail", Job(b"once")))
+        await served.service.held.wait()
+        proxy.drop_connections()
+        with pytest.raises(errors.OutcomeUnknown, match="may have been carried out"):
+            await call
+        assert _asked(served, "enqueue") == 1
+
+
+async def test_a_dequeue_that_was_sent_and_cut_off_is_not_sent_again() -> None:
+    async with behind_proxy() as (served, proxy, client):
+        served.service.hold["mail"] = asyncio.Event()
+        call = asyncio.create_task(client.dequeue(DequeueRequest("mail", 1, wait_ms=30_000)))
+        await served.service.held.wait()
+        proxy.drop_connections()
+        with pytest.raises(errors.OutcomeUnknown):
+            await call
+        assert _asked(served, "dequeue") == 1
+
+
+@pytest.mark.parametrize("method", ["queue_names", "count", "ack", "create_queue"])
+async def test_a_call_that_may_be_made_twice_is_sent_again(method: str) -> None:
+    dropped: list[str] = []
+
+    def answer(call: Call) -> bytes:
+        if len(dropped) < 2:
+            dropped.append(call.name)
+            return b""
+        return _framed(encode_reply(call.name, call.seqid, {"getQueueNames": ["a"], "getJobCount": 3}.get(call.name)))
+
+    async with scripted(answer) as (address, seen), AsyncClient(address) as client:
+        calls = {
+            "queue_names": client.queue_names,
+            "count": lambda: client.count(PENDING),
+            "ack": lambda: client.ack("mail", [Ack("d")]),
+            "create_queue": lambda: client.create_queue("mail"),
+        }
+        await calls[method]()
+        assert len(seen) == 3
+
+
+async def test_a_failure_that_nothing_fences_is_not_sent_again() -> None:
+    async with scripted(lambda call: b"") as (address, seen), AsyncClient(address) as client:
+        with pytest.raises(errors.OutcomeUnknown):
+            await client.ack("mail", failed=[Ack("d")])
+        assert len(seen) == 1
+
+
+# -- refusing ------------------------------------------------------------------------------------------------------
+
+
+class Reluctant(EchoService):
+    """Refuses so many enqueues, dequeues and counts before it serves."""
+
+    def __init__(self, error: errors.PinLaterError, times: int) -> None:
+        super().__init__()
+        self.error, self.times = error, times
+
+    def _note(self, name: str, what: object, context: object) -> None:
+        self.calls.append((name, what))
+        if self.times > 0:
+            self.times -= 1
+            raise self.error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [errors.Overloaded("full"), errors.NothingStored("away"), errors.EnqueueRejected("no"), errors.Draining("end")],
+)
+async def test_what_surely_was_not_stored_is_sent_again(error: errors.PinLaterError) -> None:
+    async with serving(Reluctant(error, 3)) as served, AsyncClient(f"127.0.0.1:{served.port}") as client:
+        assert await client.enqueue("mail", Job(b"x"))
+        assert _asked(served, "enqueue") == 4
+
+
+async def test_an_unknown_outcome_at_the_store_is_left_to_the_caller() -> None:
+    service = Reluctant(errors.OutcomeUnknown("perhaps"), 1)
+    async with serving(service) as served, AsyncClient(f"127.0.0.1:{served.port}") as client:
+        answers = await asyncio.gather(*(client.enqueue("mail", Job(b"x")) for _ in range(5)), return_exceptions=True)
+        assert [type(answer) for answer in answers] == [errors.OutcomeUnknown] * 5
+        assert _asked(served, "enqueue") == 1
+
+
+async def test_a_server_that_says_when_is_asked_then() -> None:
+    service = Reluctant(errors.DequeueRateLimited("slowly", retry_after_ms=300), 1)
+    async with serving(service) as served, AsyncClient(f"127.0.0.1:{served.port}") as client:
+        begun_s = time.monotonic()
+        assert await client.dequeue(DequeueRequest("mail", 1)) == []
+        assert 0.3 <= time.monotonic() - begun_s < 2
+
+
+async def test_a_server_that_says_a_time_beyond_the_deadline_is_not_waited_for() -> None:
+    service = Reluctant(errors.DequeueRateLimited("slowly", retry_after_ms=60_000), 1)
+    async with serving(service) as served, AsyncClient(f"127.0.0.1:{served.port}") as client:
+        with pytest.raises(errors.DequeueRateLimited) as caught:
+            await client.dequeue(DequeueRequest("mail", 1))
+        assert caught.value.retry_after_ms == 60_000
+
+
+async def test_acks_that_were_carried_out_do_not_ride_again() -> None:
+    service = Reluctant(errors.DequeueRateLimited("slowly", retry_after_ms=1, acks_applied=True), 1)
+    async with serving(service) as served, AsyncClient(f"127.0.0.1:{served.port}") as client:
+        await client.dequeue(DequeueRequest("mail", 1, succeeded=[Ack("mail:s1:p1:1790000000000000")]))
+        requests = [what for name, what in served.service.calls if name == "dequeue"]
+        assert [len(request.succeeded) for request in requests] == [1, 0]
+
+
+async def test_a_long_poll_sent_again_asks_for_the_rest_of_its_wait() -> None:
+    service = Reluctant(errors.Overloaded("full", retry_after_ms=400), 1)
+    async with serving(service) as served, AsyncClient(f"127.0.0.1:{served.port}") as client:
+        await client.dequeue(DequeueRequest("mail", 1, wait_ms=5_000))
+        first, second = [what.wait_ms for name, what in served.service.calls if name == "dequeue"]
+        assert (first, second <= 4_610) == (5_000, True)
+
+
+# -- hostile -------------------------------------------------------------------------------------------------------
+
+GARBAGE: dict[str, Answer] = {
+    "another protocol": lambda call: b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    "a frame over the bound": lambda call: (2**31 - 1).to_bytes(4, "big"),
+    "noise": lambda call: _framed(b"\x80\x01\x00\x02\x00\x00\x00\x03abc"),
+    "another sequence id": lambda call: _framed(encode_reply(call.name, call.seqid + 1, 7)),
+    "another method": lambda call: _framed(encode_reply("retryFailedJobs", call.seqid, 7)),
+    "a call, not an answer": lambda call: _framed(b"\x80\x01\x00\x01" + encode_reply(call.name, call.seqid, 7)[4:]),
+    "an empty answer": lambda call: _framed(encode_reply(call.name, call.seqid)),
+    "half a struct": lambda call: _framed(encode_reply(call.name, call.seqid, 7)[:-3]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", GARBAGE)
+async def test_garbage_is_refused_and_the_connection_closed(kind: str) -> None:
+    async with scripted(GARBAGE[kind]) as (address, seen), AsyncClient(address) as client:
+        for _ in range(2):
+            with pytest.raises(errors.ProtocolError, match=address):
+                await client.count(PENDING)
+        assert [call.seqid for call in seen] == [1, 1], "each call had a connection of its own"
+
+
+async def test_an_answer_that_nobody_asked_for_closes_the_connection() -> None:
+    def twice(call: Call) -> bytes:
+        return _framed(encode_reply(call.name, call.seqid, 7)) * 2
+
+    async with scripted(twice) as (address, seen), AsyncClient(address) as client:
+        assert await client.count(PENDING) == 7
+        await asyncio.sleep(0.05)
+        assert await client.count(PENDING) == 7
+        assert [call.seqid for call in seen] == [1, 1]
+
+
+async def test_too_few_descriptors_are_no_answer() -> None:
+    async with serving() as served, AsyncClient(f"127.0.0.1:{served.port}") as client:
+
+        async def none(*_: object, **__: object) -> list[str]:
+            return []
+
+        served.service.enqueue = none
+        with pytest.raises(errors.ProtocolError, match="0 descriptors came for 2 jobs"):
+            await client.enqueue("mail", [Job(b"")] * 2)
+
+
+async def test_a_server_that_does_not_know_a_call_says_so_and_the_connection_lives_on() -> None:
+    def classic(call: Call) -> bytes:
+        if call.name == "cancelJobs":
+            kind = ApplicationErrorKind.UNKNOWN_METHOD
+            return _framed(encode_application_exception(call.name, call.seqid, kind, "what?"))
+        return _framed(encode_reply(call.name, call.seqid, 7))
+
+    async with scripted(classic) as (address, seen), AsyncClient(address) as client:
+        with pytest.raises(errors.UnknownError, match="what"):
+            await client.cancel("mail", ["d"])
+        assert await client.count(PENDING) == 7
+        assert [call.seqid for call in seen] == [1, 2]
+
+
+async def test_a_scan_that_does_not_advance_is_ended() -> None:
+    class Circling(EchoService):
+        async def scan(self, filter: object, **rest: object) -> ScanPage:
+            return ScanPage([], "again")
+
+    async with serving(Circling()) as served, AsyncClient(f"127.0.0.1:{served.port}") as client:
+        with pytest.raises(errors.ProtocolError, match="does not advance"):
+            [page async for page in client.scan_pages(PENDING)]
