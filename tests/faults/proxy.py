@@ -35,7 +35,8 @@ class _Link:
     def end(self, *, reset: bool) -> None:
         for writer in (self.client, self.target):
             if reset:
-                writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+                with contextlib.suppress(OSError):  # it may be closed already
+                    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
                 writer.transport.abort()
             else:
                 writer.close()
