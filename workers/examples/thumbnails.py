@@ -27,8 +27,8 @@ PAUSE_AFTER_ERROR_S = 1.0
 
 
 def thumbnail_path(picture: Path, size: int, folder: Path) -> Path:
-    """Where the thumbnail of a picture lies."""
-    return folder / f"{picture.stem}-{size}.jpg"
+    """Where the thumbnail of a picture lies: `coffee.png` has `coffee-png-64.jpg`."""
+    return folder / f"{picture.name.replace('.', '-')}-{size}.jpg"
 
 
 def make_thumbnail(picture: Path, size: int, folder: Path) -> Path:

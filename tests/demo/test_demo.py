@@ -1,0 +1,99 @@
+"""The demonstration, in a copy of its folder: it ends by itself, tells what happened, and leaves no process behind."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+EXAMPLES = Path(__file__).parents[2] / "workers" / "examples"
+SIZES = (64, 128, 256)
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> list[str]:
+    """The command. What it writes goes to demo-output/ beside the copy of workers/."""
+    copy = tmp_path / "workers" / "examples"
+    shutil.copytree(EXAMPLES, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    return [sys.executable, str(copy / "demo.py")]
+
+
+def run(command: list[str]) -> tuple[int, str]:
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60
+    )
+    return done.returncode, done.stdout
+
+
+def table(output: str) -> dict[str, str]:
+    return dict(re.findall(r"^(\S.*?)  +(\S+)$", output, re.MULTILINE))
+
+
+def processes_of(folder: Path) -> list[str]:
+    """The command lines of the processes that have to do with a folder."""
+    lines = []
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            lines.append(process.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+        except OSError:
+            continue
+    return [line for line in lines if str(folder) in line]
+
+
+def test_it_makes_thumbnails_and_says_why_one_picture_failed(demo: list[str], tmp_path: Path) -> None:
+    code, output = run(demo)
+    assert code == 0, output
+    rows = table(output)
+    sound = [path for path in (EXAMPLES / "pictures").glob("*.[jp]*g") if "truncated" not in path.name]
+    assert rows["jobs enqueued"] == str((len(sound) + 1) * len(SIZES))
+    assert (rows["succeeded"], rows["retried"], rows["failed"]) == (str(len(sound) * len(SIZES)), "3", "3")
+    assert "chelsea-truncated.png (broken on purpose)" in output
+    assert output.count("attempt 3: OSError: image file is truncated") == len(SIZES)
+    for path in sound:
+        for size in SIZES:
+            with Image.open(Path(rows["thumbnails"]) / f"{path.name.replace('.', '-')}-{size}.jpg") as image:
+                assert max(image.size) == size
+    assert not processes_of(tmp_path)
+
+
+def test_it_takes_a_folder_of_ones_own(demo: list[str], tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    shutil.copy(EXAMPLES / "pictures" / "rocket.jpg", own)
+    code, output = run([*demo, "--images", str(own)])
+    assert (code, table(output)["succeeded"]) == (0, "3"), output
+    (own / "no picture.png").write_bytes(b"not at all")
+    code, output = run([*demo, "--images", str(own)])
+    assert (code, table(output)["failed"]) == (1, "3"), output
+
+
+def test_a_folder_without_pictures_is_refused(demo: list[str], tmp_path: Path) -> None:
+    code, output = run([*demo, "--images", str(tmp_path)])
+    assert (code, output.count("\n")) == (2, 1)
+    assert "no picture" in output
+
+
+def test_ctrl_c_ends_it_and_its_processes(demo: list[str], tmp_path: Path) -> None:
+    many = tmp_path / "many"
+    many.mkdir()
+    for number in range(100):
+        shutil.copy(EXAMPLES / "pictures" / "coffee.png", many / f"{number}.png")
+    with subprocess.Popen(
+        [*demo, "--images", str(many)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        assert process.stdout is not None
+        while "Enqueued" not in process.stdout.readline():
+            assert process.poll() is None
+        assert len(processes_of(tmp_path)) >= 2
+        process.send_signal(signal.SIGINT)
+        rest = process.stdout.read()
+    assert process.returncode == 130, rest
+    assert rest.endswith("Stopped; the server and the worker have ended.\n")
+    assert "Traceback" not in rest
+    assert not processes_of(tmp_path)
