@@ -110,7 +110,11 @@ class Generation:
         return worker
 
     def _handed_over(self, connection: socket.socket) -> None:
-        (self._heir or self).adopt(connection)
+        """It goes to who serves now: an heir may have been replaced meanwhile."""
+        generation = self
+        while generation._heir is not None:
+            generation = generation._heir
+        generation.adopt(connection)
 
     async def _keep(self, slot: int) -> None:
         """Replace the worker of one slot whenever it dies."""

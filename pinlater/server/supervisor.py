@@ -88,6 +88,8 @@ class Supervisor:
             self._acceptor = self._accepting(plan)
             await self._started(plan)
         except (CannotListen, WorkerFailed, OSError) as failed:
+            if self._acceptor is not None:
+                self._acceptor.close()
             raise ServeRefused(str(failed)) from failed
         self._on_ready(self._acceptor.address)
 

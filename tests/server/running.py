@@ -26,14 +26,14 @@ ME = RequestContext("test")
 
 
 class RunningServer:
-    """`pinlater serve --port 0 ARGUMENTS` in a folder; its log is read as it comes."""
+    """`pinlater serve ARGUMENTS` in a folder; its log is read as it comes. A `port` of None leaves that to the file."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, *arguments: str, port: int | None = 0) -> None:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PINLATER_")}
         self.events: list[dict[str, Any]] = []
         self._news = threading.Condition()
         self.process = subprocess.Popen(
-            [*dies_with_us(), PROGRAM, "serve", "--port", "0", *arguments],
+            [*dies_with_us(), PROGRAM, "serve", *([] if port is None else ["--port", str(port)]), *arguments],
             cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -72,6 +72,11 @@ class RunningServer:
     def port(self) -> int:
         return int(self.wait_for("ready")["address"].rpartition(":")[2])
 
+    def has_child(self) -> bool:
+        """It has begun to start its workers."""
+        pid = self.process.pid
+        return bool(Path(f"/proc/{pid}/task/{pid}/children").read_text())
+
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
@@ -99,9 +104,9 @@ class RunningServer:
 
 
 @contextlib.contextmanager
-def running(folder: Path, *arguments: str) -> Iterator[RunningServer]:
+def running(folder: Path, *arguments: str, port: int | None = 0) -> Iterator[RunningServer]:
     """A server that is ended with the block, however it ends."""
-    server = RunningServer(folder, *arguments)
+    server = RunningServer(folder, *arguments, port=port)
     try:
         yield server
     finally:
@@ -162,3 +167,7 @@ async def every(seconds: float, check: Callable[[], bool]) -> None:
     while not check():
         assert time.monotonic() < deadline, "it did not come to pass"
         await asyncio.sleep(seconds)
+
+
+def lives(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()

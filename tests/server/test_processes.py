@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.running import Plain, RunningServer, every, running
+from tests.server.running import Plain, RunningServer, every, lives, running
 from tests.stores.places import Places
 
 CONNECTIONS = 64
@@ -175,10 +175,6 @@ async def test_a_worker_ends_when_its_supervisor_is_killed(embedded: RunningServ
     worker = embedded.wait_for("ready")["workers"][0]
     embedded.send(signal.SIGKILL)
     await every(0.02, lambda: not lives(worker))
-
-
-def lives(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()
 
 
 async def test_a_worker_told_to_end_by_somebody_else_is_replaced(embedded: RunningServer) -> None:

@@ -1,0 +1,55 @@
+"""A worker process that answers every line with its process id, and misbehaves as its payload says."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+import time
+from typing import Any
+
+from pinlater.server import process
+from pinlater.server.process import HandOver, StartRefused
+
+
+class Toy:
+    def __init__(self, behaviour: str) -> None:
+        self._behaviour = behaviour
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def adopt(self, connection: socket.socket) -> None:
+        task = asyncio.ensure_future(self._answer(connection))
+        self._tasks.add(task)
+
+    async def _answer(self, connection: socket.socket) -> None:
+        reader, writer = await asyncio.open_connection(sock=connection)
+        while await reader.readline():
+            writer.write(f"{os.getpid()}\n".encode())
+        writer.close()
+
+    async def drain(self, hand_over: HandOver | None, timeout_s: float) -> None:
+        if self._behaviour == "drains slowly":
+            await asyncio.sleep(60)
+        if self._behaviour == "hangs":
+            time.sleep(60)  # noqa: ASYNC251
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+async def build(payload: dict[str, Any]) -> Toy:
+    behaviour = payload["behaviour"]
+    if behaviour == "refuses":
+        raise StartRefused("I will not")
+    if behaviour == "dies at once":
+        os._exit(7)
+    if behaviour == "dies soon":
+        asyncio.get_running_loop().call_later(0.05, os._exit, 9)
+    return Toy(behaviour)
+
+
+if __name__ == "__main__":
+    process.main(int(sys.argv[1]), build)
