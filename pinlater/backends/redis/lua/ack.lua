@@ -11,106 +11,108 @@
 --#include records
 local root, base, now = KEYS[1], KEYS[2], ARGV[2]
 local keep = {[2] = ARGV[3] == '1', [3] = ARGV[4] == '1'}
-local kinds, fenced, at, now_number = {}, false, 6, tonumber(now)
-local groups, order = {}, {}
-for i = 1, tonumber(ARGV[5]) do
-  local priority = ARGV[at]
-  local group = groups[priority]
-  if not group then
-    group = {key = base .. ':s:1:' .. priority, priority = priority, ids = {}, places = {}, out = {}, [0] = {}, [2] = {}, [3] = {}}
-    groups[priority] = group
-    order[#order + 1] = group
+local groups, kinds, needs_claims, at = {}, {}, false, 6  -- a group is all acks of one priority
+
+local function group_of(priority)
+  for _, group in ipairs(groups) do
+    if group.priority == priority then return group end
   end
-  local ending, claim, status = ARGV[at + 1], ARGV[at + 3], ARGV[at + 4]
-  kinds[i] = {group, ending, tonumber(ARGV[at + 2]), claim ~= '' and claim, status, ending ~= '1' or status ~= ''}
-  fenced = fenced or claim ~= '' or kinds[i][6]
-  at = at + 5
+  local group = {priority = priority, ids = {}, places = {}, out = {}, into = {[0] = {}, [2] = {}, [3] = {}}}
+  groups[#groups + 1] = group
+  return group
 end
-local which = ARGV[at]
-local packed_ids = ARGV[at + 1]
-local total = #packed_ids / 8
-local only, ids, kind_of, scores = which == '' and kinds[1], {}, {}, {}
+
+for i = 1, tonumber(ARGV[5]) do
+  local kind = {
+    group = group_of(ARGV[at]), ending = ARGV[at + 1], delay = tonumber(ARGV[at + 2]),
+    claim = ARGV[at + 3] ~= '' and ARGV[at + 3], status = ARGV[at + 4],
+  }
+  kind.rewrites = kind.ending ~= '1' or kind.status ~= ''
+  needs_claims = needs_claims or kind.claim or kind.rewrites
+  kinds[i], at = kind, at + 5
+end
+
+-- Which acks there are, of which kinds, and the run_after of each job that is in progress.
+local which, packed_ids = ARGV[at], ARGV[at + 1]
+local total, only = #packed_ids / 8, which == '' and kinds[1]
+local ids, kind_of, run_after = {}, {}, {}
 for i = 1, total do ids[i] = sub(packed_ids, 8 * i - 7, 8 * i) end
 if only then
-  scores = read('ZMSCORE', only[1].key, ids)
+  run_after = read('ZMSCORE', base .. ':s:1:' .. only.group.priority, ids)
 else
   for i = 1, total do
     local high, low = byte(which, 2 * i - 1, 2 * i)
     local kind = kinds[high * 256 + low + 1]
-    local group = kind[1]
+    local group = kind.group
     local n = #group.ids + 1
     kind_of[i], group.ids[n], group.places[n] = kind, ids[i], i
   end
-  for _, group in ipairs(order) do
-    local found = read('ZMSCORE', group.key, group.ids)
-    for n, place in ipairs(group.places) do scores[place] = found[n] end
+  for _, group in ipairs(groups) do
+    local found = read('ZMSCORE', base .. ':s:1:' .. group.priority, group.ids)
+    for n, place in ipairs(group.places) do run_after[place] = found[n] end
   end
 end
-local claims = fenced and read('HMGET', base .. ':claims', ids)
+local claims = needs_claims and read('HMGET', base .. ':claims', ids)
+
+-- The state a job goes to, and what it then has as its changed record.
+local function ended(kind, id, claim)
+  local remaining, allowed, crashes, status = mutable(redis.call('HGET', base .. ':changed', id), claim)
+  local state = 2
+  if kind.ending ~= '1' then
+    remaining = kind.ending == '2' and 0 or remaining - 1
+    state = remaining > 0 and 0 or 3
+  end
+  return state, pack(CHANGED, tonumber(now), remaining, allowed, crashes) .. cut(status .. kind.status)
+end
+
+local CODES = {[0] = '2', [2] = '1', [3] = '3'}
+local outcome, done, any = {}, {}, false
+local finished, gone, freed, changed = {[2] = {}, [3] = {}}, {}, {}, {}
 local last_claim, holder  -- most jobs of a call come from one claim
-local outcome, done, ended_any = {}, {}, false
-local finished, gone, freed, new = {[2] = {}, [3] = {}}, {[2] = {}, [3] = {}}, {}, {}
 for i = 1, total do
-  local id, kind, score, code = ids[i], only or kind_of[i], scores[i], '0'
-  if kind[4] and score and claims[i] ~= last_claim then
+  local id, kind, score, code = ids[i], only or kind_of[i], run_after[i], '0'
+  if kind.claim and score and claims[i] ~= last_claim then
     last_claim = claims[i]
     holder = sub(last_claim, DESCRIPTOR_AT)
   end
-  if score and not done[id] and (not kind[4] or holder == kind[4]) then
-    done[id] = true
-    ended_any = true
-    local group, state = kind[1], 2
-    code = '1'
-    if kind[6] then
-      local claim = claims[i]
-      local remaining, allowed, crashes, status = mutable(redis.call('HGET', base .. ':changed', id), claim)
-      if kind[2] ~= '1' then
-        remaining = kind[2] == '2' and 0 or remaining - 1
-        if remaining > 0 then
-          state, code = 0, '2'
-        else
-          state, code = 3, '3'
-        end
-      end
-      if state == 0 or keep[state] then
-        new[#new + 1] = id
-        new[#new + 1] = pack(CHANGED, now_number, remaining, allowed, crashes) .. cut(status .. kind[5])
-      end
-    end
-    local out = group.out
-    out[#out + 1] = id
-    if state == 0 then
-      local pending = group[0]
-      local n = #pending
-      pending[n + 1], pending[n + 2] = string.format('%.0f', now_number + kind[3]), id
-      freed[#freed + 1] = id
-    elseif keep[state] then
-      local moved, list = group[state], finished[state]
-      local n = #moved
-      moved[n + 1], moved[n + 2] = score, id
-      n = #list
-      list[n + 1], list[n + 2] = now, id
+  if score and not done[id] and (not kind.claim or holder == kind.claim) then
+    done[id], any = true, true
+    local group, state, record = kind.group, 2, nil
+    if kind.rewrites then state, record = ended(kind, id, claims[i]) end
+    code = CODES[state]
+    group.out[#group.out + 1] = id
+    if state ~= 0 and not keep[state] then
+      gone[#gone + 1] = id
     else
-      local list = gone[state]
-      list[#list + 1] = id
+      if record then changed[#changed + 1], changed[#changed + 2] = id, record end
+      local into = group.into[state]
+      local n = #into
+      if state == 0 then
+        into[n + 1], into[n + 2] = string.format('%.0f', tonumber(now) + kind.delay), id
+        freed[#freed + 1] = id
+      else
+        into[n + 1], into[n + 2] = score, id
+        local list = finished[state]
+        n = #list
+        list[n + 1], list[n + 2] = now, id
+      end
     end
   end
   outcome[i] = code
 end
-if ended_any then
-  for _, group in ipairs(order) do
-    write('ZREM', group.key, group.out)
+
+if any then
+  for _, group in ipairs(groups) do
+    write('ZREM', base .. ':s:1:' .. group.priority, group.out)
     write('ZREM', base .. ':expiry', group.out)
-    for _, state in ipairs({0, 2, 3}) do write('ZADD', base .. ':s:' .. state .. ':' .. group.priority, group[state]) end
+    for state, members in pairs(group.into) do write('ZADD', base .. ':s:' .. state .. ':' .. group.priority, members) end
   end
   write('HDEL', base .. ':claims', freed)
-  write('HSET', base .. ':changed', new)
+  write('HSET', base .. ':changed', changed)
   for state = 2, 3 do
-    if #finished[state] > 0 then
-      write('ZADD', base .. ':ended:' .. state, finished[state])
-      redis.call('ZADD', root .. ':ended:' .. state, 'LT', now, ARGV[1])
-    end
-    for _, key in ipairs({':jobs', ':changed', ':claims'}) do write('HDEL', base .. key, gone[state]) end
+    write('ZADD', base .. ':ended:' .. state, finished[state])
+    if #finished[state] > 0 then redis.call('ZADD', root .. ':ended:' .. state, 'LT', now, ARGV[1]) end
   end
+  for _, key in ipairs({':jobs', ':changed', ':claims'}) do write('HDEL', base .. key, gone) end
 end
 return table.concat(outcome)

@@ -12,6 +12,7 @@ local PAGE = 128
 local jobs_key, changed_key = base .. ':jobs', base .. ':changed'
 local claims_key, expiry_key = base .. ':claims', base .. ':expiry'
 local call, unpack = redis.call, unpack
+-- What this script adds there belongs to jobs that it has handed out, so it need not look again.
 local any_changed = call('EXISTS', changed_key) == 1
 local earliest
 
@@ -59,10 +60,7 @@ local function take(out, priority, left, room, expiry, prefix, descriptor)
     call('ZADD', base .. ':s:1:' .. priority, unpack(moved))
     call('ZADD', expiry_key, unpack(expiries))
     call('HSET', claims_key, unpack(claims))
-    if #first_status > 0 then
-      call('HSET', changed_key, unpack(first_status))
-      any_changed = true
-    end
+    if #first_status > 0 then call('HSET', changed_key, unpack(first_status)) end
     taken = taken + fit
     if n < page then break end
   end
