@@ -3,7 +3,7 @@
 The promise, checked event by event and once more at the end:
 
 * lost: a job whose enqueue was answered is handed out, or still there, whatever was killed in between;
-* early: no job is handed out before its run_after, by the clock that hands it out (tests and servers share one machine);
+* early: no job is handed out before its run_after, by the clock that hands it out (tests and servers share one);
 * double: no job is handed out again before its claim's expiry, unless its holder failed it in between;
 * ended: no job is handed out again once its successful ack was answered.
 
@@ -26,7 +26,6 @@ class Entry:
     claim_descriptor: str = ""
     claim_expires_at_ms: int = 0
     failed_sent_for: str = ""
-    success_sent: bool = False
     success_answered: bool = False
     hand_outs: int = 0
 
@@ -38,7 +37,6 @@ class Ledger:
     claim_timeout_ms: int
     entries: dict[str, Entry] = field(default_factory=dict)
     broken: list[str] = field(default_factory=list)
-    calls: int = 0
 
     def enqueued(self, descriptor: str, run_after_ms: int) -> None:
         """An enqueue was answered. A hand-out may have been seen before its answer was read."""
@@ -49,6 +47,7 @@ class Ledger:
             self.broken.append(f"id given twice: {descriptor}")
         else:
             seen.enqueue_answered = True
+            seen.run_after_ms = max(seen.run_after_ms, run_after_ms)
 
     def handed_out(self, job: DequeuedJob) -> None:
         """A dequeue was answered with this job."""
@@ -56,8 +55,9 @@ class Ledger:
         if entry is None:
             entry = self.entries[job.descriptor] = Entry(job.run_after_ms, enqueue_answered=False)
         claimed_at_ms = job.claim_expires_at_ms - self.claim_timeout_ms
-        if claimed_at_ms < job.run_after_ms:
-            self.broken.append(f"early: {job.descriptor} by {job.run_after_ms - claimed_at_ms} ms")
+        due_ms = max(job.run_after_ms, entry.run_after_ms)
+        if claimed_at_ms < due_ms:
+            self.broken.append(f"early: {job.descriptor} by {due_ms - claimed_at_ms} ms")
         if entry.success_answered:
             self.broken.append(f"ended: {job.descriptor} handed out after its answered success")
         ended_by_failure = entry.failed_sent_for == entry.claim_descriptor
@@ -68,9 +68,6 @@ class Ledger:
         entry.claim_descriptor = job.claim_descriptor
         entry.claim_expires_at_ms = job.claim_expires_at_ms
 
-    def success_sent(self, descriptor: str) -> None:
-        self.entries[descriptor].success_sent = True
-
     def success_answered(self, descriptor: str) -> None:
         self.entries[descriptor].success_answered = True
 
@@ -78,9 +75,5 @@ class Ledger:
         self.entries[job.descriptor].failed_sent_for = job.claim_descriptor
 
     def unfinished(self) -> set[str]:
-        """Answered jobs that nobody has acknowledged: each must still be somewhere."""
-        return {name for name, entry in self.entries.items() if entry.enqueue_answered and not entry.success_sent}
-
-    def doubtful(self) -> set[str]:
-        """Jobs whose success was sent and never answered: each has ended, or comes again."""
-        return {name for name, entry in self.entries.items() if entry.success_sent and not entry.success_answered}
+        """Jobs that were answered, and whose success was not: each has ended, or must still be there."""
+        return {name for name, entry in self.entries.items() if not entry.success_answered}

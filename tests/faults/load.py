@@ -1,0 +1,107 @@
+"""Producers and workers over plain connections that retry nothing, writing down every answer in a ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+
+from pinlater.model import Ack, DequeuedJob, DequeueRequest, Job
+from pinlater.wire.convert_client import acks_to_wire, dequeue_to_wire, dequeued_from_wire, enqueue_to_wire
+from tests.faults.ledger import Ledger
+from tests.server.running import Plain
+
+QUEUE = "ledger"
+ATTEMPTS = 1_000
+LATEST_MS = 1_500
+"""How far ahead a delayed job is."""
+
+RECONNECT_PAUSE_S = 0.05
+BROKEN = (OSError, asyncio.IncompleteReadError, AssertionError)
+
+
+class Load:
+    """`producers` and `workers` connections; `calls` counts what was answered."""
+
+    def __init__(self, port: int, ledger: Ledger, *, producers: int = 32, workers: int = 32, seed: int = 0) -> None:
+        self._port = port
+        self._ledger = ledger
+        self._shape = producers, workers
+        self._random = random.Random(seed)
+        self._going = True
+        self._tasks: list[asyncio.Task[None]] = []
+        self.calls = 0
+
+    def start(self) -> None:
+        producers, workers = self._shape
+        self._tasks = [asyncio.create_task(self._connected(self._produce)) for _ in range(producers)]
+        self._tasks += [asyncio.create_task(self._connected(self._work)) for _ in range(workers)]
+
+    async def stop(self) -> None:
+        self._going = False
+        await asyncio.gather(*self._tasks)
+
+    async def grows_by(self, calls: int, within_s: float = 30.0) -> None:
+        """Until so many more calls are answered."""
+        target = self.calls + calls
+        async with asyncio.timeout(within_s):
+            while self.calls < target:
+                await asyncio.sleep(0.01)
+
+    async def _connected(self, step: object) -> None:
+        """One step after the other; a new connection after every failure."""
+        while self._going:
+            try:
+                plain = await Plain.to(self._port)
+            except OSError:
+                await asyncio.sleep(RECONNECT_PAUSE_S)
+                continue
+            try:
+                while self._going:
+                    await step(plain)  # type: ignore[operator]
+            except BROKEN:
+                await asyncio.sleep(RECONNECT_PAUSE_S)
+            finally:
+                await plain.close()
+
+    async def _produce(self, plain: Plain) -> None:
+        delay_ms = self._random.choice((0, 0, self._random.randint(1, LATEST_MS)))
+        run_after_ms = time.time_ns() // 1_000_000 + delay_ms
+        job = Job(b"x" * 200, run_after_ms=run_after_ms, attempts_allowed=ATTEMPTS)
+        answer = await plain.call("enqueueJobs", request=enqueue_to_wire(QUEUE, [job]))
+        self.calls += 1
+        (descriptor,) = answer.job_descriptors
+        self._ledger.enqueued(descriptor, run_after_ms)
+
+    async def _work(self, plain: Plain) -> None:
+        jobs = await take(plain, self._ledger, self._random.randint(1, 8), wait_ms=100)
+        self.calls += 1
+        succeeded, failed = [], []
+        for job in jobs:
+            fate = self._random.random()
+            if fate < 0.85:
+                succeeded.append(job)
+            elif fate < 0.95:
+                failed.append(job)
+                self._ledger.failure_sent(job)
+        if succeeded or failed:
+            await acknowledge(plain, self._ledger, succeeded, failed)
+            self.calls += 1
+
+
+async def take(plain: Plain, ledger: Ledger, limit: int, wait_ms: int) -> list[DequeuedJob]:
+    """Dequeue, and write down what came."""
+    answer = await plain.call("dequeueJobs", request=dequeue_to_wire(DequeueRequest(QUEUE, limit, wait_ms=wait_ms)))
+    jobs = dequeued_from_wire(answer)
+    for job in jobs:
+        ledger.handed_out(job)
+    return jobs
+
+
+async def acknowledge(plain: Plain, ledger: Ledger, succeeded: list[DequeuedJob], failed: list[DequeuedJob]) -> None:
+    """Ack under the claims; an answer means that the successes are final."""
+    good = [Ack(job.descriptor, claim_descriptor=job.claim_descriptor) for job in succeeded]
+    bad = [Ack(job.descriptor, claim_descriptor=job.claim_descriptor) for job in failed]
+    await plain.call("ackDequeuedJobs", request=acks_to_wire(QUEUE, good, bad))
+    for job in succeeded:
+        ledger.success_answered(job.descriptor)

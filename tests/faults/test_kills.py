@@ -1,0 +1,184 @@
+"""Servers and stores killed and restarted at random moments under load: what was answered holds."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pinlater.wire.convert_client import lookup_from_wire, lookup_to_wire
+from tests.faults.ledger import Ledger
+from tests.faults.load import LATEST_MS, QUEUE, Load, acknowledge, take
+from tests.server.running import Plain, RunningServer
+from tests.stores.places import Places
+from tests.stores.process import StoreServer, free_port
+
+ROUNDS = int(os.environ.get("PINLATER_KILL_ROUNDS", "20"))
+CALLS_BETWEEN = 1_500
+"""Answered calls between two kills."""
+
+CLAIM_TIMEOUT_MS = 2_000
+SETTINGS = ["--claim-timeout", "2s", "--maintenance-interval", "1s", "--crash-budget", "0", "--log-level", "warning"]
+
+
+class Operated:
+    """A server that is killed and started again on its port."""
+
+    def __init__(self, folder: Path, arguments: list[str]) -> None:
+        self.port = free_port()
+        self._folder = folder
+        self._arguments = arguments
+        self._server = self._started()
+
+    def _started(self) -> RunningServer:
+        return RunningServer(self._folder, *self._arguments, *SETTINGS, port=self.port)
+
+    def _children(self) -> list[int]:
+        pid = self._server.process.pid
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+    async def kill_a_worker(self) -> None:
+        """kill -9 of one process; the supervisor replaces it."""
+        for child in random.sample(self._children(), 1):
+            os.kill(child, signal.SIGKILL)
+
+    async def kill_all(self) -> None:
+        """kill -9 of the whole server, and a new start."""
+        children = self._children()
+        self._server.process.kill()
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+        await self._again()
+
+    async def restart(self) -> None:
+        """SIGTERM, and a new start."""
+        self._server.process.terminate()
+        await self._again()
+
+    async def roll(self) -> None:
+        """SIGHUP: new processes take the connections over."""
+        self._server.process.send_signal(signal.SIGHUP)
+
+    async def _again(self) -> None:
+        await asyncio.to_thread(self._server.process.wait, 30)
+        self._server.clean_up()
+        self._server = self._started()
+
+    def stop(self) -> None:
+        self._server.clean_up()
+
+
+def store_steps(store: StoreServer) -> list[Callable[[], Awaitable[None]]]:
+    async def kill() -> None:
+        await asyncio.to_thread(store.kill)
+        await asyncio.to_thread(store.start)
+
+    async def restart() -> None:
+        await asyncio.to_thread(store.terminate)
+        await asyncio.to_thread(store.start)
+
+    return [kill, restart]
+
+
+async def when_it_serves(port: int) -> Plain:
+    """A connection to a server that answers calls on its store."""
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                plain = await Plain.to(port)
+                await plain.create_queue(QUEUE)
+                return plain
+            except (OSError, asyncio.IncompleteReadError, AssertionError):
+                await asyncio.sleep(0.1)
+
+
+async def drain(port: int, ledger: Ledger) -> None:
+    """Take and end all there is, until nothing can come any more: claims expired, delays over, nothing found."""
+    plain = await when_it_serves(port)
+    quiet_since = time.monotonic()
+    while time.monotonic() - quiet_since < (CLAIM_TIMEOUT_MS + LATEST_MS) / 1000 + 2:
+        jobs = await take(plain, ledger, 1_000, wait_ms=500)
+        if jobs:
+            await acknowledge(plain, ledger, jobs, [])
+            quiet_since = time.monotonic()
+    await plain.close()
+
+
+async def lost(port: int, ledger: Ledger) -> list[str]:
+    """Jobs whose success was never answered, that nobody could take any more, and that did not succeed."""
+    plain = await when_it_serves(port)
+    open_ends = sorted(ledger.unfinished())
+    bad: list[str] = []
+    for start in range(0, len(open_ends), 1_000):
+        part = open_ends[start : start + 1_000]
+        found = lookup_from_wire(await plain.call("lookupJobs", request=lookup_to_wire(part, False)))
+        bad += [name for name in part if name not in found or found[name].state.name != "SUCCEEDED"]
+    await plain.close()
+    return bad
+
+
+async def survives(server: Operated, steps: list[Callable[[], Awaitable[None]]]) -> None:
+    ledger = Ledger(CLAIM_TIMEOUT_MS)
+    await (await when_it_serves(server.port)).close()
+    load = Load(server.port, ledger)
+    began = time.monotonic()
+    load.start()
+    try:
+        for number in range(ROUNDS):
+            await load.grows_by(CALLS_BETWEEN)
+            await asyncio.sleep(random.uniform(0, 0.05))
+            await steps[number % len(steps)]()
+        await load.grows_by(CALLS_BETWEEN)
+    finally:
+        await load.stop()
+    seconds = time.monotonic() - began
+    await drain(server.port, ledger)
+    print(f"{ROUNDS} rounds, {load.calls} calls, {load.calls / seconds:.0f}/s, {len(ledger.entries)} jobs")
+    assert ledger.broken == []
+    assert await lost(server.port, ledger) == []
+
+
+@pytest.fixture
+def operated(tmp_path: Path) -> Iterator[Callable[..., Operated]]:
+    running: list[Operated] = []
+
+    def start(*arguments: str) -> Operated:
+        running.append(Operated(tmp_path, list(arguments)))
+        return running[-1]
+
+    yield start
+    for server in running:
+        server.stop()
+
+
+@pytest.mark.timeout(300)
+async def test_what_was_answered_on_redis_survives_kills_of_server_and_store(
+    operated: Callable[..., Operated], durable_redis_server: StoreServer
+) -> None:
+    server = operated("--store", f"1={durable_redis_server.url()}", "--processes", "2")
+    ours = [server.kill_a_worker, server.kill_all, server.roll, server.restart]
+    await survives(server, [*ours, *store_steps(durable_redis_server)])
+
+
+@pytest.mark.timeout(300)
+async def test_what_was_answered_on_mariadb_survives_kills_of_server_and_store(
+    operated: Callable[..., Operated], durable_mysql_server: StoreServer
+) -> None:
+    durable_mysql_server.empty(0)
+    server = operated("--store", f"1={durable_mysql_server.url()}", "--processes", "2")
+    ours = [server.kill_a_worker, server.kill_all, server.roll, server.restart]
+    await survives(server, [*ours, *store_steps(durable_mysql_server)])
+
+
+@pytest.mark.timeout(300)
+async def test_what_was_answered_on_sqlite_survives_kills_of_the_server(
+    operated: Callable[..., Operated], sqlite_places: Places
+) -> None:
+    server = operated("--store", f"1={sqlite_places.fresh()}")
+    await survives(server, [server.kill_a_worker, server.kill_all, server.roll, server.restart])
