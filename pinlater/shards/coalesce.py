@@ -25,7 +25,7 @@ class Coalescing(Passing):
         bounds = bounds or JoinBounds()
         self._enqueues: Joiner[str, Job, str] = Joiner(inner.enqueue, _weigh_jobs, bounds)
         self._claims: Joiner[str, ClaimRequest, list[DequeuedJob]] = Joiner(
-            inner.claim, _weigh_claims, bounds, undo=self._undo_claim
+            inner.claim, _weigh_claims, bounds, undo=self._undo_claim, ages=True
         )
         self._acks: Joiner[_AckKey, AckRequest, AckOutcome] = Joiner(
             self._send_acks, _weigh_acks, bounds, send_for_gone=True

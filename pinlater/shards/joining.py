@@ -53,7 +53,8 @@ class _Member(Generic[I, O]):
 class Joiner(Generic[K, I, O]):
     """Joins the calls of one kind. `send` makes one call of the store; its answer aligns with the items.
 
-    `undo` gets the answer of a caller that is gone; `send_for_gone` sends a waiting call although its caller has gone.
+    `undo` gets the answer of a caller that is gone; `send_for_gone` sends a waiting call although its caller has gone;
+    `ages` adds the time that a call waited to its now.
     """
 
     def __init__(
@@ -64,12 +65,14 @@ class Joiner(Generic[K, I, O]):
         *,
         undo: Callable[[K, list[O], int], Coroutine[Any, Any, object]] | None = None,
         send_for_gone: bool = False,
+        ages: bool = False,
     ) -> None:
         self._send = send
         self._weigh = weigh
         self._bounds = bounds
         self._undo = undo
         self._send_for_gone = send_for_gone
+        self._ages = ages
         self._busy: set[K] = set()
         self._waiting: dict[K, deque[_Member[I, O]]] = {}
         self._callers = 0
@@ -150,10 +153,8 @@ class Joiner(Generic[K, I, O]):
             await self._send_alone(key, batch[0])
             return
         items = [item for member in batch for item in member.items]
-        now = asyncio.get_running_loop().time()
-        now_ms = max(member.now_ms + int((now - member.asked_at) * 1000) for member in batch)
         try:
-            answers = await self._send(key, items, now_ms)
+            answers = await self._send(key, items, max(map(self._now_ms, batch)))
         except SHARED_FATE as error:
             for member in batch:
                 _refuse(member, copy.copy(error))
@@ -169,13 +170,17 @@ class Joiner(Generic[K, I, O]):
     async def _send_alone(self, key: K, member: _Member[I, O]) -> None:
         if self._is_void(member):
             return
-        waited_ms = int((asyncio.get_running_loop().time() - member.asked_at) * 1000)
         try:
-            answers = await self._send(key, member.items, member.now_ms + waited_ms)
+            answers = await self._send(key, member.items, self._now_ms(member))
         except Exception as error:
             _refuse(member, error)
         else:
             self._settle(key, member, answers)
+
+    def _now_ms(self, member: _Member[I, O]) -> int:
+        if not self._ages:
+            return member.now_ms
+        return member.now_ms + int((asyncio.get_running_loop().time() - member.asked_at) * 1000)
 
     def _is_void(self, member: _Member[I, O]) -> bool:
         return member.answer.done() and not self._send_for_gone

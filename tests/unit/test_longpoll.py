@@ -1,0 +1,250 @@
+"""Dequeues that wait."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from pinlater.errors import NoHealthyShards, NothingStored, Overloaded, QueueNotFound
+from pinlater.model import Ack, Checkpoint, DequeuedJob, DequeueRequest, Job, JobFilter, JobState
+from pinlater.password import hash_password
+from pinlater.service import ServiceSettings
+from pinlater.service.due import DueTimes
+from tests.unit.breaking import settled
+from tests.unit.stand import ME, Stand, stand
+
+LONG_MS = 60_000
+SELDOM = ServiceSettings(poll_min_ms=50_000, poll_max_ms=60_000)
+"""Looking for what others did never happens within a test: whatever comes, was announced."""
+
+
+async def in_line(at: Stand, limit: int = 1, wait_ms: int = LONG_MS) -> asyncio.Task[list[DequeuedJob]]:
+    """One more dequeue that waits."""
+    waiting = at.service._waiting._waiting
+    task = asyncio.create_task(at.dequeue(limit, wait_ms=wait_ms))
+    await until(lambda: at.service._waiting._waiting > waiting or task.done())
+    return task
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    while not is_so():  # noqa: ASYNC110 (nothing announces it)
+        await asyncio.sleep(0)
+
+
+async def test_an_enqueue_on_this_server_ends_the_wait_at_once() -> None:
+    async with stand(settings=SELDOM) as at:
+        waiting = await in_line(at)
+        await at.service.enqueue("mail", [Job(b"x")])
+        (job,) = await waiting
+        assert job.body == b"x"
+
+
+async def test_who_came_first_is_served_first() -> None:
+    async with stand(settings=SELDOM) as at:
+        waiting = [await in_line(at) for _ in range(3)]
+        for number in range(3):
+            await at.service.enqueue("mail", [Job(b"%d" % number)])
+            await waiting[number]
+        assert [task.result()[0].body for task in waiting] == [b"0", b"1", b"2"]
+
+
+async def test_one_enqueue_of_many_jobs_serves_many_waiters_by_one_claim_each_its_own() -> None:
+    async with stand(settings=SELDOM) as at:
+        waiting = [await in_line(at) for _ in range(4)]
+        claims = at.stores[0].begun["claim"]
+        await at.service.enqueue("mail", [Job(b"%d" % number) for number in range(4)])
+        answers = await asyncio.gather(*waiting)
+        assert [jobs[0].body for jobs in answers] == [b"0", b"1", b"2", b"3"]
+        assert len({jobs[0].claim_descriptor for jobs in answers}) == 4
+        assert at.stores[0].begun["claim"] == claims + 1
+
+
+async def test_a_retry_a_checkpoint_and_a_job_given_back_end_the_wait() -> None:
+    async with stand(settings=SELDOM) as at:
+        await at.service.enqueue("mail", [Job(b"x", attempts_allowed=9)])
+        (job,) = await at.dequeue()
+        waiting = await in_line(at)
+        await at.service.ack("mail", [], [Ack(job.descriptor)])
+        (job,) = await waiting
+        waiting = await in_line(at)
+        await at.service.checkpoint("mail", [Checkpoint(job.descriptor, move_to_pending=True)], context=ME)
+        (job,) = await waiting
+        waiting = await in_line(at)
+        await at.service.give_back([job])
+        (job,) = await waiting
+        assert job.attempts_remaining == 8
+
+
+async def test_an_operator_s_retry_ends_the_wait() -> None:
+    async with stand(settings=SELDOM) as at:
+        await at.service.enqueue("mail", [Job(b"x")])
+        (job,) = await at.dequeue()
+        await at.service.ack("mail", [], [Ack(job.descriptor, permanent=True)])
+        waiting = await in_line(at)
+        assert await at.service.retry_failed("mail") == 1
+        assert len(await waiting) == 1
+
+
+async def test_a_delayed_job_is_handed_out_when_it_is_due_and_not_before() -> None:
+    async with stand(settings=SELDOM) as at:
+        await at.service.enqueue("mail", [Job(b"x", run_after_ms=at.clock.now_ms() + 20)])
+        waiting = await in_line(at)
+        await asyncio.sleep(0.03)
+        assert not waiting.done()
+        at.clock.tick(20)
+        assert len(await asyncio.wait_for(waiting, 5)) == 1
+
+
+async def test_a_job_that_another_process_brought_is_found_by_looking() -> None:
+    async with stand(settings=ServiceSettings(poll_min_ms=1, poll_max_ms=5)) as at:
+        waiting = await in_line(at)
+        await at.stores[0]._inner.enqueue("mail", [Job(b"x")], at.clock.now_ms())
+        assert len(await asyncio.wait_for(waiting, 5)) == 1
+
+
+async def test_five_hundred_who_wait_look_once_and_not_five_hundred_times() -> None:
+    async with stand(settings=ServiceSettings(poll_min_ms=5, poll_max_ms=10)) as at:
+        waiting = [await in_line(at) for _ in range(500)]
+        claims, looks = at.stores[0].begun["claim"], at.stores[0].begun["ready"]
+        await at.stores[0].until_begun("ready", looks + 5)
+        assert at.stores[0].begun["claim"] == claims
+        at.service.start_draining()
+        assert await asyncio.gather(*waiting) == [[]] * 500
+
+
+async def test_when_the_time_is_over_the_answer_is_empty() -> None:
+    async with stand(settings=SELDOM) as at:
+        assert await at.dequeue(wait_ms=10) == []
+        await until(lambda: not at.service._waiting.has_line("mail"))
+
+
+async def test_a_wait_is_cut_to_its_bound() -> None:
+    async with stand(settings=ServiceSettings(max_wait_ms=10)) as at:
+        assert await asyncio.wait_for(at.dequeue(wait_ms=LONG_MS), 5) == []
+
+
+async def test_a_deleted_queue_ends_the_wait_with_an_error() -> None:
+    settings = ServiceSettings(poll_min_ms=50_000, poll_max_ms=60_000, admin_password_hash=hash_password("x"))
+    async with stand(settings=settings) as at:
+        waiting = await in_line(at)
+        await at.service.delete_queue("mail", "x")
+        with pytest.raises(QueueNotFound):
+            await waiting
+
+
+async def test_a_queue_that_another_process_deleted_ends_the_wait_at_the_next_look() -> None:
+    async with stand(settings=ServiceSettings(poll_min_ms=1, poll_max_ms=5)) as at:
+        waiting = await in_line(at)
+        await at.stores[0]._inner.delete_queue("mail", at.clock.now_ms())
+        with pytest.raises(QueueNotFound):
+            await asyncio.wait_for(waiting, 5)
+
+
+async def test_a_draining_server_answers_at_once_with_nothing_and_nobody_waits_any_more() -> None:
+    async with stand(settings=SELDOM) as at:
+        waiting = await in_line(at)
+        at.service.start_draining()
+        assert await waiting == []
+        assert await at.dequeue(wait_ms=LONG_MS) == []
+
+
+async def test_one_waiter_too_many_is_refused() -> None:
+    async with stand(settings=ServiceSettings(max_waiters=1)) as at:
+        waiting = await in_line(at)
+        with pytest.raises(Overloaded):
+            await at.dequeue(wait_ms=LONG_MS)
+        at.service.start_draining()
+        await waiting
+
+
+async def test_a_cancelled_waiter_leaves_the_line() -> None:
+    async with stand(settings=SELDOM) as at:
+        first, second = await in_line(at), await in_line(at)
+        first.cancel()
+        await settled()
+        await at.service.enqueue("mail", [Job(b"x")])
+        assert len(await second) == 1
+        assert first.cancelled()
+
+
+async def test_what_was_claimed_for_a_waiter_that_left_meanwhile_is_given_back() -> None:
+    async with stand(settings=SELDOM) as at:
+        waiting = await in_line(at)
+        gate = at.stores[0].hold("claim")
+        claims = at.stores[0].begun["claim"]
+        await at.service.enqueue("mail", [Job(b"x")])
+        await at.stores[0].until_begun("claim", claims + 1)
+        waiting.cancel()
+        await settled()
+        gate.set()
+        await at.stores[0].until_begun("give_back")
+        await asyncio.wait(at.service._background)
+        (job,) = await at.dequeue()
+        assert job.attempts_remaining == 2
+
+
+async def test_a_waiter_whose_time_ends_during_its_claim_gets_what_the_claim_brings() -> None:
+    async with stand(settings=SELDOM) as at:
+        waiting = await in_line(at)
+        gate = at.stores[0].hold("claim")
+        claims = at.stores[0].begun["claim"]
+        await at.service.enqueue("mail", [Job(b"x")])
+        await at.stores[0].until_begun("claim", claims + 1)
+        at.service.start_draining()
+        gate.set()
+        assert len(await waiting) == 1
+
+
+async def test_a_store_that_fails_while_waiting_is_asked_again_and_told_of_only_at_the_end() -> None:
+    async with stand(settings=ServiceSettings(poll_min_ms=1, poll_max_ms=2)) as at:
+        waiting = await in_line(at)
+        doomed = await in_line(at, wait_ms=300)
+        at.stores[0].broken = NothingStored("refused")
+        with pytest.raises((NothingStored, NoHealthyShards)):
+            await doomed
+        at.stores[0].broken = None
+        at.members.all[0].health.probe_succeeded()
+        await at.service.enqueue("mail", [Job(b"x")])
+        assert len(await asyncio.wait_for(waiting, 5)) == 1
+
+
+async def test_a_wait_over_several_shards() -> None:
+    async with stand(3, settings=SELDOM) as at:
+        waiting = [await in_line(at) for _ in range(6)]
+        await asyncio.gather(*[at.service.enqueue("mail", [Job(b"x")]) for _ in range(6)])
+        answers = await asyncio.wait_for(asyncio.gather(*waiting), 5)
+        assert len({jobs[0].descriptor for jobs in answers}) == 6
+
+
+async def test_a_dry_run_does_not_wait() -> None:
+    async with stand(settings=SELDOM) as at:
+        assert await asyncio.wait_for(at.dequeue(dry_run=True, wait_ms=LONG_MS), 5) == []
+
+
+async def test_riding_acks_are_said_to_be_applied_when_the_queue_goes_while_waiting() -> None:
+    async with stand(settings=SELDOM) as at:
+        await at.service.enqueue("mail", [Job(b"x")])
+        (job,) = await at.dequeue()
+        request = DequeueRequest("mail", 1, succeeded=[Ack(job.descriptor)], wait_ms=LONG_MS)
+        waiting = asyncio.create_task(at.service.dequeue(request))
+        await until(lambda: at.service._waiting.has_line("mail"))
+        at.service._waiting.queue_deleted("mail")
+        with pytest.raises(QueueNotFound) as refused:
+            await waiting
+        assert refused.value.acks_applied is True
+        assert await at.service.count(JobFilter("mail", JobState.SUCCEEDED)) == 1
+
+
+def test_due_times_are_bounded_and_the_earliest_are_kept() -> None:
+    due = DueTimes()
+    due.add("mail", range(2_000, 1_000, -1), 0)
+    assert due.next("mail") == 1_001
+    assert len(due._times["mail"]) == 256
+    due.add("mail", [500], 0)
+    assert due.next("mail") == 500
+    assert not due.take("mail", 499)
+    assert due.take("mail", 500)
+    assert due.take("mail", 5_000)
+    assert due.next("mail") is None
