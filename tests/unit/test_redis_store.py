@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from pinlater.backends.base import AckOutcome, AckRequest
+from pinlater.backends.base import AckOutcome, AckRequest, ScanPosition
 from pinlater.backends.redis import RedisShard
 from pinlater.errors import NothingStored, OutcomeUnknown, QueueNotFound, StoreRefused
 from pinlater.model import Job, JobState
@@ -39,7 +39,9 @@ def subject(url: str, runner: asyncio.Runner) -> Iterator[Subject]:
 @pytest.fixture
 def own(durable_redis_server: StoreServer, runner: asyncio.Runner) -> Iterator[Subject]:
     """On a server of its own, to be broken."""
-    yield from _opened(RedisShard(durable_redis_server.url(), "1", call_timeout_ms=300, connect_timeout_ms=300), runner)
+    yield from _opened(
+        RedisShard(durable_redis_server.url(), "1", call_timeout_ms=1_000, connect_timeout_ms=500), runner
+    )
 
 
 @pytest.fixture
@@ -143,6 +145,34 @@ async def test_the_script_cuts_a_status_at_whole_characters(subject: Subject, pi
     await subject.claimed()
     await subject.succeed(descriptor, append_status=piece * 6_000)
     assert (await subject.info(descriptor)).custom_status == ("1" + piece * 6_000)[:5_000]
+
+
+async def test_pages_of_claims_and_scans_keep_order_and_first_statuses(subject: Subject) -> None:
+    jobs = [
+        Job(b"%03d" % n, priority=1 + n % 2, custom_status="s" * (n % 3), attempts_allowed=1 + n % 4)
+        for n in range(700)
+    ]
+    descriptors = await subject.enqueue(*jobs)
+    expected = [*range(0, 700, 2), *range(1, 700, 2)]
+    peeked = await subject.shard.peek("mail", (1, 2, 3), 700, 2**30, subject.now_ms)
+    claimed = await subject.claim(700)
+    assert [job.descriptor for job in claimed] == [job.descriptor for job in peeked]
+    assert [job.descriptor for job in claimed] == [descriptors[n] for n in expected]
+    assert [job.attempts_remaining for job in claimed] == [1 + n % 4 for n in expected]
+    assert (await subject.fail(descriptors[5], append_status="!")) is AckOutcome.RETRIED
+    assert (await subject.info(descriptors[5])).custom_status == "ss!"
+    scanned = await subject.scan(JobState.IN_PROGRESS, limit=700)
+    assert [info.descriptor for info in scanned] == [each for each in descriptors if each != descriptors[5]]
+
+
+@pytest.mark.parametrize("future", [False, True])
+async def test_a_scan_goes_on_from_a_place_outside_its_range(subject: Subject, future: bool) -> None:
+    now = await subject.job()
+    later = await subject.job(run_after_ms=START_MS + 5)
+    before = await subject.scan(future=future, after=ScanPosition(START_MS, 1))
+    behind = await subject.scan(future=future, after=ScanPosition(START_MS + 9, 1))
+    assert [info.descriptor for info in before] == ([] if future else [now])
+    assert [info.descriptor for info in behind] == ([later] if future else [now])
 
 
 # -- what Redis refuses ------------------------------------------------------------------------------------------------
@@ -258,6 +288,14 @@ async def test_a_caller_that_leaves_takes_nobody_elses_answer(subject: Subject) 
     info = await staying
     assert info is not None
     assert info.body == b"second"
+
+
+async def test_a_call_that_cannot_be_written_shifts_nobodys_answer(subject: Subject) -> None:
+    first, second = await subject.job(b"first"), await subject.job(b"second")
+    with pytest.raises(UnicodeEncodeError):
+        await subject.succeed(first, append_status="\ud800")
+    assert (await subject.info(second)).body == b"second"
+    assert await subject.count(JobState.PENDING) == 2
 
 
 async def test_a_connection_cut_while_idle_is_made_anew(redis_server: StoreServer, redis_places: Places) -> None:

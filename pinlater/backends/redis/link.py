@@ -46,12 +46,13 @@ class Link(asyncio.Protocol):
         """
         if self._transport is None or not self.open:
             raise NothingStored(f"redis: {self._why}")
+        packed = hiredis.pack_command(command)  # may raise, so before there is a place in the row
         future = self._loop.create_future()
         now = self._loop.time()
         self._waiting.append((future, now))
         if self._timer is None:
             self._timer = self._loop.call_at(now + self._timeout_s, self._check)
-        self._transport.write(hiredis.pack_command(command))
+        self._transport.write(packed)
         return future
 
     async def close(self) -> None:

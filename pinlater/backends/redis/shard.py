@@ -188,11 +188,10 @@ class RedisShard:
         low, high = _run_after_range(future, now_ms)
         place: tuple[int | str, int | str] = ("", "")
         if after is not None:
-            place = (after.run_after_ms, after.id)
             if future or after.run_after_ms <= now_ms:
                 high = f"({after.run_after_ms}"
-            else:
-                place = ("", "")
+            if (after.run_after_ms > now_ms) is future:
+                place = (after.run_after_ms, after.id)
         args = (queue, int(state), low, high, limit, *place, int(with_body), max_bytes, *priorities)
         return [info for _, info in described(await self._known("scan", queue, args), queue, self.shard_id)]
 
