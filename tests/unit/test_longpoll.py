@@ -29,7 +29,7 @@ async def in_line(at: Stand, limit: int = 1, wait_ms: int = LONG_MS) -> asyncio.
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    while not is_so():  # noqa: ASYNC110 (nothing announces it)
+    while not is_so():
         await asyncio.sleep(0)
 
 

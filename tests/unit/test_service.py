@@ -1,0 +1,458 @@
+"""The product's rules, call by call."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from pinlater.errors import (
+    BodyTooLarge,
+    ContinuationInvalid,
+    NothingStored,
+    PasswordInvalid,
+    PinLaterError,
+    PriorityNotSupported,
+    QueueNameInvalid,
+    QueueNameTooLong,
+    QueueNotFound,
+    RequestInvalid,
+    ShardConnectionFailed,
+    UnknownError,
+)
+from pinlater.model import (
+    MAX_STATUS_CHARS,
+    MAX_TIME_MS,
+    Ack,
+    CancelOutcome,
+    Checkpoint,
+    DequeueRequest,
+    Job,
+    JobFilter,
+    JobState,
+    RequestContext,
+)
+from pinlater.password import hash_password
+from pinlater.service import ServiceSettings
+from tests.unit.stand import ME, Stand, acks, stand
+
+PENDING = JobFilter("mail", JobState.PENDING)
+GHOST = "mail:s1:p1:1790000000000000"
+
+
+async def stored(at: Stand) -> int:
+    return await at.service.count(PENDING) + await at.service.count(JobFilter("mail", JobState.PENDING, future=True))
+
+
+# -- what a request may hold
+
+
+@pytest.mark.parametrize(
+    ("job", "error", "says"),
+    [
+        (Job(b"x", 0), PriorityNotSupported, "1 (highest) to 3"),
+        (Job(b"x", 4), PriorityNotSupported, "priority 4"),
+        (Job(b"x", attempts_allowed=0), RequestInvalid, "numAttemptsAllowed is 0"),
+        (Job(b"x", attempts_allowed=2**31), RequestInvalid, "numAttemptsAllowed"),
+        (Job(b"x", run_after_ms=-1), RequestInvalid, "runAfterTimestampMillis is -1"),
+        (Job(b"x", run_after_ms=MAX_TIME_MS + 1), RequestInvalid, "runAfterTimestampMillis"),
+        (Job(b"x" * 1025), BodyTooLarge, "1025"),
+    ],
+)
+async def test_one_invalid_job_refuses_the_whole_request_before_anything_is_stored(
+    job: Job, error: type[PinLaterError], says: str
+) -> None:
+    async with stand(settings=ServiceSettings(max_body_bytes=1024)) as at:
+        with pytest.raises(error) as refused:
+            await at.service.enqueue("mail", [Job(b"good"), job])
+        assert says in refused.value.message
+        assert await stored(at) == 0
+
+
+async def test_the_largest_of_everything_is_taken() -> None:
+    async with stand(settings=ServiceSettings(max_body_bytes=1024, max_jobs=2)) as at:
+        job = Job(b"x" * 1024, 3, MAX_TIME_MS, 2**31 - 1)
+        assert len(await at.service.enqueue("mail", [job, job])) == 2
+        with pytest.raises(RequestInvalid, match="length of jobs is 3; allowed: at most 2"):
+            await at.service.enqueue("mail", [job] * 3)
+
+
+async def test_an_invalid_value_is_named_with_what_is_allowed() -> None:
+    async with stand() as at:
+        with pytest.raises(RequestInvalid) as refused:
+            await at.dequeue(0)
+        assert refused.value.wire_message() == "REQUEST_INVALID: limit is 0; allowed: 1 or more"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"limit": 0},
+        {"limit": -1},
+        {"coverage": -0.1},
+        {"coverage": 1.1},
+        {"coverage": math.nan},
+        {"wait_ms": -1},
+        {"claim_timeout_ms": 0},
+        {"failed": [Ack(GHOST, retry_delay_ms=-1)]},
+        {"succeeded": [Ack(GHOST, retry_delay_ms=-1)]},
+        {"failed": [Ack(GHOST, retry_delay_ms=MAX_TIME_MS)]},
+    ],
+)
+async def test_an_invalid_dequeue_carries_out_neither_its_acks_nor_itself(fields: dict[str, Any]) -> None:
+    async with stand() as at:
+        await at.service.enqueue("mail", [Job(b"x"), Job(b"y")])
+        (job,) = await at.dequeue(1)
+        riding = [*fields.pop("succeeded", []), Ack(job.descriptor)]
+        request = DequeueRequest(**{"queue": "mail", "limit": 1, "succeeded": riding, **fields})
+        with pytest.raises(RequestInvalid) as refused:
+            await at.service.dequeue(request)
+        assert refused.value.acks_applied is False
+        assert await at.service.count(JobFilter("mail", JobState.IN_PROGRESS)) == 1
+        assert await stored(at) == 1
+
+
+async def test_lists_over_their_bound_are_refused_and_limits_are_cut() -> None:
+    async with stand(settings=ServiceSettings(max_jobs=2)) as at:
+        for _ in range(2):
+            await at.service.enqueue("mail", [Job(b"x"), Job(b"y")])
+        assert len(await at.dequeue(10_000)) == 2
+        assert len((await at.service.scan(PENDING, limit=10_000)).jobs) == 2
+        ghosts = [GHOST] * 3
+        for call in (
+            at.service.ack("mail", [Ack(GHOST)] * 2, [Ack(GHOST)]),
+            at.service.checkpoint("mail", [Checkpoint(GHOST)] * 3),
+            at.service.lookup(ghosts),
+            at.service.cancel("mail", ghosts),
+        ):
+            with pytest.raises(RequestInvalid, match="at most 2"):
+                await call
+
+
+async def test_a_source_that_would_make_endless_claims_is_refused() -> None:
+    async with stand() as at:
+        with pytest.raises(RequestInvalid, match="source"):
+            await at.service.dequeue(DequeueRequest("mail", 1), context=RequestContext("s" * 201))
+
+
+# -- queues
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a-b", "é", "a\n", "x" * 64 + "-"])
+async def test_a_queue_s_name_is_letters_digits_and_underscores(name: str) -> None:
+    async with stand() as at:
+        with pytest.raises(QueueNameInvalid):
+            await at.service.create_queue(name)
+
+
+async def test_a_queue_s_name_has_at_most_64_characters() -> None:
+    async with stand() as at:
+        await at.service.create_queue("x" * 64)
+        with pytest.raises(QueueNameTooLong):
+            await at.service.create_queue("x" * 65)
+
+
+@pytest.mark.parametrize("name", ["nowhere", "a b", ""])
+async def test_a_queue_that_does_not_exist(name: str) -> None:
+    async with stand() as at:
+        await at.service.enqueue("mail", [Job(b"x")])
+        (job,) = await at.dequeue()
+        nowhere = JobFilter(name, JobState.PENDING)
+        for call in (
+            at.service.enqueue(name, [Job(b"x")]),
+            at.service.dequeue(DequeueRequest(name, 1)),
+            at.service.dequeue(DequeueRequest(name, 1, dry_run=True)),
+            at.service.count(nowhere),
+            at.service.scan(nowhere),
+            at.service.retry_failed(name),
+            at.service.delete_jobs(nowhere),
+        ):
+            with pytest.raises(QueueNotFound):
+                await call
+        await at.service.ack(name, acks([job]), [])
+        await at.service.checkpoint(name, [Checkpoint(job.descriptor)])
+        assert await at.service.cancel(name, [job.descriptor]) == {job.descriptor: CancelOutcome.NOT_FOUND}
+        assert await at.service.count(JobFilter("mail", JobState.IN_PROGRESS)) == 1
+
+
+async def test_a_queue_is_deleted_only_with_the_password_which_is_checked_first() -> None:
+    async with stand(settings=ServiceSettings(admin_password_hash=hash_password("sesame"))) as at:
+        for name in ("mail", "nowhere", "a b"):
+            with pytest.raises(PasswordInvalid):
+                await at.service.delete_queue(name, "wrong")
+        assert await at.service.queue_names() == {"mail"}
+        await at.service.delete_queue("nowhere", "sesame")
+        await at.service.delete_queue("a b", "sesame")
+        await at.service.delete_queue("mail", "sesame")
+        assert await at.service.queue_names() == set()
+
+
+async def test_without_a_password_no_queue_can_be_deleted() -> None:
+    async with stand() as at:
+        for password in ("", "anything"):
+            with pytest.raises(PasswordInvalid):
+                await at.service.delete_queue("mail", password)
+
+
+# -- the life of a job
+
+
+async def test_no_jobs_no_descriptors() -> None:
+    async with stand() as at:
+        assert await at.service.enqueue("mail", []) == []
+
+
+async def test_a_long_status_is_cut_at_the_front_of_the_road_too() -> None:
+    async with stand() as at:
+        (descriptor,) = await at.service.enqueue("mail", [Job(b"x", custom_status="é" * (MAX_STATUS_CHARS + 1))])
+        (info,) = (await at.service.lookup([descriptor])).values()
+        assert info.custom_status == "é" * MAX_STATUS_CHARS
+
+
+async def test_a_claim_names_server_process_start_counter_and_source() -> None:
+    async with stand() as at:
+        await at.service.enqueue("mail", [Job(b"x"), Job(b"y")])
+        names = []
+        for _ in range(2):
+            jobs = await at.service.dequeue(DequeueRequest("mail", 1), context=RequestContext("worker:7"))
+            names.append(jobs[0].claim_descriptor)
+        start = at.clock.now_ms()
+        assert names == [f"here:1:{start}:1:worker:7", f"here:1:{start}:2:worker:7"]
+
+
+async def test_a_claim_s_own_time_out_is_cut_to_the_bound() -> None:
+    async with stand(settings=ServiceSettings(claim_timeout_ms=1_000, max_claim_timeout_ms=5_000)) as at:
+        await at.service.enqueue("mail", [Job(b"x")] * 3)
+        expiries = []
+        for timeout_ms in (None, 2_000, 9_000):
+            (job,) = await at.dequeue(1, claim_timeout_ms=timeout_ms)
+            expiries.append(job.claim_expires_at_ms - at.clock.now_ms())
+        assert expiries == [1_000, 2_000, 5_000]
+
+
+async def test_riding_acks_are_carried_out_first_under_their_own_queue() -> None:
+    async with stand() as at:
+        await at.service.create_queue("other")
+        await at.service.enqueue("other", [Job(b"x", attempts_allowed=1)])
+        (job,) = await at.service.dequeue(DequeueRequest("other", 1))
+        request = DequeueRequest("mail", 1, failed=[Ack(job.descriptor, "no")], ack_queue="other", dry_run=True)
+        assert await at.service.dequeue(request) == []
+        assert await at.service.count(JobFilter("other", JobState.FAILED)) == 1
+
+
+async def test_a_refused_dequeue_says_that_its_acks_were_applied() -> None:
+    async with stand() as at:
+        await at.service.enqueue("mail", [Job(b"x")])
+        (job,) = await at.dequeue()
+        with pytest.raises(QueueNotFound) as refused:
+            await at.service.dequeue(DequeueRequest("nowhere", 1, succeeded=acks([job]), ack_queue="mail"))
+        assert refused.value.acks_applied is True
+        with pytest.raises(QueueNotFound) as refused:
+            await at.service.dequeue(DequeueRequest("nowhere", 1))
+        assert refused.value.acks_applied is None
+
+
+async def test_acks_that_could_not_be_applied_refuse_the_dequeue_and_claim_nothing() -> None:
+    async with stand() as at:
+        await at.service.enqueue("mail", [Job(b"x"), Job(b"y")])
+        (job,) = await at.dequeue(1)
+        at.stores[0].failures["ack"] = [NothingStored("refused")]
+        with pytest.raises(ShardConnectionFailed) as refused:
+            await at.dequeue(1, succeeded=acks([job]))
+        assert refused.value.acks_applied is False
+        assert await stored(at) == 1
+
+
+async def test_a_dry_run_hands_out_without_claiming() -> None:
+    async with stand() as at:
+        await at.service.enqueue("mail", [Job(b"x")])
+        (job,) = await at.dequeue(dry_run=True)
+        assert (job.claim_descriptor, job.claim_expires_at_ms) == ("", 0)
+        await at.service.give_back([job])
+        assert await stored(at) == 1
+
+
+async def test_bodies_beyond_the_bound_of_an_answer_stay_unclaimed_but_never_all() -> None:
+    async with stand(settings=ServiceSettings(max_answer_bytes=4_000, max_body_bytes=1_500)) as at:
+        await at.service.enqueue("mail", [Job(b"x" * 1_500)] * 5)
+        assert [len(await at.dequeue(5)) for _ in range(6)] == [1, 1, 1, 1, 1, 0]
+
+
+async def test_ended_jobs_with_no_time_to_live_are_removed_at_once() -> None:
+    async with stand(settings=ServiceSettings(succeeded_ttl_ms=0, failed_ttl_ms=0)) as at:
+        descriptors = await at.service.enqueue("mail", [Job(b"x"), Job(b"y")])
+        good, bad = await at.dequeue()
+        await at.service.ack("mail", acks([good]), [Ack(bad.descriptor, permanent=True)])
+        assert await at.service.lookup(descriptors) == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "text",
+        "mail:s1:p1:17",
+        "mail:s1:p01:1790000000000000",
+        "mail:s1:p1:179000000000000x",
+        "mail:s1:p1:1_90000000000000",
+        "mail:s1:p1: 790000000000000",
+        "mail:s1:p1:١٧٩٠٠٠٠٠٠٠٠٠٠٠٠٠",
+        "mail:s1:p1:9999999999999999",
+        "mail:s1:p1:01790000000000000",
+    ],
+)
+async def test_a_text_that_is_no_descriptor_counts_as_unknown(text: str) -> None:
+    async with stand() as at:
+        await at.service.enqueue("mail", [Job(b"x")])
+        (job,) = await at.dequeue()
+        await at.service.ack("mail", [Ack(text), Ack(job.descriptor)], [Ack(text)])
+        await at.service.checkpoint("mail", [Checkpoint(text)])
+        assert await at.service.lookup([text]) == {}
+        assert await at.service.cancel("mail", [text]) == {text: CancelOutcome.NOT_FOUND}
+        assert await at.service.count(JobFilter("mail", JobState.SUCCEEDED)) == 1
+
+
+@pytest.mark.parametrize(
+    "checkpoint",
+    [
+        Checkpoint(GHOST, run_after_ms=-1),
+        Checkpoint(GHOST, attempts_allowed=0),
+        Checkpoint(GHOST, new_body=b"x" * 1025),
+    ],
+)
+async def test_an_invalid_checkpoint_refuses_all(checkpoint: Checkpoint) -> None:
+    async with stand(settings=ServiceSettings(max_body_bytes=1024)) as at:
+        (descriptor,) = await at.service.enqueue("mail", [Job(b"x")])
+        await at.dequeue()
+        with pytest.raises((RequestInvalid, BodyTooLarge)):
+            await at.service.checkpoint("mail", [Checkpoint(descriptor, new_body=b"new"), checkpoint], context=ME)
+        assert (await at.service.lookup([descriptor], include_body=True))[descriptor].body == b"x"
+
+
+# -- looking
+
+
+async def test_a_count_and_a_scan_with_a_pattern_look_into_bodies() -> None:
+    async with stand(settings=ServiceSettings(page_jobs=2)) as at:
+        await at.service.enqueue("mail", [Job(b"a%d" % number) for number in range(5)] + [Job(b"\xff\xfeb")])
+        matching = JobFilter("mail", JobState.PENDING, body_regex="a[0-3]")
+        assert await at.service.count(matching) == 4
+        first = await at.service.scan(matching, limit=3)
+        rest = await at.service.scan(matching, limit=3, continuation=first.continuation)
+        assert (len(first.jobs), len(rest.jobs), rest.continuation) == (3, 1, "-1")
+        assert all(job.body is None for job in first.jobs)
+        assert await at.service.count(JobFilter("mail", JobState.PENDING, body_regex=r"\xff")) == 1
+
+
+async def test_a_bad_pattern_is_an_invalid_request() -> None:
+    async with stand() as at:
+        bad = JobFilter("mail", JobState.PENDING, body_regex="(")
+        for call in (at.service.count(bad), at.service.scan(bad), at.service.delete_jobs(bad)):
+            with pytest.raises(RequestInvalid, match="bodyRegexToMatch"):
+                await call
+
+
+async def test_a_search_that_takes_too_long_ends_with_an_error_or_with_what_it_has() -> None:
+    async with stand(settings=ServiceSettings(page_jobs=1, long_call_ms=0)) as at:
+        await at.service.enqueue("mail", [Job(b"x"), Job(b"y")])
+        nothing = JobFilter("mail", JobState.PENDING, body_regex="y")
+        with pytest.raises(UnknownError, match="pattern"):
+            await at.service.count(nothing)
+        page = await at.service.scan(nothing, limit=5)
+        assert page.continuation != "-1"
+        with pytest.raises(UnknownError):
+            await at.service.delete_jobs(nothing)
+
+
+async def test_a_continuation_works_with_the_same_filter_only() -> None:
+    async with stand() as at:
+        await at.service.enqueue("mail", [Job(b"x")] * 3)
+        token = (await at.service.scan(PENDING, limit=1)).continuation
+        assert len((await at.service.scan(PENDING, continuation=token, limit=5)).jobs) == 2
+        others = [
+            JobFilter("mail", JobState.FAILED),
+            JobFilter("mail", JobState.PENDING, priority=1),
+            JobFilter("mail", JobState.PENDING, future=True),
+            JobFilter("mail", JobState.PENDING, body_regex="x"),
+        ]
+        for other in others:
+            with pytest.raises(ContinuationInvalid):
+                await at.service.scan(other, continuation=token)
+        for text in ("-1", "", "1", token + "0", "x" + token, token.replace(".1.", ".2.")):
+            with pytest.raises(ContinuationInvalid):
+                await at.service.scan(PENDING, continuation=text)
+
+
+async def test_a_scan_goes_on_with_the_now_it_began_with() -> None:
+    async with stand() as at:
+        now_ms = at.clock.now_ms()
+        await at.service.enqueue("mail", [Job(b"x"), Job(b"y"), Job(b"z", run_after_ms=now_ms + 10)])
+        first = await at.service.scan(PENDING, limit=1)
+        at.clock.tick(20)
+        rest = await at.service.scan(PENDING, continuation=first.continuation)
+        assert [job.run_after_ms for job in first.jobs + rest.jobs] == [now_ms, now_ms]
+
+
+async def test_answers_stay_under_their_bound() -> None:
+    async with stand(settings=ServiceSettings(max_answer_bytes=20_000)) as at:
+        descriptors = await at.service.enqueue("mail", [Job(b"x" * 100, custom_status="s" * 4_000)] * 6)
+        page = await at.service.scan(PENDING)
+        assert len(page.jobs) == 4
+        rest = await at.service.scan(PENDING, continuation=page.continuation)
+        assert (len(rest.jobs), rest.continuation) == (2, "-1")
+        with pytest.raises(RequestInvalid, match="fewer"):
+            await at.service.lookup(descriptors)
+        assert len(await at.service.lookup(descriptors[:4])) == 4
+
+
+async def test_bodies_of_a_lookup_are_left_out_where_they_do_not_fit() -> None:
+    async with stand(settings=ServiceSettings(max_answer_bytes=2_000)) as at:
+        descriptors = await at.service.enqueue("mail", [Job(b"x" * 1_000)] * 3)
+        found = await at.service.lookup(descriptors, include_body=True)
+        assert [found[each].body is not None for each in descriptors] == [True, False, False]
+
+
+# -- operators
+
+
+async def test_retry_and_delete_work_in_slices_up_to_any_limit() -> None:
+    async with stand(2, settings=ServiceSettings(page_jobs=3)) as at:
+        for _ in range(5):
+            await at.service.enqueue("mail", [Job(b"x")] * 4)
+        jobs = await at.dequeue(100)
+        await at.service.ack("mail", [], [Ack(job.descriptor, permanent=True) for job in jobs])
+        assert await at.service.retry_failed("mail", limit=7) == 7
+        assert await at.service.retry_failed("mail", limit=10**9) == 13
+        assert await at.service.delete_jobs(PENDING, limit=10**9) == 20
+
+
+async def test_a_delete_with_a_pattern_takes_what_matches_now_and_later_up_to_its_limit() -> None:
+    async with stand(2, settings=ServiceSettings(page_jobs=2)) as at:
+        later_ms = at.clock.now_ms() + 1_000
+        for _ in range(4):
+            await at.service.enqueue("mail", [Job(b"a"), Job(b"b"), Job(b"a", run_after_ms=later_ms)])
+        matching = JobFilter("mail", JobState.PENDING, body_regex="a")
+        assert await at.service.delete_jobs(matching, limit=3) == 3
+        assert await at.service.delete_jobs(matching) == 5
+        assert await stored(at) == 4
+
+
+@pytest.mark.parametrize("fields", [{"attempts": 0}, {"limit": 0}, {"run_after_ms": -1}, {"run_after_ms": 2**53}])
+async def test_an_invalid_retry(fields: dict[str, int]) -> None:
+    async with stand() as at:
+        with pytest.raises(RequestInvalid):
+            await at.service.retry_failed("mail", **fields)
+
+
+async def test_an_unsupported_priority_of_an_operator_s_call() -> None:
+    async with stand() as at:
+        beyond = JobFilter("mail", JobState.PENDING, priority=4)
+        for call in (
+            at.service.retry_failed("mail", priority=0),
+            at.service.count(beyond),
+            at.service.scan(beyond),
+            at.service.delete_jobs(beyond),
+        ):
+            with pytest.raises(PriorityNotSupported):
+                await call
