@@ -1,0 +1,73 @@
+"""The documents are true where a machine can tell: links lead somewhere, the wire page is the interface file."""
+
+from __future__ import annotations
+
+import re
+from configparser import ConfigParser
+from pathlib import Path
+
+import pytest
+
+from tests.packaging.conftest import ROOT
+
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("workers/**/*.md")])
+STRUCT = re.compile(r"^(?:struct|exception) (\w+) \{(.*?)^\}", re.MULTILINE | re.DOTALL)
+FIELD = re.compile(r"^ +(\d+): (required|optional) ([\w<>, ]+?) (\w+)(?: = ([^,]+))?,$", re.MULTILINE)
+ROW = re.compile(r"^\| (\w+)(?: \(exception\))? \| (\d.*?) \|", re.MULTILINE)
+WRITTEN_FIELD = re.compile(r"(\d+) ([ro]) ([\w<>, ]+?) (\w+)(?: = (\S+))?(?= ·| \(|$)")
+METHOD = re.compile(r"^  ([\w<>, ]+) (\w+)\(1: RequestContext context(?:, )?(.*?)\)\s+throws", re.MULTILINE)
+Field = tuple[int, str, str, str, str]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_leads_to_a_file(document: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", document.read_text(encoding="utf-8"))
+    assert [link for link in links if "://" not in link and not (document.parent / link).exists()] == []
+
+
+def interface() -> str:
+    text = (ROOT / "thrift" / "pinlater.thrift").read_text(encoding="utf-8")
+    return re.sub(r"^ *(/\*\*.*?\*/|//.*?)\n", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def wire_page() -> str:
+    return (ROOT / "docs" / "wire.md").read_text(encoding="utf-8")
+
+
+def fields_of_the_interface() -> dict[str, set[Field]]:
+    return {
+        name: {(int(number), need[0], kind, field, value) for number, need, kind, field, value in FIELD.findall(body)}
+        for name, body in STRUCT.findall(interface())
+    }
+
+
+def fields_of_the_page() -> dict[str, set[Field]]:
+    written: dict[str, set[Field]] = {}
+    for name, cell in ROW.findall(wire_page()):
+        for number, need, kind, field, value in WRITTEN_FIELD.findall(cell):
+            written.setdefault(name, set()).add((int(number), need, kind, field, value))
+    return written
+
+
+def test_the_wire_page_has_every_field_of_the_interface_file() -> None:
+    written = fields_of_the_page()
+    told_with_their_method = {"CancelJobsRequest", "CancelJobsResponse"}
+    for name, fields in fields_of_the_interface().items():
+        if name not in told_with_their_method:
+            assert written.pop(name) == fields, name
+    assert written == {}
+
+
+def test_the_wire_page_has_every_method_of_the_interface_file() -> None:
+    methods = METHOD.findall(interface())
+    assert len(methods) == 13
+    for returns, name, _arguments in methods:
+        assert re.search(rf"^\| {name}(?: \(ours\))? \|.*\| {re.escape(returns)}", wire_page(), re.MULTILINE), name
+
+
+def test_the_changelog_begins_with_the_version_of_the_package() -> None:
+    setup = ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    newest = re.search(r"^## (\S+?),? ", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert newest is not None
+    assert newest[1] == setup["metadata"]["version"]
