@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
 import pytest
@@ -16,6 +15,7 @@ from tests.conformance.crowd import Crowd
 from tests.conformance.outage import OUT, Outage, through
 from tests.conformance.report import Cells, suite_is_whole
 from tests.conformance.served import Served
+from tests.conformance.shelf import Shelf
 from tests.conformance.subject import START_MS, Subject
 from tests.faults.proxy import Proxy
 from tests.stores.places import Places
@@ -58,24 +58,40 @@ def places(binding: Binding, request: pytest.FixtureRequest) -> Places:
     return found
 
 
-def built(binding: Binding, depth: str, url: str) -> Shard:
-    """A shard as the parameters ask for it, not open yet."""
-    bare = binding.make(url, "1")
-    return chained(bare) if depth == "chain" else bare
+@pytest.fixture(scope="module")
+def runner() -> Iterator[asyncio.Runner]:
+    """One event loop for the shards that stay open from test to test."""
+    with asyncio.Runner() as loop_runner:
+        yield loop_runner
+
+
+@pytest.fixture(scope="module")
+def shelf(runner: asyncio.Runner) -> Iterator[Shelf]:
+    kept = Shelf(runner)
+    try:
+        yield kept
+    finally:
+        kept.close()
+
+
+@pytest.fixture(autouse=True)
+def no_task_left(runner: asyncio.Runner) -> Iterator[None]:
+    """What a test starts on the event loop ends with it."""
+    before = asyncio.all_tasks(runner.get_loop())
+    yield
+    left = asyncio.all_tasks(runner.get_loop()) - before
+    assert not left, f"tasks left at the end: {left}"
 
 
 @pytest.fixture
-def shard(binding: Binding, depth: str, places: Places, runner: asyncio.Runner) -> Iterator[Shard]:
-    """An open shard on an empty store. When it is closed, no thread may be left."""
-    before = set(threading.enumerate())
-    under_test = built(binding, depth, places.fresh())
-    runner.run(under_test.open())
-    try:
-        yield under_test
-    finally:
+def shard(binding: Binding, depth: str, places: Places, shelf: Shelf, runner: asyncio.Runner) -> Iterator[Shard]:
+    """An open shard on an empty store."""
+    shards = shelf.take(f"{binding.name} alone", lambda: [binding.make(places.fresh(), "1")])
+    under_test = chained(shelf.kept(shards[0])) if depth == "chain" else shards[0]
+    yield under_test
+    if depth == "chain":
         runner.run(under_test.close())
-    left = [thread for thread in threading.enumerate() if thread not in before and thread.is_alive()]
-    assert not left, f"threads left by close: {left}"
+    shelf.put_back(shards)
 
 
 @pytest.fixture
@@ -87,46 +103,60 @@ def subject(shard: Shard, runner: asyncio.Runner) -> Subject:
 
 
 @pytest.fixture
-def crowd(binding: Binding, depth: str, places: Places, runner: asyncio.Runner) -> Iterator[Crowd]:
+def crowd(binding: Binding, depth: str, places: Places, shelf: Shelf, runner: asyncio.Runner) -> Iterator[Crowd]:
     """Several shards open on one store; where the store is in memory, one shard that all of them use."""
-    url = places.fresh()
-    shards = [built(binding, depth, url) for _ in range(CROWD if binding.lasting else 1)]
-    for shard in shards:
-        runner.run(shard.open())
-    try:
-        runner.run(shards[0].create_queue(Subject(shards[0]).queue, START_MS))
-        yield [Subject(shard) for shard in shards] * (CROWD // len(shards))
-    finally:
-        for shard in shards:
+
+    def make() -> list[Shard]:
+        url = places.fresh()
+        return [binding.make(url, "1") for _ in range(CROWD if binding.lasting else 1)]
+
+    shards = shelf.take(f"{binding.name} crowd", make)
+    under_test = [chained(shelf.kept(shard)) if depth == "chain" else shard for shard in shards]
+    runner.run(under_test[0].create_queue(Subject(under_test[0]).queue, START_MS))
+    yield [Subject(shard) for shard in under_test] * (CROWD // len(shards))
+    if depth == "chain":
+        for shard in under_test:
             runner.run(shard.close())
+    shelf.put_back(shards[:1])
 
 
-def _serve(binding: Binding, places: Places, runner: asyncio.Runner, **settings: object) -> Iterator[Served]:
-    service = Served([binding.make(places.fresh(), shard_id) for shard_id in ("1", "b2")], **settings)
-    try:
+Serve = Callable[..., Served]
+
+
+@pytest.fixture
+def serve(binding: Binding, places: Places, shelf: Shelf, runner: asyncio.Runner) -> Iterator[Serve]:
+    """Makes a service over two shards."""
+    shards = shelf.take(f"{binding.name} pair", lambda: [binding.make(places.fresh(), each) for each in ("1", "b2")])
+    services: list[Served] = []
+
+    def make(**settings: int) -> Served:
+        service = Served([shelf.kept(shard) for shard in shards], **settings)
+        services.append(service)
         runner.run(service.open())
-        yield service
-    finally:
+        return service
+
+    yield make
+    for service in services:
         runner.run(service.close())
+    shelf.put_back(shards)
 
 
 @pytest.fixture
-def served(binding: Binding, places: Places, runner: asyncio.Runner) -> Iterator[Served]:
+def served(serve: Serve) -> Served:
     """A service over two shards."""
-    yield from _serve(binding, places, runner)
+    return serve()
 
 
 @pytest.fixture
-def tight(binding: Binding, places: Places, runner: asyncio.Runner) -> Iterator[Served]:
+def tight(serve: Serve) -> Served:
     """The same with small bodies, answers and pages."""
-    bounds = {"max_body_bytes": 2_000, "max_answer_bytes": 4_000, "page_jobs": 4, "page_bytes": 3_000}
-    yield from _serve(binding, places, runner, **bounds)
+    return serve(max_body_bytes=2_000, max_answer_bytes=4_000, page_jobs=4, page_bytes=3_000)
 
 
 @pytest.fixture
-def fleeting(binding: Binding, places: Places, runner: asyncio.Runner) -> Iterator[Served]:
+def fleeting(serve: Serve) -> Served:
     """The same, and what has ended is not kept."""
-    yield from _serve(binding, places, runner, succeeded_ttl_ms=0, failed_ttl_ms=0)
+    return serve(succeeded_ttl_ms=0, failed_ttl_ms=0)
 
 
 @pytest.fixture

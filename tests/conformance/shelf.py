@@ -1,0 +1,74 @@
+"""Shards that stay open from test to test of a module: opening a store anew costs a hundred times what a test does.
+
+Between two tests all queues are deleted and everything they left is collected, by the shard's own calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+
+from pinlater.backends.base import Shard
+from pinlater.shards.passing import Passing
+from tests.conformance.subject import START_MS
+
+ALL_AT_ONCE = 10_000
+
+
+class Kept(Passing):
+    """A shard that is open already, and stays open when a test closes it."""
+
+    def __init__(self, inner: Shard, store_id: str) -> None:
+        super().__init__(inner)
+        self._store_id = store_id
+
+    async def open(self) -> str:
+        return self._store_id
+
+    async def close(self) -> None:
+        """The shelf closes it."""
+
+
+class Shelf:
+    """Sets of shards, each opened when it is first asked for."""
+
+    def __init__(self, runner: asyncio.Runner) -> None:
+        self._runner = runner
+        self._sets: dict[str, list[Shard]] = {}
+        self._store_ids: dict[int, str] = {}
+        self._threads = set(threading.enumerate())
+
+    def take(self, name: str, make: Callable[[], Sequence[Shard]]) -> list[Shard]:
+        """The open shards of this name, empty."""
+        if name not in self._sets:
+            self._sets[name] = list(make())
+            for shard in self._sets[name]:
+                self._store_ids[id(shard)] = self._runner.run(shard.open())
+        return self._sets[name]
+
+    def kept(self, shard: Shard) -> Shard:
+        """What may be wrapped, opened and closed."""
+        return Kept(shard, self._store_ids[id(shard)])
+
+    def put_back(self, shards: Sequence[Shard]) -> None:
+        for shard in shards:
+            self._runner.run(emptied(shard))
+
+    def close(self) -> None:
+        """Close all shards. No thread may be left, but for the event loop's own, which end with it."""
+        for shards in self._sets.values():
+            for shard in shards:
+                self._runner.run(shard.close())
+        ours = (thread for thread in threading.enumerate() if not thread.name.startswith("asyncio_"))
+        left = [thread for thread in ours if thread not in self._threads and thread.is_alive()]
+        assert not left, f"threads left by close: {left}"
+
+
+async def emptied(shard: Shard) -> None:
+    """As if it were new, but for the ids it has used."""
+    for queue in await shard.queue_names():
+        await shard.delete_queue(queue, START_MS)
+    while await shard.collect(ALL_AT_ONCE, START_MS, succeeded_ttl_ms=0, failed_ttl_ms=0):
+        pass
+    assert await shard.queue_names() == set()
