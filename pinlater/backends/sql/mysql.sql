@@ -40,8 +40,9 @@ CREATE TABLE IF NOT EXISTS pinlater_jobs (
     body_bytes INT UNSIGNED NOT NULL,
     body LONGBLOB NOT NULL,
     KEY pinlater_jobs_order (queue_id, state, priority, run_after_ms, id),
-    KEY pinlater_jobs_claims (claim_expires_at_ms),
-    KEY pinlater_jobs_finished (state, finished_at_ms)
+    -- What is due, over the whole shard, in one index, since every index costs at every change of state. There are no
+    -- partial ones: for claims the second column counts; for what has ended that is NULL, and the third one counts.
+    KEY pinlater_jobs_due (state, claim_expires_at_ms, finished_at_ms)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 INSERT IGNORE INTO pinlater_sequence (id, next_id) VALUES (1, 1000000000000000);
 
@@ -179,19 +180,19 @@ WHERE id = %s
 UPDATE pinlater_jobs SET body_bytes = %s, body = %s WHERE id = %s
 
 -- name: lapsed
-SELECT id, queue_id, attempts_remaining, crashes FROM pinlater_jobs FORCE INDEX (pinlater_jobs_claims)
+SELECT id, queue_id, attempts_remaining, crashes FROM pinlater_jobs FORCE INDEX (pinlater_jobs_due)
 WHERE state = 1 AND claim_expires_at_ms < %s ORDER BY claim_expires_at_ms LIMIT %s FOR UPDATE SKIP LOCKED
 
 -- name: succeeded_before
-SELECT finished_at_ms, id, queue_id FROM pinlater_jobs FORCE INDEX (pinlater_jobs_finished)
-WHERE state = 2 AND finished_at_ms < %s ORDER BY finished_at_ms LIMIT %s FOR UPDATE SKIP LOCKED
+SELECT finished_at_ms, id, queue_id FROM pinlater_jobs FORCE INDEX (pinlater_jobs_due)
+WHERE state = 2 AND claim_expires_at_ms IS NULL AND finished_at_ms < %s ORDER BY finished_at_ms LIMIT %s FOR UPDATE SKIP LOCKED
 
 -- name: failed_before
-SELECT finished_at_ms, id, queue_id FROM pinlater_jobs FORCE INDEX (pinlater_jobs_finished)
-WHERE state = 3 AND finished_at_ms < %s ORDER BY finished_at_ms LIMIT %s FOR UPDATE SKIP LOCKED
+SELECT finished_at_ms, id, queue_id FROM pinlater_jobs FORCE INDEX (pinlater_jobs_due)
+WHERE state = 3 AND claim_expires_at_ms IS NULL AND finished_at_ms < %s ORDER BY finished_at_ms LIMIT %s FOR UPDATE SKIP LOCKED
 
 -- name: deleted_queues
-SELECT id FROM pinlater_queues WHERE name IS NULL ORDER BY id LIMIT %s
+SELECT id FROM pinlater_queues WHERE name IS NULL LIMIT %s
 
 -- name: leftovers
 SELECT id FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order) WHERE queue_id = %s LIMIT %s FOR UPDATE SKIP LOCKED

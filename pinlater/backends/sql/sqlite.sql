@@ -171,7 +171,7 @@ SELECT finished_at_ms, id, queue_id FROM pinlater_jobs INDEXED BY pinlater_jobs_
 WHERE state = 3 AND finished_at_ms < ? ORDER BY finished_at_ms LIMIT ?
 
 -- name: deleted_queues
-SELECT id FROM pinlater_queues WHERE name IS NULL ORDER BY id LIMIT ?
+SELECT id FROM pinlater_queues WHERE name IS NULL LIMIT ?
 
 -- name: leftovers
 SELECT id FROM pinlater_jobs WHERE queue_id = ? LIMIT ?
