@@ -60,6 +60,8 @@ async def stand(
     router = Router(members)
     service = Service(router, clock, ClaimNames("here", 1, clock.now_ms()), settings)
     await service.open()
+    for member in members.all:
+        member.skew_ms = 0  # the stores' clocks were measured against the held one
     try:
         await service.create_queue(queue)
         yield Stand(stores, clock, members, router, service)
