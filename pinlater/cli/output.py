@@ -41,9 +41,7 @@ class Table:
             if len(self._columns) > 1:
                 lines.insert(0, [column.upper() for column in self._columns])
             self._widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-        for line in lines:
-            padded = (cell.ljust(width) for cell, width in zip(line, self._widths, strict=True))
-            click.echo("  ".join(padded).rstrip())
+        _echo_lines(_padded(line, self._widths) for line in lines)
 
     def close(self) -> None:
         pass
@@ -51,8 +49,7 @@ class Table:
 
 class JsonLines:
     def write(self, rows: Iterable[Row]) -> None:
-        for row in rows:
-            click.echo(json.dumps(row, ensure_ascii=False))
+        _echo_lines(json.dumps(row, ensure_ascii=False) for row in rows)
 
     def close(self) -> None:
         pass
@@ -65,9 +62,9 @@ class JsonArray:
         self._begun = False
 
     def write(self, rows: Iterable[Row]) -> None:
-        for row in rows:
-            click.echo(",\n " if self._begun else "[", nl=False)
-            click.echo(json.dumps(row, ensure_ascii=False), nl=False)
+        text = ",\n ".join(json.dumps(row, ensure_ascii=False) for row in rows)
+        if text:
+            click.echo((",\n " if self._begun else "[") + text, nl=False)
             self._begun = True
 
     def close(self) -> None:
@@ -97,6 +94,17 @@ def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "-o", "--output", "format", type=click.Choice(FORMATS), default="table", show_default=True, help="How to print."
     )(command)
+
+
+def _echo_lines(lines: Iterable[str]) -> None:
+    """All at once: one write and one flush for rows that came together."""
+    text = "\n".join(lines)
+    if text:
+        click.echo(text)
+
+
+def _padded(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
 
 
 def _cell(value: Any) -> str:

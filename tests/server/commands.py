@@ -1,0 +1,65 @@
+"""The command `pinlater` in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.server.running import PROGRAM
+
+WITHIN_S = 30.0
+
+
+@dataclass(frozen=True)
+class Result:
+    raw: bytes
+    err: str
+
+    @property
+    def out(self) -> str:
+        return self.raw.decode()
+
+
+class Shell:
+    """Runs commands in a folder, with PINLATER_SERVER set and no other of the project's variables."""
+
+    def __init__(self, folder: Path, server: str) -> None:
+        self.folder = folder
+        self._environment = {name: value for name, value in os.environ.items() if not name.startswith("PINLATER_")}
+        self._environment |= {"PINLATER_SERVER": server, "HOME": str(folder)}
+
+    def __call__(
+        self, *arguments: str, stdin: str | bytes | None = None, code: int = 0, **variables: str | None
+    ) -> Result:
+        """The outcome of a command that must end with `code`. Without `stdin` there is none."""
+        ended = subprocess.run(
+            [PROGRAM, *arguments],
+            cwd=self.folder,
+            env=self._with(variables),
+            input=stdin.encode() if isinstance(stdin, str) else stdin or b"",
+            capture_output=True,
+            timeout=WITHIN_S,
+        )
+        result = Result(ended.stdout, ended.stderr.decode())
+        assert ended.returncode == code, result
+        return result
+
+    def start(self, *arguments: str, **variables: str | None) -> subprocess.Popen[bytes]:
+        """A command under way, with pipes that are not buffered here."""
+        return subprocess.Popen(
+            [PROGRAM, *arguments],
+            bufsize=0,
+            cwd=self.folder,
+            env=self._with(variables),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
+
+    def _with(self, variables: dict[str, str | None]) -> dict[str, str]:
+        both = self._environment | variables
+        return {name: value for name, value in both.items() if value is not None}

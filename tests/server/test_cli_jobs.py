@@ -1,0 +1,295 @@
+"""`pinlater queue` and `pinlater job`, each command in each format, as a shell sees them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pinlater import Ack, Client, DequeueRequest, Job, JobFilter, JobState
+from pinlater.password import hash_password
+from tests.server.commands import Shell
+from tests.server.running import running
+
+PASSWORD = "correct horse"
+UNKNOWN = "mail:s1:p1:1790000000000000"
+FORMATS = ["table", "json", "jsonl"]
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder: Path = tmp_path_factory.mktemp("served")
+    with running(folder, "--admin-password-hash", hash_password(PASSWORD)) as server:
+        yield f"127.0.0.1:{server.port}"
+
+
+@pytest.fixture(scope="module")
+def client(address: str) -> Iterator[Client]:
+    with Client(address) as made:
+        yield made
+
+
+@pytest.fixture
+def queue(client: Client, request: pytest.FixtureRequest) -> str:
+    """A queue of the test's own."""
+    name = "".join(c if c.isalnum() else "_" for c in request.node.name)[-64:]
+    client.create_queue(name)
+    return name
+
+
+@pytest.fixture
+def shell(address: str, tmp_path: Path) -> Shell:
+    return Shell(tmp_path, address)
+
+
+def rows(format: str, text: str) -> list[dict[str, Any]]:
+    """The rows of any format; a table's are texts."""
+    if format == "json":
+        return list(json.loads(text))
+    if format == "jsonl":
+        return [json.loads(line) for line in text.splitlines()]
+    lines = text.splitlines()
+    names = lines[0].lower().split() if lines else []
+    return [dict(zip(names, line.split(), strict=False)) for line in lines[1:]]
+
+
+def _finish(client: Client, queue: str, *, fail: int, succeed: int) -> None:
+    jobs = client.dequeue(DequeueRequest(queue, fail + succeed))
+    acks = [Ack(job.descriptor, "said so", permanent=True) for job in jobs]
+    client.ack(queue, succeeded=acks[fail:], failed=acks[:fail])
+
+
+# -- queues --------------------------------------------------------------------------------------------------------
+
+
+def test_queues_are_created_listed_and_deleted(shell: Shell) -> None:
+    assert shell("queue", "create", "one_queue", "two_queue").out == ""
+    shell("queue", "create", "one_queue")
+    assert {"one_queue", "two_queue"} <= set(shell("queue", "list").out.split())
+    assert {"queue": "one_queue"} in json.loads(shell("queue", "list", "-o", "json").out)
+    assert '{"queue": "two_queue"}' in shell("queue", "list", "-o", "jsonl").out.splitlines()
+    shell("queue", "delete", "one_queue", "--yes", stdin=PASSWORD + "\n")
+    shell("queue", "delete", "two_queue", "--yes", PINLATER_ADMIN_PASSWORD=PASSWORD)
+    assert not {"one_queue", "two_queue"} & set(shell("queue", "list").out.split())
+
+
+def test_a_queue_is_deleted_only_with_the_password_and_on_purpose(shell: Shell, queue: str) -> None:
+    refused = shell("queue", "delete", queue, "--yes", stdin="wrong\n", code=1)
+    assert "password" in refused.err.lower()
+    assert "--yes" in shell("queue", "delete", queue, stdin=PASSWORD, code=2).err
+    assert queue in shell("queue", "list").out.split()
+
+
+def test_a_bad_name_is_refused_with_a_reason(shell: Shell) -> None:
+    assert "letters, digits" in shell("queue", "create", "no-dashes", code=1).err
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_stats_count_by_priority_and_state_now_and_later(shell: Shell, queue: str, client: Client, format: str) -> None:
+    later_ms = 2**52
+    client.enqueue(queue, [Job(b"", 1), Job(b"", 2), Job(b"", 2), Job(b"", 3, later_ms)])
+    _finish(client, queue, fail=1, succeed=0)
+    found = rows(format, shell("queue", "stats", queue, "-o", format).out)
+    counts = {(int(r["priority"]), r["state"]): (int(r["current"]), int(r["future"])) for r in found}
+    assert len(counts) == 12
+    assert {key: count for key, count in counts.items() if any(count)} == {
+        (1, "FAILED"): (1, 0),
+        (2, "PENDING"): (2, 0),
+        (3, "PENDING"): (0, 1),
+    }
+
+
+# -- enqueue -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_enqueue_prints_descriptors(shell: Shell, queue: str, client: Client, format: str) -> None:
+    out = shell("job", "enqueue", queue, "hello", "-o", format).out
+    descriptor = out.strip() if format == "table" else rows(format, out)[0]["descriptor"]
+    assert client.lookup([descriptor], include_body=True)[descriptor].body == b"hello"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin"),
+    [
+        (["--file", "body.bin"], None),
+        (["--file", "-"], b"\x00\xff\r\n"),
+        (["-"], b"\x00\xff\r\n"),
+        (["--body", "-"], b"\x00\xff\r\n"),
+        ([], b"\x00\xff\r\n"),
+    ],
+)
+def test_a_body_may_come_from_a_file_or_standard_input(
+    shell: Shell, queue: str, client: Client, arguments: list[str], stdin: bytes | None
+) -> None:
+    (shell.folder / "body.bin").write_bytes(b"\x00\xff\r\n")
+    descriptor = shell("job", "enqueue", queue, *arguments, stdin=stdin).out.strip()
+    assert client.lookup([descriptor], include_body=True)[descriptor].body == b"\x00\xff\r\n"
+
+
+def test_a_job_is_enqueued_as_asked(shell: Shell, queue: str, client: Client) -> None:
+    at = ["--run-after", "2030-01-02T03:04:05Z"]
+    arguments = ["--priority", "2", "--attempts", "7", "--status", "new", *at]
+    descriptor = shell("job", "enqueue", queue, "--body=-x", *arguments).out.strip()
+    info = client.lookup([descriptor], include_body=True)[descriptor]
+    assert (info.body, info.priority, info.attempts_allowed, info.custom_status) == (b"-x", 2, 7, "new")
+    assert info.run_after_ms == 1_893_553_445_000
+    later = shell("job", "enqueue", queue, "x", "--run-after", "+1h").out.strip()
+    info = client.lookup([later])[later]
+    assert 3_590_000 < info.run_after_ms - info.created_at_ms <= 3_600_000
+
+
+def test_lines_are_jobs_in_order(shell: Shell, queue: str, client: Client) -> None:
+    lines = b"\n".join(b"line %d" % number for number in range(2_500))
+    out = shell("job", "enqueue", queue, "--lines", stdin=b"\n" + lines + b"\r\n\n").out
+    descriptors = out.split()
+    assert len(descriptors) == len(set(descriptors)) == 2_500
+    picked = [descriptors[number] for number in (0, 999, 1_000, 2_499)]
+    found = client.lookup(picked, include_body=True)
+    assert [found[each].body for each in picked] == [b"line 0", b"line 999", b"line 1000", b"line 2499"]
+
+
+def test_lines_that_were_stored_before_an_error_are_counted(shell: Shell, queue: str, client: Client) -> None:
+    stdin = b"short\n" * 1_000 + b"x" * 1_500_000 + b"\n"
+    failed = shell("job", "enqueue", queue, "--lines", stdin=stdin, code=1)
+    assert "BODY_TOO_LARGE" in failed.err
+    assert "1,000 jobs enqueued before that" in failed.err
+    assert len(failed.out.split()) == 1_000 == client.count(JobFilter(queue, JobState.PENDING))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["a", "--file", "b"], "one of"),
+        (["a", "--lines"], "--lines"),
+        (["--file", "missing.txt"], "missing.txt"),
+        (["a", "--run-after", "tomorrow"], "ISO time"),
+        (["a", "--timeout", "soon"], "duration"),
+        (["a", "--server", "host:port"], "HOST:PORT"),
+        (["a", "--cluster", "nowhere"], "clusters.toml"),
+    ],
+)
+def test_a_wrong_command_line_is_explained(shell: Shell, queue: str, arguments: list[str], says: str) -> None:
+    assert says in shell("job", "enqueue", queue, *arguments, code=2, PINLATER_SERVER=None).err
+
+
+# -- looking -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_get_shows_jobs_and_names_what_is_missing(shell: Shell, queue: str, client: Client, format: str) -> None:
+    one, two = client.enqueue(queue, [Job(b"1", custom_status="two words"), Job(b"2", attempts_allowed=5)])
+    result = shell("job", "get", "-", two, UNKNOWN, "-o", format, stdin=f"{one}\n\n", code=5)
+    assert [row["descriptor"] for row in rows(format, result.out)] == [one, two]
+    assert [row["state"] for row in rows(format, result.out)] == ["PENDING", "PENDING"]
+    assert "two words" in result.out
+    assert "5/5" in result.out
+    assert f"not found: {UNKNOWN}" in result.err
+
+
+def test_a_body_is_shown_as_text_or_base64_and_written_as_it_is(shell: Shell, queue: str, client: Client) -> None:
+    text, binary, empty = client.enqueue(queue, [Job("grüße".encode()), Job(b"\xff\x00\n"), Job(b"")])
+    found = rows("jsonl", shell("job", "get", text, binary, empty, "--body", "-o", "jsonl").out)
+    assert [(row["body"], row["body_encoding"]) for row in found] == [
+        ("grüße", "utf-8"),
+        ("/wAK", "base64"),
+        ("", "utf-8"),
+    ]
+    assert shell("job", "get", binary, "--body").raw == b"\xff\x00\n"
+    assert "-o json" in shell("job", "get", text, binary, "--body", code=2).err
+    assert "body" not in rows("json", shell("job", "get", text, "-o", "json").out)[0]
+
+
+def test_bodies_beyond_one_answer_are_asked_for_again(shell: Shell, queue: str, client: Client) -> None:
+    size = 1_000_000
+    descriptors = [client.enqueue(queue, Job(b"%d" % (number % 10) * size)) for number in range(20)]
+    out = shell("job", "get", "-", "--body", "-o", "jsonl", stdin="\n".join(descriptors)).out
+    assert [row["body"] for row in rows("jsonl", out)] == [str(number % 10) * size for number in range(20)]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_scan_lists_jobs_over_pages(shell: Shell, queue: str, client: Client, format: str) -> None:
+    jobs = [Job(b"%d" % number, run_after_ms=1_000 + number) for number in range(1_500)]
+    descriptors = client.enqueue(queue, jobs)
+    newest_first = descriptors[::-1]
+
+    def listed(*arguments: str) -> list[str]:
+        out = shell("job", "scan", queue, "--state", "pending", "-o", format, *arguments).out
+        return [row["descriptor"] for row in rows(format, out)]
+
+    assert listed("--all") == newest_first
+    assert listed() == newest_first[:100]
+    assert listed("--limit", "1200") == newest_first[:1_200]
+    assert listed("--match", "^1[0-9]$") == newest_first[1_480:1_490]
+    assert listed("--future") == []
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_nothing_found_is_an_empty_answer(shell: Shell, queue: str, format: str) -> None:
+    out = shell("job", "scan", queue, "--state", "failed", "-o", format).out
+    assert out == {"table": "", "json": "[]\n", "jsonl": ""}[format]
+
+
+@pytest.mark.parametrize(
+    ("format", "expected"), [("table", "3\n"), ("json", '{"count": 3}\n'), ("jsonl", '{"count": 3}\n')]
+)
+def test_count(shell: Shell, queue: str, client: Client, format: str, expected: str) -> None:
+    client.enqueue(queue, [Job(b"a1"), Job(b"a2", 2), Job(b"a3", 3), Job(b"b", 1), Job(b"a4", 1, 2**52)])
+    assert shell("job", "count", queue, "--state", "pending", "--match", "^a", "-o", format).out == expected
+    assert shell("job", "count", queue, "--state", "pending", "--future").out == "1\n"
+    assert shell("job", "count", queue, "--state", "pending", "--priority", "1", "--partial").out == "2\n"
+
+
+# -- changing ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_retry_puts_failed_jobs_back(shell: Shell, queue: str, client: Client, format: str) -> None:
+    client.enqueue(queue, [Job(b"")] * 5)
+    _finish(client, queue, fail=5, succeed=0)
+    out = shell("job", "retry", queue, "--limit", "2", "--attempts", "4", "--run-after", "+1h", "-o", format).out
+    assert out == ("2\n" if format == "table" else '{"retried": 2}\n')
+    later = client.scan(JobFilter(queue, JobState.PENDING, future=True)).jobs
+    assert [info.attempts_remaining for info in later] == [4, 4]
+    assert shell("job", "retry", queue, "--all").out == "3\n"
+    assert shell("job", "retry", queue, "--all").out == "0\n"
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_delete_removes_jobs_of_one_state_and_priority(shell: Shell, queue: str, client: Client, format: str) -> None:
+    client.enqueue(queue, [Job(b"keep")] * 2 + [Job(b"drop")] * 2_100 + [Job(b"drop", 2)])
+    arguments = ["job", "delete", queue, "--state", "pending", "--match", "^drop$", "-o", format]
+    expected = "{}\n" if format == "table" else '{{"deleted": {}}}\n'
+    assert shell(*arguments, "--limit", "50").out == expected.format(50)
+    assert shell(*arguments, "--all").out == expected.format(2_050)
+    assert client.count(JobFilter(queue, JobState.PENDING)) == 3
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_cancel_says_what_became_of_each(shell: Shell, queue: str, client: Client, format: str) -> None:
+    client.create_queue("mail")
+    first, second, third, fourth = client.enqueue(queue, [Job(b"")] * 4)
+    _finish(client, queue, fail=0, succeed=1)
+    client.dequeue(DequeueRequest(queue, 1))
+    arguments = ["job", "cancel", first, second, UNKNOWN, "-", "-o", format]
+    out = shell(*arguments, stdin=f"{third}\n{fourth}\n", code=5).out
+    assert [(row["descriptor"], row["outcome"]) for row in rows(format, out)] == [
+        (first, "ENDED"),
+        (second, "IN_PROGRESS"),
+        (UNKNOWN, "NOT_FOUND"),
+        (third, "CANCELLED"),
+        (fourth, "CANCELLED"),
+    ]
+    pending = client.enqueue(queue, Job(b""))
+    shell("job", "cancel", pending, "-o", format)
+
+
+def test_what_is_no_descriptor_is_refused(shell: Shell) -> None:
+    assert "no descriptor" in shell("job", "cancel", "mail", code=2).err
+
+
+def test_an_unknown_queue_is_named_with_what_helps(shell: Shell) -> None:
+    assert "pinlater queue create nowhere" in shell("job", "enqueue", "nowhere", "x", code=1).err
