@@ -165,6 +165,21 @@ async def test_pages_of_claims_and_scans_keep_order_and_first_statuses(subject: 
     assert [info.descriptor for info in scanned] == [each for each in descriptors if each != descriptors[5]]
 
 
+async def test_large_bodies_are_handed_out_as_far_as_they_fit(subject: Subject) -> None:
+    size = 2**20
+    descriptors = await subject.enqueue(
+        *[Job(bytes([n]) * size) for n in range(12)], *[Job(b"small") for _ in range(200)]
+    )
+    room = 3 * size + 5
+    peeked = await subject.shard.peek("mail", (1,), 300, room, subject.now_ms)
+    assert [job.descriptor for job in peeked] == descriptors[:3]
+    scanned = await subject.scan(limit=300, with_body=True, max_bytes=room)
+    assert [info.descriptor for info in scanned] == descriptors[:3]
+    assert len(await subject.scan(limit=300)) == 212
+    assert [job.descriptor for job in await subject.claim(300, max_bytes=room)] == descriptors[:3]
+    assert [job.descriptor for job in await subject.claim(300)] == descriptors[3:]
+
+
 @pytest.mark.parametrize("future", [False, True])
 async def test_a_scan_goes_on_from_a_place_outside_its_range(subject: Subject, future: bool) -> None:
     now = await subject.job()

@@ -25,6 +25,10 @@ local function take(out, priority, left, room, expiry, prefix, descriptor)
     local found = call('ZRANGEBYSCORE', pending, '-inf', now, 'WITHSCORES', 'LIMIT', 0, page)
     local n = #found / 2
     if n == 0 then break end
+    local at_end = n < page
+    -- Large bodies that will not fit are not even read, where the first one tells the size of the others.
+    local fitting = math.floor(room / call('HSTRLEN', jobs_key, found[1])) + 1
+    if fitting < n then n, at_end = fitting, false end
     local ids = {}
     for i = 1, n do ids[i] = found[2 * i - 1] end
     local values = call('HMGET', jobs_key, unpack(ids))
@@ -62,7 +66,7 @@ local function take(out, priority, left, room, expiry, prefix, descriptor)
     call('HSET', claims_key, unpack(claims))
     if #first_status > 0 then call('HSET', changed_key, unpack(first_status)) end
     taken = taken + fit
-    if n < page then break end
+    if at_end then break end
   end
   return taken, room
 end

@@ -16,9 +16,12 @@ for p = 5, #ARGV do
     local found = redis.call(
       'ZRANGEBYSCORE', base .. ':s:0:' .. ARGV[p], '-inf', ARGV[2], 'WITHSCORES', 'LIMIT', offset, page
     )
-    local ids = {}
-    for i = 1, #found / 2 do ids[i] = found[2 * i - 1] end
-    if #ids == 0 then break end
+    local n = #found / 2
+    if n == 0 then break end
+    local at_end, ids = n < page, {}
+    local fitting = math.floor(room / redis.call('HSTRLEN', base .. ':jobs', found[1])) + 1
+    if fitting < n then n, at_end = fitting, false end
+    for i = 1, n do ids[i] = found[2 * i - 1] end
     local values = redis.call('HMGET', base .. ':jobs', unpack(ids))
     local changed = redis.call('HMGET', base .. ':changed', unpack(ids))
     for i = 1, #ids do
@@ -29,8 +32,8 @@ for p = 5, #ARGV do
       ids_out[o], scores_out[o], values_out[o], changed_out[o] = ids[i], found[2 * i], values[i], changed[i] or ''
       left = left - 1
     end
-    offset = offset + page
-    if #ids < page then break end
+    offset = offset + n
+    if at_end then break end
   end
 end
 return {table.concat(ids_out), table.concat(scores_out, ','), values_out, changed_out}
