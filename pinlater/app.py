@@ -85,7 +85,7 @@ def service_settings(config: Config) -> ServiceSettings:
         num_priority_levels=config.priorities,
         max_jobs=config.max_jobs,
         max_body_bytes=config.max_body_bytes,
-        max_answer_bytes=config.max_frame_bytes - ANSWER_MARGIN_BYTES,
+        max_answer_bytes=max(config.max_frame_bytes - ANSWER_MARGIN_BYTES, config.max_frame_bytes // 2),
         claim_timeout_ms=config.claim_timeout_ms,
         max_claim_timeout_ms=config.max_claim_timeout_ms,
         succeeded_ttl_ms=config.succeeded_ttl_ms,

@@ -22,7 +22,7 @@ from pinlater.config.stores import (
     masked_url,
     parse_store,
 )
-from pinlater.config.values import Text, duration_text, size_text
+from pinlater.config.values import Kind, Text
 
 DEFAULT = "default"
 _STORE_KEYS = ("id", "url", "dequeue-only")
@@ -125,14 +125,22 @@ def _contradictions(config: Config, origins: Mapping[str, str]) -> list[Mistake]
     if config.processes not in (None, 1) and any(store.embedded for store in config.stores):
         allowed = "1 with an SQLite store, which is embedded in one process (or Redis or MySQL stores alone)"
         mistakes.append(Mistake("processes", config.processes, allowed, origins["processes"]))
-    if config.claim_timeout_ms > config.max_claim_timeout_ms:
-        allowed = f"at most max-claim-timeout, {duration_text(config.max_claim_timeout_ms)}"
-        value = duration_text(config.claim_timeout_ms)
-        mistakes.append(Mistake("claim-timeout", value, allowed, origins["claim-timeout"]))
-    if config.max_body_bytes > config.max_frame_bytes // 2:
-        allowed = f"at most half of max-frame, {size_text(config.max_frame_bytes // 2)}"
-        mistakes.append(Mistake("max-body", size_text(config.max_body_bytes), allowed, origins["max-body"]))
+    for name, value, what, most in (
+        ("claim-timeout", config.claim_timeout_ms, "max-claim-timeout", config.max_claim_timeout_ms),
+        ("max-body", config.max_body_bytes, "half of max-frame", config.max_frame_bytes // 2),
+        ("max-frame", config.max_frame_bytes, "max-buffered", config.max_buffered_bytes),
+        ("max-unframed", config.max_unframed_bytes, "max-frame", config.max_frame_bytes),
+        ("max-jobs", config.max_jobs, "max-container", config.max_container),
+    ):
+        if value > most:
+            kind = BY_NAME[name].kind
+            allowed = f"at most {what}, {_as_text(kind, most)}"
+            mistakes.append(Mistake(name, _as_text(kind, value), allowed, origins[name]))
     return mistakes
+
+
+def _as_text(kind: Kind, value: object) -> str:
+    return kind.toml(value).strip('"')
 
 
 def _resolved(config: Config) -> Config:

@@ -99,5 +99,5 @@ def _row(setting: Setting) -> str:
 
 
 def default_of(setting: Setting) -> str:
-    """The default as people write it."""
-    return setting.kind.toml(setting.default).strip('"')
+    """The default as people write it; "" where there is none."""
+    return setting.kind.toml(setting.default).strip('"[]')

@@ -123,7 +123,7 @@ class Duration:
 
     @property
     def allowed(self) -> str:
-        return f"{duration_text(self._low_ms)} to {duration_text(self._high_ms)}, with its unit (ms, s, m, h, d)"
+        return f"{duration_text(self._low_ms)} to {duration_text(self._high_ms)} (ms, s, m, h, d)"
 
     def parse(self, value: object) -> int:
         match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None

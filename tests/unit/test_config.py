@@ -83,8 +83,10 @@ def test_several_processes_on_an_embedded_store_are_a_mistake() -> None:
 
 
 def test_values_that_contradict_each_other() -> None:
-    mistakes = mistakes_of({"claim-timeout": "2h", "max-claim-timeout": "1h", "max-body": "10MiB"})
-    assert set(mistakes) == {"claim-timeout", "max-body"}
+    flags = {"claim-timeout": "2h", "max-claim-timeout": "1h", "max-body": "10MiB", "max-buffered": "1MiB"}
+    mistakes = mistakes_of({**flags, "max-container": "100"})
+    assert set(mistakes) == {"claim-timeout", "max-body", "max-frame", "max-jobs"}
+    assert "claim-timeout = '2h' (from --claim-timeout); allowed: at most max-claim-timeout, 1h" in mistakes.values()
 
 
 def test_a_file_that_cannot_be_read_is_a_mistake(tmp_path: Path) -> None:
