@@ -38,7 +38,7 @@ def failures_as_exit_codes() -> Iterator[None]:
         yield
         sys.stdout.flush()
     except PinLaterError as error:
-        say(error.wire_message())
+        say(error.message if isinstance(error, ServerUnreachable) else error.wire_message())
         raise SystemExit(exit_code(error)) from None
     except (KeyboardInterrupt, click.Abort):
         say("interrupted")

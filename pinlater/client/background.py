@@ -7,6 +7,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from pinlater.client.async_client import AsyncClient
@@ -46,6 +47,8 @@ class BackgroundClient:
         future = asyncio.run_coroutine_threadsafe(method(self.client, *args, **kwargs), loop)
         try:
             return future.result()
+        except CancelledError:
+            raise RuntimeError("the client was closed") from None
         except BaseException:
             future.cancel()
             raise
@@ -82,10 +85,19 @@ def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread, client: Asyn
     if threading.current_thread() is thread:  # collected by the loop's own thread, which cannot wait for itself
         loop.stop()
         return
-    asyncio.run_coroutine_threadsafe(client.close(), loop).result(_CLOSING_S)
+    asyncio.run_coroutine_threadsafe(_finish(client), loop).result(_CLOSING_S)
     loop.call_soon_threadsafe(loop.stop)
     thread.join(_CLOSING_S)
     loop.close()
+
+
+async def _finish(client: AsyncClient) -> None:
+    """Closes the client; whoever still waits in another thread is told."""
+    await client.close()
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
 
 
 def _begin_in_child() -> None:

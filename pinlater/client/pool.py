@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
 from dataclasses import dataclass
 from typing import Any
@@ -41,6 +42,7 @@ class Pool:
         self._open: set[Connection] = set()
         self._opening = 0
         self._waiters: deque[asyncio.Future[None]] = deque()
+        self._closed_because = ""
 
     async def call(self, method: str, args: Any, deadline_s: float, *, exclusive: bool) -> Reply:
         """One call on some connection. `exclusive`: on one that carries nothing else meanwhile.
@@ -57,7 +59,8 @@ class Pool:
             self._give_back(connection)
 
     def close(self, why: str) -> None:
-        """Closes every connection at once; the calls on them and those waiting fail."""
+        """Closes every connection at once, for good; the calls on them and those waiting fail."""
+        self._closed_because = why
         for connection in list(self._open):
             connection.close(why)
         self._refuse_waiters(CallFailed(why, sent=False))
@@ -79,7 +82,7 @@ class Pool:
                 connection = await self._connect(deadline_s)
             if connection is None and not exclusive:
                 connection = self._least_loaded()
-            if connection is not None and connection.usable:
+            if connection is not None:
                 return connection
             await self._wait(deadline_s)
 
@@ -143,9 +146,14 @@ class Pool:
         except CallFailed as error:
             self._refuse_waiters(error)
             raise
+        except asyncio.CancelledError:
+            self._wake()
+            raise
         finally:
             self._opening -= 1
         self._open.add(connection)
+        if self._closed_because:
+            connection.close(self._closed_because)
         return connection
 
     async def _open_connection(self, deadline_s: float) -> Connection:
@@ -160,7 +168,7 @@ class Pool:
         except TimeoutError:
             raise CallFailed("no connection within the time-out", sent=False) from None
         except OSError as error:
-            raise CallFailed(error.strerror or str(error), sent=False) from error
+            raise CallFailed(_reason(error), sent=False) from error
         return connection
 
     def _forget(self, connection: Connection) -> None:
@@ -168,3 +176,10 @@ class Pool:
         if connection in self._idle:
             self._idle.remove(connection)
         self._wake()
+
+
+def _reason(error: OSError) -> str:
+    """The system's word for it, which asyncio hides behind its own."""
+    if error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    return error.strerror or str(error)

@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -205,6 +205,33 @@ def test_a_closed_client_says_so(address: str) -> None:
     client.close()
     with pytest.raises(RuntimeError, match="closed"):
         client.queue_names()
+
+
+def test_closing_ends_the_waits_of_other_threads(address: str) -> None:
+    client = Client(address)
+    client.create_queue("waits")
+    ended: list[BaseException] = []
+    begun = threading.Barrier(3)
+
+    def wait(call: Callable[[], object]) -> None:
+        begun.wait()
+        try:
+            call()
+        except (RuntimeError, errors.PinLaterError) as error:
+            ended.append(error)
+
+    poll = DequeueRequest("waits", 1, wait_ms=30_000)
+    calls: list[Callable[[], object]] = [lambda: client.dequeue(poll), lambda: client.enqueue("nobody", Job(b""))]
+    threads = [threading.Thread(target=wait, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    begun.wait()
+    time.sleep(0.1)
+    client.close()
+    for thread in threads:
+        thread.join(10)
+    assert not any(thread.is_alive() for thread in threads)
+    assert len(ended) == 2
 
 
 async def test_a_closed_async_client_says_so_also_to_those_who_wait(address: str) -> None:

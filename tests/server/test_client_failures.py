@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import time
 from collections.abc import AsyncIterator, Callable
 
@@ -14,6 +15,7 @@ from pinlater.wire.codec import Call, decode_call, encode_application_exception,
 from pinlater.wire.malformed import ApplicationErrorKind
 from tests.faults.proxy import Proxy
 from tests.server.memory_api import EchoService
+from tests.server.running import running
 from tests.server.serving import Served, serving
 from tests.stores.process import free_port
 
@@ -119,6 +121,36 @@ async def test_when_one_of_two_servers_dies_no_enqueue_fails_that_was_not_under_
         stored = len(one.service.jobs["mail"]), len(two.service.jobs["mail"])
         assert sum(stored) == 3 * 80
         assert min(stored) > 20
+
+
+async def test_when_one_of_two_server_processes_is_killed_only_calls_under_way_are_lost(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    stored: list[str] = []
+    unknown = 0
+    with contextlib.ExitStack() as stack:
+        one, two = (stack.enter_context(running(tmp_path_factory.mktemp("served"))) for _ in range(2))
+        async with AsyncClient(f"127.0.0.1:{one.port}", f"127.0.0.1:{two.port}") as client:
+            for port in (one.port, two.port):
+                async with AsyncClient(f"127.0.0.1:{port}") as single:
+                    await single.create_queue("mail")
+
+            async def caller() -> None:
+                nonlocal unknown
+                for _ in range(30):
+                    try:
+                        stored.append(await client.enqueue("mail", Job(b"x")))
+                    except errors.OutcomeUnknown:
+                        unknown += 1
+
+            callers = [asyncio.create_task(caller()) for _ in range(10)]
+            while len(stored) < 60:
+                await asyncio.sleep(0.001)
+            one.send(signal.SIGKILL)
+            await asyncio.gather(*callers)
+            assert len(stored) + unknown == 300
+            assert unknown <= 10
+            assert await client.count(PENDING) >= 1
 
 
 async def test_a_server_that_comes_back_is_found_again() -> None:
