@@ -223,7 +223,8 @@ class App:
 
     def __init__(self, config: Config, known: Mapping[str, str]) -> None:
         clock = SystemClock()
-        shards = members(config, known)
+        self._folder = data_folder(config)
+        self._shards = shards = members(config, known)
         claims = ClaimNames(socket.gethostname(), os.getpid(), clock.now_ms())
         self._service = Service(Router(shards), clock, claims, service_settings(config))
         self._maintenance = Maintenance(shards, clock, maintenance_settings(config), self._service.wake)
@@ -246,13 +247,14 @@ class App:
 
     async def close(self) -> None:
         await self._maintenance.close()
+        _remember(self._folder, self._shards.store_ids())
         await self._service.close()
 
 
 async def build(payload: dict[str, Any]) -> App:
     """What a worker process serves. StartRefused."""
     config = from_plain(payload["config"])
-    configure(config.log_level, config.log_format)
+    configure(config.log_level, config.log_format, worker=os.getpid())
     app = App(config, payload["known"])
     await app.open()
     return app

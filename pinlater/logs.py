@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import structlog
-from structlog.typing import Processor
+from structlog.typing import EventDict, Processor
 
 
 def chosen_format(log_format: str) -> str:
@@ -21,9 +22,9 @@ def chosen_format(log_format: str) -> str:
     return "human" if sys.stderr.isatty() else "json"
 
 
-def configure(level: str, log_format: str) -> None:
-    """Send everything from `level` on to stderr. May be called again, with other values."""
-    common = _common()
+def configure(level: str, log_format: str, **always: object) -> None:
+    """Send everything from `level` on to stderr, with the fields `always`. May be called again, with other values."""
+    common = _common(always)
     structlog.configure(
         processors=[structlog.stdlib.filter_by_level, *common, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
@@ -39,8 +40,13 @@ def configure(level: str, log_format: str) -> None:
         logging.getLogger(noisy).setLevel(max(root.level, logging.WARNING))
 
 
-def _common() -> list[Processor]:
+def _common(always: Mapping[str, object]) -> list[Processor]:
+    def add_fields(_logger: Any, _method: str, event: EventDict) -> EventDict:
+        event.update(always)
+        return event
+
     return [
+        add_fields,
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
         structlog.processors.StackInfoRenderer(),

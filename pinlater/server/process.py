@@ -31,7 +31,7 @@ except ModuleNotFoundError:  # not to be had on every system
 log = structlog.get_logger(__name__)
 new_loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop if uvloop else asyncio.new_event_loop
 GC_THRESHOLD = (50_000, 20, 50)
-"""Requests make many containers and hardly a cycle; at the default of 700, looking for garbage takes 9 % of a worker."""
+"""Requests make many containers and few cycles; at the default of 700, looking for garbage takes 9 % of the time."""
 
 
 class Serving(Protocol):

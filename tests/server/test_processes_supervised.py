@@ -66,6 +66,15 @@ async def test_workers_take_turns() -> None:
         assert sorted(pids.count(pid) for pid in set(pids)) == [5, 5]
 
 
+async def test_a_connection_that_was_given_away_is_not_kept() -> None:
+    async with supervised() as address:
+        await who(address)
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(20):
+            await who(address)
+        assert len(os.listdir("/proc/self/fd")) == before
+
+
 @pytest.mark.parametrize(("behaviour", "why"), [("refuses", "I will not"), ("dies at once", "exit code 7")])
 async def test_workers_that_never_start_are_given_up_with_a_reason(behaviour: str, why: str) -> None:
     with pytest.raises(ServeRefused, match=why):

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from pinlater.identity import known_stores
 from tests.server.running import PROGRAM, WITHIN_S, Plain, RunningServer, lives, running
 from tests.stores.places import Places
-from tests.stores.process import free_port
+from tests.stores.process import StoreServer, free_port
 
 ROOT = Path(__file__).parents[2]
 
@@ -207,6 +208,19 @@ async def test_a_wiped_store_is_refused_until_it_is_accepted(tmp_path: Path) -> 
         await works(server.port)
     with running(tmp_path) as server:
         await works(server.port)
+
+
+def test_a_shard_that_came_late_is_on_the_record_too(
+    tmp_path: Path, sqlite_places: Places, durable_redis_server: StoreServer
+) -> None:
+    durable_redis_server.terminate()
+    stores = ["--store", f"1={sqlite_places.fresh()}", "--store", f"2={durable_redis_server.url()}"]
+    with running(tmp_path, *stores) as server:
+        server.wait_for("ready")
+        assert set(known_stores(tmp_path / "pinlater-data")) == {"1"}
+        durable_redis_server.start()
+        server.wait_for("shard_in", shard="2")
+    assert set(known_stores(tmp_path / "pinlater-data")) == {"1", "2"}
 
 
 def test_a_store_under_another_id_is_refused(tmp_path: Path, sqlite_places: Places) -> None:
