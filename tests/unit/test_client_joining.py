@@ -90,7 +90,7 @@ async def test_a_slow_call_holds_the_next_back_for_a_moment_only() -> None:
     first = _add(joiner, 1)
     await _turns()
     later = _add(joiner, 2)
-    while len(calls.batches) < 2:  # noqa: ASYNC110
+    while len(calls.batches) < 2:
         await asyncio.sleep(0.005)
     assert calls.batches == [[b"1"], [b"2"]]
     calls.hold.release()

@@ -10,9 +10,9 @@ from pinlater import errors
 from pinlater.client.retry import (
     FIRST_BACKOFF_S,
     LONGEST_BACKOFF_S,
-    first_deadline_s,
     backoff_s,
     blames_server,
+    first_deadline_s,
     may_send_again,
 )
 from pinlater.client.safety import Safety, ack_safety, checkpoint_safety
