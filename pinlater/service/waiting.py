@@ -9,68 +9,18 @@ from __future__ import annotations
 import asyncio
 import bisect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 
 from pinlater.backends.base import ClaimRequest
 from pinlater.clock import Clock
 from pinlater.errors import Overloaded, PinLaterError, QueueNotFound
 from pinlater.model import DequeuedJob
 from pinlater.service.due import DueTimes
+from pinlater.service.line import Arrival, Line, WaitBounds, Waiter, covering
 from pinlater.shards.router import Router
-
-_BATCH = 64
-"""Waiters that one joined claim serves."""
 
 _READY_LIMIT = 1_000
 _LINES_PER_MS = 1
 """Lines are looked at no more often, all together, than this many times a millisecond."""
-
-
-class Arrival(NamedTuple):
-    """When a dequeue came: its place among all, and how much had happened by then."""
-
-    number: int
-    wakes: int
-
-
-class Waiter:
-    """One dequeue in line."""
-
-    __slots__ = ("answer", "in_claim", "is_over", "number", "request")
-
-    def __init__(self, number: int, request: ClaimRequest) -> None:
-        self.number = number
-        self.request = request
-        self.answer: asyncio.Future[list[DequeuedJob]] = asyncio.get_running_loop().create_future()
-        self.in_claim = False
-        self.is_over = False
-
-
-class Line:
-    """Those who wait for one queue, and what is known of it."""
-
-    __slots__ = ("bell", "error", "expected", "pause_ms", "queue", "task", "waiters")
-
-    def __init__(self, queue: str, pause_ms: int) -> None:
-        self.queue = queue
-        self.waiters: list[Waiter] = []
-        self.expected = 0
-        self.pause_ms = pause_ms
-        self.error: PinLaterError | None = None
-        self.bell: asyncio.Future[None] | None = None
-        self.task: asyncio.Task[None] | None = None
-
-    def ring(self) -> None:
-        if self.bell is not None and not self.bell.done():
-            self.bell.set_result(None)
-
-
-@dataclass(frozen=True, slots=True)
-class WaitBounds:
-    max_waiters: int
-    poll_min_ms: int
-    poll_max_ms: int
 
 
 class Waiting:
@@ -110,6 +60,13 @@ class Waiting:
         line = self._lines.get(queue)
         if line is not None:
             line.ring()
+
+    def became_pending(self, queue: str, now: int, later_ms: Sequence[int]) -> None:
+        """So many jobs are eligible again, and others will be at these times."""
+        if now:
+            self.wake(queue, now)
+        if later_ms:
+            self.due_at(queue, later_ms)
 
     def queue_deleted(self, queue: str) -> None:
         """Everyone in line gets QueueNotFound."""
@@ -241,7 +198,7 @@ class Waiting:
         try:
             if line.expected <= 0:
                 line.expected = await self._look(line)
-            batch = _covering(line.waiters, line.expected)
+            batch = covering(line.waiters, line.expected)
             line.expected = 0
             for waiter in batch:
                 waiter.in_claim = True
@@ -291,17 +248,6 @@ class Waiting:
             return
         waiter.answer.set_result(jobs)
         line.waiters.remove(waiter)
-
-
-def _covering(waiters: Sequence[Waiter], jobs: int) -> list[Waiter]:
-    """The first in line, as many as so many jobs can serve if each takes all it may."""
-    batch: list[Waiter] = []
-    for waiter in waiters:
-        if jobs <= 0 or len(batch) == _BATCH:
-            break
-        batch.append(waiter)
-        jobs -= waiter.request.limit
-    return batch
 
 
 def _fresh(error: PinLaterError) -> PinLaterError:

@@ -37,6 +37,10 @@ class GuardSettings:
     """The first retry comes after up to so long, each further one after up to twice as long as the one before."""
 
 
+class NoTurn(NothingStored):
+    """The call never began: others were before it until its deadline. Says nothing of the store's health."""
+
+
 class Calls:
     """The calls to one shard: who runs, who waits for a turn, and what still runs although nobody waits for it."""
 
@@ -48,15 +52,20 @@ class Calls:
         self._running: set[asyncio.Task[Any]] = set()
 
     async def make(
-        self, call: Callable[[], Coroutine[Any, Any, R]], *, read: bool = False, undo: Undo[R] | None = None
+        self,
+        call: Callable[[], Coroutine[Any, Any, R]],
+        *,
+        read: bool = False,
+        undo: Undo[R] | None = None,
+        is_urgent: bool = False,
     ) -> R:
         """The answer of `call` within the deadline; then OutcomeUnknown, or NothingStored for a read or no turn.
 
-        `undo` gets an answer that came when its caller waited no more.
+        `undo` gets an answer that came when its caller waited no more. An urgent call waits for no turn.
         """
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + self._settings.deadline_ms / 1000
-        if self._free > 0:
+        if self._free > 0 or is_urgent:
             self._free -= 1
         else:
             await self._turn(loop, ends_at)
@@ -110,7 +119,7 @@ class Calls:
             if turn in self._turns:
                 self._turns.remove(turn)
         if not has_place:
-            raise NothingStored(f"shard {self._shard_id()}: no turn within {self._settings.deadline_ms} ms")
+            raise NoTurn(f"shard {self._shard_id()}: no turn within {self._settings.deadline_ms} ms")
 
     def _leave(self) -> None:
         """Hand the place to the next that still waits."""

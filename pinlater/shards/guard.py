@@ -49,7 +49,7 @@ class Guarded(Passing):
         await self._inner.close()
 
     async def ping(self) -> StoreStatus:
-        return await self._calls.make(self._inner.ping)
+        return await self._calls.make(self._inner.ping, is_urgent=True)
 
     async def create_queue(self, queue: str, now_ms: int) -> bool:
         return await self._calls.make(lambda: self._inner.create_queue(queue, now_ms))

@@ -13,7 +13,8 @@ from collections.abc import Callable, Coroutine, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from pinlater.errors import NothingStored, OutcomeUnknown, Overloaded, QueueNotFound
+from pinlater.errors import OutcomeUnknown, Overloaded, QueueNotFound
+from pinlater.shards.calls import NoTurn
 
 K = TypeVar("K", bound=Hashable)
 I = TypeVar("I")  # noqa: E741
@@ -136,7 +137,7 @@ class Joiner(Generic[K, I, O]):
                 waiting.popleft()
                 continue
             if member.asked_at < oldest:
-                _refuse(member, NothingStored("the store was busy until the deadline"))
+                _refuse(member, NoTurn("the store was busy until the deadline"))
                 waiting.popleft()
                 continue
             jobs += member.jobs

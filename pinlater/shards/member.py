@@ -18,6 +18,7 @@ from pinlater.errors import (
     ShardConnectionFailed,
     StoreConflict,
 )
+from pinlater.shards.calls import NoTurn
 from pinlater.shards.health import Health
 
 R = TypeVar("R")
@@ -47,7 +48,7 @@ class Member:
         """Await a call of this shard, and learn from its outcome."""
         try:
             answer = await call
-        except StoreConflict:
+        except (StoreConflict, NoTurn):
             raise
         except (NothingStored, OutcomeUnknown) as error:
             if self.health.call_failed(self._clock.now_ms()):

@@ -166,3 +166,26 @@ async def test_closing_waits_for_what_is_under_way() -> None:
     gate.set()
     assert len(await call) == 1
     await closing
+
+
+async def test_a_ping_waits_for_no_turn() -> None:
+    async with guarded(max_running=1, max_waiting=0) as (shard, store):
+        gate = store.hold("enqueue")
+        call = asyncio.create_task(shard.enqueue("mail", [Job(b"x")], NOW_MS))
+        await store.until_begun("enqueue")
+        assert (await shard.ping()).store_id
+        gate.set()
+        await call
+        assert len(await shard.enqueue("mail", [Job(b"y")], NOW_MS)) == 1
+
+
+async def test_opening_again_joins_the_open_under_way() -> None:
+    store = Breaking(SqliteShard("sqlite://", "1"))
+    shard = Guarded(store, GuardSettings(deadline_ms=SOON_MS))
+    gate = store.hold("open")
+    with pytest.raises(OutcomeUnknown):
+        await shard.open()
+    gate.set()
+    assert await shard.open()
+    assert store.begun["open"] == 1
+    await shard.close()

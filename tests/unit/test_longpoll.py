@@ -180,7 +180,7 @@ async def test_what_was_claimed_for_a_waiter_that_left_meanwhile_is_given_back()
         await settled()
         gate.set()
         await at.stores[0].until_begun("give_back")
-        await asyncio.wait(at.service._background)
+        await asyncio.wait(at.service._handing_out._giving_back)
         (job,) = await at.dequeue()
         assert job.attempts_remaining == 2
 

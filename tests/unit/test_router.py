@@ -16,6 +16,7 @@ from pinlater.errors import (
     ShardConnectionFailed,
 )
 from pinlater.model import Ack, CancelOutcome, Job, JobFilter, JobInfo, JobState, parse_descriptor
+from pinlater.shards.calls import NoTurn
 from pinlater.shards.merge import Place, merge_pages, position_on
 from pinlater.shards.plan import plan_claims
 from tests.unit.breaking import settled
@@ -334,3 +335,16 @@ async def test_a_retry_over_shards_stops_at_its_limit_and_tells_of_a_missing_one
         take_out(at, "1")
         with pytest.raises(ShardConnectionFailed, match="shard 1"):
             await at.service.retry_failed("mail", limit=5)
+
+
+async def test_calls_that_found_no_turn_say_nothing_of_the_store_s_health() -> None:
+    async with stand(1) as at:
+        member = at.members.all[0]
+        for _ in range(10):
+            with pytest.raises(NothingStored):
+                await member.call(_no_turn())
+        assert member.is_in
+
+
+async def _no_turn() -> None:
+    raise NoTurn("others were before it")

@@ -1,0 +1,103 @@
+"""What ends or prolongs attempts, and what else names jobs: acks, checkpoints, cancels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from pinlater.backends.base import AckOutcome, AckRequest, Shard
+from pinlater.clock import Clock
+from pinlater.model import Ack, CancelOutcome, Checkpoint
+from pinlater.service import checks
+from pinlater.service.checks import Checks
+from pinlater.service.outcomes import retries
+from pinlater.service.refs import References
+from pinlater.service.settings import ServiceSettings
+from pinlater.shards.router import Router
+
+BecamePending = Callable[[str, int, Sequence[int]], None]
+"""Told of a queue how many jobs are eligible again, and when others will be."""
+
+
+class Attempts:
+    """Calls that name jobs, for one service."""
+
+    def __init__(
+        self,
+        router: Router,
+        clock: Clock,
+        settings: ServiceSettings,
+        bounds: Checks,
+        refs: References,
+        became_pending: BecamePending,
+    ) -> None:
+        self._router = router
+        self._clock = clock
+        self._checks = bounds
+        self._refs = refs
+        self._became_pending = became_pending
+        self._keep_succeeded = settings.succeeded_ttl_ms > 0
+        self._keep_failed = settings.failed_ttl_ms > 0
+
+    def read_acks(self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack]) -> dict[str, list[AckRequest]]:
+        self._checks.amount("jobsSucceeded and jobsFailed", succeeded, failed)
+        return self._refs.acks(queue, succeeded, failed, self._clock.now_ms())
+
+    async def ack(self, queue: str, groups: Mapping[str, list[AckRequest]]) -> None:
+        if not groups:
+            return
+        now_ms = self._clock.now_ms()
+        send = partial(self._ack_on, queue, now_ms)
+        calls = [(shard_id, partial(send, acks)) for shard_id, acks in groups.items()]
+        outcomes = await self._router.named(calls)
+        for acks, results in zip(groups.values(), outcomes, strict=True):
+            if results and not acks[-1].succeeded:  # successes come first: then there is a failure among them
+                self._became_pending(queue, *retries(acks, results, now_ms))
+
+    def _ack_on(
+        self, queue: str, now_ms: int, acks: list[AckRequest], shard: Shard
+    ) -> Coroutine[Any, Any, list[AckOutcome]]:
+        return shard.ack(queue, acks, now_ms, keep_succeeded=self._keep_succeeded, keep_failed=self._keep_failed)
+
+    async def checkpoint(self, queue: str, source: str, checkpoints: Sequence[Checkpoint]) -> None:
+        self._checks.amount("requests", checkpoints)
+        for each in checkpoints:
+            if each.new_body is not None:
+                self._checks.body(each.new_body)
+            if each.run_after_ms is not None:
+                checks.time("runAfterTimestampMillis", each.run_after_ms)
+            if each.attempts_allowed is not None:
+                checks.attempts("numOfAttemptsAllowed", each.attempts_allowed)
+        groups = self._refs.checkpoints(queue, source, checkpoints)
+        if not groups:
+            return
+        now_ms = self._clock.now_ms()
+        calls = [
+            (shard_id, lambda shard, each=each: shard.checkpoint(queue, each, now_ms))
+            for shard_id, each in groups.items()
+        ]
+        for requests, results in zip(groups.values(), await self._router.named(calls), strict=True):
+            moved = [
+                request.run_after_ms or now_ms
+                for request, was_done in zip(requests, results or (), strict=False)
+                if was_done and request.move_to_pending
+            ]
+            later = [time_ms for time_ms in moved if time_ms > now_ms]
+            self._became_pending(queue, len(moved) - len(later), later)
+
+    async def cancel(self, queue: str, descriptors: Sequence[str]) -> Mapping[str, CancelOutcome]:
+        self._checks.amount("jobDescriptors", descriptors)
+        outcomes = dict.fromkeys(descriptors, CancelOutcome.NOT_FOUND)
+        groups = self._refs.keys(queue, outcomes)
+        if not groups:
+            return outcomes
+        now_ms = self._clock.now_ms()
+        calls = [
+            (shard_id, lambda shard, named=named: shard.cancel(queue, [key for _, key in named], now_ms))
+            for shard_id, named in groups.items()
+        ]
+        for named, results in zip(groups.values(), await self._router.named(calls), strict=True):
+            for (descriptor, _), outcome in zip(named, results or (), strict=False):
+                outcomes[descriptor] = outcome
+        return outcomes

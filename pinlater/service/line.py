@@ -1,0 +1,72 @@
+"""A line of dequeues that wait for one queue."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pinlater.backends.base import ClaimRequest
+from pinlater.errors import PinLaterError
+from pinlater.model import DequeuedJob
+
+_BATCH = 64
+"""Waiters that one joined claim serves."""
+
+
+class Arrival(NamedTuple):
+    """When a dequeue came: its place among all, and how much had happened by then."""
+
+    number: int
+    wakes: int
+
+
+class Waiter:
+    """One dequeue in line."""
+
+    __slots__ = ("answer", "in_claim", "is_over", "number", "request")
+
+    def __init__(self, number: int, request: ClaimRequest) -> None:
+        self.number = number
+        self.request = request
+        self.answer: asyncio.Future[list[DequeuedJob]] = asyncio.get_running_loop().create_future()
+        self.in_claim = False
+        self.is_over = False
+
+
+class Line:
+    """Those who wait for one queue, and what is known of it."""
+
+    __slots__ = ("bell", "error", "expected", "pause_ms", "queue", "task", "waiters")
+
+    def __init__(self, queue: str, pause_ms: int) -> None:
+        self.queue = queue
+        self.waiters: list[Waiter] = []
+        self.expected = 0
+        self.pause_ms = pause_ms
+        self.error: PinLaterError | None = None
+        self.bell: asyncio.Future[None] | None = None
+        self.task: asyncio.Task[None] | None = None
+
+    def ring(self) -> None:
+        if self.bell is not None and not self.bell.done():
+            self.bell.set_result(None)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitBounds:
+    max_waiters: int
+    poll_min_ms: int
+    poll_max_ms: int
+
+
+def covering(waiters: Sequence[Waiter], jobs: int) -> list[Waiter]:
+    """The first in line, as many as so many jobs can serve if each takes all it may."""
+    batch: list[Waiter] = []
+    for waiter in waiters:
+        if jobs <= 0 or len(batch) == _BATCH:
+            break
+        batch.append(waiter)
+        jobs -= waiter.request.limit
+    return batch
