@@ -68,6 +68,9 @@ class MysqlShard(SqlShard):
             connection.commit()
         except BaseException as error:
             self._pool.put_back_after(connection, error)
-            raise self._pool.mapped(error, committing=committing) from error
+            ours = self._pool.mapped(error, committing=committing)
+            if ours is None:
+                raise
+            raise ours from error
         self._pool.put_back(connection)
         return result

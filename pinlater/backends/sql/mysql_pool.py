@@ -74,11 +74,11 @@ class MysqlPool:
         except (self._driver_error(), exc.SQLAlchemyError, OSError, RuntimeError) as error:
             raise shard_error(error, self.place, committing=False) from error
 
-    def mapped(self, error: BaseException, *, committing: bool) -> BaseException:
-        """A driver's error as ours; any other as it is."""
+    def mapped(self, error: BaseException, *, committing: bool) -> PinLaterError | None:
+        """A driver's error as ours; None for any other."""
         if isinstance(error, self._driver_error()):
             return shard_error(error, self.place, committing=committing)
-        return error
+        return None
 
     def put_back(self, connection: PoolProxiedConnection) -> None:
         connection.close()

@@ -1,0 +1,346 @@
+"""MySQL's and MariaDB's own: both drivers, exact text, large packets, conflicts, and servers that go away mid-call."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pymysql
+import pytest
+from sqlalchemy.engine import make_url
+
+from pinlater.backends.base import AckOutcome, AckRequest, CheckpointRequest, ClaimRequest, JobKey
+from pinlater.backends.sql.mysql import MysqlShard
+from pinlater.backends.sql.mysql_pool import Timeouts
+from pinlater.errors import NothingStored, OutcomeUnknown, StoreConflict, StoreRefused
+from pinlater.model import Job, JobInfo, parse_descriptor
+from tests.stores.places import Places
+from tests.stores.process import StoreServer, free_port
+
+NOW_MS = 1_790_000_000_000
+NO_BOUND = 2**30
+DRIVERS = ("pymysql", "mysqldb")
+QUICK = Timeouts(connect_s=2, read_s=2, write_s=2, lock_wait_s=1)
+
+
+def by(driver: str, url: str) -> str:
+    return url.replace("mysql+pymysql", f"mysql+{driver}")
+
+
+def client(url: str) -> contextlib.closing[Any]:
+    """Another client of the same store."""
+    parsed = make_url(url)
+    return contextlib.closing(
+        pymysql.connect(
+            host=parsed.host,
+            port=parsed.port or 3306,
+            user=parsed.username or "",
+            password=str(parsed.password or ""),
+            database=parsed.database,
+            autocommit=True,
+        )
+    )
+
+
+@pytest.fixture(params=DRIVERS)
+def url(request: pytest.FixtureRequest, mysql_places: Places) -> str:
+    """An empty place, by each driver."""
+    return by(request.param, mysql_places.fresh())
+
+
+@pytest.fixture
+def shard(url: str, runner: asyncio.Runner) -> Iterator[MysqlShard]:
+    """An open shard with one queue."""
+    made = MysqlShard(url, "1", timeouts=QUICK)
+    runner.run(made.open())
+    runner.run(made.create_queue("mail", NOW_MS))
+    yield made
+    runner.run(made.close())
+
+
+def key_of(descriptor: str) -> JobKey:
+    ref = parse_descriptor(descriptor)
+    assert ref is not None
+    return JobKey(ref.priority, ref.id)
+
+
+async def enqueued(shard: MysqlShard, body: bytes = b"body", **fields: Any) -> JobKey:
+    (descriptor,) = await shard.enqueue("mail", [Job(body, **fields)], NOW_MS)
+    return key_of(descriptor)
+
+
+async def claimed(shard: MysqlShard, claim: str = "a:b:c:d:e", limit: int = 1) -> list[JobKey]:
+    (jobs,) = await shard.claim("mail", [ClaimRequest(claim, limit, (1, 2, 3), 60_000, NO_BOUND)], NOW_MS)
+    return [key_of(job.descriptor) for job in jobs]
+
+
+async def info(shard: MysqlShard, job: JobKey) -> JobInfo:
+    (found,) = await shard.lookup("mail", [job], with_body=True, max_bytes=NO_BOUND)
+    assert found is not None
+    return found
+
+
+# -- what is stored comes back exactly -------------------------------------------------------------------------------
+
+
+async def test_bodies_are_any_bytes(shard: MysqlShard) -> None:
+    for body in (b"", bytes(range(256)) * 40, b"\\'\"%s%%\0\n\x1a", "é😀".encode(), os.urandom(70_000)):
+        job = await enqueued(shard, body)
+        assert (await info(shard, job)).body == body
+
+
+@pytest.mark.parametrize("other", ["a:b:c:d:W", "a:b:c:d:w ", "a:b:c:d:ẃ", "a:b:c:d:w\0", "a:b:c:d:\uff57"])
+async def test_a_claim_is_another_if_one_character_is(shard: MysqlShard, other: str) -> None:
+    """Collations hold upper and lower case, accents and blanks at the end for equal."""
+    job = await enqueued(shard)
+    await claimed(shard, "a:b:c:d:w")
+    source = other.split(":")[-1]
+    assert await shard.ack("mail", [AckRequest(*job, True, claim_descriptor=other)], NOW_MS) == [AckOutcome.IGNORED]
+    assert await shard.checkpoint("mail", [CheckpointRequest(*job, source)], NOW_MS) == [False]
+    assert await shard.ack("mail", [AckRequest(*job, True, claim_descriptor="a:b:c:d:w")], NOW_MS) == [
+        AckOutcome.SUCCEEDED
+    ]
+
+
+async def test_status_keeps_nul_and_blanks_and_is_cut_between_characters(shard: MysqlShard) -> None:
+    job = await enqueued(shard, custom_status="a\0b \\'% ")
+    await claimed(shard)
+    assert await shard.checkpoint("mail", [CheckpointRequest(*job, "e", prepend_status="\0😀 ")], NOW_MS) == [True]
+    await shard.ack("mail", [AckRequest(*job, True, append_status="é😀" * 3000)], NOW_MS)
+    assert (await info(shard, job)).custom_status == ("\0😀 a\0b \\'% " + "é😀" * 3000)[:5000]
+
+
+async def test_times_and_attempts_beyond_32_bits(shard: MysqlShard) -> None:
+    job = await enqueued(shard, run_after_ms=2**53 - 1, attempts_allowed=2**31 - 1)
+    found = await info(shard, job)
+    assert (found.run_after_ms, found.attempts_remaining) == (2**53 - 1, 2**31 - 1)
+
+
+async def test_lists_of_thousands(shard: MysqlShard) -> None:
+    descriptors = await shard.enqueue("mail", [Job(b"x")] * 2500, NOW_MS)
+    assert len(set(descriptors)) == 2500
+    jobs = await claimed(shard, limit=3000)
+    assert jobs == [key_of(descriptor) for descriptor in descriptors]
+    outcomes = await shard.ack("mail", [AckRequest(*job, True) for job in jobs], NOW_MS)
+    assert outcomes == [AckOutcome.SUCCEEDED] * 2500
+    assert dict(await shard.collect(3000, NOW_MS + 2, succeeded_ttl_ms=1, failed_ttl_ms=1)) == {"mail": 2500}
+
+
+async def test_joined_claims_each_get_their_own(shard: MysqlShard) -> None:
+    await shard.enqueue("mail", [Job(b"x")] * 300, NOW_MS)
+    requests = [ClaimRequest(f"a:b:c:{n}:e", 3, (1, 2, 3), 1000 + n % 2, NO_BOUND) for n in range(60)]
+    shares = await shard.claim("mail", requests, NOW_MS)
+    for request, share in zip(requests, shares, strict=True):
+        assert len(share) == 3
+        for job in share:
+            found = await info(shard, key_of(job.descriptor))
+            assert found.claim_descriptor == request.claim_descriptor
+            assert found.claim_expires_at_ms == NOW_MS + request.claim_timeout_ms
+    assert await shard.ready("mail", [1], 1000, NOW_MS) == [120]
+
+
+# -- packets ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_packets(url: str) -> Iterator[None]:
+    """A store that takes a megabyte at a time."""
+    with client(url) as other, other.cursor() as cursor:
+        cursor.execute("SELECT @@GLOBAL.max_allowed_packet")
+        before = cursor.fetchone()[0]
+        cursor.execute(f"SET GLOBAL max_allowed_packet = {1 << 20}")
+        yield
+        cursor.execute(f"SET GLOBAL max_allowed_packet = {before}")
+
+
+@pytest.mark.usefixtures("small_packets")
+async def test_an_enqueue_of_more_than_a_packet_is_stored_whole(shard: MysqlShard) -> None:
+    bodies = [os.urandom(300_000) for _ in range(10)]
+    jobs = [key_of(each) for each in await shard.enqueue("mail", [Job(body) for body in bodies], NOW_MS)]
+    assert [(await info(shard, job)).body for job in jobs] == bodies
+
+
+@pytest.mark.usefixtures("small_packets")
+async def test_a_body_beyond_a_packet_is_refused_with_what_to_do(shard: MysqlShard) -> None:
+    with pytest.raises(NothingStored, match="max_allowed_packet") as refused:
+        await shard.enqueue("mail", [Job(b"x"), Job(b"'" * 700_000)], NOW_MS)
+    assert not refused.value.retryable
+    assert await shard.ready("mail", [1], 10, NOW_MS) == [0]
+    job = await enqueued(shard)
+    await claimed(shard)
+    with pytest.raises(NothingStored, match="max_allowed_packet"):
+        await shard.checkpoint("mail", [CheckpointRequest(*job, "e", new_body=bytes(2**20))], NOW_MS)
+
+
+# -- conflicts and refusals ------------------------------------------------------------------------------------------
+
+
+async def test_a_lock_that_is_not_had_in_time_is_a_conflict(shard: MysqlShard, url: str) -> None:
+    job = await enqueued(shard)
+    await claimed(shard)
+    with client(url) as other, other.cursor() as cursor:
+        cursor.execute("BEGIN")
+        cursor.execute("SELECT id FROM pinlater_jobs FOR UPDATE")
+        with pytest.raises(StoreConflict):
+            await shard.ack("mail", [AckRequest(*job, True)], NOW_MS)
+        assert await claimed(shard) == []  # claims do not wait for what others hold
+    assert await shard.ack("mail", [AckRequest(*job, True)], NOW_MS) == [AckOutcome.SUCCEEDED]
+
+
+async def test_a_read_only_store_stores_nothing_and_says_so(shard: MysqlShard, url: str) -> None:
+    with client(url) as other, other.cursor() as cursor:
+        cursor.execute("SET GLOBAL read_only = 1")
+        try:
+            with pytest.raises(NothingStored, match="read-only"):
+                await shard.ping()
+        finally:
+            cursor.execute("SET GLOBAL read_only = 0")
+    await shard.ping()
+
+
+async def test_a_transaction_that_may_only_read_stores_nothing(shard: MysqlShard) -> None:
+    def enqueue(session: Any) -> None:
+        session.cursor.execute("SET TRANSACTION READ ONLY")
+        session.run("create_queue", ("other", NOW_MS))
+
+    with pytest.raises(NothingStored, match="read-only"):
+        await shard._write(enqueue)
+
+
+async def test_wiped_tables_are_refused(shard: MysqlShard, url: str) -> None:
+    with client(url) as other, other.cursor() as cursor:
+        cursor.execute("UPDATE pinlater_meta SET value = 'another' WHERE name = 'store_id'")
+        with pytest.raises(StoreRefused, match="wiped or replaced"):
+            await shard.ping()
+        cursor.execute("DROP TABLE pinlater_meta, pinlater_jobs")
+    for call in (shard.ping(), shard.enqueue("mail", [Job(b"x")], NOW_MS)):
+        with pytest.raises(StoreRefused, match="wiped or replaced"):
+            await call
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize(
+    ("change", "advice"),
+    [
+        ({"database": "no_such_place"}, "CREATE DATABASE"),
+        ({"username": "nobody", "password": "x"}, "refused"),
+        ({"port": 1}, "cannot be reached"),
+        ({"host": "no-such-host.invalid"}, "cannot be reached|host name"),
+    ],
+)
+async def test_what_cannot_be_opened_says_what_to_do(
+    mysql_places: Places, driver: str, change: dict[str, Any], advice: str
+) -> None:
+    url = make_url(by(driver, mysql_places.fresh())).set(**change)
+    shard = MysqlShard(url.render_as_string(hide_password=False), "1", timeouts=QUICK)
+    with pytest.raises(NothingStored, match=advice) as refused:
+        await shard.open()
+    assert "nobody:x" not in str(refused.value)
+
+
+async def test_many_open_one_new_store_at_once_and_agree(url: str) -> None:
+    shards = [MysqlShard(url, "1", threads=1) for _ in range(6)]
+    ids = await asyncio.gather(*[shard.open() for shard in shards])
+    assert len(set(ids)) == 1
+    for shard in shards:
+        await shard.close()
+
+
+# -- servers that go away --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=DRIVERS)
+def mortal(
+    request: pytest.FixtureRequest, durable_mysql_server: StoreServer, runner: asyncio.Runner
+) -> Iterator[MysqlShard]:
+    """An open shard with one queue, on a server of its own."""
+    durable_mysql_server.empty(0)
+    made = MysqlShard(by(request.param, durable_mysql_server.url(0)), "1", timeouts=QUICK)
+    runner.run(made.open())
+    runner.run(made.create_queue("mail", NOW_MS))
+    yield made
+    runner.run(made.close())
+
+
+async def test_a_server_killed_at_rest_fails_one_call_with_nothing_stored(
+    mortal: MysqlShard, durable_mysql_server: StoreServer
+) -> None:
+    await asyncio.gather(*[enqueued(mortal) for _ in range(8)])  # so every connection of the pool is in use once
+    durable_mysql_server.kill()
+    with pytest.raises(NothingStored):
+        await mortal.enqueue("mail", [Job(b"lost")], NOW_MS)
+    with pytest.raises(NothingStored, match="cannot be reached"):
+        await mortal.enqueue("mail", [Job(b"lost")], NOW_MS)
+    durable_mysql_server.start()
+    await asyncio.gather(*[enqueued(mortal) for _ in range(8)])
+    assert await mortal.ready("mail", [1], 100, NOW_MS) == [16]
+
+
+async def test_a_server_killed_before_the_commit_stored_nothing(
+    mortal: MysqlShard, durable_mysql_server: StoreServer
+) -> None:
+    def killed_amid(session: Any) -> None:
+        session.run("create_queue", ("other", NOW_MS))
+        durable_mysql_server.kill()
+        session.rows("queue_names")
+
+    with pytest.raises(NothingStored):
+        await mortal._write(killed_amid)
+    durable_mysql_server.start()
+    assert await mortal.queue_names() == {"mail"}
+
+
+async def test_a_server_killed_during_the_commit_leaves_the_outcome_unknown(
+    mortal: MysqlShard, durable_mysql_server: StoreServer
+) -> None:
+    def killed_behind(session: Any) -> None:
+        session.run("create_queue", ("other", NOW_MS))
+        durable_mysql_server.kill()
+
+    with pytest.raises(OutcomeUnknown):
+        await mortal._write(killed_behind)
+    durable_mysql_server.start()
+    await mortal.ping()
+
+
+async def test_a_server_that_hangs_is_given_up(mortal: MysqlShard, durable_mysql_server: StoreServer) -> None:
+    durable_mysql_server.pause()
+    try:
+        with pytest.raises(NothingStored, match=r"lost|in time"):
+            await mortal.ready("mail", [1], 10, NOW_MS)
+    finally:
+        durable_mysql_server.resume()
+    assert await mortal.ready("mail", [1], 10, NOW_MS) == [0]
+
+
+async def test_connections_cut_by_the_server_are_replaced(
+    mortal: MysqlShard, durable_mysql_server: StoreServer
+) -> None:
+    await asyncio.gather(*[enqueued(mortal) for _ in range(8)])
+    with client(durable_mysql_server.url(0)) as other, other.cursor() as cursor:
+        cursor.execute("SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND user = 'root'")
+        for (number,) in cursor.fetchall():
+            cursor.execute(f"KILL {number}")
+    with pytest.raises(NothingStored):
+        await enqueued(mortal)
+    await asyncio.gather(*[enqueued(mortal) for _ in range(8)])
+
+
+async def test_too_many_connections_says_so(mortal: MysqlShard, durable_mysql_server: StoreServer) -> None:
+    url = durable_mysql_server.url(0)
+    with client(url) as other, other.cursor() as cursor, contextlib.ExitStack() as taken:
+        cursor.execute("SET GLOBAL max_connections = 10")
+        with pytest.raises(pymysql.OperationalError):
+            for _ in range(12):
+                taken.enter_context(client(url))
+        late = MysqlShard(url, timeouts=QUICK)
+        with pytest.raises(NothingStored, match="max_connections"):
+            await late.open()
+
+
+def test_a_driver_that_is_not_there_is_named() -> None:
+    with pytest.raises(StoreRefused, match="pip install"):
+        MysqlShard(f"mysql+asyncmy://root@127.0.0.1:{free_port()}/x", "1")
