@@ -63,6 +63,7 @@ class HandingOut:
             return await self._router.peek(queue, priorities, limit, max_bytes, now_ms, coverage=request.coverage)
         timeout_ms = request.claim_timeout_ms
         timeout_ms = settings.claim_timeout_ms if timeout_ms is None else min(timeout_ms, settings.max_claim_timeout_ms)
+        max_bytes = min(max_bytes, limit * settings.max_body_bytes)
         claim = ClaimRequest(claim_descriptor, limit, priorities, timeout_ms, max_bytes)
         wait_ms = min(request.wait_ms, settings.max_wait_ms)
         if wait_ms == 0:

@@ -14,6 +14,9 @@ from pinlater.model import DequeuedJob
 _BATCH = 64
 """Waiters that one joined claim serves."""
 
+_BATCH_BYTES = 128 * 1024 * 1024
+"""What it may bring, if all its jobs are as large as can be."""
+
 
 class Arrival(NamedTuple):
     """When a dequeue came: its place among all, and how much had happened by then."""
@@ -64,9 +67,11 @@ class WaitBounds:
 def covering(waiters: Sequence[Waiter], jobs: int) -> list[Waiter]:
     """The first in line, as many as so many jobs can serve if each takes all it may."""
     batch: list[Waiter] = []
+    size = 0
     for waiter in waiters:
-        if jobs <= 0 or len(batch) == _BATCH:
+        if jobs <= 0 or len(batch) == _BATCH or size >= _BATCH_BYTES:
             break
         batch.append(waiter)
         jobs -= waiter.request.limit
+        size += waiter.request.max_bytes
     return batch

@@ -6,6 +6,7 @@ Every caller keeps its own answer and its own claim. After an unknown outcome no
 from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pinlater.backends.base import AckOutcome, AckRequest, ClaimRequest, Shard
@@ -25,7 +26,11 @@ class Coalescing(Passing):
         bounds = bounds or JoinBounds()
         self._enqueues: Joiner[str, Job, str] = Joiner(inner.enqueue, _weigh_jobs, bounds)
         self._claims: Joiner[str, ClaimRequest, list[DequeuedJob]] = Joiner(
-            inner.claim, _weigh_claims, bounds, undo=self._undo_claim, ages=True
+            inner.claim,
+            _weigh_claims,
+            replace(bounds, max_bytes=bounds.max_claim_bytes),
+            undo=self._undo_claim,
+            ages=True,
         )
         self._acks: Joiner[_AckKey, AckRequest, AckOutcome] = Joiner(
             self._send_acks, _weigh_acks, bounds, send_for_gone=True
@@ -70,8 +75,8 @@ def _weigh_jobs(jobs: Sequence[Job]) -> tuple[int, int]:
 
 
 def _weigh_claims(requests: Sequence[ClaimRequest]) -> tuple[int, int]:
-    """A claim may bring as many bytes as it allows: what it brings is held in memory until its caller has it."""
-    return sum([request.limit for request in requests]), 0
+    """What a claim brings is held in memory until its caller has it."""
+    return sum([request.limit for request in requests]), sum([request.max_bytes for request in requests])
 
 
 def _weigh_acks(acks: Sequence[AckRequest]) -> tuple[int, int]:

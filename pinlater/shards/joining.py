@@ -32,6 +32,9 @@ class JoinBounds:
     max_bytes: int = 4 * 1024 * 1024
     """Bytes in a joined batch; one call alone may have more."""
 
+    max_claim_bytes: int = 128 * 1024 * 1024
+    """Bytes that a joined claim may bring, if all jobs are as large as can be; one caller alone may ask for more."""
+
     max_waiting: int = 4_096
     """Callers that wait for a batch; one more is refused as Overloaded."""
 

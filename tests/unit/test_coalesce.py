@@ -34,7 +34,7 @@ async def joining(**bounds: int) -> AsyncIterator[tuple[Coalescing, Breaking]]:
 
 
 def claim_of(number: int, limit: int = 1) -> ClaimRequest:
-    return ClaimRequest(f"h:1:1:{number}:me", limit, (1, 2, 3), 60_000, 2**30)
+    return ClaimRequest(f"h:1:1:{number}:me", limit, (1, 2, 3), 60_000, 2**20)
 
 
 async def enqueues(shard: Coalescing, *bodies: bytes, queue: str = "mail") -> list[asyncio.Task[list[str]]]:

@@ -9,6 +9,7 @@ import pytest
 from pinlater.backends.base import StoreStatus
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.errors import NothingStored, ShardConnectionFailed, StoreRefused
+from pinlater.shards.guard import Guarded
 from pinlater.shards.member import Member
 from pinlater.shards.members import Members
 from pinlater.shards.router import Router
@@ -18,7 +19,7 @@ from tests.unit.stand import NEVER_MS
 
 def members_of(*stores: Breaking, known: dict[str, str] | None = None) -> Members:
     clock = HeldClock()
-    chain = [Member(store, clock) for store in stores]
+    chain = [Member(Guarded(store), clock) for store in stores]
     return Members(chain, clock, known_stores=known, watch_interval_ms=NEVER_MS)
 
 
