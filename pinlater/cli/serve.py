@@ -10,10 +10,10 @@ from typing import Any
 import click
 import structlog
 
-from pinlater.app import make_plan
 from pinlater.cli import EXIT_FAILED, EXIT_USAGE
 from pinlater.config import SETTINGS, ConfigInvalid, Loaded, Setting, config_toml, default_of, load
 from pinlater.logs import configure
+from pinlater.plan import make_plan
 from pinlater.server.generation import Plan
 from pinlater.server.supervisor import ServeRefused, Supervisor
 

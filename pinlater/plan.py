@@ -1,0 +1,97 @@
+"""What a configuration means for the processes: its stores are looked at once, and compared with the record of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import structlog
+
+from pinlater.app import backend, data_folder, members, note_stores
+from pinlater.config import Config, StoreConfig, to_plain
+from pinlater.errors import PinLaterError, StoreRefused
+from pinlater.identity import RecordBroken, forget, known_stores
+from pinlater.server.generation import Plan
+from pinlater.server.process import StartRefused
+from pinlater.server.supervisor import ServeRefused
+
+log = structlog.get_logger("pinlater.plan")
+
+
+async def make_plan(config: Config, accept_new_stores: Sequence[str]) -> Plan:
+    """Look at the stores, compare them with the record in the data folder, and say what to run. ServeRefused."""
+    folder = data_folder(config)
+    known = _known(folder, accept_new_stores)
+    resolved, stores = await _looked_at(config, known)
+    note_stores(folder, stores)
+    return Plan(
+        host=config.host,
+        port=config.port,
+        processes=config.processes or 1,
+        command=[sys.executable, "-P", "-m", "pinlater.app"],
+        payload={
+            "config": to_plain(resolved),
+            "known": {**known, **stores},
+            "drain_timeout_ms": config.drain_timeout_ms,
+        },
+        drain_timeout_ms=config.drain_timeout_ms,
+        facts={"shards": {store.id: store.masked() for store in resolved.stores}, "processes": config.processes},
+    )
+
+
+async def _looked_at(config: Config, known: Mapping[str, str]) -> tuple[Config, dict[str, str]]:
+    """The configuration with the ids that the stores say, and the store behind each id that answers. ServeRefused."""
+    try:
+        shards = members(config, known)
+        await shards.open()
+    except (StartRefused, PinLaterError) as refused:
+        raise ServeRefused(_refusal(refused)) from refused
+    try:
+        ids = [member.shard.shard_id for member in shards.all]
+        stores = shards.store_ids()
+    finally:
+        await shards.close()
+    if not stores:
+        raise ServeRefused(await _why_unreachable(config.stores[0]))
+    return replace(config, stores=_named(config, ids)), stores
+
+
+async def _why_unreachable(store: StoreConfig) -> str:
+    """The reason, when no store can be reached."""
+    shard = backend(store)
+    try:
+        await shard.open()
+    except PinLaterError as error:
+        return f"no store can be reached; {store.masked()}: {error.message}"
+    finally:
+        await shard.close()
+    return f"no store could be reached, but {store.masked()} can now: try again"
+
+
+def _named(config: Config, ids: Sequence[str]) -> tuple[StoreConfig, ...]:
+    """The stores with the ids that they turned out to have."""
+    return tuple(
+        replace(store, id=shard_id, dequeue_only=store.dequeue_only or shard_id in config.dequeue_only)
+        for store, shard_id in zip(config.stores, ids, strict=True)
+    )
+
+
+def _refusal(error: Exception) -> str:
+    if isinstance(error, StoreRefused):
+        return f"{error.message}; where a store was replaced on purpose, start once with --accept-new-store SHARD"
+    return str(error)
+
+
+def _known(folder: Path, accept_new_stores: Sequence[str]) -> dict[str, str]:
+    """What the record says. ServeRefused: it is broken."""
+    try:
+        if accept_new_stores:
+            forget(folder, accept_new_stores)
+        return known_stores(folder)
+    except RecordBroken as broken:
+        raise ServeRefused(str(broken)) from broken
+    except OSError as error:
+        log.warning("store_record_not_read", folder=str(folder), reason=error.strerror)
+        return {}
