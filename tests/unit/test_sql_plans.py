@@ -19,7 +19,7 @@ from tests.stores.places import Places
 
 NOW_MS = 1_790_000_000_000
 NAMES = sorted(load_statements("sqlite.sql"))
-MYSQL_ONLY = {"queue_id_if_eligible", "insert_jobs_row", "lock_and_skip", "claim_several", "snapshot"}
+MYSQL_ONLY = {"queue_id_if_eligible", "lock_and_skip", "claim_several", "snapshot"}
 ON_JOBS = [
     name
     for name in NAMES

@@ -94,7 +94,7 @@ UPDATE pinlater_sequence SET next_id = LAST_INSERT_ID(GREATEST(next_id, %s)) + %
 -- name: insert_jobs
 INSERT INTO pinlater_jobs (id, queue_id, state, priority, run_after_ms, attempts_allowed, attempts_remaining,
     created_at_ms, updated_at_ms, custom_status, body_bytes, body)
-VALUES 
+VALUES
 
 -- name: insert_jobs_row
 (%s, %s, 0, %s, %s, %s, %s, %s, %s, %s, %s, %s)

@@ -88,7 +88,10 @@ UPDATE pinlater_sequence SET next_id = max(next_id, ?) + ? WHERE id = 1 RETURNIN
 -- name: insert_jobs
 INSERT INTO pinlater_jobs (id, queue_id, state, priority, run_after_ms, attempts_allowed, attempts_remaining,
     created_at_ms, updated_at_ms, custom_status, body_bytes, body)
-VALUES (?, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES
+
+-- name: insert_jobs_row
+(?, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: ready
 SELECT 0, COUNT(*) FROM pinlater_queues WHERE name = ?

@@ -25,6 +25,11 @@ _PRAGMAS = (
     "PRAGMA journal_size_limit = 67108864",
 )
 _STATEMENTS = load_statements("sqlite.sql")
+ROWS_PER_INSERT = 64
+_INSERTS = {
+    1 << power: f"{_STATEMENTS['insert_jobs']} {','.join([_STATEMENTS['insert_jobs_row']] * (1 << power))}"
+    for power in range(ROWS_PER_INSERT.bit_length())
+}
 
 
 class SqliteSession(Session):
@@ -37,7 +42,16 @@ class SqliteSession(Session):
         return int(self.rows("allocate_ids", (floor, count))[0][0]) - count
 
     def insert_jobs(self, jobs: Sequence[NewJob]) -> None:
-        self.cursor.executemany(self.statements["insert_jobs"], jobs)
+        """Many rows in a statement, since between two statements a busy event loop takes the interpreter for a while.
+
+        Sizes are powers of two, so that a few statements serve any number of jobs and stay prepared.
+        """
+        start = 0
+        while start < len(jobs):
+            rows = min(ROWS_PER_INSERT, 1 << (len(jobs) - start).bit_length() - 1)
+            values = [value for job in jobs[start : start + rows] for value in job]
+            self.cursor.execute(_INSERTS[rows], values)
+            start += rows
 
     def candidates(self, queue_id: int, priorities: Sequence[int], limit: int, now_ms: int) -> list[Row]:
         found: list[Row] = []
