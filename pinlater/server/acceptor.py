@@ -66,6 +66,7 @@ class Acceptor:
             log.error("cannot_accept", reason=error.strerror)
             self._rest(_FULL_PAUSE_S)
             return False
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # stays with it, wherever it goes
         self._give(connection)
         return True
 

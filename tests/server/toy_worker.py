@@ -23,9 +23,10 @@ class Toy:
         self._tasks.add(task)
 
     async def _answer(self, connection: socket.socket) -> None:
+        nodelay = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         reader, writer = await asyncio.open_connection(sock=connection)
         while await reader.readline():
-            writer.write(f"{os.getpid()}\n".encode())
+            writer.write(f"{os.getpid() if nodelay else 'delayed'}\n".encode())
         writer.close()
 
     async def drain(self, hand_over: HandOver | None, timeout_s: float) -> None:
