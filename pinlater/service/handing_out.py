@@ -52,6 +52,9 @@ class HandingOut:
         return limit
 
     async def hand_out(self, request: DequeueRequest, limit: int, source: str) -> list[DequeuedJob]:
+        """Jobs for a request that was checked. A dry run does not wait; who waits looks at all shards, whatever its
+        coverage, from the second look on.
+        """
         queue = request.queue
         checks.existing_queue(queue)
         settings = self._settings

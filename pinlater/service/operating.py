@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from pinlater.backends.base import Shard
+from pinlater.backends.base import JobKey, Shard
 from pinlater.clock import Clock
 from pinlater.errors import PinLaterError, QueueNotFound, ShardConnectionFailed, UnknownError
 from pinlater.model import JobFilter, JobInfo
@@ -143,7 +143,7 @@ class Operating:
         return sum(count or 0 for count in await self._router.named(calls))
 
 
-async def _delete_on(shard: Shard, *, filter: JobFilter, named: list[Any], now_ms: int) -> int:
+async def _delete_on(shard: Shard, *, filter: JobFilter, named: list[tuple[str, JobKey]], now_ms: int) -> int:
     try:
         return await shard.delete_listed(filter.queue, filter.state, [key for _, key in named], now_ms)
     except QueueNotFound:

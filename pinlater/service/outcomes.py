@@ -1,4 +1,4 @@
-"""What an acks's outcome means for those who wait: jobs that are eligible again now, and when others will be."""
+"""What the outcome of acks means for those who wait: jobs that are eligible again now, and when others will be."""
 
 from __future__ import annotations
 

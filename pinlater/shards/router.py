@@ -47,9 +47,9 @@ class Router:
         await self.members.close()
 
     def _healthy(self) -> list[Member]:
-        members = [member for member in self.members.all if member.health.is_in]
+        members = self.members.healthy()
         if not members:
-            raise NoHealthyShards("no shard can be reached now", retry_after_ms=1_000)
+            self.members.require_any()
         return members
 
     # -- the life of a job -------------------------------------------------------------------------------------------
