@@ -40,8 +40,8 @@ class ConnectedClient:
         self.source = source or default_source()
         self._context = RequestContext(self.source)
         self._timeout_s = timeout
-        self._connected = [Server(address, pool_limits) for address in self.servers]
-        self._dispatcher = Dispatcher(self._connected, random.Random())
+        connected = [Server(address, pool_limits) for address in self.servers]
+        self._dispatcher = Dispatcher(connected, random.Random())
         self._enqueuer = Enqueuer(self._dispatcher, self._context, joining or JoiningLimits())
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
@@ -57,8 +57,7 @@ class ConnectedClient:
         self._closed = True
         why = "the client was closed"
         await self._enqueuer.close(RuntimeError(why))
-        for server in self._connected:
-            server.close(why)
+        self._dispatcher.close(why)
         await asyncio.sleep(0)  # the transports report their end in the loop's next turn
 
     async def _call(

@@ -44,6 +44,13 @@ class Dispatcher:
         self._servers = servers
         self._rng = rng
         self._rotation = Rotation(len(servers), rng)
+        self._closed = False
+
+    def close(self, why: str) -> None:
+        """Closes every connection; no call is sent any more."""
+        self._closed = True
+        for server in self._servers:
+            server.close(why)
 
     async def call(self, call: Outgoing) -> Any:
         """What the method returns. The typed errors of `pinlater.errors`."""
@@ -57,7 +64,7 @@ class Dispatcher:
                 if blames_server(error) or isinstance(error, ProtocolError):
                     server.standing.failed(loop.time(), self._rng)
                 pause_s = attempts.failed(server, error, self._rng)
-                if pause_s is None or loop.time() + pause_s >= call.deadline_s:
+                if pause_s is None or self._closed or loop.time() + pause_s >= call.deadline_s:
                     attempts.raise_verdict(error)
                 await asyncio.sleep(pause_s)
                 if call.revise is not None:

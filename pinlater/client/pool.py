@@ -154,6 +154,9 @@ class Pool:
         self._open.add(connection)
         if self._closed_because:
             connection.close(self._closed_because)
+            raise CallFailed(self._closed_because, sent=False)
+        for _ in range(self._limits.depth - 1):
+            self._wake()
         return connection
 
     async def _open_connection(self, deadline_s: float) -> Connection:

@@ -115,3 +115,7 @@ def test_a_missing_file_and_a_broken_one_are_named(tmp_path: Path) -> None:
 def test_every_client_is_another_source() -> None:
     assert default_source() != default_source()
     assert AsyncClient(source="me").source == "me"
+
+
+def test_the_clusters_that_are_shipped_can_be_read() -> None:
+    assert cluster_servers("local", Path(__file__).parents[2] / "conf" / "clusters.toml") == LOCAL
