@@ -26,6 +26,13 @@ def bound_socket() -> socket.socket:
     return listener
 
 
+async def until(true: Callable[[], bool]) -> None:
+    """Look again and again: for what happens without telling."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not true():  # noqa: ASYNC110
+            await asyncio.sleep(0.002)
+
+
 class Raw:
     """One connection, as bytes."""
 
@@ -86,9 +93,7 @@ class Served:
 
     async def until(self, true: Callable[[], bool]) -> None:
         """Wait for something that the server does by itself."""
-        async with asyncio.timeout(PATIENCE_S):
-            while not true():  # noqa: ASYNC110
-                await asyncio.sleep(0.002)
+        await until(true)
 
 
 @contextlib.asynccontextmanager

@@ -1,0 +1,154 @@
+"""Messages made to take long or much memory, sent to a server in a process of its own.
+
+Each is refused in under 100 ms of processor time and 64 MiB of memory, and another caller is served meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pinlater.wire.codec import ApplicationError, decode_reply
+from tests.server.hostile import all_messages
+from tests.server.serving import call_names
+
+MOST_CPU_S = 0.1
+MOST_KIB = 64 * 1024
+FAMILIES = ["binary, ", "compact, ", "binary of 200 KiB, ", "compact of 200 KiB, "]
+SERVER = """
+import asyncio
+from pinlater.server import ThriftServer
+from tests.server.memory_api import EchoService
+from tests.server.serving import bound_socket
+
+async def serve():
+    server = ThriftServer(EchoService())
+    with bound_socket() as listener:
+        await server.start(listener)
+        print(listener.getsockname()[1], flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(serve())
+"""
+
+
+class Victim:
+    """The server's process, and what it has used."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        self.pid = process.pid
+        self.port = int(process.stdout.readline())
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=10)
+
+    def cpu_s(self) -> float:
+        """Processor time of its threads, to the nanosecond."""
+        return int(Path(f"/proc/{self.pid}/schedstat").read_text().split()[0]) / 1e9
+
+    def forget_peak(self) -> None:
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5")
+
+    def memory_kib(self, what: str) -> int:
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(status.split(f"{what}:")[1].split()[0])
+
+
+@pytest.fixture
+def victim() -> Iterator[Victim]:
+    root = Path(__file__).resolve().parents[2]
+    command = [sys.executable, "-c", SERVER]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root, env={**os.environ}) as process:
+        try:
+            yield Victim(process)
+        finally:
+            process.kill()
+
+
+def read_frame(sock: socket.socket) -> bytes:
+    """One framed answer, without its frame; empty where the connection was closed."""
+    data = b""
+    while len(data) < 4 or len(data) < 4 + struct.unpack(">i", data[:4])[0]:
+        try:
+            chunk = sock.recv(65536)
+        except ConnectionResetError:
+            return b""
+        if not chunk:
+            return b""
+        data += chunk
+    return data[4:]
+
+
+class Neighbour(threading.Thread):
+    """Another caller, who calls all the time; `longest_s` is the longest that he waited."""
+
+    def __init__(self, victim: Victim) -> None:
+        super().__init__()
+        self.sock = victim.connect()
+        self.done = threading.Event()
+        self.longest_s = 0.0
+        self.answers = 0
+
+    def run(self) -> None:
+        call = call_names(5)
+        with self.sock:
+            while not self.done.is_set():
+                begun = time.monotonic()
+                self.sock.sendall(struct.pack(">i", len(call)) + call)
+                assert decode_reply(read_frame(self.sock)).seqid == 5
+                self.longest_s = max(self.longest_s, time.monotonic() - begun)
+                self.answers += 1
+                time.sleep(0.005)
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.strip(" ,"))
+def test_a_hostile_message_costs_little_and_others_are_served(victim: Victim, family: str) -> None:
+    for name, data in all_messages():
+        if not name.startswith(family):
+            continue
+        victim.forget_peak()
+        cpu_s, memory_kib = victim.cpu_s(), victim.memory_kib("VmRSS")
+        with victim.connect() as sock:
+            sock.sendall(struct.pack(">i", len(data)) + data)
+            answer = read_frame(sock)
+        with pytest.raises(ApplicationError):
+            decode_reply(answer)
+        assert victim.cpu_s() - cpu_s < MOST_CPU_S + len(data) / 16e6 * 0.05, name
+        assert victim.memory_kib("VmHWM") - memory_kib < MOST_KIB, name
+
+
+def test_a_caller_is_served_while_hostile_messages_come(victim: Victim) -> None:
+    neighbour = Neighbour(victim)
+    neighbour.start()
+    try:
+        for name, data in all_messages():
+            if name.startswith("binary, ") and ("again" in name or "nested" in name or "65536" in name):
+                with victim.connect() as sock:
+                    sock.sendall(struct.pack(">i", len(data)) + data)
+                    read_frame(sock)
+    finally:
+        neighbour.done.set()
+        neighbour.join()
+    assert neighbour.answers > 10
+    assert neighbour.longest_s < 1.0
+
+
+def test_memory_does_not_grow_with_the_number_of_hostile_messages(victim: Victim) -> None:
+    name, data = next(pair for pair in all_messages() if "10,000 empty structs, again and again" in pair[0])
+    sizes = []
+    for _ in range(30):
+        with victim.connect() as sock:
+            sock.sendall(struct.pack(">i", len(data)) + data)
+            read_frame(sock)
+        sizes.append(victim.memory_kib("VmRSS"))
+    assert sizes[-1] - sizes[5] < 16 * 1024, name
