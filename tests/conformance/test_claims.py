@@ -58,6 +58,8 @@ async def test_a_claim_on_an_empty_queue_hands_out_nothing(subject: Subject) -> 
 
 async def test_a_job_in_progress_is_not_handed_out_again(subject: Subject) -> None:
     await subject.job_in(JobState.IN_PROGRESS)
+    pending = await subject.job()
+    assert [job.descriptor for job in await subject.claim(10)] == [pending]
     assert await subject.claim(10) == []
 
 
@@ -151,7 +153,7 @@ async def test_a_peek_shows_what_a_claim_would_hand_out_and_changes_nothing(subj
 
 
 async def test_a_peek_keeps_its_bounds(subject: Subject) -> None:
-    await subject.enqueue(*[Job(bytes(10), priority) for priority in (1, 1, 2)])
+    await subject.enqueue(*[Job(bytes(10), priority) for priority in (1, 1, 1, 2)])
     peek = subject.shard.peek
     assert len(await peek(subject.queue, (1, 2), 2, NO_BOUND, subject.now_ms)) == 2
     assert len(await peek(subject.queue, (1, 2), 9, 25, subject.now_ms)) == 2

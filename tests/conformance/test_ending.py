@@ -28,6 +28,23 @@ async def test_a_job_is_collected_only_after_its_time_to_live(subject: Subject, 
 
 
 @pytest.mark.parametrize("state", ENDED)
+async def test_jobs_that_end_one_after_another_are_collected_as_each_becomes_due(
+    subject: Subject, state: JobState
+) -> None:
+    first = await subject.job_in(state)
+    subject.tick(500)
+    second = await subject.job_in(state)
+    subject.tick(501)
+    assert await subject.collect(**ttl(state, 1_000)) == {subject.queue: 1}
+    assert await subject.find(first) is None
+    subject.tick(499)
+    assert await subject.collect(**ttl(state, 1_000)) == {}
+    subject.tick(1)
+    assert await subject.collect(**ttl(state, 1_000)) == {subject.queue: 1}
+    assert await subject.find(second) is None
+
+
+@pytest.mark.parametrize("state", ENDED)
 async def test_each_ended_state_has_its_own_time_to_live(subject: Subject, state: JobState) -> None:
     descriptors = {each: await subject.job_in(each) for each in ENDED}
     subject.tick(1_001)

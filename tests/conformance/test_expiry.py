@@ -52,6 +52,24 @@ async def test_each_claim_has_its_own_time_out(subject: Subject) -> None:
     assert (await subject.info(slow)).state is JobState.IN_PROGRESS
 
 
+async def test_a_later_claim_that_lasts_longer_does_not_hide_an_earlier_one(subject: Subject) -> None:
+    await subject.enqueue(Job(b"quick"), Job(b"slow"))
+    await subject.claimed(timeout_ms=100)
+    await subject.claimed(timeout_ms=10_000)
+    subject.tick(101)
+    assert await subject.expire() == {subject.queue: LapsedCounts(1, 0)}
+
+
+async def test_of_two_claims_only_the_one_whose_time_is_over_expires(subject: Subject) -> None:
+    over, exact = await subject.enqueue(Job(b"over"), Job(b"exact"))
+    await subject.claimed(timeout_ms=999)
+    await subject.claimed(timeout_ms=1_000)
+    subject.tick(1_000)
+    assert await subject.expire() == {subject.queue: LapsedCounts(1, 0)}
+    assert (await subject.info(over)).state is JobState.PENDING
+    assert (await subject.info(exact)).state is JobState.IN_PROGRESS
+
+
 async def test_a_checkpoint_puts_off_the_expiry_by_the_claims_own_time_out(subject: Subject) -> None:
     descriptor = await subject.job()
     await subject.claimed(timeout_ms=1_000)

@@ -104,7 +104,7 @@ async def test_a_retried_job_named_twice_is_not_failed_twice(subject: Subject) -
 
 async def test_unlike_acks_of_one_call_each_have_their_own_outcome(subject: Subject) -> None:
     pending = await subject.job(run_after_ms=subject.now_ms + 1)
-    jobs = await subject.enqueue(*([Job(b"x")] * 4))
+    jobs = await subject.enqueue(*[Job(b"x", priority) for priority in (1, 3, 2, 1)])
     await subject.claim(4)
     keys = [key_of(each) for each in jobs]
     outcomes = await subject.ack(

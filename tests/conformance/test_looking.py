@@ -42,6 +42,7 @@ async def test_each_state_is_counted_and_scanned_apart(subject: Subject, state: 
     assert await subject.count(state) == 1
     assert await subject.count(state, future=True) == 0
     assert [info.descriptor for info in await subject.scan(state)] == [descriptors[state]]
+    assert [info.descriptor for page in await pages(subject, 1, state=state) for info in page] == [descriptors[state]]
     assert await subject.scan(state, future=True) == []
 
 

@@ -153,6 +153,16 @@ async def test_queues_share_nothing(subject: Subject) -> None:
     assert [job.body for job in await other.claim(9)] == [b"theirs"]
 
 
+async def test_an_operator_changes_jobs_of_his_queue_only(subject: Subject) -> None:
+    other = Subject(subject.shard, "other")
+    await subject.shard.create_queue("other", NOW)
+    theirs = await other.job_in(JobState.FAILED)
+    assert await subject.retry_failed() == 0
+    assert await subject.delete(JobState.FAILED) == 0
+    assert await subject.delete_listed(JobState.FAILED, theirs) == 0
+    assert (await other.info(theirs)).state is JobState.FAILED
+
+
 async def test_queue_names_that_differ_only_in_case_are_different_queues(subject: Subject) -> None:
     shouting = Subject(subject.shard, subject.queue.upper())
     with pytest.raises(QueueNotFound):

@@ -224,5 +224,5 @@ async def test_a_delete_removes_the_jobs_of_the_state_it_names_and_no_others(sub
 
 
 async def test_a_future_job_is_not_handed_out(subject: Subject) -> None:
-    await subject.enqueue(Job(b"later", run_after_ms=subject.now_ms + 1))
-    assert await subject.claim(10) == []
+    await subject.enqueue(Job(b"later", run_after_ms=subject.now_ms + 1), Job(b"now", 2))
+    assert [job.body for job in await subject.claim(10)] == [b"now"]

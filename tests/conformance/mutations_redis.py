@@ -1,0 +1,382 @@
+"""The guards of the Lua scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pinlater.model import CancelOutcome, JobState
+from tests.conformance import (
+    test_bodies,
+    test_claims,
+    test_ending,
+    test_expiry,
+    test_fencing,
+    test_identity,
+    test_ids,
+    test_looking,
+    test_queues,
+    test_states,
+    test_status_text,
+    test_wrong_names,
+)
+from tests.conformance.mutation import Mutation
+
+
+def lua(script: str, old: str, new: str, test: Callable[..., Any], **given: Any) -> Mutation:
+    return Mutation("redis", script, old, new, test, given)
+
+
+def unknown_queue(script: str, call: str, root: str = "KEYS[1]") -> Mutation:
+    """The look into the registry of queues."""
+    guard = f"if redis.call('HEXISTS', {root} .. ':queues', ARGV[1]) == 0 then return false end"
+    return lua(script, guard, "", test_queues.test_an_unknown_queue_is_refused_by, call=test_queues.REFUSED[call])
+
+
+QUEUES = [
+    unknown_queue("enqueue", "enqueue", "root"),
+    unknown_queue("claim", "claim", "root"),
+    unknown_queue("ready", "ready"),
+    unknown_queue("peek", "peek"),
+    unknown_queue("count", "count"),
+    unknown_queue("retry_failed", "retry"),
+    unknown_queue("delete_jobs", "delete"),
+    unknown_queue("delete_listed", "delete listed"),
+    lua(
+        "scan",
+        "if call('HEXISTS', KEYS[1] .. ':queues', ARGV[1]) == 0 then return false end",
+        "",
+        test_queues.test_an_unknown_queue_is_refused_by,
+        call=test_queues.REFUSED["scan"],
+    ),
+    lua(
+        "delete_queue",
+        "if redis.call('HDEL', root .. ':queues', queue) == 0 then return 0 end",
+        "redis.call('HDEL', root .. ':queues', queue)",
+        test_queues.test_deleting_an_unknown_queue_says_so,
+    ),
+    lua(
+        "open",
+        "if known[1] and known[2] then return known end",
+        "",
+        test_identity.test_a_store_has_a_random_id_that_stays,
+    ),
+]
+
+CLAIMS = [
+    lua("claim", "'-inf', now, 'W", "'-inf', '+inf', 'W", test_states.test_a_future_job_is_not_handed_out),
+    lua(
+        "claim",
+        "'-inf', now, 'W",
+        "'-inf', '(' .. now, 'W",
+        test_claims.test_a_job_is_handed_out_at_exactly_its_time_and_not_a_millisecond_before,
+    ),
+    lua(
+        "claim", "math.min(PAGE, left - taken)", "PAGE", test_claims.test_never_more_than_the_limit_over_all_priorities
+    ),
+    lua("claim", "left = left - taken", "", test_claims.test_never_more_than_the_limit_over_all_priorities),
+    lua(
+        "claim",
+        "if room < 0 and o > 0 then break end",
+        "",
+        test_claims.test_bodies_handed_out_stay_within_the_bound_and_the_rest_stays_pending,
+    ),
+    lua("claim", "if room < 0 and o > 0", "if room < 0", test_claims.test_one_job_is_handed_out_however_large_it_is),
+    lua(
+        "claim", "'LT', string", "string", test_expiry.test_a_later_claim_that_lasts_longer_does_not_hide_an_earlier_one
+    ),
+    lua(
+        "peek",
+        "'-inf', ARGV[2]",
+        "'-inf', '+inf'",
+        test_claims.test_a_job_is_handed_out_at_exactly_its_time_and_not_a_millisecond_before,
+    ),
+    lua("peek", "math.min(PAGE, left)", "PAGE", test_claims.test_a_peek_keeps_its_bounds),
+    lua("peek", "if room < 0 and #ids_out > 0 then break end", "", test_claims.test_a_peek_keeps_its_bounds),
+    lua(
+        "ready",
+        "'-inf', ARGV[2]",
+        "'-inf', '+inf'",
+        test_claims.test_ready_counts_eligible_jobs_per_priority_up_to_the_limit,
+    ),
+    lua(
+        "give_back",
+        "if claim and sub(claim, DESCRIPTOR_AT) == ARGV[at + 2] then",
+        "if claim then",
+        test_wrong_names.test_a_job_under_another_claim_is_neither_given_back_nor_released,
+    ),
+    lua(
+        "give_back",
+        "call('ZSCORE', base .. ':s:1:' .. priority, id)",
+        "call('ZSCORE', base .. ':s:1:' .. priority, id) or '5'",
+        test_wrong_names.test_what_is_not_in_progress_is_neither_given_back_nor_released,
+        state=JobState.SUCCEEDED,
+    ),
+]
+
+ACKS = [
+    lua(
+        "ack",
+        "(not kind.claim or holder == kind.claim)",
+        "true",
+        test_fencing.test_an_ack_with_another_claim_is_ignored,
+        succeeded=True,
+    ),
+    lua("ack", "run_after[i], '0'", "run_after[i] or '5', '0'", test_fencing.test_an_ack_of_an_unknown_job_is_ignored),
+    lua("ack", "not done[id] and ", "", test_fencing.test_a_retried_job_named_twice_is_not_failed_twice),
+    lua(
+        "ack",
+        "if group.priority == priority then",
+        "if true then",
+        test_fencing.test_unlike_acks_of_one_call_each_have_their_own_outcome,
+    ),
+    lua(
+        "ack",
+        "if state ~= 0 and not keep[state] then",
+        "if false then",
+        test_states.test_a_success_that_is_not_kept_removes_the_job_at_once,
+    ),
+    lua(
+        "ack",
+        "if state ~= 0 and not keep[state] then",
+        "if not keep[state] then",
+        test_states.test_not_keeping_ended_jobs_still_keeps_a_job_that_is_retried,
+    ),
+    lua("ack", "remaining > 0 and", "remaining >= 0 and", test_states.test_a_failure_of_the_last_attempt_ends_the_job),
+    lua(
+        "ack",
+        "kind.ending == '2' and 0 or remaining - 1",
+        "remaining - 1",
+        test_states.test_a_permanent_failure_ends_the_job_whatever_attempts_remain,
+    ),
+    lua(
+        "ack",
+        "write('ZREM', base .. ':expiry', group.out)",
+        "",
+        test_expiry.test_a_claim_that_has_ended_does_not_expire,
+        ended="acked",
+    ),
+    lua(
+        "ack",
+        "cut(status .. kind.status)",
+        "status .. kind.status",
+        test_status_text.test_appended_text_is_cut_at_the_bound_keeping_the_front,
+        text="abc",
+    ),
+    lua(
+        "ack",
+        "'LT', now, ARGV[1]",
+        "now, ARGV[1]",
+        test_ending.test_jobs_that_end_one_after_another_are_collected_as_each_becomes_due,
+        state=JobState.SUCCEEDED,
+    ),
+]
+
+CHECKPOINTS = [
+    lua(
+        "checkpoint",
+        "if not call('ZSCORE', running, id) then return nil end",
+        "",
+        test_fencing.test_a_checkpoint_of_what_is_not_in_progress_changes_nothing,
+        state=JobState.SUCCEEDED,
+    ),
+    lua(
+        "checkpoint",
+        "if own ~= descriptor then return nil end",
+        "",
+        test_fencing.test_a_checkpoint_with_another_claim_is_refused_even_from_the_same_source,
+    ),
+    lua(
+        "checkpoint",
+        "elseif string.match(own, BEFORE_SOURCE) ~= source then",
+        "elseif false then",
+        test_fencing.test_a_checkpoint_without_a_claim_needs_exactly_the_same_source,
+        source="worker",
+    ),
+    lua(
+        "checkpoint",
+        "'^[^:]*:[^:]*:[^:]*:[^:]*:(.*)$'",
+        "'^.*:(.*)$'",
+        test_fencing.test_sources_are_compared_byte_by_byte,
+        source="a:b",
+        other="b",
+    ),
+    lua(
+        "checkpoint",
+        "cut(ARGV[at + 7] .. status)",
+        "ARGV[at + 7] .. status",
+        test_status_text.test_text_in_front_pushes_the_end_over_the_bound,
+        text="abc",
+    ),
+]
+
+LAPSES = [
+    lua(
+        "expire_claims",
+        "base .. ':expiry', '-inf', '(' ..",
+        "base .. ':expiry', '-inf',  ",
+        test_expiry.test_of_two_claims_only_the_one_whose_time_is_over_expires,
+    ),
+    lua(
+        "expire_claims",
+        "base .. ':expiry', '-inf', '(' .. now",
+        "base .. ':expiry', '-inf', '+inf'",
+        test_expiry.test_each_claim_has_its_own_time_out,
+    ),
+    lua(
+        "expire_claims",
+        "'(' .. now, 'LIMIT', 0, left)\n  local",
+        "'(' .. now)\n  local",
+        test_expiry.test_expiry_works_in_steps_of_at_most_the_limit_over_all_queues,
+    ),
+    lua(
+        "expire_claims",
+        "budget > 0 and crashes",
+        "crashes",
+        test_expiry.test_without_a_budget_crashes_count_as_attempts_only,
+        how="expiry",
+    ),
+    lua(
+        "expire_claims",
+        "crashes >= budget",
+        "crashes > budget",
+        test_expiry.test_a_job_fails_when_its_crash_budget_is_used_up_whatever_attempts_remain,
+        how="expiry",
+    ),
+    lua(
+        "expire_claims",
+        "if remaining > 0 then",
+        "if remaining >= 0 then",
+        test_states.test_an_expired_claim_is_a_failed_attempt_and_a_crash,
+        attempts=1,
+        state=JobState.FAILED,
+    ),
+    lua(
+        "expire_claims",
+        "crashes) .. cut(status)",
+        "crashes) .. status",
+        test_status_text.test_the_line_of_an_expired_claim_is_cut_too,
+    ),
+    lua("release", "not seen[id] and ", "", test_expiry.test_a_release_of_several_claims_counts_each_fate),
+    lua(
+        "release",
+        "and redis.call('ZSCORE', base .. ':s:1:' .. ARGV[at], id)",
+        "",
+        test_wrong_names.test_what_is_not_in_progress_is_neither_given_back_nor_released,
+        state=JobState.SUCCEEDED,
+    ),
+    lua(
+        "release",
+        "if sub(claim, DESCRIPTOR_AT) == ARGV[at + 2] then",
+        "if true then",
+        test_wrong_names.test_a_job_under_another_claim_is_neither_given_back_nor_released,
+    ),
+]
+
+OPERATORS = [
+    lua(
+        "cancel",
+        "if call('ZREM', base .. ':s:0:' .. priority, id) == 1",
+        "if call('ZREM', base .. ':s:0:' .. priority, id) + call('ZREM', base .. ':s:1:' .. priority, id) == 1",
+        test_states.test_a_cancel_removes_a_pending_job_and_says_what_any_other_was,
+        state=JobState.IN_PROGRESS,
+        outcome=CancelOutcome.IN_PROGRESS,
+    ),
+    lua(
+        "delete_jobs",
+        "tonumber(ARGV[4]) - 1",
+        "-1",
+        test_ending.test_a_delete_takes_at_most_the_limit_of_one_priority,
+        state=JobState.PENDING,
+    ),
+    lua(
+        "delete_listed",
+        "== 1 then ids",
+        ">= 0 then ids",
+        test_ending.test_a_listed_delete_removes_those_that_are_still_in_the_state,
+        state=JobState.PENDING,
+    ),
+    lua(
+        "retry_failed",
+        "tonumber(ARGV[5]) - 1",
+        "-1",
+        test_ending.test_a_retry_takes_at_most_the_limit_oldest_run_after_first,
+    ),
+    lua(
+        "retry_failed",
+        "write('HDEL', base .. ':claims', ids)",
+        "",
+        test_states.test_an_operator_brings_a_failed_job_back_with_the_attempts_he_allows,
+    ),
+    lua(
+        "collect",
+        "'(' .. ARGV[state]",
+        "ARGV[state]",
+        test_ending.test_a_job_is_collected_only_after_its_time_to_live,
+        state=JobState.FAILED,
+    ),
+    lua(
+        "collect",
+        "ended, '-inf', before",
+        "ended, '-inf', '+inf'",
+        test_ending.test_jobs_that_end_one_after_another_are_collected_as_each_becomes_due,
+        state=JobState.FAILED,
+    ),
+    lua(
+        "collect",
+        "ended, '-inf', before, 'LIMIT', 0, left)",
+        "ended, '-inf', before)",
+        test_ending.test_collection_works_in_steps_of_at_most_the_limit_over_all_queues,
+    ),
+]
+
+LOOKS = [
+    lua(
+        "enqueue",
+        "(tonumber(redis.call('GET', root .. ':last')) or 0) + 1",
+        "0",
+        test_ids.test_ids_ascend_in_the_order_given_and_from_call_to_call,
+    ),
+    lua(
+        "enqueue",
+        ", tonumber(ARGV[2]))",
+        ", 1000000000000000)",
+        test_ids.test_ids_never_fall_behind_the_time_in_microseconds,
+    ),
+    lua(
+        "lookup",
+        "if room >= 0 or first then",
+        "if true then",
+        test_bodies.test_a_lookup_leaves_out_the_bodies_beyond_the_bound,
+    ),
+    lua(
+        "scan",
+        "> after_id then",
+        ">= after_id then",
+        test_looking.test_paging_through_equal_run_after_values_shows_every_job_once_and_in_order,
+        state=JobState.PENDING,
+        limit=3,
+    ),
+    lua(
+        "scan",
+        "math.min(limit, #all)",
+        "#all",
+        test_looking.test_paging_through_equal_run_after_values_shows_every_job_once_and_in_order,
+        state=JobState.PENDING,
+        limit=2,
+    ),
+    lua(
+        "scan",
+        "if room < 0 and n > 0 then return false end",
+        "",
+        test_looking.test_a_page_with_bodies_stays_within_its_bytes_but_shows_at_least_one_job,
+    ),
+    lua(
+        "scan",
+        "if room < 0 and n > 0",
+        "if room < 0",
+        test_looking.test_a_page_with_bodies_stays_within_its_bytes_but_shows_at_least_one_job,
+    ),
+]
+
+REDIS = [*QUEUES, *CLAIMS, *ACKS, *CHECKPOINTS, *LAPSES, *OPERATORS, *LOOKS]

@@ -1,0 +1,465 @@
+"""The guards of the SQL statements, in both dialects, and of the steps that look at what the statements locked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pinlater.model import CancelOutcome, JobState
+from tests.conformance import (
+    test_bodies,
+    test_checkpoints,
+    test_claims,
+    test_ending,
+    test_expiry,
+    test_fencing,
+    test_ids,
+    test_looking,
+    test_queues,
+    test_states,
+    test_wrong_names,
+)
+from tests.conformance.mutation import Mutation
+
+DIALECTS = (("sqlite", "?"), ("mysql", "%s"))
+
+
+def sql(statement: str, old: str, new: str, test: Callable[..., Any], **given: Any) -> list[Mutation]:
+    """The same in both dialects; `$` stands for a value that is bound."""
+    return [
+        Mutation(store, statement, old.replace("$", value), new.replace("$", value), test, given)
+        for store, value in DIALECTS
+    ]
+
+
+def only(store: str, statement: str, old: str, new: str, test: Callable[..., Any], **given: Any) -> list[Mutation]:
+    """In one dialect."""
+    return [Mutation(store, statement, old, new, test, given)]
+
+
+def step(module: str, old: str, new: str, test: Callable[..., Any], **given: Any) -> list[Mutation]:
+    """In the steps, which all dialects share."""
+    return [Mutation("sqlite", module, old, new, test, given, is_module=True)]
+
+
+QUEUE = "queue_id = (SELECT id FROM pinlater_queues WHERE name = $)"
+ANY_QUEUE = "$ IS NOT NULL"
+SCAN_BY_STATE = test_looking.test_each_state_is_counted_and_scanned_apart
+SCAN_AT_NOW = test_looking.test_a_job_at_exactly_now_is_current_and_counted_once
+PRIORITIES = test_looking.test_counts_and_scans_take_the_priorities_asked_for
+PAGING = test_looking.test_paging_through_equal_run_after_values_shows_every_job_once_and_in_order
+
+STATEMENTS = [
+    *sql("candidates", "state = 0 AND", "state <= 1 AND", test_claims.test_a_job_in_progress_is_not_handed_out_again),
+    *sql("candidates", "run_after_ms <= $", "run_after_ms <= $ + 1", test_states.test_a_future_job_is_not_handed_out),
+    *sql(
+        "candidates",
+        "run_after_ms <= $",
+        "run_after_ms < $",
+        test_claims.test_a_job_is_handed_out_at_exactly_its_time_and_not_a_millisecond_before,
+    ),
+    *sql("candidates", "queue_id = $", "queue_id >= $", test_queues.test_queues_share_nothing),
+    *only(
+        "sqlite",
+        "candidates",
+        "priority = ?",
+        "priority >= ?",
+        test_claims.test_only_the_priorities_asked_for_are_handed_out,
+    ),
+    *only(
+        "mysql",
+        "candidates",
+        "priority IN %s",
+        "0 NOT IN %s",
+        test_claims.test_only_the_priorities_asked_for_are_handed_out,
+    ),
+    *only(
+        "sqlite",
+        "candidates",
+        "ORDER BY run_after_ms, id",
+        "ORDER BY id",
+        test_claims.test_within_a_priority_the_earlier_run_after_comes_first,
+    ),
+    *only(
+        "sqlite",
+        "candidates",
+        "ORDER BY run_after_ms, id",
+        "ORDER BY run_after_ms, id DESC",
+        test_claims.test_jobs_with_equal_run_after_come_by_age,
+    ),
+    *only(
+        "mysql",
+        "candidates",
+        "ORDER BY priority, run_after_ms, id",
+        "ORDER BY run_after_ms, id",
+        test_claims.test_higher_priorities_come_first_whatever_their_age,
+    ),
+    *only(
+        "mysql",
+        "candidates",
+        "ORDER BY priority, run_after_ms, id",
+        "ORDER BY priority, id",
+        test_claims.test_within_a_priority_the_earlier_run_after_comes_first,
+    ),
+    *only(
+        "mysql",
+        "candidates",
+        "ORDER BY priority, run_after_ms, id",
+        "ORDER BY priority, run_after_ms, id DESC",
+        test_claims.test_jobs_with_equal_run_after_come_by_age,
+    ),
+    *only(
+        "mysql",
+        "queue_id_if_eligible",
+        "job.run_after_ms <= %s",
+        "job.run_after_ms < %s",
+        test_claims.test_a_job_is_handed_out_at_exactly_its_time_and_not_a_millisecond_before,
+    ),
+    *sql(
+        "ready_in_priority",
+        "state = 0",
+        "state <= 1",
+        test_claims.test_ready_counts_eligible_jobs_per_priority_up_to_the_limit,
+    ),
+    *sql(
+        "ready_in_priority",
+        "run_after_ms <= $",
+        "run_after_ms <= $ + 1",
+        test_claims.test_ready_counts_eligible_jobs_per_priority_up_to_the_limit,
+    ),
+    *sql(
+        "ready_in_priority",
+        "LIMIT $",
+        "AND $ > 0",
+        test_claims.test_ready_counts_eligible_jobs_per_priority_up_to_the_limit,
+    ),
+    *sql(
+        "in_progress",
+        "AND state = 1",
+        "",
+        test_fencing.test_an_ack_of_what_is_not_in_progress_changes_nothing,
+        state=JobState.SUCCEEDED,
+        succeeded=True,
+    ),
+    *sql(
+        "in_progress",
+        "AND state = 1",
+        "AND state >= 1",
+        test_fencing.test_a_checkpoint_of_what_is_not_in_progress_changes_nothing,
+        state=JobState.FAILED,
+    ),
+    *sql("in_progress", QUEUE, ANY_QUEUE, test_wrong_names.test_an_ack_by_a_wrong_name_is_ignored, wrong="queue"),
+    *sql(
+        "lapsed",
+        "claim_expires_at_ms < $",
+        "claim_expires_at_ms <= $",
+        test_expiry.test_a_claim_expires_only_after_its_time_out,
+    ),
+    *only(
+        "sqlite",
+        "lapsed",
+        "LIMIT ?",
+        "LIMIT ? + 99",
+        test_expiry.test_expiry_works_in_steps_of_at_most_the_limit_over_all_queues,
+    ),
+    *sql(
+        "succeeded_before",
+        "finished_at_ms < $",
+        "finished_at_ms <= $",
+        test_ending.test_a_job_is_collected_only_after_its_time_to_live,
+        state=JobState.SUCCEEDED,
+    ),
+    *sql(
+        "failed_before",
+        "finished_at_ms < $",
+        "finished_at_ms <= $",
+        test_ending.test_a_job_is_collected_only_after_its_time_to_live,
+        state=JobState.FAILED,
+    ),
+    *only(
+        "mysql",
+        "succeeded_before",
+        "state = 2",
+        "state = 3",
+        test_ending.test_each_ended_state_has_its_own_time_to_live,
+        state=JobState.SUCCEEDED,
+    ),
+    *only(
+        "mysql",
+        "failed_before",
+        "state = 3",
+        "state = 2",
+        test_ending.test_each_ended_state_has_its_own_time_to_live,
+        state=JobState.FAILED,
+    ),
+    *sql("named", QUEUE, ANY_QUEUE, test_wrong_names.test_a_cancel_by_a_wrong_name_finds_nothing, wrong="queue"),
+    *sql("infos", QUEUE, ANY_QUEUE, test_wrong_names.test_a_lookup_by_a_wrong_name_finds_nothing, wrong="queue"),
+    *sql(
+        "queue_names",
+        "WHERE name IS NOT NULL",
+        "",
+        test_queues.test_a_deleted_queue_is_gone_at_once_with_jobs_in_all_states,
+    ),
+    *sql("count_between", "run_after_ms <= $", "run_after_ms < $", SCAN_AT_NOW),
+    *sql("count_between", "run_after_ms >= $", "run_after_ms > $", SCAN_AT_NOW),
+    *sql("count_between", "state = $", "state >= $", SCAN_BY_STATE, state=JobState.IN_PROGRESS),
+    *sql("count_between", "priority = $", "priority >= $", PRIORITIES),
+    *sql(
+        "count_between",
+        "queue_id = $",
+        "queue_id >= $",
+        test_queues.test_queue_names_that_differ_only_in_case_are_different_queues,
+    ),
+    *sql("scan_at", "id > $", "id >= $", PAGING, state=JobState.PENDING, limit=3),
+    *sql("scan_at", "state = $", "state >= $", SCAN_BY_STATE, state=JobState.IN_PROGRESS),
+    *sql("scan_between", "state = $", "state >= $", SCAN_BY_STATE, state=JobState.IN_PROGRESS),
+    *sql("scan_between", "run_after_ms <= $", "run_after_ms < $", SCAN_AT_NOW),
+    *sql("scan_between", "priority = $", "priority >= $", PRIORITIES),
+    *sql(
+        "oldest",
+        "state = $",
+        "state >= $",
+        test_states.test_a_delete_removes_the_jobs_of_the_state_it_names_and_no_others,
+        state=JobState.IN_PROGRESS,
+    ),
+    *sql(
+        "oldest",
+        "priority = $",
+        "priority >= $",
+        test_ending.test_a_delete_takes_at_most_the_limit_of_one_priority,
+        state=JobState.PENDING,
+    ),
+    *sql("oldest", "queue_id = $", "queue_id >= $", test_queues.test_an_operator_changes_jobs_of_his_queue_only),
+    *sql(
+        "oldest",
+        "ORDER BY run_after_ms, id",
+        "ORDER BY id",
+        test_ending.test_a_retry_takes_at_most_the_limit_oldest_run_after_first,
+    ),
+    *sql(
+        "oldest",
+        "ORDER BY run_after_ms, id LIMIT $",
+        "AND $ > 0",
+        test_ending.test_a_delete_takes_at_most_the_limit_of_one_priority,
+        state=JobState.PENDING,
+    ),
+    *only(
+        "sqlite",
+        "allocate_ids",
+        "max(next_id, ?)",
+        "next_id + 0 * ?",
+        test_ids.test_ids_never_fall_behind_the_time_in_microseconds,
+    ),
+    *only(
+        "mysql",
+        "allocate_ids",
+        "GREATEST(next_id, %s)",
+        "next_id + 0 * %s",
+        test_ids.test_ids_never_fall_behind_the_time_in_microseconds,
+    ),
+    *only(
+        "sqlite",
+        "allocate_ids",
+        "max(next_id, ?)",
+        "max(0, ?)",
+        test_ids.test_ids_go_on_ascending_when_the_clock_goes_back,
+    ),
+    *only(
+        "mysql",
+        "allocate_ids",
+        "GREATEST(next_id, %s)",
+        "GREATEST(0, %s)",
+        test_ids.test_ids_go_on_ascending_when_the_clock_goes_back,
+    ),
+]
+
+UNDER_ANOTHER_CLAIM = test_wrong_names.test_a_job_under_another_claim_is_neither_given_back_nor_released
+BY_A_WRONG_NAME = test_wrong_names.test_a_claim_under_a_wrong_name_is_neither_given_back_nor_released
+
+STEPS = [
+    *step(
+        "session",
+        "            raise QueueNotFound.of(queue)\n        return int(rows[0][0])",
+        "            return -1\n        return int(rows[0][0])",
+        test_queues.test_an_unknown_queue_is_refused_by,
+        call=test_queues.REFUSED["enqueue"],
+    ),
+    *step(
+        "claiming",
+        "if not counts[0]:",
+        "if False:",
+        test_queues.test_an_unknown_queue_is_refused_by,
+        call=test_queues.REFUSED["ready"],
+    ),
+    *step(
+        "operating",
+        "    session.queue_id(queue)\n",
+        "",
+        test_queues.test_an_unknown_queue_is_refused_by,
+        call=test_queues.REFUSED["delete listed"],
+    ),
+    *step(
+        "acking",
+        'each.claim_descriptor not in ("", row[CLAIM])',
+        "False",
+        test_fencing.test_an_ack_with_another_claim_is_ignored,
+        succeeded=True,
+    ),
+    *step(
+        "acking",
+        "row[PRIORITY] != each.priority or ",
+        "",
+        test_wrong_names.test_an_ack_by_a_wrong_name_is_ignored,
+        wrong="priority",
+    ),
+    *step(
+        "acking", "del rows[each.id]", "pass", test_fencing.test_a_job_named_twice_is_acked_by_the_first_that_applies
+    ),
+    *step(
+        "acking",
+        "attempts_remaining <= 1",
+        "attempts_remaining <= 0",
+        test_states.test_a_failure_of_the_last_attempt_ends_the_job,
+    ),
+    *step(
+        "acking", "each.permanent or ", "", test_states.test_a_permanent_failure_ends_the_job_whatever_attempts_remain
+    ),
+    *step(
+        "acking",
+        "if not keep_succeeded:",
+        "if False:",
+        test_states.test_a_success_that_is_not_kept_removes_the_job_at_once,
+    ),
+    *step(
+        "acking",
+        "if keep_failed else",
+        "if True else",
+        test_states.test_a_failure_that_is_not_kept_removes_the_job_at_once,
+    ),
+    *step("acking", "and row[CLAIM] == claim.claim_descriptor", "", UNDER_ANOTHER_CLAIM),
+    *step("acking", "and row[PRIORITY] == claim.priority", "", BY_A_WRONG_NAME, wrong="priority"),
+    *step(
+        "checkpointing",
+        "if row[PRIORITY] != each.priority:",
+        "if False:",
+        test_wrong_names.test_a_checkpoint_by_a_wrong_name_is_refused,
+        wrong="priority",
+    ),
+    *step(
+        "checkpointing",
+        "bool(row[CLAIM] == each.claim_descriptor)",
+        "True",
+        test_fencing.test_a_checkpoint_with_another_claim_is_refused_even_from_the_same_source,
+    ),
+    *step(
+        "checkpointing",
+        "claim_source(row[CLAIM]) == each.source",
+        "True",
+        test_fencing.test_a_checkpoint_without_a_claim_needs_exactly_the_same_source,
+        source="worker",
+    ),
+    *step("checkpointing", "del rows[each.id]", "pass", test_checkpoints.test_checkpoints_of_one_call_work_in_order),
+    *step(
+        "claiming",
+        "rows[start : start + request.limit]",
+        "rows[start:]",
+        test_claims.test_several_requests_in_a_call_are_served_in_turn_and_share_no_job,
+    ),
+    *step(
+        "claiming",
+        "share = share[: how_many_fit((row[BODY_BYTES] for row in share), request.max_bytes)]",
+        "pass",
+        test_claims.test_bodies_handed_out_stay_within_the_bound_and_the_rest_stays_pending,
+    ),
+    *step(
+        "claiming",
+        "start += len(share)",
+        "start += request.limit",
+        test_claims.test_each_request_of_a_call_has_its_own_bound_of_bytes,
+    ),
+    *step(
+        "lapsing",
+        "0 < crash_budget <= crashes",
+        "crash_budget <= crashes",
+        test_expiry.test_without_a_budget_crashes_count_as_attempts_only,
+        how="expiry",
+    ),
+    *step(
+        "lapsing",
+        "0 < crash_budget <= crashes",
+        "0 < crash_budget < crashes",
+        test_expiry.test_a_job_fails_when_its_crash_budget_is_used_up_whatever_attempts_remain,
+        how="release",
+    ),
+    *step(
+        "lapsing",
+        "0 if used_up else max(row[REMAINING] - 1, 0)",
+        "max(row[REMAINING] - 1, 0)",
+        test_expiry.test_a_job_fails_when_its_crash_budget_is_used_up_whatever_attempts_remain,
+        how="expiry",
+    ),
+    *step(
+        "collecting",
+        "rows = nsmallest(limit, overdue)",
+        "rows = overdue",
+        test_ending.test_collection_works_in_steps_of_at_most_the_limit_over_all_queues,
+    ),
+    *step(
+        "operating",
+        "row[1:] == (job.priority, state)",
+        "row[1] == job.priority",
+        test_ending.test_a_listed_delete_removes_those_that_are_still_in_the_state,
+        state=JobState.PENDING,
+    ),
+    *step(
+        "operating",
+        "row[1:] == (job.priority, state)",
+        "row[2] == state",
+        test_wrong_names.test_a_listed_delete_by_a_wrong_name_removes_nothing,
+        wrong="priority",
+    ),
+    *step(
+        "operating",
+        "row is None or row[1] != job.priority",
+        "row is None",
+        test_wrong_names.test_a_cancel_by_a_wrong_name_finds_nothing,
+        wrong="priority",
+    ),
+    *step(
+        "operating",
+        "if outcome is CancelOutcome.CANCELLED:",
+        "if True:",
+        test_states.test_a_cancel_removes_a_pending_job_and_says_what_any_other_was,
+        state=JobState.IN_PROGRESS,
+        outcome=CancelOutcome.IN_PROGRESS,
+    ),
+    *step(
+        "looking",
+        "row is not None and row[2] == job.priority",
+        "row is not None",
+        test_wrong_names.test_a_lookup_by_a_wrong_name_finds_nothing,
+        wrong="priority",
+    ),
+    *step(
+        "looking",
+        "list(found)[:fitting]",
+        "list(found)",
+        test_bodies.test_a_lookup_leaves_out_the_bodies_beyond_the_bound,
+    ),
+    *step("looking", "islice(merge(*places), limit)", "merge(*places)", PAGING, state=JobState.PENDING, limit=2),
+    *step(
+        "looking",
+        "rows = rows[: how_many_fit((row[BODY_BYTES] for row in rows), max_bytes)]",
+        "pass",
+        test_looking.test_a_page_with_bodies_stays_within_its_bytes_but_shows_at_least_one_job,
+    ),
+    *step("looking", "(now_ms + 1, MAX_TIME_MS)", "(now_ms, MAX_TIME_MS)", SCAN_AT_NOW),
+    *step(
+        "storing",
+        "max(now_ms * 1000, SMALLEST_ID)",
+        "SMALLEST_ID",
+        test_ids.test_ids_never_fall_behind_the_time_in_microseconds,
+    ),
+]
+
+SQL = [*STATEMENTS, *STEPS]

@@ -1,0 +1,56 @@
+"""With any guard taken out of any statement, a named test fails."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Iterator
+
+import pytest
+
+from tests.conformance.bindings import BINDINGS, Binding
+from tests.conformance.mutation import Mutation
+from tests.conformance.mutations_redis import REDIS
+from tests.conformance.mutations_sql import SQL
+from tests.conformance.subject import START_MS, Subject
+from tests.conformance.test_identity import Stores
+from tests.stores.places import Places
+
+FAILURES = (AssertionError, ValueError, pytest.fail.Exception)
+"""What a failing test raises: a wrong answer, other than one job, or no error where one was expected."""
+
+BY_NAME = {binding.name: binding for binding in BINDINGS}
+MUTATIONS = [*REDIS, *SQL]
+
+
+def parameters() -> Iterator[object]:
+    for mutation in MUTATIONS:
+        binding = BY_NAME[mutation.store]
+        yield pytest.param(mutation, binding, id=mutation.name, marks=pytest.mark.store(binding.kind))
+
+
+@pytest.mark.parametrize(("mutation", "binding"), list(parameters()))
+def test_without_this_guard_the_named_test_fails(
+    mutation: Mutation, binding: Binding, places: Places, runner: asyncio.Runner
+) -> None:
+    with mutation.applied(), pytest.raises(FAILURES):
+        run(mutation, binding, places, runner)
+
+
+def run(mutation: Mutation, binding: Binding, places: Places, runner: asyncio.Runner) -> None:
+    """The named test, on a shard of its own."""
+    wanted = set(inspect.signature(mutation.test).parameters) - set(mutation.given)
+    if wanted == {"stores"}:
+        runner.run(mutation.test(Stores(binding, places), **mutation.given))
+        return
+    shard = binding.make(places.fresh(), "1")
+    runner.run(shard.open())
+    try:
+        if wanted == {"shard"}:
+            runner.run(mutation.test(shard, **mutation.given))
+        else:
+            subject = Subject(shard)
+            runner.run(shard.create_queue(subject.queue, START_MS))
+            runner.run(mutation.test(subject, **mutation.given))
+    finally:
+        runner.run(shard.close())
