@@ -74,7 +74,7 @@ class Dispatcher:
         """CallFailed, PinLaterError."""
         now_s = asyncio.get_running_loop().time()
         if now_s >= call.deadline_s:
-            raise CallFailed("no time was left", sent=False)
+            raise CallFailed("no time was left", sent=False, busy=True)
         until_s = first_deadline_s(call.safety, now_s, call.deadline_s) if first else call.deadline_s
         pool = server.long_polls if call.long_poll else server.calls
         reply = await pool.call(call.method, call.args, until_s, exclusive=not call.pipelined)

@@ -103,7 +103,7 @@ class Pool:
             async with asyncio.timeout_at(deadline_s):
                 await waiter
         except TimeoutError:
-            raise CallFailed("no connection became free", sent=False) from None
+            raise CallFailed("no connection became free", sent=False, busy=True) from None
         except asyncio.CancelledError:
             self._wake_if(waiter)
             raise

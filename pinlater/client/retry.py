@@ -25,7 +25,7 @@ def may_send_again(error: CallFailed | PinLaterError, safety: Safety) -> bool:
 
 def blames_server(error: CallFailed | PinLaterError) -> bool:
     """Whether another server would probably answer where this one did not."""
-    return isinstance(error, CallFailed | Draining)
+    return isinstance(error, Draining) or (isinstance(error, CallFailed) and not error.busy)
 
 
 def first_deadline_s(safety: Safety, now_s: float, deadline_s: float) -> float:

@@ -60,6 +60,7 @@ def test_a_call_is_sent_again_where_the_error_may_pass_and_nothing_can_happen_tw
 def test_another_server_is_tried_at_once_where_this_one_is_to_blame() -> None:
     assert blames_server(CallFailed("broke", sent=True))
     assert blames_server(errors.Draining("x"))
+    assert not blames_server(CallFailed("no connection free", sent=False, busy=True))
     assert not blames_server(errors.Overloaded("x"))
     assert not blames_server(errors.NoHealthyShards("x"))
 
