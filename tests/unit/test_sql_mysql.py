@@ -142,6 +142,13 @@ async def test_joined_claims_each_get_their_own(shard: MysqlShard) -> None:
     assert await shard.ready("mail", [1], 1000, NOW_MS) == [120]
 
 
+async def test_no_priorities_are_no_jobs(shard: MysqlShard) -> None:
+    await enqueued(shard)
+    assert await shard.claim("mail", [ClaimRequest("a:b:c:d:e", 1, (), 1000, NO_BOUND)], NOW_MS) == [[]]
+    assert await shard.peek("mail", (), 1, NO_BOUND, NOW_MS) == []
+    assert await shard.ready("mail", (), 1, NOW_MS) == []
+
+
 # -- packets ---------------------------------------------------------------------------------------------------------
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 
 from pinlater.backends.base import ClaimKey, ClaimRequest
 from pinlater.backends.sql.acking import claims_standing
@@ -14,6 +13,9 @@ from pinlater.model import DequeuedJob
 
 BODY_BYTES, BODY = 6, 7
 """Where a row of `candidates` has the size of the body, and the body itself where it is small."""
+
+JOBS_PER_SELECT = 10_000
+"""Small bodies come with the select, so it must not grow with the number of callers that were joined."""
 
 
 def ready(session: Session, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[int]:
@@ -28,18 +30,32 @@ def ready(session: Session, queue: str, priorities: Sequence[int], limit: int, n
 
 
 def claim(session: Session, queue: str, requests: Sequence[ClaimRequest], now_ms: int) -> list[list[DequeuedJob]]:
-    """Requests for the same priorities, which joined calls mostly are, share one select."""
+    """Requests for the same priorities, which joined calls mostly are, share a select."""
     queue_id = session.queue_id_for_claim(queue, requests, now_ms)
     if queue_id is None:
         return [[] for _ in requests]
     handed_out: list[list[DequeuedJob]] = []
-    for priorities, alike in groupby(requests, key=lambda request: tuple(request.priorities)):
-        group = list(alike)
-        rows = session.candidates(queue_id, priorities, sum(request.limit for request in group), now_ms)
+    for group in _groups(requests):
+        limit = sum(request.limit for request in group)
+        rows = session.candidates(queue_id, group[0].priorities, limit, now_ms)
         shares = list(deal(rows, group))
         _put_under_claims(session, group, shares, now_ms)
         handed_out += _hand_out(session, queue, group, shares, now_ms)
     return handed_out
+
+
+def _groups(requests: Sequence[ClaimRequest]) -> Iterator[list[ClaimRequest]]:
+    """Requests that follow each other, are for the same priorities, and do not come to too many jobs at a time."""
+    group: list[ClaimRequest] = []
+    jobs = 0
+    for request in requests:
+        if group and (request.priorities != group[0].priorities or jobs + request.limit > JOBS_PER_SELECT):
+            yield group
+            group, jobs = [], 0
+        group.append(request)
+        jobs += request.limit
+    if group:
+        yield group
 
 
 def deal(rows: Sequence[Row], requests: Sequence[ClaimRequest]) -> Iterator[Sequence[Row]]:

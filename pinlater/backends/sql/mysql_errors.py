@@ -15,6 +15,9 @@ _NO_SUCH_TABLE = 1146
 _CLIENT_ERRORS = range(2000, 3000)
 """Errors of the client library: the server did not answer, or not in time."""
 
+_HANGING_UP = frozenset({0, 1053, 1927, 4031})
+"""What a server says when it closes a connection: it stops, it was told to, nobody used it. 0: a driver found it closed."""
+
 _ADVICE = {
     1021: "the store's disk is full: free some space",
     1030: "the store's disk could not be written: look into its log",
@@ -57,4 +60,4 @@ def shard_error(error: BaseException, place: str, *, committing: bool) -> PinLat
 def is_disconnect(error: BaseException) -> bool:
     """Whether other connections of the same age are likely to be broken too."""
     number = error_number(error)
-    return number in _CLIENT_ERRORS or number in (0, 1053, 1927)
+    return number in _CLIENT_ERRORS or number in _HANGING_UP

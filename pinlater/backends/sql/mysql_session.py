@@ -35,8 +35,8 @@ class MysqlSession(Session):
         return tuple(ids)
 
     def queue_id_for_claim(self, queue: str, requests: Sequence[ClaimRequest], now_ms: int) -> int | None:
-        priorities = tuple({priority for request in requests for priority in request.priorities})
-        rows = self.rows("queue_id_if_eligible", (priorities, now_ms, queue))
+        priorities = {priority for request in requests for priority in request.priorities}
+        rows = self.rows("queue_id_if_eligible", (tuple(priorities or {0}), now_ms, queue))
         if not rows:
             raise QueueNotFound.of(queue)
         queue_id, eligible = rows[0]
@@ -54,6 +54,8 @@ class MysqlSession(Session):
             self.cursor.execute(f"{head} {','.join([row] * len(some))}", values)
 
     def candidates(self, queue_id: int, priorities: Sequence[int], limit: int, now_ms: int) -> list[Row]:
+        if not priorities:
+            return []
         text = self.statements["candidates"]
         if self._locking:
             text = f"{text} {self.statements['lock_and_skip']}"
