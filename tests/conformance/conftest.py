@@ -11,7 +11,7 @@ import pytest
 from pinlater.backends.base import Shard
 from tests.conformance.bindings import BINDINGS, DEPTHS, Binding
 from tests.conformance.chain import chained
-from tests.conformance.crowd import Crowd
+from tests.conformance.crowd import CROWD, Crowd
 from tests.conformance.outage import OUT, Outage, through
 from tests.conformance.report import Cells, suite_is_whole
 from tests.conformance.served import Served
@@ -20,7 +20,6 @@ from tests.conformance.subject import START_MS, Subject
 from tests.faults.proxy import Proxy
 from tests.stores.places import Places
 
-CROWD = 4
 CELLS = pytest.StashKey[Cells]()
 
 

@@ -11,6 +11,7 @@ from tests.conformance.subject import Subject
 
 R = TypeVar("R")
 Crowd = Sequence[Subject]
+CROWD = 4
 MOST_TRIES = 50
 
 

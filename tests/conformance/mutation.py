@@ -22,7 +22,10 @@ STATEMENTS = {"sqlite": "pinlater.backends.sql.sqlite_connection", "mysql": "pin
 
 @dataclass(frozen=True)
 class Mutation:
-    """`store` is the name of a binding; `place` a script, a statement, or a module of pinlater.backends.sql."""
+    """`store` is the name of a binding; `place` a script, a statement, or a module of pinlater.backends.sql.
+
+    `tries`: what goes wrong without a lock does not go wrong every time.
+    """
 
     store: str
     place: str
@@ -31,6 +34,7 @@ class Mutation:
     test: Callable[..., Any]
     given: Mapping[str, Any] = field(default_factory=dict)
     is_module: bool = False
+    tries: int = 1
 
     @property
     def name(self) -> str:

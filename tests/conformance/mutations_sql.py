@@ -10,6 +10,7 @@ from tests.conformance import (
     test_bodies,
     test_checkpoints,
     test_claims,
+    test_concurrency,
     test_ending,
     test_expiry,
     test_fencing,
@@ -35,6 +36,11 @@ def sql(statement: str, old: str, new: str, test: Callable[..., Any], **given: A
 def only(store: str, statement: str, old: str, new: str, test: Callable[..., Any], **given: Any) -> list[Mutation]:
     """In one dialect."""
     return [Mutation(store, statement, old, new, test, given)]
+
+
+def lock(statement: str, old: str, test: Callable[..., Any]) -> Mutation:
+    """A lock of the dialect that has row locks."""
+    return Mutation("mysql", statement, old, "", test, tries=50)
 
 
 def step(module: str, old: str, new: str, test: Callable[..., Any], **given: Any) -> list[Mutation]:
@@ -273,6 +279,16 @@ STATEMENTS = [
     ),
 ]
 
+ONE_ACK = test_concurrency.test_of_many_acks_of_one_claim_exactly_one_is_taken
+ONE_CLAIMER = test_concurrency.test_claimers_never_share_a_job_and_leave_none
+
+LOCKS = [
+    lock("lock_and_skip", "FOR UPDATE SKIP LOCKED", ONE_CLAIMER),
+    lock("in_progress", "FOR UPDATE", ONE_ACK),
+    lock("lapsed", "FOR UPDATE SKIP LOCKED", test_concurrency.test_expiry_at_once_on_several_servers_takes_one_attempt),
+    lock("named", "FOR UPDATE", test_concurrency.test_a_claim_against_a_cancel_has_one_winner),
+]
+
 UNDER_ANOTHER_CLAIM = test_wrong_names.test_a_job_under_another_claim_is_neither_given_back_nor_released
 BY_A_WRONG_NAME = test_wrong_names.test_a_claim_under_a_wrong_name_is_neither_given_back_nor_released
 
@@ -462,4 +478,4 @@ STEPS = [
     ),
 ]
 
-SQL = [*STATEMENTS, *STEPS]
+SQL = [*STATEMENTS, *LOCKS, *STEPS]

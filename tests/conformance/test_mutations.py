@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.conformance.bindings import BINDINGS, Binding
+from tests.conformance.crowd import CROWD
 from tests.conformance.mutation import Mutation
 from tests.conformance.mutations_redis import REDIS
 from tests.conformance.mutations_sql import SQL
@@ -34,6 +35,11 @@ def test_without_this_guard_the_named_test_fails(
     mutation: Mutation, binding: Binding, places: Places, runner: asyncio.Runner
 ) -> None:
     with mutation.applied(), pytest.raises(FAILURES):
+        run_until_it_fails(mutation, binding, places, runner)
+
+
+def run_until_it_fails(mutation: Mutation, binding: Binding, places: Places, runner: asyncio.Runner) -> None:
+    for _ in range(mutation.tries):
         run(mutation, binding, places, runner)
 
 
@@ -43,14 +49,16 @@ def run(mutation: Mutation, binding: Binding, places: Places, runner: asyncio.Ru
     if wanted == {"stores"}:
         runner.run(mutation.test(Stores(binding, places), **mutation.given))
         return
-    shard = binding.make(places.fresh(), "1")
-    runner.run(shard.open())
+    url = places.fresh()
+    shards = [binding.make(url, "1") for _ in range(CROWD if wanted == {"crowd"} else 1)]
+    subjects = [Subject(shard) for shard in shards]
+    argument = {"subject": subjects[0], "shard": shards[0], "crowd": subjects}[wanted.pop()]
     try:
-        if wanted == {"shard"}:
-            runner.run(mutation.test(shard, **mutation.given))
-        else:
-            subject = Subject(shard)
-            runner.run(shard.create_queue(subject.queue, START_MS))
-            runner.run(mutation.test(subject, **mutation.given))
+        for shard in shards:
+            runner.run(shard.open())
+        if argument is not shards[0]:
+            runner.run(shards[0].create_queue(subjects[0].queue, START_MS))
+        runner.run(mutation.test(argument, **mutation.given))
     finally:
-        runner.run(shard.close())
+        for shard in shards:
+            runner.run(shard.close())
