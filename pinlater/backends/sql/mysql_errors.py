@@ -16,7 +16,7 @@ _CLIENT_ERRORS = range(2000, 3000)
 """Errors of the client library: the server did not answer, or not in time."""
 
 _HANGING_UP = frozenset({0, 1053, 1927, 4031})
-"""What a server says when it closes a connection: it stops, it was told to, nobody used it. 0: a driver found it closed."""
+"""A server that closes a connection: it stops, it was told to, nobody used it. 0: a driver found it closed."""
 
 _ADVICE = {
     1021: "the store's disk is full: free some space",
