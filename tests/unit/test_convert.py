@@ -1,0 +1,270 @@
+"""The model through the wire and back, by random values; and the defaults of the interface."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pinlater import errors
+from pinlater.errors import ErrorCode, PinLaterError
+from pinlater.model import (
+    MAX_TIME_MS,
+    Ack,
+    CancelOutcome,
+    Checkpoint,
+    DequeuedJob,
+    DequeueRequest,
+    Job,
+    JobFilter,
+    JobInfo,
+    JobState,
+    RequestContext,
+    ScanPage,
+)
+from pinlater.wire import convert, convert_client
+from pinlater.wire.codec import decode_call, decode_reply, encode_call, encode_reply
+from pinlater.wire.convert_client import call_args
+from pinlater.wire.faults import error_from_application, error_from_exception, exception_from_error
+from pinlater.wire.header import Protocol
+from pinlater.wire.limits import WireLimits
+from pinlater.wire.malformed import ApplicationErrorKind, WireError
+from tests.server.raw_thrift import CONTEXT, I32, LIST, STRING, STRUCT, message
+
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+body = st.binary(max_size=300)
+time_ms = st.integers(0, MAX_TIME_MS)
+number = st.integers(-(2**31), 2**31 - 1)
+priority = st.integers(-128, 127)
+protocols = st.sampled_from([Protocol.BINARY, Protocol.COMPACT, Protocol.BINARY_OLD])
+limits = st.sampled_from([WireLimits(), WireLimits(walk_over_bytes=0)])
+seqids = st.integers(-(2**31), 2**31 - 1)
+descriptors = st.builds("q:s1:p{}:{}".format, st.integers(1, 3), st.integers(10**15, 10**16 - 1))
+
+jobs = st.builds(Job, body, priority, st.none() | time_ms, number, text)
+acks = st.builds(Ack, text, text, st.integers(-(2**63), 2**63 - 1), text, st.booleans())
+checkpoints = st.builds(
+    Checkpoint, text, st.none() | body, st.booleans(), st.none() | time_ms, st.none() | number, text, text
+)
+dequeued = st.builds(
+    lambda descriptor, *rest: DequeuedJob(descriptor, rest[0], int(descriptor.split(":")[2][1:]), *rest[1:]),
+    descriptors,
+    body,
+    number,
+    number,
+    time_ms,
+    time_ms,
+    text,
+    time_ms,
+)
+
+
+def through(method: str, protocol: Protocol, wire_limits: WireLimits, seqid: int, **arguments: Any) -> Any:
+    """The arguments of a call after their way through the wire; its context is checked on the way."""
+    context = RequestContext("source ü", "17")
+    args = call_args(method, context, **arguments)
+    call = decode_call(encode_call(method, seqid, args, protocol), wire_limits)
+    assert (call.name, call.seqid) == (method, seqid)
+    assert convert.context_from_wire(call.args.context) == context
+    return call.args
+
+
+def answered(method: str, protocol: Protocol, wire_limits: WireLimits, success: Any) -> Any:
+    return decode_reply(encode_reply(method, 1, success, protocol=protocol), wire_limits).success
+
+
+@given(protocols, limits, seqids, text, st.lists(jobs, max_size=5))
+def test_jobs(protocol: Protocol, wire_limits: WireLimits, seqid: int, queue: str, sent: list[Job]) -> None:
+    request = convert_client.enqueue_to_wire(queue, sent)
+    got = through("enqueueJobs", protocol, wire_limits, seqid, request=request).request
+    assert (got.queue_name, convert.jobs_from_wire(got.jobs)) == (queue, sent)
+
+
+@given(protocols, limits, st.lists(acks, max_size=4), st.lists(acks, max_size=4))
+def test_acks(protocol: Protocol, wire_limits: WireLimits, succeeded: list[Ack], failed: list[Ack]) -> None:
+    request = convert_client.acks_to_wire("mail", succeeded, failed)
+    got = through("ackDequeuedJobs", protocol, wire_limits, 1, request=request).request
+    assert convert.acks_from_wire(got.jobs_succeeded) == succeeded
+    assert convert.acks_from_wire(got.jobs_failed) == failed
+
+
+@given(protocols, limits, st.lists(checkpoints, max_size=4))
+def test_checkpoints(protocol: Protocol, wire_limits: WireLimits, sent: list[Checkpoint]) -> None:
+    request = convert_client.checkpoints_to_wire("mail", sent)
+    got = through("checkpointJobs", protocol, wire_limits, 1, request=request).request
+    assert (got.queue_name, convert.checkpoints_from_wire(got.requests)) == ("mail", sent)
+
+
+@given(
+    protocols,
+    limits,
+    st.builds(
+        DequeueRequest,
+        text,
+        number,
+        st.lists(acks, max_size=3),
+        st.lists(acks, max_size=3),
+        st.just("other"),
+        st.booleans(),
+        st.floats(allow_nan=False),
+        number,
+        st.none() | number,
+    ),
+)
+def test_dequeue_requests(protocol: Protocol, wire_limits: WireLimits, sent: DequeueRequest) -> None:
+    request = convert_client.dequeue_to_wire(sent)
+    got = convert.dequeue_from_wire(through("dequeueJobs", protocol, wire_limits, 1, request=request).request)
+    if not sent.succeeded and not sent.failed:
+        sent.ack_queue, sent.succeeded, sent.failed = "", (), ()
+    assert got == sent
+
+
+@given(protocols, limits, st.lists(dequeued, max_size=6, unique_by=lambda job: job.descriptor))
+def test_dequeued_jobs_in_their_order(protocol: Protocol, wire_limits: WireLimits, sent: list[DequeuedJob]) -> None:
+    response = answered("dequeueJobs", protocol, wire_limits, convert.dequeued_to_wire(sent))
+    assert convert_client.dequeued_from_wire(response) == sent
+
+
+@given(
+    protocols, limits, descriptors, st.sampled_from(JobState), number, text, time_ms, st.none() | text, st.none() | body
+)
+def test_job_infos_looked_up_and_scanned(
+    protocol: Protocol,
+    wire_limits: WireLimits,
+    descriptor: str,
+    state: JobState,
+    attempts: int,
+    status: str,
+    at_ms: int,
+    claim: str | None,
+    kept: bytes | None,
+) -> None:
+    level = int(descriptor.split(":")[2][1:])
+    info = JobInfo(
+        descriptor, state, level, attempts, attempts, status, at_ms, at_ms, at_ms, claim_descriptor=claim, body=kept
+    )
+    found = answered("lookupJobs", protocol, wire_limits, {descriptor: info})
+    assert convert_client.lookup_from_wire(found) == {descriptor: info}
+    page = ScanPage([info], "next", ["2"])
+    response = answered("scanJobs", protocol, wire_limits, convert.scan_page_to_wire(page))
+    assert convert_client.scan_page_from_wire(response) == page
+
+
+@given(protocols, limits, text, st.sampled_from(JobState), st.none() | priority, st.booleans(), text)
+def test_filters(
+    protocol: Protocol,
+    wire_limits: WireLimits,
+    queue: str,
+    state: JobState,
+    level: int | None,
+    future: bool,
+    pattern: str,
+) -> None:
+    wanted = JobFilter(queue, state, level, future, pattern)
+    request = convert_client.count_to_wire(wanted, True)
+    got = through("getJobCount", protocol, wire_limits, 1, request=request).request
+    assert (convert.count_filter_from_wire(got), got.allow_partial) == (wanted, True)
+    request = convert_client.scan_to_wire(wanted, "17", 5)
+    got = through("scanJobs", protocol, wire_limits, 1, request=request).request
+    assert (convert.scan_filter_from_wire(got), convert.continuation_from_wire(got), got.limit) == (wanted, "17", 5)
+    request = convert_client.delete_to_wire(wanted, 5)
+    got = through("deleteJobs", protocol, wire_limits, 1, request=request).request
+    assert convert.delete_filter_from_wire(got) == JobFilter(
+        queue, state, 1 if level is None else level, False, pattern
+    )
+
+
+@given(protocols, limits, st.dictionaries(text, st.sampled_from(CancelOutcome), max_size=4))
+def test_cancel_outcomes(protocol: Protocol, wire_limits: WireLimits, outcomes: dict[str, CancelOutcome]) -> None:
+    response = answered("cancelJobs", protocol, wire_limits, convert.cancelled_to_wire(outcomes))
+    assert convert_client.cancelled_from_wire(response) == outcomes
+
+
+def leaves(cls: type[PinLaterError]) -> list[type[PinLaterError]]:
+    return [cls, *(leaf for child in cls.__subclasses__() for leaf in leaves(child))]
+
+
+LOCAL = {errors.ServerUnreachable, errors.ProtocolError, PinLaterError}
+SENT = [cls for cls in leaves(PinLaterError) if cls.__module__ == errors.__name__ and cls not in LOCAL]
+
+
+@pytest.mark.parametrize("cls", SENT, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("protocol", list(Protocol), ids=lambda protocol: protocol.name)
+def test_every_error_comes_back_as_itself(cls: type[PinLaterError], protocol: Protocol) -> None:
+    sent = cls("what happened", retry_after_ms=250, acks_applied=True)
+    data = encode_reply("dequeueJobs", 1, exception=exception_from_error(sent), protocol=protocol)
+    got = error_from_exception(decode_reply(data).exception)
+    assert type(got) is (errors.NothingStored if cls is errors.StoreConflict else cls)
+    assert (got.code, got.reason, got.retryable) == (sent.code, sent.reason, sent.retryable)
+    assert (got.retry_after_ms, got.acks_applied, got.message) == (250, True, sent.wire_message())
+    assert got.wire_message() == sent.wire_message()
+
+
+@pytest.mark.parametrize(
+    ("code", "text_", "cls"),
+    [
+        (ErrorCode.UNKNOWN, "REQUEST_INVALID: limit is 0", errors.RequestInvalid),
+        (ErrorCode.UNKNOWN, "boom", errors.UnknownError),
+        (ErrorCode.QUEUE_NOT_FOUND, "no queue", errors.QueueNotFound),
+        (ErrorCode.DEQUEUE_RATE_LIMITED, "slow down", errors.DequeueRateLimited),
+        (ErrorCode.SHARD_CONNECTION_FAILED, "gone", errors.ShardConnectionFailed),
+        (999, "new", errors.UnknownError),
+    ],
+)
+def test_an_error_of_a_server_without_our_fields_is_typed_too(code: int, text_: str, cls: type[PinLaterError]) -> None:
+    exception = exception_from_error(errors.UnknownError(text_))
+    exception.error_code, exception.reason, exception.retryable = code, None, None
+    got = error_from_exception(exception)
+    assert (type(got), got.retryable, got.message) == (cls, cls.retryable, text_)
+
+
+def test_an_application_exception_becomes_an_error_of_ours() -> None:
+    unread = WireError("cut", kind=ApplicationErrorKind.PROTOCOL_ERROR)
+    assert isinstance(error_from_application(unread), errors.ProtocolError)
+    unknown = WireError("no such method", kind=ApplicationErrorKind.UNKNOWN_METHOD)
+    assert isinstance(error_from_application(unknown), errors.UnknownError)
+
+
+def arguments(method: str, *fields: Any) -> Any:
+    return decode_call(message(method, [CONTEXT, (2, STRUCT, list(fields))])).args.request
+
+
+def test_the_defaults_of_the_interface() -> None:
+    queue = (1, STRING, b"mail")
+    jobs_field = (2, LIST, (STRUCT, [[(1, STRING, b"x")]]))
+    (job,) = convert.jobs_from_wire(arguments("enqueueJobs", queue, jobs_field).jobs)
+    assert job == Job(b"x", 1, None, 2, "")
+    request = convert.dequeue_from_wire(arguments("dequeueJobs", queue, (2, I32, 10)))
+    assert request == DequeueRequest("mail", 10)
+    wanted = arguments("deleteJobs", queue, (2, I32, 3))
+    assert convert.delete_filter_from_wire(wanted) == JobFilter("mail", JobState.FAILED, 1)
+    wanted = arguments("scanJobs", queue, (2, I32, 0))
+    assert convert.scan_filter_from_wire(wanted) == JobFilter("mail", JobState.PENDING)
+    assert convert.continuation_from_wire(wanted) == "0"
+
+
+def test_a_state_that_does_not_exist_is_an_invalid_request() -> None:
+    with pytest.raises(errors.RequestInvalid, match="jobState is 4"):
+        convert.count_filter_from_wire(arguments("getJobCount", (1, STRING, b"mail"), (2, I32, 4)))
+
+
+def test_the_body_in_bytes_counts_before_the_one_in_text() -> None:
+    fields = [(1, STRING, b"d"), (2, STRING, b"text"), (101, STRING, b"\xff")]
+    request = arguments("checkpointJobs", (1, STRING, b"mail"), (2, LIST, (STRUCT, [fields])))
+    assert convert.checkpoints_from_wire(request.requests) == [Checkpoint("d", b"\xff")]
+
+
+def test_release_on_disconnect_is_accepted() -> None:
+    request = arguments("dequeueJobs", (1, STRING, b"mail"), (2, I32, 1), (102, 2, True))
+    assert request.release_on_disconnect is True
+    assert convert.dequeue_from_wire(request) == DequeueRequest("mail", 1)
+
+
+def test_what_an_older_server_does_not_say_is_filled_in() -> None:
+    response = convert.dequeued_to_wire(())
+    response.jobs = {"q:s1:p2:1000000000000000": b"x"}
+    response.job_metadata = None
+    (job,) = convert_client.dequeued_from_wire(decode_reply(encode_reply("dequeueJobs", 1, response)).success)
+    assert (job.priority, job.claim_descriptor, job.attempts_allowed) == (2, "", 0)
