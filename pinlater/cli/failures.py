@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from pinlater.cli import EXIT_FAILED, EXIT_UNREACHABLE, EXIT_USAGE
+from pinlater.cli.output import printable
 from pinlater.errors import OutcomeUnknown, PinLaterError, RequestInvalid, ServerUnreachable
 
 EXIT_OUTCOME_UNKNOWN = 4
@@ -59,4 +60,4 @@ def exit_code(error: PinLaterError) -> int:
 
 def say(message: str) -> None:
     """One line for a person."""
-    click.echo(f"pinlater: {message}", err=True)
+    click.echo(f"pinlater: {printable(message)}", err=True)

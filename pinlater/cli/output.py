@@ -108,7 +108,13 @@ def _padded(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    text = str(value)
+    return "-" if value is None else printable(str(value))
+
+
+def printable(text: str) -> str:
+    """The text in one line that cannot move a terminal's cursor.
+
+    >>> printable("a\\nb")
+    'a\\\\nb'
+    """
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
