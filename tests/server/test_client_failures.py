@@ -366,7 +366,7 @@ async def test_garbage_is_refused_and_the_connection_closed(kind: str) -> None:
         for _ in range(2):
             with pytest.raises(errors.ProtocolError, match=address):
                 await client.count(PENDING)
-        assert time.monotonic() - begun_s < 1
+        assert time.monotonic() - begun_s < 2
         assert [call.seqid for call in seen] == [1, 1], "each call had a connection of its own"
 
 
