@@ -29,7 +29,7 @@ def bound_socket() -> socket.socket:
 async def until(true: Callable[[], bool]) -> None:
     """Look again and again: for what happens without telling."""
     async with asyncio.timeout(PATIENCE_S):
-        while not true():  # noqa: ASYNC110
+        while not true():
             await asyncio.sleep(0.002)
 
 
