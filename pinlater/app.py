@@ -45,7 +45,7 @@ DRIVERS = {
     "redis": ("pinlater.backends.redis.shard", "RedisShard", "redis"),
     "rediss": ("pinlater.backends.redis.shard", "RedisShard", "redis"),
     "mysql+pymysql": ("pinlater.backends.sql.mysql", "MysqlShard", "mysql"),
-    "mysql+mysqldb": ("pinlater.backends.sql.mysql", "MysqlShard", "mysql"),
+    "mysql+mysqldb": ("pinlater.backends.sql.mysql", "MysqlShard", "mysqldb"),
 }
 """By the scheme of a store's URL: where its shard lives, and which extra brings what it imports."""
 
