@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 
 import pymysql
 import pytest
 import redis
 
+from tests.stores import places
 from tests.stores.places import RUNNING_STORES, Places, running_store
-from tests.stores.process import StoreServer
+from tests.stores.process import StoreMissing, StoreServer
 
 
 def test_a_redis_place_is_empty_and_apart_from_the_others(redis_places: Places) -> None:
@@ -56,6 +58,16 @@ def test_a_stopped_store_leaves_no_process_and_no_data(durable_redis_server: Sto
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
     assert not durable_redis_server.directory.exists()
+
+
+@pytest.mark.parametrize("name", ["redis", "mysql"])
+def test_a_store_that_cannot_be_had_is_an_error_that_says_what_to_install(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
+    monkeypatch.setattr(places, "docker_answers", lambda: False)
+    with pytest.raises(StoreMissing, match=rf"apt-get install .*--without {name}"):
+        places.start_server(name)
 
 
 def test_running_stores_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

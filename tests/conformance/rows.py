@@ -1,0 +1,159 @@
+"""Which tests stand for each row of each table and each decision of docs/semantics.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tests.conformance import test_bodies as bodies
+from tests.conformance import test_checkpoints as checkpoints
+from tests.conformance import test_claims as claims
+from tests.conformance import test_concurrency as concurrency
+from tests.conformance import test_ending as ending
+from tests.conformance import test_expiry as expiry
+from tests.conformance import test_fencing as fencing
+from tests.conformance import test_identity as identity
+from tests.conformance import test_ids as ids
+from tests.conformance import test_looking as looking
+from tests.conformance import test_queues as queues
+from tests.conformance import test_service_callers as callers
+from tests.conformance import test_service_dequeue as dequeue
+from tests.conformance import test_service_looking as service_looking
+from tests.conformance import test_service_outage as outage
+from tests.conformance import test_service_requests as requests
+from tests.conformance import test_service_shards as shards
+from tests.conformance import test_states as states
+from tests.conformance import test_status_text as status
+
+Tests = tuple[Callable[..., Any], ...]
+
+STATES: Mapping[str, Tests] = {
+    "enqueue": (states.test_an_enqueued_job_is_pending_with_all_its_attempts_from_now_on,),
+    "claim": (states.test_a_claim_puts_a_pending_job_in_progress_under_a_descriptor_until_its_expiry,),
+    "give back": (states.test_a_job_given_back_is_pending_again_with_all_its_attempts_and_its_old_time,),
+    "ack, success": (
+        states.test_a_success_ends_the_job_with_its_status_appended,
+        states.test_a_success_that_is_not_kept_removes_the_job_at_once,
+        dequeue.test_a_time_to_live_of_nothing_removes_ended_jobs_at_once,
+    ),
+    "ack, failure, more than one": (states.test_a_failure_with_attempts_left_is_pending_again_after_the_delay,),
+    "ack, failure, the last": (
+        states.test_a_failure_of_the_last_attempt_ends_the_job,
+        states.test_a_permanent_failure_ends_the_job_whatever_attempts_remain,
+    ),
+    "checkpoint": (
+        states.test_a_checkpoint_restarts_the_expiry_and_leaves_the_job_in_progress,
+        checkpoints.test_a_checkpoint_replaces_the_body,
+        checkpoints.test_a_checkpoint_sets_both_the_attempts_allowed_and_those_remaining,
+        checkpoints.test_a_checkpoint_puts_status_in_front,
+        checkpoints.test_a_checkpoint_sets_run_after,
+    ),
+    "checkpoint with moveToPending": (states.test_a_checkpoint_to_pending_gives_the_job_back_with_all_its_attempts,),
+    "the claim expired": (
+        states.test_an_expired_claim_is_a_failed_attempt_and_a_crash,
+        expiry.test_an_expired_claim_leaves_the_job_to_be_handed_out_at_once,
+        expiry.test_a_claim_expires_only_after_its_time_out,
+    ),
+    "release": (
+        states.test_a_released_claim_is_as_an_expired_one,
+        expiry.test_a_released_claim_leaves_its_own_line_and_the_job_to_be_handed_out_at_once,
+    ),
+    "the crash budget is used up": (
+        expiry.test_a_job_fails_when_its_crash_budget_is_used_up_whatever_attempts_remain,
+        expiry.test_an_operators_retry_clears_the_crashes,
+    ),
+    "retry failed": (states.test_an_operator_brings_a_failed_job_back_with_the_attempts_he_allows,),
+    "cancel": (states.test_a_cancel_removes_a_pending_job_and_says_what_any_other_was,),
+    "collect": (states.test_an_ended_job_is_collected_when_its_time_to_live_is_over,),
+    "delete": (states.test_a_delete_removes_the_jobs_of_the_state_it_names_and_no_others,),
+}
+
+DISAGREEMENTS: Mapping[str, Tests] = {
+    "success ack of a job": (fencing.test_an_ack_of_what_is_not_in_progress_changes_nothing,),
+    "custom status on ack": (states.test_a_success_ends_the_job_with_its_status_appended,),
+    "whose clock": (claims.test_a_job_is_handed_out_at_exactly_its_time_and_not_a_millisecond_before,),
+    "order within a priority": (claims.test_jobs_with_equal_run_after_come_by_age,),
+    "run_after after a claim": (
+        states.test_a_claim_puts_a_pending_job_in_progress_under_a_descriptor_until_its_expiry,
+        states.test_a_success_ends_the_job_with_its_status_appended,
+    ),
+    "a claim's time-out": (expiry.test_a_checkpoint_puts_off_the_expiry_by_the_claims_own_time_out,),
+    "the time to live": (ending.test_the_time_to_live_counts_from_the_end_and_not_from_run_after_or_the_claim,),
+    "deleting a queue": (queues.test_a_deleted_queue_is_gone_at_once_with_jobs_in_all_states,),
+    "body filter": (
+        service_looking.test_a_pattern_is_searched_in_the_bytes_of_the_body,
+        service_looking.test_a_pattern_that_is_none_is_refused,
+        service_looking.test_a_search_goes_through_more_jobs_than_one_page_holds,
+    ),
+    "run_after exactly now": (looking.test_a_job_at_exactly_now_is_current_and_counted_once,),
+    "order of a scan": (
+        looking.test_a_scan_shows_the_newest_run_after_first_and_equal_ones_by_age,
+        service_looking.test_pages_show_every_job_once_newest_first_then_by_shard_and_age,
+    ),
+}
+
+DECISIONS: Mapping[str, Tests] = {
+    "1": (
+        fencing.test_an_ack_of_what_is_not_in_progress_changes_nothing,
+        fencing.test_an_ack_with_another_claim_is_ignored,
+        fencing.test_a_checkpoint_without_a_claim_needs_exactly_the_same_source,
+        dequeue.test_every_dequeue_has_a_claim_of_its_own,
+    ),
+    "2": (status.test_appended_text_is_cut_at_the_bound_keeping_the_front,),
+    "3": (
+        shards.test_higher_priorities_come_first_over_all_shards,
+        shards.test_never_more_than_the_limit_is_claimed_over_all_shards,
+    ),
+    "4": (
+        claims.test_a_job_is_handed_out_at_exactly_its_time_and_not_a_millisecond_before,
+        claims.test_times_are_exact_to_the_millisecond_however_large,
+    ),
+    "5": (identity.test_a_ping_tells_the_clock_of_the_store,),
+    "6": (
+        fencing.test_a_claim_alone_takes_no_attempt,
+        fencing.test_a_job_is_handed_out_at_most_as_often_as_its_attempts_allow,
+    ),
+    "7": (
+        fencing.test_a_job_that_was_acked_successfully_is_never_handed_out_again,
+        identity.test_jobs_and_claims_are_there_when_the_store_is_opened_again,
+    ),
+    "8": (
+        shards.test_all_jobs_of_a_request_go_to_one_shard,
+        requests.test_one_invalid_job_refuses_the_whole_request,
+        outage.test_an_enqueue_with_an_unknown_outcome_says_so_and_is_not_sent_again,
+    ),
+    "9": (
+        dequeue.test_an_answer_stays_within_the_frame_and_the_rest_stays_pending,
+        dequeue.test_one_job_is_handed_out_however_tight_the_frame,
+    ),
+    "10": (
+        outage.test_an_ack_for_a_shard_that_is_out_is_an_error_after_all_others_are_done,
+        outage.test_a_count_with_a_shard_missing_is_an_error_unless_partial_counts_are_asked_for,
+        outage.test_a_scan_goes_on_and_names_the_missing_shards,
+        outage.test_only_when_no_shard_is_left_there_is_no_healthy_one,
+    ),
+    "11": (callers.test_a_dequeue_on_an_empty_queue_takes_at_most_two_round_trips_per_shard,),
+    "12": (
+        callers.test_a_job_claimed_for_a_caller_who_left_is_pending_again_with_all_attempts,
+        outage.test_jobs_claimed_for_a_caller_that_was_told_of_an_error_are_given_back_with_all_attempts,
+    ),
+    "13": (
+        dequeue.test_riding_acks_are_carried_out_first,
+        dequeue.test_acks_that_ride_on_a_refused_dequeue_are_carried_out_and_the_error_says_so,
+        requests.test_an_invalid_dequeue_is_refused_and_its_acks_are_not_carried_out,
+    ),
+    "14": (
+        identity.test_a_store_under_another_shard_id_is_refused_and_stays_as_it_was,
+        identity.test_a_store_that_was_wiped_while_it_was_open_is_refused,
+        concurrency.test_jobs_enqueued_at_once_have_names_of_their_own,
+    ),
+    "15": (
+        ids.test_ids_never_fall_behind_the_time_in_microseconds,
+        ids.test_the_text_order_of_ids_is_their_age,
+        identity.test_ids_do_not_repeat_after_all_data_was_lost,
+    ),
+    "16": (
+        bodies.test_a_body_comes_back_as_it_was_given_wherever_it_is_seen,
+        requests.test_a_body_over_the_bound_is_refused_with_its_size_and_the_bound,
+    ),
+}
