@@ -21,7 +21,7 @@ class WireLimits:
     max_steps: int = 150_000
     """Fields and elements of one message, counted where it is walked: some 80 ms of work at the most."""
 
-    walk_over_bytes: int = 256 * 1024
+    walk_over_bytes: int = 128 * 1024
     """From this size on a message is walked before it is decoded; below, the decoder cannot be made to take long."""
 
 

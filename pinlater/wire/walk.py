@@ -17,6 +17,8 @@ from pinlater.wire.limits import WireLimits
 from pinlater.wire.malformed import WireError
 
 MAX_DEPTH = 32
+UNKNOWN_COSTS = 3
+"""What an unknown field or element counts more than a known one: it takes longer, and nobody means many of them."""
 
 Walk = Generator[int, None, None]
 Buffer = bytes | bytearray
@@ -26,12 +28,14 @@ class BinaryWalk:
     """One walk over a struct in the binary protocol; `at` is where it stands."""
 
     fixed = SIZES
+    share = 1.0
+    """The part of `max_steps` that this walk may take: less, where a step takes longer."""
 
     def __init__(self, data: Buffer, at: int, limits: WireLimits) -> None:
         self.data = data
         self.at = at
         self.limits = limits
-        self._steps = limits.max_steps
+        self._steps = int(limits.max_steps * self.share)
 
     def struct(self, layout: Layout) -> Walk:
         """Walk one struct of the interface. Written out, since it is what a large message spends its time in."""
@@ -50,6 +54,7 @@ class BinaryWalk:
             if self._steps < 0:
                 raise self._too_many()
             if field is None:
+                self._step(UNKNOWN_COSTS)
                 yield from self.skip(ttype, 1)
                 at = self.at
                 continue
@@ -169,7 +174,7 @@ class BinaryWalk:
                 self.at += 1
                 return
             yield from self._bytes(3)
-            self._step()
+            self._step(1 + UNKNOWN_COSTS)
             yield from self.skip(ttype, depth + 1)
 
     def _skip_elements(self, types: tuple[int, ...], count: int, depth: int) -> Walk:
@@ -177,7 +182,7 @@ class BinaryWalk:
         if len(types) == 1 and self.fixed.get(types[0]):
             yield from self._bytes(count * self.fixed[types[0]])
             return
-        self._step(count * len(types))  # each takes twice the time of a known one
+        self._step(UNKNOWN_COSTS * count * len(types))
         for ttype in types * count:
             yield from self.skip(ttype, depth + 1)
 

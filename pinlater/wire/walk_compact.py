@@ -6,7 +6,7 @@ from itertools import repeat
 
 from pinlater.wire.layout import BOOL, BYTE, DOUBLE, I16, I32, I64, LIST, MAP, SET, STRING, STRUCT, Layout, Node
 from pinlater.wire.malformed import WireError
-from pinlater.wire.walk import BinaryWalk, Walk, check_depth, missing_field, wrong_field
+from pinlater.wire.walk import UNKNOWN_COSTS, BinaryWalk, Walk, check_depth, check_utf8, missing_field, wrong_field
 
 _NO_TYPE = 0
 _TYPES = (_NO_TYPE, BOOL, BOOL, BYTE, I16, I32, I64, DOUBLE, STRING, LIST, SET, MAP, STRUCT, *[_NO_TYPE] * 3)
@@ -19,6 +19,7 @@ class CompactWalk(BinaryWalk):
     """One walk over a struct in the compact protocol. Field ids are differences; a boolean is its type."""
 
     fixed = {BOOL: 1, BYTE: 1, DOUBLE: 8}
+    share = 0.7
     _varint_value = 0
 
     def struct(self, layout: Layout) -> Walk:
@@ -43,6 +44,7 @@ class CompactWalk(BinaryWalk):
                 raise self._too_many()
             field = fields.get(last)
             if field is None:
+                self._step(UNKNOWN_COSTS)
                 if ttype != BOOL:
                     self.at = at
                     yield from self.skip(ttype, 1)
@@ -53,6 +55,10 @@ class CompactWalk(BinaryWalk):
             seen |= field.bit
             if ttype in _VARINT_BYTES and len(data) > at and data[at] < 0x80:
                 at += 1
+            elif ttype == STRING:
+                self.at = at
+                yield from self.string(field.node.text)
+                at = self.at
             elif ttype != BOOL:
                 self.at = at
                 yield from self.value(field.node)
@@ -68,6 +74,12 @@ class CompactWalk(BinaryWalk):
             yield from super().value(node)
 
     def string(self, text: bool) -> Walk:
+        data, at = self.data, self.at
+        if len(data) > at and data[at] < 0x80 and len(data) > at + data[at]:  # short, and all there
+            self.at = end = at + 1 + data[at]
+            if text:
+                check_utf8(data[at + 1 : end])
+            return
         yield from self._varint(5)
         yield from self._text(self._varint_value, text)
 
@@ -95,7 +107,7 @@ class CompactWalk(BinaryWalk):
                 return
             if mark <= 0x0F:
                 yield from self._field_id()
-            self._step()
+            self._step(1 + UNKNOWN_COSTS)
             ttype = _TYPES[mark & 0x0F]
             if ttype != BOOL:
                 yield from self.skip(ttype, depth + 1)

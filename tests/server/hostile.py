@@ -5,6 +5,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
+from pinlater.model import Job, RequestContext
+from pinlater.wire.codec import encode_call
+from pinlater.wire.convert_client import call_args, enqueue_to_wire
 from pinlater.wire.header import Protocol
 from tests.server.raw_thrift import CONTEXT, STRING, message
 
@@ -12,8 +15,6 @@ MIB = 1024 * 1024
 BINARY_TYPES = {"bool": 2, "byte": 3, "double": 4, "i16": 6, "i32": 8, "i64": 10, "string": 11, "struct": 12}
 BINARY_CONTAINERS = {"map": 13, "set": 14, "list": 15}
 COMPACT_TYPES = {"bool": 1, "byte": 3, "i16": 4, "i32": 5, "i64": 6, "double": 7, "string": 8, "list": 9, "struct": 12}
-KNOWN_FIELD, UNKNOWN_FIELD = 2, 99
-JOBS, STRANGE = (2, 15), (99, 15)
 
 
 def _enqueue_head(protocol: Protocol) -> bytes:
@@ -89,13 +90,21 @@ def compact_messages(size: int = 16 * MIB - 64) -> Iterator[tuple[str, bytes]]:
     yield "a varint without end", head + b"\x16" + b"\xff" * (size // 16)
 
 
+def many_jobs(protocol: Protocol) -> bytes:
+    """Nothing wrong with it but the number of its fields."""
+    request = enqueue_to_wire("mail", [Job(b"body", 2, None, 3, "status")] * 40_000)
+    return encode_call("enqueueJobs", 1, call_args("enqueueJobs", RequestContext("me"), request=request), protocol)
+
+
 def all_messages() -> Iterator[tuple[str, bytes]]:
+    yield "binary, 40,000 jobs with all their fields", many_jobs(Protocol.BINARY)
+    yield "compact, 40,000 jobs with all their fields", many_jobs(Protocol.COMPACT)
     for name, data in binary_messages():
         yield f"binary, {name}", data
     for name, data in compact_messages():
         yield f"compact, {name}", data
-    small = 200 * 1024
+    small = 120 * 1024  # just too short to be walked first
     for name, data in binary_messages(small):
-        yield f"binary of 200 KiB, {name}", data
+        yield f"binary of 120 KiB, {name}", data
     for name, data in compact_messages(small):
-        yield f"compact of 200 KiB, {name}", data
+        yield f"compact of 120 KiB, {name}", data

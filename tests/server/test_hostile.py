@@ -23,7 +23,7 @@ from tests.server.serving import call_names
 
 MOST_CPU_S = 0.1
 MOST_KIB = 64 * 1024
-FAMILIES = ["binary, ", "compact, ", "binary of 200 KiB, ", "compact of 200 KiB, "]
+FAMILIES = ["binary, ", "compact, ", "binary of 120 KiB, ", "compact of 120 KiB, "]
 SERVER = """
 import asyncio
 import structlog
