@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -118,7 +119,8 @@ class _Planner:
 def _run(planner: _Planner, *, announce: bool) -> None:
     def on_ready(address: str) -> None:
         if announce:
-            click.echo(address)
+            with suppress(OSError):  # whoever wanted to read it is gone; those who connect are not
+                click.echo(address)
 
     async def supervise() -> None:
         await Supervisor(planner, on_ready).run()

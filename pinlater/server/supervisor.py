@@ -2,7 +2,8 @@
 
 SIGTERM, SIGINT   drain all workers and end with 0; a second one breaks off what still runs
 SIGHUP            read the configuration again, start new workers, then drain the old ones, which hand their connections
-                  over; a configuration with mistakes, or workers that do not start, change nothing
+                  over; a configuration with mistakes, or workers that do not start, change nothing. When it says
+                  that the terminal was closed, it ends the server like SIGTERM (not under nohup)
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop_asked)
-        loop.add_signal_handler(signal.SIGHUP, self._roll.set)
+        self._ends_with_terminal = has_terminal() and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+        loop.add_signal_handler(signal.SIGHUP, self._hung_up)
         await self._unless_stopped(self._start())
         while not self._stop.is_set():
             await self._unless_stopped(self._roll.wait())
@@ -70,6 +72,13 @@ class Supervisor:
             for generation in self._all():
                 generation.hurry()
         self._stop.set()
+
+    def _hung_up(self) -> None:
+        """The same signal asks for a roll, and tells that the terminal we were started on was closed."""
+        if self._ends_with_terminal and not has_terminal():
+            self._stop_asked()
+        else:
+            self._roll.set()
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, object]) -> None:
         """Do it, or break it off as soon as we are told to stop."""
@@ -157,3 +166,12 @@ class Supervisor:
 
     def _all(self) -> list[Generation]:
         return [*self._draining, *([self._generation] if self._generation is not None else [])]
+
+
+def has_terminal() -> bool:
+    """Whether this process has a terminal that is still there."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True

@@ -8,6 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -299,6 +301,39 @@ async def test_a_roll_to_another_port_keeps_the_connections(tmp_path: Path) -> N
         with pytest.raises(ConnectionRefusedError):
             await Plain.to(ports[0])
         await connection.close()
+
+
+@contextmanager
+def on_a_terminal(folder: Path, *prefix: str) -> Iterator[tuple[subprocess.Popen[bytes], Callable[[], None]]]:
+    """A server that serves, on a terminal of its own, and what closes that terminal."""
+    ours, theirs = os.openpty()
+    command = ["setsid", "--ctty", *prefix, PROGRAM, "serve", "--port", "0"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PINLATER_")}
+    with open(ours, "rb", buffering=0) as terminal:
+        process = subprocess.Popen(command, cwd=folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs)
+        os.close(theirs)
+        try:
+            while b"ready" not in terminal.readline():
+                pass
+            yield process, terminal.close
+        finally:
+            process.kill()
+            process.wait()
+
+
+def test_a_server_ends_with_the_terminal_that_it_was_started_on(tmp_path: Path) -> None:
+    with on_a_terminal(tmp_path) as (process, close_terminal):
+        close_terminal()
+        assert process.wait(WITHIN_S) == 0
+
+
+def test_under_nohup_it_outlives_the_terminal(tmp_path: Path) -> None:
+    with on_a_terminal(tmp_path, "sh", "-c", 'trap "" HUP; exec "$0" "$@"') as (process, close_terminal):
+        close_terminal()
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1)
+        process.terminate()
+        assert process.wait(WITHIN_S) == 0
 
 
 # -- what is printed ---------------------------------------------------------------------------------------------------
