@@ -211,4 +211,4 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     cells = config.stash[CELLS]
     if cells.counts:
         terminalreporter.section("conformance: cases by store, bare or through the chain")
-        terminalreporter.write(cells.table())
+        terminalreporter.write(cells.table(config.getoption("--without")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -31,16 +32,17 @@ class Cells:
         """A service sees its shards through the chain."""
         return "chain" if SERVICES & set(getattr(item, "fixturenames", ())) else "bare"
 
-    def empty(self, without: list[str]) -> list[tuple[str, str]]:
+    def empty(self, without: Sequence[str]) -> list[tuple[str, str]]:
         """The cells in which nothing ran, but for stores that were left out on purpose."""
         return [
             (kind, depth) for kind in KINDS for depth in DEPTHS if kind not in without and not self.counts[kind, depth]
         ]
 
-    def table(self) -> str:
-        lines = ["{:<10}".format("") + "".join(f"{depth:>8}" for depth in DEPTHS)]
+    def table(self, without: Sequence[str] = ()) -> str:
+        lines = ["{:<10}".format("") + "".join(f"{depth:>10}" for depth in DEPTHS)]
         for kind in KINDS:
-            lines.append(f"{kind:<10}" + "".join(f"{self.counts[kind, depth] or 'EMPTY':>8}" for depth in DEPTHS))
+            nothing = "left out" if kind in without else "EMPTY"
+            lines.append(f"{kind:<10}" + "".join(f"{self.counts[kind, depth] or nothing:>10}" for depth in DEPTHS))
         return "\n".join(lines) + "\n"
 
 
