@@ -177,13 +177,14 @@ class Search:
     async def page(self) -> list[JobInfo]:
         """The matching jobs of the next page, with their bodies."""
         scanned = await self._router.scan(self._query, self.after, self._limit)
-        self.missing = scanned.missing
-        self.ended = scanned.ended
-        if not scanned.jobs:
-            return []
-        self.after = place_of(scanned.jobs[-1])
-        hits = await self._pattern.select([job.body or b"" for job in scanned.jobs])
-        return [job for job, hit in zip(scanned.jobs, hits, strict=True) if hit]
+        self.missing += [member for member in scanned.missing if member not in self.missing]
+        left_s = self._ends_at - asyncio.get_running_loop().time()
+        hits = await self._pattern.select([job.body or b"" for job in scanned.jobs], left_s)
+        searched = scanned.jobs[: len(hits)]
+        self.ended = scanned.ended and len(searched) == len(scanned.jobs)
+        if searched:
+            self.after = place_of(searched[-1])
+        return [job for job, hit in zip(searched, hits, strict=True) if hit]
 
 
 def _page(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 import time
 
 import pytest
@@ -43,3 +45,25 @@ def test_a_pattern_that_backtracks_elsewhere_is_linear_here() -> None:
     began = time.monotonic()
     assert not BodyPattern("(a+)+$").matches(b"a" * 50_000 + b"b")
     assert time.monotonic() - began < 5
+
+
+BLOWS_UP = "[ab]*a[ab]{900}c"
+"""Has more states at once than fit into memory: searched a thousand times more slowly than others."""
+
+
+async def test_a_costly_pattern_is_searched_beside_the_loop_however_short_the_bodies() -> None:
+    body = bytes(random.Random(7).choices(b"ab", k=60_000))
+    searching = asyncio.create_task(BodyPattern(BLOWS_UP).select([body]))
+    await asyncio.sleep(0)
+    assert not searching.done()
+    assert await searching == [False]
+
+
+async def test_a_search_ends_between_two_bodies_when_its_time_is_over() -> None:
+    body = bytes(random.Random(7).choices(b"ab", k=60_000))
+    assert await BodyPattern(BLOWS_UP).select([body] * 100, within_s=0.001) == [False]
+
+
+def test_a_pattern_of_too_many_steps_is_refused() -> None:
+    with pytest.raises(RequestInvalid, match="5000 steps"):
+        BodyPattern("[ab]*a" + "[ab]{900}" * 6 + "c")
