@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from pinlater.backends.base import Shard
+from pinlater.shards import guard
 from tests.conformance.bindings import BINDINGS, DEPTHS, Binding
 from tests.conformance.chain import chained
 from tests.conformance.crowd import CROWD, Crowd
@@ -62,6 +63,14 @@ def runner() -> Iterator[asyncio.Runner]:
     """One event loop for the shards that stay open from test to test."""
     with asyncio.Runner() as loop_runner:
         yield loop_runner
+
+
+@pytest.fixture(scope="session", autouse=True)
+def held_clock() -> Iterator[None]:
+    """The clock that the tests hold stands still, also when a busy machine keeps a claim from its store for a while."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(guard, "_AGED_S", 60)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -170,11 +179,20 @@ def alone(networked: Binding, request: pytest.FixtureRequest, runner: asyncio.Ru
     yield from _with_proxy(networked, request, runner, shards=1)
 
 
+async def _prepared(shard: Shard) -> None:
+    """What opening a store for the first time takes, without a deadline."""
+    try:
+        await shard.open()
+    finally:
+        await shard.close()
+
+
 def _with_proxy(
     binding: Binding, request: pytest.FixtureRequest, runner: asyncio.Runner, shards: int
 ) -> Iterator[Outage]:
     places: Places = request.getfixturevalue(binding.places)
     url = places.fresh()
+    runner.run(_prepared(binding.make(url, OUT)))
     with Proxy(urlsplit(url).port or 0) as proxy:
         direct = [binding.make(places.fresh(), "1") for _ in range(shards - 1)]
         service = Outage([*direct, binding.make(through(url, proxy), OUT)], proxy)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pinlater.errors import StoreConflict
 from tests.conformance.subject import Subject
@@ -25,6 +25,6 @@ async def settled(call: Callable[[], Awaitable[R]]) -> R:
     return await call()
 
 
-async def at_once(*calls: Callable[[], Awaitable[R]]) -> list[R]:
+async def at_once(*calls: Callable[[], Awaitable[Any]]) -> list[Any]:
     """All the calls, started together; their answers in order."""
     return list(await asyncio.gather(*[settled(call) for call in calls]))

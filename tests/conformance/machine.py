@@ -166,7 +166,8 @@ class ShardMachine(RuleBasedStateMachine):
         answers = self.on_shard(self.shard.claim(name, requests, self.now_ms))
         expected = self.on_reference(lambda: [self.reference.claim(name, each, self.now_ms) for each in requests])
         if answers is None or expected is None:
-            assert answers is expected is None
+            assert answers is None
+            assert expected is None
             return multiple()
         found = []
         for request, jobs, reference in zip(requests, answers, expected, strict=True):
@@ -335,7 +336,8 @@ class ShardMachine(RuleBasedStateMachine):
         seen = self.on_shard(self.shard.scan(name, *arguments, **whole))  # type: ignore[arg-type]
         expected = self.on_reference(lambda: self.reference.scan(name, *arguments))
         if seen is None or expected is None:
-            assert seen is expected is None
+            assert seen is None
+            assert expected is None
         else:
             assert [looked_up(info) for info in seen] == [stored(job) for job in expected]
 

@@ -80,14 +80,16 @@ def _module_changed(mutation: Mutation) -> Iterator[None]:
     changed = dict(module.__dict__)
     exec(compile(mutation.changed(inspect.getsource(module)), str(module.__file__), "exec"), changed)
     functions = dict(_functions(module.__dict__, module.__name__))
+    codes = {name: function.__code__ for name, function in _functions(changed, module.__name__)}
+    assert functions.keys() == codes.keys(), f"{module.__file__} was edited while the tests run"
     before = {name: function.__code__ for name, function in functions.items()}
-    for name, function in _functions(changed, module.__name__):
-        functions[name].__code__ = function.__code__
     try:
+        for name, function in functions.items():
+            function.__code__ = codes[name]
         yield
     finally:
-        for name, code in before.items():
-            functions[name].__code__ = code
+        for name, function in functions.items():
+            function.__code__ = before[name]
 
 
 def _functions(names: Mapping[str, Any], module: str) -> Iterator[tuple[str, types.FunctionType]]:

@@ -59,7 +59,7 @@ async def test_a_lookup_leaves_out_the_bodies_beyond_the_bound(subject: Subject)
     async def sizes(max_bytes: int) -> list[int | None]:
         found = await subject.shard.lookup(subject.queue, keys, with_body=True, max_bytes=max_bytes)
         assert None not in found
-        return [info.body and len(info.body) for info in found if info is not None]
+        return [None if info.body is None else len(info.body) for info in found if info is not None]
 
     assert await sizes(25) == [10, 10, None, None]
     assert await sizes(40) == [10, 10, 10, 10]

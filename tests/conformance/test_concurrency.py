@@ -71,7 +71,7 @@ async def test_an_ack_against_expiry_has_one_winner(crowd: Crowd) -> None:
         for n, job in enumerate(jobs)
     ]
     expiries = [partial(subject.expire, limit=20) for subject in crowd for _ in range(2)]
-    answers = await at_once(*acks[: JOBS // 2], *expiries, *acks[JOBS // 2 :])  # type: ignore[arg-type]
+    answers = await at_once(*acks[: JOBS // 2], *expiries, *acks[JOBS // 2 :])
     outcomes = [answer for answer in answers if isinstance(answer, AckOutcome)]
     expired = sum(counts[crowd[0].queue].retried for counts in answers if isinstance(counts, dict) and counts)
     assert outcomes.count(AckOutcome.SUCCEEDED) == await crowd[0].count(JobState.SUCCEEDED)
@@ -101,7 +101,7 @@ async def test_giving_back_against_expiry_has_one_winner(crowd: Crowd) -> None:
     jobs = await crowd[0].claim(JOBS, timeout_ms=10)
     go_on(crowd, 11)
     backs = [partial(crowd[n % len(crowd)].give_back, job) for n, job in enumerate(jobs)]
-    answers = await at_once(*backs, *[partial(subject.expire, limit=30) for subject in crowd])  # type: ignore[arg-type]
+    answers = await at_once(*backs, *[partial(subject.expire, limit=30) for subject in crowd])
     for job, back in zip(jobs, answers, strict=False):
         info = await crowd[0].info(job.descriptor)
         if back:
@@ -115,7 +115,7 @@ async def test_a_checkpoint_against_expiry_has_one_winner(crowd: Crowd) -> None:
     jobs = await crowd[0].claim(JOBS, timeout_ms=10)
     go_on(crowd, 11)
     beats = [partial(crowd[n % len(crowd)].checkpoint, job.descriptor) for n, job in enumerate(jobs)]
-    answers = await at_once(*beats, *[partial(subject.expire, limit=30) for subject in crowd])  # type: ignore[arg-type]
+    answers = await at_once(*beats, *[partial(subject.expire, limit=30) for subject in crowd])
     for job, kept in zip(jobs, answers, strict=False):
         info = await crowd[0].info(job.descriptor)
         assert info.state is (JobState.IN_PROGRESS if kept else JobState.PENDING)
@@ -125,9 +125,9 @@ async def test_a_claim_against_a_cancel_has_one_winner(crowd: Crowd) -> None:
     descriptors = await stored(crowd)
     cancels = [partial(crowd[n % len(crowd)].cancel, each) for n, each in enumerate(descriptors)]
     claims = [partial(subject.claim, 10) for subject in crowd for _ in range(3)]
-    answers = await at_once(*cancels, *claims)  # type: ignore[arg-type]
-    fates = [answer[0] for answer in answers[: len(cancels)]]  # type: ignore[index]
-    claimed = {job.descriptor for jobs in answers[len(cancels) :] for job in jobs}  # type: ignore[attr-defined]
+    answers = await at_once(*cancels, *claims)
+    fates = [answer[0] for answer in answers[: len(cancels)]]
+    claimed = {job.descriptor for jobs in answers[len(cancels) :] for job in jobs}
     for descriptor, fate in zip(descriptors, fates, strict=True):
         assert (fate is CancelOutcome.CANCELLED) is (await crowd[0].find(descriptor) is None)
         assert (fate is not CancelOutcome.CANCELLED) or descriptor not in claimed
@@ -140,14 +140,14 @@ async def test_collection_against_an_operators_retry_has_one_winner(crowd: Crowd
         await crowd[0].fail(descriptor)
     go_on(crowd, 10)
     answers = await at_once(
-        *[partial(subject.collect, limit=7, failed_ttl_ms=1) for subject in crowd],  # type: ignore[arg-type]
-        *[partial(subject.retry_failed, limit=7) for subject in crowd],  # type: ignore[arg-type]
+        *[partial(subject.collect, limit=7, failed_ttl_ms=1) for subject in crowd],
+        *[partial(subject.retry_failed, limit=7) for subject in crowd],
     )
-    collected = sum(sum(counts.values()) for counts in answers[: len(crowd)])  # type: ignore[attr-defined]
-    retried = sum(answers[len(crowd) :])  # type: ignore[arg-type]
+    collected = sum(sum(counts.values()) for counts in answers[: len(crowd)])
+    retried = sum(answers[len(crowd) :])
     assert await crowd[0].count(JobState.PENDING) == retried
     assert await crowd[0].count(JobState.FAILED) == 60 - collected - retried
-    assert sum([await crowd[0].find(each) is None for each in descriptors]) == collected
+    assert [await crowd[0].find(each) for each in descriptors].count(None) == collected
 
 
 async def _or_none(call: Callable[[], Awaitable[Any]]) -> Any:

@@ -83,7 +83,8 @@ async def test_an_invalid_dequeue_is_refused_and_its_acks_are_not_carried_out(
 ) -> None:
     (descriptor,) = await served.enqueue(Job(b""))
     await served.dequeue(1)
-    request = DequeueRequest(**({"queue": QUEUE, "limit": 1, "succeeded": [Ack(descriptor)]} | fields))
+    valid: dict[str, Any] = {"queue": QUEUE, "limit": 1, "succeeded": [Ack(descriptor)]}
+    request = DequeueRequest(**(valid | fields))
     with pytest.raises(RequestInvalid) as refused:
         await served.api.dequeue(request)
     assert refused.value.wire_message().startswith("REQUEST_INVALID")
