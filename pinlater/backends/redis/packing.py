@@ -139,8 +139,8 @@ def key_args(keys: Sequence[JobKey] | Sequence[ClaimKey]) -> Args:
     return args
 
 
-def checkpoint_args(checkpoints: Sequence[CheckpointRequest], now_ms: int) -> Args:
-    args: Args = [now_ms]
+def checkpoint_args(queue: str, checkpoints: Sequence[CheckpointRequest], now_ms: int) -> Args:
+    args: Args = [queue, now_ms]
     for each in checkpoints:
         flags = _MOVE if each.move_to_pending else 0
         flags += _BODY if each.new_body is not None else 0

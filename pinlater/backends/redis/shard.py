@@ -45,6 +45,9 @@ _ACK_OUTCOMES = {ord(str(int(outcome))): outcome for outcome in AckOutcome}
 _CANCEL_OUTCOMES = {ord(str(int(outcome))): outcome for outcome in CancelOutcome}
 _MARK = -1
 
+SMALLEST_ID = 10**15
+"""Ids are 16 digits wide, even where a machine woke up without the time."""
+
 
 class RedisShard:
     """`redis://` or `rediss://` URL (see address.py); an id of "" lets the store's own record decide."""
@@ -103,7 +106,7 @@ class RedisShard:
             await self._known("ready", queue, (queue, now_ms))
             return []
         args, priorities = enqueue_args(jobs, now_ms)
-        first = await self._known("enqueue", queue, (queue, now_ms * 1000, *args))
+        first = await self._known("enqueue", queue, (queue, max(now_ms * 1000, SMALLEST_ID), *args))
         return descriptors(queue, self.shard_id, priorities, int(first), len(jobs))
 
     async def ready(self, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[int]:
@@ -140,7 +143,7 @@ class RedisShard:
         return [outcomes[code] for code in await self._call("ack", queue, args)]
 
     async def checkpoint(self, queue: str, checkpoints: Sequence[CheckpointRequest], now_ms: int) -> list[bool]:
-        codes = await self._call("checkpoint", queue, checkpoint_args(checkpoints, now_ms))
+        codes = await self._call("checkpoint", queue, checkpoint_args(queue, checkpoints, now_ms))
         return [code == ord("1") for code in codes]
 
     async def give_back(self, queue: str, claims: Sequence[ClaimKey], now_ms: int) -> int:

@@ -9,6 +9,7 @@
 -- BOUND    the acks given
 --#include many
 --#include records
+local MAX_TIME = 9007199254740991  -- a call that waited to be joined has a later now than its delay was checked with
 local root, base, now = KEYS[1], KEYS[2], ARGV[2]
 local keep = {[2] = ARGV[3] == '1', [3] = ARGV[4] == '1'}
 local groups, kinds, needs_claims, at = {}, {}, false, 6  -- a group is all acks of one priority
@@ -24,7 +25,8 @@ end
 
 for i = 1, tonumber(ARGV[5]) do
   local kind = {
-    group = group_of(ARGV[at]), ending = ARGV[at + 1], delay = tonumber(ARGV[at + 2]),
+    group = group_of(ARGV[at]), ending = ARGV[at + 1],
+    run_after = string.format('%.0f', math.min(tonumber(now) + tonumber(ARGV[at + 2]), MAX_TIME)),
     claim = ARGV[at + 3] ~= '' and ARGV[at + 3], status = ARGV[at + 4],
   }
   kind.rewrites = kind.ending ~= '1' or kind.status ~= ''
@@ -88,7 +90,7 @@ for i = 1, total do
       local into = group.into[state]
       local n = #into
       if state == 0 then
-        into[n + 1], into[n + 2] = string.format('%.0f', tonumber(now) + kind.delay), id
+        into[n + 1], into[n + 2] = kind.run_after, id
         freed[#freed + 1] = id
       else
         into[n + 1], into[n + 2] = score, id

@@ -1,11 +1,11 @@
 -- Heartbeats, in order. The first write removes, so that heartbeats work in a Redis out of memory.
 -- KEYS     1 ROOT   2 BASE
--- ARGV     1 now   then per heartbeat: priority, id, source, claim descriptor or '', flags (1 body, 2 attempts,
+-- ARGV     1 queue   2 now   then per heartbeat: priority, id, source, claim descriptor or '', flags (1 body, 2 attempts,
 --          4 to PENDING), run_after, attempts, status to put in front, body
 -- RETURNS  one character per heartbeat: 1 done, 0 no match
 -- BOUND    the heartbeats given
 --#include records
-local base, now = KEYS[2], tonumber(ARGV[1])
+local base, now = KEYS[2], tonumber(ARGV[2])
 local call = redis.call
 local BEFORE_SOURCE = '^[^:]*:[^:]*:[^:]*:[^:]*:(.*)$'
 
@@ -29,8 +29,8 @@ local function replace_body(id, body)
   call('HSET', base .. ':jobs', id, sub(value, 1, 15 + status_bytes) .. body)
 end
 
-local outcome = {}
-for at = 2, #ARGV, 9 do
+local outcome, earliest = {}, nil
+for at = 3, #ARGV, 9 do
   local priority, id, flags = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 4])
   local claim, running = held(priority, id, ARGV[at + 2], ARGV[at + 3])
   outcome[#outcome + 1] = claim and '1' or '0'
@@ -48,7 +48,10 @@ for at = 2, #ARGV, 9 do
       local _, timeout = unpack_record(CLAIM, claim)
       call('ZADD', running, ARGV[at + 5], id)
       call('ZADD', base .. ':expiry', string.format('%.0f', now + timeout), id)
+      earliest = math.min(earliest or math.huge, now + timeout)
     end
   end
 end
+-- Earlier than the claim's own only where a clock was set back.
+if earliest then call('ZADD', KEYS[1] .. ':claimed', 'LT', string.format('%.0f', earliest), ARGV[1]) end
 return table.concat(outcome)

@@ -2,14 +2,15 @@
 -- KEYS     1 ROOT
 -- ARGV     1 limit   2 succeeded before this   3 failed before this
 -- RETURNS  {queue, removed, ...}; a queue may come twice
--- BOUND    limit jobs, and as many queues per state
+-- BOUND    limit jobs, and per state QUEUES queues more: those whose ended jobs are all gone take none of the limit
 --#include many
 --#include records
 --#include forget
+local QUEUES = 1000
 local root, left, answer = KEYS[1], tonumber(ARGV[1]), {}
 for state = 2, 3 do
   local index, before = root .. ':ended:' .. state, '(' .. ARGV[state]
-  for _, queue in ipairs(redis.call('ZRANGEBYSCORE', index, '-inf', before, 'LIMIT', 0, left)) do
+  for _, queue in ipairs(redis.call('ZRANGEBYSCORE', index, '-inf', before, 'LIMIT', 0, left + QUEUES)) do
     if left <= 0 then break end
     local base = root .. ':q:' .. queue
     local ended = base .. ':ended:' .. state

@@ -1,6 +1,6 @@
 -- Store jobs. The first write is refused by a Redis out of memory, and then nothing is stored.
 -- KEYS     1 ROOT   2 BASE
--- ARGV     1 queue   2 now in microseconds   3 number of priorities, then for each: priority, number of its jobs
+-- ARGV     1 queue   2 the lowest id that may be given: now in microseconds   3 number of priorities, then for each: priority, number of its jobs
 --          then per job, in the order of those priorities: run_after, value, place in the order of ids (from 0)
 --          (with one priority the place is left out: it is the order given)
 -- RETURNS  the first id, the others following it in order of place; nil: no such queue

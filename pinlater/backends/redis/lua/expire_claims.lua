@@ -2,13 +2,14 @@
 -- KEYS     1 ROOT
 -- ARGV     1 limit   2 now   3 crash budget   4-7 the words of the status lines
 -- RETURNS  {queue, retried, failed, ...}
--- BOUND    limit jobs, and as many queues
+-- BOUND    limit jobs, and QUEUES queues more: those whose claims were all ended otherwise take none of the limit
 --#include many
 --#include records
 --#include lapse
+local QUEUES = 1000
 local root, left, now = KEYS[1], tonumber(ARGV[1]), ARGV[2]
 local words, answer = {ARGV[4], ARGV[5], ARGV[6], ARGV[7]}, {}
-local due = redis.call('ZRANGEBYSCORE', root .. ':claimed', '-inf', '(' .. now, 'LIMIT', 0, left)
+local due = redis.call('ZRANGEBYSCORE', root .. ':claimed', '-inf', '(' .. now, 'LIMIT', 0, left + QUEUES)
 for _, queue in ipairs(due) do
   if left <= 0 then break end
   local base = root .. ':q:' .. queue

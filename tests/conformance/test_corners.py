@@ -1,0 +1,73 @@
+"""Where the stores once differed: what a random sequence of the same calls on each of them brought to light."""
+
+from __future__ import annotations
+
+from pinlater.backends.base import LapsedCounts
+from pinlater.model import MAX_TIME_MS, Job, JobState, parse_descriptor
+from tests.conformance.bindings import Binding
+from tests.conformance.subject import START_MS, TIMEOUT_MS, Subject
+from tests.stores.places import Places
+
+HOUR_MS = 3_600_000
+
+
+async def test_a_retry_beyond_the_largest_time_comes_at_the_largest_time(subject: Subject) -> None:
+    """As where the delay was checked a little before the ack, which waited to be joined."""
+    descriptor = await subject.job_in(JobState.IN_PROGRESS)
+    await subject.fail(descriptor, retry_delay_ms=MAX_TIME_MS - subject.now_ms + 3)
+    assert (await subject.info(descriptor)).run_after_ms == MAX_TIME_MS
+
+
+async def test_claims_that_ended_otherwise_do_not_hide_those_that_expired(subject: Subject) -> None:
+    other = Subject(subject.shard, "other")
+    await subject.shard.create_queue("other", START_MS)
+    descriptor = await subject.job_in(JobState.IN_PROGRESS)
+    other.now_ms = subject.tick(1)
+    await other.job_in(JobState.IN_PROGRESS)
+    await subject.succeed(descriptor)
+    subject.tick(TIMEOUT_MS + 1)
+    assert await subject.expire(limit=1) == {"other": LapsedCounts(1, 0)}
+
+
+async def test_ended_jobs_that_went_otherwise_do_not_hide_those_to_collect(subject: Subject) -> None:
+    other = Subject(subject.shard, "other")
+    await subject.shard.create_queue("other", START_MS)
+    descriptor = await subject.job_in(JobState.FAILED)
+    other.now_ms = subject.tick(1)
+    await other.job_in(JobState.FAILED)
+    await subject.delete_listed(JobState.FAILED, descriptor)
+    subject.tick(2)
+    assert await subject.collect(limit=1, failed_ttl_ms=1) == {"other": 1}
+
+
+async def test_claims_of_a_deleted_queue_do_not_hide_those_that_expired(subject: Subject) -> None:
+    doomed = Subject(subject.shard, "doomed")
+    await subject.shard.create_queue("doomed", START_MS)
+    for _ in range(3):
+        await doomed.job_in(JobState.IN_PROGRESS)
+    subject.tick(1)
+    await subject.job_in(JobState.IN_PROGRESS)
+    await subject.shard.delete_queue("doomed", START_MS)
+    subject.tick(TIMEOUT_MS + 1)
+    assert await subject.expire(limit=1) == {subject.queue: LapsedCounts(1, 0)}
+
+
+async def test_a_heartbeat_after_the_clock_was_set_back_expires_in_its_own_time(subject: Subject) -> None:
+    descriptor = await subject.job_in(JobState.IN_PROGRESS)
+    subject.tick(-HOUR_MS)
+    assert await subject.checkpoint(descriptor)
+    subject.tick(TIMEOUT_MS)
+    assert not await subject.expire()
+    subject.tick(1)
+    assert await subject.expire() == {subject.queue: LapsedCounts(1, 0)}
+
+
+async def test_ids_of_a_new_store_are_16_digits_wide_even_on_a_machine_without_the_time(
+    binding: Binding, places: Places
+) -> None:
+    shard = binding.make(places.fresh(), "1")
+    await shard.open()
+    await shard.create_queue("mail", 1_000)
+    descriptors = await shard.enqueue("mail", [Job(b"body"), Job(b"body", priority=2)], 1_000)
+    await shard.close()
+    assert all(parse_descriptor(descriptor) for descriptor in descriptors)
