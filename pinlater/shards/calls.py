@@ -27,6 +27,9 @@ class GuardSettings:
     max_running: int = 16
     """Calls under way at the store."""
 
+    max_bulk: int = 2
+    """Beside those, calls over many jobs (count, scan, retry, delete), so that slow ones hold up none but themselves."""
+
     max_waiting: int = 1_000
     """Calls that wait for one of those to end; one more is refused as Overloaded."""
 
@@ -122,7 +125,10 @@ class Calls:
             raise NoTurn(f"shard {self._shard_id()}: no turn within {self._settings.deadline_ms} ms")
 
     def _leave(self) -> None:
-        """Hand the place to the next that still waits."""
+        """Hand the place to the next that still waits, unless an urgent call had taken one too many."""
+        if self._free < 0:
+            self._free += 1
+            return
         while self._turns:
             turn = self._turns.popleft()
             if not turn.done():

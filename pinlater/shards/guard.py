@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pinlater.backends.base import (
@@ -32,7 +33,9 @@ class Guarded(Passing):
 
     def __init__(self, inner: Shard, settings: GuardSettings | None = None) -> None:
         super().__init__(inner)
-        self._calls = Calls(lambda: inner.shard_id, settings or GuardSettings())
+        settings = settings or GuardSettings()
+        self._calls = Calls(lambda: inner.shard_id, settings)
+        self._bulk = Calls(lambda: inner.shard_id, replace(settings, max_running=settings.max_bulk))
         self._opening: asyncio.Task[str] | None = None
 
     async def open(self) -> str:
@@ -45,7 +48,7 @@ class Guarded(Passing):
         return await asyncio.shield(self._opening)
 
     async def close(self) -> None:
-        await self._calls.drain()
+        await asyncio.gather(self._calls.drain(), self._bulk.drain())
         await self._inner.close()
 
     async def ping(self) -> StoreStatus:
@@ -118,7 +121,7 @@ class Guarded(Passing):
         )
 
     async def count(self, queue: str, state: JobState, priorities: Sequence[int], future: bool, now_ms: int) -> int:
-        return await self._calls.make(lambda: self._inner.count(queue, state, priorities, future, now_ms), read=True)
+        return await self._bulk.make(lambda: self._inner.count(queue, state, priorities, future, now_ms), read=True)
 
     async def scan(
         self,
@@ -133,7 +136,7 @@ class Guarded(Passing):
         with_body: bool,
         max_bytes: int,
     ) -> list[JobInfo]:
-        return await self._calls.make(
+        return await self._bulk.make(
             lambda: self._inner.scan(
                 queue,
                 state,
@@ -151,15 +154,15 @@ class Guarded(Passing):
     async def retry_failed(
         self, queue: str, priority: int, attempts: int, run_after_ms: int | None, limit: int, now_ms: int
     ) -> int:
-        return await self._calls.make(
+        return await self._bulk.make(
             lambda: self._inner.retry_failed(queue, priority, attempts, run_after_ms, limit, now_ms)
         )
 
     async def delete_jobs(self, queue: str, state: JobState, priority: int, limit: int, now_ms: int) -> int:
-        return await self._calls.make(lambda: self._inner.delete_jobs(queue, state, priority, limit, now_ms))
+        return await self._bulk.make(lambda: self._inner.delete_jobs(queue, state, priority, limit, now_ms))
 
     async def delete_listed(self, queue: str, state: JobState, jobs: Sequence[JobKey], now_ms: int) -> int:
-        return await self._calls.make(lambda: self._inner.delete_listed(queue, state, jobs, now_ms))
+        return await self._bulk.make(lambda: self._inner.delete_listed(queue, state, jobs, now_ms))
 
     async def expire_claims(self, limit: int, now_ms: int, *, crash_budget: int) -> Mapping[str, LapsedCounts]:
         return await self._calls.make(lambda: self._inner.expire_claims(limit, now_ms, crash_budget=crash_budget))

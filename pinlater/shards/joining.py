@@ -20,7 +20,7 @@ K = TypeVar("K", bound=Hashable)
 I = TypeVar("I")  # noqa: E741
 O = TypeVar("O")  # noqa: E741
 
-SHARED_FATE = (OutcomeUnknown, Overloaded, QueueNotFound)
+SHARED_FATE = (OutcomeUnknown, NoTurn, Overloaded, QueueNotFound)
 """Errors that no single member of a batch can be the reason of, or after which nothing may be sent again."""
 
 

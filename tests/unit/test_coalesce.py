@@ -12,6 +12,7 @@ from pinlater.backends.base import AckOutcome, AckRequest, ClaimRequest
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.errors import OutcomeUnknown, Overloaded, QueueNotFound, UnknownError
 from pinlater.model import Job, JobState, parse_descriptor
+from pinlater.shards.calls import NoTurn
 from pinlater.shards.coalesce import Coalescing
 from pinlater.shards.joining import JoinBounds
 from tests.unit.breaking import Breaking, settled
@@ -190,6 +191,18 @@ async def test_after_an_unknown_outcome_no_member_is_sent_again() -> None:
         assert len(unknown) == len(set(map(id, unknown))) == 2
         assert store.begun["enqueue"] == 2
         assert await shard.count("mail", JobState.PENDING, (1,), False, NOW_MS) == 3
+
+
+async def test_a_batch_that_found_no_turn_is_not_sent_member_by_member() -> None:
+    async with joining() as (shard, store):
+        gate = store.hold("enqueue")
+        store.failures["enqueue"] = [None, NoTurn("busy")]
+        tasks = await enqueues(shard, b"0", b"1", b"2")
+        gate.set()
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [list, NoTurn, NoTurn]
+        assert outcomes[1] is not outcomes[2]
+        assert store.begun["enqueue"] == 2
 
 
 async def test_an_unknown_queue_is_every_member_s_answer() -> None:

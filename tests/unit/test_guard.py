@@ -179,6 +179,32 @@ async def test_a_ping_waits_for_no_turn() -> None:
         assert len(await shard.enqueue("mail", [Job(b"y")], NOW_MS)) == 1
 
 
+async def test_pings_of_a_busy_store_do_not_raise_the_number_of_calls_under_way() -> None:
+    async with guarded(max_running=2) as (shard, store):
+        gate = store.hold("enqueue")
+        calls = [asyncio.create_task(shard.enqueue("mail", [Job(b"x")], NOW_MS)) for _ in range(6)]
+        await store.until_begun("enqueue", 2)
+        for _ in range(3):
+            await shard.ping()
+        await settled()
+        assert store.begun["enqueue"] == 2
+        gate.set()
+        await asyncio.gather(*calls)
+
+
+async def test_calls_over_many_jobs_take_only_a_few_places() -> None:
+    async with guarded(max_running=4, max_bulk=1) as (shard, store):
+        gates = [store.hold("count"), store.hold("scan")]
+        counts = [asyncio.create_task(pending(shard)) for _ in range(10)]
+        await store.until_begun("count")
+        await settled()
+        assert len(await shard.enqueue("mail", [Job(b"x")], NOW_MS)) == 1
+        assert store.begun["count"] == 1
+        for gate in gates:
+            gate.set()
+        await asyncio.gather(*counts)
+
+
 async def test_opening_again_joins_the_open_under_way() -> None:
     store = Breaking(SqliteShard("sqlite://", "1"))
     shard = Guarded(store, GuardSettings(deadline_ms=SOON_MS))
