@@ -185,6 +185,9 @@ class Members:
         except (PinLaterError, TimeoutError) as error:
             if member.health.probe_failed(self._clock.now_ms()):
                 _log.warning("shard_out", shard=member.shard.shard_id, error=str(error) or "no answer to a ping")
+        except Exception:
+            member.health.probe_failed(self._clock.now_ms())
+            _log.exception("shard_not_checked", shard=member.shard.shard_id)
 
     async def _open_late(self, member: Member) -> None:
         if member.shard.shard_id:

@@ -137,6 +137,17 @@ async def test_a_store_that_was_wiped_is_out_at_once() -> None:
     await members.close()
 
 
+async def test_a_surprise_of_a_driver_counts_as_a_failure_and_does_not_end_the_watch() -> None:
+    store = in_memory("1")
+    members = members_of(store)
+    await members.open()
+    store.failures["ping"] = [ValueError("a surprise")] * 3
+    for _ in range(3):
+        await members.check(members.all[0])
+    assert not members.all[0].is_in
+    await members.close()
+
+
 async def test_a_ping_measures_how_far_the_store_s_clock_is_from_ours() -> None:
     store = in_memory("1")
     members = members_of(store)
