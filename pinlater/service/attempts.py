@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -37,12 +38,26 @@ class Attempts:
         self._checks = bounds
         self._refs = refs
         self._became_pending = became_pending
+        self._acking: set[asyncio.Task[None]] = set()
         self._keep_succeeded = settings.succeeded_ttl_ms > 0
         self._keep_failed = settings.failed_ttl_ms > 0
 
     def read_acks(self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack]) -> dict[str, list[AckRequest]]:
         self._checks.amount("jobsSucceeded and jobsFailed", succeeded, failed)
         return self._refs.acks(queue, succeeded, failed, self._clock.now_ms())
+
+    async def ack_whole(self, queue: str, groups: Mapping[str, list[AckRequest]]) -> None:
+        """As `ack`, and carried out to the end although the caller goes meanwhile."""
+        if groups:
+            task = asyncio.get_running_loop().create_task(self.ack(queue, groups))
+            self._acking.add(task)
+            task.add_done_callback(self._acking.discard)
+            await asyncio.shield(task)
+
+    async def drain(self) -> None:
+        """Until no ack is under way whose caller has gone."""
+        while self._acking:
+            await asyncio.wait(self._acking)
 
     async def ack(self, queue: str, groups: Mapping[str, list[AckRequest]]) -> None:
         if not groups:

@@ -74,17 +74,22 @@ class Operating:
 
     async def _in_slices(self, step: Slice, limit: int) -> int:
         """Up to `limit` jobs in all. A shard that is missing is an error, after the others were done."""
-        ends_at = asyncio.get_running_loop().time() + self._settings.long_call_ms / 1000
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + self._settings.long_call_ms / 1000
         total = 0
         outcomes: list[int | PinLaterError] = []
         for member in self._router.members.healthy():
+            if outcomes and loop.time() >= ends_at:
+                if all(isinstance(outcome, int) for outcome in outcomes):
+                    return self._so_far(total)
+                break
             done, error = await self._on_one(member, step, limit - total, ends_at)
             total += done
             outcomes.append(done if error is None else error)
-            if total >= limit or asyncio.get_running_loop().time() >= ends_at:
+            if total >= limit:
                 return total
         self._router.members.require_any()
-        lost = [each for each in outcomes if isinstance(each, ShardConnectionFailed)]
+        lost = [each for each in outcomes if not isinstance(each, (int, QueueNotFound))]
         away = [member for member in self._router.members.all if not member.is_in]
         if lost or away:
             text = "; ".join([error.message for error in lost] + ([missing(away).message] if away else []))
@@ -128,8 +133,8 @@ class Operating:
 
     def _so_far(self, total: int) -> int:
         if total == 0:
-            text = f"no job matched within {self._settings.long_call_ms} ms, and not all were looked at"
-            raise UnknownError(text, reason="DEADLINE_EXCEEDED")
+            text = f"no job was found within {self._settings.long_call_ms} ms, and not all were looked at"
+            raise UnknownError(text, reason="DEADLINE_EXCEEDED", retryable=True)
         return total
 
     async def _delete_found(self, filter: JobFilter, jobs: list[JobInfo]) -> int:

@@ -61,6 +61,7 @@ class Service:
     async def close(self) -> None:
         """End the long polls, give back what nobody takes, close the shards."""
         await self._handing_out.drain()
+        await self._attempts.drain()
         await self.router.close()
 
     def wake(self, queue: str, jobs: int) -> None:
@@ -104,7 +105,7 @@ class Service:
             acks = self._attempts.read_acks(queue, request.succeeded, request.failed)
             limit = self._handing_out.check(request)
             source = self._checks.source(context)
-            await self._attempts.ack(queue, acks)
+            await (self._attempts.ack_whole if request.wait_ms else self._attempts.ack)(queue, acks)
             is_applied = True
             return await self._handing_out.hand_out(request, limit, source)
         except PinLaterError as error:

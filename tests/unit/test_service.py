@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from typing import Any
 
@@ -35,6 +36,7 @@ from pinlater.model import (
 )
 from pinlater.password import hash_password
 from pinlater.service import ServiceSettings
+from tests.unit.breaking import settled
 from tests.unit.stand import ME, Stand, acks, stand
 
 PENDING = JobFilter("mail", JobState.PENDING)
@@ -253,6 +255,24 @@ async def test_a_refused_dequeue_says_that_its_acks_were_applied() -> None:
         assert refused.value.acks_applied is None
 
 
+async def test_riding_acks_are_sent_also_for_a_caller_that_leaves_meanwhile() -> None:
+    async with stand() as at:
+        await at.service.enqueue("mail", [Job(b"x")])
+        (job,) = await at.dequeue()
+        gate = at.stores[0].hold("enqueue")
+        others = [asyncio.create_task(at.router.enqueue(f"q{n}", [Job(b"x")], at.clock.now_ms())) for n in range(16)]
+        await at.stores[0].until_begun("enqueue", 17)  # every place is taken
+        call = asyncio.create_task(at.dequeue(wait_ms=60_000, succeeded=acks([job])))
+        await settled()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        gate.set()
+        await asyncio.gather(*others, return_exceptions=True)
+        await at.stores[0].until_begun("ack")
+        assert await at.service.count(JobFilter("mail", JobState.SUCCEEDED)) == 1
+
+
 async def test_acks_that_could_not_be_applied_refuse_the_dequeue_and_claim_nothing() -> None:
     async with stand() as at:
         await at.service.enqueue("mail", [Job(b"x"), Job(b"y")])
@@ -425,6 +445,23 @@ async def test_retry_and_delete_work_in_slices_up_to_any_limit() -> None:
         assert await at.service.retry_failed("mail", limit=7) == 7
         assert await at.service.retry_failed("mail", limit=10**9) == 13
         assert await at.service.delete_jobs(PENDING, limit=10**9) == 20
+
+
+async def test_a_shard_that_failed_is_an_error_of_an_operator_s_call_also_when_its_time_is_over() -> None:
+    async with stand(2, settings=ServiceSettings(long_call_ms=0)) as at:
+        for store in at.stores:
+            store.failures["delete_jobs"] = [NothingStored("refused")]
+        with pytest.raises(ShardConnectionFailed):
+            await at.service.delete_jobs(PENDING)
+
+
+async def test_nothing_done_in_time_is_not_nothing_left_to_do() -> None:
+    async with stand(2, settings=ServiceSettings(long_call_ms=0)) as at:
+        with pytest.raises(UnknownError) as late:
+            await at.service.delete_jobs(PENDING)
+        assert (late.value.reason, late.value.retryable) == ("DEADLINE_EXCEEDED", True)
+        with pytest.raises(UnknownError):
+            await at.service.retry_failed("mail")
 
 
 async def test_a_delete_with_a_pattern_takes_what_matches_now_and_later_up_to_its_limit() -> None:
