@@ -227,6 +227,44 @@ async def test_a_replica_stores_nothing_and_does_not_pass_for_healthy(own: Subje
     assert await own.count(JobState.PENDING) == 0
 
 
+async def test_a_redis_that_became_a_replica_is_left_for_where_its_address_leads_now(
+    own: Subject, own_admin: redis.Redis
+) -> None:
+    def connections() -> set[str]:
+        return {client["addr"] for client in own_admin.client_list() if client["cmd"] != "client|list"}
+
+    before = connections()
+    own_admin.replicaof("127.0.0.1", 1)
+    look = asyncio.ensure_future(own.count(JobState.PENDING))
+    with pytest.raises(NothingStored, match="READONLY"):
+        await own.job()
+    assert await look == 0
+    assert await own.count(JobState.PENDING) == 0
+    assert connections().isdisjoint(before)
+    own_admin.replicaof("no", "one")
+    await own.job()
+
+
+@pytest.mark.parametrize(
+    ("policy", "maxmemory", "warned"),
+    [("allkeys-lru", "100mb", True), ("allkeys-lru", "0", False), ("noeviction", "100mb", False)],
+)
+async def test_a_redis_that_would_remove_jobs_is_told_of_once(
+    own: Subject,
+    own_admin: redis.Redis,
+    caplog: pytest.LogCaptureFixture,
+    policy: str,
+    maxmemory: str,
+    warned: bool,
+) -> None:
+    own_admin.config_set("maxmemory-policy", policy)
+    own_admin.config_set("maxmemory", maxmemory)
+    for _ in range(2):
+        await own.shard.open()
+    assert caplog.text.count("set maxmemory-policy noeviction") == warned
+    own_admin.config_set("maxmemory", "0")
+
+
 async def test_a_password_is_needed_and_used(durable_redis_server: StoreServer, own_admin: redis.Redis) -> None:
     own_admin.config_set("requirepass", "s3cret")
     address = durable_redis_server.url().removeprefix("redis://")

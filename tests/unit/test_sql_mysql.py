@@ -348,6 +348,17 @@ async def test_too_many_connections_says_so(mortal: MysqlShard, durable_mysql_se
             await late.open()
 
 
+async def test_a_store_that_flushes_later_than_it_answers_is_told_of_once(
+    url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pinlater.backends.remarks._said", set())
+    for _ in range(2):
+        shard = MysqlShard(url, "1")
+        await shard.open()
+        await shard.close()
+    assert caplog.text.count("innodb_flush_log_at_trx_commit is 0") == 1
+
+
 def test_a_driver_that_is_not_there_is_named() -> None:
     with pytest.raises(StoreRefused, match="pip install"):
         MysqlShard(f"mysql+asyncmy://root@127.0.0.1:{free_port()}/x", "1")

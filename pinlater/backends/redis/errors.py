@@ -38,3 +38,8 @@ def mapped(error: ReplyError) -> ShardConnectionFailed:
     else:
         refused = error.code in _REFUSED or text.startswith(_BEFORE_ANY_COMMAND)
     return NothingStored(f"redis: {text}") if refused else OutcomeUnknown(f"redis: {text}")
+
+
+def is_read_only(error: ReplyError) -> bool:
+    """Redis is a replica."""
+    return re.search(r"\bREADONLY\b", str(error)) is not None

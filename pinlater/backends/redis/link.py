@@ -68,6 +68,18 @@ class Link(asyncio.Protocol):
         if late:
             transport.abort()
 
+    def retire(self) -> None:
+        """Take no call more, and close when those under way are answered."""
+        self._why = "the connection was given up"
+        self.open = False
+        transport = self._transport
+        if transport is None:
+            return
+        if self._waiting:
+            self._idle.add_done_callback(lambda _: transport.close())
+        else:
+            transport.close()
+
     def abort(self) -> None:
         """Close at once; calls under way get OutcomeUnknown."""
         self._break("the connection was given up")

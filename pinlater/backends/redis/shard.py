@@ -35,6 +35,7 @@ from pinlater.backends.redis.packing import (
     key_args,
 )
 from pinlater.backends.redis.store import RedisStore
+from pinlater.backends.remarks import warn_once
 from pinlater.errors import QueueNotFound, StoreRefused
 from pinlater.model import CancelOutcome, DequeuedJob, Job, JobInfo, JobState
 
@@ -44,6 +45,10 @@ CALL_TIMEOUT_MS = 5_000
 _ACK_OUTCOMES = {ord(str(int(outcome))): outcome for outcome in AckOutcome}
 _CANCEL_OUTCOMES = {ord(str(int(outcome))): outcome for outcome in CancelOutcome}
 _MARK = -1
+_EVICTS = (
+    "maxmemory-policy is {}: when its memory is full this Redis removes jobs and queues without a word; "
+    "set maxmemory-policy noeviction"
+)
 
 SMALLEST_ID = 10**15
 """Ids are 16 digits wide, even where a machine woke up without the time."""
@@ -74,6 +79,9 @@ class RedisShard:
             raise StoreRefused(f"redis {store.address.shown} is shard {shard!r}, not {given!r}")
         self.shard_id = shard
         store.identity = (shard, store_id)
+        policy = await store.eviction_policy()
+        if policy.startswith("allkeys"):
+            warn_once(f"redis {store.address.shown}", _EVICTS.format(policy))
         return store_id
 
     async def close(self) -> None:

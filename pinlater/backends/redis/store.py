@@ -10,11 +10,11 @@ import ssl
 from typing import Any, NoReturn
 
 from pinlater.backends.redis.address import Address
-from pinlater.backends.redis.errors import ReplyError, mapped
+from pinlater.backends.redis.errors import ReplyError, is_read_only, mapped
 from pinlater.backends.redis.keys import root_key
 from pinlater.backends.redis.link import Link
 from pinlater.backends.redis.scripts import load_scripts
-from pinlater.errors import NothingStored, OutcomeUnknown, StoreRefused
+from pinlater.errors import NothingStored, OutcomeUnknown, ShardConnectionFailed, StoreRefused
 
 Arg = str | bytes | int
 
@@ -43,11 +43,21 @@ class RedisStore:
             return await link.send(("EVALSHA", script.sha, len(keys), *keys, *args))
         except ReplyError as error:
             if error.code != "NOSCRIPT":
-                raise mapped(error) from error
+                raise _mapped(error, link) from error
         try:
             return await link.send(("EVAL", script.source, len(keys), *keys, *args))
         except ReplyError as error:
-            raise mapped(error) from error
+            raise _mapped(error, link) from error
+
+    async def eviction_policy(self) -> str:
+        """What Redis removes when its memory is full, as `allkeys-lru`; "" where it has no bound or does not say."""
+        link = await self._connected()
+        try:
+            lines = (await link.send(("INFO", "memory"))).decode().splitlines()
+        except ReplyError:
+            return ""
+        about = dict(line.split(":", 1) for line in lines if ":" in line)
+        return about.get("maxmemory_policy", "") if about.get("maxmemory", "0") != "0" else ""
 
     async def close(self) -> None:
         self._closed = True
@@ -61,9 +71,11 @@ class RedisStore:
     # -- connecting --------------------------------------------------------------------------------------------------
 
     async def _connected(self) -> Link:
-        """The new link; callers that come while it is being made share the attempt and its error."""
+        """The link, made anew where it has to; callers that come while it is being made share the attempt."""
         if self._closed:
             raise NothingStored("redis: the shard is closed")
+        if self._link is not None and self._link.open:
+            return self._link
         attempt = self._attempt
         if attempt is None:
             attempt = self._attempt = asyncio.create_task(self._connect())
@@ -117,3 +129,10 @@ class RedisStore:
         if (shard, store) != self.identity:
             was = "nothing (it was wiped)" if not store else f"shard {shard!r}, store {store}"
             raise StoreRefused(f"redis {self.address.shown} carries {was}; opened was shard and store {self.identity}")
+
+
+def _mapped(error: ReplyError, link: Link) -> ShardConnectionFailed:
+    """A Redis that is a replica by now is left: after a failover its address leads to another one."""
+    if is_read_only(error):
+        link.retire()
+    return mapped(error)

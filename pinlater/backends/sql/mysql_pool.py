@@ -11,6 +11,7 @@ from sqlalchemy import create_engine, event, exc
 from sqlalchemy.engine import make_url
 from sqlalchemy.pool import PoolProxiedConnection
 
+from pinlater.backends.remarks import warn_once
 from pinlater.backends.sql.mysql_errors import CONFLICTS, error_number, is_disconnect, shard_error
 from pinlater.errors import PinLaterError, StoreRefused
 
@@ -23,6 +24,9 @@ _SETTINGS = (
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
     # Strict: what does not fit is an error and never cut. The drivers escape with backslashes, so these must count.
     "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ERROR_FOR_DIVISION_BY_ZERO'",
+)
+_FLUSHES_LATER = (
+    "innodb_flush_log_at_trx_commit is {}: a power cut takes about the last second of what was answered; set it to 1"
 )
 
 
@@ -110,8 +114,11 @@ class MysqlPool:
         cursor = connection.cursor()
         for setting in (*_SETTINGS, f"SET SESSION innodb_lock_wait_timeout = {self._timeouts.lock_wait_s}"):
             cursor.execute(setting)
-        cursor.execute("SELECT @@max_allowed_packet")
-        record.info["max_packet"] = int(cursor.fetchone()[0])
+        cursor.execute("SELECT @@max_allowed_packet, @@GLOBAL.innodb_flush_log_at_trx_commit")
+        max_packet, flush = cursor.fetchone()
+        record.info["max_packet"] = int(max_packet)
+        if int(flush) != 1:
+            warn_once(self.place, _FLUSHES_LATER.format(flush))
         cursor.close()
         connection.commit()
         record.info["made_at"] = record.info["rests_since"] = monotonic()
