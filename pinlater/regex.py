@@ -17,6 +17,9 @@ MAX_PATTERN_BYTES = 4_096
 MAX_PROGRAM_STEPS = 5_000
 """Of a compiled pattern: each byte of a body can cost as many, some 3 ns each, when it has too many states at once."""
 
+_MAX_MEMORY_BYTES = 1024 * 1024
+"""Of a compiled pattern and its states; it also bounds the time of the compilation, some 10 ms."""
+
 _INLINE_STEPS = 1_000_000
 """Up to so many steps are searched at once; more are searched in a thread."""
 
@@ -32,12 +35,13 @@ class BodyPattern:
         options.encoding = re2.Options.Encoding.LATIN1
         options.log_errors = False
         options.never_capture = True
+        options.max_mem = _MAX_MEMORY_BYTES
         try:
             compiled = re2.compile(text, options)
         except re2.error as error:
             raise RequestInvalid.of("bodyRegexToMatch", pattern, f"an RE2 pattern ({_reason(error)})") from error
         finally:
-            re2.purge()  # it keeps 128 patterns, each with up to 8 MiB of states
+            re2.purge()  # it would keep 128 patterns with all their states
         self._search = compiled.search
         self._steps = compiled.programsize
         if self._steps > MAX_PROGRAM_STEPS:

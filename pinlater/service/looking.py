@@ -24,6 +24,9 @@ from pinlater.shards.router import Router
 _GROUPS_AT_ONCE = 16
 """Queues and shards that one lookup asks at the same time: each may bring a body, whatever the bound."""
 
+_Group = tuple[tuple[str, str], list[tuple[str, JobKey]]]
+"""A shard and queue, and the jobs named there."""
+
 
 class Looking:
     """Reads, for one service."""
@@ -40,23 +43,34 @@ class Looking:
     # -- lookup ------------------------------------------------------------------------------------------------------
 
     async def lookup(self, descriptors: Sequence[str], include_body: bool) -> dict[str, JobInfo]:
+        """In steps, since each job may bring a long status, and each group of a queue and shard is a call."""
         self._checks.amount("jobDescriptors", descriptors)
-        groups = list(self._refs.places(dict.fromkeys(descriptors)).items())
+        ends_at = asyncio.get_running_loop().time() + self._settings.long_call_ms / 1000
+        wanted = list(dict.fromkeys(descriptors))
         found: dict[str, JobInfo] = {}
         room = self._settings.max_answer_bytes if include_body else 0
-        for start in range(0, len(groups), _GROUPS_AT_ONCE):
-            part = groups[start : start + _GROUPS_AT_ONCE]
-            calls = [
-                (shard_id, partial(self._lookup_on, queue=queue, keys=[key for _, key in named], max_bytes=room))
-                for (shard_id, queue), named in part
-            ]
-            for (_, named), infos in zip(part, await self._router.named(calls), strict=True):
-                for (descriptor, _), info in zip(named, infos or (), strict=False):
-                    if info is not None:
-                        found[descriptor] = info
-                        room = max(0, room - len(info.body or b""))
-        self._fit(found)
+        for start in range(0, len(wanted), self._settings.page_jobs):
+            groups = list(self._refs.places(wanted[start : start + self._settings.page_jobs]).items())
+            for first in range(0, len(groups), _GROUPS_AT_ONCE):
+                if (start or first) and asyncio.get_running_loop().time() >= ends_at:
+                    raise self._too_late("lookup", "look up fewer at a time")
+                for descriptor, info in await self._look_up(groups[first : first + _GROUPS_AT_ONCE], room):
+                    found[descriptor] = info
+                    room = max(0, room - len(info.body or b""))
+            self._fit(found)
         return found
+
+    async def _look_up(self, groups: Sequence[_Group], max_bytes: int) -> list[tuple[str, JobInfo]]:
+        calls = [
+            (shard_id, partial(self._lookup_on, queue=queue, keys=[key for _, key in named], max_bytes=max_bytes))
+            for (shard_id, queue), named in groups
+        ]
+        return [
+            (descriptor, info)
+            for (_, named), infos in zip(groups, await self._router.named(calls), strict=True)
+            for (descriptor, _), info in zip(named, infos or (), strict=False)
+            if info is not None
+        ]
 
     async def _lookup_on(self, shard: Shard, *, queue: str, keys: list[JobKey], max_bytes: int) -> list[JobInfo | None]:
         return await shard.lookup(queue, keys, with_body=max_bytes > 0, max_bytes=max_bytes)
@@ -89,10 +103,7 @@ class Looking:
             if search.is_over():
                 if allow_partial:
                     break
-                raise UnknownError(
-                    f"the count did not end within {self._settings.long_call_ms} ms; count without a pattern, or scan",
-                    reason="DEADLINE_EXCEEDED",
-                )
+                raise self._too_late("count", "count without a pattern, or scan")
             total += len(await search.page())
             if search.missing and not allow_partial:
                 raise missing(search.missing)
@@ -113,17 +124,19 @@ class Looking:
         """In steps, until the page is full, the answer is, or the time is over."""
         ends_at = asyncio.get_running_loop().time() + self._settings.long_call_ms / 1000
         jobs: list[JobInfo] = []
+        missed: list[Member] = []
         while True:
             scanned = await self._router.scan(query, after, min(limit - len(jobs), self._settings.page_jobs))
             jobs += scanned.jobs
+            missed += [member for member in scanned.missing if member not in missed]
             fits = fitting_infos(jobs, self._settings.max_answer_bytes)
             if fits < len(jobs):
-                return _page(filter, query, jobs[:fits], place_of(jobs[fits - 1]), scanned.missing)
+                return _page(filter, query, jobs[:fits], place_of(jobs[fits - 1]), missed)
             if scanned.ended or not scanned.jobs:
-                return _page(filter, query, jobs, None, scanned.missing)
+                return _page(filter, query, jobs, None, missed)
             after = place_of(jobs[-1])
             if len(jobs) >= limit or asyncio.get_running_loop().time() >= ends_at:
-                return _page(filter, query, jobs, after, scanned.missing)
+                return _page(filter, query, jobs, after, missed)
 
     async def _search(self, filter: JobFilter, query: ScanQuery, after: Place | None, limit: int) -> ScanPage:
         """A page may be empty and yet not the last: when the time was over before a body matched."""
@@ -144,6 +157,10 @@ class Looking:
             elif place is None and search.is_over() and not search.ended:
                 place = search.after
         return _page(filter, query, jobs, place, search.missing)
+
+    def _too_late(self, what: str, advice: str) -> UnknownError:
+        text = f"the {what} did not end within {self._settings.long_call_ms} ms; {advice}"
+        return UnknownError(text, reason="DEADLINE_EXCEEDED")
 
     def query(self, filter: JobFilter, now_ms: int) -> ScanQuery:
         """The filter, checked."""

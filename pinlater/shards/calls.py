@@ -28,7 +28,7 @@ class GuardSettings:
     """Calls under way at the store."""
 
     max_bulk: int = 2
-    """Beside those, calls over many jobs (count, scan, retry, delete), so that slow ones hold up none but themselves."""
+    """Beside those, calls over many jobs (count, scan, retry, delete), so that slow ones hold up only themselves."""
 
     max_waiting: int = 1_000
     """Calls that wait for one of those to end; one more is refused as Overloaded."""

@@ -414,6 +414,16 @@ async def test_a_scan_goes_on_with_the_now_it_began_with() -> None:
         assert [job.run_after_ms for job in first.jobs + rest.jobs] == [now_ms, now_ms]
 
 
+@pytest.mark.parametrize("pattern", ["", "x"])
+async def test_a_shard_that_was_missing_for_one_step_of_a_scan_is_named(pattern: str) -> None:
+    async with stand(2, settings=ServiceSettings(page_jobs=2)) as at:
+        for _ in range(10):
+            await at.service.enqueue("mail", [Job(b"x")])
+        at.stores[1].failures["scan"] = [NothingStored("refused")] * 4
+        page = await at.service.scan(JobFilter("mail", JobState.PENDING, body_regex=pattern))
+        assert page.missing_shards == ["2"]
+
+
 async def test_answers_stay_under_their_bound() -> None:
     async with stand(settings=ServiceSettings(max_answer_bytes=20_000)) as at:
         descriptors = await at.service.enqueue("mail", [Job(b"x" * 100, custom_status="s" * 4_000)] * 6)
@@ -424,6 +434,25 @@ async def test_answers_stay_under_their_bound() -> None:
         with pytest.raises(RequestInvalid, match="fewer"):
             await at.service.lookup(descriptors)
         assert len(await at.service.lookup(descriptors[:4])) == 4
+
+
+async def test_a_large_lookup_asks_in_steps_and_stops_when_the_answer_cannot_fit() -> None:
+    async with stand(settings=ServiceSettings(page_jobs=3, max_answer_bytes=20_000)) as at:
+        names = await at.service.enqueue("mail", [Job(b"x")] * 8)
+        assert list(await at.service.lookup(names)) == names
+        assert [len(keys) for _, keys in at.stores[0].sent["lookup"]] == [3, 3, 2]
+        names = await at.service.enqueue("mail", [Job(b"x", custom_status="s" * 5_000)] * 20)
+        with pytest.raises(RequestInvalid, match="jobDescriptors"):
+            await at.service.lookup(names)
+        assert at.stores[0].begun["lookup"] == 3 + 2
+
+
+async def test_a_lookup_over_endless_queues_ends() -> None:
+    async with stand(settings=ServiceSettings(long_call_ms=0)) as at:
+        (name,) = await at.service.enqueue("mail", [Job(b"x")])
+        others = [name.replace("mail", f"q{number}") for number in range(40)]
+        with pytest.raises(UnknownError, match="lookup did not end"):
+            await at.service.lookup([name, *others])
 
 
 async def test_bodies_of_a_lookup_are_left_out_where_they_do_not_fit() -> None:
