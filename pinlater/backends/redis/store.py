@@ -123,6 +123,9 @@ class RedisStore:
         if self.identity is not None:
             shard, store = await link.send(("HMGET", self.root, "shard", "store"))
             self.check_identity((shard or b"").decode(), (store or b"").decode())
+        # Where that is not allowed, a call that is answered with NOSCRIPT brings its script along.
+        loaded = [link.send(("SCRIPT", "LOAD", script.source)) for script in self._scripts.values()]
+        await asyncio.gather(*loaded, return_exceptions=True)
 
     def check_identity(self, shard: str, store: str) -> None:
         """StoreRefused where the store is not the one that was opened."""
