@@ -10,10 +10,12 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import structlog
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
+from apscheduler.triggers.base import BaseTrigger
 
 from pinlater.clock import Clock
 from pinlater.errors import PinLaterError
@@ -45,6 +47,16 @@ class MaintenanceSettings:
     """A store's clock may be so far from ours."""
 
 
+class Every(BaseTrigger):  # type: ignore[misc]
+    """So long after now: after a leap of the clock nothing is made up for, however many runs were missed."""
+
+    def __init__(self, interval: timedelta) -> None:
+        self.interval = interval
+
+    def get_next_fire_time(self, previous: datetime | None, now: datetime) -> datetime:
+        return now + self.interval
+
+
 class Maintenance:
     """Expiry and collection for all shards of a server. `wake` is told the queues whose jobs became eligible."""
 
@@ -56,6 +68,8 @@ class Maintenance:
         self._settings = settings
         self._wake = wake
         self._scheduler: AsyncIOScheduler | None = None
+        self._interval = timedelta(milliseconds=settings.interval_ms)
+        self._look: asyncio.TimerHandle | None = None
         self._running: set[asyncio.Task[None]] = set()
         self._disagreeing: set[Member] = set()
         self._is_stopping = False
@@ -70,18 +84,20 @@ class Maintenance:
             for task in (self.expire, self.collect):
                 self._scheduler.add_job(
                     self._run,
-                    "interval",
+                    Every(self._interval),
                     args=(task, member),
-                    seconds=self._settings.interval_ms / 1000,
                     misfire_grace_time=None,
                     coalesce=True,
                     max_instances=1,
                 )
         self._scheduler.start()
+        self._look_at_clock()
 
     async def close(self) -> None:
         """Begin nothing more, and wait for the steps under way. May be called twice."""
         self._is_stopping = True
+        if self._look is not None:
+            self._look.cancel()
         if self._scheduler is not None:
             self._scheduler.pause()
             while self._running:
@@ -89,6 +105,15 @@ class Maintenance:
             self._scheduler.shutdown(wait=False)
             self._scheduler = None
             await asyncio.sleep(0)
+
+    def _look_at_clock(self) -> None:
+        """The schedule goes by the clock of the machine; when that was set back, the next runs are brought forward."""
+        assert self._scheduler is not None
+        now = datetime.now(UTC)
+        for job in self._scheduler.get_jobs():
+            if job.next_run_time > now + 2 * self._interval:
+                job.modify(next_run_time=now)
+        self._look = asyncio.get_running_loop().call_later(self._interval.total_seconds(), self._look_at_clock)
 
     async def _run(self, task: Callable[[Member], Awaitable[None]], member: Member) -> None:
         current = asyncio.current_task()

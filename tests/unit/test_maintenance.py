@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 
 from pinlater.errors import NothingStored
-from pinlater.maintenance import Maintenance, MaintenanceSettings
+from pinlater.maintenance import Every, Maintenance, MaintenanceSettings
 from pinlater.model import Ack, Job, JobFilter, JobState
 from tests.unit.stand import Stand, acks, stand
 
@@ -110,6 +111,21 @@ async def test_the_schedule_runs_both_tasks_on_every_shard_again_and_again() -> 
         for store in at.stores:
             await store.until_begun("expire_claims", 3)
             await store.until_begun("collect", 3)
+
+
+async def test_a_clock_that_is_set_back_does_not_stop_the_schedule() -> None:
+    async with stand() as at, running(at) as background:
+        assert background._scheduler is not None
+        for job in background._scheduler.get_jobs():
+            job.modify(next_run_time=datetime.now(UTC) + timedelta(hours=1))
+        begun = at.stores[0].begun["expire_claims"]
+        await asyncio.wait_for(at.stores[0].until_begun("expire_claims", begun + 3), 5)
+
+
+def test_runs_that_a_leap_of_the_clock_left_out_are_not_made_up_for() -> None:
+    second = timedelta(seconds=1)
+    now = datetime.now(UTC)
+    assert Every(second).get_next_fire_time(now - timedelta(days=7), now) == now + second
 
 
 async def test_an_error_of_a_shard_does_not_stop_the_schedule() -> None:
