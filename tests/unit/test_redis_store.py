@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from pinlater.backends.base import AckOutcome, AckRequest, ScanPosition
+from pinlater.backends.base import AckOutcome, AckRequest, LapsedCounts, ScanPosition
 from pinlater.backends.redis import RedisShard
 from pinlater.errors import NothingStored, OutcomeUnknown, QueueNotFound, StoreRefused
 from pinlater.model import Job, JobState
-from tests.conformance.subject import START_MS, Subject, key_of
+from tests.conformance.subject import START_MS, TIMEOUT_MS, Subject, key_of
 from tests.faults.proxy import Proxy
 from tests.stores.places import Places
 from tests.stores.process import StoreServer
@@ -214,6 +214,30 @@ async def test_a_redis_out_of_memory_stores_nothing_and_can_be_emptied(own: Subj
     assert await own.fail(failing, append_status="later") is AckOutcome.RETRIED
     own_admin.config_set("maxmemory", "0")
     assert own_admin.hlen("{pinlater}:q:mail:jobs") == 2
+
+
+async def test_in_a_redis_out_of_memory_claims_expire_and_ended_jobs_are_collected(
+    own: Subject, own_admin: redis.Redis
+) -> None:
+    late = Subject(own.shard, "late")
+    await own.shard.create_queue("late", START_MS)
+    alive, lost, ended, kept = await own.job(), await late.job(), await own.job(), await own.job()
+    await own.claim(3)
+    await own.succeed(ended)
+    own.tick(1_000)
+    await own.checkpoint(alive)
+    await own.succeed(kept)
+    late.now_ms = START_MS + 500
+    await late.claimed()
+    await own.delete_listed(JobState.SUCCEEDED, ended)
+    own.tick(TIMEOUT_MS - 200)
+    own_admin.config_set("maxmemory", "1mb")
+    assert await own.expire() == {"late": LapsedCounts(1, 0)}
+    assert not await own.collect(succeeded_ttl_ms=TIMEOUT_MS)
+    own_admin.config_set("maxmemory", "0")
+    assert (await late.info(lost)).state is JobState.PENDING
+    own.tick(201)
+    assert await own.collect(succeeded_ttl_ms=TIMEOUT_MS) == {"mail": 1}
 
 
 async def test_a_replica_stores_nothing_and_does_not_pass_for_healthy(own: Subject, own_admin: redis.Redis) -> None:

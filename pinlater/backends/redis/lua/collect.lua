@@ -29,11 +29,8 @@ for state = 2, 3 do
       answer[#answer + 1] = #ids
     end
     local first = redis.call('ZRANGE', ended, 0, 0, 'WITHSCORES')
-    if first[2] then
-      redis.call('ZADD', index, first[2], queue)
-    else
-      redis.call('ZREM', index, queue)
-    end
+    redis.call('ZREM', index, queue)  -- first, since a Redis out of memory refuses to begin with the other
+    if first[2] then redis.call('ZADD', index, first[2], queue) end
   end
 end
 return answer

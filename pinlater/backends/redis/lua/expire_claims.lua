@@ -23,10 +23,7 @@ for _, queue in ipairs(due) do
     answer[n + 1], answer[n + 2], answer[n + 3] = queue, retried, failed
   end
   local first = redis.call('ZRANGE', base .. ':expiry', 0, 0, 'WITHSCORES')
-  if first[2] then
-    redis.call('ZADD', root .. ':claimed', first[2], queue)
-  else
-    redis.call('ZREM', root .. ':claimed', queue)
-  end
+  redis.call('ZREM', root .. ':claimed', queue)  -- first, since a Redis out of memory refuses to begin with the other
+  if first[2] then redis.call('ZADD', root .. ':claimed', first[2], queue) end
 end
 return answer
