@@ -124,9 +124,9 @@ class Plain:
     async def to(cls, port: int) -> Plain:
         return cls(*await asyncio.open_connection("127.0.0.1", port))
 
-    async def send(self, method: str, **arguments: Any) -> None:
+    async def send(self, method: str, *, context: RequestContext = ME, **arguments: Any) -> None:
         self._seqid += 1
-        message = encode_call(method, self._seqid, call_args(method, ME, **arguments))
+        message = encode_call(method, self._seqid, call_args(method, context, **arguments))
         self._writer.write(len(message).to_bytes(4, "big") + message)
         await self._writer.drain()
 
