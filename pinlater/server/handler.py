@@ -24,6 +24,7 @@ from pinlater.wire.idl import METHODS
 from pinlater.wire.malformed import ApplicationErrorKind
 
 _log = structlog.get_logger("pinlater.server")
+_READS = ("lookupJobs", "scanJobs")
 
 
 class Handler:
@@ -45,7 +46,7 @@ class Handler:
             return self.refuse_malformed(error)
         try:
             if self.refuse_with is not None:
-                raise self.refuse_with
+                return _error_reply(call, _refusal(call.name, self.refuse_with))
             context = context_from_wire(call.args.context)
             success = await self._calls[call.name](context, call.args, pending)
             answer = encode_reply(call.name, call.seqid, success, protocol=call.protocol)
@@ -63,8 +64,15 @@ class Handler:
         if header.name not in METHODS:
             kind = ApplicationErrorKind.UNKNOWN_METHOD
             return _application_reply(header, kind, f"there is no method {header.name[:80]!r}")
-        exception = exception_from_error(error)
+        exception = exception_from_error(_refusal(header.name, error))
         return encode_reply(header.name, header.seqid, exception=exception, protocol=header.protocol)
+
+    async def cut_short(self, reply: bytes, pending: PendingCall, error: PinLaterError) -> bytes:
+        """The answer for which there is no room: without its jobs, or `error` where the call has changed nothing."""
+        if pending.jobs:
+            await self.give_back(pending)
+            return self.without_jobs(reply)
+        return self.refuse(reply, error) if read_header(reply).name in _READS else reply
 
     def refuse_malformed(self, error: BadCall) -> bytes:
         """Thrift's own exception, for an unknown method or a message that is not the contract."""
@@ -102,6 +110,13 @@ class Handler:
         """The answer to a dequeue, emptied."""
         header = read_header(reply)
         return encode_reply(header.name, header.seqid, dequeued_to_wire(()), protocol=header.protocol)
+
+
+def _refusal(name: str, error: PinLaterError) -> PinLaterError:
+    """The error for a call that was not begun: then no riding acks were carried out."""
+    if name != "dequeueJobs":
+        return error
+    return type(error)(error.message, retry_after_ms=error.retry_after_ms, acks_applied=False)
 
 
 def draining_error() -> Draining:

@@ -28,7 +28,9 @@ class ServerLimits:
 
     max_buffered_bytes: int = 256 * MIB
     """Bytes that the process keeps for callers: half sent messages and calls in flight. A call over it is refused
-    (OVERLOADED); for a half sent message over it, the connection that holds most of one is closed."""
+    (OVERLOADED); for a half sent message over it, the connection that holds most of one is closed. As much again is
+    kept of answers that cannot leave yet, since their callers do not read or wait for an earlier one: beyond it calls
+    are refused too, lookups and scans are answered OVERLOADED, and dequeues give their jobs back."""
 
     idle_timeout_s: float = 3_600.0
     """A connection on which nothing was heard, and nothing is in flight, for so long is closed."""

@@ -13,14 +13,16 @@ class PendingCall:
     """What is kept of a call until its answer is written.
 
     `gone` says that the caller can no longer be answered with jobs: the connection broke, or its sending side ended,
-    which is how the death of a process looks. `jobs` are those that were claimed for this call, until their answer is
+    which is how the death of a process looks. `size` is that of the message in bytes, `unsent` that of an answer that
+    waits for earlier ones. `jobs` are those that were claimed for this call, until their answer is
     written. `waits` marks a long poll, which ends when the caller is gone.
     """
 
-    __slots__ = ("gone", "jobs", "reply", "size", "task", "waits")
+    __slots__ = ("gone", "jobs", "reply", "size", "task", "unsent", "waits")
 
     def __init__(self, size: int) -> None:
         self.size = size
+        self.unsent = 0
         self.reply: bytes | None = None
         self.task: asyncio.Task[Any] | None = None
         self.jobs: Sequence[DequeuedJob] = ()

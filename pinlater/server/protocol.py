@@ -44,6 +44,7 @@ class Connection(asyncio.Protocol):
         self._writing_paused = False
         self._partial = 0
         self._chunk = 0
+        self._unsent = 0
 
     # What the event loop tells
 
@@ -78,15 +79,18 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._writing_paused = False
+        self._count_unsent(0)
         self._pump()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
         self._messages = None
         self._count_partial(0)
+        self._count_unsent(0)
         self._shared.forget(self)
         for pending in self._pending:
             self._shared.buffered -= pending.size
+            self._shared.unsent -= pending.unsent
             pending.caller_is_gone()
             if pending.reply is not None and pending.jobs:
                 self._shared.run_detached(self._handler.give_back(pending))
@@ -119,7 +123,7 @@ class Connection(asyncio.Protocol):
         pending.gone = self._ending
         self._pending.append(pending)
         self._shared.buffered += pending.size
-        if self._shared.buffered > self._limits.max_buffered_bytes:
+        if max(self._shared.buffered, self._shared.unsent) > self._limits.max_buffered_bytes:
             self._shared.counters["calls_over_buffer"] += 1
             work = self._refuse(pending, message)
         else:
@@ -128,23 +132,37 @@ class Connection(asyncio.Protocol):
 
     async def _answer(self, pending: PendingCall, message: bytes) -> None:
         try:
-            pending.reply = await self._handler.reply(message, pending)
+            reply = await self._handler.reply(message, pending)
+            unsent = self._shared.unsent
+            if unsent and unsent + len(reply) > self._limits.max_buffered_bytes:
+                reply = await self._handler.cut_short(reply, pending, self._overloaded())
+            pending.reply = reply
         except WireError as error:
             self._drop(error)
         finally:
             self._shared.tasks.discard(pending.task)
+        if pending.reply is not None and self._transport is not None and pending is not self._pending[0]:
+            pending.unsent = len(pending.reply)
+            self._shared.unsent += pending.unsent
         self._flush()
 
     async def _refuse(self, pending: PendingCall, message: bytes) -> None:
-        held = self._limits.max_buffered_bytes
-        error = Overloaded(f"this server holds {held} bytes of calls already", retry_after_ms=100)
         try:
-            pending.reply = self._handler.refuse(message, error)
+            pending.reply = self._handler.refuse(message, self._overloaded())
         except WireError as malformed:
             self._drop(malformed)
         finally:
             self._shared.tasks.discard(pending.task)
         self._flush()
+
+    def _overloaded(self) -> Overloaded:
+        held = self._limits.max_buffered_bytes
+        return Overloaded(f"this server holds {held} bytes of calls, or of answers, already", retry_after_ms=100)
+
+    def _count_unsent(self, size: int) -> None:
+        """Note how much of the answers that were written has not left."""
+        self._shared.unsent += size - self._unsent
+        self._unsent = size
 
     def _count_partial(self, size: int) -> None:
         """Note how much of a half sent message is kept, and since when."""
@@ -178,8 +196,11 @@ class Connection(asyncio.Protocol):
         while pending and (reply := pending[0].reply) is not None:
             done = pending.popleft()
             self._shared.buffered -= done.size
+            self._shared.unsent -= done.unsent
             done.jobs = ()
             transport.write(len(reply).to_bytes(4, "big") + reply if self._splitter.framed else reply)
+        if self._writing_paused:
+            self._count_unsent(transport.get_write_buffer_size())
         self._heard_at = self._shared.now
         if not self._reading or self._messages is not None:
             self._pump()

@@ -38,12 +38,15 @@ class Leaving:
 
 
 class Shared:
-    """Kept by all connections together. `now` is the loop's time, renewed by every sweep; `buffered` is in bytes."""
+    """Kept by all connections together. `now` is the loop's time, renewed by every sweep.
+
+    In bytes: `buffered`, of half sent messages and of calls in flight; `unsent`, of answers that cannot leave yet.
+    """
 
     def __init__(self, max_connections: int, counters: Counter[str]) -> None:
         self.connections: set[Leaver] = set()
         self.counters = counters
-        self.buffered = 0
+        self.buffered = self.unsent = 0
         self.leaving: Leaving | None = None
         self.tasks: set[asyncio.Task[Any] | None] = set()
         self._loop = asyncio.get_running_loop()

@@ -54,8 +54,8 @@ class ThriftServer:
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes of half sent messages and of calls in flight."""
-        return self._shared.buffered
+        """Bytes of half sent messages, of calls in flight, and of answers that cannot leave yet."""
+        return self._shared.buffered + self._shared.unsent
 
     def adopt(self, connection: socket.socket) -> None:
         """Go on with a connection that another process accepted; it stands at the boundary of a message."""

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from pinlater.model import DequeueRequest, Job
+from pinlater.model import Ack, DequeueRequest, Job
 from pinlater.server import ServerLimits, ThriftServer
 from tests.server.memory_api import EchoService
 from tests.server.raw_thrift import framed
@@ -38,7 +38,12 @@ async def test_what_was_read_is_answered_and_later_calls_are_refused() -> None:
         await served.service.draining.wait()
         late.send_framed(call_names(2))
         refusal = (await late.reply()).exception
-        assert (refusal.reason, refusal.retryable) == ("DRAINING", True)
+        assert (refusal.reason, refusal.retryable, refusal.acks_applied) == ("DRAINING", True, None)
+        late.send_framed(call_dequeue(3, DequeueRequest("mail", 1, succeeded=[Ack("mail:s1:p1:1790000000000000")])))
+        refusal = (await late.reply()).exception
+        assert (refusal.reason, refusal.acks_applied) == ("DRAINING", False)
+        assert served.server._handler.refuse_with is not None
+        assert served.server._handler.refuse_with.__traceback__ is None  # it would hold every call that was refused
         assert await late.until_closed() == b""
         gate.set()
         assert len((await busy.reply()).success.job_descriptors) == 1

@@ -147,6 +147,40 @@ async def test_calls_over_the_buffer_of_the_server_are_refused_and_served_again_
         assert served.server.counters["calls_over_buffer"] == 1
 
 
+async def test_answers_that_wait_for_an_earlier_one_are_bounded_and_their_jobs_go_back() -> None:
+    async with serving(max_buffered_bytes=10_000) as served:
+        gate = served.service.hold["slow"] = asyncio.Event()
+        served.service.jobs["mail"] = [Job(b"x" * 6_000)]
+        raw = await served.connect()
+        raw.send_framed(call_enqueue(1, Job(b"x"), queue="slow"))
+        raw.send_framed(call_dequeue(2, DequeueRequest("mail", 10)))
+        await served.until(lambda: served.server.buffered_bytes > 6_000)
+        served.service.jobs["mail"] = [Job(b"x" * 6_000)]
+        raw.send_framed(call_dequeue(3, DequeueRequest("mail", 10)))
+        await served.until(lambda: len(served.service.given_back) == 1)
+        gate.set()
+        assert (await raw.reply()).seqid == 1
+        assert [len((await raw.reply()).success.jobs) for _ in range(2)] == [1, 0]
+        assert served.server.buffered_bytes == 0
+
+
+async def test_answers_that_are_not_taken_are_bounded_over_all_connections() -> None:
+    async with serving(max_buffered_bytes=8_000_000, write_timeout_s=5) as served:
+        served.service.jobs["mail"] = [Job(b"x" * 1_000_000) for _ in range(7)]
+        hog, other = await served.connect(), await served.connect()
+        hog.writer.transport.pause_reading()
+        hog.send_framed(call_dequeue(1, DequeueRequest("mail", 100)))
+        await served.until(lambda: served.server.buffered_bytes > 1_000_000)
+        served.service.jobs["mail"] = [Job(b"y" * 1_000_000) for _ in range(8)]
+        other.send_framed(call_dequeue(2, DequeueRequest("mail", 100)))
+        assert (await other.reply()).success.jobs == {}
+        assert len(served.service.given_back) == 8
+        hog.writer.transport.resume_reading()
+        assert len((await hog.reply()).success.jobs) == 7
+        await served.until(lambda: served.server.buffered_bytes == 0)
+        await served.is_well()
+
+
 async def test_half_sent_messages_over_the_buffer_cost_the_largest_its_connection() -> None:
     async with serving(max_buffered_bytes=100_000) as served:
         hog, small = await served.connect(), await served.connect()
