@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 from pinlater.backends.base import ClaimRequest
+from pinlater.backends.sql.session import Row
 from pinlater.backends.sql.sqlite import SqliteShard
+from pinlater.backends.sql.sqlite_connection import SqliteSession
 from pinlater.errors import NothingStored, StoreConflict, StoreRefused
 from pinlater.model import Job, JobState
 
@@ -142,7 +144,9 @@ async def test_two_processes_take_turns_on_one_file_and_lose_nothing(tmp_path: P
 _OTHER = f"""
 import asyncio, sys
 from pinlater.backends.base import ClaimRequest
+from pinlater.backends.sql.session import Row
 from pinlater.backends.sql.sqlite import SqliteShard
+from pinlater.backends.sql.sqlite_connection import SqliteSession
 from pinlater.model import Job
 
 async def main(path, name):
@@ -172,3 +176,36 @@ async def test_large_bodies_are_read_only_for_what_is_handed_out(shard: SqliteSh
     (jobs,) = await shard.claim("mail", [ClaimRequest("a:b:c:d:e", 20, (1,), 1000, 250_000)], NOW_MS)
     assert [len(job.body) for job in jobs] == [100_000, 100_000]
     assert await shard.ready("mail", [1], 100, NOW_MS) == [18]
+
+
+@pytest.mark.parametrize(
+    ("body_bytes", "limit", "looks", "handed_out"),
+    [(200, 100, [100], 100), (200, 300, [128, 300], 300), (10_000, 300, [128], 25), (1_500, 300, [128, 256], 166)],
+)
+async def test_no_more_is_looked_at_and_so_locked_than_may_fit(
+    shard: SqliteShard,
+    monkeypatch: pytest.MonkeyPatch,
+    body_bytes: int,
+    limit: int,
+    looks: list[int],
+    handed_out: int,
+) -> None:
+    looked: list[int] = []
+    candidates = SqliteSession.candidates
+
+    def recorded(session: SqliteSession, *arguments: Any) -> list[Row]:
+        looked.append(arguments[2])
+        return candidates(session, *arguments)
+
+    monkeypatch.setattr(SqliteSession, "candidates", recorded)
+    await shard.enqueue("mail", [Job(bytes(body_bytes))] * 400, NOW_MS)
+    peeked = await shard.peek("mail", (1,), limit, 250_000, NOW_MS)
+    assert (len(peeked), looked) == (handed_out, looks)
+    (jobs,) = await shard.claim("mail", [ClaimRequest("a:b:c:d:e", limit, (1,), 1000, 250_000)], NOW_MS)
+    assert (len(jobs), looked) == (handed_out, looks * 2)
+
+
+async def test_callers_that_each_take_one_body_beyond_their_bound_are_all_served(shard: SqliteShard) -> None:
+    await shard.enqueue("mail", [Job(bytes(100))] * 300, NOW_MS)
+    requests = [ClaimRequest(f"a:b:c:{number}:e", 1, (1,), 1000, 1) for number in range(300)]
+    assert [len(jobs) for jobs in await shard.claim("mail", requests, NOW_MS)] == [1] * 300

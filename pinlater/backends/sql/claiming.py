@@ -14,6 +14,9 @@ from pinlater.model import DequeuedJob
 BODY_BYTES, BODY = 6, 7
 """Where a row of `candidates` has the size of the body, and the body itself where it is small."""
 
+FIRST_LOOK = 128
+"""More than most callers ask for, so that mostly one select is enough."""
+
 JOBS_PER_SELECT = 10_000
 """Small bodies come with the select, so it must not grow with the number of callers that were joined."""
 
@@ -36,9 +39,7 @@ def claim(session: Session, queue: str, requests: Sequence[ClaimRequest], now_ms
         return [[] for _ in requests]
     handed_out: list[list[DequeuedJob]] = []
     for group in _groups(requests):
-        limit = sum(request.limit for request in group)
-        rows = session.candidates(queue_id, group[0].priorities, limit, now_ms)
-        shares = list(deal(rows, group))
+        shares = _shares(session, queue_id, group, now_ms)
         _put_under_claims(session, group, shares, now_ms)
         handed_out += _hand_out(session, queue, group, shares, now_ms)
     return handed_out
@@ -56,6 +57,24 @@ def _groups(requests: Sequence[ClaimRequest]) -> Iterator[list[ClaimRequest]]:
         jobs += request.limit
     if group:
         yield group
+
+
+def _shares(session: Session, queue_id: int, group: Sequence[ClaimRequest], now_ms: int) -> list[Sequence[Row]]:
+    """Looks first at a few, and at more only where all of those are handed out.
+
+    What is looked at is locked, and nobody else's meanwhile; and MySQL reads even the large bodies that are not asked
+    for. Where bodies are so large that few fit, that must not be a whole limit's worth.
+    """
+    limit = sum(request.limit for request in group)
+    wanted = min(limit, FIRST_LOOK)
+    while True:
+        rows = session.candidates(queue_id, group[0].priorities, wanted, now_ms)
+        shares = list(deal(rows, group))
+        if wanted == limit or len(rows) < wanted or sum(map(len, shares)) < len(rows):
+            return shares
+        mean_bytes = 1 + sum(row[BODY_BYTES] for row in rows) // len(rows)
+        fitting = sum(request.max_bytes for request in group) // mean_bytes
+        wanted = min(limit, max(2 * wanted, fitting))
 
 
 def deal(rows: Sequence[Row], requests: Sequence[ClaimRequest]) -> Iterator[Sequence[Row]]:
@@ -104,8 +123,7 @@ def _large_bodies(session: Session, rows: Sequence[Row]) -> dict[int, bytes]:
 def peek(
     session: Session, queue: str, priorities: Sequence[int], limit: int, max_bytes: int, now_ms: int
 ) -> list[DequeuedJob]:
-    rows = session.candidates(session.queue_id(queue), priorities, limit, now_ms)
-    rows = rows[: how_many_fit((row[BODY_BYTES] for row in rows), max_bytes)]
+    (rows,) = _shares(session, session.queue_id(queue), [ClaimRequest("", limit, priorities, 0, max_bytes)], now_ms)
     large = _large_bodies(session, rows)
     descriptors = Descriptors(queue, session.shard_id)
     return [dequeued_job(row, large.get(row[0], row[BODY]), descriptors, "", 0) for row in rows]
