@@ -71,6 +71,7 @@ class Maintenance:
         self._interval = timedelta(milliseconds=settings.interval_ms)
         self._look: asyncio.TimerHandle | None = None
         self._running: set[asyncio.Task[None]] = set()
+        self._busy: set[tuple[Callable[[Member], Awaitable[None]], Member]] = set()
         self._disagreeing: set[Member] = set()
         self._is_stopping = False
 
@@ -88,7 +89,7 @@ class Maintenance:
                     args=(task, member),
                     misfire_grace_time=None,
                     coalesce=True,
-                    max_instances=1,
+                    max_instances=2,  # the second ends at once: with 1 the scheduler warns of every run left out
                 )
         self._scheduler.start()
         self._look_at_clock()
@@ -117,15 +118,17 @@ class Maintenance:
 
     async def _run(self, task: Callable[[Member], Awaitable[None]], member: Member) -> None:
         current = asyncio.current_task()
-        if current is None or self._is_stopping:
+        if current is None or self._is_stopping or (task, member) in self._busy:
             return
         self._running.add(current)
+        self._busy.add((task, member))
         try:
             await task(member)
         except Exception:
             _log.exception("maintenance_failed", shard=member.shard.shard_id)
         finally:
             self._running.discard(current)
+            self._busy.discard((task, member))
 
     # -- the clocks --------------------------------------------------------------------------------------------------
 

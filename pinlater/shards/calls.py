@@ -95,6 +95,10 @@ class Calls:
         while True:
             try:
                 return await call()
+            except OutcomeUnknown as error:
+                if read:
+                    raise NothingStored(error.message) from error
+                raise
             except NothingStored as error:
                 if tries >= self._settings.max_tries or not (read or isinstance(error, StoreConflict)):
                     raise

@@ -152,6 +152,14 @@ async def test_nothing_is_tried_again_after_an_unknown_outcome() -> None:
         assert await pending(shard) == 1
 
 
+async def test_a_read_whose_answer_was_lost_changed_nothing() -> None:
+    async with guarded() as (shard, store):
+        store.failures["count"] = [OutcomeUnknown("lost")]
+        with pytest.raises(NothingStored, match="lost"):
+            await pending(shard)
+        assert store.begun["count"] == 1
+
+
 async def test_closing_waits_for_what_is_under_way() -> None:
     store = Breaking(SqliteShard("sqlite://", "1"))
     shard = Guarded(store)

@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from pinlater.errors import NothingStored
 from pinlater.maintenance import Every, Maintenance, MaintenanceSettings
 from pinlater.model import Ack, Job, JobFilter, JobState
@@ -144,6 +146,16 @@ async def test_an_expired_claim_ends_a_wait() -> None:
         async with running(at):
             (job,) = await asyncio.wait_for(waiting, 5)
             assert job.attempts_remaining == 8
+
+
+async def test_a_step_that_takes_long_is_not_begun_twice_nor_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    async with stand() as at:
+        gate = at.stores[0].hold("expire_claims")
+        async with running(at):
+            await at.stores[0].until_begun("collect", 5)
+            gate.set()
+        assert at.stores[0].begun["expire_claims"] == 1
+        assert caplog.records == []
 
 
 async def test_closing_waits_for_the_step_under_way() -> None:
