@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -96,4 +97,15 @@ def test_ctrl_c_ends_it_and_its_processes(demo: list[str], tmp_path: Path) -> No
     assert process.returncode == 130, rest
     assert rest.endswith("Stopped; the server and the worker have ended.\n")
     assert "Traceback" not in rest
+    assert not processes_of(tmp_path)
+
+
+def test_ctrl_c_before_it_is_loaded_ends_it_in_order(demo: list[str], tmp_path: Path) -> None:
+    held_back = ["env", "--block-signal=INT", *demo]
+    with subprocess.Popen(held_back, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        assert process.stdout is not None
+        output = process.stdout.read()
+    assert (process.returncode, "Traceback" in output) == (130, False), output
     assert not processes_of(tmp_path)

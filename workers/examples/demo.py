@@ -45,12 +45,10 @@ class DemoFailed(Exception):
 
 def main() -> int:
     pictures = _pictures(_arguments())
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
     thumbnails = OUTPUT / "thumbnails"
-    shutil.rmtree(OUTPUT, ignore_errors=True)
-    thumbnails.mkdir(parents=True)
     try:
+        _heed_signals()
+        _make_anew(thumbnails)
         report = _run(pictures, thumbnails)
     except KeyboardInterrupt:
         print("\nStopped; the server and the worker have ended.", flush=True)
@@ -77,6 +75,22 @@ def _pictures(folder: Path) -> list[Path]:
         print(f"There is no picture in {folder} ({', '.join(sorted(SUFFIXES))}).", file=sys.stderr)
         raise SystemExit(2)
     return found
+
+
+def _make_anew(thumbnails: Path) -> None:
+    try:
+        shutil.rmtree(OUTPUT, ignore_errors=True)
+        thumbnails.mkdir(parents=True, exist_ok=True)  # another demonstration may be writing there
+        (OUTPUT / "server.log").touch()
+    except OSError as error:
+        raise DemoFailed(f"{OUTPUT} cannot be written: {error.strerror}") from error
+
+
+def _heed_signals() -> None:
+    """From here on a signal ends all in order. scripts/demo holds back Ctrl-C until now."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
