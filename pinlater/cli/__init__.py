@@ -69,11 +69,12 @@ def extra_missing(what: str, module: str, extra: str) -> NoReturn:
 Examples:
   pinlater serve                                    a server on 127.0.0.1:9010, jobs kept in ./pinlater-data
   pinlater queue create mail
-  echo hello | pinlater job enqueue mail --body -
+  echo hello | pinlater job enqueue mail
   pinlater job scan mail --state pending
 
 \b
-Exit codes: 0 done, 1 failed, 2 wrong command line or configuration, 3 no server could be reached.""",
+Exit codes: 0 done, 1 failed, 2 wrong command line or configuration, 3 no server could be reached, 4 it is not known
+whether it was done, 5 done in part, 130 interrupted.""",
 )
 @click.version_option(package_name="pinlater", message="%(prog)s %(version)s")
 def main() -> None:

@@ -10,7 +10,12 @@ from pinlater.cli import EXIT_USAGE
 from pinlater.password import hash_password
 
 
-@click.group("admin")
+@click.group(
+    "admin",
+    epilog="""\b
+Examples:
+  pinlater admin hash-password""",
+)
 def admin() -> None:
     """Prepare what the configuration of a server needs."""
 

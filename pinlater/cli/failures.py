@@ -45,9 +45,18 @@ def failures_as_exit_codes() -> Iterator[None]:
         say("interrupted")
         raise SystemExit(EXIT_INTERRUPTED) from None
     except BrokenPipeError:
-        # The reader of stdout has gone, as `| head` does; what is left in the buffer must not fail once more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader of stdout has gone, as `| head` does.
+        _silence_stdout()
         raise SystemExit(EXIT_NO_READER) from None
+    except OSError as error:
+        _silence_stdout()
+        say(f"standard input or output failed: {error.strerror or error}")
+        raise SystemExit(EXIT_FAILED) from None
+
+
+def _silence_stdout() -> None:
+    """What is left in the buffer must not fail once more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def exit_code(error: PinLaterError) -> int:

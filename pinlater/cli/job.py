@@ -10,7 +10,16 @@ from pinlater.cli.job_enqueue import enqueue
 from pinlater.cli.job_views import count, get, scan
 
 
-@click.group(cls=ServerGroup, epilog=EXIT_CODES)
+@click.group(
+    cls=ServerGroup,
+    epilog=f"""\b
+Examples:
+  pinlater job enqueue mail '{{"to": "ada@example.org"}}'
+  pinlater job scan mail --state failed
+  pinlater job retry --help                         the help of one command
+
+{EXIT_CODES}""",
+)
 def job() -> None:
     """Enqueue, look at, retry, cancel and delete jobs."""
 

@@ -19,6 +19,9 @@ from pinlater.model import Job
 
 _SLICE_JOBS = 1_000
 _SLICE_BYTES = 1024 * 1024
+_LARGEST_BODY = 512 * 1024 * 1024
+"""The most that a server's --max-body can be; input without an end is not read beyond it."""
+_MOST_ATTEMPTS = 2**31 - 1
 
 
 @click.command(
@@ -40,7 +43,13 @@ Examples:
 )
 @priority_option("1 is the highest.", required_level=True)
 @click.option("--run-after", type=moment_option, metavar="TIME", help="Not before this time: ISO, or +10m from now.")
-@click.option("--attempts", type=click.IntRange(min=1), default=2, show_default=True, help="How often it may be tried.")
+@click.option(
+    "--attempts",
+    type=click.IntRange(1, _MOST_ATTEMPTS),
+    default=2,
+    show_default=True,
+    help="How often it may be tried.",
+)
 @click.option("--status", default="", help="The custom status to begin with.")
 @output_option
 @talks_to_server
@@ -95,12 +104,18 @@ def _bodies(source: str | bytes, lines: bool) -> Iterator[bytes]:
         return
     with _opened(source) as stream:
         if not lines:
-            yield stream.read()
+            yield _bounded(stream.read(_LARGEST_BODY + 1))
             return
-        for line in stream:
-            body = line.rstrip(b"\r\n")
+        while line := stream.readline(_LARGEST_BODY + 1):
+            body = _bounded(line).rstrip(b"\r\n")
             if body:
                 yield body
+
+
+def _bounded(body: bytes) -> bytes:
+    if len(body) > _LARGEST_BODY:
+        raise click.UsageError(f"the body has more than the {_LARGEST_BODY} bytes that a server can take")
+    return body
 
 
 @contextmanager

@@ -20,7 +20,16 @@ PASSWORD_VARIABLE = "PINLATER_ADMIN_PASSWORD"
 _MOST_PRIORITIES = 127
 
 
-@click.group(cls=ServerGroup, epilog=EXIT_CODES)
+@click.group(
+    cls=ServerGroup,
+    epilog=f"""\b
+Examples:
+  pinlater queue create mail
+  pinlater queue stats mail
+  pinlater queue delete --help                      the help of one command
+
+{EXIT_CODES}""",
+)
 def queue() -> None:
     """Create, list, look at and delete queues."""
 
@@ -122,4 +131,8 @@ def _password() -> str:
     password = os.environ.get(PASSWORD_VARIABLE)
     if password is None and sys.stdin.isatty():
         password = str(click.prompt("Admin password", hide_input=True, err=True))
-    return sys.stdin.readline().rstrip("\r\n") if password is None else password
+    if password is None:
+        password = sys.stdin.readline().rstrip("\r\n")
+        if not password:
+            raise click.UsageError(f"no admin password: neither in {PASSWORD_VARIABLE} nor on standard input")
+    return password

@@ -7,6 +7,7 @@ import signal
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from tests.server.running import PROGRAM
 
@@ -47,7 +48,9 @@ class Shell:
         assert ended.returncode == code, result
         return result
 
-    def start(self, *arguments: str, **variables: str | None) -> subprocess.Popen[bytes]:
+    def start(
+        self, *arguments: str, stdout: IO[str] | int = subprocess.PIPE, **variables: str | None
+    ) -> subprocess.Popen[bytes]:
         """A command under way, with pipes that are not buffered here."""
         return subprocess.Popen(
             [PROGRAM, *arguments],
@@ -55,7 +58,7 @@ class Shell:
             cwd=self.folder,
             env=self._with(variables),
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdout=stdout,
             stderr=subprocess.PIPE,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )

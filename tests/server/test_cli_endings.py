@@ -134,6 +134,13 @@ def test_ctrl_c_amid_many_jobs_says_how_many_are_stored(shell: Shell, address: s
     assert err == b"pinlater: 1,000 jobs enqueued before that\npinlater: interrupted\n"
 
 
+def test_a_full_disk_is_one_line(shell: Shell) -> None:
+    with open("/dev/full", "w") as full, shell.start("queue", "list", stdout=full) as command:
+        _, err = command.communicate(timeout=WITHIN_S)
+    assert command.returncode == 1
+    assert err == b"pinlater: standard input or output failed: No space left on device\n"
+
+
 @pytest.mark.parametrize("format", ["table", "json", "jsonl"])
 def test_a_reader_that_goes_away_is_no_error_message(shell: Shell, format: str) -> None:
     command = shell.start("job", "scan", "mail", "--state", "pending", "--all", "-o", format)

@@ -80,6 +80,7 @@ def test_a_queue_is_deleted_only_with_the_password_and_on_purpose(shell: Shell, 
     refused = shell("queue", "delete", queue, "--yes", stdin="wrong\n", code=1)
     assert "password" in refused.err.lower()
     assert "--yes" in shell("queue", "delete", queue, stdin=PASSWORD, code=2).err
+    assert "no admin password" in shell("queue", "delete", queue, "--yes", code=2).err
     assert queue in shell("queue", "list").out.split()
 
 
@@ -168,6 +169,7 @@ def test_lines_that_were_stored_before_an_error_are_counted(shell: Shell, queue:
         (["--file", "missing.txt"], "missing.txt"),
         (["a", "--run-after", "tomorrow"], "ISO time"),
         (["a", "--timeout", "soon"], "duration"),
+        (["a", "--attempts", "99999999999"], "2147483647"),
         (["a", "--server", "host:port"], "HOST:PORT"),
         (["a", "--cluster", "nowhere"], "clusters.toml"),
     ],
