@@ -54,7 +54,7 @@ class Handler:
                 return await self._too_long(call, len(answer), pending)
             return answer
         except PinLaterError as error:
-            return _error_reply(call, error)
+            return _error_reply(call, _bare(error))
         except Exception as error:
             return await self._unexpected(call, error, pending)
 
@@ -117,6 +117,15 @@ def _refusal(name: str, error: PinLaterError) -> PinLaterError:
     if name != "dequeueJobs":
         return error
     return type(error)(error.message, retry_after_ms=error.retry_after_ms, acks_applied=False)
+
+
+def _bare(error: PinLaterError) -> PinLaterError:
+    """Without its traceback, which keeps the call's bytes until the next garbage collection where it is in a cycle."""
+    link: BaseException | None = error
+    while link is not None:
+        link.__traceback__ = None
+        link = link.__cause__ or link.__context__
+    return error
 
 
 def draining_error() -> Draining:

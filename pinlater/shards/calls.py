@@ -86,7 +86,10 @@ class Calls:
         finally:
             timer.cancel()
         if in_time:
-            return task.result()
+            try:
+                return task.result()
+            finally:
+                del task  # else its error keeps this frame, and with it all that the caller sent, until the next gc
         text = f"shard {self._shard_id()}: no answer within {self._settings.deadline_ms} ms"
         raise NothingStored(text) if read else OutcomeUnknown(text)
 

@@ -110,6 +110,7 @@ class Joiner(Generic[K, I, O]):
             raise
         finally:
             self._callers -= 1
+            del member  # its error would keep it, and it the error
 
     def _next(self, key: K) -> None:
         if key in self._waiting:
@@ -160,9 +161,11 @@ class Joiner(Generic[K, I, O]):
         try:
             answers = await self._send(key, items, max(map(self._now_ms, batch)))
         except SHARED_FATE as error:
+            error.__traceback__ = None  # it keeps the frames, and they the batch, wherever one of them keeps the error
             for member in batch:
                 _refuse(member, copy.copy(error))
-        except Exception:
+        except Exception as error:
+            error.__traceback__ = None
             await asyncio.gather(*(self._send_alone(key, member) for member in batch))
         else:
             start = 0
