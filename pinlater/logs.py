@@ -14,6 +14,14 @@ from typing import Any
 import structlog
 from structlog.typing import EventDict, Processor
 
+_NOISY = {
+    "apscheduler": logging.ERROR,  # it warns of each run while the one before still waits for a shard that hangs
+    "asyncio": logging.WARNING,
+    "sqlalchemy": logging.WARNING,
+    "redis": logging.WARNING,
+}
+"""Loggers of libraries, and the least that counts of theirs."""
+
 
 def chosen_format(log_format: str) -> str:
     """human or json; auto looks whether stderr is a terminal."""
@@ -36,8 +44,8 @@ def configure(level: str, log_format: str, **always: object) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    for noisy in ("apscheduler", "asyncio", "sqlalchemy", "redis"):
-        logging.getLogger(noisy).setLevel(max(root.level, logging.WARNING))
+    for noisy, least in _NOISY.items():
+        logging.getLogger(noisy).setLevel(max(root.level, least))
 
 
 def _common(always: Mapping[str, object]) -> list[Processor]:

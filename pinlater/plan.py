@@ -54,20 +54,33 @@ async def _looked_at(config: Config, known: Mapping[str, str]) -> tuple[Config, 
     finally:
         await shards.close()
     if not stores:
-        raise ServeRefused(await _why_unreachable(config.stores[0]))
+        raise ServeRefused(await _why_none(config.stores))
     return replace(config, stores=_named(config, ids)), stores
 
 
+async def _why_none(stores: Sequence[StoreConfig]) -> str:
+    """The reason, when no store could be opened."""
+    failures = [failure for failure in [await _why_unreachable(store) for store in stores] if failure]
+    if not failures:
+        return "no store could be reached a moment ago, but all can now: try again"
+    reasons = "; ".join(failures)
+    if len(failures) == len(stores):
+        return f"no store can be reached; {reasons}"
+    return f"{reasons}; which shards the others are cannot be told without it, unless all have IDs: --store ID=URL"
+
+
 async def _why_unreachable(store: StoreConfig) -> str:
-    """The reason, when no store can be reached."""
+    """The reason; "" where it can be reached."""
     shard = backend(store)
     try:
         await shard.open()
+    except StoreRefused:
+        return ""
     except PinLaterError as error:
-        return f"no store can be reached; {store.masked()}: {error.message}"
+        return error.message
     finally:
         await shard.close()
-    return f"no store could be reached, but {store.masked()} can now: try again"
+    return ""
 
 
 def _named(config: Config, ids: Sequence[str]) -> tuple[StoreConfig, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,12 +29,25 @@ _STORE_KEYS = ("id", "url", "dequeue-only")
 _HIDDEN = ("admin-password-hash",)
 """Never shown, not even as a mistake: it may be the password itself."""
 
+_BOUNDS: Sequence[tuple[str, str, Callable[[Config], int]]] = (
+    ("claim-timeout", "max-claim-timeout", lambda config: config.max_claim_timeout_ms),
+    ("max-frame", "max-buffered", lambda config: config.max_buffered_bytes),
+    ("max-body", "half of max-frame", lambda config: config.max_frame_bytes // 2),
+    ("max-unframed", "max-frame", lambda config: config.max_frame_bytes),
+    ("max-jobs", "max-container", lambda config: config.max_container),
+)
+"""Settings that are bounded by another one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A configuration, where each of its values came from, and variables that look like settings but are none."""
+    """A configuration, where each of its values came from, and variables that look like settings but are none.
+
+    `as_written` leaves open what `config` has taken from this machine, so that it means the same on another one.
+    """
 
     config: Config
+    as_written: Config
     origins: Mapping[str, str]
     unknown_variables: Sequence[str]
 
@@ -46,13 +59,13 @@ def load(flags: Mapping[str, str | Sequence[str]], environment: Mapping[str, str
     values = {setting.field: _value(setting, given, mistakes) for setting in SETTINGS}
     stores = _stores(given.get(STORE_NAME), mistakes)
     origins = {name: given[name].origin if name in given else DEFAULT for name in (*BY_NAME, STORE_NAME)}
-    config = Config(**values, stores=stores or (default_store(values["data"]),))
+    config = _with_defaults_in_bounds(Config(**values, stores=stores or (default_store(values["data"]),)), origins)
     if not any(mistake.key.startswith(STORE_NAME) for mistake in mistakes):
         mistakes += _mistakes_of_stores(config, origins)
     mistakes += _contradictions(config, origins)
     if mistakes:
         raise ConfigInvalid(mistakes)
-    return Loaded(_resolved(config), origins, unknown_variables(environment))
+    return Loaded(_resolved(config), config, origins, unknown_variables(environment))
 
 
 def _value(setting: Setting, given: Mapping[str, Given], mistakes: list[Mistake]) -> Any:
@@ -125,18 +138,23 @@ def _contradictions(config: Config, origins: Mapping[str, str]) -> list[Mistake]
     if config.processes not in (None, 1) and any(store.embedded for store in config.stores):
         allowed = "1 with an SQLite store, which is embedded in one process (or Redis or MySQL stores alone)"
         mistakes.append(Mistake("processes", config.processes, allowed, origins["processes"]))
-    for name, value, what, most in (
-        ("claim-timeout", config.claim_timeout_ms, "max-claim-timeout", config.max_claim_timeout_ms),
-        ("max-body", config.max_body_bytes, "half of max-frame", config.max_frame_bytes // 2),
-        ("max-frame", config.max_frame_bytes, "max-buffered", config.max_buffered_bytes),
-        ("max-unframed", config.max_unframed_bytes, "max-frame", config.max_frame_bytes),
-        ("max-jobs", config.max_jobs, "max-container", config.max_container),
-    ):
+    for name, what, bound in _BOUNDS:
+        value, most = getattr(config, BY_NAME[name].field), bound(config)
         if value > most:
             kind = BY_NAME[name].kind
             allowed = f"at most {what}, {_as_text(kind, most)}"
             mistakes.append(Mistake(name, _as_text(kind, value), allowed, origins[name]))
     return mistakes
+
+
+def _with_defaults_in_bounds(config: Config, origins: Mapping[str, str]) -> Config:
+    """What was not written gives way to what was."""
+    for name, _, bound in _BOUNDS:
+        field, most = BY_NAME[name].field, bound(config)
+        if origins[name] == DEFAULT and getattr(config, field) > most:
+            changed: dict[str, Any] = {field: most}
+            config = replace(config, **changed)
+    return config
 
 
 def _as_text(kind: Kind, value: object) -> str:

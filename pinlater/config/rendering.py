@@ -27,7 +27,7 @@ def config_toml(loaded: Loaded, *, show_secrets: bool = False) -> str:
 
 
 def _line(setting: Setting, loaded: Loaded, show_secrets: bool) -> str:
-    value = getattr(loaded.config, setting.field)
+    value = getattr(loaded.as_written, setting.field)
     if setting.name == _SECRET and value and not show_secrets:
         return f'# {setting.name} = "{MASK}"  # {loaded.origins[setting.name]}'
     return f"{setting.name} = {setting.kind.toml(value)}  # {loaded.origins[setting.name]}"

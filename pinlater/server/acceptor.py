@@ -6,6 +6,7 @@ Workers that all accept from one socket do not share evenly: the one that wakes 
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from collections.abc import Callable
 
@@ -89,6 +90,7 @@ def bound(host: str, port: int) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise CannotListen(f"cannot listen on {host}:{port}: {error.strerror}; choose another --port") from error
+        other = "--host" if error.errno == errno.EADDRNOTAVAIL else "--port"
+        raise CannotListen(f"cannot listen on {host}:{port}: {error.strerror}; choose another {other}") from error
     listener.setblocking(False)
     return listener

@@ -9,7 +9,6 @@ SIGHUP            read the configuration again, start new workers, then drain th
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 import socket
@@ -88,8 +87,13 @@ class Supervisor:
         stop.cancel()
         if not task.done():
             task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
+        try:
             await task
+        except asyncio.CancelledError:
+            pass
+        except ServeRefused:  # a signal to the whole group ends workers that are only starting
+            if not self._stop.is_set():
+                raise
 
     async def _start(self) -> None:
         plan = await self._make_plan()

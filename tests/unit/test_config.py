@@ -84,9 +84,19 @@ def test_several_processes_on_an_embedded_store_are_a_mistake() -> None:
 
 def test_values_that_contradict_each_other() -> None:
     flags = {"claim-timeout": "2h", "max-claim-timeout": "1h", "max-body": "10MiB", "max-buffered": "1MiB"}
-    mistakes = mistakes_of({**flags, "max-container": "100"})
-    assert set(mistakes) == {"claim-timeout", "max-body", "max-frame", "max-jobs"}
+    mistakes = mistakes_of({**flags, "max-container": "100", "max-jobs": "101"})
+    assert set(mistakes) == {"claim-timeout", "max-body", "max-jobs"}
     assert "claim-timeout = '2h' (from --claim-timeout); allowed: at most max-claim-timeout, 1h" in mistakes.values()
+
+
+def test_a_default_gives_way_to_a_bound_that_was_written() -> None:
+    config = load({"max-buffered": "1MiB", "max-claim-timeout": "10s", "max-container": "100"}, {}).config
+    assert (config.max_frame_bytes, config.max_body_bytes) == (2**20, 2**19)
+    assert (config.claim_timeout_ms, config.max_jobs) == (10_000, 100)
+
+
+def test_what_depends_on_the_machine_is_printed_as_it_was_written() -> None:
+    assert 'processes = "auto"' in config_toml(load({"store": ["redis://127.0.0.1/0"]}, {}))
 
 
 def test_a_file_that_cannot_be_read_is_a_mistake(tmp_path: Path) -> None:
