@@ -41,7 +41,15 @@ def test_tls_checks_the_certificate_and_the_name_unless_told_otherwise() -> None
 
 
 @pytest.mark.parametrize(
-    "url", ["redis://x/0?prefix=a{b}", "redis://x/0?prefix=a%20b", "http://x", "rediss://x?ssl_wrong=1"]
+    "url",
+    [
+        "redis://x/0?prefix=a{b}",
+        "redis://x/0?prefix=a%20b",
+        "redis://x/mail",
+        "redis://x/0?prefx=mail",
+        "http://x",
+        "rediss://x?ssl_wrong=1",
+    ],
 )
 def test_an_address_that_cannot_be_is_refused(url: str) -> None:
     with pytest.raises(RequestInvalid):

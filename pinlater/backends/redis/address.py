@@ -6,6 +6,7 @@ import re
 import ssl
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from redis import RedisError
 from redis.asyncio.connection import RedisSSLContext, SSLConnection, parse_url
@@ -13,6 +14,8 @@ from redis.asyncio.connection import RedisSSLContext, SSLConnection, parse_url
 from pinlater.backends.redis.keys import DEFAULT_PREFIX
 from pinlater.errors import RequestInvalid
 
+_DATABASE = re.compile(r"[0-9]{1,5}", re.ASCII)
+_KNOWN = {"connection_class", "host", "port", "db", "username", "password", "prefix"}
 _PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 
 
@@ -38,8 +41,14 @@ def parse_address(url: str) -> Address:
     """The parts of a URL. RequestInvalid."""
     try:
         parts: dict[str, Any] = dict(parse_url(url))
+        path = urlsplit(url).path.strip("/")
     except ValueError as error:
         raise RequestInvalid(f"redis url: {error}") from error
+    if path and not _DATABASE.fullmatch(path):  # the parser would take 0
+        raise RequestInvalid.of("database of a redis url", path, "a number")
+    for name in parts:
+        if name not in _KNOWN and not name.startswith("ssl_"):
+            raise RequestInvalid.of("parameter of a redis url", name, "prefix, and for rediss:// ssl_…")
     prefix = parts.pop("prefix", DEFAULT_PREFIX)
     if _PREFIX.fullmatch(prefix) is None:
         raise RequestInvalid.of("prefix of a redis url", prefix, "1 to 64 letters, digits, _ . -")

@@ -6,6 +6,7 @@ A script is sent by its hash; only when Redis answers that it does not know it, 
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from typing import Any, NoReturn
 
@@ -102,8 +103,11 @@ class RedisStore:
                 await self._handshake(link)
         except ReplyError as error:
             await self._give_up(link, str(error), error)
-        except (OSError, ssl.SSLError, TimeoutError, OutcomeUnknown) as error:
-            await self._give_up(link, str(error) or "no connection in time", error)
+        except TimeoutError as error:
+            tls = "; does it speak TLS?" if address.tls else ""
+            await self._give_up(link, f"no connection within {self._connect_timeout_s:g} s{tls}", error)
+        except (OSError, ssl.SSLError, OutcomeUnknown) as error:
+            await self._give_up(link, _reason(error), error)
         except BaseException:
             link.abort()
             raise
@@ -139,3 +143,12 @@ def _mapped(error: ReplyError, link: Link) -> ShardConnectionFailed:
     if is_read_only(error):
         link.retire()
     return mapped(error)
+
+
+def _reason(error: Exception) -> str:
+    """Why there is no connection, in words without addresses."""
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused; is it running?"
+    if isinstance(error, OSError) and error.errno and not isinstance(error, ssl.SSLError):
+        return os.strerror(error.errno) if error.errno > 0 else str(error.strerror)
+    return str(error)
