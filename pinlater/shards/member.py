@@ -77,7 +77,7 @@ async def _outcome(member: Member, call: Callable[[Shard], Coroutine[Any, Any, R
     try:
         return await member.call(call(member.shard))
     except PinLaterError as error:
-        return error
+        return error.with_traceback(None)  # else whoever keeps the error keeps the frames of its call
 
 
 def answers(outcomes: Sequence[R | PinLaterError]) -> list[R]:

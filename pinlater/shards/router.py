@@ -135,7 +135,7 @@ class Router:
         try:
             return await member.call(call(member.shard))
         except PinLaterError as error:
-            return error
+            return error.with_traceback(None)
 
     # -- all shards --------------------------------------------------------------------------------------------------
 
