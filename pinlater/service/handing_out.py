@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from pinlater.backends.base import ClaimRequest
 from pinlater.clock import Clock
-from pinlater.errors import RequestInvalid
+from pinlater.errors import Overloaded, RequestInvalid
 from pinlater.model import DequeuedJob, DequeueRequest, claim_source, parse_descriptor
 from pinlater.service import checks
 from pinlater.service.answers import dequeue_room
@@ -73,7 +73,10 @@ class HandingOut:
             return (await self._router.claim(queue, (claim,), now_ms, coverage=request.coverage))[0]
         arrival = self.waiting.arrive()
         if not self.waiting.has_line(queue):
-            (jobs,) = await self._router.claim(queue, (claim,), now_ms, coverage=request.coverage)
+            try:
+                (jobs,) = await self._router.claim(queue, (claim,), now_ms, coverage=request.coverage)
+            except Overloaded:  # thousands come at once after a restart: the line has room for them, and looks once
+                jobs = []
             if jobs:
                 return jobs
         return await self.waiting.wait(queue, claim, wait_ms, arrival)

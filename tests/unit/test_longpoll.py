@@ -159,6 +159,13 @@ async def test_one_waiter_too_many_is_refused() -> None:
         await waiting
 
 
+async def test_who_waits_anyway_is_not_refused_for_the_first_look() -> None:
+    async with stand() as at:
+        await at.service.enqueue("mail", [Job(b"x")])
+        at.stores[0].failures["claim"] = [Overloaded("busy")]
+        assert len(await at.dequeue(wait_ms=LONG_MS)) == 1
+
+
 async def test_a_cancelled_waiter_leaves_the_line() -> None:
     async with stand(settings=SELDOM) as at:
         first, second = await in_line(at), await in_line(at)
