@@ -36,8 +36,8 @@ class Member:
         self.store_id: str | None = None
         self.skew_ms = 0
         """How far the store's clock was from ours at the last ping, beyond what the round trip explains."""
-        self.refusal = ""
-        """Why its store was refused, if it was."""
+        self.trouble = "it was not reached yet"
+        """Why it is out, or would be if that happened more often; "" while all is well."""
         self._clock = clock
 
     @property
@@ -51,6 +51,7 @@ class Member:
         except (StoreConflict, NoTurn):
             raise
         except (NothingStored, OutcomeUnknown) as error:
+            self.trouble = error.message
             if self.health.call_failed(self._clock.now_ms()):
                 _log.warning("shard_out", shard=self.shard.shard_id, error=error.message)
             raise
@@ -60,8 +61,15 @@ class Member:
 
 def missing(members: Sequence[Member]) -> ShardConnectionFailed:
     """The error that names shards which were needed and are out."""
-    names = ", ".join(member.shard.shard_id or "(not yet known)" for member in members)
-    return ShardConnectionFailed(f"shard {names} cannot be reached now")
+    return ShardConnectionFailed(f"shard {troubles(members)}")
+
+
+def troubles(members: Sequence[Member]) -> str:
+    """Each shard, and why it cannot be used."""
+    return "; ".join(
+        f"{member.shard.shard_id or '(not yet known)'} cannot be used now: {member.trouble or 'no answer'}"
+        for member in members
+    )
 
 
 async def ask_all(

@@ -13,7 +13,7 @@ import structlog
 
 from pinlater.clock import Clock
 from pinlater.errors import NoHealthyShards, PinLaterError, ShardConnectionFailed, StoreRefused
-from pinlater.shards.member import Member, answers, ask_all
+from pinlater.shards.member import Member, answers, ask_all, troubles
 
 _log = structlog.get_logger("pinlater.shards")
 
@@ -21,6 +21,7 @@ WATCH_INTERVAL_MS = 1_000
 """How often every shard is pinged, and one that could not be opened is tried again."""
 
 PING_TIMEOUT_MS = 2_000
+_WAY_OUT = "if the store was replaced or emptied on purpose, start once with --accept-new-store and the shard's id"
 
 
 class Members:
@@ -47,7 +48,10 @@ class Members:
     def require_any(self) -> None:
         """NoHealthyShards."""
         if not self.healthy():
-            raise NoHealthyShards("no shard can be reached now", retry_after_ms=1_000)
+            raise self.none_left()
+
+    def none_left(self) -> NoHealthyShards:
+        return NoHealthyShards(f"no shard can be used now: shard {troubles(self.all)}", retry_after_ms=1_000)
 
     def by_id(self, shard_id: str) -> Member | None:
         for member in self.all:
@@ -91,6 +95,7 @@ class Members:
         try:
             store_id = await member.shard.open()
         except ShardConnectionFailed as error:
+            member.trouble = error.message
             _log.warning("shard_unreachable", shard=member.shard.shard_id, error=error.message)
         except StoreRefused:
             if member.shard.shard_id:
@@ -119,6 +124,7 @@ class Members:
             self._admit(member, await member.shard.open())
         except ShardConnectionFailed as error:
             member.shard.shard_id = ""
+            member.trouble = error.message
             _log.warning("shard_unreachable", shard=shard_id, error=error.message)
 
     def _free_id(self) -> str:
@@ -145,6 +151,7 @@ class Members:
         if expected != store_id:
             raise StoreRefused(f"shard {shard_id} was store {expected} before, and is store {store_id} now")
         member.store_id = store_id
+        member.trouble = ""
         member.health.probe_succeeded()
 
     # -- queues ------------------------------------------------------------------------------------------------------
@@ -179,12 +186,13 @@ class Members:
                 await self._ping(member)
         except StoreRefused as error:
             member.health.trip(self._clock.now_ms())
-            if member.refusal != error.message:
-                member.refusal = error.message
-                _log.error("store_refused", shard=member.shard.shard_id, error=error.message)
+            if member.trouble != error.message:
+                member.trouble = error.message
+                _log.error("store_refused", shard=member.shard.shard_id, error=error.message, hint=_WAY_OUT)
         except (PinLaterError, TimeoutError) as error:
+            member.trouble = str(error) or f"no answer to a ping within {PING_TIMEOUT_MS} ms"
             if member.health.probe_failed(self._clock.now_ms()):
-                _log.warning("shard_out", shard=member.shard.shard_id, error=str(error) or "no answer to a ping")
+                _log.warning("shard_out", shard=member.shard.shard_id, error=member.trouble)
         except Exception:
             member.health.probe_failed(self._clock.now_ms())
             _log.exception("shard_not_checked", shard=member.shard.shard_id)
@@ -205,5 +213,6 @@ class Members:
         member.skew_ms = min(status.now_ms - asked_ms, 0) or max(status.now_ms - answered_ms, 0)
         if status.store_id != member.store_id:
             raise StoreRefused(f"shard {member.shard.shard_id} became another store: {status.store_id}")
+        member.trouble = ""
         if member.health.probe_succeeded():
             _log.info("shard_in", shard=member.shard.shard_id)

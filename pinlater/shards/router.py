@@ -58,7 +58,7 @@ class Router:
         """All the jobs on one shard, chosen at random; another one only where the first surely stored nothing."""
         members = [member for member in self._healthy() if not member.dequeue_only]
         if not members:
-            raise NoHealthyShards("no shard that takes new jobs can be reached now", retry_after_ms=1_000)
+            raise NoHealthyShards("no shard that takes new jobs can be used now", retry_after_ms=1_000)
         if len(members) > 1:
             random.shuffle(members)
         failures: list[PinLaterError] = []
@@ -131,7 +131,7 @@ class Router:
                 return ShardConnectionFailed(f"shard {shard_id} may be one that could not be reached yet")
             return None
         if not member.health.is_in:
-            return missing([member]) if self.members.healthy() else NoHealthyShards("no shard can be reached now")
+            return missing([member]) if self.members.healthy() else self.members.none_left()
         try:
             return await member.call(call(member.shard))
         except PinLaterError as error:

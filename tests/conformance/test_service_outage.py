@@ -93,7 +93,7 @@ async def test_only_when_no_shard_is_left_there_is_no_healthy_one(alone: Outage)
         lambda: alone.api.lookup([descriptor]),
     ]
     for call in calls:
-        with pytest.raises(NoHealthyShards):
+        with pytest.raises(NoHealthyShards, match=r"shard \w+ cannot be used now: \w+"):
             await call()
 
 

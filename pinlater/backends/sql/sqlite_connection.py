@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -16,8 +17,9 @@ from pinlater.model import MAX_STATUS_CHARS
 
 Result = TypeVar("Result")
 
+_WAL = "PRAGMA journal_mode = WAL"
+_WAL_PAUSE_S = 0.01
 _PRAGMAS = (
-    "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",  # in WAL: every commit is flushed to the disk before it is answered
     "PRAGMA cache_size = -65536",
     "PRAGMA temp_store = MEMORY",
@@ -100,6 +102,7 @@ class SqliteConnection:
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._path, timeout=self._busy_timeout_s, isolation_level=None)
         try:
+            self._use_wal(connection)
             for pragma in _PRAGMAS:
                 connection.execute(pragma)
             connection.create_function("append_status", 2, _append_status, deterministic=True)
@@ -108,6 +111,18 @@ class SqliteConnection:
             connection.close()
             raise
         return connection
+
+    def _use_wal(self, connection: sqlite3.Connection) -> None:
+        """SQLite does not wait for its busy time-out here when several processes make a new file at once; we do."""
+        ends_at = time.monotonic() + self._busy_timeout_s
+        while True:
+            try:
+                connection.execute(_WAL)
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= ends_at:
+                    raise
+            time.sleep(_WAL_PAUSE_S)
 
     def _close(self) -> None:
         if self._connection is not None:
