@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -39,18 +39,45 @@ class Waiter:
 
 
 class Line:
-    """Those who wait for one queue, and what is known of it."""
+    """Those who wait for one queue, and what is known of it.
 
-    __slots__ = ("bell", "error", "expected", "pause_ms", "queue", "task", "waiters")
+    To join and to leave costs the same however long the line is: thousands may leave at once.
+    """
+
+    __slots__ = ("_is_in_order", "_last_number", "_waiters", "bell", "error", "expected", "pause_ms", "queue", "task")
 
     def __init__(self, queue: str, pause_ms: int) -> None:
         self.queue = queue
-        self.waiters: list[Waiter] = []
+        self._waiters: dict[Waiter, None] = {}
+        self._last_number = 0
+        self._is_in_order = True
         self.expected = 0
         self.pause_ms = pause_ms
         self.error: PinLaterError | None = None
         self.bell: asyncio.Future[None] | None = None
         self.task: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._waiters)
+
+    def join(self, waiter: Waiter) -> None:
+        """Stand where one belongs that came then: a first look may have taken longer than that of who came later."""
+        self._waiters[waiter] = None
+        if waiter.number < self._last_number:
+            self._is_in_order = False
+        else:
+            self._last_number = waiter.number
+
+    def leave(self, waiter: Waiter) -> None:
+        """Nothing happens where it left before."""
+        self._waiters.pop(waiter, None)
+
+    def waiters(self) -> Iterable[Waiter]:
+        """In order of arrival; nobody may join or leave until they are read."""
+        if not self._is_in_order:
+            self._waiters = dict.fromkeys(sorted(self._waiters, key=lambda waiter: waiter.number))
+            self._is_in_order = True
+        return self._waiters
 
     def ring(self) -> None:
         if self.bell is not None and not self.bell.done():
@@ -64,7 +91,7 @@ class WaitBounds:
     poll_max_ms: int
 
 
-def covering(waiters: Sequence[Waiter], jobs: int) -> list[Waiter]:
+def covering(waiters: Iterable[Waiter], jobs: int) -> list[Waiter]:
     """The first in line, as many as so many jobs can serve if each takes all it may."""
     batch: list[Waiter] = []
     size = 0

@@ -7,7 +7,6 @@ other processes do is found by looking: one look per queue and process, however 
 from __future__ import annotations
 
 import asyncio
-import bisect
 from collections.abc import Callable, Sequence
 
 from pinlater.backends.base import ClaimRequest
@@ -78,7 +77,7 @@ class Waiting:
         """From now on nobody waits: who is in line gets nothing, who is being served what he gets."""
         self.is_draining = True
         for line in list(self._lines.values()):
-            for waiter in list(line.waiters):
+            for waiter in list(line.waiters()):
                 self._end_wait(line, waiter)
             line.ring()
 
@@ -110,7 +109,7 @@ class Waiting:
         loop = asyncio.get_running_loop()
         line = self._line(queue)
         waiter = Waiter(arrival.number, request)
-        bisect.insort(line.waiters, waiter, key=lambda each: each.number)
+        line.join(waiter)
         if arrival.wakes != self._wakes:
             line.pause_ms = 0
             line.ring()
@@ -125,9 +124,8 @@ class Waiting:
         finally:
             timer.cancel()
             self._waiting -= 1
-            if waiter in line.waiters:
-                line.waiters.remove(waiter)
-            if not line.waiters:
+            line.leave(waiter)
+            if not line:
                 line.ring()
 
     def _line(self, queue: str) -> Line:
@@ -142,27 +140,27 @@ class Waiting:
         waiter.is_over = True
         if waiter.in_claim or waiter.answer.done():
             return
-        line.waiters.remove(waiter)
+        line.leave(waiter)
         if line.error is None:
             waiter.answer.set_result([])
         else:
             waiter.answer.set_exception(_fresh(line.error))
 
     def _fail_all(self, line: Line) -> None:
-        for waiter in line.waiters:
+        for waiter in list(line.waiters()):
+            line.leave(waiter)
             if not waiter.answer.done():
                 waiter.answer.set_exception(QueueNotFound.of(line.queue))
-        line.waiters.clear()
         line.ring()
 
     # -- serving -----------------------------------------------------------------------------------------------------
 
     async def _serve(self, line: Line) -> None:
         try:
-            while line.waiters:
+            while line:
                 if line.expected <= 0:
                     await self._pause(line)
-                if line.waiters:
+                if line:
                     await self._round(line)
         finally:
             del self._lines[line.queue]
@@ -170,7 +168,7 @@ class Waiting:
 
     def _fail_rest(self, line: Line) -> None:
         """Whoever is left when serving broke off gets an empty answer rather than none."""
-        for waiter in line.waiters:
+        for waiter in line.waiters():
             if not waiter.answer.done():
                 waiter.answer.set_result([])
 
@@ -198,7 +196,7 @@ class Waiting:
         try:
             if line.expected <= 0:
                 line.expected = await self._look(line)
-            batch = covering(line.waiters, line.expected)
+            batch = covering(line.waiters(), line.expected)
             line.expected = 0
             for waiter in batch:
                 waiter.in_claim = True
@@ -218,8 +216,8 @@ class Waiting:
         self._answer(line, batch, claimed)
 
     async def _look(self, line: Line) -> int:
-        wanted = min(_READY_LIMIT, sum(waiter.request.limit for waiter in line.waiters))
-        priorities = line.waiters[0].request.priorities
+        wanted = min(_READY_LIMIT, sum(waiter.request.limit for waiter in line.waiters()))
+        priorities = next(iter(line.waiters())).request.priorities
         found = await self._router.ready(line.queue, priorities, wanted, self._clock.now_ms())
         slowest_ms = max(self._bounds.poll_max_ms, len(self._lines) // _LINES_PER_MS)
         line.pause_ms = min(max(self._bounds.poll_min_ms, line.pause_ms * 2), slowest_ms)
@@ -240,14 +238,14 @@ class Waiting:
             elif waiter.is_over:
                 self._end_wait(line, waiter)
         if served:
-            line.pause_ms = 0 if line.waiters else self._bounds.poll_min_ms
+            line.pause_ms = 0 if line else self._bounds.poll_min_ms
 
     def _hand_over(self, line: Line, waiter: Waiter, jobs: list[DequeuedJob]) -> None:
         if waiter.answer.done():
             self._give_back(jobs)
             return
         waiter.answer.set_result(jobs)
-        line.waiters.remove(waiter)
+        line.leave(waiter)
 
 
 def _fresh(error: PinLaterError) -> PinLaterError:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 import pytest
 
+from pinlater.backends.base import ClaimRequest
 from pinlater.errors import NoHealthyShards, NothingStored, Overloaded, QueueNotFound
 from pinlater.model import Ack, Checkpoint, DequeuedJob, DequeueRequest, Job, JobFilter, JobState
 from pinlater.password import hash_password
 from pinlater.service import ServiceSettings
 from pinlater.service.due import DueTimes
+from pinlater.service.line import Line, Waiter, covering
 from tests.unit.breaking import settled
 from tests.unit.stand import ME, Stand, stand
 
 LONG_MS = 60_000
+ASKS_ONE = ClaimRequest("me", 1, (1,), LONG_MS, 1_000)
 SELDOM = ServiceSettings(poll_min_ms=50_000, poll_max_ms=60_000)
 """Looking for what others did never happens within a test: whatever comes, was announced."""
 
@@ -255,3 +259,34 @@ def test_due_times_are_bounded_and_the_earliest_are_kept() -> None:
     assert due.take("mail", 500)
     assert due.take("mail", 5_000)
     assert due.next("mail") is None
+
+
+def waiters_in(line: Line) -> list[int]:
+    return [waiter.number for waiter in line.waiters()]
+
+
+async def test_a_line_is_in_order_of_arrival_whoever_joins_late_or_leaves() -> None:
+    line = Line("mail", 1)
+    waiters = {number: Waiter(number, ASKS_ONE) for number in (1, 2, 5, 3, 4, 6)}
+    for waiter in waiters.values():
+        line.join(waiter)
+    assert waiters_in(line) == [1, 2, 3, 4, 5, 6]
+    for number in (1, 4, 4):
+        line.leave(waiters[number])
+    assert waiters_in(line) == [2, 3, 5, 6]
+    for number in (4, 1):
+        line.join(waiters[number])
+    assert [waiter.number for waiter in covering(line.waiters(), 3)] == [1, 2, 3]
+    assert len(line) == 6
+
+
+async def test_thousands_leave_a_line_as_fast_as_they_would_a_short_one() -> None:
+    waiters = [Waiter(number, ASKS_ONE) for number in range(100_000)]
+    line = Line("mail", 1)
+    for waiter in waiters:
+        line.join(waiter)
+    began_s = time.process_time()
+    for waiter in reversed(waiters):
+        line.leave(waiter)
+    assert time.process_time() - began_s < 1.0  # a search through a list takes minutes
+    assert not line
