@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from pinlater.client.address import Address
-from pinlater.client.retry import MAX_ROUNDS, backoff_s, blames_server, first_deadline_s, may_send_again
+from pinlater.client.retry import MAX_ROUNDS, backoff_s, blames_server, first_share, may_send_again
 from pinlater.client.rotation import Rotation
 from pinlater.client.safety import Safety
 from pinlater.client.server import Server
 from pinlater.client.transport_errors import CallFailed
-from pinlater.errors import OutcomeUnknown, PinLaterError, ProtocolError, ServerUnreachable
+from pinlater.errors import OutcomeUnknown, Overloaded, PinLaterError, ProtocolError, ServerUnreachable
 from pinlater.wire.faults import error_from_exception
 
 Failure = CallFailed | PinLaterError
@@ -72,12 +72,11 @@ class Dispatcher:
 
     async def _attempt(self, call: Outgoing, server: Server, *, first: bool) -> Any:
         """CallFailed, PinLaterError."""
-        now_s = asyncio.get_running_loop().time()
-        if now_s >= call.deadline_s:
+        if asyncio.get_running_loop().time() >= call.deadline_s:
             raise CallFailed("no time was left", sent=False, busy=True)
-        until_s = first_deadline_s(call.safety, now_s, call.deadline_s) if first else call.deadline_s
+        share = first_share(call.safety) if first else 1.0
         pool = server.long_polls if call.long_poll else server.calls
-        reply = await pool.call(call.method, call.args, until_s, exclusive=not call.pipelined)
+        reply = await pool.call(call.method, call.args, call.deadline_s, exclusive=not call.pipelined, share=share)
         if server.standing.failures:
             server.standing.answered()
         if reply.exception is not None:
@@ -88,13 +87,14 @@ class Dispatcher:
 class _Attempts:
     """What one call has been through so far."""
 
-    __slots__ = ("_call", "_maybe_done", "_round", "_servers", "_why", "count", "tried")
+    __slots__ = ("_busy", "_call", "_maybe_done", "_round", "_servers", "_why", "count", "tried")
 
     def __init__(self, call: Outgoing, servers: int) -> None:
         self._call = call
         self._servers = servers
         self._round = 1
         self._maybe_done = False
+        self._busy = False
         self._why: dict[Address, str] = {}
         self.count = 0
         self.tried: set[Server] = set()
@@ -104,13 +104,21 @@ class _Attempts:
         self.count += 1
         self.tried.add(server)
         if isinstance(error, CallFailed):
-            self._why[server.address] = error.why
-            self._maybe_done = self._maybe_done or error.sent
+            self._note(server.address, error)
         if not may_send_again(error, self._call.safety):
             return None
         if len(self.tried) < self._servers and blames_server(error):
             return 0.0
         return self._next_round(error, rng)
+
+    def _note(self, address: Address, error: CallFailed) -> None:
+        """What a server itself did says more than that the client then had no time or connection for it."""
+        self._maybe_done = self._maybe_done or error.sent
+        if not error.busy:
+            self._why[address] = error.why
+        elif address not in self._why:
+            self._why[address] = error.why
+            self._busy = True
 
     def _next_round(self, error: Failure, rng: random.Random) -> float | None:
         self._round += 1
@@ -121,7 +129,10 @@ class _Attempts:
         return None if self._round > MAX_ROUNDS else backoff_s(self._round, None, rng)
 
     def raise_verdict(self, error: Failure) -> NoReturn:
-        """Raises what the caller gets: the server's own error, or what it means that no answer came."""
+        """Raises what the caller gets: the server's own error, or what it means that no answer came.
+
+        Overloaded: it was this client that had no time or no connection left.
+        """
         if isinstance(error, PinLaterError):
             raise error
         method = self._call.method
@@ -129,4 +140,6 @@ class _Attempts:
         if self._maybe_done and self._call.safety in (Safety.REPEAT, Safety.ONCE):
             message = f"{method} was sent and may have been carried out, but no answer came: {tried}"
             raise OutcomeUnknown(message) from error
+        if self._busy:
+            raise Overloaded(f"{method} was not sent: {tried}") from error
         raise ServerUnreachable(f"no answer to {method} from any server: {tried}") from error

@@ -26,7 +26,10 @@ _LAST_SEQID = 2**31 - 1
 
 
 class Connection(asyncio.Protocol):
-    """The asyncio protocol of one connection. `exclusive`: the call under way shares it with no other."""
+    """The asyncio protocol of one connection.
+
+    `users`: the calls that it is reserved for, sent or about to be. `exclusive`: its one call shares it with no other.
+    """
 
     __slots__ = (
         "_address",
@@ -40,6 +43,7 @@ class Connection(asyncio.Protocol):
         "exclusive",
         "idle_since_s",
         "usable",
+        "users",
     )
 
     def __init__(self, address: Address, limits: WireLimits, on_closed: Callable[[Connection], None]) -> None:
@@ -54,12 +58,8 @@ class Connection(asyncio.Protocol):
         self._seqid = 0
         self.exclusive = False
         self.usable = False
+        self.users = 0
         self.idle_since_s = 0.0
-
-    @property
-    def pending(self) -> int:
-        """Calls whose answer has not come."""
-        return len(self._waiting)
 
     async def call(self, method: str, args: Any, deadline_s: float) -> Reply:
         """The answer to one call. CallFailed; ProtocolError; RequestInvalid for what cannot be encoded."""

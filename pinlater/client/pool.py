@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import deque
+from collections import OrderedDict, deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ class PoolLimits:
     longer is not used again, since the server may be about to close it.
     """
 
-    connections: int = 8
+    connections: int = 32
     depth: int = 4
     waiting_calls: int = 10_000
     connect_timeout_s: float = 2.0
@@ -33,7 +33,12 @@ class PoolLimits:
 
 
 class Pool:
-    """Connections to one address. A call takes an idle one, else a new one, else a share of a busy one, else waits."""
+    """Connections to one address. A call takes an idle one, else a new one, else a share of a busy one, else waits.
+
+    Those that wait are served in the order of their coming, and before any newcomer: a connection that becomes free, or
+    the room for a new one, is handed to the first of them. So nobody waits while a connection could serve him, and a
+    call that needs a connection alone is not held off by those that share.
+    """
 
     def __init__(self, address: Address, limits: PoolLimits) -> None:
         self._address = address
@@ -41,130 +46,172 @@ class Pool:
         self._idle: deque[Connection] = deque()
         self._open: set[Connection] = set()
         self._opening = 0
-        self._waiters: deque[asyncio.Future[None]] = deque()
+        # Who waits, and whether for a connection alone. Gets a connection; None: leave to open one, counted already.
+        self._waiters: OrderedDict[asyncio.Future[Connection | None], bool] = OrderedDict()
         self._closed_because = ""
 
-    async def call(self, method: str, args: Any, deadline_s: float, *, exclusive: bool) -> Reply:
+    async def call(self, method: str, args: Any, deadline_s: float, *, exclusive: bool, share: float = 1.0) -> Reply:
         """One call on some connection. `exclusive`: on one that carries nothing else meanwhile.
 
+        `share`: how much of the time that is left after the wait for a connection this attempt may use.
         CallFailed; Overloaded: too many calls wait here for a connection; and the errors of Connection.call.
         """
-        connection = self._take_idle()
+        connection = None if self._waiters else self._free(exclusive)
         if connection is None:
-            connection = await self._take(deadline_s, exclusive)
-        connection.exclusive = exclusive
+            connection = await self._wait_or_connect(deadline_s, exclusive, share)
         try:
-            return await connection.call(method, args, deadline_s)
+            return await connection.call(method, args, _part(share, deadline_s))
         finally:
             self._give_back(connection)
 
     def close(self, why: str) -> None:
         """Closes every connection at once, for good; the calls on them and those waiting fail."""
         self._closed_because = why
+        self._refuse_waiters(why)
         for connection in list(self._open):
             connection.close(why)
-        self._refuse_waiters(CallFailed(why, sent=False))
 
     # -- taking and giving back ------------------------------------------------------------------------------------
 
-    def _take_idle(self) -> Connection | None:
-        while self._idle:
-            connection = self._idle.pop()
-            if asyncio.get_running_loop().time() - connection.idle_since_s < self._limits.idle_s:
-                return connection
-            connection.close("idle for too long")
-        return None
+    def _free(self, exclusive: bool) -> Connection | None:
+        """For a newcomer, while nobody waits."""
+        if self._idle and asyncio.get_running_loop().time() - self._idle[-1].idle_since_s >= self._limits.idle_s:
+            for connection in list(self._idle):  # the last was used last
+                connection.close("idle for too long")
+        return self._reserve(exclusive)
 
-    async def _take(self, deadline_s: float, exclusive: bool) -> Connection:
-        while True:
-            connection = self._take_idle()
-            if connection is None and len(self._open) + self._opening < self._limits.connections:
-                connection = await self._connect(deadline_s)
-            if connection is None and not exclusive:
-                connection = self._least_loaded()
-            if connection is not None:
-                return connection
-            await self._wait(deadline_s)
+    def _reserve(self, exclusive: bool) -> Connection | None:
+        """An idle connection, or a share of a busy one where no other can be opened; it is the caller's at once."""
+        if self._idle:
+            connection: Connection | None = self._idle.pop()
+        elif exclusive or self._has_room():
+            return None
+        else:
+            connection = self._least_loaded()
+        if connection is not None:
+            connection.users += 1
+            connection.exclusive = exclusive
+        return connection
+
+    def _has_room(self) -> bool:
+        return len(self._open) + self._opening < self._limits.connections
 
     def _least_loaded(self) -> Connection | None:
-        """The busy connection with the fewest calls under way, if it can carry one more."""
+        """The busy connection with the fewest calls, if it can carry one more."""
         depth = self._limits.depth
-        shared = [c for c in self._open if c.usable and not c.exclusive and c.pending < depth]
-        return min(shared, key=lambda connection: connection.pending, default=None)
-
-    async def _wait(self, deadline_s: float) -> None:
-        """Until some connection may be free."""
-        if len(self._waiters) >= self._limits.waiting_calls:
-            raise Overloaded(f"{len(self._waiters)} calls are waiting for a connection to {self._address} already")
-        loop = asyncio.get_running_loop()
-        waiter: asyncio.Future[None] = loop.create_future()
-        self._waiters.append(waiter)
-        try:
-            async with asyncio.timeout_at(deadline_s):
-                await waiter
-        except TimeoutError:
-            raise CallFailed("no connection became free", sent=False, busy=True) from None
-        except asyncio.CancelledError:
-            self._wake_if(waiter)
-            raise
+        shared = [c for c in self._open if c.usable and not c.exclusive and c.users < depth]
+        return min(shared, key=lambda connection: connection.users, default=None)
 
     def _give_back(self, connection: Connection) -> None:
+        connection.users -= 1
         if not connection.usable:
             return
-        if connection.pending == 0:
+        if connection.users == 0:
             connection.exclusive = False
             connection.idle_since_s = asyncio.get_running_loop().time()
             self._idle.append(connection)
-        self._wake()
+        self._serve_waiters()
 
-    def _wake(self) -> None:
-        """One caller that waits looks again."""
+    # -- waiting ---------------------------------------------------------------------------------------------------
+
+    async def _wait_or_connect(self, deadline_s: float, exclusive: bool, share: float) -> Connection:
+        if self._waiters or not self._has_room():
+            connection = await self._wait(deadline_s, exclusive)
+            if connection is not None:
+                return connection
+        else:
+            self._opening += 1
+        return await self._connect(_part(share, deadline_s), exclusive)
+
+    async def _wait(self, deadline_s: float, exclusive: bool) -> Connection | None:
+        """In line. A connection that is the caller's; None: he shall open one."""
+        if len(self._waiters) >= self._limits.waiting_calls:
+            raise Overloaded(f"{len(self._waiters)} calls are waiting for a connection to {self._address} already")
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[Connection | None] = loop.create_future()
+        self._waiters[waiter] = exclusive
+        timer = loop.call_at(deadline_s, self._expire, waiter)
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            self._leave(waiter)
+            raise
+        finally:
+            timer.cancel()
+
+    def _expire(self, waiter: asyncio.Future[Connection | None]) -> None:
+        if not waiter.done():
+            why = f"no connection became free in time ({len(self._open)} are busy, {len(self._waiters)} calls wait)"
+            waiter.set_exception(CallFailed(why, sent=False, busy=True))
+            self._leave_line(waiter)
+
+    def _leave(self, waiter: asyncio.Future[Connection | None]) -> None:
+        """A caller was cancelled: what he was handed in that moment goes to the next."""
+        if waiter.cancelled():
+            self._leave_line(waiter)
+        elif waiter.exception() is None:
+            connection = waiter.result()
+            if connection is not None:
+                self._give_back(connection)
+            else:
+                self._opening -= 1
+                self._serve_waiters()
+
+    def _leave_line(self, waiter: asyncio.Future[Connection | None]) -> None:
+        """Those behind him may now be served, where he waited for more than they do."""
+        self._waiters.pop(waiter, None)
+        self._serve_waiters()
+
+    def _serve_waiters(self) -> None:
+        """Hands what is free to those who wait, in their order, as far as it goes."""
         while self._waiters:
-            waiter = self._waiters.popleft()
+            waiter, exclusive = next(iter(self._waiters.items()))
             if not waiter.done():
-                waiter.set_result(None)
-                return
+                connection = self._reserve(exclusive)
+                if connection is None:
+                    if not self._has_room():
+                        return
+                    self._opening += 1
+                waiter.set_result(connection)
+            del self._waiters[waiter]
 
-    def _wake_if(self, waiter: asyncio.Future[None]) -> None:
-        """A caller that was woken and cancelled at once passes its turn on."""
-        if waiter.done() and not waiter.cancelled():
-            self._wake()
-
-    def _refuse_waiters(self, error: CallFailed) -> None:
-        waiters, self._waiters = self._waiters, deque()
+    def _refuse_waiters(self, why: str) -> None:
+        waiters, self._waiters = self._waiters, OrderedDict()
         for waiter in waiters:
             if not waiter.done():
-                waiter.set_exception(CallFailed(error.why, sent=False))
+                waiter.set_exception(CallFailed(why, sent=False))
 
     # -- opening and closing ---------------------------------------------------------------------------------------
 
-    async def _connect(self, deadline_s: float) -> Connection:
-        """A new connection. CallFailed: there is none to be had, and whoever waits learns it too."""
-        self._opening += 1
+    async def _connect(self, until_s: float, exclusive: bool) -> Connection:
+        """A new connection, which `_opening` counts already.
+
+        CallFailed: there is none to be had, and whoever waits learns it too.
+        """
         try:
-            connection = await self._open_connection(deadline_s)
-        except CallFailed as error:
-            self._refuse_waiters(error)
-            raise
-        except asyncio.CancelledError:
-            self._wake()
-            raise
-        finally:
+            connection = await self._open_connection(until_s)
+        except BaseException as error:
             self._opening -= 1
-        self._open.add(connection)
+            if isinstance(error, CallFailed):
+                self._refuse_waiters(error.why)
+            else:
+                self._serve_waiters()
+            raise
+        self._opening -= 1
+        connection.users = 1
+        connection.exclusive = exclusive
+        if connection.usable:
+            self._open.add(connection)
         if self._closed_because:
             connection.close(self._closed_because)
             raise CallFailed(self._closed_because, sent=False)
-        for _ in range(self._limits.depth - 1):
-            self._wake()
+        self._serve_waiters()
         return connection
 
-    async def _open_connection(self, deadline_s: float) -> Connection:
+    async def _open_connection(self, until_s: float) -> Connection:
         loop = asyncio.get_running_loop()
-        timeout_s = self._limits.connect_timeout_s
-        until_s = min(deadline_s, loop.time() + timeout_s)
         try:
-            async with asyncio.timeout_at(until_s):
+            async with asyncio.timeout_at(min(until_s, loop.time() + self._limits.connect_timeout_s)):
                 _, connection = await loop.create_connection(
                     lambda: Connection(self._address, self._limits.wire, self._forget), *self._address
                 )
@@ -178,7 +225,15 @@ class Pool:
         self._open.discard(connection)
         if connection in self._idle:
             self._idle.remove(connection)
-        self._wake()
+        self._serve_waiters()
+
+
+def _part(share: float, deadline_s: float) -> float:
+    """The moment at which that share of the time until the deadline is over."""
+    if share == 1.0:
+        return deadline_s
+    now_s = asyncio.get_running_loop().time()
+    return now_s + (deadline_s - now_s) * share
 
 
 def _reason(error: OSError) -> str:

@@ -28,11 +28,9 @@ def blames_server(error: CallFailed | PinLaterError) -> bool:
     return isinstance(error, Draining) or (isinstance(error, CallFailed) and not error.busy)
 
 
-def first_deadline_s(safety: Safety, now_s: float, deadline_s: float) -> float:
-    """Until when the first attempt may wait: half of the time where a second one would be safe and quick."""
-    if safety is Safety.READ or safety is Safety.REPEAT:
-        return now_s + (deadline_s - now_s) / 2
-    return deadline_s
+def first_share(safety: Safety) -> float:
+    """How much of its time the first attempt may use: half where a second one would be safe and quick."""
+    return 0.5 if safety is Safety.READ or safety is Safety.REPEAT else 1.0
 
 
 def backoff_s(round_number: int, retry_after_ms: int | None, rng: random.Random) -> float:

@@ -85,10 +85,73 @@ async def test_waiting_for_a_connection_counts_as_time_of_the_call() -> None:
         release = served.service.hold["mail"] = asyncio.Event()
         held = asyncio.create_task(client.enqueue("mail", [Job(b"")] * 2))
         await served.service.held.wait()
-        with pytest.raises(errors.ServerUnreachable, match="no connection became free"):
+        with pytest.raises(errors.Overloaded, match=r"was not sent.*no connection became free"):
             await client.enqueue("mail", [Job(b"")] * 2, timeout=0.1)
         release.set()
         await held
+
+
+async def test_waiting_callers_come_before_newcomers_and_in_their_order() -> None:
+    async with connected(connections=2, depth=1, timeout=5.0) as (_, client):
+        cycles = [0] * 8
+
+        async def work(number: int) -> None:
+            for _ in range(20):
+                await client.enqueue("mail", [Job(b"")] * 2)
+                await client.count(PENDING)
+                cycles[number] += 1
+                assert max(cycles) - min(cycles) <= 2, cycles
+
+        await asyncio.gather(*(work(number) for number in range(8)))
+
+
+async def test_a_call_that_needs_a_connection_alone_is_not_held_off_by_those_that_share() -> None:
+    async with connected(connections=1, depth=4) as (_, client):
+        ended = asyncio.Event()
+
+        async def share() -> None:
+            while not ended.is_set():
+                await client.enqueue("mail", [Job(b"")] * 2)
+
+        sharing = [asyncio.create_task(share()) for _ in range(8)]
+        await asyncio.sleep(0)
+        assert await client.count(PENDING, timeout=2.0) == 7
+        ended.set()
+        await asyncio.gather(*sharing)
+
+
+async def test_when_one_that_needs_a_connection_alone_stops_waiting_those_behind_it_share() -> None:
+    async with connected(connections=1, depth=2) as (served, client):
+        release = served.service.hold["mail"] = asyncio.Event()
+        held = asyncio.create_task(client.enqueue("mail", [Job(b"")] * 2))
+        await served.service.held.wait()
+        alone = asyncio.create_task(client.count(PENDING))
+        late = asyncio.create_task(client.count(PENDING, timeout=0.05))
+        await asyncio.sleep(0)
+        behind = asyncio.create_task(client.enqueue("images", [Job(b"")] * 2))
+        await asyncio.sleep(0)
+        alone.cancel()
+        with pytest.raises(errors.Overloaded):
+            await late
+        await served.until(lambda: len(served.service.calls) == 2)
+        release.set()
+        await asyncio.gather(held, behind)
+
+
+async def test_one_that_waits_opens_a_connection_in_place_of_one_that_broke() -> None:
+    async with connected(connections=1, depth=1) as (served, client):
+        served.service.hold["mail"] = asyncio.Event()
+        held = asyncio.create_task(client.enqueue("mail", [Job(b"")] * 2))
+        await served.service.held.wait()
+        waiting = [asyncio.create_task(client.count(PENDING)) for _ in range(5)]
+        await asyncio.sleep(0)
+        for connection in list(served.server._shared.connections):
+            connection.abort()
+        await asyncio.wait([held])
+        waiting[0].cancel()  # it holds the leave to connect
+        assert await asyncio.gather(*waiting[1:]) == [7] * 4
+        with pytest.raises(errors.OutcomeUnknown):
+            await held
 
 
 async def test_too_many_callers_waiting_for_a_connection_are_refused() -> None:

@@ -12,7 +12,7 @@ from pinlater.client.retry import (
     LONGEST_BACKOFF_S,
     backoff_s,
     blames_server,
-    first_deadline_s,
+    first_share,
     may_send_again,
 )
 from pinlater.client.safety import Safety, ack_safety, checkpoint_safety
@@ -82,10 +82,10 @@ def test_a_server_that_says_when_is_not_asked_earlier_nor_by_all_at_once() -> No
 
 
 def test_the_first_attempt_leaves_time_for_a_second_one_where_that_is_safe() -> None:
-    assert first_deadline_s(Safety.READ, 10.0, 20.0) == 15.0
-    assert first_deadline_s(Safety.REPEAT, 10.0, 20.0) == 15.0
-    assert first_deadline_s(Safety.SCAN, 10.0, 20.0) == 20.0
-    assert first_deadline_s(Safety.ONCE, 10.0, 20.0) == 20.0
+    assert first_share(Safety.READ) == 0.5
+    assert first_share(Safety.REPEAT) == 0.5
+    assert first_share(Safety.SCAN) == 1.0
+    assert first_share(Safety.ONCE) == 1.0
 
 
 @pytest.mark.parametrize(
