@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,15 +24,21 @@ from tests.server.serving import call_names
 
 MOST_CPU_S = 0.1
 MOST_KIB = 64 * 1024
+MOST_GROWTH_KIB = 3 * 1024  # less than one of the larger messages
 FAMILIES = ["binary, ", "compact, ", "binary of 120 KiB, ", "compact of 120 KiB, "]
 SERVER = """
 import asyncio
+import gc
+import sys
 import structlog
 from pinlater.server import ThriftServer
 from tests.server.memory_api import EchoService
 from tests.server.serving import bound_socket
 
 structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))  # nobody reads them here
+
+if "no gc" in sys.argv:
+    gc.disable()
 
 async def serve():
     server = ThriftServer(EchoService())
@@ -56,7 +63,7 @@ class Victim:
         return socket.create_connection(("127.0.0.1", self.port), timeout=10)
 
     def cpu_s(self) -> float:
-        """Processor time of its threads, to the nanosecond."""
+        """Processor time of its only thread, to the nanosecond; what others do meanwhile is not in it."""
         return int(Path(f"/proc/{self.pid}/schedstat").read_text().split()[0]) / 1e9
 
     def forget_peak(self) -> None:
@@ -66,16 +73,39 @@ class Victim:
         status = Path(f"/proc/{self.pid}/status").read_text()
         return int(status.split(f"{what}:")[1].split()[0])
 
+    def settled_kib(self) -> int:
+        """The memory that is left: an answer is sent before the last of its call is freed."""
+        sizes = []
+        for _ in range(10):
+            time.sleep(0.03)
+            sizes.append(self.memory_kib("VmRSS"))
+        return min(sizes)
 
-@pytest.fixture
-def victim() -> Iterator[Victim]:
+
+@contextmanager
+def started(*arguments: str, **environment: str) -> Iterator[Victim]:
     root = Path(__file__).resolve().parents[2]
-    command = [sys.executable, "-c", SERVER]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root, env={**os.environ}) as process:
+    command = [sys.executable, "-c", SERVER, *arguments]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, cwd=root, env=os.environ | environment
+    ) as process:
         try:
             yield Victim(process)
         finally:
             process.kill()
+
+
+@pytest.fixture
+def victim() -> Iterator[Victim]:
+    with started() as process:
+        yield process
+
+
+@pytest.fixture
+def exact_victim() -> Iterator[Victim]:
+    """One whose memory is what is in use: what is freed leaves at once, and what is in a cycle never does."""
+    with started("no gc", MALLOC_MMAP_THRESHOLD_="131072", MALLOC_TRIM_THRESHOLD_="131072") as process:
+        yield process
 
 
 def read_frame(sock: socket.socket) -> bytes:
@@ -119,9 +149,10 @@ def test_a_hostile_message_costs_little_and_others_are_served(victim: Victim, fa
     for name, data in all_messages():
         if not name.startswith(family):
             continue
-        cpu_s, memory_kib = min(cost(victim, data) for _ in range(2))  # the first use of a path is dearer
-        assert cpu_s < MOST_CPU_S, name
-        assert memory_kib < MOST_KIB, name
+        tries: list[tuple[float, int]] = []
+        while not any(cpu_s < MOST_CPU_S and memory_kib < MOST_KIB for cpu_s, memory_kib in tries):
+            assert len(tries) < 3, (name, tries)  # the first use of a path is dearer, and so is a cold cache
+            tries.append(cost(victim, data))
 
 
 def cost(victim: Victim, data: bytes) -> tuple[float, int]:
@@ -152,12 +183,12 @@ def test_a_caller_is_served_while_hostile_messages_come(victim: Victim) -> None:
     assert neighbour.longest_s < 1.0
 
 
-def test_memory_does_not_grow_with_the_number_of_hostile_messages(victim: Victim) -> None:
-    name, data = next(pair for pair in all_messages() if "10,000 empty structs, again and again" in pair[0])
+def test_memory_does_not_grow_with_the_number_of_hostile_messages(exact_victim: Victim) -> None:
     sizes = []
-    for _ in range(40):
-        with victim.connect() as sock:
-            sock.sendall(struct.pack(">i", len(data)) + data)
-            read_frame(sock)
-        sizes.append(victim.memory_kib("VmRSS"))
-    assert min(sizes[-10:]) - min(sizes[:10]) < 16 * 1024, name
+    for _ in range(2):  # the first round is for what is made once
+        for _, data in all_messages():
+            with exact_victim.connect() as sock:
+                sock.sendall(struct.pack(">i", len(data)) + data)
+                read_frame(sock)
+        sizes.append(exact_victim.settled_kib())
+    assert sizes[-1] - sizes[0] < MOST_GROWTH_KIB, sizes
