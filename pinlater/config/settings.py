@@ -140,7 +140,8 @@ class Config:
         "Limits",
         Size(_MIB, 1024 * _GIB),
         256 * _MIB,
-        "Bytes a process keeps for callers, half-sent messages among them.",
+        "Bytes of messages a process keeps for callers, half-sent ones among them; "
+        "as much again is kept of answers that cannot leave yet.",
     )
     max_container: int = _row("Limits", Integer(100, 10_000_000), 65_536, "Elements of one list or map of a message.")
     max_steps: int = _row(
