@@ -8,6 +8,7 @@ import structlog
 
 from pinlater.errors import Draining, PinLaterError, UnknownError
 from pinlater.server.calls import Calls, Service
+from pinlater.server.complaints import Complaints
 from pinlater.server.limits import ServerLimits
 from pinlater.server.pending import PendingCall
 from pinlater.wire.codec import (
@@ -30,12 +31,13 @@ _READS = ("lookupJobs", "scanJobs")
 class Handler:
     """Carries out calls. Every error becomes an answer: the interface's exception, else Thrift's own."""
 
-    def __init__(self, service: Service, limits: ServerLimits, counters: Counter[str]) -> None:
+    def __init__(self, service: Service, limits: ServerLimits, counters: Counter[str], complaints: Complaints) -> None:
         self._service = service
         self._calls = Calls(service).by_name
         self._wire_limits = limits.wire()
         self._max_answer_bytes = limits.max_frame_bytes
         self._counters = counters
+        self._complaints = complaints
         self.refuse_with: PinLaterError | None = None
 
     async def reply(self, message: bytes, pending: PendingCall) -> bytes:
@@ -43,7 +45,7 @@ class Handler:
         try:
             call = decode_call(message, self._wire_limits)
         except BadCall as error:
-            return self.refuse_malformed(error)
+            return self.refuse_malformed(error, pending.peer)
         try:
             if self.refuse_with is not None:
                 return _error_reply(call, _refusal(call.name, self.refuse_with))
@@ -74,13 +76,13 @@ class Handler:
             return self.without_jobs(reply)
         return self.refuse(reply, error) if read_header(reply).name in _READS else reply
 
-    def refuse_malformed(self, error: BadCall) -> bytes:
+    def refuse_malformed(self, error: BadCall, peer: object) -> bytes:
         """Thrift's own exception, for an unknown method or a message that is not the contract."""
         if error.kind is ApplicationErrorKind.UNKNOWN_METHOD:
             self._counters["unknown_methods"] += 1
         else:
             self._counters["malformed_messages"] += 1
-            _log.info("malformed_message", method=error.header.name, reason=error.message)
+            self._complaints.note("malformed_message", peer, method=error.header.name, reason=error.message)
         return _application_reply(error.header, error.kind, error.message)
 
     async def _too_long(self, call: Call, length: int, pending: PendingCall) -> bytes:

@@ -14,14 +14,15 @@ class PendingCall:
 
     `gone` says that the caller can no longer be answered with jobs: the connection broke, or its sending side ended,
     which is how the death of a process looks. `size` is that of the message in bytes, `unsent` that of an answer that
-    waits for earlier ones. `jobs` are those that were claimed for this call, until their answer is
-    written. `waits` marks a long poll, which ends when the caller is gone.
+    waits for earlier ones. `peer` is the caller's address. `jobs` are those that were claimed for this call, until
+    their answer is written. `waits` marks a long poll, which ends when the caller is gone.
     """
 
-    __slots__ = ("gone", "jobs", "reply", "size", "task", "unsent", "waits")
+    __slots__ = ("gone", "jobs", "peer", "reply", "size", "task", "unsent", "waits")
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, peer: object) -> None:
         self.size = size
+        self.peer = peer
         self.unsent = 0
         self.reply: bytes | None = None
         self.task: asyncio.Task[Any] | None = None

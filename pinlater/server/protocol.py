@@ -38,6 +38,7 @@ class Connection(asyncio.Protocol):
         self._pending: deque[PendingCall] = deque()
         self._messages: Iterator[bytes] | None = None
         self._transport: asyncio.Transport | None = None
+        self._peer: object = None
         self._reading = True
         self._ending = False
         self._heard_at = self._stuck_since = self._partial_since = shared.now
@@ -50,6 +51,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._peer = transport.get_extra_info("peername")
         without_delay(transport.get_extra_info("socket"))
         if not self._shared.admit(self):
             self._transport.abort()
@@ -119,7 +121,7 @@ class Connection(asyncio.Protocol):
         self._read(not self._ending)
 
     def _begin(self, message: bytes) -> None:
-        pending = PendingCall(len(message))
+        pending = PendingCall(len(message), self._peer)
         pending.gone = self._ending
         self._pending.append(pending)
         self._shared.buffered += pending.size
@@ -218,22 +220,24 @@ class Connection(asyncio.Protocol):
 
     def _lose(self, error: WireError) -> None:
         """The stream cannot be read on. Answer what came before, and the last message where it can be, then close."""
-        self._shared.counters["streams_lost"] += 1
-        _log.info("stream_lost", reason=error.message)
+        self._note_lost(error)
         self._messages = None
         self._ending = True
         self._read(False)
         if isinstance(error, BadCall):
-            last = PendingCall(0)
-            last.reply = self._handler.refuse_malformed(error)
+            last = PendingCall(0, self._peer)
+            last.reply = self._handler.refuse_malformed(error, self._peer)
             self._pending.append(last)
         self._flush()
 
     def _drop(self, error: WireError) -> None:
         """A message without a readable header has no answer, and nothing behind it would be in order."""
-        self._shared.counters["streams_lost"] += 1
-        _log.info("stream_lost", reason=error.message)
+        self._note_lost(error)
         self.abort()
+
+    def _note_lost(self, error: WireError) -> None:
+        self._shared.counters["streams_lost"] += 1
+        self._shared.complaints.note("stream_lost", self._peer, reason=error.message)
 
     def _end_if_done(self) -> None:
         if not self._pending and self._messages is None and self._transport is not None:
@@ -296,7 +300,7 @@ class Connection(asyncio.Protocol):
 
     def _time_out(self, counter: str) -> None:
         self._shared.counters[counter] += 1
-        _log.debug("connection_timed_out", reason=counter)
+        self._shared.complaints.note("connection_timed_out", self._peer, reason=counter)
         self.abort()
 
 

@@ -9,6 +9,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from pinlater.server.complaints import Complaints
+
 HandOver = Callable[[socket.socket], None]
 
 
@@ -43,9 +45,10 @@ class Shared:
     In bytes: `buffered`, of half sent messages and of calls in flight; `unsent`, of answers that cannot leave yet.
     """
 
-    def __init__(self, max_connections: int, counters: Counter[str]) -> None:
+    def __init__(self, max_connections: int, counters: Counter[str], complaints: Complaints) -> None:
         self.connections: set[Leaver] = set()
         self.counters = counters
+        self.complaints = complaints
         self.buffered = self.unsent = 0
         self.leaving: Leaving | None = None
         self.tasks: set[asyncio.Task[Any] | None] = set()

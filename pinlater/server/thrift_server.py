@@ -9,6 +9,7 @@ from collections import Counter
 import structlog
 
 from pinlater.server.calls import Service
+from pinlater.server.complaints import Complaints
 from pinlater.server.handler import Handler, draining_error
 from pinlater.server.limits import ServerLimits
 from pinlater.server.protocol import Connection
@@ -31,7 +32,8 @@ class ThriftServer:
         self._service = service
         self._limits = limits or ServerLimits()
         self.counters: Counter[str] = Counter()
-        self._handler = Handler(service, self._limits, self.counters)
+        self._complaints = Complaints()
+        self._handler = Handler(service, self._limits, self.counters, self._complaints)
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._adopting: set[asyncio.Task[None]] = set()
@@ -41,7 +43,7 @@ class ThriftServer:
 
         Without one, the server has those connections that it is given to `adopt`.
         """
-        self._shared = Shared(self._limits.max_connections, self.counters)
+        self._shared = Shared(self._limits.max_connections, self.counters, self._complaints)
         loop = asyncio.get_running_loop()
         if listener is not None:
             self._server = await loop.create_server(self._connection, sock=listener.dup(), backlog=1024)
@@ -109,6 +111,7 @@ class ThriftServer:
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None
+        self._complaints.say_rest()
 
     async def _finish_tasks(self) -> None:
         """Cancel calls that are still running; what they claimed is given back by whoever carries them out."""
@@ -126,6 +129,7 @@ class ThriftServer:
         now = self._shared.now = loop.time()
         for connection in tuple(self._shared.connections):
             connection.sweep(now)
+        self._complaints.renew(now)
         limits = self._limits
         shortest = min(limits.idle_timeout_s, limits.half_sent_timeout_s, limits.write_timeout_s)
         self._sweeper = loop.call_later(min(shortest / 4, _MAX_SWEEP_S), self._sweep)
