@@ -103,6 +103,22 @@ class ScanPosition(NamedTuple):
     id: int
 
 
+@dataclass(frozen=True, slots=True)
+class ScanRequest:
+    """Which jobs, and how many of them: in a state, with run_after > now (`future`) or <= now, strictly behind `after`.
+
+    At most `limit`, and fewer where bodies (`with_body`) would pass `max_bytes`, but at least one where one is there.
+    """
+
+    state: JobState
+    priorities: Sequence[int]
+    future: bool
+    limit: int
+    after: ScanPosition | None = None
+    with_body: bool = False
+    max_bytes: int = 2**53 - 1
+
+
 class LapsedCounts(NamedTuple):
     """What became of claims that expired or were released: back to PENDING, or FAILED."""
 
@@ -208,24 +224,8 @@ class Shard(Protocol):
     async def count(self, queue: str, state: JobState, priorities: Sequence[int], future: bool, now_ms: int) -> int:
         """Jobs in a state with run_after > now (`future`) or <= now. QueueNotFound."""
 
-    async def scan(
-        self,
-        queue: str,
-        state: JobState,
-        priorities: Sequence[int],
-        future: bool,
-        now_ms: int,
-        *,
-        after: ScanPosition | None,
-        limit: int,
-        with_body: bool,
-        max_bytes: int,
-    ) -> list[JobInfo]:
-        """Up to `limit` jobs by run_after, newest first, then id ascending, strictly behind `after`.
-
-        Fewer where bodies would pass `max_bytes`, but at least one where one is there. Empty only at the end.
-        QueueNotFound.
-        """
+    async def scan(self, queue: str, request: ScanRequest, now_ms: int) -> list[JobInfo]:
+        """A page of jobs by run_after, newest first, then id ascending. Empty only at the end. QueueNotFound."""
 
     # -- operators ---------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pinlater.backends.base import ScanPosition
+from pinlater.backends.base import ScanPosition, ScanRequest
 from pinlater.errors import PinLaterError
 from pinlater.model import MAX_TIME_MS, JobInfo, JobState
 from pinlater.shards.member import Member, answers, ask_all
@@ -67,14 +67,16 @@ async def scan_over(members: Sequence[Member], query: ScanQuery, after: Place | 
         members,
         lambda shard: shard.scan(
             query.queue,
-            query.state,
-            query.priorities,
-            query.future,
+            ScanRequest(
+                query.state,
+                query.priorities,
+                query.future,
+                limit + 1,
+                position_on(shard.shard_id, after),
+                query.with_body,
+                query.max_bytes // len(members),
+            ),
             query.now_ms,
-            after=position_on(shard.shard_id, after),
-            limit=limit + 1,
-            with_body=query.with_body,
-            max_bytes=query.max_bytes // len(members),
         ),
     )
     pages = answers(outcomes)

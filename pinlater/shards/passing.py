@@ -12,7 +12,7 @@ from pinlater.backends.base import (
     ClaimRequest,
     JobKey,
     LapsedCounts,
-    ScanPosition,
+    ScanRequest,
     Shard,
     StoreStatus,
 )
@@ -96,22 +96,8 @@ class Passing:
     async def count(self, queue: str, state: JobState, priorities: Sequence[int], future: bool, now_ms: int) -> int:
         return await self._inner.count(queue, state, priorities, future, now_ms)
 
-    async def scan(
-        self,
-        queue: str,
-        state: JobState,
-        priorities: Sequence[int],
-        future: bool,
-        now_ms: int,
-        *,
-        after: ScanPosition | None,
-        limit: int,
-        with_body: bool,
-        max_bytes: int,
-    ) -> list[JobInfo]:
-        return await self._inner.scan(
-            queue, state, priorities, future, now_ms, after=after, limit=limit, with_body=with_body, max_bytes=max_bytes
-        )
+    async def scan(self, queue: str, request: ScanRequest, now_ms: int) -> list[JobInfo]:
+        return await self._inner.scan(queue, request, now_ms)
 
     async def retry_failed(
         self, queue: str, priority: int, attempts: int, run_after_ms: int | None, limit: int, now_ms: int

@@ -17,6 +17,7 @@ from pinlater.backends.base import (
     ClaimKey,
     ClaimRequest,
     JobKey,
+    ScanRequest,
     Shard,
 )
 from pinlater.errors import QueueNotFound
@@ -332,8 +333,8 @@ class ShardMachine(RuleBasedStateMachine):
             queue,
         )
         name = queue + self.suffix
-        whole = {"after": None, "limit": 1_000, "with_body": True, "max_bytes": NO_BOUND}
-        seen = self.on_shard(self.shard.scan(name, *arguments, **whole))  # type: ignore[arg-type]
+        whole = ScanRequest(state, wanted, future, 1_000, with_body=True)
+        seen = self.on_shard(self.shard.scan(name, whole, self.now_ms))
         expected = self.on_reference(lambda: self.reference.scan(name, *arguments))
         if seen is None or expected is None:
             assert seen is None

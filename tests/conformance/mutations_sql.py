@@ -462,10 +462,12 @@ STEPS = [
         "list(found)",
         test_bodies.test_a_lookup_leaves_out_the_bodies_beyond_the_bound,
     ),
-    *step("looking", "islice(merge(*places), limit)", "merge(*places)", PAGING, state=JobState.PENDING, limit=2),
+    *step(
+        "looking", "islice(merge(*places), request.limit)", "merge(*places)", PAGING, state=JobState.PENDING, limit=2
+    ),
     *step(
         "looking",
-        "rows = rows[: how_many_fit((row[BODY_BYTES] for row in rows), max_bytes)]",
+        "rows = rows[: how_many_fit((row[BODY_BYTES] for row in rows), request.max_bytes)]",
         "pass",
         test_looking.test_a_page_with_bodies_stays_within_its_bytes_but_shows_at_least_one_job,
     ),

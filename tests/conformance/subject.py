@@ -15,6 +15,7 @@ from pinlater.backends.base import (
     JobKey,
     LapsedCounts,
     ScanPosition,
+    ScanRequest,
     Shard,
 )
 from pinlater.model import CancelOutcome, DequeuedJob, Job, JobInfo, JobState, parse_descriptor
@@ -163,17 +164,8 @@ class Subject:
         with_body: bool = False,
         max_bytes: int = NO_BOUND,
     ) -> list[JobInfo]:
-        return await self.shard.scan(
-            self.queue,
-            state,
-            priorities,
-            future,
-            self.now_ms,
-            after=after,
-            limit=limit,
-            with_body=with_body,
-            max_bytes=max_bytes,
-        )
+        request = ScanRequest(state, priorities, future, limit, after, with_body, max_bytes)
+        return await self.shard.scan(self.queue, request, self.now_ms)
 
     # -- operators and maintenance -----------------------------------------------------------------------------------
 

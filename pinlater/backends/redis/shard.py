@@ -15,7 +15,7 @@ from pinlater.backends.base import (
     ClaimRequest,
     JobKey,
     LapsedCounts,
-    ScanPosition,
+    ScanRequest,
     StoreStatus,
     crash_budget_status,
     expired_status,
@@ -183,27 +183,17 @@ class RedisShard:
         count: int = await self._known("count", queue, (queue, int(state), low, high, *priorities))
         return count
 
-    async def scan(
-        self,
-        queue: str,
-        state: JobState,
-        priorities: Sequence[int],
-        future: bool,
-        now_ms: int,
-        *,
-        after: ScanPosition | None,
-        limit: int,
-        with_body: bool,
-        max_bytes: int,
-    ) -> list[JobInfo]:
-        low, high = _run_after_range(future, now_ms)
+    async def scan(self, queue: str, request: ScanRequest, now_ms: int) -> list[JobInfo]:
+        low, high = _run_after_range(request.future, now_ms)
         place: tuple[int | str, int | str] = ("", "")
+        after = request.after
         if after is not None:
-            if future or after.run_after_ms <= now_ms:
+            if request.future or after.run_after_ms <= now_ms:
                 high = f"({after.run_after_ms}"
-            if (after.run_after_ms > now_ms) is future:
+            if (after.run_after_ms > now_ms) is request.future:
                 place = (after.run_after_ms, after.id)
-        args = (queue, int(state), low, high, limit, *place, int(with_body), max_bytes, *priorities)
+        state, bodies = int(request.state), int(request.with_body)
+        args = (queue, state, low, high, request.limit, *place, bodies, request.max_bytes, *request.priorities)
         return [info for _, info in described(await self._known("scan", queue, args), queue, self.shard_id)]
 
     # -- operators ---------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from heapq import merge
 from itertools import islice
 
-from pinlater.backends.base import JobKey, ScanPosition
+from pinlater.backends.base import JobKey, ScanPosition, ScanRequest
 from pinlater.backends.sql.rows import Descriptors, bodies, how_many_fit, job_info
 from pinlater.backends.sql.session import Row, Session
 from pinlater.model import MAX_TIME_MS, JobInfo, JobState
@@ -48,29 +48,21 @@ def count(session: Session, queue: str, state: JobState, priorities: Sequence[in
     )
 
 
-def scan(
-    session: Session,
-    queue: str,
-    state: JobState,
-    priorities: Sequence[int],
-    future: bool,
-    now_ms: int,
-    after: ScanPosition | None,
-    limit: int,
-    with_body: bool,
-    max_bytes: int,
-) -> list[JobInfo]:
+def scan(session: Session, queue: str, request: ScanRequest, now_ms: int) -> list[JobInfo]:
     """The places in each priority, merged; only then the rows, and the bodies that fit."""
     session.snapshot()
     queue_id = session.queue_id(queue)
-    bounds = _bounds(future, now_ms)
-    places = [_places(session, (queue_id, int(state), priority), bounds, after, limit) for priority in priorities]
-    ids = [job_id for _, job_id in islice(merge(*places), limit)]
+    bounds, state = _bounds(request.future, now_ms), int(request.state)
+    places = [
+        _places(session, (queue_id, state, priority), bounds, request.after, request.limit)
+        for priority in request.priorities
+    ]
+    ids = [job_id for _, job_id in islice(merge(*places), request.limit)]
     found = _rows_by_id(session, queue, ids)
     rows = [found[job_id] for job_id in ids if job_id in found]
     texts: dict[int, bytes] = {}
-    if with_body:
-        rows = rows[: how_many_fit((row[BODY_BYTES] for row in rows), max_bytes)]
+    if request.with_body:
+        rows = rows[: how_many_fit((row[BODY_BYTES] for row in rows), request.max_bytes)]
         texts = bodies(session, [row[0] for row in rows])
     descriptors = Descriptors(queue, session.shard_id)
     return [job_info(row, descriptors, texts.get(row[0])) for row in rows]

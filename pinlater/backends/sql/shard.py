@@ -14,7 +14,7 @@ from pinlater.backends.base import (
     ClaimRequest,
     JobKey,
     LapsedCounts,
-    ScanPosition,
+    ScanRequest,
     StoreStatus,
 )
 from pinlater.backends.sql import acking, checkpointing, claiming, collecting, lapsing, looking, operating, storing
@@ -102,22 +102,8 @@ class SqlShard(ABC):
     async def count(self, queue: str, state: JobState, priorities: Sequence[int], future: bool, now_ms: int) -> int:
         return await self._read(looking.count, queue, state, priorities, future, now_ms)
 
-    async def scan(
-        self,
-        queue: str,
-        state: JobState,
-        priorities: Sequence[int],
-        future: bool,
-        now_ms: int,
-        *,
-        after: ScanPosition | None,
-        limit: int,
-        with_body: bool,
-        max_bytes: int,
-    ) -> list[JobInfo]:
-        return await self._read(
-            looking.scan, queue, state, priorities, future, now_ms, after, limit, with_body, max_bytes
-        )
+    async def scan(self, queue: str, request: ScanRequest, now_ms: int) -> list[JobInfo]:
+        return await self._read(looking.scan, queue, request, now_ms)
 
     # -- operators ---------------------------------------------------------------------------------------------------
 
