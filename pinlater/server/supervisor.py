@@ -48,12 +48,21 @@ class Supervisor:
         self._drains: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """ServeRefused: the server could not start."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop_asked)
+        """Until it has stopped; then the process is to end, and no signal makes it end otherwise.
+
+        ServeRefused: the server could not start.
+        """
         self._ends_with_terminal = has_terminal() and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
-        loop.add_signal_handler(signal.SIGHUP, self._hung_up)
+        handlers = {signal.SIGTERM: self._stop_asked, signal.SIGINT: self._stop_asked, signal.SIGHUP: self._hung_up}
+        for number, handler in handlers.items():
+            on_signal(number, handler)
+        try:
+            await self._serve()
+        finally:
+            for number in handlers:
+                signal.signal(number, signal.SIG_IGN)
+
+    async def _serve(self) -> None:
         await self._unless_stopped(self._start())
         while not self._stop.is_set():
             await self._unless_stopped(self._roll.wait())
@@ -170,6 +179,16 @@ class Supervisor:
 
     def _all(self) -> list[Generation]:
         return [*self._draining, *([self._generation] if self._generation is not None else [])]
+
+
+def on_signal(number: signal.Signals, handler: Callable[[], None]) -> None:
+    """The loop's own handlers would be taken away when it is closed, and a late signal then kill the process."""
+    loop = asyncio.get_running_loop()
+
+    def hand_on(_number: int, _frame: object) -> None:
+        loop.call_soon_threadsafe(handler)
+
+    signal.signal(number, hand_on)
 
 
 def has_terminal() -> bool:

@@ -181,3 +181,16 @@ async def test_a_worker_told_to_end_by_somebody_else_is_replaced(embedded: Runni
     os.kill(embedded.wait_for("ready")["workers"][0], signal.SIGTERM)
     await asyncio.to_thread(embedded.wait_for, "worker_replaced")
     assert embedded.stop() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+async def test_signals_that_come_when_it_has_stopped_change_nothing(
+    embedded: RunningServer, number: signal.Signals
+) -> None:
+    embedded.wait_for("ready")
+    embedded.send(signal.SIGTERM)
+    await asyncio.to_thread(embedded.wait_for, "stopped")
+    while embedded.process.poll() is None:
+        embedded.send(number)
+        await asyncio.sleep(0.0005)
+    assert embedded.ended() == 0
