@@ -14,6 +14,7 @@ import click
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_UNREACHABLE = 3
+EXIT_INTERRUPTED = 130
 OF_THE_SERVER = ("structlog", "uvloop", "apscheduler", "re2")
 
 
@@ -44,6 +45,8 @@ class LazyGroup(click.Group):
             return None
         try:
             command = getattr(importlib.import_module(entry.module), cmd_name)
+        except KeyboardInterrupt:
+            raise SystemExit(EXIT_INTERRUPTED) from None
         except ModuleNotFoundError as missing:
             if missing.name not in OF_THE_SERVER:
                 raise

@@ -10,14 +10,13 @@ from typing import Any
 
 import click
 
-from pinlater.cli import EXIT_FAILED, EXIT_UNREACHABLE, EXIT_USAGE
+from pinlater.cli import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_UNREACHABLE, EXIT_USAGE
 from pinlater.cli.output import printable
 from pinlater.errors import OutcomeUnknown, PinLaterError, RequestInvalid, ServerUnreachable
 
 EXIT_OUTCOME_UNKNOWN = 4
 EXIT_INCOMPLETE = 5
 """Part of what was named does not exist, was not in the state for it, or could not be read."""
-EXIT_INTERRUPTED = 130
 EXIT_NO_READER = 141
 
 EXIT_CODES = """\b

@@ -15,7 +15,7 @@ from pinlater.cli.progress import Progress
 from pinlater.cli.slices import slices
 from pinlater.cli.times import moment_option
 from pinlater.client.client import Client
-from pinlater.model import CancelOutcome, JobFilter, JobState
+from pinlater.model import CancelOutcome, JobFilter, JobState, parse_descriptor
 
 _SLICE = 1_000
 
@@ -123,15 +123,15 @@ Examples:
 def cancel(client: Client, descriptors: tuple[str, ...], format: str) -> None:
     """Remove jobs that are still PENDING, and print what became of each; - reads descriptors from standard input.
 
-    The outcomes: CANCELLED, IN_PROGRESS (a worker has it), ENDED, NOT_FOUND. Where any was not cancelled, the exit code
-    is 5.
+    The outcomes: CANCELLED, IN_PROGRESS (a worker has it), ENDED, NOT_FOUND (also for what is no descriptor). Where any
+    was not cancelled, the exit code is 5.
     """
     output = open_output(format, ["descriptor", "outcome"])
     failed = False
     with Progress("jobs looked at") as progress:
         for queue, named in groupby(named_descriptors(descriptors), _queue_of):
             for part in slices(named, _SLICE, _SLICE, lambda _: 0):
-                outcomes = client.cancel(queue, part)
+                outcomes = {} if queue is None else client.cancel(queue, part)
                 rows = [(each, outcomes.get(each, CancelOutcome.NOT_FOUND)) for each in part]
                 failed = failed or any(outcome is not CancelOutcome.CANCELLED for _, outcome in rows)
                 progress.add(len(part))
@@ -141,8 +141,7 @@ def cancel(client: Client, descriptors: tuple[str, ...], format: str) -> None:
         raise SystemExit(EXIT_INCOMPLETE)
 
 
-def _queue_of(descriptor: str) -> str:
-    queue, colon, _ = descriptor.partition(":")
-    if not queue or not colon:
-        raise click.UsageError(f"{descriptor!r} is no descriptor; allowed: QUEUE:sSHARD:pPRIORITY:ID")
-    return queue
+def _queue_of(descriptor: str) -> str | None:
+    """None: the text is no descriptor, so there is no such job."""
+    ref = parse_descriptor(descriptor)
+    return None if ref is None else ref.queue

@@ -68,8 +68,8 @@ def enqueue(
 ) -> None:
     """Store jobs in QUEUE, and print their descriptors.
 
-    The body is BODY; for -, and without any, it is read from standard input. With --lines jobs are stored in slices of
-    1,000, and each slice is stored whole or not at all.
+    The body is BODY; for -, and without any, it is read from standard input, which must not be empty. With --lines jobs
+    are stored in slices of 1,000, and each slice is stored whole or not at all.
     """
     source = _source(body, body_option, file, lines)
     output = open_output(format, ["descriptor"])
@@ -104,7 +104,10 @@ def _bodies(source: str | bytes, lines: bool) -> Iterator[bytes]:
         return
     with _opened(source) as stream:
         if not lines:
-            yield _bounded(stream.read(_LARGEST_BODY + 1))
+            body = stream.read(_LARGEST_BODY + 1)
+            if not body and source == "-":
+                raise click.UsageError("standard input is empty; a job without a body is asked for by --body ''")
+            yield _bounded(body)
             return
         while line := stream.readline(_LARGEST_BODY + 1):
             body = _bounded(line).rstrip(b"\r\n")

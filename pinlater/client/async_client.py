@@ -169,6 +169,15 @@ class AsyncClient(ConnectedClient):
         request = wire.count_to_wire(filter, allow_partial)
         return int(await self._call("getJobCount", Safety.SCAN, context, timeout, request=request))
 
+    async def counts(self, filters: Sequence[JobFilter], *, timeout: float | None = None) -> list[int]:
+        """`count` for each of them, asked at the same time; the first error is the error of all."""
+        calls = [asyncio.ensure_future(self.count(filter, timeout=timeout)) for filter in filters]
+        try:
+            return await asyncio.gather(*calls)
+        finally:
+            for call in calls:
+                call.cancel()
+
     async def scan(
         self,
         filter: JobFilter,

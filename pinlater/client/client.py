@@ -162,6 +162,9 @@ class Client:
     ) -> int:
         return self._run(AsyncClient.count, filter, allow_partial=allow_partial, context=context, timeout=timeout)
 
+    def counts(self, filters: Sequence[JobFilter], *, timeout: float | None = None) -> list[int]:
+        return self._run(AsyncClient.counts, filters, timeout=timeout)
+
     def scan(
         self,
         filter: JobFilter,

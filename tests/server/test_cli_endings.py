@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import pty
 import re
@@ -12,11 +13,12 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from pinlater import Client, Job
-from pinlater.cli import COMMANDS
+from pinlater.cli import COMMANDS, main
 from pinlater.password import hash_password
 from tests.faults.proxy import Proxy
 from tests.server.commands import Shell
@@ -117,6 +119,19 @@ def test_ctrl_c_ends_a_command_that_waits(shell: Shell) -> None:
             command.send_signal(signal.SIGINT)
             out, err = command.communicate(timeout=WITHIN_S)
     assert (command.returncode, out, err) == (130, b"", b"pinlater: interrupted\n")
+
+
+def test_ctrl_c_while_a_command_is_loaded_ends_it_quietly(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(name: str) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(importlib, "import_module", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        main(["queue", "list"])
+    assert ended.value.code == 130
+    assert capfd.readouterr() == ("", "")
 
 
 def test_ctrl_c_amid_many_jobs_says_how_many_are_stored(shell: Shell, address: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pinlater import Ack, Client, DequeueRequest, Job, JobFilter, JobState
+from pinlater import Ack, Checkpoint, Client, DequeueRequest, Job, JobFilter, JobState
 from pinlater.password import hash_password
 from tests.server.commands import Shell
 from tests.server.running import running
@@ -89,18 +89,29 @@ def test_a_bad_name_is_refused_with_a_reason(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_stats_count_by_priority_and_state_now_and_later(shell: Shell, queue: str, client: Client, format: str) -> None:
+def test_stats_count_by_priority_what_jobs_wait_for(shell: Shell, queue: str, client: Client, format: str) -> None:
     later_ms = 2**52
-    client.enqueue(queue, [Job(b"", 1), Job(b"", 2), Job(b"", 2), Job(b"", 3, later_ms)])
-    _finish(client, queue, fail=1, succeed=0)
+    client.enqueue(queue, [Job(b"", 1)] * 4 + [Job(b"", 2), Job(b"", 2), Job(b"", 3, later_ms)])
+    _finish(client, queue, fail=1, succeed=2)
+    (held,) = client.dequeue(DequeueRequest(queue, 1))
+    client.checkpoint(queue, [Checkpoint(held.descriptor, run_after_ms=later_ms)])
     found = rows(format, shell("queue", "stats", queue, "-o", format).out)
-    counts = {(int(r["priority"]), r["state"]): (int(r["current"]), int(r["future"])) for r in found}
-    assert len(counts) == 12
-    assert {key: count for key, count in counts.items() if any(count)} == {
-        (1, "FAILED"): (1, 0),
-        (2, "PENDING"): (2, 0),
-        (3, "PENDING"): (0, 1),
-    }
+    names = ["queue", "priority", "pending", "scheduled", "in_progress", "succeeded", "failed"]
+    assert [list(row) for row in found] == [names] * 3
+    assert [[str(value) for value in row.values()][1:] for row in found] == [
+        ["1", "0", "0", "1", "2", "1"],
+        ["2", "2", "0", "0", "0", "0"],
+        ["3", "0", "1", "0", "0", "0"],
+    ]
+
+
+def test_stats_of_many_queues_are_in_order(shell: Shell, queue: str) -> None:
+    shell("queue", "create", "a_queue")
+    found = rows("jsonl", shell("queue", "stats", queue, "a_queue", "-o", "jsonl").out)
+    assert [(row["queue"], row["priority"]) for row in found] == [(q, p) for q in (queue, "a_queue") for p in (1, 2, 3)]
+    listed = rows("jsonl", shell("queue", "stats", "-o", "jsonl").out)
+    assert [row["queue"] for row in listed] == sorted(row["queue"] for row in listed)
+    shell("queue", "delete", "a_queue", "--yes", stdin=PASSWORD)
 
 
 # -- enqueue -------------------------------------------------------------------------------------------------------
@@ -129,6 +140,16 @@ def test_a_body_may_come_from_a_file_or_standard_input(
     (shell.folder / "body.bin").write_bytes(b"\x00\xff\r\n")
     descriptor = shell("job", "enqueue", queue, *arguments, stdin=stdin).out.strip()
     assert client.lookup([descriptor], include_body=True)[descriptor].body == b"\x00\xff\r\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["-"], ["--file", "-"], ["--body", "-"]])
+def test_empty_standard_input_is_no_body(shell: Shell, queue: str, client: Client, arguments: list[str]) -> None:
+    assert "standard input is empty" in shell("job", "enqueue", queue, *arguments, stdin=b"", code=2).err
+    assert client.count(JobFilter(queue, JobState.PENDING)) == 0
+    shell("job", "enqueue", queue, "--body", "", stdin=b"")
+    (shell.folder / "empty").touch()
+    shell("job", "enqueue", queue, "--file", "empty", stdin=b"")
+    assert client.count(JobFilter(queue, JobState.PENDING)) == 2
 
 
 def test_a_job_is_enqueued_as_asked(shell: Shell, queue: str, client: Client) -> None:
@@ -289,8 +310,18 @@ def test_cancel_says_what_became_of_each(shell: Shell, queue: str, client: Clien
     shell("job", "cancel", pending, "-o", format)
 
 
-def test_what_is_no_descriptor_is_refused(shell: Shell) -> None:
-    assert "no descriptor" in shell("job", "cancel", "mail", code=2).err
+def test_what_is_no_descriptor_is_not_found_and_the_others_are_cancelled(
+    shell: Shell, queue: str, client: Client
+) -> None:
+    good = client.enqueue(queue, [Job(b"")] * 2)
+    strange = ["x", "", "a b:s1:p1:1", f"{queue}:s1:p1:x"]
+    out = shell("job", "cancel", strange[0], good[0], *strange[1:], good[1], "-o", "jsonl", code=5).out
+    assert [(row["descriptor"], row["outcome"]) for row in rows("jsonl", out)] == [
+        (strange[0], "NOT_FOUND"),
+        (good[0], "CANCELLED"),
+        *((text, "NOT_FOUND") for text in strange[1:]),
+        (good[1], "CANCELLED"),
+    ]
 
 
 def test_an_unknown_queue_is_named_with_what_helps(shell: Shell) -> None:
