@@ -71,7 +71,10 @@ def _split(requests: Sequence[ClaimRequest], shares: list[list[int]], priorities
 
 
 async def _claim(parts: list[tuple[Member, _Part]], queue: str, now_ms: int, giving_back: GivingBack) -> list[_Claims]:
-    """What each shard gave, nothing for one that failed. If the caller goes, all that comes is given back."""
+    """What each shard gave, nothing for one that failed.
+
+    If the caller goes, or a shard fails in a way that no store should, all that comes is given back.
+    """
     loop = asyncio.get_running_loop()
     tasks = [
         loop.create_task(member.call(member.shard.claim(queue, [request for _, request in part], now_ms)))
@@ -83,18 +86,16 @@ async def _claim(parts: list[tuple[Member, _Part]], queue: str, now_ms: int, giv
         for (member, _), task in zip(parts, tasks, strict=True):
             task.add_done_callback(partial(_return_all, member, queue, now_ms, giving_back))
         raise
-    outcomes = [_outcome(task) for task in tasks]
+    outcomes: list[_Claims | PinLaterError] = []
+    for task in tasks:
+        error = task.exception()
+        if error is not None and not isinstance(error, PinLaterError):
+            for (member, _), other in zip(parts, tasks, strict=True):
+                _return_all(member, queue, now_ms, giving_back, other)
+            raise error
+        outcomes.append(task.result() if error is None else error)
     answers(outcomes)
     return [[] if isinstance(outcome, PinLaterError) else outcome for outcome in outcomes]
-
-
-def _outcome(task: asyncio.Task[_Claims]) -> _Claims | PinLaterError:
-    error = task.exception()
-    if error is None:
-        return task.result()
-    if isinstance(error, PinLaterError):
-        return error
-    raise error
 
 
 def _return_all(member: Member, queue: str, now_ms: int, giving_back: GivingBack, task: asyncio.Task[_Claims]) -> None:
@@ -116,12 +117,15 @@ def _merge(
         for (index, _), jobs in zip(part, claimed, strict=False):
             merged[index] += [(job, member) for job in jobs]
     answer: _Claims = []
+    surplus: dict[Member, list[DequeuedJob]] = {}
     for pairs, request in zip(merged, requests, strict=True):
         pairs.sort(key=lambda pair: (pair[0].priority, pair[0].run_after_ms))
         kept = fitting([pair[0] for pair in pairs], request.max_bytes)
         for job, member in pairs[kept:]:
-            giving_back.later(member.shard, queue, [job], now_ms)
+            surplus.setdefault(member, []).append(job)
         answer.append([pair[0] for pair in pairs[:kept]])
+    for member, jobs in surplus.items():
+        giving_back.later(member.shard, queue, jobs, now_ms)
     return answer
 
 

@@ -348,3 +348,14 @@ async def test_calls_that_found_no_turn_say_nothing_of_the_store_s_health() -> N
 
 async def _no_turn() -> None:
     raise NoTurn("others were before it")
+
+
+async def test_what_a_shard_gave_goes_back_when_another_one_breaks_as_no_store_should() -> None:
+    async with stand(2) as at:
+        for store in at.stores:
+            await store.enqueue("mail", [Job(b"x")] * 3, at.clock.now_ms())
+        at.stores[1].failures["claim"] = [RuntimeError("a driver's own")]
+        with pytest.raises(RuntimeError):
+            await at.dequeue(10)
+        await at.router._giving_back.drain()
+        assert len(await at.dequeue(10)) == 6
