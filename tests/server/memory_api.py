@@ -91,7 +91,7 @@ class EchoService:
         return 7
 
     async def scan(self, filter: Any, *, continuation: str = "0", limit: int = 100, context: Any = None) -> Any:
-        raise NotImplementedError
+        raise LookupError("a fault of the service, which no error of PinLater names")
 
     async def retry_failed(self, queue: str, *, context: Any = None, **rest: Any) -> int:
         self._note("retry_failed", (queue, rest), context)

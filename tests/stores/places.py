@@ -87,7 +87,7 @@ class MemoryPlaces:
         return "sqlite://"
 
     def wipe(self, url: str) -> None:
-        raise NotImplementedError("what is in memory ends with its shard")
+        raise AssertionError("what is in memory ends with its shard")
 
 
 def running_store(name: str) -> str | None:
