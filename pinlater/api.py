@@ -13,13 +13,19 @@ from typing import Protocol
 from pinlater.model import (
     CONTINUATION_START,
     Ack,
+    AuditEntry,
     CancelOutcome,
+    Changed,
     Checkpoint,
+    ClusterStatus,
     DequeuedJob,
     DequeueRequest,
     Job,
+    JobChange,
     JobFilter,
     JobInfo,
+    JobsChanged,
+    QueueView,
     RequestContext,
     ScanPage,
 )
@@ -93,3 +99,45 @@ class Api(Protocol):
         self, queue: str, descriptors: Sequence[str], *, context: RequestContext | None = None
     ) -> Mapping[str, CancelOutcome]:
         """Remove jobs that are still pending; says per job what it found."""
+
+    # -- operators of a cluster ----------------------------------------------------------------------------------------
+
+    async def get_queues(self, names: Sequence[str] = (), *, context: RequestContext | None = None) -> list[QueueView]:
+        """Queues with their settings and where each comes from; all of them where none is named, by name.
+
+        The name "@defaults" stands for what is set for all queues, and is not among all. QueueNotFound.
+        """
+
+    async def update_queue(
+        self,
+        name: str,
+        password: str,
+        *,
+        set: Mapping[str, str] | None = None,
+        unset: Sequence[str] = (),
+        create: bool = False,
+        context: RequestContext | None = None,
+    ) -> Changed:
+        """Change settings of a queue, or of "@defaults"; `unset` ones come from elsewhere again. All or nothing.
+
+        Needs one healthy shard. `create` makes a queue that is not there. PasswordInvalid, QueueNotFound,
+        RequestInvalid.
+        """
+
+    async def update_shard(
+        self, shard_id: str, password: str, *, dequeue_only: bool, context: RequestContext | None = None
+    ) -> Changed:
+        """Whether a shard takes new jobs, beside what the configuration says. PasswordInvalid, RequestInvalid."""
+
+    async def cluster_status(
+        self, *, queues: Sequence[str] | None = None, context: RequestContext | None = None
+    ) -> ClusterStatus:
+        """Servers, shards and queues in numbers; the queues named only, where a list is given. Works without shards."""
+
+    async def change_jobs(self, change: JobChange, *, context: RequestContext | None = None) -> JobsChanged:
+        """One bounded slice of a change to all jobs that match; to be called again with the continuation it gives."""
+
+    async def audit(
+        self, *, limit: int = 100, before_ms: int | None = None, context: RequestContext | None = None
+    ) -> list[AuditEntry]:
+        """Changes by operators, the latest first."""

@@ -7,6 +7,7 @@ Plain data without behaviour, shared by every layer. All times are integer milli
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -83,6 +84,7 @@ class JobInfo:
     """Everything a store knows of one job; `body` only where it was asked for.
 
     `claim_descriptor` is that of the current claim, or of the last one for a job that ended; None for a pending one.
+    `origin` is the job that this is a copy of (a dead letter, or one that was sent back), `moved_to` the copy of this.
     """
 
     descriptor: str
@@ -100,6 +102,8 @@ class JobInfo:
     finished_at_ms: int | None = None
     crashes: int = 0
     body: bytes | None = None
+    origin: str | None = None
+    moved_to: str | None = None
 
 
 @dataclass(slots=True)
@@ -208,3 +212,175 @@ def claim_source(claim_descriptor: str) -> str:
     'worker:7'
     """
     return claim_descriptor.split(":", CLAIM_PARTS_BEFORE_SOURCE)[CLAIM_PARTS_BEFORE_SOURCE]
+
+
+RECORD_VERSION = re.compile(r"[0-9]{16}-[0-9a-f]{8}", re.ASCII)
+
+
+def new_version(now_ms: int, above: str = "") -> str:
+    """A version for a change that is made now, higher than `above`, and like no other one.
+
+    >>> new_version(0, "1790000000000000-0123abcd")[:17]
+    '1790000000000001-'
+    """
+    micros = max(now_ms * 1000, int(above[:16]) + 1 if above else 0)
+    return f"{micros:016d}-{secrets.token_hex(4)}"
+
+
+def version_ms(version: str) -> int:
+    """When a version was made."""
+    return int(version[:16]) // 1000
+
+
+# -- what operators are shown ----------------------------------------------------------------------------------------
+
+
+class SettingView(NamedTuple):
+    """One setting of a queue: its value as people write it, and where that comes from.
+
+    `source` is "queue" (set for this queue by a command), "file", "default" (set for all queues by a command),
+    "file default", or "server" (the server's own configuration).
+    """
+
+    value: str
+    source: str
+
+
+@dataclass(slots=True)
+class QueueView:
+    """A queue and all its settings, by name."""
+
+    name: str
+    version: str
+    settings: dict[str, SettingView]
+
+
+@dataclass(slots=True)
+class Changed:
+    """What a change left: its version, and the shards that did not hear of it yet (they will before they serve)."""
+
+    version: str
+    missed_shards: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class LevelView:
+    """The jobs of one priority of a queue, over the shards that answered."""
+
+    priority: int
+    ready: int = 0
+    scheduled: int = 0
+    in_progress: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    oldest_ready_ms: int | None = None
+
+
+@dataclass(slots=True)
+class QueueStatus:
+    """A queue in numbers. `counted_at_ms` is when the oldest of them was counted; rates are over the whole cluster,
+    per second, over the last few seconds. `flags` are words like "paused", "draining", "limited".
+    """
+
+    name: str
+    counted_at_ms: int
+    levels: list[LevelView]
+    rates: dict[str, float] = field(default_factory=dict)
+    flags: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class ShardView:
+    """A shard as one server process sees it. `state` is "in", "out", "probing", "unopened"; `trouble` why."""
+
+    id: str
+    store: str
+    state: str
+    dequeue_only: bool
+    trouble: str = ""
+    good: int = 0
+    samples: int = 0
+    skew_ms: int = 0
+    next_try_ms: int | None = None
+    maintained_by: str = ""
+
+
+@dataclass(slots=True)
+class ServerView:
+    """A server process that is alive, by its lease. `maintains` are shard ids; `overflow_jobs` None: it keeps none."""
+
+    server: str
+    process: str
+    address: str
+    started_ms: int
+    seen_ms: int
+    is_ready: bool
+    trouble: str = ""
+    maintains: list[str] = field(default_factory=list)
+    shards_out: list[str] = field(default_factory=list)
+    overflow_jobs: int | None = None
+
+
+@dataclass(slots=True)
+class ClusterStatus:
+    """What one server knows of its cluster."""
+
+    now_ms: int
+    servers: list[ServerView]
+    shards: list[ShardView]
+    queues: list[QueueStatus]
+
+
+class JobAction(IntEnum):
+    """What is done to the jobs that a filter finds. The numbers are those of the wire contract."""
+
+    RETRY = 0
+    DELETE = 1
+    CANCEL = 2
+    REPLAY = 3
+
+
+@dataclass(slots=True)
+class JobChange:
+    """A change to the jobs of one queue that match: `state` (RETRY: FAILED, CANCEL: PENDING; None: what the action
+    takes), priority (None: all), created before or after a time, a body pattern. `limit` is for this one call.
+
+    REPLAY sends the dead letters of the queue back. `attempts` (RETRY, REPLAY; None: as allowed before) and
+    `run_after_ms` (RETRY; None: now) are what the jobs get.
+    """
+
+    queue: str
+    action: JobAction
+    state: JobState | None = None
+    priority: int | None = None
+    created_before_ms: int | None = None
+    created_after_ms: int | None = None
+    body_regex: str = ""
+    limit: int = 1000
+    dry_run: bool = False
+    attempts: int | None = None
+    run_after_ms: int | None = None
+    continuation: str = CONTINUATION_START
+
+
+@dataclass(slots=True)
+class JobsChanged:
+    """What one call did: `changed` jobs (`matched` ones for a dry run), up to ten samples, and how to go on."""
+
+    changed: int
+    looked_at: int
+    samples: list[JobInfo] = field(default_factory=list)
+    continuation: str = CONTINUATION_END
+    missing_shards: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class AuditEntry:
+    """A change by an operator: who, what, when."""
+
+    at_ms: int
+    who: str
+    action: str
+    target: str
+    detail: str = ""
+    server: str = ""

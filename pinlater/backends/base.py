@@ -17,11 +17,13 @@ A job is named on its shard by (queue, priority, id); a name whose priority is n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from pinlater.model import CancelOutcome, DequeuedJob, Job, JobInfo, JobState
+
+T = TypeVar("T")
 
 
 class StoreStatus(NamedTuple):
@@ -126,6 +128,128 @@ class LapsedCounts(NamedTuple):
     failed: int
 
 
+@dataclass(frozen=True, slots=True)
+class PerQueue(Generic[T]):
+    """One value for all queues, but for those that have another."""
+
+    default: T
+    of: Mapping[str, T] = field(default_factory=dict)
+
+    def get(self, queue: str) -> T:
+        return self.of.get(queue, self.default)
+
+
+@dataclass(frozen=True, slots=True)
+class EndRules:
+    """What the settings of a queue say about attempts that end.
+
+    `crash_budget` (0: none) counts at expiry and release only. Not keeping a state removes the job in the final ack
+    instead of moving it there; `dead_letters` marks a job that goes to FAILED for `bury`, and keeps it whatever
+    `keep_failed` says.
+    """
+
+    crash_budget: int = 0
+    keep_succeeded: bool = True
+    keep_failed: bool = True
+    dead_letters: bool = False
+
+
+NO_RULES = EndRules()
+
+
+class Retention(NamedTuple):
+    """How long after its end a job is kept."""
+
+    succeeded_ms: int
+    failed_ms: int
+
+
+# -- what a shard keeps beside jobs ----------------------------------------------------------------------------------
+
+
+class Record(NamedTuple):
+    """A queue, or something else that all shards should agree on (a name with "@"), as of one version.
+
+    Versions are compared as texts; the highest one of a name is true everywhere. Versions are 16 digits (microseconds
+    since the epoch), a dash and 8 hexadecimal digits, so no two changes have the same one. `deleted_version` is that of
+    the queue's last deletion, "" where it never was deleted; what the queue held before that is gone. A record whose
+    two versions are equal is the mark of a deleted queue. `text` means nothing to a store.
+    """
+
+    name: str
+    version: str
+    text: str = "{}"
+    deleted_version: str = ""
+
+    @property
+    def is_deleted(self) -> bool:
+        return self.version == self.deleted_version
+
+
+class RecordPage(NamedTuple):
+    """Records, and the revision of the shard up to which these are all."""
+
+    revision: int
+    records: list[Record]
+
+
+class Note(NamedTuple):
+    """A small thing that servers tell each other through a store. `version` begins at 1."""
+
+    body: bytes
+    version: int
+    expires_at_ms: int
+
+
+class Tokens(NamedTuple):
+    """What a bucket gave: `granted` jobs may be handed out; one more in `retry_after_ms` (0: at once)."""
+
+    granted: int
+    retry_after_ms: int
+
+
+class Share(NamedTuple):
+    """How many claims of a queue may be alive on this shard, as of a version, and how many are."""
+
+    share: int
+    version: int
+    in_progress: int
+
+
+class LevelCounts(NamedTuple):
+    """The jobs of one priority of a queue. `oldest_ready_ms`: the smallest run_after of those eligible, or None."""
+
+    ready: int
+    scheduled: int
+    in_progress: int
+    succeeded: int
+    failed: int
+    oldest_ready_ms: int | None
+
+
+class CensusPlace(NamedTuple):
+    """Where a census goes on."""
+
+    state: int
+    priority: int
+    run_after_ms: int
+    id: int
+
+
+class CensusPage(NamedTuple):
+    """What was counted, by priority, of the jobs behind a place; `after` None: those were the last."""
+
+    levels: dict[int, LevelCounts]
+    after: CensusPlace | None
+
+
+class Grave(NamedTuple):
+    """Where dead letters of a queue go, and how many attempts they are allowed there."""
+
+    queue: str
+    attempts_allowed: int
+
+
 class Shard(Protocol):
     """One store. Built with its address and shard id; a coroutine method may be called only between open and close."""
 
@@ -145,20 +269,20 @@ class Shard(Protocol):
     async def ping(self) -> StoreStatus:
         """One round trip, touching what a real call would touch. A wiped store: StoreRefused."""
 
-    # -- queues ------------------------------------------------------------------------------------------------------
+    # -- records: queues, and what else all shards should agree on ----------------------------------------------------
 
-    async def create_queue(self, queue: str, now_ms: int) -> bool:
-        """Make the queue; True if it is new, False if it is already there."""
+    async def put_records(self, records: Sequence[Record], now_ms: int) -> list[bool]:
+        """Take each record that is newer than the one of its name here; True where it was.
 
-    async def delete_queue(self, queue: str, now_ms: int) -> bool:
-        """Delete the queue and its jobs in all states; False if there is none.
-
-        Gone at once for every other call, a new queue of the same name included, which starts empty; what it held may
-        be freed later in slices, by `collect`.
+        A record without "@" in its name is a queue. Taking a live one makes the queue where it is not there. Taking one
+        whose `deleted_version` is higher than the version here deletes the queue that is there, with its jobs in all
+        states, before that: gone at once for every other call; what it held may be freed later in slices, by `collect`.
         """
 
-    async def queue_names(self) -> set[str]:
-        """The queues of this shard."""
+    async def records(self, since: int, limit: int) -> RecordPage:
+        """Up to `limit` records that came here after revision `since` (0: all), marks of deleted queues included,
+        in the order in which they came. An empty page: there are no more. A store that was emptied: StoreRefused.
+        """
 
     # -- the life of a job -------------------------------------------------------------------------------------------
 
@@ -172,10 +296,14 @@ class Shard(Protocol):
     async def ready(self, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[int]:
         """How many jobs are eligible per priority, each counted up to `limit`. QueueNotFound."""
 
-    async def claim(self, queue: str, requests: Sequence[ClaimRequest], now_ms: int) -> list[list[DequeuedJob]]:
+    async def claim(
+        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, capped: bool = False
+    ) -> list[list[DequeuedJob]]:
         """Hand out eligible jobs, PENDING to IN_PROGRESS, to each request in turn; never one job twice.
 
         Per request by priority, then run_after, then id (age). A claim expires at now + its time-out. QueueNotFound.
+        `capped`: no more than leaves the queue's jobs in progress here at or below its share (`set_share`; 0 where none
+        was set), whoever else claims at the same moment.
         """
 
     async def peek(
@@ -184,19 +312,11 @@ class Shard(Protocol):
         """What a claim would hand out now, changing nothing. QueueNotFound."""
 
     async def ack(
-        self,
-        queue: str,
-        acks: Sequence[AckRequest],
-        now_ms: int,
-        *,
-        keep_succeeded: bool = True,
-        keep_failed: bool = True,
+        self, queue: str, acks: Sequence[AckRequest], now_ms: int, rules: EndRules = NO_RULES
     ) -> list[AckOutcome]:
         """End attempts; what is not IN_PROGRESS, or under another claim than the one given, is IGNORED.
 
-        A job named twice is acked by the first that applies. Not keeping a state removes the job instead of moving it
-        there.
-        An unknown queue: all IGNORED.
+        A job named twice is acked by the first that applies. An unknown queue: all IGNORED.
         """
 
     async def checkpoint(self, queue: str, checkpoints: Sequence[CheckpointRequest], now_ms: int) -> list[bool]:
@@ -208,7 +328,9 @@ class Shard(Protocol):
     async def give_back(self, queue: str, claims: Sequence[ClaimKey], now_ms: int) -> int:
         """IN_PROGRESS to PENDING where the claim matches: claim cleared, no attempt taken, run_after kept. How many."""
 
-    async def release(self, queue: str, claims: Sequence[ClaimKey], now_ms: int, *, crash_budget: int) -> LapsedCounts:
+    async def release(
+        self, queue: str, claims: Sequence[ClaimKey], now_ms: int, rules: EndRules = NO_RULES
+    ) -> LapsedCounts:
         """Treat these claims, where they stand, as expired now (see `expire_claims`), with a status line of theirs."""
 
     async def cancel(self, queue: str, jobs: Sequence[JobKey], now_ms: int) -> list[CancelOutcome]:
@@ -236,26 +358,95 @@ class Shard(Protocol):
         crashes and claim cleared, run_after as given or now; oldest run_after first. How many. QueueNotFound.
         """
 
+    async def retry_listed(
+        self, queue: str, jobs: Sequence[JobKey], attempts: int | None, run_after_ms: int | None, now_ms: int
+    ) -> int:
+        """As `retry_failed`, for those of the jobs that are FAILED; `attempts` None: as many as were allowed."""
+
     async def delete_jobs(self, queue: str, state: JobState, priority: int, limit: int, now_ms: int) -> int:
         """Remove up to `limit` jobs of one state and priority; how many. QueueNotFound."""
 
     async def delete_listed(self, queue: str, state: JobState, jobs: Sequence[JobKey], now_ms: int) -> int:
         """Remove those of the jobs that are still in that state; how many. QueueNotFound."""
 
+    async def replay(self, queue: str, jobs: Sequence[JobKey], now_ms: int, attempts: int | None) -> list[str | None]:
+        """Send dead letters back: each of these jobs that is PENDING or FAILED and was made by `bury`, whose origin's
+        queue is there, becomes a new PENDING job of that queue, in one step, and is removed here.
+
+        Same body and priority, run_after now, `attempts` allowed (None: as many as the origin was), the letter's status
+        and its descriptor as `origin`. The new descriptors; None where nothing was done. QueueNotFound.
+        """
+
+    async def mark_moved(self, queue: str, moved: Sequence[tuple[ClaimKey, str]], now_ms: int) -> list[bool]:
+        """IN_PROGRESS under that claim to SUCCEEDED, with the descriptor of its copy on another shard as `moved_to`."""
+
     # -- maintenance: one bounded step each, over an index of what is due; calling twice at once does no harm ---------
 
-    async def expire_claims(self, limit: int, now_ms: int, *, crash_budget: int) -> Mapping[str, LapsedCounts]:
+    async def expire_claims(self, limit: int, now_ms: int, rules: PerQueue[EndRules]) -> Mapping[str, LapsedCounts]:
         """Up to `limit` jobs whose claim's expiry < now: as a failed ack without delay, one crash more, a status line.
 
         At `crash_budget` crashes (0: no budget) the job goes to FAILED whatever attempts remain, the reason in its
-        status.
-        Counts per queue. A queue with nothing due costs nothing.
+        status. Counts per queue. A queue with nothing due costs nothing.
         """
 
-    async def collect(self, limit: int, now_ms: int, *, succeeded_ttl_ms: int, failed_ttl_ms: int) -> Mapping[str, int]:
+    async def bury(self, limit: int, now_ms: int, graves: Mapping[str, Grave]) -> Mapping[str, int]:
+        """Up to `limit` jobs that were marked for it: in one step, a copy comes into the grave's queue, the mark goes.
+
+        The copy is PENDING with run_after now, same body and priority, the grave's attempts, the original's status
+        after a line of its history (`buried_status`), and `origin`; the original stays FAILED, with `moved_to`. A mark
+        waits where its queue has no grave or that queue is not there. A mark whose job was retried or removed is void.
+        Counts per queue that was left. A queue with nothing marked costs nothing.
+        """
+
+    async def collect(
+        self, limit: int, now_ms: int, retention: PerQueue[Retention], *, marks_before: str = ""
+    ) -> Mapping[str, int]:
         """Remove up to `limit` jobs with finished_at + ttl < now, and up to `limit` leftovers of deleted queues.
 
-        Counts per queue, leftovers under "".
+        A job that is marked for `bury` is kept. Counts per queue, leftovers under "". Marks of deleted queues with a
+        version below `marks_before` are removed too, and not counted.
+        """
+
+    # -- what the servers of a cluster tell each other -----------------------------------------------------------------
+
+    async def put_note(
+        self,
+        kind: str,
+        name: str,
+        body: bytes,
+        expires_at_ms: int,
+        now_ms: int,
+        *,
+        expected_version: int | None = None,
+        keep: int = 100_000,
+    ) -> int:
+        """Write a note; the version it has now. With `expected_version` (0: there is none) only where that is the
+        version here, else 0 and nothing is changed. A note that expires at or before now is removed.
+
+        Some expired notes of the kind are removed on the way, and those beyond `keep`, the first to expire first.
+        """
+
+    async def notes(self, kind: str, now_ms: int) -> dict[str, Note]:
+        """The notes of a kind by name, without expired ones."""
+
+    async def take_tokens(self, queue: str, wanted: int, per_second: float, capacity: float, now_ms: int) -> Tokens:
+        """From the queue's token bucket on this shard: as many of `wanted` as it has, whole ones; see ratelimit.py.
+
+        It fills by `per_second`, up to `capacity` (1.0 or more), by the largest now it was ever told, and begins with
+        one token. A negative `wanted` gives tokens back, up to the capacity. The queue need not be there.
+        """
+
+    async def set_share(self, queue: str, share: int, version: int, now_ms: int) -> Share:
+        """Set the queue's share where `version` is above the one here (0 where none was set); what it is then.
+
+        A smaller share is not set below the jobs in progress. Version 0 only looks. QueueNotFound.
+        """
+
+    async def census(
+        self, queue: str, priorities: Sequence[int], now_ms: int, after: CensusPlace | None, limit: int
+    ) -> CensusPage:
+        """Count the queue's jobs, looking at no more than about `limit` entries of an index per call; a store that
+        keeps counts answers all at once. Pages of one census are of different moments. QueueNotFound.
         """
 
 
@@ -272,3 +463,11 @@ def released_status(now_ms: int, attempts_remaining: int) -> str:
 def crash_budget_status(crashes: int) -> str:
     """What is added behind that line when the crash budget is used up."""
     return f"[failed: crash budget used up, {crashes} crashes]"
+
+
+def buried_status(origin: str, created_at_ms: int, attempts_allowed: int, crashes: int, now_ms: int) -> str:
+    """The line in front of a dead letter's status: where it comes from and what it went through."""
+    return (
+        f"[dead letter of {origin}, created at {created_at_ms}, attempts allowed {attempts_allowed}, "
+        f"crashes {crashes}, moved at {now_ms}]"
+    )

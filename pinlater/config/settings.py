@@ -95,6 +95,61 @@ class Config:
         "Calls that wait for their turn at one store, per process; one more is refused.",
     )
 
+    health_window: int = _row(
+        "Stores", Integer(4, 10_000), 100, "The last so many calls to a store decide whether it is well."
+    )
+    health_min_good: int = _row(
+        "Stores", Integer(1, 10_000), 75, "With fewer good ones among those, the shard is left out for a while."
+    )
+    health_pause_ms: int = _row(
+        "Stores",
+        Duration(100, 3_600_000),
+        60_000,
+        "How long a shard is left out before it is tried again; a second at most while no other one is left.",
+    )
+    overflow_bytes: int = _row(
+        "Stores",
+        Size(0, 1024 * _GIB),
+        0,
+        "Jobs that no shard takes are kept in the data folder, up to this size. Only for a folder that outlives the "
+        "process; 0: such jobs are refused.",
+    )
+
+    lease_ms: int = _row(
+        "Cluster",
+        Duration(1000, 600_000),
+        5000,
+        "A server not heard of for so long counts as gone, and others take over its maintenance.",
+    )
+    advertise: str = _row(
+        "Cluster",
+        Text(r"[^\s/]*", "HOST:PORT, or nothing for the address that is listened on"),
+        "",
+        "Where other servers of the cluster reach this one.",
+    )
+    queue_file: str = _row(
+        "Cluster",
+        Text(r"[^\0]*", "a path, or nothing"),
+        "",
+        "A TOML file with settings of queues, read again when it changes; what a command has set counts before it.",
+    )
+    stats_interval_ms: int = _row(
+        "Cluster", Duration(500, 3_600_000), 2000, "How often the jobs of all queues are counted, at most."
+    )
+
+    http: str = _row(
+        "Metrics",
+        Text(r"[^\s/]+:[0-9]{1,5}|none", "HOST:PORT (port 0 takes a free one), or none"),
+        "127.0.0.1:9011",
+        "Where the status page, /metrics, /livez and /readyz are served.",
+    )
+    statsd: str = _row(
+        "Metrics", Text(r"([^\s/]+:[0-9]{1,5})?", "HOST:PORT, or nothing"), "", "The statsd that is sent all metrics."
+    )
+    statsd_prefix: str = _row(
+        "Metrics", Text(r"[A-Za-z0-9_.-]*", "letters, digits, dots, dashes"), "pinlater", "Before each statsd name."
+    )
+
     priorities: int = _row("Jobs", Integer(1, 10), 3, "Levels of priority; 1 is the highest.")
     claim_timeout_ms: int = _row(
         "Jobs",

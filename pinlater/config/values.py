@@ -16,6 +16,8 @@ _DURATION = re.compile(r"([0-9]{1,15})\s*(ms|s|m|h|d)", re.ASCII)
 _DURATION_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 _SIZE = re.compile(r"([0-9]{1,15})\s*(B|KiB|MiB|GiB)?", re.ASCII)
 _SIZE_BYTES = {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10, "B": 1}
+_RATE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)\s*(?:/\s*(s|m|h))?", re.ASCII)
+_RATE_S = {"s": 1, "m": 60, "h": 3600}
 DAY_MS = _DURATION_MS["d"]
 
 
@@ -162,6 +164,66 @@ class Size:
         return quoted(size_text(value))
 
 
+class Flag:
+    """Yes or no."""
+
+    repeatable = False
+    metavar = "true|false"
+    allowed = "true or false"
+
+    def parse(self, value: object) -> bool:
+        if isinstance(value, str):
+            value = {"true": True, "false": False}.get(value)
+        if not isinstance(value, bool):
+            raise ValueError
+        return value
+
+    def toml(self, value: object) -> str:
+        return "true" if value else "false"
+
+
+class Rate:
+    """So many per second, written per second, minute or hour."""
+
+    repeatable = False
+    metavar = "RATE"
+    allowed = "0/s to 1000000/s, also as 30/m or 5/h"
+
+    def parse(self, value: object) -> float:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            value = f"{value}/s"
+        match = _RATE.fullmatch(value.strip()) if isinstance(value, str) else None
+        if match is None:
+            raise ValueError
+        per_second = float(match[1]) / _RATE_S[match[2] or "s"]
+        if not 0 <= per_second <= 1_000_000:
+            raise ValueError
+        return per_second
+
+    def toml(self, value: object) -> str:
+        assert isinstance(value, int | float)
+        return quoted(rate_text(value))
+
+
+class OrNone:
+    """Another kind, or the word none."""
+
+    def __init__(self, kind: Kind) -> None:
+        self._kind = kind
+        self.repeatable = kind.repeatable
+        self.metavar = kind.metavar
+
+    @property
+    def allowed(self) -> str:
+        return f"{self._kind.allowed}, or none"
+
+    def parse(self, value: object) -> object:
+        return None if value in ("none", None) else self._kind.parse(value)
+
+    def toml(self, value: object) -> str:
+        return '"none"' if value is None else self._kind.toml(value)
+
+
 class Words:
     """Several texts: a repeatable flag, commas in the environment, a list in TOML."""
 
@@ -218,3 +280,16 @@ def size_text(size: int) -> str:
     """
     unit = next(unit for unit, factor in _SIZE_BYTES.items() if size % factor == 0 and size)
     return f"{size // _SIZE_BYTES[unit]}{unit}"
+
+
+def rate_text(per_second: float) -> str:
+    """The way to write a rate that people would choose.
+
+    >>> rate_text(100.0), rate_text(0.5), rate_text(2.5), rate_text(1 / 3600), rate_text(0)
+    ('100/s', '30/m', '2.5/s', '1/h', '0/s')
+    """
+    for unit, seconds in _RATE_S.items():
+        amount = per_second * seconds
+        if amount >= 1 or amount == 0 or unit == "h":
+            return f"{amount:.6f}".rstrip("0").rstrip(".") + f"/{unit}"
+    raise AssertionError("the last unit always does")

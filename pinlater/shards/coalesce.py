@@ -9,13 +9,14 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pinlater.backends.base import AckOutcome, AckRequest, ClaimRequest, Shard
+from pinlater.backends.base import NO_RULES, AckOutcome, AckRequest, ClaimRequest, EndRules, Shard
 from pinlater.model import DequeuedJob, Job
 from pinlater.shards.joining import JoinBounds, Joiner
 from pinlater.shards.passing import Passing
 from pinlater.shards.undo import give_back
 
-_AckKey = tuple[str, bool, bool]
+_ClaimKey = tuple[str, bool]
+_AckKey = tuple[str, EndRules]
 
 
 class Coalescing(Passing):
@@ -25,8 +26,8 @@ class Coalescing(Passing):
         super().__init__(inner)
         bounds = bounds or JoinBounds()
         self._enqueues: Joiner[str, Job, str] = Joiner(inner.enqueue, _weigh_jobs, bounds)
-        self._claims: Joiner[str, ClaimRequest, list[DequeuedJob]] = Joiner(
-            inner.claim,
+        self._claims: Joiner[_ClaimKey, ClaimRequest, list[DequeuedJob]] = Joiner(
+            self._send_claims,
             _weigh_claims,
             replace(bounds, max_bytes=bounds.max_claim_bytes),
             undo=self._undo_claim,
@@ -40,20 +41,14 @@ class Coalescing(Passing):
         return self._enqueues.call(queue, jobs, now_ms)
 
     def claim(
-        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int
+        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, capped: bool = False
     ) -> Coroutine[Any, Any, list[list[DequeuedJob]]]:
-        return self._claims.call(queue, requests, now_ms)
+        return self._claims.call((queue, capped), requests, now_ms)
 
     def ack(
-        self,
-        queue: str,
-        acks: Sequence[AckRequest],
-        now_ms: int,
-        *,
-        keep_succeeded: bool = True,
-        keep_failed: bool = True,
+        self, queue: str, acks: Sequence[AckRequest], now_ms: int, rules: EndRules = NO_RULES
     ) -> Coroutine[Any, Any, list[AckOutcome]]:
-        return self._acks.call((queue, keep_succeeded, keep_failed), acks, now_ms)
+        return self._acks.call((queue, rules), acks, now_ms)
 
     async def close(self) -> None:
         await self._enqueues.drain()
@@ -64,10 +59,15 @@ class Coalescing(Passing):
     def _send_acks(
         self, key: _AckKey, acks: Sequence[AckRequest], now_ms: int
     ) -> Coroutine[Any, Any, list[AckOutcome]]:
-        return self._inner.ack(key[0], acks, now_ms, keep_succeeded=key[1], keep_failed=key[2])
+        return self._inner.ack(key[0], acks, now_ms, key[1])
 
-    async def _undo_claim(self, queue: str, claimed: list[list[DequeuedJob]], now_ms: int) -> None:
-        await give_back(self._inner, queue, [job for jobs in claimed for job in jobs], now_ms)
+    def _send_claims(
+        self, key: _ClaimKey, requests: Sequence[ClaimRequest], now_ms: int
+    ) -> Coroutine[Any, Any, list[list[DequeuedJob]]]:
+        return self._inner.claim(key[0], requests, now_ms, capped=key[1])
+
+    async def _undo_claim(self, key: _ClaimKey, claimed: list[list[DequeuedJob]], now_ms: int) -> None:
+        await give_back(self._inner, key[0], [job for jobs in claimed for job in jobs], now_ms)
 
 
 def _weigh_jobs(jobs: Sequence[Job]) -> tuple[int, int]:

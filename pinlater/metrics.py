@@ -1,0 +1,104 @@
+"""What one process counts: a dictionary per kind, so that counting costs next to nothing. Pure, and never fails.
+
+FAMILIES is the table of all metrics: names, labels and help for Prometheus, statsd and the docs come from it. A
+counter is told `(name, label values)`; other processes and the formats are the business of whoever reads `snapshot`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+
+class Family(NamedTuple):
+    """One metric. `kind` is counter, gauge or histogram; `buckets` are the upper bounds of a histogram."""
+
+    kind: str
+    labels: tuple[str, ...]
+    help: str
+    buckets: tuple[float, ...] = ()
+
+
+_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
+_JOBS = ("queue", "priority")
+
+FAMILIES: dict[str, Family] = {
+    "jobs_enqueued": Family("counter", _JOBS, "Jobs stored."),
+    "jobs_dequeued": Family("counter", _JOBS, "Jobs handed out."),
+    "jobs_acked": Family(
+        "counter", (*_JOBS, "outcome"), "Acks by what became of the job: succeeded, retried, failed, ignored."
+    ),
+    "claims_expired": Family("counter", ("queue", "outcome"), "Claims that timed out: retried or failed."),
+    "claims_released": Family("counter", ("queue", "outcome"), "Claims whose connection broke: retried or failed."),
+    "jobs_given_back": Family("counter", ("queue",), "Jobs that went back with all attempts: nobody took them."),
+    "jobs_collected": Family("counter", ("queue",), "Jobs removed when the time to live after their end was over."),
+    "jobs_buried": Family("counter", ("queue",), "Jobs copied to their queue's dead-letter queue."),
+    "jobs_retried_by_operator": Family("counter", ("queue",), "FAILED jobs sent back by a command."),
+    "jobs_deleted_by_operator": Family("counter", ("queue",), "Jobs deleted or cancelled by a command."),
+    "dequeues_limited": Family(
+        "counter", ("queue", "reason"), "Dequeues that got fewer jobs than they could: rate, paused, in_progress."
+    ),
+    "enqueues_rejected": Family(
+        "counter", ("queue", "reason"), "Enqueue calls refused: draining, pending, attempts, body, priority."
+    ),
+    "overflow_jobs_taken": Family("counter", ("queue",), "Jobs kept in the data folder: no shard took them."),
+    "overflow_jobs_moved": Family("counter", ("queue",), "Of those, jobs moved to a shard since."),
+    "shard_call_seconds": Family("histogram", ("shard", "call"), "Calls to a store, as the store took.", _SECONDS),
+    "shard_call_errors": Family("counter", ("shard", "call", "error"), "Calls to a store that failed."),
+    "shard_batch_jobs": Family("histogram", ("shard", "call"), "Jobs in one call to a store, after joining.", _SIZES),
+    "call_seconds": Family("histogram", ("method",), "Calls of the interface, long polls left out.", _SECONDS),
+    "call_errors": Family("counter", ("method", "reason"), "Calls of the interface answered with an error."),
+    "limits_hit": Family("counter", ("limit",), "How often a bound of the server was reached."),
+    "queue_jobs": Family(
+        "gauge",
+        ("shard", "queue", "priority", "state"),
+        "Jobs by state: ready, scheduled, in_progress, succeeded, failed; as of the last count.",
+    ),
+    "queue_oldest_ready_seconds": Family(
+        "gauge", ("shard", "queue", "priority"), "How long the oldest job that may run has waited."
+    ),
+    "queue_count_age_seconds": Family("gauge", ("shard",), "How old the counts of a shard are."),
+    "shard_in": Family("gauge", ("shard",), "1: the shard is in use; 0: it is out."),
+    "shard_clock_skew_seconds": Family("gauge", ("shard",), "How far the store's clock is from this server's."),
+    "overflow_jobs": Family("gauge", (), "Jobs in this server's overflow shard that wait to be moved."),
+    "connections": Family("gauge", (), "Open connections."),
+    "waiting_dequeues": Family("gauge", (), "Dequeues that wait for jobs."),
+}
+
+Key = tuple[str, ...]
+
+
+class Metrics:
+    """The counts of one process. Label values are given in the order of the family; numbers become text when read."""
+
+    def __init__(self) -> None:
+        self.counters: defaultdict[tuple[Any, ...], float] = defaultdict(float)
+        self.gauges: dict[tuple[Any, ...], float] = {}
+        self._histograms: dict[tuple[Any, ...], list[float]] = {}
+
+    def add(self, amount: float, *key: object) -> None:
+        """Count: `add(3, "jobs_enqueued", "mail", 1)`."""
+        self.counters[key] += amount
+
+    def observe(self, value: float, *key: object) -> None:
+        """One more value of a histogram."""
+        slots = self._histograms.get(key)
+        if slots is None:
+            slots = self._histograms[key] = [0.0] * (len(FAMILIES[str(key[0])].buckets) + 2)
+        slots[bisect_left(FAMILIES[str(key[0])].buckets, value)] += 1
+        slots[-1] += value
+
+    def set_gauges(self, prefix: Sequence[object], values: dict[tuple[Any, ...], float]) -> None:
+        """Replace all gauges whose key begins so, so that what is gone does not stay."""
+        begin = tuple(prefix)
+        for key in [key for key in self.gauges if key[: len(begin)] == begin]:
+            del self.gauges[key]
+        self.gauges.update(values)
+
+    def snapshot(self) -> list[tuple[Key, list[float]]]:
+        """All of it: per key one value, or for a histogram its buckets, what lies above them, and the sum."""
+        plain = [(key, [value]) for source in (self.counters, self.gauges) for key, value in source.items()]
+        return [(tuple(map(str, key)), list(values)) for key, values in (*plain, *self._histograms.items())]

@@ -1,0 +1,91 @@
+"""THE TABLE of what can be set for a queue, once: `pinlater queue set`, the file, the records and the docs read it.
+
+A field `claim_timeout_ms` is the key `claim_timeout`: units in the names of the code are units in the values that
+people write (`5m`, `100/s`, `1MiB`, `none`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from pinlater.config.values import DAY_MS, Duration, Flag, Integer, Kind, OrNone, Rate, Size, Text
+
+_UNITS = ("_ms", "_bytes")
+_MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSetting:
+    """One row of the table. `by_server`: written by the server beside another one, never by its own key."""
+
+    field: str
+    kind: Kind
+    help: str
+    by_server: bool = False
+
+    @property
+    def name(self) -> str:
+        """The key, as people write it."""
+        text = self.field
+        for unit in _UNITS:
+            text = text.removesuffix(unit)
+        return text
+
+    def text(self, value: object) -> str:
+        """A value as people write it; `kind.parse` reads it back."""
+        return self.kind.toml(value).strip('"')
+
+
+def _row(kind: Kind, default: Any, text: str, *, by_server: bool = False) -> Any:
+    return field(default=default, metadata={"kind": kind, "help": text, "by_server": by_server})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSettings:
+    """What counts for one queue. The defaults here are those of a server that was configured with nothing."""
+
+    max_jobs_per_second: float | None = _row(
+        OrNone(Rate()), None, "Jobs handed out, over the whole cluster: 100/s, 30/m, none; 0/s is like paused."
+    )
+    paused: bool = _row(Flag(), False, "No job is handed out; everything else goes on.")
+    paused_by: str = _row(Text(), "", "Who paused it.", by_server=True)
+    paused_at_ms: int | None = _row(OrNone(Integer(0, 2**53 - 1)), None, "Since when.", by_server=True)
+    paused_why: str = _row(Text(), "", "Why it is paused.")
+    paused_until_ms: int | None = _row(
+        OrNone(Integer(0, 2**53 - 1)), None, "When the pause ends by itself, in milliseconds since 1970; none: never."
+    )
+    draining: bool = _row(Flag(), False, "New jobs are refused; workers go on.")
+    claim_timeout_ms: int = _row(
+        Duration(1000, 30 * DAY_MS), 300_000, "A job handed out and not heard of for so long goes back to the queue."
+    )
+    succeeded_ttl_ms: int = _row(
+        Duration(0, 3650 * DAY_MS), DAY_MS, "How long jobs that succeeded are kept; 0s: the ack removes them."
+    )
+    failed_ttl_ms: int = _row(
+        Duration(0, 3650 * DAY_MS), 7 * DAY_MS, "How long jobs that failed for good are kept; 0s: the ack removes them."
+    )
+    max_attempts: int | None = _row(OrNone(Integer(1, 2**31 - 1)), None, "Jobs that ask for more attempts are refused.")
+    max_body_bytes: int = _row(Size(1, 512 * _MIB), _MIB, "Larger bodies are refused; never above the server's own.")
+    max_pending: int | None = _row(
+        OrNone(Integer(0, 2**53 - 1)), None, "With so many jobs pending, scheduled ones included, new ones are refused."
+    )
+    max_in_progress: int | None = _row(
+        OrNone(Integer(0, 1_000_000)), None, "So many jobs are in progress at most, over the whole cluster."
+    )
+    dead_letter_queue: str = _row(
+        Text(r"[A-Za-z0-9_]{0,64}", "the name of a queue, or nothing"),
+        "",
+        "A job that failed for good is copied to this queue, which has none of its own.",
+    )
+    crash_budget: int = _row(
+        Integer(0, 1_000_000), 3, "A job whose workers were lost so often fails whatever attempts remain; 0: no bound."
+    )
+
+
+SETTINGS: tuple[QueueSetting, ...] = tuple(
+    QueueSetting(each.name, each.metadata["kind"], each.metadata["help"], each.metadata["by_server"])
+    for each in fields(QueueSettings)
+)
+BY_NAME: Mapping[str, QueueSetting] = {setting.name: setting for setting in SETTINGS}
