@@ -26,7 +26,13 @@ _Part = list[tuple[int, ClaimRequest]]
 
 
 async def claim_over(
-    members: Sequence[Member], queue: str, requests: Sequence[ClaimRequest], now_ms: int, giving_back: GivingBack
+    members: Sequence[Member],
+    queue: str,
+    requests: Sequence[ClaimRequest],
+    now_ms: int,
+    giving_back: GivingBack,
+    *,
+    capped: bool = False,
 ) -> _Claims:
     """Jobs for each request, highest priority first over these shards. QueueNotFound if none has the queue."""
     priorities = requests[0].priorities
@@ -43,7 +49,7 @@ async def claim_over(
             break
         asked = _split(requests, plan.shares, priorities[: plan.levels])
         parts = [(member, part) for member, part in zip(answering, asked, strict=True) if part]
-        claims = await _claim(parts, queue, now_ms, giving_back)
+        claims = await _claim(parts, queue, now_ms, giving_back, capped)
         if any(jobs for claimed in claims for jobs in claimed):
             return _merge(parts, claims, requests, queue, now_ms, giving_back)
     return [[] for _ in requests]
@@ -70,14 +76,18 @@ def _split(requests: Sequence[ClaimRequest], shares: list[list[int]], priorities
     ]
 
 
-async def _claim(parts: list[tuple[Member, _Part]], queue: str, now_ms: int, giving_back: GivingBack) -> list[_Claims]:
+async def _claim(
+    parts: list[tuple[Member, _Part]], queue: str, now_ms: int, giving_back: GivingBack, capped: bool
+) -> list[_Claims]:
     """What each shard gave, nothing for one that failed.
 
     If the caller goes, or a shard fails in a way that no store should, all that comes is given back.
     """
     loop = asyncio.get_running_loop()
     tasks = [
-        loop.create_task(member.call(member.shard.claim(queue, [request for _, request in part], now_ms)))
+        loop.create_task(
+            member.call(member.shard.claim(queue, [request for _, request in part], now_ms, capped=capped))
+        )
         for member, part in parts
     ]
     try:

@@ -18,6 +18,7 @@ from pinlater.errors import (
     ShardConnectionFailed,
     StoreConflict,
 )
+from pinlater.model import ShardView
 from pinlater.shards.calls import NoTurn
 from pinlater.shards.health import Health
 
@@ -28,9 +29,21 @@ _log = structlog.get_logger("pinlater.shards")
 class Member:
     """A shard of a router. `store_id` is None, and the shard out, until it could be opened."""
 
-    def __init__(self, shard: Shard, clock: Clock, *, dequeue_only: bool = False, health: Health | None = None) -> None:
+    def __init__(
+        self,
+        shard: Shard,
+        clock: Clock,
+        *,
+        dequeue_only: bool = False,
+        health: Health | None = None,
+        store: str = "",
+    ) -> None:
+        """`dequeue_only` as configured; `store` is its address for people, without passwords."""
         self.shard = shard
-        self.dequeue_only = dequeue_only
+        self.store = store
+        self.configured_dequeue_only = dequeue_only
+        self.ordered_dequeue_only = False
+        """By an operator's command, beside the configuration."""
         self.health = health or Health()
         self.health.trip(0)
         self.store_id: str | None = None
@@ -43,6 +56,23 @@ class Member:
     @property
     def is_in(self) -> bool:
         return self.health.is_in
+
+    @property
+    def dequeue_only(self) -> bool:
+        """Whether it takes no new jobs."""
+        return self.configured_dequeue_only or self.ordered_dequeue_only
+
+    def view(self) -> ShardView:
+        """As this process sees it."""
+        state = "in" if self.health.is_in else "unopened" if self.store_id is None else "out"
+        return ShardView(
+            self.shard.shard_id,
+            self.store,
+            state,
+            self.dequeue_only,
+            trouble=self.trouble,
+            skew_ms=self.skew_ms,
+        )
 
     async def call(self, call: Coroutine[Any, Any, R]) -> R:
         """Await a call of this shard, and learn from its outcome."""

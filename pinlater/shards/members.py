@@ -7,13 +7,13 @@ should be (another shard's, or one store under two names) is refused: descriptor
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import structlog
 
 from pinlater.clock import Clock
 from pinlater.errors import NoHealthyShards, PinLaterError, ShardConnectionFailed, StoreRefused
-from pinlater.shards.member import Member, answers, ask_all, troubles
+from pinlater.shards.member import Member, troubles
 
 _log = structlog.get_logger("pinlater.shards")
 
@@ -22,6 +22,8 @@ WATCH_INTERVAL_MS = 1_000
 
 PING_TIMEOUT_MS = 2_000
 _WAY_OUT = "if the store was replaced or emptied on purpose, start once with --accept-new-store and the shard's id"
+
+BringUp = Callable[[Member], Awaitable[None]]
 
 
 class Members:
@@ -38,6 +40,8 @@ class Members:
         """`known_stores`: the store id that each shard id had before; another one is refused."""
         self.all = list(members)
         self._clock = clock
+        self.bring_up: BringUp | None = None
+        """Awaited before a shard comes in, at the start and whenever it comes back; an error keeps it out."""
         self._known = dict(known_stores or {})
         self._interval_s = watch_interval_ms / 1000
         self._watches: list[asyncio.Task[None]] = []
@@ -73,14 +77,14 @@ class Members:
         """Open what can be reached. StoreRefused, and all closed again, for a store that is not the right one."""
         try:
             self._refuse_same_ids()
-            opened = await asyncio.gather(*[self._try_open(member) for member in self.all], return_exceptions=True)
-            for failure in filter(None, opened):
+            failures = await asyncio.gather(*[self._try_open(member) for member in self.all], return_exceptions=True)
+            for failure in filter(None, failures):
                 raise failure
             await self._assign_ids()
         except BaseException:
             await self.close()
             raise
-        await self._spread_queues()
+        await self._let_all_in([member for member in self.all if member.store_id is not None])
         await asyncio.gather(*[self.check(member) for member in self.healthy()])
         self._watches = [asyncio.create_task(self._watch(member)) for member in self.all]
 
@@ -141,7 +145,7 @@ class Members:
                 raise StoreRefused(f"two stores are both configured as, or carry the id of, shard {shard_id}")
 
     def _admit(self, member: Member, store_id: str) -> None:
-        """The store is open: in, if it is the right one. StoreRefused."""
+        """The store is open: note it, if it is the right one. StoreRefused."""
         shard_id = member.shard.shard_id
         self._refuse_same_ids()
         for other in self.all:
@@ -151,24 +155,41 @@ class Members:
         if expected != store_id:
             raise StoreRefused(f"shard {shard_id} was store {expected} before, and is store {store_id} now")
         member.store_id = store_id
-        member.trouble = ""
-        member.health.probe_succeeded()
 
-    # -- queues ------------------------------------------------------------------------------------------------------
+    # -- coming in ---------------------------------------------------------------------------------------------------
 
-    async def _spread_queues(self) -> None:
-        """A queue that one shard knows is created on the others: it may have been created while a shard was away."""
-        healthy = self.healthy()
-        if len(healthy) < 2:
-            return
+    async def _let_all_in(self, members: Sequence[Member]) -> None:
+        """Of several that come in together each may know what the others lack: the second time round all is known."""
+        if len(members) > 1:
+            met = await asyncio.gather(*[self._brought_up(member) for member in members])
+            members = [member for member, is_up in zip(members, met, strict=True) if is_up]
+        await asyncio.gather(*[self._let_in(member) for member in members])
+
+    async def _let_in(self, member: Member) -> None:
+        """Bring it up, and use it. Raises nothing; what fails keeps it out."""
+        if await self._brought_up(member):
+            member.trouble = ""
+            member.health.probe_succeeded()
+            _log.info("shard_in", shard=member.shard.shard_id)
+
+    async def _brought_up(self, member: Member) -> bool:
+        """Whether it knows now what the other shards know."""
         try:
-            known = answers(await ask_all(healthy, lambda shard: shard.queue_names()))
-            wanted = set().union(*known)
-            for member, names in zip(healthy, known, strict=False):
-                for queue in sorted(wanted - names):
-                    await member.call(member.shard.create_queue(queue, self._clock.now_ms()))
+            if self.bring_up is not None:
+                await self.bring_up(member)
         except PinLaterError as error:
-            _log.warning("queues_not_spread", error=error.message)
+            self._keep_out(member, error.message)
+        except Exception as error:
+            _log.exception("shard_not_brought_up", shard=member.shard.shard_id)
+            self._keep_out(member, f"it could not be brought up to the others: {error!r}")
+        else:
+            return True
+        return False
+
+    def _keep_out(self, member: Member, trouble: str) -> None:
+        member.trouble = trouble
+        member.health.trip(self._clock.now_ms())
+        _log.warning("shard_out", shard=member.shard.shard_id, error=trouble)
 
     # -- watching ----------------------------------------------------------------------------------------------------
 
@@ -198,13 +219,12 @@ class Members:
             _log.exception("shard_not_checked", shard=member.shard.shard_id)
 
     async def _open_late(self, member: Member) -> None:
+        unopened = [each for each in self.all if each.store_id is None]
         if member.shard.shard_id:
             self._admit(member, await member.shard.open())
         else:
             await self._assign_ids()
-        if member.is_in:
-            _log.info("shard_in", shard=member.shard.shard_id)
-            await self._spread_queues()
+        await self._let_all_in([each for each in unopened if each.store_id is not None])
 
     async def _ping(self, member: Member) -> None:
         asked_ms = self._clock.now_ms()
@@ -213,6 +233,8 @@ class Members:
         member.skew_ms = min(status.now_ms - asked_ms, 0) or max(status.now_ms - answered_ms, 0)
         if status.store_id != member.store_id:
             raise StoreRefused(f"shard {member.shard.shard_id} became another store: {status.store_id}")
-        member.trouble = ""
-        if member.health.probe_succeeded():
-            _log.info("shard_in", shard=member.shard.shard_id)
+        if member.is_in:
+            member.trouble = ""
+            member.health.probe_succeeded()
+        else:
+            await self._let_in(member)

@@ -71,13 +71,22 @@ class Router:
         raise AssertionError("answers() raises where there is none")
 
     async def claim(
-        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, coverage: float = 1.0
+        self,
+        queue: str,
+        requests: Sequence[ClaimRequest],
+        now_ms: int,
+        *,
+        coverage: float = 1.0,
+        capped: bool = False,
     ) -> list[list[DequeuedJob]]:
-        """Jobs for each request in turn, highest priority first over the shards looked at. QueueNotFound."""
+        """Jobs for each request in turn, highest priority first over the shards looked at. QueueNotFound.
+
+        `capped`: on each shard no more than its share of the queue's claims leaves free.
+        """
         members = self._share(coverage)
         if len(members) == 1:
-            return await members[0].call(members[0].shard.claim(queue, requests, now_ms))
-        return await claim_over(members, queue, requests, now_ms, self._giving_back)
+            return await members[0].call(members[0].shard.claim(queue, requests, now_ms, capped=capped))
+        return await claim_over(members, queue, requests, now_ms, self._giving_back, capped=capped)
 
     async def peek(
         self, queue: str, priorities: Sequence[int], limit: int, max_bytes: int, now_ms: int, *, coverage: float = 1.0
@@ -138,28 +147,6 @@ class Router:
             return error.with_traceback(None)
 
     # -- all shards --------------------------------------------------------------------------------------------------
-
-    async def everywhere(self, call: ShardCall[R]) -> list[R]:
-        """On every shard that was configured; ShardConnectionFailed, naming those missed, after doing the others."""
-        healthy = self._healthy()
-        outcomes = await ask_all(healthy, call)
-        failed = [
-            member for member, outcome in zip(healthy, outcomes, strict=True) if isinstance(outcome, PinLaterError)
-        ]
-        missed = [member for member in self.members.all if member in failed or member not in healthy]
-        if missed:
-            raise missing(missed)
-        return answers(outcomes)
-
-    async def create_queue(self, queue: str, now_ms: int) -> None:
-        await self.everywhere(lambda shard: shard.create_queue(queue, now_ms))
-
-    async def delete_queue(self, queue: str, now_ms: int) -> None:
-        await self.everywhere(lambda shard: shard.delete_queue(queue, now_ms))
-
-    async def queue_names(self) -> set[str]:
-        """The queues of the shards that answer."""
-        return set().union(*answers(await ask_all(self._healthy(), lambda shard: shard.queue_names())))
 
     async def count(self, query: ScanQuery, *, allow_partial: bool) -> int:
         """Jobs that match. QueueNotFound; ShardConnectionFailed with a shard missing, unless partial is allowed."""
