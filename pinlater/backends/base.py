@@ -144,8 +144,8 @@ class EndRules:
     """What the settings of a queue say about attempts that end.
 
     `crash_budget` (0: none) counts at expiry and release only. Not keeping a state removes the job in the final ack
-    instead of moving it there; `dead_letters` marks a job that goes to FAILED for `bury`, and keeps it whatever
-    `keep_failed` says.
+    instead of moving it there; expiry and release leave that to `collect`. `dead_letters` marks a job that goes to
+    FAILED, in whichever way, for `bury`, and keeps it whatever `keep_failed` says.
     """
 
     crash_budget: int = 0
@@ -272,16 +272,19 @@ class Shard(Protocol):
     # -- records: queues, and what else all shards should agree on ----------------------------------------------------
 
     async def put_records(self, records: Sequence[Record], now_ms: int) -> list[bool]:
-        """Take each record that is newer than the one of its name here; True where it was.
+        """Take each record, in order, that is newer than the one of its name here; True where it was.
 
         A record without "@" in its name is a queue. Taking a live one makes the queue where it is not there. Taking one
         whose `deleted_version` is higher than the version here deletes the queue that is there, with its jobs in all
         states, before that: gone at once for every other call; what it held may be freed later in slices, by `collect`.
+        Any other newer record of a live queue changes its text alone: its jobs stay, and its share.
         """
 
     async def records(self, since: int, limit: int) -> RecordPage:
         """Up to `limit` records that came here after revision `since` (0: all), marks of deleted queues included,
-        in the order in which they came. An empty page: there are no more. A store that was emptied: StoreRefused.
+        in the order in which they came; one that is replaced comes again, as the last. An empty page: there are no
+        more. What a page left out is never behind its revision, whoever writes at that moment. A store that was
+        emptied: StoreRefused.
         """
 
     # -- the life of a job -------------------------------------------------------------------------------------------
@@ -355,13 +358,17 @@ class Shard(Protocol):
         self, queue: str, priority: int, attempts: int, run_after_ms: int | None, limit: int, now_ms: int
     ) -> int:
         """Up to `limit` FAILED jobs back to PENDING with attempts_remaining = `attempts`, attempts_allowed unchanged,
-        crashes and claim cleared, run_after as given or now; oldest run_after first. How many. QueueNotFound.
+        crashes, claim, `moved_to` and the mark for `bury` cleared, run_after as given or now; oldest run_after first.
+        How many. QueueNotFound.
         """
 
     async def retry_listed(
         self, queue: str, jobs: Sequence[JobKey], attempts: int | None, run_after_ms: int | None, now_ms: int
     ) -> int:
-        """As `retry_failed`, for those of the jobs that are FAILED; `attempts` None: as many as were allowed."""
+        """As `retry_failed`, for those of the jobs that are FAILED; `attempts` None: as many as were allowed.
+
+        QueueNotFound.
+        """
 
     async def delete_jobs(self, queue: str, state: JobState, priority: int, limit: int, now_ms: int) -> int:
         """Remove up to `limit` jobs of one state and priority; how many. QueueNotFound."""
@@ -374,11 +381,15 @@ class Shard(Protocol):
         queue is there, becomes a new PENDING job of that queue, in one step, and is removed here.
 
         Same body and priority, run_after now, `attempts` allowed (None: as many as the origin was), the letter's status
-        and its descriptor as `origin`. The new descriptors; None where nothing was done. QueueNotFound.
+        and its descriptor as `origin`; it is no dead letter itself. The new descriptors; None where nothing was done.
+        A letter named twice goes once. QueueNotFound.
         """
 
     async def mark_moved(self, queue: str, moved: Sequence[tuple[ClaimKey, str]], now_ms: int) -> list[bool]:
-        """IN_PROGRESS under that claim to SUCCEEDED, with the descriptor of its copy on another shard as `moved_to`."""
+        """IN_PROGRESS under that claim to SUCCEEDED, with the descriptor of its copy on another shard as `moved_to`.
+
+        An unknown queue: all False.
+        """
 
     # -- maintenance: one bounded step each, over an index of what is due; calling twice at once does no harm ---------
 
@@ -393,9 +404,10 @@ class Shard(Protocol):
         """Up to `limit` jobs that were marked for it: in one step, a copy comes into the grave's queue, the mark goes.
 
         The copy is PENDING with run_after now, same body and priority, the grave's attempts, the original's status
-        after a line of its history (`buried_status`), and `origin`; the original stays FAILED, with `moved_to`. A mark
-        waits where its queue has no grave or that queue is not there. A mark whose job was retried or removed is void.
-        Counts per queue that was left. A queue with nothing marked costs nothing.
+        after a line of its history (`buried_status`), and `origin`; the original stays FAILED, with `moved_to`, and was
+        updated now. A mark waits, and keeps no other one waiting, where its queue has no grave or that queue is not
+        there. A mark whose job was retried or removed is void. Counts per queue that was left. A queue with nothing
+        marked costs nothing.
         """
 
     async def collect(
@@ -421,7 +433,8 @@ class Shard(Protocol):
         keep: int = 100_000,
     ) -> int:
         """Write a note; the version it has now. With `expected_version` (0: there is none) only where that is the
-        version here, else 0 and nothing is changed. A note that expires at or before now is removed.
+        version here, else 0 and nothing is changed. A note that expires at or before now is removed, and the answer is
+        as if it had been written. One that has expired counts as none: versions begin at 1 again.
 
         Some expired notes of the kind are removed on the way, and those beyond `keep`, the first to expire first.
         """
@@ -439,14 +452,17 @@ class Shard(Protocol):
     async def set_share(self, queue: str, share: int, version: int, now_ms: int) -> Share:
         """Set the queue's share where `version` is above the one here (0 where none was set); what it is then.
 
-        A smaller share is not set below the jobs in progress. Version 0 only looks. QueueNotFound.
+        A share that is smaller than the old one does not take what is in use: it becomes the larger one of `share` and
+        the jobs in progress, but never larger than it was. Version 0 only looks. Deleting the queue ends its share.
+        QueueNotFound.
         """
 
     async def census(
         self, queue: str, priorities: Sequence[int], now_ms: int, after: CensusPlace | None, limit: int
     ) -> CensusPage:
-        """Count the queue's jobs, looking at no more than about `limit` entries of an index per call; a store that
-        keeps counts answers all at once. Pages of one census are of different moments. QueueNotFound.
+        """Count the queue's jobs of these priorities, looking at no more than about `limit` entries of an index per
+        call; a store that keeps counts answers all at once. A level without jobs may be left out. Pages of one census
+        are of different moments. QueueNotFound.
         """
 
 
