@@ -38,6 +38,18 @@ enum CancelOutcome {
   NOT_FOUND = 3,
 }
 
+/** What changeJobs does to the jobs that it finds. */
+enum JobAction {
+  /** FAILED jobs go back to PENDING. */
+  RETRY = 0,
+  /** Jobs of the state named are removed. */
+  DELETE = 1,
+  /** PENDING jobs are removed. */
+  CANCEL = 2,
+  /** Dead letters go back to the queue that they came from. */
+  REPLAY = 3,
+}
+
 /** Continuations are strings; these two mark the first page and the end. */
 const string CONTINUATION_START = "0"
 const string CONTINUATION_END = "-1"
@@ -169,6 +181,15 @@ struct PinLaterJobInfo {
   7: optional i64 updatedAtTimestampMillis,
   8: optional string claimDescriptor,
   9: optional binary body,
+  /** The job that this is a copy of: a dead letter's original, or the dead letter that was sent back. */
+  100: optional string origin,
+  /** The copy of this job: its dead letter, or where it went from an overflow shard. */
+  101: optional string movedTo,
+  /** Claims that expired or were released; an operator's retry clears them. */
+  102: optional i32 crashes,
+  103: optional i64 claimedAtMillis,
+  104: optional i64 claimExpiresAtMillis,
+  105: optional i64 finishedAtMillis,
 }
 
 struct PinLaterGetJobCountRequest {
@@ -225,6 +246,171 @@ struct CancelJobsResponse {
   1: required map<string, CancelOutcome> outcomes,
 }
 
+struct GetQueuesRequest {
+  /** Not set: all queues. "@defaults" stands for what is set for all queues. */
+  1: optional list<string> queueNames,
+}
+
+struct QueueSettingValue {
+  /** As people write it: 5m, 100/s, none, true. */
+  1: required string value,
+  /** queue, file, default, file default, or server. */
+  2: required string source,
+}
+
+struct QueueView {
+  1: required string name,
+  2: required string version,
+  3: required map<string, QueueSettingValue> settings,
+}
+
+struct GetQueuesResponse {
+  1: required list<QueueView> queues,
+}
+
+struct UpdateQueueRequest {
+  /** Or "@defaults". */
+  1: required string queueName,
+  2: required string password,
+  /** By key, as people write them; docs/queues.md has the table. */
+  3: optional map<string, string> settings,
+  /** Keys whose value comes from elsewhere again. */
+  4: optional list<string> unset,
+  /** Make the queue where it is not there. */
+  5: optional bool create = false,
+}
+
+struct UpdateShardRequest {
+  1: required string shardId,
+  2: required string password,
+  /** True: the shard takes no new jobs, and is emptied by its workers. */
+  3: required bool dequeueOnly,
+}
+
+struct ChangeResponse {
+  1: required string version,
+  /** Shards that did not hear of it; they will before they serve again. */
+  2: required list<string> missedShards,
+}
+
+struct GetClusterStatusRequest {
+  /** Not set: all queues; empty: none. */
+  1: optional list<string> queueNames,
+}
+
+struct LevelView {
+  1: required byte priority,
+  /** PENDING, and may run now. */
+  2: required i64 ready,
+  /** PENDING, and may run only later. */
+  3: required i64 scheduled,
+  4: required i64 inProgress,
+  5: required i64 succeeded,
+  6: required i64 failed,
+  /** The smallest run_after among those ready. */
+  7: optional i64 oldestReadyMillis,
+}
+
+struct QueueStatus {
+  1: required string name,
+  /** When the oldest of these numbers was counted. */
+  2: required i64 countedAtMillis,
+  3: required list<LevelView> levels,
+  /** Per second over the whole cluster: enqueued, dequeued, succeeded, failed, retried. */
+  4: optional map<string, double> rates,
+  /** Words such as "paused", "draining", "rate 100/s". */
+  5: optional list<string> flags,
+}
+
+struct ShardView {
+  1: required string id,
+  /** Its address, without a password. */
+  2: required string store,
+  /** in, out, probing or unopened: as the process sees it that answers. */
+  3: required string state,
+  4: required bool dequeueOnly,
+  5: optional string trouble,
+  /** Of the last `samples` calls, so many were good. */
+  6: optional i32 good,
+  7: optional i32 samples,
+  /** How far the store's clock is ahead of the server's. */
+  8: optional i64 skewMillis,
+  9: optional i64 nextTryMillis,
+  /** The server process that maintains it. */
+  10: optional string maintainedBy,
+}
+
+struct ServerView {
+  1: required string server,
+  2: required string process,
+  3: required string address,
+  4: required i64 startedMillis,
+  5: required i64 seenMillis,
+  6: required bool isReady,
+  7: optional string trouble,
+  8: optional list<string> maintains,
+  9: optional list<string> shardsOut,
+  /** Jobs in its overflow shard that wait to be moved; not set: it has none. */
+  10: optional i64 overflowJobs,
+}
+
+struct ClusterStatus {
+  1: required i64 nowMillis,
+  2: required list<ServerView> servers,
+  3: required list<ShardView> shards,
+  4: required list<QueueStatus> queues,
+}
+
+struct ChangeJobsRequest {
+  1: required string queueName,
+  2: required JobAction action,
+  /** Not set: the states that the action takes. */
+  3: optional PinLaterJobState jobState,
+  4: optional byte priority,
+  5: optional i64 createdBeforeMillis,
+  6: optional i64 createdAfterMillis,
+  /** RE2, searched in the bytes of the body. */
+  7: optional string bodyRegexToMatch,
+  /** Of this one call. */
+  8: optional i32 limit = 1000,
+  /** Changes nothing: counts what matches, with up to ten samples. */
+  9: optional bool dryRun = false,
+  /** For RETRY and REPLAY; not set: as many as the job was allowed before. */
+  10: optional i32 attempts,
+  /** For RETRY; not set: now. */
+  11: optional i64 runAfterMillis,
+  12: optional string continuation = CONTINUATION_START,
+}
+
+struct ChangeJobsResponse {
+  /** Jobs changed, or matched in a dry run. */
+  1: required i32 changed,
+  2: required i32 lookedAt,
+  3: optional list<PinLaterJobInfo> samples,
+  /** Other than CONTINUATION_END: call again with it, there may be more. */
+  4: optional string continuation = CONTINUATION_END,
+  5: optional list<string> missingShards,
+}
+
+struct GetAuditRequest {
+  1: optional i32 limit = 100,
+  2: optional i64 beforeMillis,
+}
+
+struct AuditEntry {
+  1: required i64 atMillis,
+  2: required string who,
+  3: required string action,
+  4: required string target,
+  5: optional string detail,
+  6: optional string server,
+}
+
+struct GetAuditResponse {
+  /** The latest first. */
+  1: required list<AuditEntry> entries,
+}
+
 service PinLater {
   void createQueue(1: RequestContext context, 2: string name) throws (1: PinLaterException e),
 
@@ -257,5 +443,23 @@ service PinLater {
   i32 deleteJobs(1: RequestContext context, 2: PinLaterDeleteJobsRequest request) throws (1: PinLaterException e),
 
   CancelJobsResponse cancelJobs(1: RequestContext context, 2: CancelJobsRequest request)
+      throws (1: PinLaterException e),
+
+  GetQueuesResponse getQueues(1: RequestContext context, 2: GetQueuesRequest request)
+      throws (1: PinLaterException e),
+
+  ChangeResponse updateQueue(1: RequestContext context, 2: UpdateQueueRequest request)
+      throws (1: PinLaterException e),
+
+  ChangeResponse updateShard(1: RequestContext context, 2: UpdateShardRequest request)
+      throws (1: PinLaterException e),
+
+  ClusterStatus getClusterStatus(1: RequestContext context, 2: GetClusterStatusRequest request)
+      throws (1: PinLaterException e),
+
+  ChangeJobsResponse changeJobs(1: RequestContext context, 2: ChangeJobsRequest request)
+      throws (1: PinLaterException e),
+
+  GetAuditResponse getAudit(1: RequestContext context, 2: GetAuditRequest request)
       throws (1: PinLaterException e),
 }

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, overload
 
-from pinlater.client.base import ConnectedClient
 from pinlater.client.calls import Failure, Outgoing
+from pinlater.client.operators import OperatorCalls
 from pinlater.client.safety import Safety, ack_safety, checkpoint_safety
 from pinlater.errors import PinLaterError, ProtocolError
 from pinlater.model import (
@@ -30,7 +30,7 @@ from pinlater.wire import convert_client as wire
 _IN_ORDER = attrgetter("priority", "run_after_ms")
 
 
-class AsyncClient(ConnectedClient):
+class AsyncClient(OperatorCalls):
     """A client of one or more servers. Satisfies `pinlater.api.Api`; errors are those of `pinlater.errors`.
 
     `servers` are texts like "queue-1:9010"; without them and without a `cluster` (see clusters.toml) the environment

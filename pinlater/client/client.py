@@ -11,6 +11,7 @@ from pinlater.client.address import Address
 from pinlater.client.async_client import AsyncClient
 from pinlater.client.background import BackgroundClient
 from pinlater.client.base import DEFAULT_TIMEOUT_S
+from pinlater.client.client_operators import ClientOperatorCalls
 from pinlater.model import (
     CONTINUATION_START,
     Ack,
@@ -26,7 +27,7 @@ from pinlater.model import (
 )
 
 
-class Client:
+class Client(ClientOperatorCalls):
     """AsyncClient for programs without asyncio: the same arguments, calls and errors; see there for what they mean.
 
     May be used by many threads at once. It has one thread of its own, which starts with the first call.

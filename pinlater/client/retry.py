@@ -6,8 +6,16 @@ import random
 
 from pinlater.client.safety import Safety
 from pinlater.client.transport_errors import CallFailed
-from pinlater.errors import Draining, NothingStored, PinLaterError, ShardConnectionFailed
+from pinlater.errors import (
+    DequeueRateLimited,
+    Draining,
+    EnqueueRejected,
+    NothingStored,
+    PinLaterError,
+    ShardConnectionFailed,
+)
 
+QUEUE_PAUSED = "QUEUE_PAUSED"
 FIRST_BACKOFF_S = 0.05
 LONGEST_BACKOFF_S = 2.0
 MAX_ROUNDS = 4
@@ -20,6 +28,8 @@ def may_send_again(error: CallFailed | PinLaterError, safety: Safety) -> bool:
         return safety is not Safety.ONCE or not error.sent
     if isinstance(error, ShardConnectionFailed) and not isinstance(error, NothingStored):
         return error.retryable and safety is not Safety.ONCE
+    if isinstance(error, EnqueueRejected) or (isinstance(error, DequeueRateLimited) and error.reason == QUEUE_PAUSED):
+        return False  # it may, but an operator decided so, and the caller should hear of it at once
     return error.retryable
 
 

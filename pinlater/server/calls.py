@@ -10,6 +10,7 @@ from pinlater.api import Api
 from pinlater.model import DequeuedJob, RequestContext
 from pinlater.server.pending import PendingCall
 from pinlater.wire import convert
+from pinlater.wire import convert_operators as operators
 
 
 class Service(Api, Protocol):
@@ -44,6 +45,12 @@ class Calls:
             "retryFailedJobs": self._retry,
             "deleteJobs": self._delete_jobs,
             "cancelJobs": self._cancel,
+            "getQueues": self._get_queues,
+            "updateQueue": self._update_queue,
+            "updateShard": self._update_shard,
+            "getClusterStatus": self._cluster_status,
+            "changeJobs": self._change_jobs,
+            "getAudit": self._audit,
         }
 
     async def _create_queue(self, context: RequestContext, args: Any, pending: PendingCall) -> None:
@@ -133,4 +140,39 @@ class Calls:
         request = args.request
         return convert.cancelled_to_wire(
             await self._service.cancel(request.queue_name, request.job_descriptors, context=context)
+        )
+
+    # -- operators of a cluster ----------------------------------------------------------------------------------------
+
+    async def _get_queues(self, context: RequestContext, args: Any, pending: PendingCall) -> Any:
+        return operators.queues_to_wire(await self._service.get_queues(args.request.queue_names or (), context=context))
+
+    async def _update_queue(self, context: RequestContext, args: Any, pending: PendingCall) -> Any:
+        request = args.request
+        return await self._service.update_queue(
+            request.queue_name,
+            request.password,
+            set=request.settings or {},
+            unset=request.unset or (),
+            create=request.create or False,
+            context=context,
+        )
+
+    async def _update_shard(self, context: RequestContext, args: Any, pending: PendingCall) -> Any:
+        request = args.request
+        return await self._service.update_shard(
+            request.shard_id, request.password, dequeue_only=request.dequeue_only, context=context
+        )
+
+    async def _cluster_status(self, context: RequestContext, args: Any, pending: PendingCall) -> Any:
+        return await self._service.cluster_status(queues=args.request.queue_names, context=context)
+
+    async def _change_jobs(self, context: RequestContext, args: Any, pending: PendingCall) -> Any:
+        return await self._service.change_jobs(operators.job_change_from_wire(args.request), context=context)
+
+    async def _audit(self, context: RequestContext, args: Any, pending: PendingCall) -> Any:
+        request = args.request
+        limit = 100 if request.limit is None else request.limit
+        return operators.audit_to_wire(
+            await self._service.audit(limit=limit, before_ms=request.before_ms, context=context)
         )

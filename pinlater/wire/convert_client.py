@@ -49,7 +49,8 @@ def call_args(method: str, context: RequestContext, **arguments: Any) -> Any:
     return args
 
 
-def _fill(cls: type, **values: Any) -> Any:
+def filled(cls: type, **values: Any) -> Any:
+    """A struct with these values; None, and what is not named, is not sent."""
     target = cls()
     for name, value in values.items():
         setattr(target, name, value)
@@ -57,18 +58,18 @@ def _fill(cls: type, **values: Any) -> Any:
 
 
 def enqueue_to_wire(queue: str, jobs: Sequence[Job]) -> Any:
-    return _fill(_EnqueueRequest, queue_name=queue, jobs=jobs)
+    return filled(_EnqueueRequest, queue_name=queue, jobs=jobs)
 
 
 def acks_to_wire(queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack]) -> Any:
-    return _fill(_AckRequest, queue_name=queue, jobs_succeeded=succeeded or None, jobs_failed=failed or None)
+    return filled(_AckRequest, queue_name=queue, jobs_succeeded=succeeded or None, jobs_failed=failed or None)
 
 
 def dequeue_to_wire(request: DequeueRequest) -> Any:
     acks = None
     if request.succeeded or request.failed:
         acks = acks_to_wire(request.ack_queue or request.queue, request.succeeded, request.failed)
-    return _fill(
+    return filled(
         _DequeueRequest,
         queue_name=request.queue,
         limit=request.limit,
@@ -81,14 +82,14 @@ def dequeue_to_wire(request: DequeueRequest) -> Any:
 
 
 def checkpoints_to_wire(queue: str, checkpoints: Sequence[Checkpoint]) -> Any:
-    return _fill(_CheckpointsRequest, queue_name=queue, requests=[_checkpoint(one) for one in checkpoints])
+    return filled(_CheckpointsRequest, queue_name=queue, requests=[_checkpoint(one) for one in checkpoints])
 
 
 def _checkpoint(checkpoint: Checkpoint) -> Any:
     """A body that is text goes as newBody, which every server understands; any other as newBodyBytes."""
     body = checkpoint.new_body
     text = body is not None and _is_text(body)
-    return _fill(
+    return filled(
         _CheckpointRequest,
         descriptor=checkpoint.descriptor,
         new_text=body if text else None,
@@ -110,22 +111,24 @@ def _is_text(body: bytes) -> bool:
 
 
 def lookup_to_wire(descriptors: Sequence[str], include_body: bool) -> Any:
-    return _fill(_LookupRequest, job_descriptors=descriptors, include_body=include_body)
+    return filled(_LookupRequest, job_descriptors=descriptors, include_body=include_body)
 
 
 def count_to_wire(filter: JobFilter, allow_partial: bool) -> Any:
-    return _fill(_CountRequest, **_filter(filter), count_future_jobs=filter.future, allow_partial=allow_partial or None)
+    return filled(
+        _CountRequest, **_filter(filter), count_future_jobs=filter.future, allow_partial=allow_partial or None
+    )
 
 
 def scan_to_wire(filter: JobFilter, continuation: str, limit: int) -> Any:
-    return _fill(
+    return filled(
         _ScanRequest, **_filter(filter), scan_future_jobs=filter.future, continuation=continuation, limit=limit
     )
 
 
 def delete_to_wire(filter: JobFilter, limit: int) -> Any:
     """Where the filter has no priority, the interface's default counts: 1."""
-    return _fill(_DeleteRequest, **_filter(filter), limit=limit)
+    return filled(_DeleteRequest, **_filter(filter), limit=limit)
 
 
 def _filter(filter: JobFilter) -> dict[str, Any]:
@@ -138,7 +141,7 @@ def _filter(filter: JobFilter) -> dict[str, Any]:
 
 
 def retry_to_wire(queue: str, priority: int, attempts: int, run_after_ms: int | None, limit: int) -> Any:
-    return _fill(
+    return filled(
         _RetryRequest,
         queue_name=queue,
         priority=priority,
@@ -149,7 +152,7 @@ def retry_to_wire(queue: str, priority: int, attempts: int, run_after_ms: int | 
 
 
 def cancel_to_wire(queue: str, descriptors: Sequence[str]) -> Any:
-    return _fill(_CancelRequest, queue_name=queue, job_descriptors=descriptors)
+    return filled(_CancelRequest, queue_name=queue, job_descriptors=descriptors)
 
 
 def dequeued_from_wire(response: Any) -> list[DequeuedJob]:
@@ -188,7 +191,13 @@ def job_info_from_wire(info: Any) -> JobInfo:
         run_after_ms=created if info.run_after_ms is None else info.run_after_ms,
         updated_at_ms=created if info.updated_at_ms is None else info.updated_at_ms,
         claim_descriptor=info.claim_descriptor,
+        claimed_at_ms=info.claimed_at_ms,
+        claim_expires_at_ms=info.claim_expires_at_ms,
+        finished_at_ms=info.finished_at_ms,
+        crashes=info.crashes or 0,
         body=info.body,
+        origin=info.origin,
+        moved_to=info.moved_to,
     )
 
 

@@ -26,12 +26,13 @@ ALWAYS = [
     errors.Overloaded("x"),
     errors.Draining("x"),
     errors.DequeueRateLimited("x"),
-    errors.EnqueueRejected("x"),
     errors.NoHealthyShards("x"),
     errors.UnknownError("x", reason="QUEUE_PAUSED", retryable=True),
 ]
 UNLESS_ONCE = [CallFailed("broke", sent=True), errors.OutcomeUnknown("x"), errors.ShardConnectionFailed("x")]
 NEVER = [
+    errors.EnqueueRejected("x"),
+    errors.DequeueRateLimited("x", reason="QUEUE_PAUSED"),
     errors.RequestInvalid("x"),
     errors.BodyTooLarge("x"),
     errors.QueueNotFound("x"),

@@ -117,6 +117,8 @@ def _sample(ttype: int, inner: Any) -> Any:
     if ttype == LIST:
         ttype, inner = inner if isinstance(inner, tuple) else (inner, None)
         return [_sample(ttype, inner)] * 2
+    if ttype == MAP:
+        return {_sample(inner[0], None): _sample(inner[1], None)}
     return {18: b"\xfe", STRING: "ü", BOOL: True, BYTE: 3, I32: 4, I64: 5, 4: 0.25}[ttype]
 
 

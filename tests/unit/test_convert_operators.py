@@ -1,0 +1,129 @@
+"""The calls for operators through the wire and back, by random values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pinlater.errors import RequestInvalid
+from pinlater.model import (
+    AuditEntry,
+    Changed,
+    ClusterStatus,
+    JobAction,
+    JobChange,
+    JobInfo,
+    JobsChanged,
+    JobState,
+    LevelView,
+    QueueStatus,
+    QueueView,
+    ServerView,
+    SettingView,
+    ShardView,
+)
+from pinlater.wire import convert_operators
+from pinlater.wire.header import Protocol
+from pinlater.wire.limits import WireLimits
+from tests.unit.test_convert import answered, limits, number, protocols, text, through, time_ms
+
+count = st.integers(0, 2**63 - 1)
+texts = st.lists(text, max_size=3)
+levels = st.builds(LevelView, st.integers(1, 10), count, count, count, count, count, st.none() | time_ms)
+rates = st.dictionaries(text, st.floats(0, 1e6), max_size=3)
+queues = st.builds(QueueStatus, text, time_ms, st.lists(levels, max_size=3), rates, texts)
+shards = st.builds(ShardView, text, text, text, st.booleans(), text, number, number, time_ms, st.none() | time_ms, text)
+servers = st.builds(
+    ServerView, text, text, text, time_ms, time_ms, st.booleans(), text, texts, texts, st.none() | count
+)
+statuses = st.builds(
+    ClusterStatus, time_ms, st.lists(servers, max_size=2), st.lists(shards, max_size=2), st.lists(queues, max_size=2)
+)
+views = st.builds(QueueView, text, text, st.dictionaries(text, st.builds(SettingView, text, text), max_size=4))
+changes = st.builds(
+    JobChange,
+    text,
+    st.sampled_from(JobAction),
+    st.none() | st.sampled_from(JobState),
+    st.none() | st.integers(-128, 127),
+    st.none() | time_ms,
+    st.none() | time_ms,
+    text,
+    number,
+    st.booleans(),
+    st.none() | number,
+    st.none() | time_ms,
+    text,
+)
+
+
+@given(protocols, limits, changes)
+def test_changes_to_jobs(protocol: Protocol, wire_limits: WireLimits, sent: JobChange) -> None:
+    request = convert_operators.change_jobs_to_wire(sent)
+    args = through("changeJobs", protocol, wire_limits, 1, request=request)
+    assert convert_operators.job_change_from_wire(args.request) == sent
+
+
+@given(protocols, limits, st.integers(0, 2**31 - 1), texts)
+def test_what_a_change_did(protocol: Protocol, wire_limits: WireLimits, changed: int, missing: list[str]) -> None:
+    job = JobInfo("q:s1:p2:1790000000000001", JobState.FAILED, 2, 3, 0, "why", 5, 6, 7, "h:1:2:3:me", 8, 9, 10, 2)
+    job.origin, job.moved_to = "a:s1:p2:1790000000000000", "b:s1:p2:1790000000000002"
+    result = JobsChanged(changed, changed, [job], "more", missing)
+    assert convert_operators.jobs_changed_from_wire(answered("changeJobs", protocol, wire_limits, result)) == result
+
+
+@given(protocols, limits, statuses)
+def test_the_state_of_a_cluster(protocol: Protocol, wire_limits: WireLimits, status: ClusterStatus) -> None:
+    answer = answered("getClusterStatus", protocol, wire_limits, status)
+    assert convert_operators.status_from_wire(answer) == status
+
+
+@given(protocols, limits, st.none() | texts)
+def test_which_queues_the_state_is_asked_of(protocol: Protocol, wire_limits: WireLimits, names: Any) -> None:
+    request = convert_operators.status_to_wire(names)
+    args = through("getClusterStatus", protocol, wire_limits, 1, request=request)
+    assert args.request.queue_names == names
+
+
+@given(protocols, limits, st.lists(views, max_size=3))
+def test_queues_and_their_settings(protocol: Protocol, wire_limits: WireLimits, sent: list[QueueView]) -> None:
+    answer = answered("getQueues", protocol, wire_limits, convert_operators.queues_to_wire(sent))
+    assert convert_operators.queues_from_wire(answer) == sent
+
+
+@given(protocols, limits, text, text, st.dictionaries(text, text, max_size=3), texts, st.booleans())
+def test_changes_of_settings(
+    protocol: Protocol,
+    wire_limits: WireLimits,
+    name: str,
+    password: str,
+    settings: dict[str, str],
+    unset: list[str],
+    create: bool,
+) -> None:
+    request = convert_operators.update_queue_to_wire(name, password, settings, unset, create)
+    read = through("updateQueue", protocol, wire_limits, 1, request=request).request
+    assert (read.queue_name, read.password, read.create) == (name, password, create)
+    assert (read.settings or {}, read.unset or []) == (settings, unset)
+
+
+@given(protocols, limits, text, texts)
+def test_what_missed_a_change(protocol: Protocol, wire_limits: WireLimits, version: str, missed: list[str]) -> None:
+    answer = answered("updateQueue", protocol, wire_limits, Changed(version, missed))
+    assert convert_operators.changed_from_wire(answer) == Changed(version, missed)
+
+
+@given(protocols, limits, st.lists(st.builds(AuditEntry, time_ms, text, text, text, text, text), max_size=3))
+def test_the_audit(protocol: Protocol, wire_limits: WireLimits, entries: list[AuditEntry]) -> None:
+    answer = answered("getAudit", protocol, wire_limits, convert_operators.audit_to_wire(entries))
+    assert convert_operators.audit_from_wire(answer) == entries
+
+
+def test_an_action_that_does_not_exist_is_an_invalid_request() -> None:
+    request = convert_operators.change_jobs_to_wire(JobChange("mail", JobAction.RETRY))
+    request.action = 9
+    with pytest.raises(RequestInvalid, match="REPLAY 3"):
+        convert_operators.job_change_from_wire(request)
