@@ -19,6 +19,7 @@ from tests.conformance.served import Served
 from tests.conformance.shelf import Shelf
 from tests.conformance.subject import START_MS, Subject
 from tests.faults.proxy import Proxy
+from tests.queues import make_queue
 from tests.stores.places import Places
 
 CELLS = pytest.StashKey[Cells]()
@@ -106,7 +107,7 @@ def shard(binding: Binding, depth: str, places: Places, shelf: Shelf, runner: as
 def subject(shard: Shard, runner: asyncio.Runner) -> Subject:
     """An open shard with one empty queue."""
     under_test = Subject(shard)
-    assert runner.run(shard.create_queue(under_test.queue, START_MS))
+    assert runner.run(make_queue(shard, under_test.queue, START_MS))
     return under_test
 
 
@@ -120,7 +121,7 @@ def crowd(binding: Binding, depth: str, places: Places, shelf: Shelf, runner: as
 
     shards = shelf.take(f"{binding.name} crowd", make)
     under_test = [chained(shelf.kept(shard)) if depth == "chain" else shard for shard in shards]
-    runner.run(under_test[0].create_queue(Subject(under_test[0]).queue, START_MS))
+    runner.run(make_queue(under_test[0], Subject(under_test[0]).queue, START_MS))
     yield [Subject(shard) for shard in under_test] * (CROWD // len(shards))
     if depth == "chain":
         for shard in under_test:

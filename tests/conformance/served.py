@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pinlater.backends.base import Shard
+from pinlater.backends.base import NO_RULES, PerQueue, Retention, Shard
 from pinlater.model import DequeuedJob, DequeueRequest, Job, JobFilter, JobInfo, JobState, RequestContext
 from pinlater.password import hash_password
 from pinlater.service import ClaimNames, Service, ServiceSettings
@@ -86,7 +86,6 @@ class Served:
         """One round of maintenance on every shard."""
         settings, now_ms = self.api.settings, self.clock.now_ms()
         for shard in self.shards:
-            await shard.expire_claims(1_000, now_ms, crash_budget=0)
-            await shard.collect(
-                1_000, now_ms, succeeded_ttl_ms=settings.succeeded_ttl_ms, failed_ttl_ms=settings.failed_ttl_ms
-            )
+            await shard.expire_claims(1_000, now_ms, PerQueue(NO_RULES))
+            retention = Retention(settings.succeeded_ttl_ms, settings.failed_ttl_ms)
+            await shard.collect(1_000, now_ms, PerQueue(retention))

@@ -1,6 +1,7 @@
 """Shards that stay open from test to test of a module: opening a store anew costs a hundred times what a test does.
 
-Between two tests all queues are deleted and everything they left is collected, by the shard's own calls.
+Between two tests all queues are deleted and everything they left is collected, by the shard's own calls. Notes, buckets
+and records with "@" stay: tests name these by `new_name`.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 
-from pinlater.backends.base import Shard
+from pinlater.backends.base import PerQueue, Retention, Shard
 from pinlater.shards.passing import Passing
 from tests.conformance.subject import START_MS
+from tests.queues import drop_queue, names_of
 
 ALL_AT_ONCE = 10_000
+NOTHING_KEPT = PerQueue(Retention(0, 0))
+EVERY_MARK = "9" * 16
 
 
 class Kept(Passing):
@@ -67,8 +71,9 @@ class Shelf:
 
 async def emptied(shard: Shard) -> None:
     """As if it were new, but for the ids it has used."""
-    for queue in await shard.queue_names():
-        await shard.delete_queue(queue, START_MS)
-    while await shard.collect(ALL_AT_ONCE, START_MS, succeeded_ttl_ms=0, failed_ttl_ms=0):
+    for queue in await names_of(shard):
+        await drop_queue(shard, queue, START_MS)
+    while await shard.collect(ALL_AT_ONCE, START_MS, NOTHING_KEPT, marks_before=EVERY_MARK):
         pass
-    assert await shard.queue_names() == set()
+    left = [record for record in (await shard.records(0, ALL_AT_ONCE)).records if "@" not in record.name]
+    assert left == []

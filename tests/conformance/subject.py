@@ -7,18 +7,25 @@ from itertools import count
 from typing import Any
 
 from pinlater.backends.base import (
+    NO_RULES,
     AckOutcome,
     AckRequest,
     CheckpointRequest,
     ClaimKey,
     ClaimRequest,
+    EndRules,
+    Grave,
     JobKey,
     LapsedCounts,
+    PerQueue,
+    Retention,
     ScanPosition,
     ScanRequest,
     Shard,
+    Share,
 )
 from pinlater.model import CancelOutcome, DequeuedJob, Job, JobInfo, JobState, parse_descriptor
+from tests.queues import make_queue
 
 START_MS = 1_790_000_000_123
 TIMEOUT_MS = 60_000
@@ -26,6 +33,7 @@ DAY_MS = 24 * 3_600_000
 ALL = (1, 2, 3)
 NO_BOUND = 2**30
 _claims = count(1)
+_names = count(1)
 
 
 def key_of(descriptor: str) -> JobKey:
@@ -45,6 +53,11 @@ def new_claim(source: str = "worker") -> str:
     return f"host:4711:{START_MS}:{next(_claims)}:{source}"
 
 
+def new_name(begin: str = "name") -> str:
+    """A name that no test used before, for what stays in a store from test to test."""
+    return f"{begin}_{next(_names)}"
+
+
 class Subject:
     """One queue of one shard at one moment; `tick` lets time pass."""
 
@@ -52,6 +65,13 @@ class Subject:
         self.shard = shard
         self.queue = queue
         self.now_ms = START_MS
+
+    async def beside(self, queue: str, text: str = "{}") -> Subject:
+        """Another queue of the shard, made now."""
+        await make_queue(self.shard, queue, self.now_ms, text)
+        other = Subject(self.shard, queue)
+        other.now_ms = self.now_ms
+        return other
 
     def tick(self, ms: int) -> int:
         self.now_ms += ms
@@ -82,6 +102,11 @@ class Subject:
         (jobs,) = await self.shard.claim(self.queue, [self.request(limit, **fields)], self.now_ms)
         return jobs
 
+    async def capped_claim(self, limit: int = 1, **fields: Any) -> list[DequeuedJob]:
+        """As `claim`, within the queue's share."""
+        (jobs,) = await self.shard.claim(self.queue, [self.request(limit, **fields)], self.now_ms, capped=True)
+        return jobs
+
     async def claimed(self, **fields: Any) -> DequeuedJob:
         """Claim one job, which must be there."""
         (job,) = await self.claim(**fields)
@@ -109,13 +134,13 @@ class Subject:
         (outcome,) = await self.ack(AckRequest(*key_of(descriptor), succeeded, **fields))
         return outcome
 
-    async def ack(self, *acks: AckRequest) -> list[AckOutcome]:
-        return await self.shard.ack(self.queue, acks, self.now_ms)
+    async def ack(self, *acks: AckRequest, rules: EndRules = NO_RULES) -> list[AckOutcome]:
+        return await self.shard.ack(self.queue, acks, self.now_ms, rules)
 
-    async def ack_with(self, descriptor: str, succeeded: bool, **keep: bool) -> AckOutcome:
-        """Ack one job, saying which ended jobs are kept."""
-        acks = [AckRequest(*key_of(descriptor), succeeded)]
-        (outcome,) = await self.shard.ack(self.queue, acks, self.now_ms, **keep)
+    async def ack_with(self, descriptor: str, succeeded: bool, *, permanent: bool = False, **rules: bool) -> AckOutcome:
+        """Ack one job under rules of its queue."""
+        acks = [AckRequest(*key_of(descriptor), succeeded, permanent=permanent)]
+        (outcome,) = await self.ack(*acks, rules=EndRules(**rules))
         return outcome
 
     async def ack_all(self, descriptors: Sequence[str]) -> int:
@@ -131,9 +156,9 @@ class Subject:
     async def give_back(self, *jobs: DequeuedJob) -> int:
         return await self.shard.give_back(self.queue, [claim_key_of(job) for job in jobs], self.now_ms)
 
-    async def release(self, *jobs: DequeuedJob, budget: int = 0) -> LapsedCounts:
+    async def release(self, *jobs: DequeuedJob, budget: int = 0, **rules: bool) -> LapsedCounts:
         claims = [claim_key_of(job) for job in jobs]
-        return await self.shard.release(self.queue, claims, self.now_ms, crash_budget=budget)
+        return await self.shard.release(self.queue, claims, self.now_ms, EndRules(budget, **rules))
 
     async def cancel(self, *descriptors: str) -> list[CancelOutcome]:
         return await self.shard.cancel(self.queue, [key_of(each) for each in descriptors], self.now_ms)
@@ -180,12 +205,37 @@ class Subject:
     async def delete_listed(self, state: JobState, *descriptors: str) -> int:
         return await self.shard.delete_listed(self.queue, state, [key_of(each) for each in descriptors], self.now_ms)
 
-    async def expire(self, *, limit: int = 100, budget: int = 0) -> Mapping[str, LapsedCounts]:
-        return await self.shard.expire_claims(limit, self.now_ms, crash_budget=budget)
+    async def retry_listed(
+        self, *descriptors: str, attempts: int | None = None, run_after_ms: int | None = None
+    ) -> int:
+        keys = [key_of(each) for each in descriptors]
+        return await self.shard.retry_listed(self.queue, keys, attempts, run_after_ms, self.now_ms)
+
+    async def expire(
+        self, *, limit: int = 100, budget: int = 0, of: Mapping[str, EndRules] | None = None, **rules: bool
+    ) -> Mapping[str, LapsedCounts]:
+        """Under these rules; `of`: those of single queues."""
+        return await self.shard.expire_claims(limit, self.now_ms, PerQueue(EndRules(budget, **rules), of or {}))
+
+    async def bury(self, *, limit: int = 100, **graves: Grave) -> Mapping[str, int]:
+        return await self.shard.bury(limit, self.now_ms, graves)
+
+    async def replay(self, *descriptors: str, attempts: int | None = None) -> list[str | None]:
+        return await self.shard.replay(self.queue, [key_of(each) for each in descriptors], self.now_ms, attempts)
 
     async def collect(
-        self, *, limit: int = 100, succeeded_ttl_ms: int = DAY_MS, failed_ttl_ms: int = 7 * DAY_MS
+        self,
+        *,
+        limit: int = 100,
+        succeeded_ttl_ms: int = DAY_MS,
+        failed_ttl_ms: int = 7 * DAY_MS,
+        of: Mapping[str, Retention] | None = None,
+        marks_before: str = "",
     ) -> Mapping[str, int]:
-        return await self.shard.collect(
-            limit, self.now_ms, succeeded_ttl_ms=succeeded_ttl_ms, failed_ttl_ms=failed_ttl_ms
-        )
+        """With these times to live; `of`: those of single queues."""
+        retention = PerQueue(Retention(succeeded_ttl_ms, failed_ttl_ms), of or {})
+        return await self.shard.collect(limit, self.now_ms, retention, marks_before=marks_before)
+
+    async def share(self, share: int = 0, version: int = 0) -> Share:
+        """Set the queue's share; without a version only look."""
+        return await self.shard.set_share(self.queue, share, version, self.now_ms)

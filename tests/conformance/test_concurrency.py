@@ -7,11 +7,12 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from pinlater.backends.base import AckOutcome
+from pinlater.backends.base import AckOutcome, Record
 from pinlater.errors import QueueNotFound
-from pinlater.model import CancelOutcome, DequeuedJob, Job, JobState
+from pinlater.model import CancelOutcome, DequeuedJob, Job, JobState, new_version
 from tests.conformance.crowd import Crowd, at_once
 from tests.conformance.subject import Subject
+from tests.queues import drop_queue, make_queue, names_of, record_of
 
 JOBS = 120
 
@@ -164,13 +165,13 @@ async def test_a_queue_deleted_and_made_while_jobs_arrive_shows_only_its_own(cro
         for subject in rest:
             calls += [partial(_or_none, partial(subject.enqueue, Job(b"a"), Job(b"b"))) for _ in range(5)]
             calls += [partial(_or_none, partial(subject.claim, 3))]
-        calls.insert(7, partial(first.shard.delete_queue, first.queue, first.now_ms))
-        calls.insert(14, partial(first.shard.create_queue, first.queue, first.now_ms))
+        calls.insert(7, partial(drop_queue, first.shard, first.queue, first.now_ms))
+        calls.insert(14, partial(make_queue, first.shard, first.queue, first.now_ms))
         await at_once(*calls)
-        await first.shard.create_queue(first.queue, first.now_ms)
+        await make_queue(first.shard, first.queue, first.now_ms)
         await assert_counts_agree(first)
-    await first.shard.delete_queue(first.queue, first.now_ms)
-    await first.shard.create_queue(first.queue, first.now_ms)
+    await drop_queue(first.shard, first.queue, first.now_ms)
+    await make_queue(first.shard, first.queue, first.now_ms)
     for state in JobState:
         assert await first.count(state) == 0
     assert await first.claim(9) == []
@@ -186,11 +187,18 @@ async def assert_counts_agree(subject: Subject) -> None:
 
 
 async def test_a_queue_made_at_once_by_many_is_new_once(crowd: Crowd) -> None:
-    answers = await at_once(*[partial(each.shard.create_queue, "fresh", each.now_ms) for each in crowd])
-    assert answers.count(True) == 1
+    record = Record("fresh", new_version(crowd[0].now_ms))
+    answers = await at_once(*[partial(each.shard.put_records, [record], each.now_ms) for each in crowd])
+    assert answers.count([True]) == 1
+    assert answers.count([False]) == len(crowd) - 1
 
 
 async def test_a_queue_deleted_at_once_by_many_is_deleted_once(crowd: Crowd) -> None:
     await stored(crowd)
-    answers = await at_once(*[partial(each.shard.delete_queue, each.queue, each.now_ms) for each in crowd])
-    assert answers.count(True) == 1
+    before = await record_of(crowd[0].shard, crowd[0].queue)
+    assert before is not None
+    version = new_version(crowd[0].now_ms, before.version)
+    mark = Record(before.name, version, "{}", version)
+    answers = await at_once(*[partial(each.shard.put_records, [mark], each.now_ms) for each in crowd])
+    assert answers.count([True]) == 1
+    assert await names_of(crowd[0].shard) == set()

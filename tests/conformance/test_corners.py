@@ -6,6 +6,7 @@ from pinlater.backends.base import LapsedCounts
 from pinlater.model import MAX_TIME_MS, Job, JobState, parse_descriptor
 from tests.conformance.bindings import Binding
 from tests.conformance.subject import START_MS, TIMEOUT_MS, Subject
+from tests.queues import drop_queue, make_queue
 from tests.stores.places import Places
 
 HOUR_MS = 3_600_000
@@ -20,7 +21,7 @@ async def test_a_retry_beyond_the_largest_time_comes_at_the_largest_time(subject
 
 async def test_claims_that_ended_otherwise_do_not_hide_those_that_expired(subject: Subject) -> None:
     other = Subject(subject.shard, "other")
-    await subject.shard.create_queue("other", START_MS)
+    await make_queue(subject.shard, "other", START_MS)
     descriptor = await subject.job_in(JobState.IN_PROGRESS)
     other.now_ms = subject.tick(1)
     await other.job_in(JobState.IN_PROGRESS)
@@ -31,7 +32,7 @@ async def test_claims_that_ended_otherwise_do_not_hide_those_that_expired(subjec
 
 async def test_ended_jobs_that_went_otherwise_do_not_hide_those_to_collect(subject: Subject) -> None:
     other = Subject(subject.shard, "other")
-    await subject.shard.create_queue("other", START_MS)
+    await make_queue(subject.shard, "other", START_MS)
     descriptor = await subject.job_in(JobState.FAILED)
     other.now_ms = subject.tick(1)
     await other.job_in(JobState.FAILED)
@@ -42,12 +43,12 @@ async def test_ended_jobs_that_went_otherwise_do_not_hide_those_to_collect(subje
 
 async def test_claims_of_a_deleted_queue_do_not_hide_those_that_expired(subject: Subject) -> None:
     doomed = Subject(subject.shard, "doomed")
-    await subject.shard.create_queue("doomed", START_MS)
+    await make_queue(subject.shard, "doomed", START_MS)
     for _ in range(3):
         await doomed.job_in(JobState.IN_PROGRESS)
     subject.tick(1)
     await subject.job_in(JobState.IN_PROGRESS)
-    await subject.shard.delete_queue("doomed", START_MS)
+    await drop_queue(subject.shard, "doomed", START_MS)
     subject.tick(TIMEOUT_MS + 1)
     assert await subject.expire(limit=1) == {subject.queue: LapsedCounts(1, 0)}
 
@@ -67,7 +68,7 @@ async def test_ids_of_a_new_store_are_16_digits_wide_even_on_a_machine_without_t
 ) -> None:
     shard = binding.make(places.fresh(), "1")
     await shard.open()
-    await shard.create_queue("mail", 1_000)
+    await make_queue(shard, "mail", 1_000)
     descriptors = await shard.enqueue("mail", [Job(b"body"), Job(b"body", priority=2)], 1_000)
     await shard.close()
     assert all(parse_descriptor(descriptor) for descriptor in descriptors)

@@ -6,6 +6,7 @@ import pytest
 
 from pinlater.model import Job, JobState
 from tests.conformance.subject import DAY_MS, START_MS, Subject
+from tests.queues import make_queue
 
 ENDED = [JobState.SUCCEEDED, JobState.FAILED]
 
@@ -85,7 +86,7 @@ async def test_a_job_that_was_retried_is_not_collected_by_its_old_end(subject: S
 
 async def test_collection_works_in_steps_of_at_most_the_limit_over_all_queues(subject: Subject) -> None:
     for queue in ("one", "two"):
-        await subject.shard.create_queue(queue, subject.now_ms)
+        await make_queue(subject.shard, queue, subject.now_ms)
         await subject.shard.enqueue(queue, [Job(b"", attempts_allowed=1)] * 5, subject.now_ms)
         (jobs,) = await subject.shard.claim(queue, [subject.request(5)], subject.now_ms)
         other = Subject(subject.shard, queue)

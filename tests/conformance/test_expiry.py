@@ -7,6 +7,7 @@ import pytest
 from pinlater.backends.base import LapsedCounts, crash_budget_status, expired_status, released_status
 from pinlater.model import DequeuedJob, Job, JobState
 from tests.conformance.subject import TIMEOUT_MS, Subject
+from tests.queues import make_queue
 
 
 async def test_a_claim_expires_only_after_its_time_out(subject: Subject) -> None:
@@ -120,7 +121,7 @@ async def test_the_expiry_of_an_old_claim_does_not_end_the_next_one(subject: Sub
 
 async def test_expiry_works_in_steps_of_at_most_the_limit_over_all_queues(subject: Subject) -> None:
     for queue in ("one", "two", "three"):
-        await subject.shard.create_queue(queue, subject.now_ms)
+        await make_queue(subject.shard, queue, subject.now_ms)
         await subject.shard.enqueue(queue, [Job(b"", attempts_allowed=1)] * 3, subject.now_ms)
         await subject.shard.claim(queue, [subject.request(3, timeout_ms=10)], subject.now_ms)
     subject.tick(11)

@@ -13,6 +13,7 @@ from pinlater.errors import StoreRefused
 from pinlater.model import Job
 from tests.conformance.bindings import Binding
 from tests.conformance.subject import START_MS, Subject, key_of
+from tests.queues import make_queue, names_of
 from tests.stores.places import Places
 
 
@@ -71,13 +72,13 @@ async def test_servers_that_open_a_new_store_at_once_agree_on_its_id(stores: Sto
 async def test_a_store_under_another_shard_id_is_refused_and_stays_as_it_was(stores: Stores) -> None:
     url = stores.places.fresh()
     async with stores.opened(url, "a") as (shard, store_id):
-        await shard.create_queue("mail", START_MS)
+        await make_queue(shard, "mail", START_MS)
     with pytest.raises(StoreRefused):
         async with stores.opened(url, "b"):
             pass
     async with stores.opened(url, "a") as (shard, again):
         assert again == store_id
-        assert await shard.queue_names() == {"mail"}
+        assert await names_of(shard) == {"mail"}
 
 
 async def test_without_a_shard_id_the_stores_own_record_decides(stores: Stores) -> None:
@@ -86,7 +87,7 @@ async def test_without_a_shard_id_the_stores_own_record_decides(stores: Stores) 
         pass
     async with stores.opened(url, "") as (shard, again):
         assert (shard.shard_id, again) == ("abc123", store_id)
-        await shard.create_queue("mail", START_MS)
+        await make_queue(shard, "mail", START_MS)
         (descriptor,) = await shard.enqueue("mail", [Job(b"")], START_MS)
         assert ":sabc123:" in descriptor
 
@@ -129,7 +130,7 @@ async def test_jobs_and_claims_are_there_when_the_store_is_opened_again(stores: 
     url = stores.places.fresh()
     async with stores.opened(url) as (shard, _):
         subject = Subject(shard)
-        await shard.create_queue(subject.queue, START_MS)
+        await make_queue(shard, subject.queue, START_MS)
         descriptors = await subject.enqueue(Job(b"1"), Job(b"2", custom_status="kept"))
         await subject.claimed()
         before = [await subject.info(each) for each in descriptors]
@@ -145,7 +146,7 @@ async def test_ids_do_not_repeat_after_all_data_was_lost(stores: Stores) -> None
         async with stores.opened(url) as (shard, _):
             subject = Subject(shard)
             subject.tick(step)
-            await shard.create_queue(subject.queue, START_MS)
+            await make_queue(shard, subject.queue, START_MS)
             used += [key_of(each).id for each in await subject.enqueue(*[Job(b"")] * 100)]
         stores.places.wipe(url)
     assert used == sorted(set(used))

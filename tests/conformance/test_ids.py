@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pinlater.model import Job, parse_descriptor
 from tests.conformance.subject import START_MS, Subject, key_of
+from tests.queues import make_queue
 
 
 async def test_a_descriptor_names_queue_shard_priority_and_a_number_of_sixteen_digits(subject: Subject) -> None:
@@ -43,7 +44,7 @@ async def test_ids_go_on_ascending_when_the_clock_goes_back(subject: Subject) ->
 
 async def test_all_queues_of_a_shard_share_one_sequence(subject: Subject) -> None:
     other = Subject(subject.shard, "other")
-    await subject.shard.create_queue("other", START_MS)
+    await make_queue(subject.shard, "other", START_MS)
     ids = [key_of(await each.job()).id for each in (subject, other, subject, other)]
     assert ids == sorted(set(ids))
 

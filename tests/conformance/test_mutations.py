@@ -15,6 +15,7 @@ from tests.conformance.mutations_redis import REDIS
 from tests.conformance.mutations_sql import SQL
 from tests.conformance.subject import START_MS, Subject
 from tests.conformance.test_identity import Stores
+from tests.queues import make_queue
 from tests.stores.places import Places
 
 FAILURES = (AssertionError, ValueError, pytest.fail.Exception)
@@ -57,7 +58,7 @@ def run(mutation: Mutation, binding: Binding, places: Places, runner: asyncio.Ru
         for shard in shards:
             runner.run(shard.open())
         if argument is not shards[0]:
-            runner.run(shards[0].create_queue(subjects[0].queue, START_MS))
+            runner.run(make_queue(shards[0], subjects[0].queue, START_MS))
         runner.run(mutation.test(argument, **mutation.given))
     finally:
         for shard in shards:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pinlater.backends.base import AckOutcome, AckRequest, CheckpointRequest, ClaimKey, JobKey
+from pinlater.backends.base import AckOutcome, AckRequest, CheckpointRequest, ClaimKey, EndRules, JobKey
 from pinlater.model import CancelOutcome, DequeuedJob, JobInfo, JobState
 from tests.conformance.subject import NO_BOUND, Subject, claim_key_of, key_of
+from tests.queues import make_queue
 
 
 async def in_progress(subject: Subject) -> tuple[DequeuedJob, JobInfo]:
@@ -23,7 +24,7 @@ def wrong(request: pytest.FixtureRequest) -> str:
 
 async def wrong_name(subject: Subject, descriptor: str, wrong: str) -> tuple[str, JobKey]:
     key = key_of(descriptor)
-    await subject.shard.create_queue("other", subject.now_ms)
+    await make_queue(subject.shard, "other", subject.now_ms)
     if wrong == "queue":
         return "other", key
     return subject.queue, JobKey(1, key.id) if wrong == "priority" else JobKey(key.priority, key.id + 1)
@@ -50,7 +51,7 @@ async def test_a_claim_under_a_wrong_name_is_neither_given_back_nor_released(sub
     queue, key = await wrong_name(subject, job.descriptor, wrong)
     claim = ClaimKey(*key, job.claim_descriptor)
     assert await subject.shard.give_back(queue, [claim], subject.now_ms) == 0
-    assert await subject.shard.release(queue, [claim], subject.now_ms, crash_budget=1) == (0, 0)
+    assert await subject.shard.release(queue, [claim], subject.now_ms, EndRules(crash_budget=1)) == (0, 0)
     assert await subject.info(job.descriptor) == before
 
 
@@ -78,7 +79,7 @@ async def test_a_job_under_another_claim_is_neither_given_back_nor_released(subj
     job, before = await in_progress(subject)
     stale = claim_key_of(job)._replace(claim_descriptor=job.claim_descriptor + "x")
     assert await subject.shard.give_back(subject.queue, [stale], subject.now_ms) == 0
-    assert await subject.shard.release(subject.queue, [stale], subject.now_ms, crash_budget=0) == (0, 0)
+    assert await subject.shard.release(subject.queue, [stale], subject.now_ms) == (0, 0)
     assert await subject.info(job.descriptor) == before
 
 
