@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from pinlater.backends.base import JobKey, LapsedCounts
 from pinlater.model import DequeuedJob, JobInfo, JobState
-from tests.conformance.reference import RefJob
+from tests.conformance.reference_job import RefJob
 from tests.conformance.subject import key_of
 
 
@@ -52,6 +52,7 @@ def looked_up(info: JobInfo) -> dict[str, object]:
         "attempts": (info.attempts_allowed, info.attempts_remaining, info.crashes),
         "status": info.custom_status,
         "times": (info.created_at_ms, info.run_after_ms, info.updated_at_ms, info.finished_at_ms),
+        "kin": (info.origin, info.moved_to),
         "claim": (info.claim_descriptor, *((None, None) if ended else (info.claimed_at_ms, info.claim_expires_at_ms))),
     }
 
@@ -65,5 +66,6 @@ def stored(job: RefJob) -> dict[str, object]:
         "attempts": (job.attempts_allowed, job.attempts_remaining, job.crashes),
         "status": job.custom_status,
         "times": (job.created_at_ms, job.run_after_ms, job.updated_at_ms, job.finished_at_ms),
+        "kin": (job.origin, job.moved_to),
         "claim": (job.claim, *((None, None) if ended else (job.claimed_at_ms, job.expires_at_ms))),
     }

@@ -1,0 +1,45 @@
+"""A census of a queue, page by page, and what the pages make together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pinlater.backends.base import CensusPage, CensusPlace, LevelCounts, Shard
+
+NO_JOBS = LevelCounts(0, 0, 0, 0, 0, None)
+MOST_PAGES = 1_000
+
+
+def together(one: LevelCounts, other: LevelCounts) -> LevelCounts:
+    """What two pages have counted of a level."""
+    oldest = [each.oldest_ready_ms for each in (one, other) if each.oldest_ready_ms is not None]
+    numbers = [mine + theirs for mine, theirs in zip(one[:5], other[:5], strict=True)]
+    return LevelCounts(*numbers, min(oldest, default=None))
+
+
+def jobs_of(page: CensusPage) -> int:
+    return sum(sum(level[:5]) for level in page.levels.values())
+
+
+async def census_pages(
+    shard: Shard, queue: str, priorities: Sequence[int], now_ms: int, limit: int
+) -> list[CensusPage]:
+    """All pages, from the first to the last."""
+    pages: list[CensusPage] = []
+    after: CensusPlace | None = None
+    while not pages or after is not None:
+        pages.append(await shard.census(queue, priorities, now_ms, after, limit))
+        after = pages[-1].after
+        assert len(pages) < MOST_PAGES
+    return pages
+
+
+async def whole_census(
+    shard: Shard, queue: str, priorities: Sequence[int], now_ms: int, limit: int
+) -> dict[int, LevelCounts]:
+    """The sum of all pages, by priority."""
+    levels: dict[int, LevelCounts] = {}
+    for page in await census_pages(shard, queue, priorities, now_ms, limit):
+        for priority, level in page.levels.items():
+            levels[priority] = together(levels.get(priority, NO_JOBS), level)
+    return levels

@@ -1,0 +1,177 @@
+"""Rules of the state machine: queues, and the life of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import multiple, rule
+
+from pinlater.backends.base import AckRequest, CheckpointRequest, ClaimRequest, EndRules
+from pinlater.model import Job
+from tests.conformance import machine_base as base
+from tests.conformance.machine_base import Held, MachineBase, Named
+from tests.conformance.seen import dequeued, handed_out, total
+from tests.conformance.subject import key_of, new_claim
+
+
+class LifeRules(MachineBase):
+    @rule(ms=base.steps_ms)
+    def time_passes(self, ms: int) -> None:
+        self.now_ms += ms
+
+    @rule(
+        target=base.jobs,
+        queue=base.queues,
+        given=st.lists(
+            st.builds(Job, base.bodies, base.priorities, base.offsets, base.attempts, base.texts),
+            min_size=1,
+            max_size=4,
+        ),
+    )
+    def enqueue(self, queue: str, given: Sequence[Job]) -> Any:
+        new = [
+            replace(job, run_after_ms=None if job.run_after_ms is None else self.now_ms + job.run_after_ms)
+            for job in given
+        ]
+        descriptors = self.on_shard(self.shard.enqueue(queue + self.suffix, new, self.now_ms))
+        if descriptors is None:
+            assert queue + self.suffix not in self.reference.queues
+            return multiple()
+        keys = [key_of(descriptor) for descriptor in descriptors]
+        assert [key.priority for key in keys] == [job.priority for job in new]
+        self.reference.enqueue(queue + self.suffix, new, [key.id for key in keys], self.now_ms)
+        self.known[queue] += keys
+        return multiple(*[Named(queue, key) for key in keys])
+
+    @rule(
+        target=base.held,
+        queue=base.queues,
+        wanted=st.lists(
+            st.tuples(
+                st.sampled_from(base.SOURCES),
+                base.limits,
+                base.some_priorities,
+                st.sampled_from([1, 5, 20]),
+                base.byte_bounds,
+            ),
+            min_size=1,
+            max_size=3,
+        ),
+        capped=st.booleans(),
+    )
+    def claim(self, queue: str, wanted: Sequence[Any], capped: bool) -> Any:
+        requests = [ClaimRequest(new_claim(source), *rest) for source, *rest in wanted]
+        name = queue + self.suffix
+        answers = self.on_shard(self.shard.claim(name, requests, self.now_ms, capped=capped))
+        expected = self.on_reference(
+            lambda: [self.reference.claim(name, each, self.now_ms, capped=capped) for each in requests]
+        )
+        if answers is None or expected is None:
+            assert answers is None
+            assert expected is None
+            return multiple()
+        found = []
+        for request, jobs, reference in zip(requests, answers, expected, strict=True):
+            assert [dequeued(job) for job in jobs] == [handed_out(job) for job in reference]
+            found += [Held(Named(queue, key_of(job.descriptor)), request.claim_descriptor) for job in jobs]
+        return multiple(*found)
+
+    @rule(queue=base.queues, share=st.integers(0, 4), version=st.integers(0, 6))
+    def set_share(self, queue: str, share: int, version: int) -> None:
+        self.both(
+            lambda name: self.shard.set_share(name, share, version, self.now_ms),
+            lambda name: self.reference.set_share(name, share, version),
+            queue,
+        )
+
+    @rule(
+        held=st.lists(
+            st.tuples(base.held, st.booleans(), st.booleans(), base.texts, base.steps_ms, st.booleans()), min_size=1
+        ),
+        rules=base.end_rules,
+    )
+    def ack(self, held: Sequence[tuple[Held, bool, bool, str, int, bool]], rules: EndRules) -> None:
+        queue = held[0][0].job.queue
+        acks = [
+            AckRequest(*job.job.key, succeeded, text, delay, job.claim if fenced else "", permanent)
+            for job, succeeded, fenced, text, delay, permanent in held
+        ]
+        self.both(
+            lambda name: self.shard.ack(name, acks, self.now_ms, rules),
+            lambda name: [self.reference.ack(name, ack, self.now_ms, rules) for ack in acks],
+            queue,
+        )
+
+    @rule(
+        held=st.lists(
+            st.tuples(
+                base.held,
+                st.sampled_from(base.SOURCES),
+                st.booleans(),
+                st.one_of(st.none(), base.bodies),
+                st.booleans(),
+                base.offsets,
+                st.one_of(st.none(), base.attempts),
+                base.texts,
+            ),
+            min_size=1,
+        )
+    )
+    def checkpoint(self, held: Sequence[Any]) -> None:
+        beats = [
+            CheckpointRequest(
+                *job.job.key,
+                source,
+                job.claim if fenced else "",
+                body,
+                to_pending,
+                None if offset is None else self.now_ms + offset,
+                attempts,
+                text,
+            )
+            for job, source, fenced, body, to_pending, offset, attempts, text in held
+        ]
+        self.both(
+            lambda name: self.shard.checkpoint(name, beats, self.now_ms),
+            lambda name: [self.reference.checkpoint(name, beat, self.now_ms) for beat in beats],
+            held[0][0].job.queue,
+        )
+
+    @rule(held=st.lists(base.held, min_size=1))
+    def give_back(self, held: Sequence[Held]) -> None:
+        keys = [each.key for each in held]
+        self.both(
+            lambda name: self.shard.give_back(name, keys, self.now_ms),
+            lambda name: sum(self.reference.give_back(name, key, self.now_ms) for key in keys),
+            held[0].job.queue,
+        )
+
+    @rule(held=st.lists(base.held, min_size=1), rules=base.end_rules)
+    def release(self, held: Sequence[Held], rules: EndRules) -> None:
+        keys = [each.key for each in held]
+        self.both(
+            lambda name: self.shard.release(name, keys, self.now_ms, rules),
+            lambda name: total([self.reference.release(name, key, self.now_ms, rules) for key in keys]),
+            held[0].job.queue,
+        )
+
+    @rule(held=st.lists(base.held, min_size=1, max_size=3))
+    def mark_moved(self, held: Sequence[Held]) -> None:
+        moved = [(each.key, f"elsewhere:s9:p1:{1_790_000_000_000_000 + place}") for place, each in enumerate(held)]
+        self.both(
+            lambda name: self.shard.mark_moved(name, moved, self.now_ms),
+            lambda name: [self.reference.mark_moved(name, *each, self.now_ms) for each in moved],
+            held[0].job.queue,
+        )
+
+    @rule(named=st.lists(base.jobs, min_size=1))
+    def cancel(self, named: Sequence[Named]) -> None:
+        keys = [each.key for each in named]
+        self.both(
+            lambda name: self.shard.cancel(name, keys, self.now_ms),
+            lambda name: [self.reference.cancel(name, key) for key in keys],
+            named[0].queue,
+        )

@@ -1,0 +1,78 @@
+"""Rules of the state machine: what there is to see is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import strategies as st
+from hypothesis.stateful import invariant, rule
+
+from pinlater.backends.base import ScanRequest
+from pinlater.model import JobState
+from tests.conformance import machine_base as base
+from tests.conformance.census import NO_JOBS, whole_census
+from tests.conformance.machine_base import MachineBase
+from tests.conformance.reference_job import fitting
+from tests.conformance.seen import dequeued, handed_out, looked_up, stored
+from tests.conformance.subject import NO_BOUND
+
+
+class LookingRules(MachineBase):
+    @rule(queue=base.queues, wanted=base.some_priorities, limit=base.limits, max_bytes=base.byte_bounds)
+    def peek(self, queue: str, wanted: Sequence[int], limit: int, max_bytes: int) -> None:
+        name = queue + self.suffix
+        seen = self.on_shard(self.shard.peek(name, wanted, limit, max_bytes, self.now_ms))
+        eligible = self.on_reference(lambda: self.reference.eligible(name, wanted, self.now_ms))
+        expected = None if eligible is None else [handed_out(job) for job in fitting(eligible[:limit], max_bytes)]
+        assert (None if seen is None else [dequeued(job)[:6] for job in seen]) == (
+            None if expected is None else [each[:6] for each in expected]
+        )
+
+    @rule(queue=base.queues, wanted=base.some_priorities, limit=base.limits)
+    def ready(self, queue: str, wanted: Sequence[int], limit: int) -> None:
+        self.both(
+            lambda name: self.shard.ready(name, wanted, limit, self.now_ms),
+            lambda name: [
+                min(limit, len(self.reference.eligible(name, (priority,), self.now_ms))) for priority in wanted
+            ],
+            queue,
+        )
+
+    @rule(queue=base.queues, state=base.states, wanted=base.some_priorities, future=st.booleans())
+    def count_and_scan(self, queue: str, state: JobState, wanted: Sequence[int], future: bool) -> None:
+        arguments = (state, wanted, future, self.now_ms)
+        self.both(
+            lambda name: self.shard.count(name, *arguments),
+            lambda name: self.reference.count(name, *arguments),
+            queue,
+        )
+        name = queue + self.suffix
+        whole = ScanRequest(state, wanted, future, 1_000, with_body=True)
+        seen = self.on_shard(self.shard.scan(name, whole, self.now_ms))
+        expected = self.on_reference(lambda: self.reference.scan(name, *arguments))
+        if seen is None or expected is None:
+            assert seen is None
+            assert expected is None
+        else:
+            assert [looked_up(info) for info in seen] == [stored(job) for job in expected]
+
+    @rule(queue=base.queues, wanted=base.some_priorities, limit=base.limits)
+    def census(self, queue: str, wanted: Sequence[int], limit: int) -> None:
+        name = queue + self.suffix
+        levels = self.on_shard(whole_census(self.shard, name, wanted, self.now_ms, limit))
+        if levels is None:
+            assert name not in self.reference.queues
+            return
+        assert set(levels) <= set(wanted)
+        for priority in wanted:
+            assert levels.get(priority, NO_JOBS) == self.reference.level(name, priority, self.now_ms)
+
+    @invariant()
+    def every_job_ever_made_looks_the_same(self) -> None:
+        for queue, keys in self.known.items():
+            name = queue + self.suffix
+            found = self.on_shard(self.shard.lookup(name, keys, with_body=True, max_bytes=NO_BOUND))
+            assert found is not None
+            for key, info in zip(keys, found, strict=True):
+                job = self.reference.find(name, *key)
+                assert (info and looked_up(info)) == (job and stored(job)), key

@@ -1,0 +1,71 @@
+"""Rules of the state machine: queues come, change and go by their records, in whatever order they are heard of."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, rule
+
+from pinlater.backends.base import PerQueue, Record, Retention
+from tests.conformance import machine_base as base
+from tests.conformance.machine_base import MachineBase
+
+unheard: Bundle[Record] = Bundle("unheard")
+FOR_EVER = PerQueue(Retention(10**12, 10**12))
+
+
+class RecordRules(MachineBase):
+    def known_record(self, queue: str) -> Record:
+        """The newest that there is of this queue, or what comes before all."""
+        return self.reference.here.get(queue + self.suffix, Record(queue + self.suffix, ""))
+
+    @rule(queue=base.queues)
+    def create_queue(self, queue: str) -> None:
+        before = self.known_record(queue)
+        if not before.version or before.is_deleted:
+            self.put(before._replace(version=self.version()))
+
+    @rule(queue=base.queues, sure=st.integers(0, 3))
+    def delete_queue(self, queue: str, sure: int) -> None:
+        if sure == 0:
+            version = self.version()
+            self.put(Record(queue + self.suffix, version, "{}", version))
+
+    @rule(queue=base.queues, text=st.sampled_from(["{}", '{"set": {"paused": "true"}}', "ü🦆"]))
+    def change_queue(self, queue: str, text: str) -> None:
+        before = self.known_record(queue)
+        if before.version and not before.is_deleted:
+            self.put(before._replace(version=self.version(), text=text))
+
+    @rule(target=unheard, queue=base.queues, is_deletion=st.booleans(), text=st.sampled_from(["{}", "[]"]))
+    def something_happens_elsewhere(self, queue: str, is_deletion: bool, text: str) -> Record:
+        """Told of here later, or never."""
+        before, version = self.known_record(queue), self.version()
+        deleted_version = version if is_deletion else before.deleted_version
+        return Record(queue + self.suffix, version, text, deleted_version)
+
+    @rule(records=st.lists(unheard, min_size=1, max_size=4))
+    def hear_of_it(self, records: list[Record]) -> None:
+        self.put(*records)
+
+    @rule(limit=st.integers(1, 3))
+    def read_what_came(self, limit: int) -> None:
+        """Page by page, as the servers of a cluster do."""
+        came: list[Record] = []
+        while True:
+            page = self.on_shard(self.shard.records(self.revision, limit))
+            assert page is not None
+            assert len(page.records) <= limit
+            if not page.records:
+                break
+            assert page.revision > self.revision
+            self.revision = page.revision
+            came += [record for record in page.records if record.name.endswith(self.suffix)]
+        assert came == self.reference.came_since(self.seen)
+        self.seen = len(self.reference.came)
+
+    @rule(sure=st.integers(0, 3))
+    def forget_marks(self, sure: int) -> None:
+        if sure == 0:
+            before = self.version()
+            self.collect_until_nothing_is_left(FOR_EVER, before)
+            self.reference.forget_marks(before)

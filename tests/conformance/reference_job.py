@@ -1,0 +1,75 @@
+"""A job of the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pinlater.model import MAX_STATUS_CHARS, JobState
+
+
+@dataclass(slots=True)
+class RefJob:
+    id: int
+    body: bytes
+    priority: int
+    run_after_ms: int
+    attempts_allowed: int
+    attempts_remaining: int
+    custom_status: str
+    created_at_ms: int
+    updated_at_ms: int
+    state: JobState = JobState.PENDING
+    claim: str | None = None
+    claimed_at_ms: int | None = None
+    timeout_ms: int = 0
+    expires_at_ms: int | None = None
+    finished_at_ms: int | None = None
+    crashes: int = 0
+    origin: str | None = None
+    moved_to: str | None = None
+    is_marked: bool = False
+    """To be buried."""
+
+    attempts_of_origin: int | None = None
+    """Of a dead letter: how many attempts the job was allowed of which this is the copy."""
+
+    def unclaim(self) -> None:
+        self.state = JobState.PENDING
+        self.claim = self.claimed_at_ms = self.expires_at_ms = None
+
+    def finish(self, state: JobState, now_ms: int) -> None:
+        self.state, self.finished_at_ms, self.expires_at_ms = state, now_ms, None
+
+    def held_by(self, claim: str) -> bool:
+        return self.state is JobState.IN_PROGRESS and self.claim == claim
+
+    def retry(self, attempts: int, run_after_ms: int, now_ms: int) -> None:
+        self.unclaim()
+        self.attempts_remaining, self.crashes, self.finished_at_ms = attempts, 0, None
+        self.run_after_ms, self.updated_at_ms = run_after_ms, now_ms
+        self.moved_to, self.is_marked = None, False
+
+
+def cut(status: str) -> str:
+    """Python counts whole characters, as the wire contract does."""
+    return status[:MAX_STATUS_CHARS]
+
+
+def new_job(
+    job_id: int, body: bytes, priority: int, run_after_ms: int, attempts: int, status: str, now_ms: int
+) -> RefJob:
+    """A pending job that comes to its queue now."""
+    return RefJob(job_id, body, priority, run_after_ms, attempts, attempts, cut(status), now_ms, now_ms)
+
+
+def fitting(jobs: Sequence[RefJob], max_bytes: int) -> list[RefJob]:
+    """The first jobs whose bodies fit together, and always the very first."""
+    taken: list[RefJob] = []
+    room = max_bytes
+    for job in jobs:
+        room -= len(job.body)
+        if room < 0 and taken:
+            break
+        taken.append(job)
+    return taken

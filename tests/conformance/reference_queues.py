@@ -1,0 +1,81 @@
+"""The queues of the reference: records, what they hold, and shares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pinlater.backends.base import Record, Share
+from pinlater.errors import QueueNotFound
+from pinlater.model import JobState, descriptor_prefix
+from tests.conformance.reference_job import RefJob
+
+
+class RefQueues:
+    def __init__(self, shard_id: str) -> None:
+        self.shard_id = shard_id
+        self.queues: dict[str, dict[int, RefJob]] = {}
+        self.here: dict[str, Record] = {}
+        self.came: list[Record] = []
+        """Every record that was taken, in order."""
+
+        self.shares: dict[str, tuple[int, int]] = {}
+        """Share and version, by queue."""
+
+    # -- records -----------------------------------------------------------------------------------------------------
+
+    def put_record(self, record: Record) -> bool:
+        before = self.here.get(record.name)
+        if before is not None and record.version <= before.version:
+            return False
+        if before is not None and record.deleted_version > before.version:
+            self.queues.pop(record.name, None)
+            self.shares.pop(record.name, None)
+        if not record.is_deleted and "@" not in record.name:
+            self.queues.setdefault(record.name, {})
+        self.here[record.name] = record
+        self.came.append(record)
+        return True
+
+    def came_since(self, number: int) -> list[Record]:
+        """What is newer than the first `number` that came, each name once, where it came last."""
+        return [record for record in self.came[number:] if self.here.get(record.name) == record]
+
+    def forget_marks(self, before: str) -> None:
+        doomed = [name for name, record in self.here.items() if record.is_deleted and record.version < before]
+        for name in doomed:
+            del self.here[name]
+
+    # -- shares ------------------------------------------------------------------------------------------------------
+
+    def in_progress(self, queue: str) -> int:
+        return sum(job.state is JobState.IN_PROGRESS for job in self.known(queue).values())
+
+    def set_share(self, queue: str, share: int, version: int) -> Share:
+        in_use = self.in_progress(queue)
+        old, old_version = self.shares.get(queue, (0, 0))
+        if version > old_version:
+            new = share if share >= old else min(old, max(share, in_use))
+            self.shares[queue] = new, version
+        return Share(*self.shares.get(queue, (0, 0)), in_use)
+
+    def room(self, queue: str) -> int:
+        """How many jobs more may be in progress."""
+        share, _ = self.shares.get(queue, (0, 0))
+        return max(0, share - self.in_progress(queue))
+
+    # -- jobs --------------------------------------------------------------------------------------------------------
+
+    def known(self, queue: str) -> dict[int, RefJob]:
+        if queue not in self.queues:
+            raise QueueNotFound.of(queue)
+        return self.queues[queue]
+
+    def find(self, queue: str, priority: int, job_id: int) -> RefJob | None:
+        job = self.queues.get(queue, {}).get(job_id)
+        return job if job is not None and job.priority == priority else None
+
+    def descriptor(self, queue: str, job: RefJob) -> str:
+        return f"{descriptor_prefix(queue, self.shard_id, job.priority)}{job.id}"
+
+    def in_state(self, queue: str, state: JobState, priorities: Sequence[int]) -> list[RefJob]:
+        return [job for job in self.known(queue).values() if job.state is state and job.priority in priorities]
