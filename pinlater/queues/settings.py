@@ -6,6 +6,7 @@ people write (`5m`, `100/s`, `1MiB`, `none`).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -35,7 +36,8 @@ class QueueSetting:
 
     def text(self, value: object) -> str:
         """A value as people write it; `kind.parse` reads it back."""
-        return self.kind.toml(value).strip('"')
+        literal = self.kind.toml(value)
+        return str(json.loads(literal)) if literal.startswith('"') else literal
 
 
 def _row(kind: Kind, default: Any, text: str, *, by_server: bool = False) -> Any:
@@ -52,7 +54,7 @@ class QueueSettings:
     paused: bool = _row(Flag(), False, "No job is handed out; everything else goes on.")
     paused_by: str = _row(Text(), "", "Who paused it.", by_server=True)
     paused_at_ms: int | None = _row(OrNone(Integer(0, 2**53 - 1)), None, "Since when.", by_server=True)
-    paused_why: str = _row(Text(), "", "Why it is paused.")
+    paused_why: str = _row(Text(r"[^\0-\x1f]{0,500}", "a line of up to 500 characters"), "", "Why it is paused.")
     paused_until_ms: int | None = _row(
         OrNone(Integer(0, 2**53 - 1)), None, "When the pause ends by itself, in milliseconds since 1970; none: never."
     )

@@ -1,0 +1,112 @@
+"""What a command may set for a queue, and the record that it makes. Pure; every mistake is a RequestInvalid."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from pinlater.config.values import Size, size_text
+from pinlater.errors import RequestInvalid
+from pinlater.queues.keys import known_key
+from pinlater.queues.layers import OF_A_PAUSE
+from pinlater.queues.settings import SETTINGS, QueueSetting, QueueSettings
+
+_PAUSE_KEYS = frozenset(setting.name for setting in SETTINGS if setting.field in OF_A_PAUSE)
+
+
+class Around(NamedTuple):
+    """What a change is checked against: the queues that are there, where the dead letters of each go, for which of
+    them that is set by name, and what the server is configured with.
+    """
+
+    names: set[str]
+    graves: Mapping[str, str]
+    own_graves: Mapping[str, str]
+    server: QueueSettings
+
+
+class Author(NamedTuple):
+    """Who makes the change, and when."""
+
+    who: str
+    now_ms: int
+
+
+def changed(before: Mapping[str, str], set: Mapping[str, str], unset: Iterable[str], by: Author) -> dict[str, str]:
+    """The texts of a record after a change, each as `QueueSetting.text` writes it."""
+    after = dict(before)
+    for key in unset:
+        _known(key)
+        after.pop(key, None)
+        if key == "paused":
+            _no_pause(after)
+    texts = {}
+    for key, text in set.items():
+        setting = _known(key)
+        try:
+            texts[key] = setting.text(setting.kind.parse(text))
+        except ValueError:
+            raise RequestInvalid.of(key, text, setting.kind.allowed) from None
+    if "paused" in texts:
+        _no_pause(after)
+    after |= texts
+    if texts.get("paused") == "true":
+        after |= {"paused_by": by.who, "paused_at": str(by.now_ms)}
+    if after.get("paused") != "true":
+        for key in texts.keys() & _PAUSE_KEYS:
+            raise RequestInvalid.of(key, texts[key], "only together with paused=true")
+        _no_pause(after)
+    return after
+
+
+def _known(key: str) -> QueueSetting:
+    setting, allowed = known_key(key)
+    if setting is None:
+        raise RequestInvalid.of("a setting's name", key, allowed)
+    return setting
+
+
+def _no_pause(texts: dict[str, str]) -> None:
+    for key in _PAUSE_KEYS:
+        texts.pop(key, None)
+
+
+def check(name: str, set: Mapping[str, str], around: Around) -> None:
+    """What is set, where a value is right by itself but not for this queue, on this server, beside these others."""
+    body_text = set.get("max_body", "")
+    most = around.server.max_body_bytes
+    if body_text and Size(0, 2**63).parse(body_text) > most:
+        raise RequestInvalid.of("max_body", body_text, f"at most {size_text(most)}, the server's own bound")
+    target = set.get("dead_letter_queue", "")
+    if target:
+        _check_grave(name, target, around)
+
+
+def _check_grave(name: str, target: str, around: Around) -> None:
+    key = "dead_letter_queue"
+    if target == name:
+        raise RequestInvalid.of(key, target, "another queue than the queue itself")
+    if target not in around.names:
+        raise RequestInvalid.of(key, target, f"a queue that exists (`pinlater queue create {target}` makes it)")
+    if around.own_graves.get(target, ""):
+        allowed = f"a queue that has none of its own (it has {around.own_graves[target]})"
+        raise RequestInvalid.of(key, target, allowed)
+    sources = sorted(queue for queue, grave in around.graves.items() if grave == name)
+    if sources:
+        allowed = f"nothing: {name} is itself the dead-letter queue of {some(sources)}"
+        raise RequestInvalid.of(key, target, allowed)
+
+
+def some(names: list[str]) -> str:
+    """A few names, for a message.
+
+    >>> some(["a", "b", "c", "d", "e", "f"])
+    'a, b, c, d, e and 1 more'
+    """
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def record_text(texts: Mapping[str, str]) -> str:
+    """The text of a record that sets so."""
+    return json.dumps({"set": dict(sorted(texts.items()))}, separators=(",", ":"))
