@@ -8,16 +8,18 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from pinlater.backends.base import AckOutcome, AckRequest, LapsedCounts, ScanPosition
+from pinlater.backends.base import AckOutcome, AckRequest, ClaimKey, LapsedCounts, Record, ScanPosition
 from pinlater.backends.redis import RedisShard
 from pinlater.errors import NothingStored, OutcomeUnknown, QueueNotFound, StoreRefused
-from pinlater.model import Job, JobState
+from pinlater.model import Job, JobState, new_version
 from tests.conformance.subject import START_MS, TIMEOUT_MS, Subject, key_of
 from tests.faults.proxy import Proxy
+from tests.queues import drop_queue, make_queue, names_of
 from tests.stores.places import Places
 from tests.stores.process import StoreServer
 
 BYTES_PER_JOB = 400
+EMPTY = {"{pinlater}" + key for key in ("", ":last", ":records", ":revisions", ":revision")}
 
 
 @pytest.fixture
@@ -52,7 +54,7 @@ def own_admin(durable_redis_server: StoreServer) -> Iterator[redis.Redis]:
 
 def _opened(shard: RedisShard, runner: asyncio.Runner) -> Iterator[Subject]:
     runner.run(shard.open())
-    runner.run(shard.create_queue("mail", START_MS))
+    runner.run(make_queue(shard, "mail", START_MS))
     yield Subject(shard)
     runner.run(shard.close())
 
@@ -80,8 +82,18 @@ async def test_a_job_never_claimed_has_two_entries_and_no_more(subject: Subject,
 async def test_a_deleted_queue_leaves_no_key(subject: Subject, admin: redis.Redis) -> None:
     for state in reversed(JobState):
         await subject.job_in(state, custom_status="first")
-    assert await subject.shard.delete_queue("mail", START_MS)
-    assert set(admin.scan_iter()) == {"{pinlater}", "{pinlater}:last"}
+    await subject.job()
+    dead = await subject.claimed()
+    await subject.ack_with(dead.descriptor, False, permanent=True, dead_letters=True)
+    await subject.job()
+    gone = await subject.claimed()
+    keys = [(ClaimKey(*key_of(gone.descriptor), gone.claim_descriptor), "mail:s2:p1:1790000000000000")]
+    assert await subject.shard.mark_moved("mail", keys, subject.now_ms) == [True]
+    await subject.shard.set_share("mail", 5, 1, subject.now_ms)
+    await subject.shard.take_tokens("mail", 1, 1.0, 1.0, subject.now_ms)
+    assert len(set(admin.scan_iter(match="*:q:mail:*"))) == 12
+    assert await drop_queue(subject.shard, "mail", START_MS)
+    assert set(admin.scan_iter()) == {*EMPTY, "{pinlater}:marks"}
 
 
 async def test_removed_jobs_leave_no_key(subject: Subject, admin: redis.Redis) -> None:
@@ -91,7 +103,7 @@ async def test_removed_jobs_leave_no_key(subject: Subject, admin: redis.Redis) -
     subject.tick(10**9)
     assert not await subject.expire()
     assert not await subject.collect()
-    assert set(admin.scan_iter()) == {"{pinlater}", "{pinlater}:last", "{pinlater}:queues"}
+    assert set(admin.scan_iter()) == {*EMPTY, "{pinlater}:queues"}
 
 
 async def test_jobs_collected_with_their_claims_leave_no_key(subject: Subject, admin: redis.Redis) -> None:
@@ -100,15 +112,15 @@ async def test_jobs_collected_with_their_claims_leave_no_key(subject: Subject, a
     subject.tick(10**9)
     assert not await subject.expire()
     assert await subject.collect() == {"mail": 2}
-    assert set(admin.scan_iter()) == {"{pinlater}", "{pinlater}:last", "{pinlater}:queues"}
+    assert set(admin.scan_iter()) == {*EMPTY, "{pinlater}:queues"}
 
 
 async def test_shards_with_different_prefixes_share_a_database(url: str) -> None:
     shards = [RedisShard(f"{url}?prefix=p{number}", str(number)) for number in (1, 2)]
     stores = {await shard.open() for shard in shards}
     assert len(stores) == 2
-    await shards[0].create_queue("mail", START_MS)
-    assert await shards[1].queue_names() == set()
+    await make_queue(shards[0], "mail", START_MS)
+    assert await names_of(shards[1]) == set()
     for shard in shards:
         await shard.close()
 
@@ -220,7 +232,7 @@ async def test_in_a_redis_out_of_memory_claims_expire_and_ended_jobs_are_collect
     own: Subject, own_admin: redis.Redis
 ) -> None:
     late = Subject(own.shard, "late")
-    await own.shard.create_queue("late", START_MS)
+    await make_queue(own.shard, "late", START_MS)
     alive, lost, ended, kept = await own.job(), await late.job(), await own.job(), await own.job()
     await own.claim(3)
     await own.succeed(ended)
@@ -310,7 +322,9 @@ async def test_a_store_wiped_behind_our_back_is_refused(own: Subject, own_admin:
     with pytest.raises(StoreRefused, match="wiped"):
         await own.shard.ping()
     with pytest.raises(StoreRefused):
-        await own.shard.create_queue("mail", START_MS)
+        await own.shard.put_records([Record("mail", new_version(START_MS))], START_MS)
+    with pytest.raises(StoreRefused):
+        await own.shard.records(0, 1)
     with pytest.raises(QueueNotFound):
         await own.job()
 
@@ -380,23 +394,23 @@ async def test_a_connection_cut_while_idle_is_made_anew(redis_server: StoreServe
     with Proxy(redis_server.port) as proxy:
         shard = RedisShard(url.replace(f":{redis_server.port}", f":{proxy.port}"), "1")
         await shard.open()
-        await shard.create_queue("mail", START_MS)
+        await make_queue(shard, "mail", START_MS)
         proxy.cut()
         with pytest.raises((NothingStored, OutcomeUnknown)):
-            await shard.queue_names()
+            await names_of(shard)
         proxy.heal()
-        assert await shard.queue_names() == {"mail"}
+        assert await names_of(shard) == {"mail"}
         await shard.close()
 
 
 async def test_closing_lets_calls_end_and_refuses_new_ones(url: str) -> None:
     shard = RedisShard(url, "1")
     await shard.open()
-    await shard.create_queue("mail", START_MS)
+    await make_queue(shard, "mail", START_MS)
     under_way = asyncio.ensure_future(shard.enqueue("mail", [Job(b"x")] * 1_000, START_MS))
     await asyncio.sleep(0)
     await shard.close()
     assert len(await under_way) == 1_000
     with pytest.raises(NothingStored, match="closed"):
-        await shard.queue_names()
+        await names_of(shard)
     await shard.close()

@@ -14,6 +14,7 @@ from pinlater.backends.base import ClaimRequest
 from pinlater.backends.redis import RedisShard
 from pinlater.errors import NothingStored
 from pinlater.model import Job
+from tests.queues import make_queue
 from tests.stores.process import StoreMissing
 from tests.stores.redis_server import INSTALL, RedisServer
 
@@ -75,7 +76,7 @@ def server() -> Iterator[TlsRedisServer]:
 async def test_jobs_go_in_and_come_out_over_tls(server: TlsRedisServer) -> None:
     shard = RedisShard(server.url(), "1")
     await shard.open()
-    await shard.create_queue("mail", NOW_MS)
+    await make_queue(shard, "mail", NOW_MS)
     stored = await shard.enqueue("mail", [Job(b"body" * 10_000)], NOW_MS)
     ((job,),) = await shard.claim("mail", [ClaimRequest("a:b:c:d:e", 1, (1,), 1_000, 1_000_000)], NOW_MS)
     assert (job.descriptor, len(job.body)) == (stored[0], 40_000)

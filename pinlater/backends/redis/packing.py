@@ -152,13 +152,11 @@ def checkpoint_args(queue: str, checkpoints: Sequence[CheckpointRequest], now_ms
 
 
 def described(flat: Sequence[Any], queue: str, shard: str) -> list[tuple[int, JobInfo]]:
-    """Places and jobs from ten values per job (see lookup.lua)."""
+    """Places and jobs from eleven values per job (see lookup.lua)."""
     parts = iter(flat)
     return [
-        (place, _info(queue, shard, JobState(state), job_id, int(score), full, value, changed, claim, expiry, finished))
-        for place, state, job_id, score, full, value, changed, claim, expiry, finished in zip(
-            *[parts] * 10, strict=True
-        )
+        (place, _info(queue, shard, JobState(state), job_id, int(score), *rest))
+        for place, state, job_id, score, *rest in zip(*[parts] * 11, strict=True)
     ]
 
 
@@ -174,6 +172,7 @@ def _info(
     claim: bytes,
     expiry: bytes,
     finished: bytes,
+    link: bytes,
 ) -> JobInfo:
     created_at_ms, allowed, priority, status_bytes = HEAD.unpack_from(value)
     body_at = HEAD.size + status_bytes
@@ -199,5 +198,8 @@ def _info(
         info.claim_descriptor = claim[CLAIM.size :].decode()
     info.claim_expires_at_ms = int(expiry) if expiry else None
     info.finished_at_ms = int(finished) if finished else None
+    if link:
+        origin, _, moved_to = link.decode().split("\n")
+        info.origin, info.moved_to = origin or None, moved_to or None
     info.updated_at_ms = max(updated_at_ms, info.claimed_at_ms or 0, info.finished_at_ms or 0)
     return info

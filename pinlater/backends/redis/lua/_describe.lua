@@ -1,22 +1,24 @@
--- All that is known of jobs whose state and run_after are known, as five values per job:
--- value (with or without body), changed or '', claim or '', expiry or '', finished_at or ''.
+-- All that is known of jobs whose state and run_after are known, as six values per job:
+-- value (with or without body), changed or '', claim or '', expiry or '', finished_at or '', link or ''.
 -- `state_of(i)` and `emit(i, ...)` work on positions in `ids`; `emit` answers false to stop.
 -- BOUND: PAGE values at a time, fewer where the first tells that they are large.
 local PAGE, PAGE_BYTES = 64, 4194304
 
 local function describe(base, ids, state_of, emit)
-  local first = 1
+  local first, any_link = 1, redis.call('EXISTS', base .. ':links') == 1
   while first <= #ids do
     local fitting = math.floor(PAGE_BYTES / math.max(1, redis.call('HSTRLEN', base .. ':jobs', ids[first])))
     local last = math.min(first + math.min(PAGE - 1, fitting), #ids)
     local values = redis.call('HMGET', base .. ':jobs', unpack(ids, first, last))
     local changed = redis.call('HMGET', base .. ':changed', unpack(ids, first, last))
     local claims = redis.call('HMGET', base .. ':claims', unpack(ids, first, last))
+    local links = any_link and redis.call('HMGET', base .. ':links', unpack(ids, first, last)) or {}
     for i = first, last do
       local at, state = i - first + 1, state_of(i)
       local expiry = state == 1 and redis.call('ZSCORE', base .. ':expiry', ids[i]) or ''
       local finished = state >= 2 and redis.call('ZSCORE', base .. ':ended:' .. state, ids[i]) or ''
-      if not emit(i, values[at], changed[at] or '', claims[at] or '', expiry, finished) then return end
+      if not finished then finished = redis.call('ZSCORE', base .. ':dead', ids[i]) end
+      if not emit(i, values[at], changed[at] or '', claims[at] or '', expiry, finished, links[at] or '') then return end
     end
     first = last + 1
   end

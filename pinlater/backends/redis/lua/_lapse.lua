@@ -1,8 +1,8 @@
 -- End claims as expired or released: back to PENDING, or to FAILED without attempts or over the crash budget.
--- `jobs` are {id, claim} of jobs in progress, each once. `words`: the status line around the attempts that remain, and the
--- one around the crashes. Returns how many went back and how many failed.
+-- `jobs` are {id, claim} of jobs in progress, each once. `words`: the status line around the attempts that remain, and
+-- the one around the crashes. `marks`: those that fail are marked for bury. Returns how many went back, how many failed.
 -- The first write removes, and removing is allowed in a Redis out of memory; then so is the rest of the script.
-local function lapse(root, queue, jobs, now, budget, words)
+local function lapse(root, queue, jobs, now, budget, marks, words)
   local base = root .. ':q:' .. queue
   local ids = {}
   for i, job in ipairs(jobs) do ids[i] = job[1] end
@@ -50,7 +50,8 @@ local function lapse(root, queue, jobs, now, budget, words)
   end
   write('HSET', base .. ':changed', new)
   write('HDEL', base .. ':claims', freed)
-  write('ZADD', base .. ':ended:3', ended)
-  if failed > 0 then redis.call('ZADD', root .. ':ended:3', 'LT', now, queue) end
+  local index = marks and ':dead' or ':ended:3'
+  write('ZADD', base .. index, ended)
+  if failed > 0 then redis.call('ZADD', root .. index, 'LT', now, queue) end
   return #ids - failed, failed
 end

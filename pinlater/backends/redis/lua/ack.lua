@@ -1,6 +1,7 @@
 -- End attempts. The first write removes, so a Redis out of memory can be emptied.
 -- KEYS     1 ROOT   2 BASE
--- ARGV     1 queue   2 now   3 keep succeeded (1 or 0)   4 keep failed (1 or 0)   5 number of kinds
+-- ARGV     1 queue   2 now   3 keep succeeded (1 or 0)   4 keep failed (1 or 0)   5 mark failed for bury (1 or 0)
+--          6 number of kinds
 --          then per kind: priority, 1 succeeded or 0 failed or 2 failed for good, retry delay, claim descriptor or '',
 --          status to append
 --          then which kind each ack is, two bytes each ('' where there is one kind), then the ids, eight
@@ -11,8 +12,10 @@
 --#include records
 local MAX_TIME = 9007199254740991  -- a call that waited to be joined has a later now than its delay was checked with
 local root, base, now = KEYS[1], KEYS[2], ARGV[2]
-local keep = {[2] = ARGV[3] == '1', [3] = ARGV[4] == '1'}
-local groups, kinds, needs_claims, at = {}, {}, false, 6  -- a group is all acks of one priority
+local marks = ARGV[5] == '1'
+local keep = {[2] = ARGV[3] == '1', [3] = ARGV[4] == '1' or marks}
+local into_index = {[2] = ':ended:2', [3] = marks and ':dead' or ':ended:3'}
+local groups, kinds, needs_claims, at = {}, {}, false, 7  -- a group is all acks of one priority
 
 local function group_of(priority)
   for _, group in ipairs(groups) do
@@ -23,7 +26,7 @@ local function group_of(priority)
   return group
 end
 
-for i = 1, tonumber(ARGV[5]) do
+for i = 1, tonumber(ARGV[6]) do
   local kind = {
     group = group_of(ARGV[at]), ending = ARGV[at + 1],
     run_after = string.format('%.0f', math.min(tonumber(now) + tonumber(ARGV[at + 2]), MAX_TIME)),
@@ -112,9 +115,10 @@ if any then
   write('HDEL', base .. ':claims', freed)
   write('HSET', base .. ':changed', changed)
   for state = 2, 3 do
-    write('ZADD', base .. ':ended:' .. state, finished[state])
-    if #finished[state] > 0 then redis.call('ZADD', root .. ':ended:' .. state, 'LT', now, ARGV[1]) end
+    local index = into_index[state]
+    write('ZADD', base .. index, finished[state])
+    if #finished[state] > 0 then redis.call('ZADD', root .. index, 'LT', now, ARGV[1]) end
   end
-  for _, key in ipairs({':jobs', ':changed', ':claims'}) do write('HDEL', base .. key, gone) end
+  for _, key in ipairs({':jobs', ':changed', ':claims', ':links'}) do write('HDEL', base .. key, gone) end
 end
 return table.concat(outcome)

@@ -1,7 +1,8 @@
 -- Hand out eligible jobs to each request in turn. The first write removes, so a Redis out of memory can be emptied.
 -- KEYS     1 ROOT   2 BASE
--- ARGV     1 queue   2 now   then per request: limit, max_bytes, claim expiry, first 16 bytes of the claim, descriptor,
---          number of priorities, priorities
+-- ARGV     1 queue   2 now   3 within the queue's share (1 or 0)
+--          then per request: limit, max_bytes, claim expiry, first 16 bytes of the claim, descriptor, number of
+--          priorities, priorities
 -- RETURNS  per request {ids, run_afters with commas between, values, changed or ''}, the last left out where all are '';
 --          nil: no such queue
 -- BOUND    limits and max_bytes; one page of values at a time
@@ -71,9 +72,16 @@ local function take(out, priority, left, room, expiry, prefix, descriptor)
   return taken, room
 end
 
-local answer, at = {}, 3
+-- How many more claims may be alive.
+local free = math.huge
+if ARGV[3] == '1' then
+  local share = tonumber(string.match(call('HGET', root .. ':shares', ARGV[1]) or '0', '^%d+'))
+  free = share - call('ZCARD', expiry_key)
+end
+
+local answer, at = {}, 4
 while at <= #ARGV do
-  local left, room, expiry = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), ARGV[at + 2]
+  local left, room, expiry = math.min(tonumber(ARGV[at]), free), tonumber(ARGV[at + 1]), ARGV[at + 2]
   local out, last = {{}, {}, {}, {}}, at + 5 + tonumber(ARGV[at + 5])
   for p = at + 6, last do
     if left <= 0 or room < 0 then break end
@@ -81,6 +89,7 @@ while at <= #ARGV do
     taken, room = take(out, ARGV[p], left, room, expiry, ARGV[at + 3], ARGV[at + 4])
     left = left - taken
   end
+  free = free - #out[1]
   local any = #out[1] > 0
   if any and (not earliest or tonumber(expiry) < earliest) then earliest = tonumber(expiry) end
   answer[#answer + 1] = any and {table.concat(out[1]), table.concat(out[2], ','), out[3], out[4]} or {}

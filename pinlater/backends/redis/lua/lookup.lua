@@ -1,8 +1,8 @@
 -- What is known of jobs.
 -- KEYS     1 ROOT   2 BASE
 -- ARGV     1 with body (1 or 0)   2 max_bytes   then per job: priority, id
--- RETURNS  per job that is there: its place (from 0), state, id, run_after, 1 with body or 0, value, changed or '', claim
---          or '', expiry or '', finished_at or ''
+-- RETURNS  per job that is there: its place (from 0), state, id, run_after, 1 with body or 0, value, and each or '':
+--          changed, claim, expiry, finished_at, link
 -- BOUND    the jobs given; bodies up to max_bytes
 --#include many
 --#include records
@@ -30,7 +30,7 @@ end
 table.sort(found, function(a, b) return a[1] < b[1] end)
 local ids, out, first = {}, {}, true
 for i, job in ipairs(found) do ids[i] = job[3] end
-describe(base, ids, function(i) return found[i][2] end, function(i, value, changed, claim, expiry, finished)
+describe(base, ids, function(i) return found[i][2] end, function(i, value, changed, claim, expiry, finished, link)
   local n, short, full = #out, bodiless(value), 0
   if with_body and room >= 0 then
     room = room - (#value - #short)
@@ -40,7 +40,7 @@ describe(base, ids, function(i) return found[i][2] end, function(i, value, chang
   local job = found[i]
   out[n + 1], out[n + 2], out[n + 3], out[n + 4], out[n + 5] = job[1], job[2], job[3], job[4], full
   out[n + 6] = full == 1 and value or short
-  out[n + 7], out[n + 8], out[n + 9], out[n + 10] = changed, claim, expiry, finished
+  out[n + 7], out[n + 8], out[n + 9], out[n + 10], out[n + 11] = changed, claim, expiry, finished, link
   return true
 end)
 return out

@@ -1,10 +1,23 @@
--- Read the identity; write it where there is none yet and an id is given.
+-- Read the identity; write it where there is none yet and an id is given. A queue that has no record gets one: the
+-- store is from before there were any.
 -- KEYS     1 ROOT
 -- ARGV     1 shard id, or '' for what the record says   2 a random store id
 -- RETURNS  {shard id, store id}, or {'', ''} where there is none and none is given
--- BOUND    constant
-local known = redis.call('HMGET', KEYS[1], 'shard', 'store')
-if known[1] and known[2] then return known end
-if ARGV[1] == '' then return {'', ''} end
-redis.call('HSET', KEYS[1], 'shard', ARGV[1], 'store', ARGV[2])
-return {ARGV[1], ARGV[2]}
+-- BOUND    the number of queues
+--#include versions
+local root = KEYS[1]
+local known = redis.call('HMGET', root, 'shard', 'store')
+if not (known[1] and known[2]) then
+  if ARGV[1] == '' then return {'', ''} end
+  redis.call('HSET', root, 'shard', ARGV[1], 'store', ARGV[2])
+  return {ARGV[1], ARGV[2]}
+end
+if ARGV[1] ~= '' and ARGV[1] ~= known[1] then return known end
+local queues = redis.call('HGETALL', root .. ':queues')
+for i = 1, #queues, 2 do
+  local name, micros = queues[i], tonumber(queues[i + 1]) * 1000
+  if redis.call('HEXISTS', root .. ':records', name) == 0 then
+    put(root, name, packed(string.format('%016.0f-00000000', micros), '', '{}'), micros)
+  end
+end
+return known

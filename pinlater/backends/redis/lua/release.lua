@@ -1,13 +1,14 @@
 -- End the claims given, where they still stand, as if they had expired.
 -- KEYS     1 ROOT   2 BASE
--- ARGV     1 queue   2 now   3 crash budget   4-7 the words of the status lines   then per job: priority, id, descriptor
+-- ARGV     1 queue   2 now   3 crash budget   4 mark failed for bury (1 or 0)   5-8 the words of the status lines
+--          then per job: priority, id, descriptor
 -- RETURNS  {retried, failed}
 -- BOUND    the jobs given
 --#include many
 --#include records
 --#include lapse
 local base, jobs, seen = KEYS[2], {}, {}
-for at = 8, #ARGV, 3 do
+for at = 9, #ARGV, 3 do
   local id = ARGV[at + 1]
   if not seen[id] and redis.call('ZSCORE', base .. ':s:1:' .. ARGV[at], id) then
     local claim = redis.call('HGET', base .. ':claims', id)
@@ -17,5 +18,5 @@ for at = 8, #ARGV, 3 do
     end
   end
 end
-local words = {ARGV[4], ARGV[5], ARGV[6], ARGV[7]}
-return {lapse(KEYS[1], ARGV[1], jobs, tonumber(ARGV[2]), tonumber(ARGV[3]), words)}
+local words = {ARGV[5], ARGV[6], ARGV[7], ARGV[8]}
+return {lapse(KEYS[1], ARGV[1], jobs, tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] == '1', words)}

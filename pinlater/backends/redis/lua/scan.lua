@@ -71,13 +71,13 @@ end
 local ids, state, full, out = {}, tonumber(ARGV[2]), tonumber(ARGV[8]), {}
 for i = 1, math.min(limit, #all) do ids[i] = all[i][1] end
 local room = full == 1 and tonumber(ARGV[9]) or READ_BYTES
-describe(base, ids, function() return state end, function(i, value, changed, claim, expiry, finished)
+describe(base, ids, function() return state end, function(i, value, changed, claim, expiry, finished, link)
   local n, short = #out, bodiless(value)
   room = room - (#value - #short)
   if room < 0 and n > 0 then return false end
   out[n + 1], out[n + 2], out[n + 3], out[n + 4], out[n + 5] = 0, state, all[i][1], all[i][2], full
   out[n + 6] = full == 1 and value or short
-  out[n + 7], out[n + 8], out[n + 9], out[n + 10] = changed, claim, expiry, finished
+  out[n + 7], out[n + 8], out[n + 9], out[n + 10], out[n + 11] = changed, claim, expiry, finished, link
   return true
 end)
 return out

@@ -1,0 +1,26 @@
+-- Jobs in progress to SUCCEEDED where the claim matches, with the descriptor of what was made of them elsewhere.
+-- KEYS     1 ROOT   2 BASE
+-- ARGV     1 queue   2 now   then per job: priority, id, claim descriptor, descriptor of the copy
+-- RETURNS  one character per job: 1 done, 0 no match
+-- BOUND    the jobs given
+--#include records
+--#include links
+local root, base, now, call = KEYS[1], KEYS[2], ARGV[2], redis.call
+local outcome = {}
+for at = 3, #ARGV, 4 do
+  local priority, id, code = ARGV[at], ARGV[at + 1], '0'
+  local run_after = call('ZSCORE', base .. ':s:1:' .. priority, id)
+  local claim = run_after and call('HGET', base .. ':claims', id)
+  if claim and sub(claim, DESCRIPTOR_AT) == ARGV[at + 2] then
+    code = '1'
+    call('ZREM', base .. ':s:1:' .. priority, id)
+    call('ZREM', base .. ':expiry', id)
+    call('ZADD', base .. ':s:2:' .. priority, run_after, id)
+    call('ZADD', base .. ':ended:2', now, id)
+    call('ZADD', root .. ':ended:2', 'LT', now, ARGV[1])
+    local origin, attempts = linked(base, id)
+    link(base, id, origin, attempts, ARGV[at + 3])
+  end
+  outcome[#outcome + 1] = code
+end
+return table.concat(outcome)

@@ -1,0 +1,46 @@
+-- Take each record that is newer than the one here, in order; queues come and go with theirs.
+-- KEYS     1 ROOT
+-- ARGV     1 now   2 store id   3 the lowest possible priority (the highest number)
+--          then per record: name, version, text, deleted version or ''
+-- RETURNS  one character per record: 1 taken, 0 not newer; nil where the store is not (or no longer) this one
+-- BOUND    the records given; for each queue that goes, the number of possible priorities
+--#include versions
+local root, call = KEYS[1], redis.call
+if call('HGET', root, 'store') ~= ARGV[2] then return false end
+
+-- Delete a queue with all that it has; Redis frees the memory in the background.
+local function drop(queue)
+  if call('HDEL', root .. ':queues', queue) == 0 then return end
+  for _, index in ipairs({':claimed', ':ended:2', ':ended:3', ':dead'}) do call('ZREM', root .. index, queue) end
+  for _, hash in ipairs({':shares', ':buckets'}) do call('HDEL', root .. hash, queue) end
+  local base = root .. ':q:' .. queue
+  local keys = {
+    base .. ':jobs', base .. ':changed', base .. ':claims', base .. ':links', base .. ':expiry', base .. ':ended:2',
+    base .. ':ended:3', base .. ':dead',
+  }
+  for priority = 1, tonumber(ARGV[3]) do
+    for state = 0, 3 do keys[#keys + 1] = base .. ':s:' .. state .. ':' .. priority end
+  end
+  call('UNLINK', unpack(keys))
+end
+
+local micros, taken = tonumber(ARGV[1]) * 1000, {}
+for at = 4, #ARGV, 4 do
+  local name, version, deleted = ARGV[at], ARGV[at + 1], ARGV[at + 3]
+  local own = parts(call('HGET', root .. ':records', name))
+  local is_newer = above(version, own)
+  if is_newer then
+    put(root, name, packed(version, deleted, ARGV[at + 2]), micros)
+    if version == deleted then
+      call('ZADD', root .. ':marks', string.match(version, '^%d+'), name)
+    else
+      call('ZREM', root .. ':marks', name)
+    end
+    if not string.find(name, '@', 1, true) then
+      if above(deleted, own) then drop(name) end
+      if version ~= deleted then call('HSETNX', root .. ':queues', name, ARGV[1]) end
+    end
+  end
+  taken[#taken + 1] = is_newer and '1' or '0'
+end
+return table.concat(taken)

@@ -1,0 +1,42 @@
+-- Send dead letters back to the queues they came from. The first write removes.
+-- KEYS     1 ROOT   2 BASE
+-- ARGV     1 queue   2 now   3 the lowest id that may be given: now in microseconds   4 shard id
+--          5 attempts, or '' for as many as the origin was allowed   then per job: priority, id
+-- RETURNS  per job its new descriptor, or ''; nil: no such queue
+-- BOUND    the jobs given
+--#include many
+--#include records
+--#include forget
+--#include links
+--#include copy
+local root, base, queue, now, call = KEYS[1], KEYS[2], ARGV[1], ARGV[2], redis.call
+if call('HEXISTS', root .. ':queues', queue) == 0 then return false end
+
+local function replay(priority, id)
+  local origin, attempts = linked(base, id)
+  if attempts == '' then return '' end
+  local home = string.match(origin, '^[^:]+')
+  if call('HEXISTS', root .. ':queues', home) == 0 then return '' end
+  local state
+  if call('ZREM', base .. ':s:0:' .. priority, id) == 1 then
+    state = 0
+  elseif call('ZREM', base .. ':s:3:' .. priority, id) == 1 then
+    state = 3
+  else
+    return ''
+  end
+  local value, changed = call('HGET', base .. ':jobs', id), call('HGET', base .. ':changed', id)
+  local _, _, _, status_bytes = unpack_record(HEAD, value)
+  local job = {
+    priority = tonumber(priority), attempts = tonumber(ARGV[5] ~= '' and ARGV[5] or attempts),
+    status = changed and sub(changed, CHANGED_STATUS_AT) or sub(value, 16, 15 + status_bytes),
+    body = sub(value, 16 + status_bytes),
+  }
+  local letter = named(queue, ARGV[4], priority, id)
+  forget(base, state, {id})
+  return copy(root, ARGV[4], home, job, now, tonumber(ARGV[3]), letter, '')
+end
+
+local descriptors = {}
+for at = 6, #ARGV, 2 do descriptors[#descriptors + 1] = replay(ARGV[at], ARGV[at + 1]) end
+return descriptors

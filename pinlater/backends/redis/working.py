@@ -1,0 +1,91 @@
+"""The life of a job: enqueue, claim, ack, checkpoint, and what ends a claim otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pinlater.backends.base import (
+    NO_RULES,
+    AckOutcome,
+    AckRequest,
+    CheckpointRequest,
+    ClaimKey,
+    ClaimRequest,
+    EndRules,
+    JobKey,
+    LapsedCounts,
+    released_status,
+)
+from pinlater.backends.redis.calling import Calling, lowest_id
+from pinlater.backends.redis.packing import (
+    ack_args,
+    checkpoint_args,
+    claim_args,
+    dequeued,
+    descriptors,
+    enqueue_args,
+    key_args,
+)
+from pinlater.backends.redis.wording import MARK, lapse_rules, lapse_words
+from pinlater.model import CancelOutcome, DequeuedJob, Job
+
+_ACK_OUTCOMES = {ord(str(int(outcome))): outcome for outcome in AckOutcome}
+_CANCEL_OUTCOMES = {ord(str(int(outcome))): outcome for outcome in CancelOutcome}
+
+
+class Working(Calling):
+    async def enqueue(self, queue: str, jobs: Sequence[Job], now_ms: int) -> list[str]:
+        if not jobs:
+            await self._known("ready", queue, (queue, now_ms))
+            return []
+        args, priorities = enqueue_args(jobs, now_ms)
+        first = await self._known("enqueue", queue, (queue, lowest_id(now_ms), *args))
+        return descriptors(queue, self.shard_id, priorities, int(first), len(jobs))
+
+    async def ready(self, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[int]:
+        counts = await self._known("ready", queue, (queue, now_ms, *priorities))
+        return [min(count, limit) for count in counts]
+
+    async def claim(
+        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, capped: bool = False
+    ) -> list[list[DequeuedJob]]:
+        answer = await self._known("claim", queue, (queue, now_ms, int(capped), *claim_args(requests, now_ms)))
+        shard = self.shard_id
+        return [
+            dequeued(flat, queue, shard, request.claim_descriptor, now_ms + request.claim_timeout_ms)
+            for flat, request in zip(answer, requests, strict=True)
+        ]
+
+    async def peek(
+        self, queue: str, priorities: Sequence[int], limit: int, max_bytes: int, now_ms: int
+    ) -> list[DequeuedJob]:
+        flat = await self._known("peek", queue, (queue, now_ms, limit, max_bytes, *priorities))
+        return dequeued(flat, queue, self.shard_id, "", 0)
+
+    async def ack(
+        self, queue: str, acks: Sequence[AckRequest], now_ms: int, rules: EndRules = NO_RULES
+    ) -> list[AckOutcome]:
+        if not acks:
+            return []
+        ends = (int(rules.keep_succeeded), int(rules.keep_failed), int(rules.dead_letters))
+        args = (queue, now_ms, *ends, *ack_args(acks))
+        outcomes = _ACK_OUTCOMES
+        return [outcomes[code] for code in await self._call("ack", queue, args)]
+
+    async def checkpoint(self, queue: str, checkpoints: Sequence[CheckpointRequest], now_ms: int) -> list[bool]:
+        codes = await self._call("checkpoint", queue, checkpoint_args(queue, checkpoints, now_ms))
+        return [code == ord("1") for code in codes]
+
+    async def give_back(self, queue: str, claims: Sequence[ClaimKey], now_ms: int) -> int:
+        count: int = await self._call("give_back", queue, [now_ms, *key_args(claims)])
+        return count
+
+    async def release(
+        self, queue: str, claims: Sequence[ClaimKey], now_ms: int, rules: EndRules = NO_RULES
+    ) -> LapsedCounts:
+        words = lapse_words(released_status(now_ms, MARK))
+        args = [queue, now_ms, *lapse_rules(rules), *words, *key_args(claims)]
+        return LapsedCounts(*await self._call("release", queue, args))
+
+    async def cancel(self, queue: str, jobs: Sequence[JobKey], now_ms: int) -> list[CancelOutcome]:
+        return [_CANCEL_OUTCOMES[code] for code in await self._call("cancel", queue, key_args(jobs))]
