@@ -8,17 +8,21 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 
 class Family(NamedTuple):
-    """One metric. `kind` is counter, gauge or histogram; `buckets` are the upper bounds of a histogram."""
+    """One metric. `kind` is counter, gauge or histogram; `buckets` are the upper bounds of a histogram.
+
+    `merge` puts what several processes say into one figure: sum, min or max (by the distance from 0).
+    """
 
     kind: str
     labels: tuple[str, ...]
     help: str
     buckets: tuple[float, ...] = ()
+    merge: str = "sum"
 
 
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -56,19 +60,31 @@ FAMILIES: dict[str, Family] = {
         "gauge",
         ("shard", "queue", "priority", "state"),
         "Jobs by state: ready, scheduled, in_progress, succeeded, failed; as of the last count.",
+        merge="max",
     ),
     "queue_oldest_ready_seconds": Family(
-        "gauge", ("shard", "queue", "priority"), "How long the oldest job that may run has waited."
+        "gauge", ("shard", "queue", "priority"), "How long the oldest job that may run has waited.", merge="max"
     ),
-    "queue_count_age_seconds": Family("gauge", ("shard",), "How old the counts of a shard are."),
-    "shard_in": Family("gauge", ("shard",), "1: the shard is in use; 0: it is out."),
-    "shard_clock_skew_seconds": Family("gauge", ("shard",), "How far the store's clock is from this server's."),
+    "queue_count_age_seconds": Family("gauge", ("shard",), "How old the counts of a shard are.", merge="max"),
+    "shard_in": Family(
+        "gauge", ("shard",), "1: the shard is in use; 0: it is out, for a process at least.", merge="min"
+    ),
+    "shard_clock_skew_seconds": Family(
+        "gauge", ("shard",), "How far the store's clock is ahead of this server's.", merge="max"
+    ),
     "overflow_jobs": Family("gauge", (), "Jobs in this server's overflow shard that wait to be moved."),
     "connections": Family("gauge", (), "Open connections."),
     "waiting_dequeues": Family("gauge", (), "Dequeues that wait for jobs."),
 }
 
 Key = tuple[str, ...]
+Snapshot = Sequence[tuple[Sequence[str], Sequence[float]]]
+Merged = dict[Key, list[float]]
+_MERGES: dict[str, Callable[[float, float], float]] = {
+    "sum": lambda one, other: one + other,
+    "min": min,
+    "max": lambda one, other: max(one, other, key=abs),
+}
 
 
 class Metrics:
@@ -102,3 +118,18 @@ class Metrics:
         """All of it: per key one value, or for a histogram its buckets, what lies above them, and the sum."""
         plain = [(key, [value]) for source in (self.counters, self.gauges) for key, value in source.items()]
         return [(tuple(map(str, key)), list(values)) for key, values in (*plain, *self._histograms.items())]
+
+
+def merge(into: Merged, snapshot: Snapshot, *, ended: bool = False) -> None:
+    """Add the counts of one more process. Of one that has `ended`, gauges say nothing any more."""
+    for parts, values in snapshot:
+        key = tuple(parts)
+        family = FAMILIES[key[0]]
+        if ended and family.kind == "gauge":
+            continue
+        known = into.get(key)
+        if known is None:
+            into[key] = list(values)
+        else:
+            rule = _MERGES[family.merge]
+            into[key] = [rule(one, other) for one, other in zip(known, values, strict=True)]

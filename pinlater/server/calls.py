@@ -73,7 +73,7 @@ class Calls:
         `args.request.release_on_disconnect` is accepted and means nothing yet: `pending` knows the connection.
         """
         request = convert.dequeue_from_wire(args.request)
-        pending.waits = request.wait_ms > 0
+        pending.waits = pending.long_poll = request.wait_ms > 0
         jobs: Sequence[DequeuedJob] = ()
         try:
             jobs = await self._service.dequeue(request, context=context)

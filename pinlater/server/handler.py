@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from time import perf_counter
 
 import structlog
 
 from pinlater.errors import Draining, PinLaterError, UnknownError
+from pinlater.metrics import Metrics
 from pinlater.server.calls import Calls, Service
 from pinlater.server.complaints import Complaints
 from pinlater.server.limits import ServerLimits
@@ -31,13 +33,21 @@ _READS = ("lookupJobs", "scanJobs")
 class Handler:
     """Carries out calls. Every error becomes an answer: the interface's exception, else Thrift's own."""
 
-    def __init__(self, service: Service, limits: ServerLimits, counters: Counter[str], complaints: Complaints) -> None:
+    def __init__(
+        self,
+        service: Service,
+        limits: ServerLimits,
+        counters: Counter[str],
+        complaints: Complaints,
+        metrics: Metrics | None = None,
+    ) -> None:
         self._service = service
         self._calls = Calls(service).by_name
         self._wire_limits = limits.wire()
         self._max_answer_bytes = limits.max_frame_bytes
         self._counters = counters
         self._complaints = complaints
+        self._metrics = metrics or Metrics()
         self.refuse_with: PinLaterError | None = None
 
     async def reply(self, message: bytes, pending: PendingCall) -> bytes:
@@ -46,9 +56,10 @@ class Handler:
             call = decode_call(message, self._wire_limits)
         except BadCall as error:
             return self.refuse_malformed(error, pending.peer)
+        began = perf_counter()
         try:
             if self.refuse_with is not None:
-                return _error_reply(call, _refusal(call.name, self.refuse_with))
+                raise _refusal(call.name, self.refuse_with)
             context = context_from_wire(call.args.context)
             success = await self._calls[call.name](context, call.args, pending)
             answer = encode_reply(call.name, call.seqid, success, protocol=call.protocol)
@@ -56,9 +67,14 @@ class Handler:
                 return await self._too_long(call, len(answer), pending)
             return answer
         except PinLaterError as error:
+            self._metrics.add(1, "call_errors", call.name, error.reason or error.code.name)
             return _error_reply(call, _bare(error))
         except Exception as error:
+            self._metrics.add(1, "call_errors", call.name, type(error).__name__)
             return await self._unexpected(call, error, pending)
+        finally:
+            if not pending.long_poll:
+                self._metrics.observe(perf_counter() - began, "call_seconds", call.name)
 
     def refuse(self, message: bytes, error: PinLaterError) -> bytes:
         """The answer to a message that is not even decoded. WireError where its header cannot be read."""

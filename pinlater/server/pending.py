@@ -15,10 +15,11 @@ class PendingCall:
     `gone` says that the caller can no longer be answered with jobs: the connection broke, or its sending side ended,
     which is how the death of a process looks. `size` is that of the message in bytes, `unsent` that of an answer that
     waits for earlier ones. `peer` is the caller's address. `jobs` are those that were claimed for this call, until
-    their answer is written. `waits` marks a long poll, which ends when the caller is gone.
+    their answer is written. `waits` marks a long poll that waits, which ends when the caller is gone; `long_poll` a
+    call that was one.
     """
 
-    __slots__ = ("gone", "jobs", "peer", "reply", "size", "task", "unsent", "waits")
+    __slots__ = ("gone", "jobs", "long_poll", "peer", "reply", "size", "task", "unsent", "waits")
 
     def __init__(self, size: int, peer: object) -> None:
         self.size = size
@@ -27,7 +28,7 @@ class PendingCall:
         self.reply: bytes | None = None
         self.task: asyncio.Task[Any] | None = None
         self.jobs: Sequence[DequeuedJob] = ()
-        self.waits = False
+        self.waits = self.long_poll = False
         self.gone = False
 
     def caller_is_gone(self) -> None:

@@ -4,7 +4,8 @@ The supervisor says           the worker says
     start (payload)               ready, or failed (message)
     adopt, a connection           draining
     drain (hand_over, timeout)    connection, a connection handed over while draining
-    hurry                         (ends)
+    report (kind, number)         report (number, part, is_last), the JSON text in as many parts as it takes
+    hurry                         report (metrics, number 0), and ends
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import json
 import resource
 import signal
 import socket
@@ -30,6 +32,9 @@ except ModuleNotFoundError:  # not to be had on every system
 
 log = structlog.get_logger(__name__)
 new_loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop if uvloop else asyncio.new_event_loop
+REPORT_PART_CHARS = 64 * 1024
+"""With every character escaped that can be, it still fits into a message of the line."""
+
 GC_THRESHOLD = (50_000, 20, 50)
 """Requests make many containers and few cycles; at the default of 700, looking for garbage takes 9 % of the time."""
 
@@ -39,6 +44,9 @@ class Serving(Protocol):
 
     def adopt(self, connection: socket.socket) -> None:
         """Serve a connection: a new one, or one that another process began and left at the boundary of a message."""
+
+    async def report(self, kind: str) -> Any:
+        """What this process says of itself, as JSON can hold it: metrics, status or readiness."""
 
     async def drain(self, hand_over: Callable[[socket.socket], None] | None, timeout_s: float) -> None:
         """Answer what was read; then close the connections, or hand them over."""
@@ -65,6 +73,7 @@ class WorkerProcess:
         self._hurry = asyncio.Event()
         self._adopted: list[socket.socket] = []
         self._serving: Serving | None = None
+        self._reporting: set[asyncio.Task[None]] = set()
 
     async def run(self, end: socket.socket) -> int:
         """Serve over one end of the supervisor's line; the exit code."""
@@ -89,6 +98,7 @@ class WorkerProcess:
         self._channel.send({"say": "draining"})
         hand_over = self._hand_over if order.get("hand_over") else None
         await self._drained(serving, hand_over, order.get("timeout_ms", payload["drain_timeout_ms"]) / 1000)
+        await self._report("metrics", 0)
         return 0
 
     def _begin(self, serving: Serving) -> None:
@@ -123,6 +133,24 @@ class WorkerProcess:
             case "hurry", _:
                 self._begin_drain(message)
                 self._hurry.set()
+            case "report", _:
+                task = asyncio.ensure_future(self._report(message["kind"], message["number"]))
+                self._reporting.add(task)
+                task.add_done_callback(self._reporting.discard)
+
+    async def _report(self, kind: str, number: int) -> None:
+        """Whoever asked hears nothing where it fails, and gives up waiting."""
+        if self._serving is None:
+            return
+        try:
+            text = json.dumps(await self._serving.report(kind))
+        except Exception:
+            log.exception("report_failed", kind=kind)
+            return
+        for start in range(0, len(text), REPORT_PART_CHARS):
+            is_last = start + REPORT_PART_CHARS >= len(text)
+            part = text[start : start + REPORT_PART_CHARS]
+            self._channel.send({"say": "report", "kind": kind, "number": number, "part": part, "is_last": is_last})
 
     def _begin_drain(self, order: Message) -> None:
         """The first order counts: a process manager may send its own signal to all of us as well."""

@@ -8,6 +8,7 @@ from collections import Counter
 
 import structlog
 
+from pinlater.metrics import Metrics
 from pinlater.server.calls import Service
 from pinlater.server.complaints import Complaints
 from pinlater.server.handler import Handler, draining_error
@@ -28,12 +29,12 @@ class ThriftServer:
     answers_too_long, unexpected_errors, aborted_at_stop.
     """
 
-    def __init__(self, service: Service, limits: ServerLimits | None = None) -> None:
+    def __init__(self, service: Service, limits: ServerLimits | None = None, metrics: Metrics | None = None) -> None:
         self._service = service
         self._limits = limits or ServerLimits()
         self.counters: Counter[str] = Counter()
         self._complaints = Complaints()
-        self._handler = Handler(service, self._limits, self.counters, self._complaints)
+        self._handler = Handler(service, self._limits, self.counters, self._complaints, metrics)
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._adopting: set[asyncio.Task[None]] = set()

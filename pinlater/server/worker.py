@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import json
 import signal
 import socket
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pinlater.metrics import Snapshot
 from pinlater.server.handover import Channel, Message, line
 
 START_WITHIN_S = 60.0
@@ -29,6 +32,10 @@ class Worker:
         self.ended: asyncio.Future[int] = loop.create_future()
         self._on_connection = on_connection
         self._draining = False
+        self._numbers = itertools.count(1)
+        self._asked: dict[int, asyncio.Future[Any]] = {}
+        self._parts: dict[int, list[str]] = {}
+        self.last_metrics: Snapshot = ()
 
     async def spawn(self, command: Sequence[str], payload: dict[str, Any]) -> None:
         """Start `command` with the descriptor of its end of the line as its last argument."""
@@ -68,6 +75,16 @@ class Worker:
         """Hand it a connection, a new one or one that another worker began."""
         self._channel.send({"do": "adopt"}, connection)
 
+    async def ask(self, kind: str, timeout_s: float) -> Any:
+        """What the worker reports of itself: metrics, status or readiness. TimeoutError; WorkerFailed: it is gone."""
+        number = next(self._numbers)
+        answer = self._asked[number] = asyncio.get_running_loop().create_future()
+        try:
+            self._channel.send({"do": "report", "kind": kind, "number": number})
+            return await asyncio.wait_for(answer, timeout_s)
+        finally:
+            self._asked.pop(number, None)
+
     async def drain(self, *, hand_over: bool, timeout_s: float, grace_s: float) -> int:
         """Tell it to finish and end, and kill it where it takes longer than both times; its exit code."""
         self._draining = True
@@ -92,6 +109,9 @@ class Worker:
         self._channel.close()
         if not self.ready.done():
             self._failed(f"a worker process ended at once: {ending(code)}")
+        for answer in self._asked.values():
+            if not answer.done():
+                answer.set_exception(WorkerFailed(f"the worker process ended: {ending(code)}"))
         self.ended.set_result(code)
 
     def _failed(self, message: str) -> None:
@@ -108,6 +128,22 @@ class Worker:
                 self._draining = True
             case "connection", socket.socket():
                 self._on_connection(passed)
+            case "report", _:
+                self._reported(message)
+
+    def _reported(self, message: Message) -> None:
+        """One part of a report; a report of metrics is kept, also where nobody waits for it any more."""
+        number = message["number"]
+        parts = self._parts.setdefault(number, [])
+        parts.append(message["part"])
+        if not message["is_last"]:
+            return
+        report = json.loads("".join(self._parts.pop(number)))
+        if message["kind"] == "metrics":
+            self.last_metrics = report
+        answer = self._asked.get(number)
+        if answer is not None and not answer.done():
+            answer.set_result(report)
 
 
 def ending(code: int) -> str:

@@ -29,6 +29,11 @@ class Toy:
             writer.write(f"{os.getpid() if nodelay else 'delayed'}\n".encode())
         writer.close()
 
+    async def report(self, kind: str) -> Any:
+        if self._behaviour == "reports at length":
+            return [[["limits_hit", "\"" * 1000 + str(number)], [1.0]] for number in range(500)]
+        return [[["limits_hit", kind], [1.0]]]
+
     async def drain(self, hand_over: HandOver | None, timeout_s: float) -> None:
         if self._behaviour == "drains slowly":
             await asyncio.sleep(60)

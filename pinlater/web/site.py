@@ -1,0 +1,119 @@
+"""The HTTP side of a server, in its supervisor: one scrape and one page for all its worker processes.
+
+/          the cluster: servers, shards, queues        /metrics   Prometheus
+/livez     every worker's event loop turns             /readyz    a worker can serve: stores, clock, not draining
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+import structlog
+from aiohttp import web
+
+from pinlater.metrics import Merged
+from pinlater.web import pages, prometheus
+
+_log = structlog.get_logger("pinlater.web")
+_RETRY_S = 5.0
+Answer = Callable[[web.Request], Awaitable[web.Response]]
+
+
+class Reporting(Protocol):
+    """What the workers of a server say of themselves; see server/reports.py."""
+
+    async def ask(self, kind: str, timeout_s: float = ...) -> list[tuple[Any, Any]]: ...
+
+    async def any_of(self, kind: str, timeout_s: float = ...) -> Any: ...
+
+    async def metrics(self) -> Merged: ...
+
+
+class Site:
+    """Serves at one address, which may change. An address that is taken is tried again: serving jobs matters more."""
+
+    def __init__(self, reports: Reporting) -> None:
+        self._reports = reports
+        self._address = ""
+        self._runner: web.AppRunner | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self.bound = ""
+        """HOST:PORT that is listened on; "" while none is."""
+
+    async def serve(self, address: str) -> None:
+        """Listen on HOST:PORT, or on nothing ("none"); returns when that is so, or was tried once."""
+        if address == self._address:
+            return
+        await self.close()
+        self._address = address
+        if address != "none" and not await self._try_open(address):
+            self._opening = asyncio.ensure_future(self._open_later(address))
+
+    async def close(self) -> None:
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.gather(self._opening, return_exceptions=True)
+            self._opening = None
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+        self._address = self.bound = ""
+
+    async def _open_later(self, address: str) -> None:
+        while True:
+            await asyncio.sleep(_RETRY_S)
+            if await self._try_open(address, again=True):
+                return
+
+    async def _try_open(self, address: str, *, again: bool = False) -> bool:
+        host, _, port = address.rpartition(":")
+        runner = web.AppRunner(self._application(), access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, host.strip("[]"), int(port))
+            await site.start()
+        except OSError as error:
+            await runner.cleanup()
+            if not again:
+                _log.error("http_not_served", address=address, reason=error.strerror, hint="choose another --http")
+            return False
+        self._runner = runner
+        bound = runner.addresses[0]
+        self.bound = f"{host}:{bound[1]}"
+        _log.info("http_ready", address=f"http://{self.bound}/")
+        return True
+
+    def _application(self) -> web.Application:
+        application = web.Application()
+        application.router.add_get("/", self._page)
+        application.router.add_get("/metrics", self._metrics)
+        application.router.add_get("/livez", self._livez)
+        application.router.add_get("/readyz", self._readyz)
+        return application
+
+    async def _page(self, request: web.Request) -> web.Response:
+        status = await self._reports.any_of("status")
+        if status is None:
+            return web.Response(status=503, text="no worker process of this server answers\n")
+        return web.Response(text=pages.cluster_page(status), content_type="text/html")
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        body = prometheus.exposition(await self._reports.metrics())
+        return web.Response(body=body, headers={"Content-Type": prometheus.CONTENT_TYPE})
+
+    async def _livez(self, request: web.Request) -> web.Response:
+        asked = await self._reports.ask("readiness")
+        stuck = [worker.pid for worker, report in asked if report is None]
+        if stuck:
+            return web.json_response({"live": False, "stuck_workers": stuck}, status=503)
+        return web.json_response({"live": True, "workers": len(asked)})
+
+    async def _readyz(self, request: web.Request) -> web.Response:
+        asked = await self._reports.ask("readiness")
+        troubles = [report for _, report in asked if report is not None]
+        is_ready = any(not trouble for trouble in troubles)
+        reasons = sorted({reason for trouble in troubles for reason in trouble}) or ["no worker process serves"]
+        body = {"ready": True} if is_ready else {"ready": False, "reasons": reasons}
+        return web.json_response(body, status=200 if is_ready else 503)

@@ -1,0 +1,78 @@
+"""The counts of a server as statsd takes them: what counters grew by, gauges as they are, histograms as percentiles."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterator, Sequence
+
+import structlog
+from statsd import StatsClient
+
+from pinlater.metrics import FAMILIES, Family, Key, Merged
+
+_log = structlog.get_logger("pinlater.web")
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
+_PERCENTILES = (50, 99)
+
+
+class StatsdExport:
+    """Sends over UDP to one statsd: names are PREFIX.FAMILY.LABEL.LABEL, `.` and `:` in labels become `_`."""
+
+    def __init__(self, address: str, prefix: str) -> None:
+        host, _, port = address.rpartition(":")
+        self._address = address
+        self._host, self._port, self._prefix = host.strip("[]"), int(port), prefix or None
+        self._client: StatsClient | None = None
+        self._before: Merged = {}
+        self._is_failing = False
+
+    def send(self, merged: Merged) -> None:
+        """Everything since the last time. A statsd that cannot be found is said once, and tried again."""
+        try:
+            if self._client is None:
+                self._client = StatsClient(self._host, self._port, prefix=self._prefix)
+            with self._client.pipeline() as pipeline:
+                for key, values in merged.items():
+                    _send(pipeline, key, values, self._before.get(key))
+        except (OSError, socket.gaierror) as error:
+            if not self._is_failing:
+                _log.warning("statsd_unreachable", address=self._address, reason=str(error))
+            self._is_failing = True
+            return
+        self._is_failing = False
+        self._before = {key: list(values) for key, values in merged.items()}
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+
+
+def _send(pipeline: object, key: Key, values: Sequence[float], before: Sequence[float] | None) -> None:
+    family, name = FAMILIES[key[0]], ".".join((key[0], *(_UNSAFE.sub("_", label) for label in key[1:])))
+    grown = [value - old for value, old in zip(values, before or [0.0] * len(values), strict=True)]
+    if family.kind == "gauge":
+        pipeline.gauge(name, round(values[0], 6))  # type: ignore[attr-defined]
+    elif family.kind == "counter":
+        if grown[0]:
+            pipeline.incr(name, round(grown[0]))  # type: ignore[attr-defined]
+    elif any(grown[:-1]):
+        pipeline.incr(f"{name}.count", round(sum(grown[:-1])))  # type: ignore[attr-defined]
+        for percent, bound in percentiles(family, grown):
+            pipeline.gauge(f"{name}.p{percent}", bound)  # type: ignore[attr-defined]
+
+
+def percentiles(family: Family, slots: Sequence[float]) -> Iterator[tuple[int, float]]:
+    """For some percentages, the upper bound of the bucket they fall into; above the last bound, that bound.
+
+    >>> list(percentiles(Family("histogram", (), "", (1.0, 2.0, 5.0)), [98, 1, 1, 0, 103.0]))
+    [(50, 1.0), (99, 2.0)]
+    """
+    total = sum(slots[:-1])
+    for percent in _PERCENTILES:
+        seen = 0.0
+        for bound, amount in zip((*family.buckets, family.buckets[-1]), slots, strict=False):
+            seen += amount
+            if seen >= total * percent / 100:
+                yield percent, bound
+                break

@@ -1,0 +1,182 @@
+"""Metrics in the two formats, the status page, and what the HTTP side answers."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import asdict
+from typing import Any
+
+import aiohttp
+from prometheus_client.parser import text_string_to_metric_families
+
+from pinlater.metrics import FAMILIES, Merged, Metrics, merge
+from pinlater.model import ClusterStatus, LevelView, QueueStatus, ServerView, ShardView
+from pinlater.web.pages import cluster_page
+from pinlater.web.prometheus import exposition
+from pinlater.web.site import Site
+from pinlater.web.statsd_export import StatsdExport
+
+NOW_MS = 1_790_000_000_000
+STATUS = ClusterStatus(
+    NOW_MS,
+    [ServerView("ABCDEFGHIJ", "4711", "127.0.0.1:9010", NOW_MS - 90_000, NOW_MS - 1000, False, "the clock is off")],
+    [
+        ShardView("1", "redis://127.0.0.1:6379/0", "in", False, "", 100, 100, 0, None, "ABCDEFGHIJ/4711"),
+        ShardView("2", "redis://127.0.0.1:6380/0", "out", True, "connection <refused>", 70, 100, 2000, NOW_MS),
+    ],
+    [
+        QueueStatus(
+            "mail", NOW_MS, [LevelView(1, 1_234_567, 2, 3, 4, 5, NOW_MS - 7_300_000)], {"enqueued": 12.5}, ["paused"]
+        )
+    ],
+)
+
+
+def counted() -> Metrics:
+    metrics = Metrics()
+    metrics.add(3, "jobs_enqueued", "mail", 1)
+    metrics.add(1, "jobs_enqueued", "mail", 2)
+    for seconds in (0.0001, 0.003, 0.003, 99.0):
+        metrics.observe(seconds, "call_seconds", "enqueueJobs")
+    metrics.set_gauges((), {("connections",): 7})
+    return metrics
+
+
+def merged(*all_metrics: Metrics) -> Merged:
+    together: Merged = {}
+    for metrics in all_metrics:
+        merge(together, metrics.snapshot())
+    return together
+
+
+def samples(text: str) -> dict[tuple[str, tuple[str, ...]], float]:
+    return {
+        (sample.name, tuple(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_prometheus_reads_the_counts_of_all_processes() -> None:
+    text = exposition(merged(counted(), counted())).decode()
+    found = samples(text)
+    assert found["pinlater_jobs_enqueued_total", ("mail", "1")] == 6
+    assert found["pinlater_jobs_enqueued_total", ("mail", "2")] == 2
+    assert found["pinlater_connections", ()] == 14
+    assert found["pinlater_call_seconds_count", ("enqueueJobs",)] == 8
+    assert found["pinlater_call_seconds_bucket", ("enqueueJobs", "0.005")] == 6
+    assert found["pinlater_call_seconds_bucket", ("enqueueJobs", "+Inf")] == 8
+    assert abs(found["pinlater_call_seconds_sum", ("enqueueJobs",)] - 2 * 99.0061) < 1e-6
+    for name in FAMILIES:
+        assert f"# HELP pinlater_{name}" in text
+
+
+def test_statsd_gets_what_counters_grew_by() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(("127.0.0.1", 0))
+        receiver.settimeout(10)
+        export = StatsdExport(f"127.0.0.1:{receiver.getsockname()[1]}", "team.pinlater")
+
+        def sent(metrics: Merged) -> set[str]:
+            export.send(metrics)
+            return set(receiver.recv(65536).decode().splitlines())
+
+        lines = sent(merged(counted()))
+        assert "team.pinlater.jobs_enqueued.mail.1:3|c" in lines
+        assert "team.pinlater.connections:7|g" in lines
+        assert "team.pinlater.call_seconds.enqueueJobs.count:4|c" in lines
+        assert "team.pinlater.call_seconds.enqueueJobs.p50:0.005|g" in lines
+        more = counted()
+        more.add(5, "jobs_enqueued", "mail", 1)
+        lines = sent(merged(more))
+        assert "team.pinlater.jobs_enqueued.mail.1:5|c" in lines
+        assert not any(line.startswith("team.pinlater.jobs_enqueued.mail.2") for line in lines)
+        export.close()
+
+
+def test_a_statsd_that_does_not_exist_is_no_harm() -> None:
+    export = StatsdExport("no-such-host.invalid:8125", "")
+    export.send(merged(counted()))
+    export.close()
+
+
+def test_the_page_shows_all_and_escapes_what_comes_from_elsewhere() -> None:
+    page = cluster_page(asdict(STATUS))
+    for text in ("shards out: 2", "1,234,567", "2.0 h", "paused", "the clock is off", "takes no new jobs", "+2,000 ms"):
+        assert text in page, text
+    assert "connection &lt;refused&gt;" in page
+    assert "<refused>" not in page
+
+
+class Worker:
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+
+
+class Reports:
+    """What workers say, by kind; None: no answer."""
+
+    def __init__(self, **reports: list[Any]) -> None:
+        self.reports = reports
+
+    async def ask(self, kind: str, timeout_s: float = 5.0) -> list[tuple[Any, Any]]:
+        return [(Worker(number), report) for number, report in enumerate(self.reports.get(kind, []), 1)]
+
+    async def any_of(self, kind: str, timeout_s: float = 5.0) -> Any:
+        return next((report for _, report in await self.ask(kind) if report is not None), None)
+
+    async def metrics(self) -> Merged:
+        return merged(counted())
+
+
+async def answers(reports: Reports, *paths: str) -> list[tuple[int, str]]:
+    site = Site(reports)
+    await site.serve("127.0.0.1:0")
+    try:
+        async with aiohttp.ClientSession() as session:
+            found = []
+            for path in paths:
+                async with session.get(f"http://{site.bound}{path}") as response:
+                    found.append((response.status, await response.text()))
+            return found
+    finally:
+        await site.close()
+
+
+async def test_a_well_server() -> None:
+    reports = Reports(status=[None, asdict(STATUS)], readiness=[["no shard"], []])
+    page, metrics, live, ready = await answers(reports, "/", "/metrics", "/livez", "/readyz")
+    assert page[0] == 200
+    assert "<h2>Queues</h2>" in page[1]
+    assert metrics[0] == 200
+    assert samples(metrics[1])["pinlater_jobs_enqueued_total", ("mail", "1")] == 3
+    assert live[0] == ready[0] == 200
+
+
+async def test_a_server_with_a_worker_that_is_stuck_is_not_live() -> None:
+    (live,) = await answers(Reports(readiness=[[], None]), "/livez")
+    assert live[0] == 503
+    assert '"stuck_workers": [2]' in live[1]
+
+
+async def test_a_server_that_cannot_serve_says_why() -> None:
+    page, live, ready = await answers(Reports(readiness=[["draining"], ["no shard"]]), "/", "/livez", "/readyz")
+    assert live[0] == 200
+    assert ready == (503, '{"ready": false, "reasons": ["draining", "no shard"]}')
+    assert page[0] == 503
+
+
+async def test_without_workers_it_is_not_ready() -> None:
+    (ready,) = await answers(Reports(), "/readyz")
+    assert ready[0] == 503
+
+
+async def test_an_address_that_is_taken_does_not_keep_the_server_from_serving_jobs() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        site = Site(Reports())
+        await site.serve(f"127.0.0.1:{taken.getsockname()[1]}")
+        assert site.bound == ""
+        await site.serve("none")
+        await site.close()
