@@ -2,6 +2,8 @@
 
 A call that reached the store is never cancelled, since its answer could reach the next caller of the connection: the
 caller stops waiting, the call runs on, and what it then brings is handed to its `undo`.
+
+While one call is past half its deadline no other starts, and none waits for a turn: all are refused as HeldUp.
 """
 
 from __future__ import annotations
@@ -14,9 +16,16 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pinlater.errors import NothingStored, OutcomeUnknown, Overloaded, StoreConflict
+from pinlater.shards.pace import Pace
 
 R = TypeVar("R")
+V = TypeVar("V")
 Undo = Callable[[R], Coroutine[Any, Any, object]]
+Report = Callable[[str, bool, BaseException | None], None]
+"""Told how a call to the store ended: its name, whether it took longer than half its deadline, and its error.
+
+A call that is not over at its deadline is told of then, as late, and not again when it ends.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +53,33 @@ class NoTurn(NothingStored):
     """The call never began: others were before it until its deadline. Says nothing of the store's health."""
 
 
+class HeldUp(NothingStored):
+    """The call never began: an earlier one is past half its deadline. Says nothing more of the store's health."""
+
+
 class Calls:
     """The calls to one shard: who runs, who waits for a turn, and what still runs although nobody waits for it."""
 
     def __init__(self, shard_id: Callable[[], str], settings: GuardSettings) -> None:
         self._shard_id = shard_id
         self._settings = settings
-        self._turns: deque[asyncio.Future[bool]] = deque()
+        self._turns: deque[asyncio.Future[bool | None]] = deque()
+        """True: it is yours; False: the deadline came first; None: the shard is too slow now."""
         self._free = settings.max_running
         self._running: set[asyncio.Task[Any]] = set()
+        self._pace = Pace(settings.deadline_ms / 1000, self._hold_up)
+        self.deadline_ms = settings.deadline_ms
+        self.report: Report | None = None
+        self.on_slow: Callable[[HeldUp], None] | None = None
+        """Called with a HeldUp when a call passes half its deadline."""
+
+    def held_up(self) -> HeldUp | None:
+        """The error of a call that may not start now."""
+        return self._held_up() if self._pace.is_slow(asyncio.get_running_loop().time()) else None
 
     async def make(
         self,
+        name: str,
         call: Callable[[], Coroutine[Any, Any, R]],
         *,
         read: bool = False,
@@ -64,18 +88,24 @@ class Calls:
     ) -> R:
         """The answer of `call` within the deadline; then OutcomeUnknown, or NothingStored for a read or no turn.
 
-        `undo` gets an answer that came when its caller waited no more. An urgent call waits for no turn.
+        `undo` gets an answer that came when its caller waited no more. An urgent call waits for no turn, starts however
+        slow others are, and is not reported.
         """
         loop = asyncio.get_running_loop()
-        ends_at = loop.time() + self._settings.deadline_ms / 1000
+        asked_at = loop.time()
+        ends_at = asked_at + self._settings.deadline_ms / 1000
+        if not is_urgent and self._pace.is_slow(asked_at):
+            raise self._held_up()
         if self._free > 0 or is_urgent:
             self._free -= 1
         else:
             await self._turn(loop, ends_at)
         task = loop.create_task(self._try(call, read, ends_at))
         self._running.add(task)
+        if not is_urgent:
+            self._pace.began(task, loop.time())
         answered = loop.create_future()
-        task.add_done_callback(lambda done: self._ended(done, answered, undo))
+        task.add_done_callback(lambda done: self._ended(name, done, answered, undo))
         timer = loop.call_at(ends_at, _settle, answered, False)
         try:
             in_time = await answered
@@ -91,7 +121,10 @@ class Calls:
             finally:
                 del task  # else its error keeps this frame, and with it all that the caller sent, until the next gc
         text = f"shard {self._shard_id()}: no answer within {self._settings.deadline_ms} ms"
-        raise NothingStored(text) if read else OutcomeUnknown(text)
+        late = NothingStored(text) if read else OutcomeUnknown(text)
+        if self._pace.gave_up(task, loop.time()) and self.report is not None:
+            self.report(name, True, late)
+        raise late
 
     async def _try(self, call: Callable[[], Coroutine[Any, Any, R]], read: bool, ends_at: float) -> R:
         tries = 1
@@ -115,7 +148,7 @@ class Calls:
         """Wait for a place, in order of arrival."""
         if len(self._turns) >= self._settings.max_waiting:
             raise Overloaded(f"shard {self._shard_id()}: {len(self._turns)} calls wait already", retry_after_ms=100)
-        turn: asyncio.Future[bool] = loop.create_future()
+        turn: asyncio.Future[bool | None] = loop.create_future()
         self._turns.append(turn)
         timer = loop.call_at(ends_at, _settle, turn, False)
         try:
@@ -128,8 +161,23 @@ class Calls:
             timer.cancel()
             if turn in self._turns:
                 self._turns.remove(turn)
+        if has_place is None:
+            raise self._held_up()
         if not has_place:
             raise NoTurn(f"shard {self._shard_id()}: no turn within {self._settings.deadline_ms} ms")
+
+    def _held_up(self) -> HeldUp:
+        return HeldUp(
+            f"shard {self._shard_id()}: a call takes longer than half of {self._settings.deadline_ms} ms",
+            retry_after_ms=self._settings.deadline_ms // 2,
+        )
+
+    def _hold_up(self) -> None:
+        """A call passed half its deadline: who waits for a turn, waits no longer."""
+        for turn in self._turns:
+            _settle(turn, None)
+        if self.on_slow is not None:
+            self.on_slow(self._held_up())
 
     def _leave(self) -> None:
         """Hand the place to the next that still waits, unless an urgent call had taken one too many."""
@@ -143,8 +191,11 @@ class Calls:
                 return
         self._free += 1
 
-    def _ended(self, task: asyncio.Task[R], answered: asyncio.Future[bool], undo: Undo[R] | None) -> None:
+    def _ended(self, name: str, task: asyncio.Task[R], answered: asyncio.Future[bool], undo: Undo[R] | None) -> None:
         self._running.discard(task)
+        is_late = self._pace.ended(task, asyncio.get_running_loop().time())
+        if is_late is not None and self.report is not None and not task.cancelled():
+            self.report(name, is_late, task.exception())
         self._leave()
         if answered.done():
             self._abandoned(task, undo)
@@ -164,8 +215,9 @@ class Calls:
         ends_at = loop.time() + 2 * self._settings.deadline_ms / 1000
         while self._running and loop.time() < ends_at:
             await asyncio.wait(self._running, timeout=ends_at - loop.time())
+        self._pace.close()
 
 
-def _settle(future: asyncio.Future[bool], value: bool) -> None:
+def _settle(future: asyncio.Future[V], value: V) -> None:
     if not future.done():
         future.set_result(value)

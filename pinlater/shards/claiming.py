@@ -1,21 +1,22 @@
 """Dequeue over several shards: count what is ready everywhere, plan, and claim everywhere at once.
 
 An empty queue costs one round trip per shard, a full one two. What is planned can be gone when it is claimed; when all
-of it was, the round is tried again, a bounded number of times.
+of it was, the round is tried again, a bounded number of times. A shard that takes longer than half its deadline is left
+out: a slow one holds up nobody, and breaks the order of priorities only by what it keeps to itself.
 """
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
-from functools import partial
+from typing import Any
 
 from pinlater.backends.base import ClaimRequest
 from pinlater.errors import PinLaterError
 from pinlater.model import DequeuedJob
-from pinlater.shards.member import Member, answers, ask_all
+from pinlater.shards.in_time import ask_in_time
+from pinlater.shards.member import Member, answers
 from pinlater.shards.plan import plan_claims
 from pinlater.shards.undo import GivingBack
 
@@ -39,7 +40,9 @@ async def claim_over(
     limits = [request.limit for request in requests]
     shuffled = random.sample(list(members), len(members))
     for _ in range(_ROUNDS):
-        outcomes = await ask_all(shuffled, lambda shard: shard.ready(queue, priorities, sum(limits), now_ms))
+        outcomes = await ask_in_time(
+            shuffled, lambda member: member.shard.ready(queue, priorities, sum(limits), now_ms), giving_back
+        )
         ready = answers(outcomes)
         answering = [
             member for member, outcome in zip(shuffled, outcomes, strict=True) if not isinstance(outcome, PinLaterError)
@@ -79,38 +82,18 @@ def _split(requests: Sequence[ClaimRequest], shares: list[list[int]], priorities
 async def _claim(
     parts: list[tuple[Member, _Part]], queue: str, now_ms: int, giving_back: GivingBack, capped: bool
 ) -> list[_Claims]:
-    """What each shard gave, nothing for one that failed.
+    """What each shard gave, nothing for one that failed or took too long."""
+    asked = dict(parts)
 
-    If the caller goes, or a shard fails in a way that no store should, all that comes is given back.
-    """
-    loop = asyncio.get_running_loop()
-    tasks = [
-        loop.create_task(
-            member.call(member.shard.claim(queue, [request for _, request in part], now_ms, capped=capped))
-        )
-        for member, part in parts
-    ]
-    try:
-        await asyncio.wait(tasks)
-    except asyncio.CancelledError:
-        for (member, _), task in zip(parts, tasks, strict=True):
-            task.add_done_callback(partial(_return_all, member, queue, now_ms, giving_back))
-        raise
-    outcomes: list[_Claims | PinLaterError] = []
-    for task in tasks:
-        error = task.exception()
-        if error is not None and not isinstance(error, PinLaterError):
-            for (member, _), other in zip(parts, tasks, strict=True):
-                _return_all(member, queue, now_ms, giving_back, other)
-            raise error
-        outcomes.append(task.result() if error is None else error)
+    def claim(member: Member) -> Coroutine[Any, Any, _Claims]:
+        return member.shard.claim(queue, [request for _, request in asked[member]], now_ms, capped=capped)
+
+    def undo(member: Member, claims: _Claims) -> None:
+        giving_back.later(member.shard, queue, [job for jobs in claims for job in jobs], now_ms)
+
+    outcomes = await ask_in_time(list(asked), claim, giving_back, undo)
     answers(outcomes)
     return [[] if isinstance(outcome, PinLaterError) else outcome for outcome in outcomes]
-
-
-def _return_all(member: Member, queue: str, now_ms: int, giving_back: GivingBack, task: asyncio.Task[_Claims]) -> None:
-    if not task.cancelled() and task.exception() is None:
-        giving_back.later(member.shard, queue, [job for jobs in task.result() for job in jobs], now_ms)
 
 
 def _merge(

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from pinlater.backends.base import NO_RULES, AckOutcome, AckRequest, ClaimRequest, EndRules, Shard
+from pinlater.errors import PinLaterError
 from pinlater.model import DequeuedJob, Job
 from pinlater.shards.joining import JoinBounds, Joiner
 from pinlater.shards.passing import Passing
@@ -24,18 +25,23 @@ class Coalescing(Passing):
 
     def __init__(self, inner: Shard, bounds: JoinBounds | None = None) -> None:
         super().__init__(inner)
-        bounds = bounds or JoinBounds()
-        self._enqueues: Joiner[str, Job, str] = Joiner(inner.enqueue, _weigh_jobs, bounds)
+        calls = self.calls
+        bounds = bounds or (JoinBounds() if calls is None else JoinBounds(max_wait_ms=calls.deadline_ms))
+        held_up = None if calls is None else calls.held_up
+        self._enqueues: Joiner[str, Job, str] = Joiner(inner.enqueue, _weigh_jobs, bounds, held_up=held_up)
         self._claims: Joiner[_ClaimKey, ClaimRequest, list[DequeuedJob]] = Joiner(
             self._send_claims,
             _weigh_claims,
             replace(bounds, max_bytes=bounds.max_claim_bytes),
             undo=self._undo_claim,
             ages=True,
+            held_up=held_up,
         )
         self._acks: Joiner[_AckKey, AckRequest, AckOutcome] = Joiner(
-            self._send_acks, _weigh_acks, bounds, send_for_gone=True
+            self._send_acks, _weigh_acks, bounds, send_for_gone=True, held_up=held_up
         )
+        if calls is not None:
+            calls.on_slow = self._refuse_waiting
 
     def enqueue(self, queue: str, jobs: Sequence[Job], now_ms: int) -> Coroutine[Any, Any, list[str]]:
         return self._enqueues.call(queue, jobs, now_ms)
@@ -49,6 +55,11 @@ class Coalescing(Passing):
         self, queue: str, acks: Sequence[AckRequest], now_ms: int, rules: EndRules = NO_RULES
     ) -> Coroutine[Any, Any, list[AckOutcome]]:
         return self._acks.call((queue, rules), acks, now_ms)
+
+    def _refuse_waiting(self, error: PinLaterError) -> None:
+        self._enqueues.refuse_waiting(error)
+        self._claims.refuse_waiting(error)
+        self._acks.refuse_waiting(error)
 
     async def close(self) -> None:
         await self._enqueues.drain()

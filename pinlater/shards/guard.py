@@ -48,10 +48,20 @@ class Guarded(Passing):
         settings = settings or GuardSettings()
         self._calls = Calls(lambda: inner.shard_id, settings)
         self._bulk = Calls(lambda: inner.shard_id, replace(settings, max_running=settings.max_bulk))
+        self._bulk.report = self._report_bulk
         self._opening: asyncio.Task[str] | None = None
 
+    @property
+    def calls(self) -> Calls:
+        return self._calls
+
+    def _report_bulk(self, name: str, is_late: bool, error: BaseException | None) -> None:
+        """That a call over many jobs takes long says nothing of the store."""
+        if self._calls.report is not None and not (is_late and error is not None):
+            self._calls.report(name, False, error)
+
     async def open(self) -> str:
-        return await self._calls.make(self._open_once)
+        return await self._calls.make("open", self._open_once)
 
     async def _open_once(self) -> str:
         """A second open, after a first that was given up waiting for, joins it."""
@@ -64,19 +74,19 @@ class Guarded(Passing):
         await self._inner.close()
 
     async def ping(self) -> StoreStatus:
-        return await self._calls.make(self._inner.ping, is_urgent=True)
+        return await self._calls.make("ping", self._inner.ping, is_urgent=True)
 
     async def put_records(self, records: Sequence[Record], now_ms: int) -> list[bool]:
-        return await self._calls.make(lambda: self._inner.put_records(records, now_ms))
+        return await self._calls.make("put_records", lambda: self._inner.put_records(records, now_ms))
 
     async def records(self, since: int, limit: int) -> RecordPage:
-        return await self._calls.make(lambda: self._inner.records(since, limit), read=True)
+        return await self._calls.make("records", lambda: self._inner.records(since, limit), read=True)
 
     async def enqueue(self, queue: str, jobs: Sequence[Job], now_ms: int) -> list[str]:
-        return await self._calls.make(lambda: self._inner.enqueue(queue, jobs, now_ms))
+        return await self._calls.make("enqueue", lambda: self._inner.enqueue(queue, jobs, now_ms))
 
     async def ready(self, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[int]:
-        return await self._calls.make(lambda: self._inner.ready(queue, priorities, limit, now_ms), read=True)
+        return await self._calls.make("ready", lambda: self._inner.ready(queue, priorities, limit, now_ms), read=True)
 
     async def claim(
         self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, capped: bool = False
@@ -92,79 +102,89 @@ class Guarded(Passing):
         async def undo(claimed: list[list[DequeuedJob]]) -> None:
             await give_back(self._inner, queue, [job for jobs in claimed for job in jobs], now_ms)
 
-        return await self._calls.make(call, undo=undo)
+        return await self._calls.make("claim", call, undo=undo)
 
     async def peek(
         self, queue: str, priorities: Sequence[int], limit: int, max_bytes: int, now_ms: int
     ) -> list[DequeuedJob]:
-        return await self._calls.make(lambda: self._inner.peek(queue, priorities, limit, max_bytes, now_ms), read=True)
+        return await self._calls.make(
+            "peek", lambda: self._inner.peek(queue, priorities, limit, max_bytes, now_ms), read=True
+        )
 
     async def ack(
         self, queue: str, acks: Sequence[AckRequest], now_ms: int, rules: EndRules = NO_RULES
     ) -> list[AckOutcome]:
-        return await self._calls.make(lambda: self._inner.ack(queue, acks, now_ms, rules))
+        return await self._calls.make("ack", lambda: self._inner.ack(queue, acks, now_ms, rules))
 
     async def checkpoint(self, queue: str, checkpoints: Sequence[CheckpointRequest], now_ms: int) -> list[bool]:
-        return await self._calls.make(lambda: self._inner.checkpoint(queue, checkpoints, now_ms))
+        return await self._calls.make("checkpoint", lambda: self._inner.checkpoint(queue, checkpoints, now_ms))
 
     async def give_back(self, queue: str, claims: Sequence[ClaimKey], now_ms: int) -> int:
-        return await self._calls.make(lambda: self._inner.give_back(queue, claims, now_ms))
+        return await self._calls.make("give_back", lambda: self._inner.give_back(queue, claims, now_ms))
 
     async def release(
         self, queue: str, claims: Sequence[ClaimKey], now_ms: int, rules: EndRules = NO_RULES
     ) -> LapsedCounts:
-        return await self._calls.make(lambda: self._inner.release(queue, claims, now_ms, rules))
+        return await self._calls.make("release", lambda: self._inner.release(queue, claims, now_ms, rules))
 
     async def cancel(self, queue: str, jobs: Sequence[JobKey], now_ms: int) -> list[CancelOutcome]:
-        return await self._calls.make(lambda: self._inner.cancel(queue, jobs, now_ms))
+        return await self._calls.make("cancel", lambda: self._inner.cancel(queue, jobs, now_ms))
 
     async def lookup(
         self, queue: str, jobs: Sequence[JobKey], *, with_body: bool, max_bytes: int
     ) -> list[JobInfo | None]:
         return await self._calls.make(
-            lambda: self._inner.lookup(queue, jobs, with_body=with_body, max_bytes=max_bytes), read=True
+            "lookup", lambda: self._inner.lookup(queue, jobs, with_body=with_body, max_bytes=max_bytes), read=True
         )
 
     async def count(self, queue: str, state: JobState, priorities: Sequence[int], future: bool, now_ms: int) -> int:
-        return await self._bulk.make(lambda: self._inner.count(queue, state, priorities, future, now_ms), read=True)
+        return await self._bulk.make(
+            "count", lambda: self._inner.count(queue, state, priorities, future, now_ms), read=True
+        )
 
     async def scan(self, queue: str, request: ScanRequest, now_ms: int) -> list[JobInfo]:
-        return await self._bulk.make(lambda: self._inner.scan(queue, request, now_ms), read=True)
+        return await self._bulk.make("scan", lambda: self._inner.scan(queue, request, now_ms), read=True)
 
     async def retry_failed(
         self, queue: str, priority: int, attempts: int, run_after_ms: int | None, limit: int, now_ms: int
     ) -> int:
         return await self._bulk.make(
-            lambda: self._inner.retry_failed(queue, priority, attempts, run_after_ms, limit, now_ms)
+            "retry_failed", lambda: self._inner.retry_failed(queue, priority, attempts, run_after_ms, limit, now_ms)
         )
 
     async def retry_listed(
         self, queue: str, jobs: Sequence[JobKey], attempts: int | None, run_after_ms: int | None, now_ms: int
     ) -> int:
-        return await self._bulk.make(lambda: self._inner.retry_listed(queue, jobs, attempts, run_after_ms, now_ms))
+        return await self._bulk.make(
+            "retry_listed", lambda: self._inner.retry_listed(queue, jobs, attempts, run_after_ms, now_ms)
+        )
 
     async def delete_jobs(self, queue: str, state: JobState, priority: int, limit: int, now_ms: int) -> int:
-        return await self._bulk.make(lambda: self._inner.delete_jobs(queue, state, priority, limit, now_ms))
+        return await self._bulk.make(
+            "delete_jobs", lambda: self._inner.delete_jobs(queue, state, priority, limit, now_ms)
+        )
 
     async def delete_listed(self, queue: str, state: JobState, jobs: Sequence[JobKey], now_ms: int) -> int:
-        return await self._bulk.make(lambda: self._inner.delete_listed(queue, state, jobs, now_ms))
+        return await self._bulk.make("delete_listed", lambda: self._inner.delete_listed(queue, state, jobs, now_ms))
 
     async def replay(self, queue: str, jobs: Sequence[JobKey], now_ms: int, attempts: int | None) -> list[str | None]:
-        return await self._bulk.make(lambda: self._inner.replay(queue, jobs, now_ms, attempts))
+        return await self._bulk.make("replay", lambda: self._inner.replay(queue, jobs, now_ms, attempts))
 
     async def mark_moved(self, queue: str, moved: Sequence[tuple[ClaimKey, str]], now_ms: int) -> list[bool]:
-        return await self._calls.make(lambda: self._inner.mark_moved(queue, moved, now_ms))
+        return await self._calls.make("mark_moved", lambda: self._inner.mark_moved(queue, moved, now_ms))
 
     async def expire_claims(self, limit: int, now_ms: int, rules: PerQueue[EndRules]) -> Mapping[str, LapsedCounts]:
-        return await self._calls.make(lambda: self._inner.expire_claims(limit, now_ms, rules))
+        return await self._calls.make("expire_claims", lambda: self._inner.expire_claims(limit, now_ms, rules))
 
     async def bury(self, limit: int, now_ms: int, graves: Mapping[str, Grave]) -> Mapping[str, int]:
-        return await self._calls.make(lambda: self._inner.bury(limit, now_ms, graves))
+        return await self._calls.make("bury", lambda: self._inner.bury(limit, now_ms, graves))
 
     async def collect(
         self, limit: int, now_ms: int, retention: PerQueue[Retention], *, marks_before: str = ""
     ) -> Mapping[str, int]:
-        return await self._calls.make(lambda: self._inner.collect(limit, now_ms, retention, marks_before=marks_before))
+        return await self._calls.make(
+            "collect", lambda: self._inner.collect(limit, now_ms, retention, marks_before=marks_before)
+        )
 
     async def put_note(
         self,
@@ -178,21 +198,26 @@ class Guarded(Passing):
         keep: int = 100_000,
     ) -> int:
         return await self._calls.make(
+            "put_note",
             lambda: self._inner.put_note(
                 kind, name, body, expires_at_ms, now_ms, expected_version=expected_version, keep=keep
-            )
+            ),
         )
 
     async def notes(self, kind: str, now_ms: int) -> dict[str, Note]:
-        return await self._calls.make(lambda: self._inner.notes(kind, now_ms), read=True)
+        return await self._calls.make("notes", lambda: self._inner.notes(kind, now_ms), read=True)
 
     async def take_tokens(self, queue: str, wanted: int, per_second: float, capacity: float, now_ms: int) -> Tokens:
-        return await self._calls.make(lambda: self._inner.take_tokens(queue, wanted, per_second, capacity, now_ms))
+        return await self._calls.make(
+            "take_tokens", lambda: self._inner.take_tokens(queue, wanted, per_second, capacity, now_ms)
+        )
 
     async def set_share(self, queue: str, share: int, version: int, now_ms: int) -> Share:
-        return await self._calls.make(lambda: self._inner.set_share(queue, share, version, now_ms))
+        return await self._calls.make("set_share", lambda: self._inner.set_share(queue, share, version, now_ms))
 
     async def census(
         self, queue: str, priorities: Sequence[int], now_ms: int, after: CensusPlace | None, limit: int
     ) -> CensusPage:
-        return await self._bulk.make(lambda: self._inner.census(queue, priorities, now_ms, after, limit), read=True)
+        return await self._bulk.make(
+            "census", lambda: self._inner.census(queue, priorities, now_ms, after, limit), read=True
+        )

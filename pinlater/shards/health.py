@@ -1,58 +1,142 @@
 """Is a shard in use? Pure: it is told what happened and when, and holds no timer.
 
-    IN ──(so many failures in a row)──> OUT ──(pause over: one probe)──> IN, or OUT for another pause
+    IN ──(too few good outcomes, or failures in a row)──> OUT ──(pause over: some pings)──> IN with a fresh window
+                                                           ^                |
+                                                           └──(one fails)───┘
 
-Only a probe brings a shard back: the late success of a call that was under way when it went out does not.
+Only pings bring a shard back: the late success of a call that was under way when it went out does not.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from dataclasses import dataclass
+from typing import NamedTuple
+
+PING = "ping"
+
+
+@dataclass(frozen=True, slots=True)
+class HealthSettings:
+    window: int = 100
+    """So many outcomes are remembered."""
+
+    min_good: int = 75
+    """Fewer good ones than that in a full window, and the shard is sick."""
+
+    failures_in_a_row: int = 3
+    """Of calls of any kind, or of one kind, whatever others did meanwhile: a store can answer pings and take no job."""
+
+    pause_ms: int = 60_000
+    """How long a sick shard is left alone."""
+
+    lonely_pause_ms: int = 1_000
+    """As long as no other shard can serve in its place."""
+
+    probes: int = 3
+    """Pings that must succeed, one after the other, before it comes back."""
+
+    probe_gap_ms: int = 500
+
+
+class Good(NamedTuple):
+    """How many of the outcomes that are remembered were good."""
+
+    good: int
+    samples: int
+
 
 class Health:
-    """Counts failures in a row; `is_in` says whether calls may go to the shard."""
+    """`is_in` says whether calls may go to the shard. It begins outside, and may be probed at once."""
 
-    __slots__ = ("_failures", "_failures_to_trip", "_pause_ms", "_probe_from_ms", "is_in")
+    __slots__ = ("_bad", "_outcomes", "_probe_from_ms", "_probes_left", "_settings", "_streak", "_streaks", "is_in")
 
-    def __init__(self, *, failures_to_trip: int = 3, pause_ms: int = 1_000, is_in: bool = True) -> None:
-        self.is_in = is_in
-        self._failures = 0
-        self._failures_to_trip = failures_to_trip
-        self._pause_ms = pause_ms
+    def __init__(self, settings: HealthSettings | None = None) -> None:
+        self._settings = settings or HealthSettings()
+        self._outcomes: deque[bool] = deque()
+        self._bad = 0
+        self._streak = 0
+        self._streaks: dict[str, int] = {}
         self._probe_from_ms = 0
+        self._probes_left = self._settings.probes
+        self.is_in = False
 
-    def call_succeeded(self) -> None:
-        if self._failures and self.is_in:
-            self._failures = 0
+    # -- while it is in ----------------------------------------------------------------------------------------------
 
-    def call_failed(self, now_ms: int) -> bool:
-        """The shard could not be reached, or gave no answer in time. True: with this it went out."""
+    def succeeded(self, kind: str, now_ms: int, *, is_slow: bool = False) -> bool:
+        """A call of that kind was answered; `is_slow`: too late to be good. True: with this it went out."""
         if not self.is_in:
             return False
-        self._failures += 1
-        if self._failures < self._failures_to_trip:
+        if self._streak:
+            self._streak = 0
+            self._streaks.pop(kind, None)
+        elif self._streaks:
+            self._streaks.pop(kind, None)
+        self._remember(is_good=not is_slow)
+        return is_slow and self._trip_if_sick(now_ms)
+
+    def failed(self, kind: str, now_ms: int) -> bool:
+        """It could not be reached, gave no answer in time, or could not do it. True: with this it went out."""
+        if not self.is_in:
+            return False
+        self._streak += 1
+        self._streaks[kind] = self._streaks.get(kind, 0) + 1
+        self._remember(is_good=False)
+        return self._trip_if_sick(now_ms)
+
+    def _remember(self, *, is_good: bool) -> None:
+        self._outcomes.append(is_good)
+        self._bad += not is_good
+        if len(self._outcomes) > self._settings.window:
+            self._bad -= not self._outcomes.popleft()
+
+    def _trip_if_sick(self, now_ms: int) -> bool:
+        """More bad outcomes than a full window may have are enough, before it is full: good ones cannot follow."""
+        settings = self._settings
+        in_a_row = max(self._streak, max(self._streaks.values(), default=0))
+        if in_a_row < settings.failures_in_a_row and self._bad <= settings.window - settings.min_good:
             return False
         self.trip(now_ms)
         return True
 
+    def good(self) -> Good:
+        return Good(len(self._outcomes) - self._bad, len(self._outcomes))
+
+    # -- while it is out ---------------------------------------------------------------------------------------------
+
     def trip(self, now_ms: int) -> None:
-        """Out at once."""
+        """Out at once, for a pause."""
         self.is_in = False
-        self._probe_from_ms = now_ms + self._pause_ms
+        self._probe_from_ms = now_ms
+        self._probes_left = self._settings.probes
 
-    def may_probe(self, now_ms: int) -> bool:
-        """Whether a ping is welcome: always while the shard is in, and after the pause while it is out."""
-        return self.is_in or now_ms >= self._probe_from_ms
+    @property
+    def probe_gap_ms(self) -> int:
+        return self._settings.probe_gap_ms
 
-    def probe_succeeded(self) -> bool:
-        """True: with this it came back in."""
-        came_back = not self.is_in
+    @property
+    def is_probing(self) -> bool:
+        """It is out, and a ping succeeded since the pause."""
+        return not self.is_in and self._probes_left < self._settings.probes
+
+    def next_probe_ms(self, *, is_alone: bool) -> int:
+        """From when on a ping is welcome while it is out; `is_alone`: no other shard serves in its place."""
+        settings = self._settings
+        if self.is_probing:
+            return self._probe_from_ms + settings.probe_gap_ms
+        return self._probe_from_ms + (
+            min(settings.pause_ms, settings.lonely_pause_ms) if is_alone else settings.pause_ms
+        )
+
+    def probe_succeeded(self, now_ms: int) -> bool:
+        """True: these were enough, and `admit` may follow."""
+        self._probe_from_ms = now_ms
+        self._probes_left = max(self._probes_left - 1, 0)
+        return self._probes_left == 0
+
+    def admit(self) -> None:
+        """In, with nothing held against it."""
         self.is_in = True
-        self._failures = 0
-        return came_back
-
-    def probe_failed(self, now_ms: int) -> bool:
-        """True: with this it went out. A shard that is out stays out for another pause."""
-        if self.is_in:
-            return self.call_failed(now_ms)
-        self._probe_from_ms = now_ms + self._pause_ms
-        return False
+        self._outcomes.clear()
+        self._bad = self._streak = 0
+        self._streaks.clear()

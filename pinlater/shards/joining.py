@@ -13,14 +13,14 @@ from collections.abc import Callable, Coroutine, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from pinlater.errors import OutcomeUnknown, Overloaded, QueueNotFound
-from pinlater.shards.calls import NoTurn
+from pinlater.errors import OutcomeUnknown, Overloaded, PinLaterError, QueueNotFound
+from pinlater.shards.calls import HeldUp, NoTurn
 
 K = TypeVar("K", bound=Hashable)
 I = TypeVar("I")  # noqa: E741
 O = TypeVar("O")  # noqa: E741
 
-SHARED_FATE = (OutcomeUnknown, NoTurn, Overloaded, QueueNotFound)
+SHARED_FATE = (OutcomeUnknown, NoTurn, HeldUp, Overloaded, QueueNotFound)
 """Errors that no single member of a batch can be the reason of, or after which nothing may be sent again."""
 
 
@@ -39,11 +39,11 @@ class JoinBounds:
     """Callers that wait for a batch; one more is refused as Overloaded."""
 
     max_wait_ms: int = 10_000
-    """A call that could not leave for so long is refused, with nothing stored."""
+    """How long a caller waits in all: for a batch to leave, and for its answer."""
 
 
 class _Member(Generic[I, O]):
-    __slots__ = ("answer", "asked_at", "items", "jobs", "now_ms", "size")
+    __slots__ = ("answer", "asked_at", "has_left", "items", "jobs", "now_ms", "size")
 
     def __init__(self, items: Sequence[I], now_ms: int, asked_at: float, jobs: int, size: int) -> None:
         self.items = items
@@ -51,6 +51,7 @@ class _Member(Generic[I, O]):
         self.asked_at = asked_at
         self.jobs = jobs
         self.size = size
+        self.has_left = False
         self.answer: asyncio.Future[list[O]] = asyncio.get_running_loop().create_future()
 
 
@@ -58,7 +59,7 @@ class Joiner(Generic[K, I, O]):
     """Joins the calls of one kind. `send` makes one call of the store; its answer aligns with the items.
 
     `undo` gets the answer of a caller that is gone; `send_for_gone` sends a waiting call although its caller has gone;
-    `ages` adds the time that a call waited to its now.
+    `ages` adds the time that a call waited to its now. `held_up` gives the error of a call that may not wait now.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Joiner(Generic[K, I, O]):
         undo: Callable[[K, list[O], int], Coroutine[Any, Any, object]] | None = None,
         send_for_gone: bool = False,
         ages: bool = False,
+        held_up: Callable[[], PinLaterError | None] | None = None,
     ) -> None:
         self._send = send
         self._weigh = weigh
@@ -77,14 +79,19 @@ class Joiner(Generic[K, I, O]):
         self._undo = undo
         self._send_for_gone = send_for_gone
         self._ages = ages
+        self._held_up = held_up
         self._busy: set[K] = set()
         self._waiting: dict[K, deque[_Member[I, O]]] = {}
-        self._callers = 0
+        self._callers: dict[_Member[I, O], None] = {}  # in order of arrival
+        self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[object]] = set()
         self._idle: asyncio.Future[None] | None = None
 
     async def call(self, key: K, items: Sequence[I], now_ms: int) -> list[O]:
-        """The answer for these items; errors are the store's, and Overloaded."""
+        """The answer for these items; errors are the store's, Overloaded, HeldUp and NoTurn.
+
+        Who was joined and has no answer after `max_wait_ms` gets NoTurn, or OutcomeUnknown where the batch has left.
+        """
         if key not in self._busy:
             self._busy.add(key)
             try:
@@ -97,11 +104,17 @@ class Joiner(Generic[K, I, O]):
         return await self._wait(key, items, now_ms, jobs, size)
 
     async def _wait(self, key: K, items: Sequence[I], now_ms: int, jobs: int, size: int) -> list[O]:
-        if self._callers >= self._bounds.max_waiting:
-            raise Overloaded(f"{self._callers} calls wait for the store already", retry_after_ms=100)
-        member: _Member[I, O] = _Member(items, now_ms, asyncio.get_running_loop().time(), jobs, size)
+        if len(self._callers) >= self._bounds.max_waiting:
+            raise Overloaded(f"{len(self._callers)} calls wait for the store already", retry_after_ms=100)
+        error = None if self._held_up is None else self._held_up()
+        if error is not None:
+            raise error
+        loop = asyncio.get_running_loop()
+        member: _Member[I, O] = _Member(items, now_ms, loop.time(), jobs, size)
         self._waiting.setdefault(key, deque()).append(member)
-        self._callers += 1
+        self._callers[member] = None
+        if self._timer is None:
+            self._timer = loop.call_at(member.asked_at + self._bounds.max_wait_ms / 1000, self._look)
         try:
             return await member.answer
         except asyncio.CancelledError:
@@ -109,8 +122,26 @@ class Joiner(Generic[K, I, O]):
                 self._give_up(key, member.answer.result(), now_ms)
             raise
         finally:
-            self._callers -= 1
+            del self._callers[member]
             del member  # its error would keep it, and it the error
+
+    def _look(self) -> None:
+        """One timer for all: refuse who waited too long, and look again when the next one would have."""
+        loop = asyncio.get_running_loop()
+        self._timer = None
+        for member in self._callers:
+            ends_at = member.asked_at + self._bounds.max_wait_ms / 1000
+            if ends_at > loop.time():
+                self._timer = loop.call_at(ends_at, self._look)
+                break
+            text = f"within {self._bounds.max_wait_ms} ms"
+            _refuse(member, OutcomeUnknown(f"no answer {text}") if member.has_left else NoTurn(f"no turn {text}"))
+
+    def refuse_waiting(self, error: PinLaterError) -> None:
+        """Nobody waits any longer for a batch that has not left."""
+        for member in self._callers:
+            if not member.has_left:
+                _refuse(member, copy.copy(error))
 
     def _next(self, key: K) -> None:
         if key in self._waiting:
@@ -134,20 +165,16 @@ class Joiner(Generic[K, I, O]):
         waiting = self._waiting.get(key, deque())
         batch: list[_Member[I, O]] = []
         jobs = size = 0
-        oldest = asyncio.get_running_loop().time() - self._bounds.max_wait_ms / 1000
         while waiting:
             member = waiting[0]
             if self._is_void(member):
-                waiting.popleft()
-                continue
-            if member.asked_at < oldest:
-                _refuse(member, NoTurn("the store was busy until the deadline"))
                 waiting.popleft()
                 continue
             jobs += member.jobs
             size += member.size
             if batch and (jobs > self._bounds.max_jobs or size > self._bounds.max_bytes):
                 break
+            member.has_left = True
             batch.append(waiting.popleft())
         if not waiting:
             self._waiting.pop(key, None)
@@ -190,7 +217,8 @@ class Joiner(Generic[K, I, O]):
         return member.now_ms + int((asyncio.get_running_loop().time() - member.asked_at) * 1000)
 
     def _is_void(self, member: _Member[I, O]) -> bool:
-        return member.answer.done() and not self._send_for_gone
+        """Its caller is gone, or was told that nothing more will be done."""
+        return member.answer.done() and not (self._send_for_gone and member.answer.cancelled())
 
     def _settle(self, key: K, member: _Member[I, O], answers: list[O]) -> None:
         if member.answer.done():
@@ -214,6 +242,9 @@ class Joiner(Generic[K, I, O]):
             await self._idle
         while self._tasks:
             await asyncio.wait(self._tasks)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 def _refuse(member: _Member[I, O], error: Exception) -> None:

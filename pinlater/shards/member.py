@@ -17,17 +17,22 @@ from pinlater.errors import (
     QueueNotFound,
     ShardConnectionFailed,
     StoreConflict,
+    StoreRefused,
 )
 from pinlater.model import ShardView
-from pinlater.shards.calls import NoTurn
-from pinlater.shards.health import Health
+from pinlater.shards.calls import GuardSettings
+from pinlater.shards.health import Health, HealthSettings
+from pinlater.shards.passing import Passing
 
 R = TypeVar("R")
 _log = structlog.get_logger("pinlater.shards")
 
 
 class Member:
-    """A shard of a router. `store_id` is None, and the shard out, until it could be opened."""
+    """A shard of a router. `store_id` is None, and the shard out, until it could be opened.
+
+    What its calls to the store come to decides over its health, however they were made.
+    """
 
     def __init__(
         self,
@@ -35,7 +40,7 @@ class Member:
         clock: Clock,
         *,
         dequeue_only: bool = False,
-        health: Health | None = None,
+        health: HealthSettings | None = None,
         store: str = "",
     ) -> None:
         """`dequeue_only` as configured; `store` is its address for people, without passwords."""
@@ -44,14 +49,23 @@ class Member:
         self.configured_dequeue_only = dequeue_only
         self.ordered_dequeue_only = False
         """By an operator's command, beside the configuration."""
-        self.health = health or Health()
-        self.health.trip(0)
+        self.health = Health(health)
         self.store_id: str | None = None
         self.skew_ms = 0
         """How far the store's clock was from ours at the last ping, beyond what the round trip explains."""
         self.trouble = "it was not reached yet"
         """Why it is out, or would be if that happened more often; "" while all is well."""
+        self.deadline_ms = GuardSettings().deadline_ms
+        """How long one call may take."""
+        self.on_refusal: Callable[[Member], None] | None = None
+        """Called when the store refused a call, and may be gone."""
+        self.is_alone: Callable[[], bool] = lambda: False
+        """Whether no other shard serves in its place."""
         self._clock = clock
+        calls = shard.calls if isinstance(shard, Passing) else None
+        if calls is not None:
+            calls.report = self.learn
+            self.deadline_ms = calls.deadline_ms
 
     @property
     def is_in(self) -> bool:
@@ -62,31 +76,70 @@ class Member:
         """Whether it takes no new jobs."""
         return self.configured_dequeue_only or self.ordered_dequeue_only
 
+    def learn(self, name: str, is_late: bool, error: BaseException | None) -> None:
+        """How a call to the store ended. An error that the store itself answered with is a good answer."""
+        if isinstance(error, NothingStored | OutcomeUnknown):
+            self.note_failure(name, error.message)
+            if isinstance(error, NothingStored) and not (is_late or isinstance(error, StoreConflict)):
+                self._refused()
+        elif isinstance(error, StoreRefused):
+            self._refused()
+        elif error is None or isinstance(error, PinLaterError):
+            went_out = self.health.succeeded(name, self._clock.now_ms(), is_slow=is_late)
+            if went_out:
+                self.go_out(f"its answers take longer than half of {self.deadline_ms} ms")
+
+    def _refused(self) -> None:
+        if self.is_in and self.on_refusal is not None:
+            self.on_refusal(self)
+
+    def note_failure(self, kind: str, trouble: str) -> None:
+        """Something failed that must not fail too often."""
+        if self.is_in or self.store_id is None:
+            self.trouble = trouble
+        if self.health.failed(kind, self._clock.now_ms()):
+            _log.warning("shard_out", shard=self.shard.shard_id, error=trouble)
+
+    def go_out(self, trouble: str) -> None:
+        """Out, for a pause that begins now."""
+        if self.trouble != trouble or self.is_in:
+            _log.warning("shard_out", shard=self.shard.shard_id, error=trouble)
+        self.trouble = trouble
+        self.health.trip(self._clock.now_ms())
+
+    def come_in(self) -> None:
+        self.trouble = ""
+        self.health.admit()
+        _log.info("shard_in", shard=self.shard.shard_id)
+
+    def next_probe_ms(self) -> int:
+        """When a shard that is out is tried again."""
+        return self.health.next_probe_ms(is_alone=self.is_alone())
+
+    async def call(self, call: Coroutine[Any, Any, R]) -> R:
+        """The answer of a call of this shard."""
+        return await call
+
     def view(self) -> ShardView:
         """As this process sees it."""
-        state = "in" if self.health.is_in else "unopened" if self.store_id is None else "out"
+        if self.store_id is None:
+            state = "unopened"
+        elif self.is_in:
+            state = "in"
+        else:
+            state = "probing" if self.health.is_probing else "out"
+        good, samples = self.health.good()
         return ShardView(
             self.shard.shard_id,
             self.store,
             state,
             self.dequeue_only,
             trouble=self.trouble,
+            good=good,
+            samples=samples,
             skew_ms=self.skew_ms,
+            next_try_ms=None if self.is_in or self.store_id is None else self.next_probe_ms(),
         )
-
-    async def call(self, call: Coroutine[Any, Any, R]) -> R:
-        """Await a call of this shard, and learn from its outcome."""
-        try:
-            answer = await call
-        except (StoreConflict, NoTurn):
-            raise
-        except (NothingStored, OutcomeUnknown) as error:
-            self.trouble = error.message
-            if self.health.call_failed(self._clock.now_ms()):
-                _log.warning("shard_out", shard=self.shard.shard_id, error=error.message)
-            raise
-        self.health.call_succeeded()
-        return answer
 
 
 def missing(members: Sequence[Member]) -> ShardConnectionFailed:
@@ -113,7 +166,7 @@ async def ask_all(
 
 async def _outcome(member: Member, call: Callable[[Shard], Coroutine[Any, Any, R]]) -> R | PinLaterError:
     try:
-        return await member.call(call(member.shard))
+        return await call(member.shard)
     except PinLaterError as error:
         return error.with_traceback(None)  # else whoever keeps the error keeps the frames of its call
 

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 
 import structlog
 
 from pinlater.clock import Clock
 from pinlater.errors import NoHealthyShards, PinLaterError, ShardConnectionFailed, StoreRefused
 from pinlater.shards.member import Member, troubles
+from pinlater.shards.watch import Watch
 
 _log = structlog.get_logger("pinlater.shards")
 
 WATCH_INTERVAL_MS = 1_000
 """How often every shard is pinged, and one that could not be opened is tried again."""
-
-PING_TIMEOUT_MS = 2_000
-_WAY_OUT = "if the store was replaced or emptied on purpose, start once with --accept-new-store and the shard's id"
 
 BringUp = Callable[[Member], Awaitable[None]]
 
@@ -39,12 +38,12 @@ class Members:
     ) -> None:
         """`known_stores`: the store id that each shard id had before; another one is refused."""
         self.all = list(members)
-        self._clock = clock
         self.bring_up: BringUp | None = None
         """Awaited before a shard comes in, at the start and whenever it comes back; an error keeps it out."""
         self._known = dict(known_stores or {})
-        self._interval_s = watch_interval_ms / 1000
-        self._watches: list[asyncio.Task[None]] = []
+        self._watch = Watch(clock, watch_interval_ms, open_late=self._open_late, let_in=self._let_in)
+        for member in self.all:
+            member.is_alone = partial(self._is_alone, member)
 
     def healthy(self) -> list[Member]:
         return [member for member in self.all if member.health.is_in]
@@ -86,13 +85,10 @@ class Members:
             raise
         await self._let_all_in([member for member in self.all if member.store_id is not None])
         await asyncio.gather(*[self.check(member) for member in self.healthy()])
-        self._watches = [asyncio.create_task(self._watch(member)) for member in self.all]
+        self._watch.start(self.all)
 
     async def close(self) -> None:
-        for watch in self._watches:
-            watch.cancel()
-        await asyncio.gather(*self._watches, return_exceptions=True)
-        self._watches = []
+        await self._watch.close()
         await asyncio.gather(*[member.shard.close() for member in self.all])
 
     async def _try_open(self, member: Member) -> None:
@@ -168,9 +164,7 @@ class Members:
     async def _let_in(self, member: Member) -> None:
         """Bring it up, and use it. Raises nothing; what fails keeps it out."""
         if await self._brought_up(member):
-            member.trouble = ""
-            member.health.probe_succeeded()
-            _log.info("shard_in", shard=member.shard.shard_id)
+            member.come_in()
 
     async def _brought_up(self, member: Member) -> bool:
         """Whether it knows now what the other shards know."""
@@ -178,45 +172,23 @@ class Members:
             if self.bring_up is not None:
                 await self.bring_up(member)
         except PinLaterError as error:
-            self._keep_out(member, error.message)
+            member.go_out(error.message)
         except Exception as error:
             _log.exception("shard_not_brought_up", shard=member.shard.shard_id)
-            self._keep_out(member, f"it could not be brought up to the others: {error!r}")
+            member.go_out(f"it could not be brought up to the others: {error!r}")
         else:
             return True
         return False
 
-    def _keep_out(self, member: Member, trouble: str) -> None:
-        member.trouble = trouble
-        member.health.trip(self._clock.now_ms())
-        _log.warning("shard_out", shard=member.shard.shard_id, error=trouble)
-
     # -- watching ----------------------------------------------------------------------------------------------------
 
-    async def _watch(self, member: Member) -> None:
-        while True:
-            await asyncio.sleep(self._interval_s)
-            await self.check(member)
-
     async def check(self, member: Member) -> None:
-        """One ping, or one try to open; what it finds is kept in the member. Raises nothing."""
-        try:
-            if member.store_id is None:
-                await self._open_late(member)
-            elif member.health.may_probe(self._clock.now_ms()):
-                await self._ping(member)
-        except StoreRefused as error:
-            member.health.trip(self._clock.now_ms())
-            if member.trouble != error.message:
-                member.trouble = error.message
-                _log.error("store_refused", shard=member.shard.shard_id, error=error.message, hint=_WAY_OUT)
-        except (PinLaterError, TimeoutError) as error:
-            member.trouble = str(error) or f"no answer to a ping within {PING_TIMEOUT_MS} ms"
-            if member.health.probe_failed(self._clock.now_ms()):
-                _log.warning("shard_out", shard=member.shard.shard_id, error=member.trouble)
-        except Exception:
-            member.health.probe_failed(self._clock.now_ms())
-            _log.exception("shard_not_checked", shard=member.shard.shard_id)
+        """One ping where one is due, or one try to open; what it finds is kept in the member. Raises nothing."""
+        await self._watch.check(member)
+
+    def _is_alone(self, member: Member) -> bool:
+        others = [other for other in self.healthy() if other is not member]
+        return not others or (not member.dequeue_only and all(other.dequeue_only for other in others))
 
     async def _open_late(self, member: Member) -> None:
         unopened = [each for each in self.all if each.store_id is None]
@@ -225,16 +197,3 @@ class Members:
         else:
             await self._assign_ids()
         await self._let_all_in([each for each in unopened if each.store_id is not None])
-
-    async def _ping(self, member: Member) -> None:
-        asked_ms = self._clock.now_ms()
-        status = await asyncio.wait_for(member.shard.ping(), PING_TIMEOUT_MS / 1000)
-        answered_ms = self._clock.now_ms()
-        member.skew_ms = min(status.now_ms - asked_ms, 0) or max(status.now_ms - answered_ms, 0)
-        if status.store_id != member.store_id:
-            raise StoreRefused(f"shard {member.shard.shard_id} became another store: {status.store_id}")
-        if member.is_in:
-            member.trouble = ""
-            member.health.probe_succeeded()
-        else:
-            await self._let_in(member)

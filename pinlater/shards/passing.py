@@ -29,6 +29,7 @@ from pinlater.backends.base import (
     Tokens,
 )
 from pinlater.model import CancelOutcome, DequeuedJob, Job, JobInfo, JobState
+from pinlater.shards.calls import Calls
 
 
 class Passing:
@@ -44,6 +45,11 @@ class Passing:
     @shard_id.setter
     def shard_id(self, shard_id: str) -> None:
         self._inner.shard_id = shard_id
+
+    @property
+    def calls(self) -> Calls | None:
+        """The guard's calls to the store, where there is a guard inside: how they go, and what bounds them."""
+        return self._inner.calls if isinstance(self._inner, Passing) else None
 
     async def open(self) -> str:
         return await self._inner.open()

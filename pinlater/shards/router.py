@@ -64,7 +64,7 @@ class Router:
         failures: list[PinLaterError] = []
         for member in members:
             try:
-                return await member.call(member.shard.enqueue(queue, jobs, now_ms))
+                return await member.shard.enqueue(queue, jobs, now_ms)
             except (NothingStored, QueueNotFound) as error:
                 failures.append(error.with_traceback(None))
         answers(failures)
@@ -85,7 +85,7 @@ class Router:
         """
         members = self._share(coverage)
         if len(members) == 1:
-            return await members[0].call(members[0].shard.claim(queue, requests, now_ms, capped=capped))
+            return await members[0].shard.claim(queue, requests, now_ms, capped=capped)
         return await claim_over(members, queue, requests, now_ms, self._giving_back, capped=capped)
 
     async def peek(
@@ -142,7 +142,7 @@ class Router:
         if not member.health.is_in:
             return missing([member]) if self.members.healthy() else self.members.none_left()
         try:
-            return await member.call(call(member.shard))
+            return await call(member.shard)
         except PinLaterError as error:
             return error.with_traceback(None)
 

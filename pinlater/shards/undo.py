@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import structlog
 
@@ -47,10 +48,17 @@ class GivingBack:
     """Gives jobs back beside the calls that notice; `drain` waits for all of it."""
 
     def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[int]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     def later(self, shard: Shard, queue: str, jobs: Iterable[DequeuedJob], now_ms: int) -> None:
-        task = asyncio.get_running_loop().create_task(give_back(shard, queue, jobs, now_ms))
+        self._mind(asyncio.get_running_loop().create_task(give_back(shard, queue, jobs, now_ms)))
+
+    def after(self, task: asyncio.Task[Any], ended: Callable[[asyncio.Task[Any]], None]) -> None:
+        """Call `ended` when a call that nobody waits for is over; it may give back what that brought."""
+        task.add_done_callback(ended)
+        self._mind(task)
+
+    def _mind(self, task: asyncio.Task[Any]) -> None:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

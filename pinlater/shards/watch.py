@@ -1,0 +1,109 @@
+"""Pings in the background: an idle shard is known too, and one that is out is tried again and let in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import structlog
+
+from pinlater.clock import Clock
+from pinlater.errors import PinLaterError, StoreRefused
+from pinlater.shards.health import PING
+from pinlater.shards.member import Member
+
+_log = structlog.get_logger("pinlater.shards")
+
+PING_TIMEOUT_MS = 2_000
+_WAY_OUT = "if the store was replaced or emptied on purpose, start once with --accept-new-store and the shard's id"
+Step = Callable[[Member], Awaitable[None]]
+
+
+class Watch:
+    """Looks at every shard each interval, at one that is being probed more often, and at once at one that refuses."""
+
+    def __init__(self, clock: Clock, interval_ms: int, *, open_late: Step, let_in: Step) -> None:
+        """`open_late` opens a shard that could not be opened before; `let_in` follows the last probe."""
+        self._clock = clock
+        self._interval_s = interval_ms / 1000
+        self._open_late = open_late
+        self._let_in = let_in
+        self._watches: list[asyncio.Task[None]] = []
+        self._confirming: dict[Member, asyncio.Task[None]] = {}
+
+    def start(self, members: Sequence[Member]) -> None:
+        for member in members:
+            member.on_refusal = self._confirm
+        self._watches = [asyncio.create_task(self._watch(member)) for member in members]
+
+    async def close(self) -> None:
+        tasks = [*self._watches, *self._confirming.values()]
+        self._watches = []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _watch(self, member: Member) -> None:
+        while True:
+            gap_s = member.health.probe_gap_ms / 1000
+            await asyncio.sleep(min(gap_s, self._interval_s) if member.health.is_probing else self._interval_s)
+            await self.check(member)
+
+    async def check(self, member: Member) -> None:
+        """One ping where one is due, or one try to open; what it finds is kept in the member. Raises nothing."""
+        if member.store_id is None:
+            await self._found(member, self._open_late(member), is_final=False)
+        elif member.is_in:
+            await self._found(member, self._ping(member), is_final=False)
+        elif self._clock.now_ms() >= member.next_probe_ms():
+            await self._found(member, self._probe(member), is_final=True)
+
+    def _confirm(self, member: Member) -> None:
+        """The store refused a call: a ping now says whether it is gone."""
+        if member not in self._confirming and self._watches:
+            task = asyncio.get_running_loop().create_task(self._found(member, self._ping(member), is_final=True))
+            self._confirming[member] = task
+            task.add_done_callback(lambda _: self._confirming.pop(member, None))
+
+    async def _found(self, member: Member, look: Awaitable[None], *, is_final: bool) -> None:
+        """`is_final`: with a failure the shard is out, for another pause if it was already."""
+        was_in = member.is_in
+        try:
+            await look
+        except StoreRefused as error:
+            if member.trouble != error.message:
+                _log.error("store_refused", shard=member.shard.shard_id, error=error.message, hint=_WAY_OUT)
+            member.go_out(error.message)
+        except (PinLaterError, TimeoutError) as error:
+            self._failed(member, was_in, is_final, str(error) or f"no answer to a ping within {PING_TIMEOUT_MS} ms")
+        except Exception as error:
+            _log.exception("shard_not_checked", shard=member.shard.shard_id)
+            self._failed(member, was_in, is_final, repr(error))
+
+    def _failed(self, member: Member, was_in: bool, is_final: bool, trouble: str) -> None:
+        if was_in and not member.is_in:
+            return  # calls were quicker to say so
+        if is_final:
+            member.go_out(trouble)
+        else:
+            member.note_failure(PING, trouble)
+
+    async def _ping(self, member: Member) -> None:
+        await self._greet(member)
+        if member.is_in:
+            member.trouble = ""
+            member.health.succeeded(PING, self._clock.now_ms())
+
+    async def _probe(self, member: Member) -> None:
+        await self._greet(member)
+        if member.health.probe_succeeded(self._clock.now_ms()):
+            await self._let_in(member)
+
+    async def _greet(self, member: Member) -> None:
+        """StoreRefused: it is another store now."""
+        asked_ms = self._clock.now_ms()
+        status = await asyncio.wait_for(member.shard.ping(), PING_TIMEOUT_MS / 1000)
+        answered_ms = self._clock.now_ms()
+        member.skew_ms = min(status.now_ms - asked_ms, 0) or max(status.now_ms - answered_ms, 0)
+        if status.store_id != member.store_id:
+            raise StoreRefused(f"shard {member.shard.shard_id} became another store: {status.store_id}")
