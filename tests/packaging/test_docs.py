@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pinlater.metrics import FAMILIES
 from tests.packaging.conftest import ROOT
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("workers/**/*.md")])
@@ -60,7 +61,7 @@ def test_the_wire_page_has_every_field_of_the_interface_file() -> None:
 
 def test_the_wire_page_has_every_method_of_the_interface_file() -> None:
     methods = METHOD.findall(interface())
-    assert len(methods) == 13
+    assert len(methods) == 19
     for returns, name, _arguments in methods:
         assert re.search(rf"^\| {name}(?: \(ours\))? \|.*\| {re.escape(returns)}", wire_page(), re.MULTILINE), name
 
@@ -71,3 +72,10 @@ def test_the_changelog_begins_with_the_version_of_the_package() -> None:
     newest = re.search(r"^## (\S+?),? ", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert newest is not None
     assert newest[1] == setup["metadata"]["version"]
+
+
+def test_the_page_of_metrics_has_every_metric_as_it_is() -> None:
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    for name, family in FAMILIES.items():
+        row = f"| `{name}` | {family.kind} | {', '.join(family.labels) or '-'} | {family.help} |"
+        assert row in page, row
