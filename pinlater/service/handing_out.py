@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 from pinlater.backends.base import ClaimRequest
 from pinlater.clock import Clock
 from pinlater.errors import Overloaded, RequestInvalid
+from pinlater.metrics import Metrics
 from pinlater.model import DequeuedJob, DequeueRequest, claim_source, parse_descriptor
+from pinlater.queues.pending import Pending
+from pinlater.queues.registry import Queues
+from pinlater.queues.settings import QueueSettings
 from pinlater.service import checks
 from pinlater.service.answers import dequeue_room
 from pinlater.service.checks import Checks
 from pinlater.service.claims import ClaimNames
+from pinlater.service.limits import Limits, is_limited
 from pinlater.service.line import WaitBounds
 from pinlater.service.settings import ServiceSettings
 from pinlater.service.waiting import Waiting
@@ -24,22 +30,38 @@ class HandingOut:
     """Dequeues of one service, those that wait included."""
 
     def __init__(
-        self, router: Router, clock: Clock, settings: ServiceSettings, bounds: Checks, claims: ClaimNames
+        self,
+        router: Router,
+        clock: Clock,
+        settings: ServiceSettings,
+        bounds: Checks,
+        claims: ClaimNames,
+        queues: Queues | None = None,
+        metrics: Metrics | None = None,
+        pending: Pending | None = None,
     ) -> None:
         self._router = router
         self._clock = clock
         self._settings = settings
         self._checks = bounds
         self._claims = claims
+        if queues is None:
+            queues = Queues(router.members, clock, QueueSettings(claim_timeout_ms=settings.claim_timeout_ms))
+        self._queues = queues
+        self._metrics = metrics = metrics or Metrics()
+        self._pending = pending
         self._giving_back: set[asyncio.Task[None]] = set()
+        self._limits = Limits(router, clock, queues, metrics)
         waits = WaitBounds(settings.max_waiters, settings.poll_min_ms, settings.poll_max_ms)
-        self.waiting = Waiting(router, clock, waits, self._renewed, self._give_back_later)
+        self.waiting = Waiting(router, clock, waits, self._limits, self._renewed, self._give_back_later)
+        queues.on_change(self.waiting.settings_changed)
 
     async def drain(self) -> None:
         """End the long polls, and wait until what nobody takes has gone back."""
         await self.waiting.drain()
         while self._giving_back:
             await asyncio.wait(self._giving_back)
+        await self._limits.drain()
 
     def check(self, request: DequeueRequest) -> int:
         """RequestInvalid; the limit, cut to its bound."""
@@ -52,34 +74,75 @@ class HandingOut:
         return limit
 
     async def hand_out(self, request: DequeueRequest, limit: int, source: str) -> list[DequeuedJob]:
-        """Jobs for a request that was checked. A dry run does not wait; who waits looks at all shards, whatever its
-        coverage, from the second look on.
+        """Jobs for a request that was checked. A dry run neither waits nor is limited; who waits looks at all shards,
+        whatever its coverage, from the second look on. DequeueRateLimited: see limits.py.
         """
         queue = request.queue
         checks.existing_queue(queue)
-        settings = self._settings
+        bounds = self._settings
         claim_descriptor = self._claims.next(source)
-        limit, max_bytes = dequeue_room(settings.max_answer_bytes, queue, claim_descriptor, limit)
+        limit, max_bytes = dequeue_room(bounds.max_answer_bytes, queue, claim_descriptor, limit)
         priorities = self._checks.priorities
-        now_ms = self._clock.now_ms()
         if request.dry_run:
+            now_ms = self._clock.now_ms()
             return await self._router.peek(queue, priorities, limit, max_bytes, now_ms, coverage=request.coverage)
+        settings = self._queues.settings(queue)
         timeout_ms = request.claim_timeout_ms
-        timeout_ms = settings.claim_timeout_ms if timeout_ms is None else min(timeout_ms, settings.max_claim_timeout_ms)
-        max_bytes = min(max_bytes, limit * settings.max_body_bytes)
+        timeout_ms = settings.claim_timeout_ms if timeout_ms is None else min(timeout_ms, bounds.max_claim_timeout_ms)
+        max_bytes = min(max_bytes, limit * bounds.max_body_bytes)
         claim = ClaimRequest(claim_descriptor, limit, priorities, timeout_ms, max_bytes)
-        wait_ms = min(request.wait_ms, settings.max_wait_ms)
+        wait_ms = min(request.wait_ms, bounds.max_wait_ms)
         if wait_ms == 0:
-            return (await self._router.claim(queue, (claim,), now_ms, coverage=request.coverage))[0]
+            jobs = await self._now(queue, settings, claim, request.coverage, is_last=True)
+        else:
+            jobs = await self._wait(queue, settings, claim, request.coverage, wait_ms)
+        if jobs:
+            self._handed_out(queue, jobs)
+        return jobs
+
+    async def _wait(
+        self, queue: str, settings: QueueSettings, claim: ClaimRequest, coverage: float, wait_ms: int
+    ) -> list[DequeuedJob]:
         arrival = self.waiting.arrive()
         if not self.waiting.has_line(queue):
             try:
-                (jobs,) = await self._router.claim(queue, (claim,), now_ms, coverage=request.coverage)
+                jobs = await self._now(queue, settings, claim, coverage, is_last=False)
             except Overloaded:  # thousands come at once after a restart: the line has room for them, and looks once
                 jobs = []
             if jobs:
                 return jobs
         return await self.waiting.wait(queue, claim, wait_ms, arrival)
+
+    async def _now(
+        self, queue: str, settings: QueueSettings, claim: ClaimRequest, coverage: float, *, is_last: bool
+    ) -> list[DequeuedJob]:
+        """What can be handed out at once. DequeueRateLimited where the queue is paused, and for a look that is the
+        last one where the rate leaves nothing of what is eligible.
+        """
+        if not is_limited(settings):
+            return (await self._router.claim(queue, (claim,), self._clock.now_ms(), coverage=coverage))[0]
+        refusal = self._limits.refusal(queue)
+        if refusal is not None:
+            self._limits.count(1, queue, "paused")
+            raise refusal
+        (jobs,), held = await self._limits.look_and_claim(queue, settings, claim, coverage)
+        if held is not None and is_last:
+            self._limits.count(1, queue, held.reason)
+            error = held.error()
+            if error is not None and not jobs:
+                raise error
+        return jobs
+
+    def _handed_out(self, queue: str, jobs: Sequence[DequeuedJob]) -> None:
+        """Count them; they are in order of priority."""
+        if self._pending is not None:
+            self._pending.left(queue, len(jobs))
+        first = jobs[0].priority
+        if first == jobs[-1].priority:
+            self._metrics.add(len(jobs), "jobs_dequeued", queue, first)
+            return
+        for priority, amount in Counter([job.priority for job in jobs]).items():
+            self._metrics.add(amount, "jobs_dequeued", queue, priority)
 
     def _renewed(self, claim: ClaimRequest) -> ClaimRequest:
         """The same claim under a new name: the old one may still be under way."""
@@ -93,7 +156,10 @@ class HandingOut:
             if ref is not None and job.claim_descriptor:
                 groups.setdefault((ref.queue, ref.shard), []).append(job)
         for (queue, shard_id), claimed in groups.items():
-            self.waiting.wake(queue, await self._router.give_back(queue, shard_id, claimed, self._clock.now_ms()))
+            back = await self._router.give_back(queue, shard_id, claimed, self._clock.now_ms())
+            self._metrics.add(back, "jobs_given_back", queue)
+            self._limits.nobody_got(queue, back)
+            self.waiting.wake(queue, back)
 
     def _give_back_later(self, jobs: Sequence[DequeuedJob]) -> None:
         task = asyncio.get_running_loop().create_task(self.give_back(jobs))

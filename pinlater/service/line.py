@@ -10,6 +10,7 @@ from typing import NamedTuple
 from pinlater.backends.base import ClaimRequest
 from pinlater.errors import PinLaterError
 from pinlater.model import DequeuedJob
+from pinlater.service.limits import Held
 
 _BATCH = 64
 """Waiters that one joined claim serves."""
@@ -28,7 +29,7 @@ class Arrival(NamedTuple):
 class Waiter:
     """One dequeue in line."""
 
-    __slots__ = ("answer", "in_claim", "is_over", "number", "request")
+    __slots__ = ("answer", "in_claim", "is_over", "number", "request", "was_held")
 
     def __init__(self, number: int, request: ClaimRequest) -> None:
         self.number = number
@@ -36,6 +37,7 @@ class Waiter:
         self.answer: asyncio.Future[list[DequeuedJob]] = asyncio.get_running_loop().create_future()
         self.in_claim = False
         self.is_over = False
+        self.was_held = False
 
 
 class Line:
@@ -44,7 +46,19 @@ class Line:
     To join and to leave costs the same however long the line is: thousands may leave at once.
     """
 
-    __slots__ = ("_is_in_order", "_last_number", "_waiters", "bell", "error", "expected", "pause_ms", "queue", "task")
+    __slots__ = (
+        "_held_until_s",
+        "_is_in_order",
+        "_last_number",
+        "_waiters",
+        "bell",
+        "error",
+        "expected",
+        "held",
+        "pause_ms",
+        "queue",
+        "task",
+    )
 
     def __init__(self, queue: str, pause_ms: int) -> None:
         self.queue = queue
@@ -54,6 +68,9 @@ class Line:
         self.expected = 0
         self.pause_ms = pause_ms
         self.error: PinLaterError | None = None
+        self.held: Held | None = None
+        """What kept the last round from handing out what was eligible."""
+        self._held_until_s = 0.0
         self.bell: asyncio.Future[None] | None = None
         self.task: asyncio.Task[None] | None = None
 
@@ -79,9 +96,64 @@ class Line:
             self._is_in_order = True
         return self._waiters
 
+    # -- waking ------------------------------------------------------------------------------------------------------
+
     def ring(self) -> None:
+        """Go on now, whatever keeps the line waiting."""
         if self.bell is not None and not self.bell.done():
             self.bell.set_result(None)
+
+    def wake(self, jobs: int) -> None:
+        """So many jobs became eligible; of no use to a line that is held."""
+        if self.held_s() == 0:
+            self.expected += jobs
+            self.ring()
+
+    def hold(self, held: Held | None, hold_ms: int) -> None:
+        """Nothing can be handed out for so long, whatever becomes eligible."""
+        self.held = held
+        self._held_until_s = 0.0 if held is None else asyncio.get_running_loop().time() + hold_ms / 1000
+
+    def held_s(self) -> float:
+        """How long it is held yet."""
+        return max(0.0, self._held_until_s - asyncio.get_running_loop().time()) if self._held_until_s else 0.0
+
+    def let_go(self) -> None:
+        """What held it may be over: look now."""
+        self._held_until_s = 0.0
+        self.pause_ms = 0
+        self.ring()
+
+    # -- leaving with nothing ----------------------------------------------------------------------------------------
+
+    def end_wait(self, waiter: Waiter, is_draining: bool) -> None:
+        """The time is over: an answer now, or when the claim that is under way for it returns."""
+        waiter.is_over = True
+        if waiter.in_claim or waiter.answer.done():
+            return
+        self.leave(waiter)
+        error = self.error
+        if error is None and self.held is not None and not is_draining:
+            error = self.held.error()
+        if error is None:
+            waiter.answer.set_result([])
+        else:
+            waiter.answer.set_exception(_fresh(error))
+
+    def fail(self, error: PinLaterError) -> None:
+        """Everyone gets this error, and what is claimed for them meanwhile goes back."""
+        for waiter in list(self.waiters()):
+            self.leave(waiter)
+            if not waiter.answer.done():
+                waiter.answer.set_exception(_fresh(error))
+        self.ring()
+
+
+def _fresh(error: PinLaterError) -> PinLaterError:
+    """The same error for one more caller: an error carries what is true for one call only."""
+    return type(error)(
+        error.message, reason=error.reason, retryable=error.retryable, retry_after_ms=error.retry_after_ms
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Dequeues that wait for jobs: one line per queue, served in order of arrival, and one task per line that looks.
 
-What this server learns (an enqueue, a retry, jobs given back, a delayed job that is due) wakes the line at once. What
-other processes do is found by looking: one look per queue and process, however many wait, rarer while nothing comes.
+What this server learns (an enqueue, a retry, jobs given back, a delayed job that is due, other settings) wakes the line
+at once. What other processes do is found by looking: one look per queue and process, however many wait, rarer while
+nothing comes. A line whose queue is at its rate sleeps until the next job is allowed, whatever comes meanwhile.
 """
 
 from __future__ import annotations
@@ -11,15 +12,13 @@ from collections.abc import Callable, Sequence
 
 from pinlater.backends.base import ClaimRequest
 from pinlater.clock import Clock
-from pinlater.errors import Overloaded, PinLaterError, QueueNotFound
+from pinlater.errors import Overloaded, QueueNotFound
 from pinlater.model import DequeuedJob
 from pinlater.service.due import DueTimes
-from pinlater.service.line import Arrival, Line, WaitBounds, Waiter, covering
+from pinlater.service.limits import Limits
+from pinlater.service.line import Arrival, Line, WaitBounds, Waiter
+from pinlater.service.serving import Serving
 from pinlater.shards.router import Router
-
-_READY_LIMIT = 1_000
-_LINES_PER_MS = 1
-"""Lines are looked at no more often, all together, than this many times a millisecond."""
 
 
 class Waiting:
@@ -30,16 +29,17 @@ class Waiting:
         router: Router,
         clock: Clock,
         bounds: WaitBounds,
+        limits: Limits,
         renew: Callable[[ClaimRequest], ClaimRequest],
         give_back: Callable[[Sequence[DequeuedJob]], None],
     ) -> None:
-        self._router = router
         self._clock = clock
         self._bounds = bounds
-        self._renew = renew
+        self._limits = limits
         self._give_back = give_back
         self._lines: dict[str, Line] = {}
         self._due = DueTimes()
+        self._serving = Serving(router, clock, bounds, limits, self._due, self._lines, renew, give_back)
         self._arrivals = self._wakes = self._waiting = 0
         self.is_draining = False
 
@@ -50,14 +50,13 @@ class Waiting:
         self._wakes += 1
         line = self._lines.get(queue)
         if line is not None and jobs > 0:
-            line.expected += jobs
-            line.ring()
+            line.wake(jobs)
 
     def due_at(self, queue: str, times_ms: Sequence[int]) -> None:
         """Jobs become eligible at these times."""
         self._due.add(queue, times_ms, self._clock.now_ms())
         line = self._lines.get(queue)
-        if line is not None:
+        if line is not None and line.held_s() == 0:
             line.ring()
 
     def became_pending(self, queue: str, now: int, later_ms: Sequence[int]) -> None:
@@ -67,18 +66,37 @@ class Waiting:
         if later_ms:
             self.due_at(queue, later_ms)
 
+    def has_room(self, queue: str) -> None:
+        """Fewer jobs are in progress: worth a look where that is what a line waits for."""
+        line = self._lines.get(queue)
+        if line is not None and line.held is not None and line.held.reason == "in_progress":
+            line.let_go()
+
+    def settings_changed(self, queue: str) -> None:
+        """Other settings count for a queue, or ("") for any: who waits on a paused one is told so now."""
+        lines = list(self._lines.values()) if queue == "" else [self._lines.get(queue)]
+        for line in lines:
+            if line is None:
+                continue
+            refusal = self._limits.refusal(line.queue)
+            if refusal is None:
+                line.let_go()
+            else:
+                self._limits.count(len(line), line.queue, "paused")
+                line.fail(refusal)
+
     def queue_deleted(self, queue: str) -> None:
         """Everyone in line gets QueueNotFound."""
         line = self._lines.get(queue)
         if line is not None:
-            self._fail_all(line)
+            line.fail(QueueNotFound.of(queue))
 
     def start_draining(self) -> None:
         """From now on nobody waits: who is in line gets nothing, who is being served what he gets."""
-        self.is_draining = True
+        self.is_draining = self._serving.is_draining = True
         for line in list(self._lines.values()):
             for waiter in list(line.waiters()):
-                self._end_wait(line, waiter)
+                line.end_wait(waiter, True)
             line.ring()
 
     async def drain(self) -> None:
@@ -100,17 +118,22 @@ class Waiting:
     async def wait(self, queue: str, request: ClaimRequest, wait_ms: int, arrival: Arrival) -> list[DequeuedJob]:
         """Jobs as soon as there are some; none when the time is over, or on a draining server.
 
+        DequeueRateLimited on a paused queue at once, and when the time is over where the rate kept eligible jobs back;
         QueueNotFound, also later; Overloaded; and where the shards could not be looked at to the end, that error.
         """
         if self.is_draining:
             return []
         if self._waiting >= self._bounds.max_waiters:
             raise Overloaded(f"{self._waiting} dequeues wait already", retry_after_ms=1_000)
+        refusal = self._limits.refusal(queue)  # it may be paused since its first look began
+        if refusal is not None:
+            self._limits.count(1, queue, "paused")
+            raise refusal
         loop = asyncio.get_running_loop()
         line = self._line(queue)
         waiter = Waiter(arrival.number, request)
         line.join(waiter)
-        if arrival.wakes != self._wakes:
+        if arrival.wakes != self._wakes and line.held_s() == 0:
             line.pause_ms = 0
             line.ring()
         timer = loop.call_later(wait_ms / 1000, self._end_wait, line, waiter)
@@ -128,6 +151,9 @@ class Waiting:
             if not line:
                 line.ring()
 
+    def _end_wait(self, line: Line, waiter: Waiter) -> None:
+        line.end_wait(waiter, self.is_draining)
+
     def _line(self, queue: str) -> Line:
         line = self._lines.get(queue)
         if line is None:
@@ -135,121 +161,11 @@ class Waiting:
             line.task = asyncio.get_running_loop().create_task(self._serve(line))
         return line
 
-    def _end_wait(self, line: Line, waiter: Waiter) -> None:
-        """The time is over: an answer now, or when the claim that is under way for it returns."""
-        waiter.is_over = True
-        if waiter.in_claim or waiter.answer.done():
-            return
-        line.leave(waiter)
-        if line.error is None:
-            waiter.answer.set_result([])
-        else:
-            waiter.answer.set_exception(_fresh(line.error))
-
-    def _fail_all(self, line: Line) -> None:
-        for waiter in list(line.waiters()):
-            line.leave(waiter)
-            if not waiter.answer.done():
-                waiter.answer.set_exception(QueueNotFound.of(line.queue))
-        line.ring()
-
-    # -- serving -----------------------------------------------------------------------------------------------------
-
     async def _serve(self, line: Line) -> None:
         try:
-            while line:
-                if line.expected <= 0:
-                    await self._pause(line)
-                if line:
-                    await self._round(line)
+            await self._serving.serve(line)
         finally:
             del self._lines[line.queue]
-            self._fail_rest(line)
-
-    def _fail_rest(self, line: Line) -> None:
-        """Whoever is left when serving broke off gets an empty answer rather than none."""
-        for waiter in line.waiters():
-            if not waiter.answer.done():
-                waiter.answer.set_result([])
-
-    async def _pause(self, line: Line) -> None:
-        """Until the bell rings, a job is due, or it is time to look again."""
-        loop = asyncio.get_running_loop()
-        now_ms = self._clock.now_ms()
-        if self._due.take(line.queue, now_ms):
-            return
-        pause_ms = line.pause_ms
-        next_ms = self._due.next(line.queue)
-        if next_ms is not None:
-            pause_ms = min(pause_ms, next_ms - now_ms + 1)
-        line.bell = loop.create_future()
-        timer = loop.call_later(pause_ms / 1000, line.ring)
-        try:
-            await line.bell
-        finally:
-            timer.cancel()
-            line.bell = None
-
-    async def _round(self, line: Line) -> None:
-        """Look, unless jobs are expected anyway; claim for as many waiters as there are jobs; answer them."""
-        batch: list[Waiter] = []
-        try:
-            if line.expected <= 0:
-                line.expected = await self._look(line)
-            batch = covering(line.waiters(), line.expected)
-            line.expected = 0
-            for waiter in batch:
-                waiter.in_claim = True
-            claimed = await self._claim(line, batch)
-        except QueueNotFound:
-            self._fail_all(line)
-            return
-        except PinLaterError as error:
-            line.error = error
-            line.expected = 0
-            line.pause_ms = self._bounds.poll_max_ms
-            claimed = [[] for _ in batch]
-            for waiter in batch:
-                waiter.request = self._renew(waiter.request)
-        else:
-            line.error = None
-        self._answer(line, batch, claimed)
-
-    async def _look(self, line: Line) -> int:
-        wanted = min(_READY_LIMIT, sum(waiter.request.limit for waiter in line.waiters()))
-        priorities = next(iter(line.waiters())).request.priorities
-        found = await self._router.ready(line.queue, priorities, wanted, self._clock.now_ms())
-        slowest_ms = max(self._bounds.poll_max_ms, len(self._lines) // _LINES_PER_MS)
-        line.pause_ms = min(max(self._bounds.poll_min_ms, line.pause_ms * 2), slowest_ms)
-        return line.expected + found
-
-    async def _claim(self, line: Line, batch: list[Waiter]) -> list[list[DequeuedJob]]:
-        if not batch:
-            return []
-        return await self._router.claim(line.queue, [waiter.request for waiter in batch], self._clock.now_ms())
-
-    def _answer(self, line: Line, batch: list[Waiter], claimed: list[list[DequeuedJob]]) -> None:
-        served = 0
-        for waiter, jobs in zip(batch, claimed, strict=True):
-            waiter.in_claim = False
-            if jobs:
-                served += 1
-                self._hand_over(line, waiter, jobs)
-            elif waiter.is_over:
-                self._end_wait(line, waiter)
-        if served:
-            line.pause_ms = 0 if line else self._bounds.poll_min_ms
-
-    def _hand_over(self, line: Line, waiter: Waiter, jobs: list[DequeuedJob]) -> None:
-        if waiter.answer.done():
-            self._give_back(jobs)
-            return
-        waiter.answer.set_result(jobs)
-        line.leave(waiter)
-
-
-def _fresh(error: PinLaterError) -> PinLaterError:
-    """The same error for one more caller: an error carries what is true for one call only."""
-    return type(error)(
-        error.message, reason=error.reason, retryable=error.retryable, retry_after_ms=error.retry_after_ms
-    )
+            for waiter in line.waiters():  # serving broke off: an empty answer rather than none
+                if not waiter.answer.done():
+                    waiter.answer.set_result([])

@@ -1,0 +1,74 @@
+"""Tokens for queues with a rate limit: one bucket per queue for the whole cluster, on the shard most drawn to it.
+
+All processes ask the same shard without agreeing on it. While that one is out, or does not answer, the next one is
+asked. What lay in a bucket since an earlier time is not worth anything there: the first call after a change of shard
+leaves no more than one token in it, so a take-over adds one job to the rate, beside what two processes that see the
+change at different moments take from two buckets, each at the rate.
+"""
+
+from __future__ import annotations
+
+from pinlater.backends.base import Tokens
+from pinlater.clock import Clock
+from pinlater.errors import Overloaded, PinLaterError, ShardConnectionFailed
+from pinlater.ratelimit import capacity_of
+from pinlater.rendezvous import weight
+from pinlater.shards.member import Member
+from pinlater.shards.members import Members
+
+_MAX_QUEUES = 10_000
+
+
+class Rate:
+    """The buckets of all queues, as one process asks for them."""
+
+    def __init__(self, members: Members, clock: Clock) -> None:
+        self._members = members
+        self._clock = clock
+        self._last: dict[str, str] = {}
+        """The shard that gave this process a queue's tokens last."""
+
+    async def take(self, queue: str, wanted: int, per_second: float) -> Tokens:
+        """Up to `wanted` tokens: so many jobs may be handed out.
+
+        NoHealthyShards; Overloaded; ShardConnectionFailed where no shard gives tokens now.
+        """
+        failures: list[str] = []
+        for member in self._by_weight(queue):
+            shard_id = member.shard.shard_id
+            is_same = self._last.get(queue, shard_id) == shard_id
+            capacity = capacity_of(per_second) if is_same else 1.0
+            now_ms = self._clock.now_ms()
+            try:
+                tokens = await member.call(member.shard.take_tokens(queue, wanted, per_second, capacity, now_ms))
+            except Overloaded:
+                raise  # this process has too much to do: a second bucket would let it go over the rate
+            except PinLaterError as error:
+                failures.append(error.message)
+                continue
+            self._remember(queue, shard_id)
+            return tokens
+        self._members.require_any()
+        raise ShardConnectionFailed(f"the rate limit of queue {queue!r} cannot be kept: {'; '.join(failures)}")
+
+    async def give_back(self, queue: str, tokens: int, per_second: float) -> None:
+        """Tokens for jobs that nobody got. Raises nothing: where it fails, fewer jobs than allowed are handed out."""
+        member = self._members.by_id(self._last.get(queue, ""))
+        if member is None or not member.is_in:
+            return
+        shard, now_ms = member.shard, self._clock.now_ms()
+        try:
+            await member.call(shard.take_tokens(queue, -tokens, per_second, capacity_of(per_second), now_ms))
+        except PinLaterError:
+            return
+
+    def _by_weight(self, queue: str) -> list[Member]:
+        """The shards that are in, the queue's own first."""
+        members = self._members.healthy()
+        members.sort(key=lambda each: (weight(queue, each.shard.shard_id), each.shard.shard_id), reverse=True)
+        return members
+
+    def _remember(self, queue: str, shard_id: str) -> None:
+        if queue not in self._last and len(self._last) >= _MAX_QUEUES:
+            self._last.clear()
+        self._last[queue] = shard_id

@@ -1,0 +1,164 @@
+"""What the settings of a queue leave of a dequeue: paused, its rate, its maximum in progress."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from pinlater.backends.base import ClaimRequest
+from pinlater.clock import Clock
+from pinlater.errors import DequeueRateLimited
+from pinlater.metrics import Metrics
+from pinlater.model import DequeuedJob
+from pinlater.queues.rate import Rate
+from pinlater.queues.registry import Queues
+from pinlater.queues.settings import QueueSettings
+from pinlater.shards.router import Router
+
+
+class Held(NamedTuple):
+    """Jobs were eligible and could not be handed out: the rate does not allow them yet, or too many are in progress."""
+
+    queue: str
+    per_second: float | None
+    retry_after_ms: int = 0
+
+    @property
+    def reason(self) -> str:
+        return "in_progress" if self.per_second is None else "rate"
+
+    def error(self) -> DequeueRateLimited | None:
+        """What a dequeue that got nothing is told; None: an empty answer."""
+        if self.per_second is None:
+            return None
+        text = f"queue {self.queue!r} hands out {self.per_second:g} jobs a second, over all servers"
+        return DequeueRateLimited(text, reason="RATE_LIMITED", retry_after_ms=self.retry_after_ms)
+
+
+class Claimed(NamedTuple):
+    """The jobs of each request, and what kept it from more."""
+
+    jobs: list[list[DequeuedJob]]
+    held: Held | None
+
+
+class Limits:
+    """The limits of all queues on the way from the shards to those who dequeue."""
+
+    def __init__(self, router: Router, clock: Clock, queues: Queues, metrics: Metrics) -> None:
+        self._router = router
+        self._clock = clock
+        self._queues = queues
+        self._metrics = metrics
+        self._rate = Rate(router.members, clock)
+        self._returning: set[asyncio.Task[None]] = set()
+
+    async def drain(self) -> None:
+        """Until the tokens on their way back are there."""
+        while self._returning:
+            await asyncio.wait(self._returning)
+
+    def of(self, queue: str) -> QueueSettings | None:
+        """The settings of a queue that limit its dequeues; None: nothing does."""
+        settings = self._queues.settings(queue)
+        return settings if is_limited(settings) else None
+
+    def count(self, dequeues: int, queue: str, reason: str) -> None:
+        self._metrics.add(dequeues, "dequeues_limited", queue, reason)
+
+    def refusal(self, queue: str) -> DequeueRateLimited | None:
+        """The error of a dequeue while the queue is paused, or its rate is 0."""
+        settings = self._queues.settings(queue)
+        if not settings.paused and settings.max_jobs_per_second != 0:
+            return None
+        if not settings.paused:
+            return DequeueRateLimited(f"queue {queue!r} is paused: its rate is 0", reason="QUEUE_PAUSED")
+        until_ms = settings.paused_until_ms
+        wait_ms = None if until_ms is None else max(0, until_ms - self._clock.now_ms())
+        return DequeueRateLimited(_pause_text(queue, settings), reason="QUEUE_PAUSED", retry_after_ms=wait_ms)
+
+    async def look_and_claim(
+        self, queue: str, settings: QueueSettings, request: ClaimRequest, coverage: float
+    ) -> Claimed:
+        """As `claim`, after a look at what is ready: an empty queue costs no token."""
+        ready = await self._router.ready(queue, request.priorities, request.limit, self._clock.now_ms())
+        return await self.claim(queue, settings, ready, (request,), coverage=coverage)
+
+    async def claim(
+        self,
+        queue: str,
+        settings: QueueSettings,
+        ready: int,
+        requests: Sequence[ClaimRequest],
+        *,
+        coverage: float = 1.0,
+    ) -> Claimed:
+        """Jobs for each request in turn, of so many that are ready: as many as the limits allow, with one call for
+        tokens. What is not handed out is not charged. QueueNotFound, and the errors of Rate.take.
+        """
+        per_second = settings.max_jobs_per_second
+        capped = settings.max_in_progress is not None
+        wanted = min(ready, sum([request.limit for request in requests]))
+        if wanted == 0:
+            return Claimed([[] for _ in requests], None)
+        if settings.max_in_progress == 0:
+            return Claimed([[] for _ in requests], Held(queue, None))
+        granted, retry_after_ms = wanted, 0
+        if per_second is not None:
+            granted, retry_after_ms = await self._rate.take(queue, wanted, per_second)
+        if granted == 0:
+            return Claimed([[] for _ in requests], Held(queue, per_second, retry_after_ms))
+        kept = _cut(requests, granted)
+        got = 0
+        try:
+            now_ms = self._clock.now_ms()
+            jobs = await self._router.claim(queue, kept, now_ms, coverage=coverage, capped=capped)
+            got = sum(map(len, jobs))
+        finally:
+            self.nobody_got(queue, granted - got)
+        jobs += [[] for _ in range(len(requests) - len(kept))]
+        if granted < wanted:
+            return Claimed(jobs, Held(queue, per_second, retry_after_ms))
+        return Claimed(jobs, Held(queue, None) if capped and got < wanted else None)
+
+    def nobody_got(self, queue: str, jobs: int) -> None:
+        """Jobs that were paid for and are in nobody's hands: their tokens go back, where the queue has a rate."""
+        per_second = self._queues.settings(queue).max_jobs_per_second
+        if jobs > 0 and per_second:
+            task = asyncio.get_running_loop().create_task(self._rate.give_back(queue, jobs, per_second))
+            self._returning.add(task)
+            task.add_done_callback(self._returning.discard)
+
+
+def is_limited(settings: QueueSettings) -> bool:
+    """Whether anything keeps jobs of the queue from being handed out as they are asked for."""
+    return settings.max_jobs_per_second is not None or settings.max_in_progress is not None or settings.paused
+
+
+def _cut(requests: Sequence[ClaimRequest], jobs: int) -> list[ClaimRequest]:
+    """The first requests, the last of them with a lower limit, for so many jobs in all."""
+    kept: list[ClaimRequest] = []
+    for request in requests:
+        if jobs <= 0:
+            break
+        kept.append(request if request.limit <= jobs else replace(request, limit=jobs))
+        jobs -= request.limit
+    return kept
+
+
+def _pause_text(queue: str, settings: QueueSettings) -> str:
+    text = f"queue {queue!r} is paused"
+    if settings.paused_by:
+        text += f" by {settings.paused_by}"
+    if settings.paused_at_ms is not None:
+        text += f" since {_time(settings.paused_at_ms)}"
+    if settings.paused_until_ms is not None:
+        text += f" until {_time(settings.paused_until_ms)}"
+    return f"{text}: {settings.paused_why}" if settings.paused_why else text
+
+
+def _time(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,175 @@
+"""Serving a line: one task that looks for jobs, claims for the first who wait, and answers them, round after round."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence, Sized
+
+from pinlater.backends.base import ClaimRequest
+from pinlater.clock import Clock
+from pinlater.errors import PinLaterError, QueueNotFound
+from pinlater.model import DequeuedJob
+from pinlater.queues.settings import QueueSettings
+from pinlater.service.due import DueTimes
+from pinlater.service.limits import Limits
+from pinlater.service.line import Line, WaitBounds, Waiter, covering
+from pinlater.shards.router import Router
+
+_READY_LIMIT = 1_000
+_LINES_PER_MS = 1
+"""Lines are looked at no more often, all together, than this many times a millisecond."""
+
+_MAX_HOLD_MS = 1_000
+"""A line whose queue has a slow rate is looked at this often all the same: others may have given tokens back."""
+
+
+class Serving:
+    """Rounds for all lines of a process. `give_back` gets what was claimed for a waiter that is gone."""
+
+    def __init__(
+        self,
+        router: Router,
+        clock: Clock,
+        bounds: WaitBounds,
+        limits: Limits,
+        due: DueTimes,
+        lines: Sized,
+        renew: Callable[[ClaimRequest], ClaimRequest],
+        give_back: Callable[[Sequence[DequeuedJob]], None],
+    ) -> None:
+        self._router = router
+        self._clock = clock
+        self._bounds = bounds
+        self._limits = limits
+        self._due = due
+        self._lines = lines
+        self._renew = renew
+        self._give_back = give_back
+        self.is_draining = False
+
+    async def serve(self, line: Line) -> None:
+        """Until nobody is in line."""
+        while line:
+            if line.expected <= 0 or line.held_s() > 0:
+                await self._pause(line)
+            if line:
+                await self._round(line)
+
+    async def _pause(self, line: Line) -> None:
+        """Until the bell rings, a job is due, or it is time to look again; while the line is held, none of them helps
+        but the bell.
+        """
+        loop = asyncio.get_running_loop()
+        pause_s = line.held_s()
+        if pause_s == 0:
+            now_ms = self._clock.now_ms()
+            if self._due.take(line.queue, now_ms):
+                return
+            pause_ms = line.pause_ms
+            next_ms = self._due.next(line.queue)
+            if next_ms is not None:
+                pause_ms = min(pause_ms, next_ms - now_ms + 1)
+            pause_s = pause_ms / 1000
+        line.bell = loop.create_future()
+        timer = loop.call_later(pause_s, line.ring)
+        try:
+            await line.bell
+        finally:
+            timer.cancel()
+            line.bell = None
+
+    async def _round(self, line: Line) -> None:
+        """Look, unless jobs are expected anyway; claim for as many waiters as there are jobs; answer them."""
+        batch: list[Waiter] = []
+        try:
+            settings = self._limits.of(line.queue)
+            if settings is None:
+                claimed = await self._claim(line, batch)
+            else:
+                claimed = await self._claim_limited(line, batch, settings)
+        except QueueNotFound:
+            line.fail(QueueNotFound.of(line.queue))
+            return
+        except PinLaterError as error:
+            line.error = error
+            line.expected = 0
+            line.pause_ms = self._bounds.poll_max_ms
+            claimed = [[] for _ in batch]
+            for waiter in batch:
+                waiter.request = self._renew(waiter.request)
+        else:
+            line.error = None
+        self._answer(line, batch, claimed)
+
+    async def _look(self, line: Line) -> int:
+        wanted = min(_READY_LIMIT, sum(waiter.request.limit for waiter in line.waiters()))
+        priorities = next(iter(line.waiters())).request.priorities
+        found = await self._router.ready(line.queue, priorities, wanted, self._clock.now_ms())
+        slowest_ms = max(self._bounds.poll_max_ms, len(self._lines) // _LINES_PER_MS)
+        line.pause_ms = min(max(self._bounds.poll_min_ms, line.pause_ms * 2), slowest_ms)
+        return found
+
+    async def _claim(self, line: Line, batch: list[Waiter]) -> list[list[DequeuedJob]]:
+        """For a queue without limits; puts those it claims for into the batch."""
+        line.hold(None, 0)
+        if line.expected <= 0:
+            found = await self._look(line)
+            line.expected += found
+        _put_in(batch, covering(line.waiters(), line.expected))
+        line.expected = 0
+        if not batch:
+            return []
+        return await self._router.claim(line.queue, [waiter.request for waiter in batch], self._clock.now_ms())
+
+    async def _claim_limited(self, line: Line, batch: list[Waiter], settings: QueueSettings) -> list[list[DequeuedJob]]:
+        """Always looks first: tokens are asked for no more than what is ready, and whether anything is, is what those
+        are told whose time is over.
+        """
+        line.expected = 0
+        found = await self._look(line)
+        _put_in(batch, covering(line.waiters(), found))
+        claimed = await self._limits.claim(line.queue, settings, found, [waiter.request for waiter in batch])
+        held = claimed.held
+        if held is None:
+            line.hold(None, 0)
+        elif held.reason == "rate":
+            line.hold(held, min(max(held.retry_after_ms, self._bounds.poll_min_ms), _MAX_HOLD_MS))
+        else:
+            line.hold(held, line.pause_ms)
+        if held is not None:
+            self._count_held(held.reason, line.queue, batch, claimed.jobs)
+        return claimed.jobs
+
+    def _count_held(self, reason: str, queue: str, batch: list[Waiter], claimed: list[list[DequeuedJob]]) -> None:
+        """Each waiter once, however often it is passed over."""
+        new = [waiter for waiter, jobs in zip(batch, claimed, strict=True) if not jobs and not waiter.was_held]
+        for waiter in new:
+            waiter.was_held = True
+        if new:
+            self._limits.count(len(new), queue, reason)
+
+    def _answer(self, line: Line, batch: list[Waiter], claimed: list[list[DequeuedJob]]) -> None:
+        served = 0
+        for waiter, jobs in zip(batch, claimed, strict=True):
+            waiter.in_claim = False
+            if jobs:
+                served += 1
+                self._hand_over(line, waiter, jobs)
+            elif waiter.is_over:
+                line.end_wait(waiter, self.is_draining)
+        if served:
+            line.pause_ms = 0 if line else self._bounds.poll_min_ms
+
+    def _hand_over(self, line: Line, waiter: Waiter, jobs: list[DequeuedJob]) -> None:
+        if waiter.answer.done():
+            self._give_back(jobs)
+            return
+        waiter.answer.set_result(jobs)
+        line.leave(waiter)
+
+
+def _put_in(batch: list[Waiter], waiters: list[Waiter]) -> None:
+    """These are being claimed for: what comes is theirs, also when their time ends meanwhile."""
+    for waiter in waiters:
+        waiter.in_claim = True
+    batch += waiters
