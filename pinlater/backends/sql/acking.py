@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from pinlater.backends.base import AckOutcome, AckRequest, ClaimKey
+from pinlater.backends.base import AckOutcome, AckRequest, ClaimKey, EndRules
 from pinlater.backends.sql.session import Row, Session
 from pinlater.model import MAX_TIME_MS
 
 Effects = dict[tuple[str, int, str], list[int]]
 """What to do, with which run_after and which status line, and the jobs it is done to."""
+
+MARKED_MS = 1 << 60
+"""The claim expiry of a failed job that waits to be buried: later than any time there is. Whatever takes the job out of
+FAILED clears it, so a mark never outlives what it is for, and a job that is not marked pays nothing.
+"""
 
 ID, PRIORITY, REMAINING, CRASHES, CLAIM = range(5)
 """The columns of `in_progress`."""
@@ -33,9 +38,7 @@ def claims_standing(session: Session, queue: str, claims: Sequence[ClaimKey]) ->
     }
 
 
-def ack(
-    session: Session, queue: str, acks: Sequence[AckRequest], now_ms: int, keep_succeeded: bool, keep_failed: bool
-) -> list[AckOutcome]:
+def ack(session: Session, queue: str, acks: Sequence[AckRequest], now_ms: int, rules: EndRules) -> list[AckOutcome]:
     rows = jobs_in_progress(session, queue, [each.id for each in acks])
     outcomes: list[AckOutcome] = []
     effects: Effects = defaultdict(list)
@@ -46,7 +49,7 @@ def ack(
             continue
         del rows[each.id]  # named twice, the job is acked by the first
         outcome = _outcome(each, row[REMAINING])
-        effects[_effect(each, outcome, now_ms, keep_succeeded, keep_failed)].append(each.id)
+        effects[_effect(each, outcome, now_ms, rules)].append(each.id)
         outcomes.append(outcome)
     carry_out(session, effects, now_ms)
     return outcomes
@@ -58,22 +61,26 @@ def _outcome(each: AckRequest, attempts_remaining: int) -> AckOutcome:
     return AckOutcome.FAILED if each.permanent or attempts_remaining <= 1 else AckOutcome.RETRIED
 
 
-def _effect(
-    each: AckRequest, outcome: AckOutcome, now_ms: int, keep_succeeded: bool, keep_failed: bool
-) -> tuple[str, int, str]:
+def _effect(each: AckRequest, outcome: AckOutcome, now_ms: int, rules: EndRules) -> tuple[str, int, str]:
     if outcome is AckOutcome.RETRIED:
         return "retry", min(now_ms + each.retry_delay_ms, MAX_TIME_MS), each.append_status
     if outcome is AckOutcome.SUCCEEDED:
-        if not keep_succeeded:
+        if not rules.keep_succeeded:
             return "remove", 0, ""
         return ("succeed_with_status" if each.append_status else "succeed"), 0, each.append_status
-    return ("fail", 0, each.append_status) if keep_failed else ("remove", 0, "")
+    if rules.dead_letters:
+        return "fail_and_mark", 0, each.append_status
+    return ("fail", 0, each.append_status) if rules.keep_failed else ("remove", 0, "")
 
 
 def carry_out(session: Session, effects: Effects, now_ms: int, crashes: int = 0) -> None:
     """One statement per kind of effect. The jobs are locked, so their state and claim still are what was looked at."""
     for (name, run_after_ms, status), ids in effects.items():
-        session.run_of(name, _values(name, run_after_ms, status, now_ms, crashes), sorted(ids))
+        if name == "remove":
+            session.remove(sorted(ids))
+        else:
+            statement = "fail" if name == "fail_and_mark" else name
+            session.run_of(statement, _values(name, run_after_ms, status, now_ms, crashes), sorted(ids))
 
 
 def _values(name: str, run_after_ms: int, status: str, now_ms: int, crashes: int) -> tuple[object, ...]:
@@ -83,6 +90,4 @@ def _values(name: str, run_after_ms: int, status: str, now_ms: int, crashes: int
         return now_ms, now_ms, status
     if name == "retry":
         return run_after_ms, now_ms, crashes, status
-    if name == "fail":
-        return now_ms, now_ms, crashes, status
-    return ()
+    return now_ms, now_ms, MARKED_MS if name == "fail_and_mark" else None, crashes, status

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from pinlater.backends.base import ClaimKey, ClaimRequest
 from pinlater.backends.sql.acking import claims_standing
+from pinlater.backends.sql.capping import room_for_claims
 from pinlater.backends.sql.rows import Descriptors, bodies, dequeued_job, how_many_fit
 from pinlater.backends.sql.session import Row, Session
 from pinlater.errors import QueueNotFound
@@ -17,6 +18,7 @@ BODY_BYTES, BODY = 6, 7
 FIRST_LOOK = 128
 """More than most callers ask for, so that mostly one select is enough."""
 
+NO_CAP = 2**53
 JOBS_PER_SELECT = 10_000
 """Small bodies come with the select, so it must not grow with the number of callers that were joined."""
 
@@ -32,14 +34,18 @@ def ready(session: Session, queue: str, priorities: Sequence[int], limit: int, n
     return [counts[priority] for priority in priorities]
 
 
-def claim(session: Session, queue: str, requests: Sequence[ClaimRequest], now_ms: int) -> list[list[DequeuedJob]]:
+def claim(
+    session: Session, queue: str, requests: Sequence[ClaimRequest], now_ms: int, capped: bool
+) -> list[list[DequeuedJob]]:
     """Requests for the same priorities, which joined calls mostly are, share a select."""
     queue_id = session.queue_id_for_claim(queue, requests, now_ms)
-    if queue_id is None:
+    room = room_for_claims(session, queue_id) if capped and queue_id is not None else NO_CAP
+    if queue_id is None or room == 0:
         return [[] for _ in requests]
     handed_out: list[list[DequeuedJob]] = []
     for group in _groups(requests):
-        shares = _shares(session, queue_id, group, now_ms)
+        shares = _shares(session, queue_id, group, now_ms, room)
+        room -= sum(map(len, shares))
         _put_under_claims(session, group, shares, now_ms)
         handed_out += _hand_out(session, queue, group, shares, now_ms)
     return handed_out
@@ -59,13 +65,15 @@ def _groups(requests: Sequence[ClaimRequest]) -> Iterator[list[ClaimRequest]]:
         yield group
 
 
-def _shares(session: Session, queue_id: int, group: Sequence[ClaimRequest], now_ms: int) -> list[Sequence[Row]]:
+def _shares(
+    session: Session, queue_id: int, group: Sequence[ClaimRequest], now_ms: int, room: int = NO_CAP
+) -> list[Sequence[Row]]:
     """Looks first at a few, and at more only where all of those are handed out.
 
     What is looked at is locked, and nobody else's meanwhile; and MySQL reads even the large bodies that are not asked
     for. Where bodies are so large that few fit, that must not be a whole limit's worth.
     """
-    limit = sum(request.limit for request in group)
+    limit = min(room, sum(request.limit for request in group))
     wanted = min(limit, FIRST_LOOK)
     while True:
         rows = session.candidates(queue_id, group[0].priorities, wanted, now_ms)

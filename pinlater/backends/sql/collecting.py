@@ -4,39 +4,49 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from heapq import nsmallest
 
-from pinlater.backends.sql.lapsing import queue_names_of
+from pinlater.backends.base import PerQueue, Retention
 from pinlater.backends.sql.session import Session
 
 LEFTOVERS = ""
 QUEUES_PER_STEP = 100
 
 
-def collect(session: Session, limit: int, now_ms: int, succeeded_ttl_ms: int, failed_ttl_ms: int) -> Mapping[str, int]:
-    """One bounded step; of what has ended, the longest overdue first, so that neither state starves the other."""
-    counts = _collect_ended(session, limit, now_ms, succeeded_ttl_ms, failed_ttl_ms)
-    # what had ended in a deleted queue counts as left over already
-    leftovers = _collect_leftovers(session, limit - counts[LEFTOVERS])
+def collect(
+    session: Session, limit: int, now_ms: int, retention: PerQueue[Retention], marks_before: str
+) -> Mapping[str, int]:
+    """One bounded step; what has been overdue for longest goes first, so that no queue and neither state starves."""
+    counts = _collect_ended(session, limit, now_ms, retention)
+    leftovers = _collect_leftovers(session, limit)
     if leftovers:
-        counts[LEFTOVERS] += leftovers
+        counts[LEFTOVERS] = leftovers
+    if marks_before:
+        session.run("remove_deletion_marks", (marks_before, limit))
     return counts
 
 
-def _collect_ended(
-    session: Session, limit: int, now_ms: int, succeeded_ttl_ms: int, failed_ttl_ms: int
-) -> Counter[str]:
-    overdue = [
-        (finished_at_ms + ttl_ms, job_id, queue_id)
-        for statement, ttl_ms in (("succeeded_before", succeeded_ttl_ms), ("failed_before", failed_ttl_ms))
-        for finished_at_ms, job_id, queue_id in session.rows(statement, (now_ms - ttl_ms, limit))
-    ]
-    if not overdue:
-        return Counter()
-    rows = nsmallest(limit, overdue)
-    session.run_of("remove", (), sorted(row[1] for row in rows))
-    names = queue_names_of(session, {row[2] for row in rows})
-    return Counter(names.get(row[2], LEFTOVERS) for row in rows)
+def _collect_ended(session: Session, limit: int, now_ms: int, retention: PerQueue[Retention]) -> Counter[str]:
+    """The queues are compared by the first job of each that ended, so one with millions costs as little as one."""
+    overdue: list[tuple[int, str, int, int, str]] = []
+    for queue_id, name, succeeded_ms, failed_ms in session.rows("oldest_ended"):
+        kept = retention.get(name)
+        for statement, oldest_ms, ttl_ms in (
+            ("succeeded_before", succeeded_ms, kept.succeeded_ms),
+            ("failed_before", failed_ms, kept.failed_ms),
+        ):
+            if oldest_ms is not None and oldest_ms + ttl_ms < now_ms:
+                overdue.append((oldest_ms + ttl_ms, statement, queue_id, now_ms - ttl_ms, name))
+    counts: Counter[str] = Counter()
+    ids: list[int] = []
+    for _, statement, queue_id, before_ms, name in sorted(overdue)[:QUEUES_PER_STEP]:
+        if len(ids) >= limit:
+            break
+        found = session.rows(statement, (queue_id, before_ms, limit - len(ids)))
+        if found:
+            counts[name] += len(found)
+            ids += [job_id for (job_id,) in found]
+    session.remove(sorted(ids))
+    return counts
 
 
 def _collect_leftovers(session: Session, limit: int) -> int:
@@ -45,8 +55,7 @@ def _collect_leftovers(session: Session, limit: int) -> int:
     for (queue_id,) in session.rows("deleted_queues", (QUEUES_PER_STEP,)):
         if removed >= limit:
             break
-        ids = sorted(row[0] for row in session.rows("leftovers", (queue_id, limit - removed)))
-        removed += session.run_of("remove", (), ids)
-        if removed < limit:
-            session.run("forget_queue", (queue_id, queue_id))
+        removed += session.remove(sorted(row[0] for row in session.rows("leftovers", (queue_id, limit - removed))))
+        if removed < limit and session.run("forget_queue", (queue_id, queue_id)):
+            session.run("forget_share", (queue_id,))
     return removed

@@ -6,11 +6,11 @@ import secrets
 from typing import NamedTuple
 
 from pinlater.backends.base import StoreStatus
+from pinlater.backends.sql.recording import record_queues
 from pinlater.backends.sql.session import Session
-from pinlater.backends.sql.statements import parts
 from pinlater.errors import NothingStored, StoreRefused
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 class Identity(NamedTuple):
@@ -18,7 +18,12 @@ class Identity(NamedTuple):
     store_id: str
 
 
-def read_identity(session: Session, shard_id: str) -> Identity | None:
+class Found(NamedTuple):
+    identity: Identity
+    schema_version: int
+
+
+def read_identity(session: Session, shard_id: str) -> Found | None:
     """The store's record, None in an empty store. StoreRefused where it is not what was asked for; changes nothing."""
     if not session.rows("has_meta")[0][0]:
         return None
@@ -30,26 +35,43 @@ def read_identity(session: Session, shard_id: str) -> Identity | None:
         raise StoreRefused(
             f"this store belongs to shard {found.shard_id!r}, not to {shard_id!r}; correct the address or the id"
         )
-    if int(record["schema_version"]) > SCHEMA_VERSION:
+    schema_version = int(record["schema_version"])
+    if schema_version > SCHEMA_VERSION:
         raise StoreRefused(
-            f"this store has the tables of a newer PinLater (version {record['schema_version']}, this one knows "
+            f"this store has the tables of a newer PinLater (version {schema_version}, this one knows "
             f"{SCHEMA_VERSION}); upgrade this server"
         )
-    return found
+    return Found(found, schema_version)
 
 
 def establish_identity(session: Session, shard_id: str) -> Identity:
-    """Make the tables and the record where they are missing. Of two servers at once one writes, and both read."""
+    """Make the tables and the record where they are missing, and bring those of an older version up to date.
+
+    Of two servers at once one does it, and both read. What fails in the middle is done again by the next one.
+    """
     found = read_identity(session, shard_id)
     if found is None and not shard_id:
         raise StoreRefused("this store has no record of its shard id yet; open it with an id once (ID=URL)")
+    if found is None or found.schema_version < SCHEMA_VERSION:
+        with session.alone():
+            found = _made(session, shard_id)
+    record_queues(session)
+    return found.identity
+
+
+def _made(session: Session, shard_id: str) -> Found:
+    """Looks again: who was alone before may have done it."""
+    found = read_identity(session, shard_id)
+    if found is not None and found.schema_version == SCHEMA_VERSION:
+        return found
+    session.make_tables()
     if found is None:
-        for statement in parts(session.statements["schema"]):
-            session.cursor.execute(statement)
         session.run("insert_meta", ("shard_id", shard_id))
         session.run("insert_meta", ("schema_version", str(SCHEMA_VERSION)))
         session.run("insert_meta", ("store_id", secrets.token_hex(16)))
-        found = read_identity(session, shard_id)
+    else:
+        session.run("set_schema_version", (str(SCHEMA_VERSION),))
+    found = read_identity(session, shard_id)
     if found is None:
         raise StoreRefused("the record of the shard id cannot be read back; is the store being deleted at this moment?")
     return found

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from pinlater.backends.base import ClaimKey, LapsedCounts, crash_budget_status, expired_status, released_status
+from pinlater.backends.base import (
+    ClaimKey,
+    EndRules,
+    LapsedCounts,
+    PerQueue,
+    crash_budget_status,
+    expired_status,
+    released_status,
+)
 from pinlater.backends.sql.acking import CRASHES, REMAINING, Effects, carry_out, claims_standing
 from pinlater.backends.sql.session import Row, Session
 
@@ -15,7 +23,7 @@ LOOKS_PAST_LEFTOVERS = 10
 """One step looks so often for claims of queues that are still there; `collect` removes leftovers too."""
 
 
-def expire_claims(session: Session, limit: int, now_ms: int, crash_budget: int) -> Mapping[str, LapsedCounts]:
+def expire_claims(session: Session, limit: int, now_ms: int, rules: PerQueue[EndRules]) -> Mapping[str, LapsedCounts]:
     """The index of claims spans the shard, so a queue with nothing due is not even looked at.
 
     What deleted queues left is removed on the way: whoever calls takes an empty answer for the end of what is due.
@@ -25,10 +33,11 @@ def expire_claims(session: Session, limit: int, now_ms: int, crash_budget: int) 
         if not rows:
             break
         names = queue_names_of(session, {row[1] for row in rows})
-        session.run_of("remove", (), sorted(row[0] for row in rows if row[1] not in names))
+        session.remove(sorted(row[0] for row in rows if row[1] not in names))
         rows = [row for row in rows if row[1] in names]
         if rows:
-            failed = _lapse(session, rows, now_ms, crash_budget, expired_status)
+            per_row = [(row, rules.get(names[row[1]])) for row in rows]
+            failed = _lapse(session, per_row, now_ms, expired_status)
             return _counts_per_queue(rows, names, failed)
     return {}
 
@@ -40,22 +49,23 @@ def _counts_per_queue(rows: Iterable[Row], names: Mapping[int, str], failed: set
     return {name: LapsedCounts(counts[False], counts[True]) for name, counts in per_queue.items()}
 
 
-def release(session: Session, queue: str, claims: Sequence[ClaimKey], now_ms: int, crash_budget: int) -> LapsedCounts:
+def release(session: Session, queue: str, claims: Sequence[ClaimKey], now_ms: int, rules: EndRules) -> LapsedCounts:
     rows = claims_standing(session, queue, claims).values()
-    failed = _lapse(session, rows, now_ms, crash_budget, released_status)
+    failed = _lapse(session, [(row, rules) for row in rows], now_ms, released_status)
     return LapsedCounts(len(rows) - len(failed), len(failed))
 
 
-def _lapse(session: Session, rows: Iterable[Row], now_ms: int, crash_budget: int, status_line: StatusLine) -> set[int]:
+def _lapse(session: Session, rows: Iterable[tuple[Row, EndRules]], now_ms: int, status_line: StatusLine) -> set[int]:
     """As a failed ack without delay, with one crash more; which of them went to FAILED."""
     effects: Effects = defaultdict(list)
     failed: set[int] = set()
-    for row in rows:
+    for row, rules in rows:
         crashes = row[CRASHES] + 1
-        used_up = 0 < crash_budget <= crashes
+        used_up = 0 < rules.crash_budget <= crashes
         remaining = 0 if used_up else max(row[REMAINING] - 1, 0)
         line = status_line(now_ms, remaining) + (crash_budget_status(crashes) if used_up else "")
-        effects["retry" if remaining else "fail", now_ms, line].append(row[0])
+        last = "fail_and_mark" if rules.dead_letters else "fail"
+        effects["retry" if remaining else last, now_ms, line].append(row[0])
         if not remaining:
             failed.add(row[0])
     carry_out(session, effects, now_ms, crashes=1)

@@ -40,11 +40,69 @@ CREATE TABLE IF NOT EXISTS pinlater_jobs (
     body_bytes INT UNSIGNED NOT NULL,
     body LONGBLOB NOT NULL,
     KEY pinlater_jobs_order (queue_id, state, priority, run_after_ms, id),
-    -- What is due, over the whole shard, in one index, since every index costs at every change of state. There are no
-    -- partial ones: for claims the second column counts; for what has ended that is NULL, and the third one counts.
-    KEY pinlater_jobs_due (state, claim_expires_at_ms, finished_at_ms)
+    -- All that is due, in one index, since every index costs at every change of state. There are no partial ones: of
+    -- claims the first column counts, over the whole shard; of what has ended that is NULL, and the others count, per
+    -- queue, since each has its own time to live. A failed job that waits to be buried has a claim expiry, later than
+    -- any: `retry` and `remove` take the mark with it.
+    KEY pinlater_jobs_ends (claim_expires_at_ms, queue_id, state, finished_at_ms)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 INSERT IGNORE INTO pinlater_sequence (id, next_id) VALUES (1, 1000000000000000);
+CREATE TABLE IF NOT EXISTS pinlater_counters (
+    name VARCHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL PRIMARY KEY,
+    value BIGINT NOT NULL
+) ENGINE = InnoDB;
+INSERT IGNORE INTO pinlater_counters (name, value) VALUES ('revision', 0);
+CREATE TABLE IF NOT EXISTS pinlater_records (
+    name VARCHAR(80) CHARACTER SET ascii COLLATE ascii_bin NOT NULL PRIMARY KEY,
+    version VARCHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    deleted_version VARCHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    revision BIGINT NOT NULL,
+    text MEDIUMTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+    UNIQUE KEY pinlater_records_revision (revision),
+    KEY pinlater_records_deleted (deleted_version)
+) ENGINE = InnoDB;
+CREATE TABLE IF NOT EXISTS pinlater_shares (
+    queue_id INT UNSIGNED NOT NULL PRIMARY KEY,
+    share INT NOT NULL,
+    version BIGINT NOT NULL
+) ENGINE = InnoDB;
+-- Where copies came from and went to; origin_attempts is what the origin of a dead letter was allowed.
+CREATE TABLE IF NOT EXISTS pinlater_links (
+    job_id BIGINT NOT NULL PRIMARY KEY,
+    origin VARCHAR(128) CHARACTER SET ascii COLLATE ascii_bin NULL,
+    origin_attempts INT NULL,
+    moved_to VARCHAR(128) CHARACTER SET ascii COLLATE ascii_bin NULL
+) ENGINE = InnoDB;
+CREATE TABLE IF NOT EXISTS pinlater_notes (
+    kind VARCHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    name VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+    version BIGINT NOT NULL,
+    expires_at_ms BIGINT NOT NULL,
+    body LONGBLOB NOT NULL,
+    PRIMARY KEY (kind, name),
+    KEY pinlater_notes_expiry (kind, expires_at_ms)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+CREATE TABLE IF NOT EXISTS pinlater_buckets (
+    queue VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL PRIMARY KEY,
+    tokens DOUBLE NOT NULL,
+    at_ms BIGINT NOT NULL
+) ENGINE = InnoDB;
+
+-- name: has_old_index
+SELECT COUNT(*) FROM information_schema.statistics
+WHERE table_schema = DATABASE() AND table_name = 'pinlater_jobs' AND index_name = 'pinlater_jobs_due'
+
+-- name: upgrade
+-- From version 1. One statement, so both or neither; jobs go on coming and going meanwhile.
+ALTER TABLE pinlater_jobs ADD KEY pinlater_jobs_ends (claim_expires_at_ms, queue_id, state, finished_at_ms),
+    DROP KEY pinlater_jobs_due
+
+-- name: lock_tables
+-- Making tables commits what came before it; this lock does not mind, and goes with the connection.
+SELECT GET_LOCK(CONCAT('pinlater.', SHA1(DATABASE())), %s)
+
+-- name: unlock_tables
+SELECT RELEASE_LOCK(CONCAT('pinlater.', SHA1(DATABASE())))
 
 -- name: has_meta
 SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = 'pinlater_meta'
@@ -54,6 +112,9 @@ SELECT name, value FROM pinlater_meta
 
 -- name: insert_meta
 INSERT IGNORE INTO pinlater_meta (name, value) VALUES (%s, %s)
+
+-- name: set_schema_version
+UPDATE pinlater_meta SET value = %s WHERE name = 'schema_version'
 
 -- name: ping
 SELECT
@@ -68,8 +129,32 @@ INSERT IGNORE INTO pinlater_queues (name, created_at_ms) VALUES (%s, %s)
 -- name: delete_queue
 UPDATE pinlater_queues SET name = NULL WHERE name = %s
 
--- name: queue_names
-SELECT name FROM pinlater_queues WHERE name IS NOT NULL
+-- name: queues_without_record
+SELECT name, created_at_ms FROM pinlater_queues
+WHERE name IS NOT NULL AND name NOT IN (SELECT name FROM pinlater_records) ORDER BY id
+
+-- name: allocate_revisions
+-- As allocate_ids. Whoever takes some keeps others waiting until the commit, so revisions are seen in their order.
+UPDATE pinlater_counters SET value = LAST_INSERT_ID(value) + %s WHERE name = 'revision'
+
+-- name: versions_of_records
+SELECT name, version FROM pinlater_records WHERE name IN %s
+
+-- name: put_record
+INSERT INTO pinlater_records (name, version, deleted_version, revision, text) VALUES (%s, %s, %s, %s, %s)
+ON DUPLICATE KEY UPDATE version = VALUES(version), deleted_version = VALUES(deleted_version),
+    revision = VALUES(revision), text = VALUES(text)
+
+-- name: store_id
+SELECT value FROM pinlater_meta WHERE name = 'store_id'
+
+-- name: records
+SELECT name, version, text, deleted_version, revision FROM pinlater_records FORCE INDEX (pinlater_records_revision)
+WHERE revision > %s ORDER BY revision LIMIT %s
+
+-- name: remove_deletion_marks
+DELETE FROM pinlater_records
+WHERE deleted_version > '' AND deleted_version < %s AND version = deleted_version LIMIT %s
 
 -- name: queue_id
 SELECT id FROM pinlater_queues WHERE name = %s
@@ -151,7 +236,7 @@ WHERE id IN %s
 
 -- name: fail
 UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET state = 3, attempts_remaining = 0, finished_at_ms = %s,
-    updated_at_ms = %s, claim_expires_at_ms = NULL, crashes = crashes + %s,
+    updated_at_ms = %s, claim_expires_at_ms = %s, crashes = crashes + %s,
     custom_status = LEFT(CONCAT(custom_status, %s), 5000)
 WHERE id IN %s
 
@@ -180,16 +265,29 @@ WHERE id = %s
 UPDATE pinlater_jobs SET body_bytes = %s, body = %s WHERE id = %s
 
 -- name: lapsed
-SELECT id, queue_id, attempts_remaining, crashes FROM pinlater_jobs FORCE INDEX (pinlater_jobs_due)
+SELECT id, queue_id, attempts_remaining, crashes FROM pinlater_jobs FORCE INDEX (pinlater_jobs_ends)
 WHERE state = 1 AND claim_expires_at_ms < %s ORDER BY claim_expires_at_ms LIMIT %s FOR UPDATE SKIP LOCKED
 
+-- name: oldest_ended
+-- Per queue the first job that succeeded and the first that failed: two looks into an index.
+SELECT id, name,
+    (SELECT finished_at_ms FROM pinlater_jobs FORCE INDEX (pinlater_jobs_ends)
+        WHERE claim_expires_at_ms IS NULL AND queue_id = pinlater_queues.id AND state = 2
+        ORDER BY finished_at_ms LIMIT 1),
+    (SELECT finished_at_ms FROM pinlater_jobs FORCE INDEX (pinlater_jobs_ends)
+        WHERE claim_expires_at_ms IS NULL AND queue_id = pinlater_queues.id AND state = 3
+        ORDER BY finished_at_ms LIMIT 1)
+FROM pinlater_queues WHERE name IS NOT NULL
+
 -- name: succeeded_before
-SELECT finished_at_ms, id, queue_id FROM pinlater_jobs FORCE INDEX (pinlater_jobs_due)
-WHERE state = 2 AND claim_expires_at_ms IS NULL AND finished_at_ms < %s ORDER BY finished_at_ms LIMIT %s FOR UPDATE SKIP LOCKED
+SELECT id FROM pinlater_jobs FORCE INDEX (pinlater_jobs_ends)
+WHERE claim_expires_at_ms IS NULL AND queue_id = %s AND state = 2 AND finished_at_ms < %s
+ORDER BY finished_at_ms LIMIT %s FOR UPDATE SKIP LOCKED
 
 -- name: failed_before
-SELECT finished_at_ms, id, queue_id FROM pinlater_jobs FORCE INDEX (pinlater_jobs_due)
-WHERE state = 3 AND claim_expires_at_ms IS NULL AND finished_at_ms < %s ORDER BY finished_at_ms LIMIT %s FOR UPDATE SKIP LOCKED
+SELECT id FROM pinlater_jobs FORCE INDEX (pinlater_jobs_ends)
+WHERE claim_expires_at_ms IS NULL AND queue_id = %s AND state = 3 AND finished_at_ms < %s
+ORDER BY finished_at_ms LIMIT %s FOR UPDATE SKIP LOCKED
 
 -- name: deleted_queues
 SELECT id FROM pinlater_queues WHERE name IS NULL LIMIT %s
@@ -200,9 +298,117 @@ SELECT id FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order) WHERE queue_id = 
 -- name: forget_queue
 DELETE FROM pinlater_queues WHERE id = %s AND NOT EXISTS (SELECT 1 FROM pinlater_jobs WHERE queue_id = %s)
 
+-- name: forget_share
+DELETE FROM pinlater_shares WHERE queue_id = %s
+
+-- name: forget_bucket
+DELETE FROM pinlater_buckets WHERE queue = %s
+
 -- name: remove
--- With a table after DELETE: only so does it take an index hint.
-DELETE job FROM pinlater_jobs job FORCE INDEX (PRIMARY) WHERE job.id IN %s
+-- With a table after DELETE: only so does it take an index hint, and a second table.
+DELETE job, link FROM pinlater_jobs job FORCE INDEX (PRIMARY) LEFT JOIN pinlater_links link ON link.job_id = job.id
+WHERE job.id IN %s
+
+-- name: links
+SELECT job_id, origin, origin_attempts FROM pinlater_links WHERE job_id IN %s
+
+-- name: put_origin
+INSERT INTO pinlater_links (job_id, origin, origin_attempts) VALUES (%s, %s, %s)
+
+-- name: put_moved_to
+INSERT INTO pinlater_links (job_id, moved_to) VALUES (%s, %s) ON DUPLICATE KEY UPDATE moved_to = VALUES(moved_to)
+
+-- name: clear_moved_to
+UPDATE pinlater_links SET moved_to = NULL WHERE job_id IN %s
+
+-- name: queues_with_marks
+-- 1 << 60 is the expiry of what is marked.
+SELECT id, name FROM pinlater_queues
+WHERE name IN %s AND EXISTS (SELECT 1 FROM pinlater_jobs FORCE INDEX (pinlater_jobs_ends)
+    WHERE claim_expires_at_ms = 1 << 60 AND queue_id = pinlater_queues.id AND state = 3)
+
+-- name: marked
+SELECT id, priority, attempts_allowed, crashes, created_at_ms, body_bytes
+FROM pinlater_jobs FORCE INDEX (pinlater_jobs_ends)
+WHERE claim_expires_at_ms = 1 << 60 AND queue_id = %s AND state = 3
+ORDER BY finished_at_ms, id LIMIT %s FOR UPDATE SKIP LOCKED
+
+-- name: unmark
+UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET claim_expires_at_ms = NULL, updated_at_ms = %s WHERE id IN %s
+
+-- name: copy_job
+INSERT INTO pinlater_jobs (id, queue_id, state, priority, run_after_ms, attempts_allowed, attempts_remaining,
+    created_at_ms, updated_at_ms, custom_status, body_bytes, body)
+SELECT %s, %s, 0, priority, %s, %s, %s, %s, %s, LEFT(CONCAT(%s, custom_status), 5000), body_bytes, body
+FROM pinlater_jobs WHERE id = %s
+
+-- name: touch_share
+-- Not IGNORE: that would leave two with a shared lock, each waiting for the other's.
+INSERT INTO pinlater_shares (queue_id, share, version) VALUES (%s, 0, 0) ON DUPLICATE KEY UPDATE share = share
+
+-- name: share
+SELECT share, version FROM pinlater_shares WHERE queue_id = %s
+
+-- name: locked_share
+SELECT share, version FROM pinlater_shares WHERE queue_id = %s FOR UPDATE
+
+-- name: set_share
+UPDATE pinlater_shares SET share = %s, version = %s WHERE queue_id = %s
+
+-- name: in_progress_up_to
+SELECT COUNT(*) FROM (SELECT 1 FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order)
+    WHERE queue_id = %s AND state = 1 LIMIT %s) AS claims
+
+-- name: touch_note
+INSERT INTO pinlater_notes (kind, name, version, expires_at_ms, body) VALUES (%s, %s, 0, 0, '')
+ON DUPLICATE KEY UPDATE version = version
+
+-- name: note
+SELECT version, expires_at_ms FROM pinlater_notes WHERE kind = %s AND name = %s FOR UPDATE
+
+-- name: write_note
+UPDATE pinlater_notes SET version = %s, expires_at_ms = %s, body = %s WHERE kind = %s AND name = %s
+
+-- name: notes
+SELECT name, body, version, expires_at_ms FROM pinlater_notes WHERE kind = %s AND expires_at_ms > %s
+
+-- name: expired_notes
+SELECT name FROM pinlater_notes FORCE INDEX (pinlater_notes_expiry)
+WHERE kind = %s AND expires_at_ms <= %s ORDER BY expires_at_ms LIMIT %s FOR UPDATE SKIP LOCKED
+
+-- name: excess_notes
+SELECT name FROM pinlater_notes FORCE INDEX (pinlater_notes_expiry)
+WHERE kind = %s ORDER BY expires_at_ms DESC LIMIT %s OFFSET %s
+
+-- name: remove_notes
+DELETE FROM pinlater_notes WHERE kind = %s AND name IN %s
+
+-- name: bucket
+SELECT tokens, at_ms FROM pinlater_buckets WHERE queue = %s FOR UPDATE
+
+-- name: touch_bucket
+INSERT INTO pinlater_buckets (queue, tokens, at_ms) VALUES (%s, 1.0, %s) ON DUPLICATE KEY UPDATE tokens = tokens
+
+-- name: fill_bucket
+UPDATE pinlater_buckets SET tokens = %s, at_ms = %s WHERE queue = %s
+
+-- name: census_between
+SELECT %s, COUNT(*), MIN(run_after_ms) FROM (SELECT run_after_ms FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order)
+    WHERE queue_id = %s AND state = %s AND priority = %s AND run_after_ms >= %s AND run_after_ms <= %s
+    ORDER BY run_after_ms, id LIMIT %s) AS piece
+
+-- name: census_at
+SELECT %s, COUNT(*), MIN(run_after_ms) FROM (SELECT run_after_ms FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order)
+    WHERE queue_id = %s AND state = %s AND priority = %s AND run_after_ms = %s AND id > %s ORDER BY id LIMIT %s) AS piece
+
+-- name: census_place_between
+SELECT run_after_ms, id FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order)
+WHERE queue_id = %s AND state = %s AND priority = %s AND run_after_ms >= %s AND run_after_ms <= %s
+ORDER BY run_after_ms, id LIMIT 1 OFFSET %s
+
+-- name: census_place_at
+SELECT run_after_ms, id FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order)
+WHERE queue_id = %s AND state = %s AND priority = %s AND run_after_ms = %s AND id > %s ORDER BY id LIMIT 1 OFFSET %s
 
 -- name: named
 SELECT id, priority, state FROM pinlater_jobs FORCE INDEX (PRIMARY)
@@ -210,8 +416,9 @@ WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = %s) AND id IN %s O
 
 -- name: infos
 SELECT id, state, priority, attempts_allowed, attempts_remaining, custom_status, created_at_ms, run_after_ms,
-    updated_at_ms, claim_descriptor, claimed_at_ms, claim_expires_at_ms, finished_at_ms, crashes, body_bytes
-FROM pinlater_jobs FORCE INDEX (PRIMARY)
+    updated_at_ms, claim_descriptor, claimed_at_ms, CASE WHEN state = 1 THEN claim_expires_at_ms END, finished_at_ms,
+    crashes, body_bytes, origin, moved_to
+FROM pinlater_jobs FORCE INDEX (PRIMARY) LEFT JOIN pinlater_links ON job_id = id
 WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = %s) AND id IN %s
 
 -- name: snapshot
@@ -240,7 +447,7 @@ SELECT id FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order)
 WHERE queue_id = %s AND state = %s AND priority = %s ORDER BY run_after_ms, id LIMIT %s FOR UPDATE SKIP LOCKED
 
 -- name: retry_failed
-UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET state = 0, attempts_remaining = %s, run_after_ms = %s,
-    updated_at_ms = %s, crashes = 0, claim_descriptor = NULL, claimed_at_ms = NULL, claim_timeout_ms = NULL,
+UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET state = 0, attempts_remaining = COALESCE(%s, attempts_allowed),
+    run_after_ms = %s, updated_at_ms = %s, crashes = 0, claim_descriptor = NULL, claimed_at_ms = NULL, claim_timeout_ms = NULL,
     claim_expires_at_ms = NULL, finished_at_ms = NULL
 WHERE id IN %s

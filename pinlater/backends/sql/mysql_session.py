@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 from typing import Any
 
 from pinlater.backends.base import ClaimRequest
 from pinlater.backends.sql.session import NewJob, Row, Session, in_slices
+from pinlater.backends.sql.statements import parts
 from pinlater.errors import NothingStored, QueueNotFound
 
 ROWS_PER_INSERT = 500
 BYTES_PER_INSERT = 4 << 20
+WAIT_FOR_TABLES_S = 10
 CASES_PER_STATEMENT = 100
 """Claims in one statement: the server looks through all cases for each row."""
 
@@ -33,6 +36,28 @@ class MysqlSession(Session):
     def bound(self, ids: Sequence[int]) -> tuple[int, ...]:
         """Both drivers write a tuple as (1, 2, 3)."""
         return tuple(ids)
+
+    def bound_texts(self, texts: Sequence[str]) -> tuple[str, ...]:
+        return tuple(texts)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        if self.rows("lock_tables", (WAIT_FOR_TABLES_S,)) != [(1,)]:
+            raise NothingStored("another server is making or upgrading the tables of this store; it is tried again")
+        try:
+            yield
+        finally:
+            self.rows("unlock_tables")
+
+    def make_tables(self) -> None:
+        for statement in parts(self.statements["schema"]):
+            self.cursor.execute(statement)
+        if self.rows("has_old_index")[0][0]:
+            self.run("upgrade")
+
+    def allocate_revisions(self, count: int) -> int:
+        self.run("allocate_revisions", (count,))
+        return int(self.cursor.lastrowid) + 1
 
     def queue_id_for_claim(self, queue: str, requests: Sequence[ClaimRequest], now_ms: int) -> int | None:
         priorities = {priority for request in requests for priority in request.priorities}

@@ -19,13 +19,22 @@ _CANCEL_OUTCOMES = {
 def retry_failed(
     session: Session, queue: str, priority: int, attempts: int, run_after_ms: int | None, limit: int, now_ms: int
 ) -> int:
-    ids = _oldest(session, queue, JobState.FAILED, priority, limit)
-    run_after_ms = now_ms if run_after_ms is None else run_after_ms
-    return session.run_of("retry_failed", (attempts, run_after_ms, now_ms), ids)
+    return _retry(session, _oldest(session, queue, JobState.FAILED, priority, limit), attempts, run_after_ms, now_ms)
+
+
+def retry_listed(
+    session: Session, queue: str, jobs: Sequence[JobKey], attempts: int | None, run_after_ms: int | None, now_ms: int
+) -> int:
+    return _retry(session, _listed(session, queue, JobState.FAILED, jobs), attempts, run_after_ms, now_ms)
+
+
+def _retry(session: Session, ids: Sequence[int], attempts: int | None, run_after_ms: int | None, now_ms: int) -> int:
+    session.run_of("clear_moved_to", (), ids)
+    return session.run_of("retry_failed", (attempts, now_ms if run_after_ms is None else run_after_ms, now_ms), ids)
 
 
 def delete_jobs(session: Session, queue: str, state: JobState, priority: int, limit: int) -> int:
-    return session.run_of("remove", (), _oldest(session, queue, state, priority, limit))
+    return session.remove(_oldest(session, queue, state, priority, limit))
 
 
 def _oldest(session: Session, queue: str, state: JobState, priority: int, limit: int) -> list[int]:
@@ -34,14 +43,19 @@ def _oldest(session: Session, queue: str, state: JobState, priority: int, limit:
 
 
 def delete_listed(session: Session, queue: str, state: JobState, jobs: Sequence[JobKey]) -> int:
+    return session.remove(_listed(session, queue, state, jobs))
+
+
+def _listed(session: Session, queue: str, state: JobState, jobs: Sequence[JobKey]) -> list[int]:
+    """Those of the jobs that are in that state. QueueNotFound."""
     session.queue_id(queue)
-    rows = _named(session, queue, jobs)
+    rows = jobs_named(session, queue, jobs)
     ids = {job.id for job in jobs if (row := rows.get(job.id)) is not None and row[1:] == (job.priority, state)}
-    return session.run_of("remove", (), sorted(ids))
+    return sorted(ids)
 
 
 def cancel(session: Session, queue: str, jobs: Sequence[JobKey]) -> list[CancelOutcome]:
-    rows = _named(session, queue, jobs)
+    rows = jobs_named(session, queue, jobs)
     outcomes: list[CancelOutcome] = []
     cancelled: list[int] = []
     for job in jobs:
@@ -54,10 +68,10 @@ def cancel(session: Session, queue: str, jobs: Sequence[JobKey]) -> list[CancelO
             cancelled.append(job.id)
             del rows[job.id]
         outcomes.append(outcome)
-    session.run_of("remove", (), sorted(cancelled))
+    session.remove(sorted(cancelled))
     return outcomes
 
 
-def _named(session: Session, queue: str, jobs: Sequence[JobKey]) -> dict[int, Row]:
+def jobs_named(session: Session, queue: str, jobs: Sequence[JobKey]) -> dict[int, Row]:
     """The jobs that are there, by id, locked."""
     return {row[0]: row for row in session.rows_of("named", (queue,), sorted({job.id for job in jobs}))}

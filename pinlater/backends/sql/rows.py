@@ -67,6 +67,7 @@ def job_info(row: Row, descriptors: Descriptors, body: bytes | None) -> JobInfo:
     job_id, state = row[:2]
     info = JobInfo(descriptors.of(row[2], job_id), JobState(state), *row[2:14])
     info.body = body
+    info.origin, info.moved_to = row[15:]
     return info
 
 

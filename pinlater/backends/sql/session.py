@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, TypeVar
 
 from pinlater.backends.base import ClaimRequest
@@ -75,12 +76,33 @@ class Session(ABC):
         """As queue_id; None may stand for a queue that has nothing eligible."""
         return self.queue_id(queue)
 
+    def remove(self, ids: Sequence[int]) -> int:
+        """Remove jobs that this step has locked, with their links; how many."""
+        self.run_of("remove", (), ids)
+        return len(ids)
+
     def replace_body(self, job_id: int, body: bytes) -> None:
         self.run("replace_body", (len(body), body, job_id))
 
     @abstractmethod
     def bound(self, ids: Sequence[int]) -> object:
         """A list of ids as one value to bind."""
+
+    @abstractmethod
+    def bound_texts(self, texts: Sequence[str]) -> object:
+        """A list of texts, at least one, as one value to bind."""
+
+    @abstractmethod
+    def alone(self) -> AbstractContextManager[None]:
+        """Keeps other servers from making or changing tables. NothingStored where one does for too long."""
+
+    @abstractmethod
+    def make_tables(self) -> None:
+        """Make the tables and indexes that are missing; those of older versions become those of this one."""
+
+    @abstractmethod
+    def allocate_revisions(self, count: int) -> int:
+        """Take `count` revisions that follow each other; the first. Others wait until the commit."""
 
     @abstractmethod
     def allocate_ids(self, count: int, floor: int) -> int:

@@ -7,17 +7,43 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pinlater.backends.base import (
+    NO_RULES,
     AckOutcome,
     AckRequest,
+    CensusPage,
+    CensusPlace,
     CheckpointRequest,
     ClaimKey,
     ClaimRequest,
+    EndRules,
+    Grave,
     JobKey,
     LapsedCounts,
+    Note,
+    PerQueue,
+    Record,
+    RecordPage,
+    Retention,
     ScanRequest,
+    Share,
     StoreStatus,
+    Tokens,
 )
-from pinlater.backends.sql import acking, checkpointing, claiming, collecting, lapsing, looking, operating, storing
+from pinlater.backends.sql import (
+    acking,
+    capping,
+    checkpointing,
+    claiming,
+    collecting,
+    counting,
+    lapsing,
+    looking,
+    moving,
+    noting,
+    operating,
+    recording,
+    storing,
+)
 from pinlater.backends.sql.identity import Identity, ping
 from pinlater.model import CancelOutcome, DequeuedJob, Job, JobInfo, JobState
 
@@ -42,16 +68,13 @@ class SqlShard(ABC):
     async def ping(self) -> StoreStatus:
         return await self._write(ping, self._identity)
 
-    # -- queues ------------------------------------------------------------------------------------------------------
+    # -- records -----------------------------------------------------------------------------------------------------
 
-    async def create_queue(self, queue: str, now_ms: int) -> bool:
-        return await self._write(storing.create_queue, queue, now_ms)
+    async def put_records(self, records: Sequence[Record], now_ms: int) -> list[bool]:
+        return await self._write(recording.put_records, records, now_ms)
 
-    async def delete_queue(self, queue: str, now_ms: int) -> bool:
-        return await self._write(storing.delete_queue, queue)
-
-    async def queue_names(self) -> set[str]:
-        return await self._read(storing.queue_names)
+    async def records(self, since: int, limit: int) -> RecordPage:
+        return await self._read(recording.records, self._identity.store_id, since, limit)
 
     # -- the life of a job -------------------------------------------------------------------------------------------
 
@@ -61,8 +84,10 @@ class SqlShard(ABC):
     async def ready(self, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[int]:
         return await self._read(claiming.ready, queue, priorities, limit, now_ms)
 
-    async def claim(self, queue: str, requests: Sequence[ClaimRequest], now_ms: int) -> list[list[DequeuedJob]]:
-        return await self._write(claiming.claim, queue, requests, now_ms)
+    async def claim(
+        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, capped: bool = False
+    ) -> list[list[DequeuedJob]]:
+        return await self._write(claiming.claim, queue, requests, now_ms, capped)
 
     async def peek(
         self, queue: str, priorities: Sequence[int], limit: int, max_bytes: int, now_ms: int
@@ -70,15 +95,9 @@ class SqlShard(ABC):
         return await self._read(claiming.peek, queue, priorities, limit, max_bytes, now_ms)
 
     async def ack(
-        self,
-        queue: str,
-        acks: Sequence[AckRequest],
-        now_ms: int,
-        *,
-        keep_succeeded: bool = True,
-        keep_failed: bool = True,
+        self, queue: str, acks: Sequence[AckRequest], now_ms: int, rules: EndRules = NO_RULES
     ) -> list[AckOutcome]:
-        return await self._write(acking.ack, queue, acks, now_ms, keep_succeeded, keep_failed)
+        return await self._write(acking.ack, queue, acks, now_ms, rules)
 
     async def checkpoint(self, queue: str, checkpoints: Sequence[CheckpointRequest], now_ms: int) -> list[bool]:
         return await self._write(checkpointing.checkpoint, queue, checkpoints, now_ms)
@@ -86,8 +105,10 @@ class SqlShard(ABC):
     async def give_back(self, queue: str, claims: Sequence[ClaimKey], now_ms: int) -> int:
         return await self._write(claiming.give_back, queue, claims, now_ms)
 
-    async def release(self, queue: str, claims: Sequence[ClaimKey], now_ms: int, *, crash_budget: int) -> LapsedCounts:
-        return await self._write(lapsing.release, queue, claims, now_ms, crash_budget)
+    async def release(
+        self, queue: str, claims: Sequence[ClaimKey], now_ms: int, rules: EndRules = NO_RULES
+    ) -> LapsedCounts:
+        return await self._write(lapsing.release, queue, claims, now_ms, rules)
 
     async def cancel(self, queue: str, jobs: Sequence[JobKey], now_ms: int) -> list[CancelOutcome]:
         return await self._write(operating.cancel, queue, jobs)
@@ -112,16 +133,61 @@ class SqlShard(ABC):
     ) -> int:
         return await self._write(operating.retry_failed, queue, priority, attempts, run_after_ms, limit, now_ms)
 
+    async def retry_listed(
+        self, queue: str, jobs: Sequence[JobKey], attempts: int | None, run_after_ms: int | None, now_ms: int
+    ) -> int:
+        return await self._write(operating.retry_listed, queue, jobs, attempts, run_after_ms, now_ms)
+
     async def delete_jobs(self, queue: str, state: JobState, priority: int, limit: int, now_ms: int) -> int:
         return await self._write(operating.delete_jobs, queue, state, priority, limit)
 
     async def delete_listed(self, queue: str, state: JobState, jobs: Sequence[JobKey], now_ms: int) -> int:
         return await self._write(operating.delete_listed, queue, state, jobs)
 
+    async def replay(self, queue: str, jobs: Sequence[JobKey], now_ms: int, attempts: int | None) -> list[str | None]:
+        return await self._write(moving.replay, queue, jobs, now_ms, attempts)
+
+    async def mark_moved(self, queue: str, moved: Sequence[tuple[ClaimKey, str]], now_ms: int) -> list[bool]:
+        return await self._write(moving.mark_moved, queue, moved, now_ms)
+
     # -- maintenance -------------------------------------------------------------------------------------------------
 
-    async def expire_claims(self, limit: int, now_ms: int, *, crash_budget: int) -> Mapping[str, LapsedCounts]:
-        return await self._write(lapsing.expire_claims, limit, now_ms, crash_budget)
+    async def expire_claims(self, limit: int, now_ms: int, rules: PerQueue[EndRules]) -> Mapping[str, LapsedCounts]:
+        return await self._write(lapsing.expire_claims, limit, now_ms, rules)
 
-    async def collect(self, limit: int, now_ms: int, *, succeeded_ttl_ms: int, failed_ttl_ms: int) -> Mapping[str, int]:
-        return await self._write(collecting.collect, limit, now_ms, succeeded_ttl_ms, failed_ttl_ms)
+    async def bury(self, limit: int, now_ms: int, graves: Mapping[str, Grave]) -> Mapping[str, int]:
+        return await self._write(moving.bury, limit, now_ms, graves)
+
+    async def collect(
+        self, limit: int, now_ms: int, retention: PerQueue[Retention], *, marks_before: str = ""
+    ) -> Mapping[str, int]:
+        return await self._write(collecting.collect, limit, now_ms, retention, marks_before)
+
+    # -- what the servers of a cluster tell each other ---------------------------------------------------------------
+
+    async def put_note(
+        self,
+        kind: str,
+        name: str,
+        body: bytes,
+        expires_at_ms: int,
+        now_ms: int,
+        *,
+        expected_version: int | None = None,
+        keep: int = 100_000,
+    ) -> int:
+        return await self._write(noting.put_note, kind, name, body, expires_at_ms, now_ms, expected_version, keep)
+
+    async def notes(self, kind: str, now_ms: int) -> dict[str, Note]:
+        return await self._read(noting.notes, kind, now_ms)
+
+    async def take_tokens(self, queue: str, wanted: int, per_second: float, capacity: float, now_ms: int) -> Tokens:
+        return await self._write(noting.take_tokens, queue, wanted, per_second, capacity, now_ms)
+
+    async def set_share(self, queue: str, share: int, version: int, now_ms: int) -> Share:
+        return await self._write(capping.set_share, queue, share, version)
+
+    async def census(
+        self, queue: str, priorities: Sequence[int], now_ms: int, after: CensusPlace | None, limit: int
+    ) -> CensusPage:
+        return await self._read(counting.census, queue, priorities, now_ms, after, limit)

@@ -42,10 +42,59 @@ CREATE TABLE IF NOT EXISTS pinlater_jobs (
 );
 -- The claim's filter and its order; SQLite ends every index with the row's id.
 CREATE INDEX IF NOT EXISTS pinlater_jobs_order ON pinlater_jobs (queue_id, state, priority, run_after_ms);
--- What is due, over the whole shard. Partial: only jobs in that state cost an entry (MySQL has no such index).
+-- Claims that are due, over the whole shard. Partial: only jobs in that state cost an entry (MySQL has no such index).
 CREATE INDEX IF NOT EXISTS pinlater_jobs_claims ON pinlater_jobs (claim_expires_at_ms) WHERE state = 1;
-CREATE INDEX IF NOT EXISTS pinlater_jobs_succeeded ON pinlater_jobs (finished_at_ms) WHERE state = 2;
-CREATE INDEX IF NOT EXISTS pinlater_jobs_failed ON pinlater_jobs (finished_at_ms) WHERE state = 3;
+-- What has ended, per queue, since each has its own time to live.
+CREATE INDEX IF NOT EXISTS pinlater_jobs_ended_2 ON pinlater_jobs (queue_id, finished_at_ms) WHERE state = 2;
+CREATE INDEX IF NOT EXISTS pinlater_jobs_ended_3 ON pinlater_jobs (queue_id, finished_at_ms)
+    WHERE state = 3 AND claim_expires_at_ms IS NULL;
+-- A failed job that waits to be buried is one that has a claim expiry: `retry` and `remove` take the mark with it.
+CREATE INDEX IF NOT EXISTS pinlater_jobs_marked ON pinlater_jobs (queue_id)
+    WHERE state = 3 AND claim_expires_at_ms IS NOT NULL;
+CREATE TABLE IF NOT EXISTS pinlater_counters (
+    name TEXT PRIMARY KEY,
+    value INTEGER NOT NULL
+) WITHOUT ROWID;
+INSERT OR IGNORE INTO pinlater_counters (name, value) VALUES ('revision', 0);
+CREATE TABLE IF NOT EXISTS pinlater_records (
+    name TEXT PRIMARY KEY,
+    version TEXT NOT NULL,
+    deleted_version TEXT NOT NULL,
+    revision INTEGER NOT NULL UNIQUE,
+    text TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS pinlater_records_deleted ON pinlater_records (deleted_version);
+CREATE TABLE IF NOT EXISTS pinlater_shares (
+    queue_id INTEGER PRIMARY KEY,
+    share INTEGER NOT NULL,
+    version INTEGER NOT NULL
+);
+-- Where copies came from and went to; origin_attempts is what the origin of a dead letter was allowed.
+CREATE TABLE IF NOT EXISTS pinlater_links (
+    job_id INTEGER PRIMARY KEY,
+    origin TEXT,
+    origin_attempts INTEGER,
+    moved_to TEXT
+);
+CREATE TABLE IF NOT EXISTS pinlater_notes (
+    kind TEXT NOT NULL,
+    name TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    expires_at_ms INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (kind, name)
+);
+CREATE INDEX IF NOT EXISTS pinlater_notes_expiry ON pinlater_notes (kind, expires_at_ms);
+CREATE TABLE IF NOT EXISTS pinlater_buckets (
+    queue TEXT PRIMARY KEY,
+    tokens REAL NOT NULL,
+    at_ms INTEGER NOT NULL
+) WITHOUT ROWID;
+
+-- name: upgrade
+-- Indexes of version 1.
+DROP INDEX IF EXISTS pinlater_jobs_succeeded;
+DROP INDEX IF EXISTS pinlater_jobs_failed;
 
 -- name: has_meta
 SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = 'pinlater_meta'
@@ -55,6 +104,9 @@ SELECT name, value FROM pinlater_meta
 
 -- name: insert_meta
 INSERT OR IGNORE INTO pinlater_meta (name, value) VALUES (?, ?)
+
+-- name: set_schema_version
+UPDATE pinlater_meta SET value = ? WHERE name = 'schema_version'
 
 -- name: ping
 -- julianday is exact to a millisecond; the fraction is rounded, not cut
@@ -70,8 +122,31 @@ INSERT OR IGNORE INTO pinlater_queues (name, created_at_ms) VALUES (?, ?)
 -- name: delete_queue
 UPDATE pinlater_queues SET name = NULL WHERE name = ?
 
--- name: queue_names
-SELECT name FROM pinlater_queues WHERE name IS NOT NULL
+-- name: queues_without_record
+SELECT name, created_at_ms FROM pinlater_queues
+WHERE name IS NOT NULL AND name NOT IN (SELECT name FROM pinlater_records) ORDER BY id
+
+-- name: allocate_revisions
+UPDATE pinlater_counters SET value = value + ? WHERE name = 'revision' RETURNING value
+
+-- name: versions_of_records
+SELECT name, version FROM pinlater_records WHERE name IN (SELECT value FROM json_each(?))
+
+-- name: put_record
+INSERT INTO pinlater_records (name, version, deleted_version, revision, text) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (name) DO UPDATE SET version = excluded.version, deleted_version = excluded.deleted_version,
+    revision = excluded.revision, text = excluded.text
+
+-- name: store_id
+SELECT value FROM pinlater_meta WHERE name = 'store_id'
+
+-- name: records
+SELECT name, version, text, deleted_version, revision FROM pinlater_records INDEXED BY sqlite_autoindex_pinlater_records_2
+WHERE revision > ? ORDER BY revision LIMIT ?
+
+-- name: remove_deletion_marks
+DELETE FROM pinlater_records WHERE name IN (SELECT name FROM pinlater_records
+    WHERE deleted_version > '' AND deleted_version < ? AND version = deleted_version LIMIT ?)
 
 -- name: queue_id
 SELECT id FROM pinlater_queues WHERE name = ?
@@ -135,7 +210,7 @@ WHERE id IN (SELECT value FROM json_each(?))
 
 -- name: fail
 UPDATE pinlater_jobs NOT INDEXED SET state = 3, attempts_remaining = 0, finished_at_ms = ?, updated_at_ms = ?,
-    claim_expires_at_ms = NULL, crashes = crashes + ?, custom_status = append_status(custom_status, ?)
+    claim_expires_at_ms = ?, crashes = crashes + ?, custom_status = append_status(custom_status, ?)
 WHERE id IN (SELECT value FROM json_each(?))
 
 -- name: retry
@@ -165,13 +240,24 @@ UPDATE pinlater_jobs SET body_bytes = ?, body = ? WHERE id = ?
 SELECT id, queue_id, attempts_remaining, crashes FROM pinlater_jobs INDEXED BY pinlater_jobs_claims
 WHERE state = 1 AND claim_expires_at_ms < ? ORDER BY claim_expires_at_ms LIMIT ?
 
+-- name: oldest_ended
+-- Per queue the first job that succeeded and the first that failed: two looks into an index.
+SELECT id, name,
+    (SELECT finished_at_ms FROM pinlater_jobs INDEXED BY pinlater_jobs_ended_2
+        WHERE queue_id = pinlater_queues.id AND state = 2 ORDER BY finished_at_ms LIMIT 1),
+    (SELECT finished_at_ms FROM pinlater_jobs INDEXED BY pinlater_jobs_ended_3
+        WHERE queue_id = pinlater_queues.id AND state = 3 AND claim_expires_at_ms IS NULL
+        ORDER BY finished_at_ms LIMIT 1)
+FROM pinlater_queues WHERE name IS NOT NULL
+
 -- name: succeeded_before
-SELECT finished_at_ms, id, queue_id FROM pinlater_jobs INDEXED BY pinlater_jobs_succeeded
-WHERE state = 2 AND finished_at_ms < ? ORDER BY finished_at_ms LIMIT ?
+SELECT id FROM pinlater_jobs INDEXED BY pinlater_jobs_ended_2
+WHERE queue_id = ? AND state = 2 AND finished_at_ms < ? ORDER BY finished_at_ms LIMIT ?
 
 -- name: failed_before
-SELECT finished_at_ms, id, queue_id FROM pinlater_jobs INDEXED BY pinlater_jobs_failed
-WHERE state = 3 AND finished_at_ms < ? ORDER BY finished_at_ms LIMIT ?
+SELECT id FROM pinlater_jobs INDEXED BY pinlater_jobs_ended_3
+WHERE queue_id = ? AND state = 3 AND claim_expires_at_ms IS NULL AND finished_at_ms < ?
+ORDER BY finished_at_ms LIMIT ?
 
 -- name: deleted_queues
 SELECT id FROM pinlater_queues WHERE name IS NULL LIMIT ?
@@ -182,8 +268,118 @@ SELECT id FROM pinlater_jobs WHERE queue_id = ? LIMIT ?
 -- name: forget_queue
 DELETE FROM pinlater_queues WHERE id = ? AND NOT EXISTS (SELECT 1 FROM pinlater_jobs WHERE queue_id = ?)
 
+-- name: forget_share
+DELETE FROM pinlater_shares WHERE queue_id = ?
+
+-- name: forget_bucket
+DELETE FROM pinlater_buckets WHERE queue = ?
+
 -- name: remove
 DELETE FROM pinlater_jobs NOT INDEXED WHERE id IN (SELECT value FROM json_each(?))
+
+-- name: remove_links
+-- MySQL does this in the same statement.
+DELETE FROM pinlater_links WHERE job_id IN (SELECT value FROM json_each(?))
+
+-- name: links
+SELECT job_id, origin, origin_attempts FROM pinlater_links WHERE job_id IN (SELECT value FROM json_each(?))
+
+-- name: put_origin
+INSERT INTO pinlater_links (job_id, origin, origin_attempts) VALUES (?, ?, ?)
+
+-- name: put_moved_to
+INSERT INTO pinlater_links (job_id, moved_to) VALUES (?, ?)
+ON CONFLICT (job_id) DO UPDATE SET moved_to = excluded.moved_to
+
+-- name: clear_moved_to
+UPDATE pinlater_links SET moved_to = NULL WHERE job_id IN (SELECT value FROM json_each(?))
+
+-- name: queues_with_marks
+SELECT id, name FROM pinlater_queues
+WHERE name IN (SELECT value FROM json_each(?)) AND EXISTS (SELECT 1
+    FROM pinlater_jobs INDEXED BY pinlater_jobs_marked
+    WHERE queue_id = pinlater_queues.id AND state = 3 AND claim_expires_at_ms IS NOT NULL)
+
+-- name: marked
+SELECT id, priority, attempts_allowed, crashes, created_at_ms, body_bytes
+FROM pinlater_jobs INDEXED BY pinlater_jobs_marked
+WHERE queue_id = ? AND state = 3 AND claim_expires_at_ms IS NOT NULL ORDER BY id LIMIT ?
+
+-- name: unmark
+UPDATE pinlater_jobs NOT INDEXED SET claim_expires_at_ms = NULL, updated_at_ms = ?
+WHERE id IN (SELECT value FROM json_each(?))
+
+-- name: copy_job
+INSERT INTO pinlater_jobs (id, queue_id, state, priority, run_after_ms, attempts_allowed, attempts_remaining,
+    created_at_ms, updated_at_ms, custom_status, body_bytes, body)
+SELECT ?, ?, 0, priority, ?, ?, ?, ?, ?, prepend_status(custom_status, ?), body_bytes, body
+FROM pinlater_jobs WHERE id = ?
+
+-- name: touch_share
+INSERT OR IGNORE INTO pinlater_shares (queue_id, share, version) VALUES (?, 0, 0)
+
+-- name: share
+SELECT share, version FROM pinlater_shares WHERE queue_id = ?
+
+-- name: locked_share
+SELECT share, version FROM pinlater_shares WHERE queue_id = ?
+
+-- name: set_share
+UPDATE pinlater_shares SET share = ?, version = ? WHERE queue_id = ?
+
+-- name: in_progress_up_to
+SELECT COUNT(*) FROM (SELECT 1 FROM pinlater_jobs INDEXED BY pinlater_jobs_order
+    WHERE queue_id = ? AND state = 1 LIMIT ?)
+
+-- name: touch_note
+INSERT OR IGNORE INTO pinlater_notes (kind, name, version, expires_at_ms, body) VALUES (?, ?, 0, 0, x'')
+
+-- name: note
+SELECT version, expires_at_ms FROM pinlater_notes WHERE kind = ? AND name = ?
+
+-- name: write_note
+UPDATE pinlater_notes SET version = ?, expires_at_ms = ?, body = ? WHERE kind = ? AND name = ?
+
+-- name: notes
+SELECT name, body, version, expires_at_ms FROM pinlater_notes WHERE kind = ? AND expires_at_ms > ?
+
+-- name: expired_notes
+SELECT name FROM pinlater_notes INDEXED BY pinlater_notes_expiry
+WHERE kind = ? AND expires_at_ms <= ? ORDER BY expires_at_ms LIMIT ?
+
+-- name: excess_notes
+SELECT name FROM pinlater_notes INDEXED BY pinlater_notes_expiry
+WHERE kind = ? ORDER BY expires_at_ms DESC LIMIT ? OFFSET ?
+
+-- name: remove_notes
+DELETE FROM pinlater_notes WHERE kind = ? AND name IN (SELECT value FROM json_each(?))
+
+-- name: bucket
+SELECT tokens, at_ms FROM pinlater_buckets WHERE queue = ?
+
+-- name: touch_bucket
+INSERT OR IGNORE INTO pinlater_buckets (queue, tokens, at_ms) VALUES (?, 1.0, ?)
+
+-- name: fill_bucket
+UPDATE pinlater_buckets SET tokens = ?, at_ms = ? WHERE queue = ?
+
+-- name: census_between
+SELECT ?, COUNT(*), MIN(run_after_ms) FROM (SELECT run_after_ms FROM pinlater_jobs INDEXED BY pinlater_jobs_order
+    WHERE queue_id = ? AND state = ? AND priority = ? AND run_after_ms >= ? AND run_after_ms <= ?
+    ORDER BY run_after_ms, id LIMIT ?)
+
+-- name: census_at
+SELECT ?, COUNT(*), MIN(run_after_ms) FROM (SELECT run_after_ms FROM pinlater_jobs INDEXED BY pinlater_jobs_order
+    WHERE queue_id = ? AND state = ? AND priority = ? AND run_after_ms = ? AND id > ? ORDER BY id LIMIT ?)
+
+-- name: census_place_between
+SELECT run_after_ms, id FROM pinlater_jobs INDEXED BY pinlater_jobs_order
+WHERE queue_id = ? AND state = ? AND priority = ? AND run_after_ms >= ? AND run_after_ms <= ?
+ORDER BY run_after_ms, id LIMIT 1 OFFSET ?
+
+-- name: census_place_at
+SELECT run_after_ms, id FROM pinlater_jobs INDEXED BY pinlater_jobs_order
+WHERE queue_id = ? AND state = ? AND priority = ? AND run_after_ms = ? AND id > ? ORDER BY id LIMIT 1 OFFSET ?
 
 -- name: named
 SELECT id, priority, state FROM pinlater_jobs NOT INDEXED
@@ -191,8 +387,9 @@ WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = ?) AND id IN (SELE
 
 -- name: infos
 SELECT id, state, priority, attempts_allowed, attempts_remaining, custom_status, created_at_ms, run_after_ms,
-    updated_at_ms, claim_descriptor, claimed_at_ms, claim_expires_at_ms, finished_at_ms, crashes, body_bytes
-FROM pinlater_jobs NOT INDEXED
+    updated_at_ms, claim_descriptor, claimed_at_ms, CASE WHEN state = 1 THEN claim_expires_at_ms END, finished_at_ms,
+    crashes, body_bytes, origin, moved_to
+FROM pinlater_jobs NOT INDEXED LEFT JOIN pinlater_links ON job_id = id
 WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = ?) AND id IN (SELECT value FROM json_each(?))
 
 -- name: count_between
@@ -217,7 +414,7 @@ SELECT id FROM pinlater_jobs INDEXED BY pinlater_jobs_order
 WHERE queue_id = ? AND state = ? AND priority = ? ORDER BY run_after_ms, id LIMIT ?
 
 -- name: retry_failed
-UPDATE pinlater_jobs NOT INDEXED SET state = 0, attempts_remaining = ?, run_after_ms = ?, updated_at_ms = ?,
-    crashes = 0, claim_descriptor = NULL, claimed_at_ms = NULL, claim_timeout_ms = NULL, claim_expires_at_ms = NULL,
+UPDATE pinlater_jobs NOT INDEXED SET state = 0, attempts_remaining = coalesce(?, attempts_allowed),
+    run_after_ms = ?, updated_at_ms = ?, crashes = 0, claim_descriptor = NULL, claimed_at_ms = NULL, claim_timeout_ms = NULL, claim_expires_at_ms = NULL,
     finished_at_ms = NULL
 WHERE id IN (SELECT value FROM json_each(?))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, TypeVar
 
 from pinlater.backends.sql.session import NewJob, Row, Session
 from pinlater.backends.sql.sqlite_errors import shard_error
-from pinlater.backends.sql.statements import load_statements
+from pinlater.backends.sql.statements import load_statements, parts
 from pinlater.backends.sql.threads import Threads
 from pinlater.model import MAX_STATUS_CHARS
 
@@ -39,6 +40,24 @@ class SqliteSession(Session):
 
     def bound(self, ids: Sequence[int]) -> str:
         return f"[{','.join(map(str, ids))}]"
+
+    def bound_texts(self, texts: Sequence[str]) -> str:
+        return json.dumps(texts)
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Every transaction that writes is alone."""
+        return nullcontext()
+
+    def make_tables(self) -> None:
+        for statement in parts(self.statements["schema"]) + parts(self.statements["upgrade"]):
+            self.cursor.execute(statement)
+
+    def remove(self, ids: Sequence[int]) -> int:
+        self.run_of("remove_links", (), ids)
+        return super().remove(ids)
+
+    def allocate_revisions(self, count: int) -> int:
+        return int(self.rows("allocate_revisions", (count,))[0][0]) - count + 1
 
     def allocate_ids(self, count: int, floor: int) -> int:
         return int(self.rows("allocate_ids", (floor, count))[0][0]) - count

@@ -1,4 +1,4 @@
-"""Where queues are made and jobs come in."""
+"""Where jobs come in."""
 
 from __future__ import annotations
 
@@ -12,17 +12,9 @@ SMALLEST_ID = 10**15
 """Ids are 16 digits wide, so that their text order is their age."""
 
 
-def create_queue(session: Session, queue: str, now_ms: int) -> bool:
-    return session.run("create_queue", (queue, now_ms)) == 1
-
-
-def delete_queue(session: Session, queue: str) -> bool:
-    """Take the name away: that is what makes it gone; `collect` frees the rows."""
-    return session.run("delete_queue", (queue,)) == 1
-
-
-def queue_names(session: Session) -> set[str]:
-    return {str(name) for (name,) in session.rows("queue_names")}
+def first_new_id(session: Session, count: int, now_ms: int) -> int:
+    """The first of `count` ids that follow each other."""
+    return session.allocate_ids(count, max(now_ms * 1000, SMALLEST_ID))
 
 
 def enqueue(session: Session, queue: str, jobs: Sequence[Job], now_ms: int) -> list[str]:
@@ -30,7 +22,7 @@ def enqueue(session: Session, queue: str, jobs: Sequence[Job], now_ms: int) -> l
     queue_id = session.queue_id(queue, "queue_id_for_enqueue")
     if not jobs:
         return []
-    first_id = session.allocate_ids(len(jobs), max(now_ms * 1000, SMALLEST_ID))
+    first_id = first_new_id(session, len(jobs), now_ms)
     rows = new_jobs(jobs, queue_id, first_id, now_ms)
     session.insert_jobs(rows)
     descriptors = Descriptors(queue, session.shard_id)

@@ -1,0 +1,95 @@
+"""Where the jobs of a queue are counted, a bounded page at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from pinlater.backends.base import CensusPage, CensusPlace, LevelCounts
+from pinlater.backends.sql.session import Session
+from pinlater.model import MAX_TIME_MS, JobState
+
+NOTHING = LevelCounts(0, 0, 0, 0, 0, None)
+BEHIND_ALL_IDS = 2**53
+
+
+class Piece(NamedTuple):
+    """A stretch of the order index: jobs of one state and priority with run_after from `low_ms` to `high_ms`.
+
+    With `after_id` the two are equal, and only jobs behind that id count.
+    """
+
+    state: int
+    priority: int
+    low_ms: int
+    high_ms: int
+    after_id: int | None = None
+
+    def values(self, queue_id: int) -> tuple[int, ...]:
+        if self.after_id is None:
+            return queue_id, self.state, self.priority, self.low_ms, self.high_ms
+        return queue_id, self.state, self.priority, self.low_ms, self.after_id
+
+    def statement(self, name: str) -> str:
+        return f"{name}_between" if self.after_id is None else f"{name}_at"
+
+
+def census(
+    session: Session, queue: str, priorities: Sequence[int], now_ms: int, after: CensusPlace | None, limit: int
+) -> CensusPage:
+    """Small queues go in one statement over all pieces; where one is cut, it alone is counted on, and ends the page."""
+    queue_id = session.queue_id(queue)
+    levels: dict[int, LevelCounts] = {}
+    pieces = list(_pieces(sorted(priorities), now_ms, after))
+    each = max(1, limit // max(1, len(pieces)))
+    for piece, count, oldest_ms in zip(pieces, *_counted(session, queue_id, pieces, each), strict=True):
+        if count < each:
+            _add(levels, piece, count, oldest_ms, now_ms)
+            continue
+        (count,), (oldest_ms,) = _counted(session, queue_id, [piece], limit)
+        _add(levels, piece, count, oldest_ms, now_ms)
+        place = CensusPlace(piece.state, piece.priority, piece.high_ms, BEHIND_ALL_IDS)
+        if count == limit:
+            last = session.rows(piece.statement("census_place"), (*piece.values(queue_id), limit - 1))
+            place = CensusPlace(piece.state, piece.priority, *last[0]) if last else place
+        return CensusPage(levels, place)
+    return CensusPage(levels, None)
+
+
+def _pieces(priorities: Sequence[int], now_ms: int, after: CensusPlace | None) -> Iterator[Piece]:
+    """In the order of the index, what is behind a place; ready jobs apart from scheduled ones."""
+    for state in JobState:
+        ends = [(0, now_ms), (now_ms + 1, MAX_TIME_MS)] if state is JobState.PENDING else [(0, MAX_TIME_MS)]
+        for priority in priorities:
+            for low_ms, high_ms in ends:
+                if after is None or (state, priority) > after[:2]:
+                    yield Piece(state, priority, low_ms, high_ms)
+                elif (state, priority) == after[:2] and high_ms >= after.run_after_ms:
+                    if low_ms <= after.run_after_ms:
+                        yield Piece(state, priority, after.run_after_ms, after.run_after_ms, after.id)
+                        low_ms = after.run_after_ms + 1
+                    if low_ms <= high_ms:
+                        yield Piece(state, priority, low_ms, high_ms)
+
+
+def _counted(
+    session: Session, queue_id: int, pieces: Sequence[Piece], limit: int
+) -> tuple[list[int], list[int | None]]:
+    """Of each piece how many there are, up to `limit`, and the first run_after."""
+    if not pieces:
+        return [], []
+    texts = [session.statements[piece.statement("census")] for piece in pieces]
+    values = [value for place, piece in enumerate(pieces) for value in (place, *piece.values(queue_id), limit)]
+    session.cursor.execute("\nUNION ALL\n".join(texts), values)
+    rows = sorted(session.cursor.fetchall())
+    return [row[1] for row in rows], [row[2] for row in rows]
+
+
+def _add(levels: dict[int, LevelCounts], piece: Piece, count: int, oldest_ms: int | None, now_ms: int) -> None:
+    level = levels.get(piece.priority, NOTHING)
+    if piece.state == JobState.PENDING and piece.low_ms <= now_ms:
+        oldest = min((each for each in (level.oldest_ready_ms, oldest_ms) if each is not None), default=None)
+        levels[piece.priority] = level._replace(ready=level.ready + count, oldest_ready_ms=oldest)
+    else:
+        name = {0: "scheduled", 1: "in_progress", 2: "succeeded", 3: "failed"}[piece.state]
+        levels[piece.priority] = level._replace(**{name: getattr(level, name) + count})
