@@ -1,8 +1,10 @@
-"""Which store each shard was when it was last seen: `shards.json` in the data folder.
+"""Who is who, as the data folder remembers it: which store each shard was, and which server this is.
 
-    {"1": "<the random id of its store>"}
+    shards.json    {"1": "<the random id of its store>"}
+    server.json    {"server": "<10 characters 0-9 A-Z>"}
 
-A store that was wiped or swapped carries another id than the one on record, and is refused (docs/semantics.md).
+A store that was wiped or swapped carries another id than the one on record, and is refused (docs/semantics.md). The
+server's id is made once; it names the server's overflow shard (docs/overflow.md), so a data folder is never copied.
 """
 
 from __future__ import annotations
@@ -10,12 +12,23 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
+import secrets
+import string
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 FILE = "shards.json"
+SERVER_FILE = "server.json"
+OVERFLOW_ID = r"o[0-9A-Z]{10}"
+"""The id of a server's overflow shard: an o and the server's id. No store may be configured under such an id."""
+
+_ID_CHARS = string.digits + string.ascii_uppercase
+_ID_LENGTH = 10
+_SERVER_ID = re.compile(rf"[0-9A-Z]{{{_ID_LENGTH}}}")
+_OVERFLOW_ID = re.compile(OVERFLOW_ID)
 
 
 class RecordBroken(Exception):
@@ -44,7 +57,7 @@ def remember(folder: Path, stores: Mapping[str, str]) -> None:
         before = known_stores(folder)
         after = {**before, **stores}
         if after != before:
-            _write(folder, after)
+            _write(folder, FILE, after)
 
 
 def forget(folder: Path, shard_ids: Sequence[str]) -> None:
@@ -53,7 +66,38 @@ def forget(folder: Path, shard_ids: Sequence[str]) -> None:
         before = known_stores(folder)
         after = {shard_id: store for shard_id, store in before.items() if shard_id not in shard_ids}
         if after != before:
-            _write(folder, after)
+            _write(folder, FILE, after)
+
+
+def server_id(folder: Path) -> str:
+    """The id of the server that this data folder belongs to, made at the first call. OSError, RecordBroken."""
+    path = folder / SERVER_FILE
+    with _alone(folder):
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            made = "".join(secrets.choice(_ID_CHARS) for _ in range(_ID_LENGTH))
+            _write(folder, SERVER_FILE, {"server": made})
+            return made
+        except ValueError as error:
+            raise RecordBroken(f"{path} cannot be read ({error}); restore it") from error
+    known = found.get("server") if isinstance(found, dict) else None
+    if not isinstance(known, str) or not _SERVER_ID.fullmatch(known):
+        raise RecordBroken(f"{path} does not hold the id of a server; restore it")
+    return known
+
+
+def overflow_id(server: str) -> str:
+    """The id of that server's overflow shard."""
+    return f"o{server}"
+
+
+def is_overflow_id(shard_id: str) -> bool:
+    """
+    >>> is_overflow_id("o0123456789"), is_overflow_id("old")
+    (True, False)
+    """
+    return _OVERFLOW_ID.fullmatch(shard_id) is not None
 
 
 @contextmanager
@@ -68,15 +112,15 @@ def _alone(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _write(folder: Path, record: Mapping[str, str]) -> None:
-    descriptor, temporary = tempfile.mkstemp(dir=folder, prefix=FILE)
+def _write(folder: Path, name: str, record: Mapping[str, str]) -> None:
+    descriptor, temporary = tempfile.mkstemp(dir=folder, prefix=name)
     try:
         with open(descriptor, "w", encoding="utf-8") as file:
             json.dump(dict(sorted(record.items())), file, indent=1)
             file.write("\n")
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, folder / FILE)
+        os.replace(temporary, folder / name)
     except BaseException:
         os.unlink(temporary)
         raise

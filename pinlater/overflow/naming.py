@@ -1,0 +1,53 @@
+"""Which jobs are in an overflow shard: by their descriptors, and quickly where none is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from pinlater.identity import is_overflow_id
+from pinlater.model import Ack, Checkpoint, JobInfo, parse_descriptor
+from pinlater.service.answers import info_bytes
+
+T = TypeVar("T")
+N = TypeVar("N", Ack, Checkpoint)
+
+MARK = ":so"
+"""In every descriptor of an overflow shard, and in few others."""
+
+
+def overflow_of(descriptor: str) -> str | None:
+    """The id of the overflow shard that has the job; None: a shard has it, or nobody."""
+    if MARK not in descriptor:
+        return None
+    ref = parse_descriptor(descriptor)
+    return ref.shard if ref is not None and is_overflow_id(ref.shard) else None
+
+
+def by_overflow(items: Iterable[T], descriptor: Callable[[T], str]) -> dict[str, list[T]]:
+    """Those items whose jobs are in overflow shards, by shard."""
+    groups: dict[str, list[T]] = {}
+    for item in items:
+        shard_id = overflow_of(descriptor(item))
+        if shard_id is not None:
+            groups.setdefault(shard_id, []).append(item)
+    return groups
+
+
+def blanked(items: Sequence[N]) -> list[N]:
+    """The same, naming nothing where they name a job in an overflow shard: checked like all others, and left out."""
+    return [replace(item, descriptor="") if overflow_of(item.descriptor) else item for item in items]
+
+
+def fit(found: Mapping[str, JobInfo], max_answer_bytes: int) -> None:
+    """Take away the bodies that do not fit one answer, but for the first."""
+    size = 0
+    has_body = False
+    for info in found.values():
+        size += info_bytes(info)
+        if info.body is not None:
+            if has_body and size > max_answer_bytes:
+                size -= len(info.body)
+                info.body = None
+            has_body = True

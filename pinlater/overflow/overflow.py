@@ -1,0 +1,242 @@
+"""The overflow shard of a server, as each of its processes sees it: owned here, or reached where it is owned."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import structlog
+
+from pinlater.api import Api
+from pinlater.client.address import Address
+from pinlater.errors import (
+    EnqueueRejected,
+    OutcomeUnknown,
+    PinLaterError,
+    RequestInvalid,
+    ServerUnreachable,
+    ShardConnectionFailed,
+)
+from pinlater.identity import overflow_id
+from pinlater.model import DequeuedJob, DequeueRequest, Job, RequestContext
+from pinlater.overflow import notice
+from pinlater.overflow.kept import Kept
+from pinlater.overflow.lock import OwnerLock
+from pinlater.overflow.owners import Owners
+from pinlater.overflow.rules import Surroundings
+from pinlater.periodic import Periodic
+from pinlater.server.thrift_server import ThriftServer
+
+R = TypeVar("R")
+_log = structlog.get_logger("pinlater.overflow")
+
+STORE = "overflow.db"
+LOCK = "overflow.lock"
+LOOK_EVERY_MS = 1_000
+MOVE_EVERY_MS = 500
+_EVERYWHERE = ("0.0.0.0", "::", "")
+
+
+class Overflow:
+    """`bound_bytes` 0: nothing is taken, but what the data folder has from before is kept, and moved.
+
+    `host` is where the owner listens, `advertised` the name that other servers reach it by.
+    """
+
+    def __init__(
+        self, folder: Path, server: str, bound_bytes: int, around: Surroundings, *, host: str, advertised: str = ""
+    ) -> None:
+        self.id = overflow_id(server)
+        self.around = around
+        self._folder = folder
+        self._bound = bound_bytes
+        self._host = host
+        self._advertised = advertised or host
+        self._lock = OwnerLock(folder / LOCK)
+        self._owners = Owners(around.addresses)
+        self._turn = asyncio.Lock()
+        self._kept: Kept | None = None
+        self._server: ThriftServer | None = None
+        self._port = 0
+        self._is_leaving = self._is_closed = False
+        self._trouble = ""
+
+    @property
+    def is_owner(self) -> bool:
+        return self._kept is not None
+
+    # -- the life of it ----------------------------------------------------------------------------------------------
+
+    async def open(self, periodic: Periodic | None = None) -> None:
+        """Own the file or find its owner, and go on looking. Raises nothing: what fails is tried again."""
+        await self.look()
+        if periodic is not None:
+            periodic.every(LOOK_EVERY_MS, "overflow_owner", self.look)
+            periodic.every(LOOK_EVERY_MS, "overflow_tidy", self.tidy)
+            periodic.every(MOVE_EVERY_MS, "overflow_move", self.move)
+
+    async def look(self) -> None:
+        """Take the file over where nobody has it; learn where the owners are."""
+        async with self._turn:
+            if self._is_closed:
+                return
+            self._owners.learn()
+            if self._kept is not None:
+                return
+            try:
+                if not self._is_leaving and self._wants_it() and self._lock.take():
+                    await self._own()
+                else:
+                    self._owners.seen(self.id, notice.read(self._folder))
+            except (PinLaterError, OSError) as error:
+                self._lock.free()
+                if self._trouble != str(error):
+                    self._trouble = str(error)
+                    _log.error("overflow_not_opened", file=str(self._folder / STORE), error=self._trouble)
+
+    def _wants_it(self) -> bool:
+        return self._bound > 0 or (self._folder / STORE).exists()
+
+    async def _own(self) -> None:
+        kept = Kept(self._folder / STORE, self.id, self._bound, self.around)
+        await kept.open()
+        try:
+            family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+            with socket.create_server((self._host, 0), family=family) as listener:
+                server = ThriftServer(kept, replace(self.around.limits, drain_linger_s=0.0))
+                self._port = listener.getsockname()[1]
+                await server.start(listener)
+            notice.put_up(self._folder, str(Address(_reachable(self._host), self._port)))
+        except BaseException:
+            await kept.close()
+            raise
+        self._kept, self._server, self._trouble = kept, server, ""
+        self._owners.forget(self.id)
+        _log.info("overflow_owned", shard=self.id, jobs=kept.waiting, in_progress=kept.in_progress)
+
+    async def tidy(self) -> None:
+        """Maintenance of the file, where this process owns it."""
+        if self._kept is not None:
+            try:
+                await self._kept.tidy()
+            except PinLaterError as error:
+                _log.warning("overflow_not_tidied", shard=self.id, error=error.message)
+
+    async def move(self) -> None:
+        """Jobs that wait go to the shards, where this process owns the file and a shard takes jobs."""
+        kept = self._kept
+        if kept is not None and kept.mover.holding and kept.mover.can_move():
+            moved = await kept.mover.move()
+            if moved:
+                await kept.count_jobs()
+                _log.info("overflow_jobs_moved", shard=self.id, jobs=moved, left=kept.waiting)
+
+    def start_leaving(self) -> None:
+        """This process ends soon: the file is taken over no more."""
+        self._is_leaving = True
+
+    async def drain(self, timeout_s: float) -> None:
+        """Move what can be moved."""
+        self.start_leaving()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.move()
+        except TimeoutError:
+            _log.warning("overflow_drain_not_ended", shard=self.id, timeout_ms=round(timeout_s * 1000))
+
+    async def close(self) -> None:
+        """Leave the file to others; says how many jobs are in it. After `Periodic.close`."""
+        async with self._turn:
+            self._is_leaving = self._is_closed = True
+            kept, server, self._kept = self._kept, self._server, None
+            if kept is not None and server is not None:
+                notice.take_down(self._folder)
+                await server.drain(None, 1.0)
+                await self._say_left(kept)
+                await kept.close()
+            self._lock.free()
+            await self._owners.close()
+
+    async def _say_left(self, kept: Kept) -> None:
+        try:
+            await kept.count_jobs()
+        except PinLaterError as error:
+            _log.warning("overflow_not_counted", shard=self.id, error=error.message)
+        if kept.waiting or kept.in_progress:
+            _log.warning(
+                "overflow_left",
+                jobs=kept.waiting,
+                in_progress=kept.in_progress,
+                file=str((self._folder / STORE).absolute()),
+                server=self.id[1:],
+            )
+
+    def describe(self) -> dict[str, Any]:
+        """For the lease of this process: nothing where it owns no overflow shard."""
+        if self._kept is None:
+            return {}
+        return {
+            "overflow_id": self.id,
+            "overflow_address": str(Address(self._advertised, self._port)),
+            "overflow_jobs": self._kept.waiting,
+        }
+
+    # -- asking owners -----------------------------------------------------------------------------------------------
+
+    async def at(self, shard_id: str, call: Callable[[Api], Coroutine[Any, Any, R]]) -> R:
+        """The call at the owner of that overflow shard. ShardConnectionFailed: it cannot be reached."""
+        why = "nobody has told where it is"
+        for _ in range(2):
+            owner = self._owner(shard_id)
+            if owner is None:
+                await self.look()
+                owner = self._owner(shard_id)
+            if owner is None:
+                break
+            try:
+                return await call(owner)
+            except ServerUnreachable as error:
+                why = error.message
+                await self.look()
+        raise ShardConnectionFailed(f"overflow shard {shard_id}: server {shard_id[1:]} cannot be reached now: {why}")
+
+    def _owner(self, shard_id: str) -> Api | None:
+        return self._kept if shard_id == self.id and self._kept is not None else self._owners.client(shard_id)
+
+    async def take(
+        self, queue: str, jobs: Sequence[Job], context: RequestContext | None, refusal: PinLaterError
+    ) -> list[str]:
+        """Keep jobs that no shard took; `refusal` says why none did, and is raised where they cannot be kept either.
+
+        EnqueueRejected: no room. OutcomeUnknown: they may be kept.
+        """
+        if self._bound == 0:
+            raise refusal
+        try:
+            return await self.at(self.id, lambda owner: owner.enqueue(queue, jobs, context=context))
+        except (EnqueueRejected, OutcomeUnknown, RequestInvalid):
+            raise
+        except PinLaterError as error:
+            refusal.message += f"; nor did the overflow shard: {error.message}"
+            refusal.args = (refusal.message,)
+            raise refusal from error
+
+    async def hand_out(self, request: DequeueRequest, context: RequestContext | None) -> list[DequeuedJob] | None:
+        """Jobs of this server's overflow shard; None: it has none, or cannot be asked."""
+        if self._kept is None and not self._wants_it():
+            return None
+        try:
+            return await self.at(self.id, lambda owner: owner.dequeue(request, context=context))
+        except RequestInvalid:
+            raise
+        except PinLaterError:
+            return None
+
+
+def _reachable(host: str) -> str:
+    """Where this machine reaches what listens there."""
+    return ("::1" if ":" in host else "127.0.0.1") if host in _EVERYWHERE else host

@@ -1,0 +1,70 @@
+"""The way to the owners of overflow shards, this server's own among them, and the connections to those."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+
+from pinlater.client.async_client import AsyncClient
+from pinlater.client.pool import PoolLimits
+from pinlater.cluster.lease import Lease
+
+TIMEOUT_S = 2.0
+_LIMITS = PoolLimits(connections=8, connect_timeout_s=1.0)
+
+
+class Owners:
+    """Remembers where each owner was seen last: when it is needed, the stores that told of it may be gone."""
+
+    def __init__(self, addresses: Callable[[], Mapping[str, str]]) -> None:
+        self._ask = addresses
+        self._addresses: dict[str, str] = {}
+        self._clients: dict[str, AsyncClient] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def learn(self) -> None:
+        """Ask again what the other servers tell."""
+        for shard_id, address in self._ask().items():
+            self.seen(shard_id, address)
+
+    def seen(self, shard_id: str, address: str | None) -> None:
+        before = self._addresses.get(shard_id)
+        if address is not None and address != before:
+            self._addresses[shard_id] = address
+            self._drop(before)
+
+    def forget(self, shard_id: str) -> None:
+        self._drop(self._addresses.pop(shard_id, None))
+
+    def client(self, shard_id: str) -> AsyncClient | None:
+        """None: nobody has told where its owner is."""
+        address = self._addresses.get(shard_id)
+        if address is None:
+            return None
+        client = self._clients.get(address)
+        if client is None:
+            client = self._clients[address] = AsyncClient(address, timeout=TIMEOUT_S, pool=_LIMITS)
+        return client
+
+    def _drop(self, address: str | None) -> None:
+        client = self._clients.pop(address, None) if address is not None else None
+        if client is not None:
+            task = asyncio.get_running_loop().create_task(client.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        for shard_id in list(self._addresses):
+            self.forget(shard_id)
+        while self._closing:
+            await asyncio.wait(self._closing)
+
+
+def told(leases: Iterable[Lease]) -> dict[str, str]:
+    """Where the owners are that the leases tell of, by overflow shard."""
+    found: dict[str, str] = {}
+    for lease in leases:
+        shard_id, address = lease.more.get("overflow_id"), lease.more.get("overflow_address")
+        if isinstance(shard_id, str) and isinstance(address, str):
+            found[shard_id] = address
+    return found
