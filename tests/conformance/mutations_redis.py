@@ -21,6 +21,7 @@ from tests.conformance import (
     test_wrong_names,
 )
 from tests.conformance.mutation import Mutation
+from tests.conformance.mutations_redis_cluster import CLUSTER
 
 
 def lua(script: str, old: str, new: str, test: Callable[..., Any], **given: Any) -> Mutation:
@@ -49,16 +50,14 @@ QUEUES = [
         test_queues.test_an_unknown_queue_is_refused_by,
         call=test_queues.REFUSED["scan"],
     ),
-    lua(
-        "delete_queue",
-        "if redis.call('HDEL', root .. ':queues', queue) == 0 then return 0 end",
-        "redis.call('HDEL', root .. ':queues', queue)",
-        test_queues.test_deleting_an_unknown_queue_says_so,
-    ),
+    unknown_queue("retry_listed", "retry listed"),
+    unknown_queue("set_share", "share"),
+    unknown_queue("replay", "replay"),
+    unknown_queue("census", "census"),
     lua(
         "open",
-        "if known[1] and known[2] then return known end",
-        "",
+        "if not (known[1] and known[2]) then",
+        "if true then",
         test_identity.test_a_store_has_a_random_id_that_stays,
     ),
 ]
@@ -310,8 +309,8 @@ OPERATORS = [
     ),
     lua(
         "collect",
-        "'(' .. ARGV[state]",
-        "ARGV[state]",
+        "'(' .. each[2]",
+        "each[2]",
         test_ending.test_a_job_is_collected_only_after_its_time_to_live,
         state=JobState.FAILED,
     ),
@@ -379,4 +378,4 @@ LOOKS = [
     ),
 ]
 
-REDIS = [*QUEUES, *CLAIMS, *ACKS, *CHECKPOINTS, *LAPSES, *OPERATORS, *LOOKS]
+REDIS = [*QUEUES, *CLAIMS, *ACKS, *CHECKPOINTS, *LAPSES, *OPERATORS, *LOOKS, *CLUSTER]

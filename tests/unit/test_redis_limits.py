@@ -1,17 +1,16 @@
-"""Calls of the cluster at their bounds in Redis, and the bucket's arithmetic against the one in Python."""
+"""Calls of a cluster's servers at their bounds in Redis."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from random import Random
 
 import pytest
 
-from pinlater.backends.base import Grave, Record, Tokens
+from pinlater.backends.base import Grave, Record
 from pinlater.backends.redis import RedisShard
 from pinlater.model import Job, JobState, new_version
-from pinlater.ratelimit import Level, capacity_of, take
+from pinlater.ratelimit import Level, take
 from tests.conformance.subject import START_MS, Subject, key_of
 from tests.queues import make_queue
 from tests.stores.places import Places
@@ -26,20 +25,6 @@ def shard(redis_places: Places, runner: asyncio.Runner) -> Iterator[RedisShard]:
     runner.run(make_queue(opened, "mail", START_MS))
     yield opened
     runner.run(opened.close())
-
-
-@pytest.mark.parametrize("seed", range(20))
-async def test_a_bucket_gives_to_the_token_what_the_one_in_python_gives(shard: RedisShard, seed: int) -> None:
-    random = Random(seed)
-    per_second = random.choice([0.0, 0.001, 0.3, 1.0, 7.7, 100.0, 33333.3])
-    capacity, level, now_ms = capacity_of(per_second), None, START_MS
-    for _ in range(100):
-        wanted = random.choice([-3, -1, 0, 1, 2, 10, 100_000])
-        now_ms += random.choice([-50, 0, 1, 3, 17, 999, 100_000])
-        expected = take(level, wanted, per_second, capacity, now_ms)
-        level = expected.level
-        given = await shard.take_tokens("mail", wanted, per_second, capacity, now_ms)
-        assert given == Tokens(expected.granted, expected.retry_after_ms), (level, wanted, per_second, now_ms)
 
 
 async def test_a_bucket_loses_no_part_of_a_token_between_calls(shard: RedisShard) -> None:

@@ -5,7 +5,7 @@
 --          ready, or ''; nil: no such queue
 -- BOUND    the priorities given
 local base, call, answer = KEYS[2], redis.call, {}
-if call('HEXISTS', KEYS[1] .. ':queues', ARGV[1]) == 0 then return false end
+if redis.call('HEXISTS', KEYS[1] .. ':queues', ARGV[1]) == 0 then return false end
 for i = 3, #ARGV do
   local pending, n = base .. ':s:0:' .. ARGV[i], #answer
   local ready = call('ZCOUNT', pending, '-inf', ARGV[2])

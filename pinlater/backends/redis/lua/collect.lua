@@ -22,10 +22,10 @@ local function due(state)
   local index, list = root .. ':ended:' .. state, {}
   for i, first in ipairs(read('ZMSCORE', index, names)) do
     local before = own[names[i]][state]
-    if first and tonumber(first) < tonumber(before) then list[#list + 1] = {names[i], before} end
+    if first and tonumber(first) <= tonumber(before) then list[#list + 1] = {names[i], before} end
   end
   local before, wanted = ARGV[state], left + QUEUES + #names
-  for _, queue in ipairs(call('ZRANGEBYSCORE', index, '-inf', '(' .. before, 'LIMIT', 0, wanted)) do
+  for _, queue in ipairs(call('ZRANGEBYSCORE', index, '-inf', before, 'LIMIT', 0, wanted)) do
     if not own[queue] then list[#list + 1] = {queue, before} end
   end
   return list

@@ -10,7 +10,7 @@
 --#include links
 --#include copy
 local root, base, queue, now, call = KEYS[1], KEYS[2], ARGV[1], ARGV[2], redis.call
-if call('HEXISTS', root .. ':queues', queue) == 0 then return false end
+if redis.call('HEXISTS', KEYS[1] .. ':queues', ARGV[1]) == 0 then return false end
 
 local function replay(priority, id)
   local origin, attempts = linked(base, id)

@@ -4,7 +4,7 @@
 -- RETURNS  {share, version, jobs in progress}; nil: no such queue
 -- BOUND    constant
 local key, queue = KEYS[1] .. ':shares', ARGV[1]
-if redis.call('HEXISTS', KEYS[1] .. ':queues', queue) == 0 then return false end
+if redis.call('HEXISTS', KEYS[1] .. ':queues', ARGV[1]) == 0 then return false end
 local share, version = 0, 0
 local known = redis.call('HGET', key, queue)
 if known then
