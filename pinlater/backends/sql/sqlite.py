@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pinlater.backends.base import StoreStatus
+from pinlater.backends.base import RecordPage, StoreStatus
 from pinlater.backends.sql.identity import establish_identity
 from pinlater.backends.sql.shard import SqlShard
 from pinlater.backends.sql.sqlite_connection import SqliteConnection
@@ -67,9 +67,16 @@ class SqliteShard(SqlShard):
 
     async def ping(self) -> StoreStatus:
         """Looks at the path too: a file that was deleted under an open connection still takes jobs, and loses them."""
+        self._check_file()
+        return await super().ping()
+
+    async def records(self, since: int, limit: int) -> RecordPage:
+        self._check_file()
+        return await super().records(since, limit)
+
+    def _check_file(self) -> None:
         if self._found_file() != self._file:
             raise StoreRefused(f"{self._path}: the file was deleted or replaced since it was opened")
-        return await super().ping()
 
     def _write(self, step: Callable[..., Result], *arguments: Any) -> Awaitable[Result]:
         assert self._writer is not None, "the shard is not open"
