@@ -10,7 +10,7 @@ from typing import Any
 from pinlater.backends.base import Shard
 from pinlater.shards.passing import Passing
 
-_CALLS = [name for name in vars(Passing) if not name.startswith("_") and name != "shard_id"]
+_CALLS = [name for name, value in vars(Passing).items() if callable(value) and not name.startswith("_")]
 
 
 class HeldClock:
@@ -73,6 +73,20 @@ def _raise_next(errors: list[Exception | None]) -> None:
     error = errors.pop(0) if errors else None
     if error is not None:
         raise error
+
+
+class HeldTime:
+    """The time of the running event loop, which a test may move on: what waits for it, waits no longer."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        passed = loop.time
+        self._ahead_s = 0.0
+        loop.time = lambda: passed() + self._ahead_s  # type: ignore[method-assign]
+
+    async def leap(self, seconds: float) -> None:
+        self._ahead_s += seconds
+        await settled()
 
 
 async def settled() -> None:

@@ -12,6 +12,7 @@ from pinlater.service import ClaimNames, Service, ServiceSettings
 from pinlater.shards.calls import GuardSettings
 from pinlater.shards.coalesce import Coalescing
 from pinlater.shards.guard import Guarded
+from pinlater.shards.health import HealthSettings
 from pinlater.shards.member import Member
 from pinlater.shards.members import Members
 from pinlater.shards.router import Router
@@ -47,13 +48,14 @@ async def stand(
     deadline_ms: int = 10_000,
     dequeue_only: Sequence[int] = (),
     queue: str = "mail",
+    health: HealthSettings | None = None,
 ) -> AsyncIterator[Stand]:
     """An open service with one queue; its shards are pinged only where the test does it."""
     clock = HeldClock()
     stores = [Breaking(SqliteShard("sqlite://", str(number))) for number in range(1, shards + 1)]
     guard = GuardSettings(deadline_ms=deadline_ms)
     chain = [
-        Member(Coalescing(Guarded(store, guard)), clock, dequeue_only=number in dequeue_only)
+        Member(Coalescing(Guarded(store, guard)), clock, dequeue_only=number in dequeue_only, health=health)
         for number, store in enumerate(stores, 1)
     ]
     members = Members(chain, clock, watch_interval_ms=NEVER_MS)

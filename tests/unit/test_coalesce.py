@@ -15,6 +15,7 @@ from pinlater.model import Job, JobState, parse_descriptor
 from pinlater.shards.calls import NoTurn
 from pinlater.shards.coalesce import Coalescing
 from pinlater.shards.joining import JoinBounds
+from tests.queues import make_queue
 from tests.unit.breaking import Breaking, settled
 
 NOW_MS = 1_790_000_000_000
@@ -25,7 +26,7 @@ async def joining(**bounds: int) -> AsyncIterator[tuple[Coalescing, Breaking]]:
     store = Breaking(SqliteShard("sqlite://", "1"))
     shard = Coalescing(store, JoinBounds(**bounds))
     await shard.open()
-    await shard.create_queue("mail", NOW_MS)
+    await make_queue(shard, "mail", NOW_MS)
     try:
         yield shard, store
     finally:
@@ -66,7 +67,7 @@ async def test_what_comes_meanwhile_leaves_as_one_batch_in_order_and_each_gets_i
 
 async def test_queues_do_not_wait_for_each_other() -> None:
     async with joining() as (shard, store):
-        await shard.create_queue("other", NOW_MS)
+        await make_queue(shard, "other", NOW_MS)
         store.hold("enqueue")
         await enqueues(shard, b"0")
         await enqueues(shard, b"1", queue="other")
@@ -219,7 +220,7 @@ async def test_closing_sends_what_waits() -> None:
     store = Breaking(SqliteShard("sqlite://", "1"))
     shard = Coalescing(store)
     await shard.open()
-    await shard.create_queue("mail", NOW_MS)
+    await make_queue(shard, "mail", NOW_MS)
     gate = store.hold("enqueue")
     tasks = await enqueues(shard, b"0", b"1")
     closing = asyncio.create_task(shard.close())

@@ -14,6 +14,7 @@ from pinlater.errors import NothingStored, OutcomeUnknown, Overloaded, StoreConf
 from pinlater.model import Job, JobState
 from pinlater.shards.calls import GuardSettings
 from pinlater.shards.guard import Guarded
+from tests.queues import make_queue
 from tests.unit.breaking import Breaking, settled
 
 NOW_MS = 1_790_000_000_000
@@ -29,7 +30,7 @@ async def guarded(**settings: int) -> AsyncIterator[tuple[Guarded, Breaking]]:
     store = Breaking(SqliteShard("sqlite://", "1"))
     shard = Guarded(store, GuardSettings(retry_base_ms=1, **settings))
     await shard.open()
-    await shard.create_queue("mail", NOW_MS)
+    await make_queue(shard, "mail", NOW_MS)
     try:
         yield shard, store
     finally:
@@ -164,7 +165,7 @@ async def test_closing_waits_for_what_is_under_way() -> None:
     store = Breaking(SqliteShard("sqlite://", "1"))
     shard = Guarded(store)
     await shard.open()
-    await shard.create_queue("mail", NOW_MS)
+    await make_queue(shard, "mail", NOW_MS)
     gate = store.hold("enqueue")
     call = asyncio.create_task(shard.enqueue("mail", [Job(b"x")], NOW_MS))
     await store.until_begun("enqueue")

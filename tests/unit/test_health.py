@@ -2,53 +2,146 @@
 
 from __future__ import annotations
 
-from pinlater.shards.health import Health
+from pinlater.shards.health import PING, Good, Health, HealthSettings
+
+SETTINGS = HealthSettings(pause_ms=60_000, lonely_pause_ms=1_000, probes=3, probe_gap_ms=500)
 
 
-def tripped(now_ms: int = 1_000) -> Health:
-    health = Health(failures_to_trip=2, pause_ms=500)
-    health.call_failed(now_ms)
-    assert health.call_failed(now_ms)
+def healthy(settings: HealthSettings = SETTINGS) -> Health:
+    health = Health(settings)
+    health.admit()
     return health
 
 
-def test_failures_in_a_row_take_it_out_and_a_success_between_them_does_not_count_them() -> None:
-    health = Health(failures_to_trip=2)
-    assert not health.call_failed(0)
-    health.call_succeeded()
-    assert not health.call_failed(0)
+def tripped(now_ms: int = 1_000) -> Health:
+    health = healthy()
+    health.trip(now_ms)
+    return health
+
+
+def some(health: Health, count: int, *, bad: int) -> bool:
+    """So many outcomes, the bad ones spread among the good; whether it went out."""
+    went_out = False
+    for number in range(count):
+        if (number + 1) * bad // count > number * bad // count:
+            went_out |= health.failed("enqueue", 0)
+        else:
+            went_out |= health.succeeded("enqueue", 0)
+    return went_out
+
+
+def test_it_begins_outside() -> None:
+    assert not Health().is_in
+
+
+def test_75_good_ones_of_100_are_enough_and_74_are_not() -> None:
+    health = healthy()
+    assert not some(health, 100, bad=25)
+    assert health.good() == Good(75, 100)
+    assert some(healthy(), 100, bad=26)
+
+
+def test_the_window_slides() -> None:
+    health = healthy()
+    assert not some(health, 100, bad=25)
+    assert not some(health, 100, bad=0)
+    assert health.good() == Good(100, 100)
+    assert not some(health, 100, bad=25)
+
+
+def test_a_few_outcomes_are_no_verdict() -> None:
+    health = healthy()
+    assert not some(health, 2, bad=1)
+    assert not some(health, 30, bad=15)
     assert health.is_in
-    assert health.call_failed(0)
+
+
+def test_before_the_window_is_full_more_bad_ones_than_it_may_have_are_enough() -> None:
+    health = healthy()
+    assert not some(health, 50, bad=25)
+    assert health.failed("enqueue", 0)
+
+
+def test_window_and_bound_are_settings() -> None:
+    health = healthy(HealthSettings(window=10, min_good=9, failures_in_a_row=99))
+    assert not health.failed("enqueue", 0)
+    assert health.failed("enqueue", 0)
+
+
+def test_three_failures_in_a_row_take_it_out_and_a_success_between_them_does_not_count_them() -> None:
+    health = healthy()
+    assert not health.failed("enqueue", 0)
+    assert not health.failed("enqueue", 0)
+    health.succeeded("enqueue", 0)
+    assert not health.failed("enqueue", 0)
+    assert not health.failed("claim", 0)
+    assert health.is_in
+    assert health.failed("ack", 0)
     assert not health.is_in
 
 
-def test_out_it_may_be_probed_only_after_the_pause() -> None:
+def test_three_of_one_kind_are_enough_although_pings_between_them_succeed() -> None:
+    health = healthy()
+    outs = []
+    for _ in range(3):
+        outs.append(health.failed("enqueue", 0))
+        health.succeeded(PING, 0)
+    assert outs == [False, False, True]
+
+
+def test_slow_answers_are_bad_ones_but_no_failures_in_a_row() -> None:
+    health = healthy()
+    outs = [health.succeeded("claim", 0, is_slow=True) for _ in range(26)]
+    assert outs == [False] * 25 + [True]
+
+
+def test_out_it_is_probed_only_after_the_pause() -> None:
+    assert tripped(1_000).next_probe_ms(is_alone=False) == 61_000
+
+
+def test_a_pause_that_serves_nobody_is_short() -> None:
+    assert tripped(1_000).next_probe_ms(is_alone=True) == 2_000
+
+
+def test_it_comes_back_after_some_probes_that_succeed_a_little_apart() -> None:
     health = tripped(1_000)
-    assert not health.may_probe(1_499)
-    assert health.may_probe(1_500)
-
-
-def test_a_failed_probe_costs_another_pause() -> None:
-    health = tripped(1_000)
-    assert not health.probe_failed(1_500)
-    assert not health.may_probe(1_999)
-    assert health.may_probe(2_000)
-
-
-def test_a_probe_that_succeeds_brings_it_back_with_a_clean_record() -> None:
-    health = tripped()
-    assert health.probe_succeeded()
+    assert not health.is_probing
+    assert not health.probe_succeeded(61_000)
+    assert health.is_probing
+    assert health.next_probe_ms(is_alone=False) == 61_500
+    assert not health.probe_succeeded(61_500)
+    assert health.probe_succeeded(62_000)
+    assert not health.is_in, "who asked decides when"
+    health.admit()
     assert health.is_in
-    assert not health.call_failed(2_000)
+    assert not health.is_probing
 
 
-def test_the_late_success_of_an_earlier_call_does_not_bring_it_back() -> None:
+def test_a_probe_that_fails_costs_another_pause_and_the_probes_begin_anew() -> None:
+    health = tripped(1_000)
+    health.probe_succeeded(61_000)
+    health.probe_succeeded(61_500)
+    health.trip(62_000)
+    assert not health.is_probing
+    assert health.next_probe_ms(is_alone=False) == 122_000
+    assert not health.probe_succeeded(122_000)
+
+
+def test_it_comes_back_with_nothing_held_against_it() -> None:
+    health = healthy()
+    some(health, 40, bad=20)
+    health.failed("enqueue", 0)
+    health.failed("enqueue", 0)
+    health.trip(0)
+    health.admit()
+    assert health.good() == Good(0, 0)
+    assert not health.failed("enqueue", 2_000)
+    assert not health.failed("enqueue", 2_000)
+
+
+def test_the_late_end_of_an_earlier_call_changes_nothing_while_it_is_out() -> None:
     health = tripped()
-    health.call_succeeded()
+    assert not health.succeeded("claim", 0)
+    assert not health.failed("claim", 0)
     assert not health.is_in
-
-
-def test_pings_that_fail_take_it_out_too() -> None:
-    health = Health(failures_to_trip=2)
-    assert not health.probe_failed(0)
-    assert health.probe_failed(0)
+    assert health.good() == Good(0, 0)

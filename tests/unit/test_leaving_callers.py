@@ -11,6 +11,7 @@ import pytest
 from pinlater.errors import PinLaterError
 from pinlater.model import DequeuedJob, DequeueRequest, Job, JobState
 from pinlater.shards.guard import Guarded
+from pinlater.shards.health import Health, HealthSettings
 from tests.unit.stand import ME, Stand, stand
 
 ROUNDS = 60
@@ -25,7 +26,8 @@ def hurry(at: Stand, deadline_ms: int) -> None:
     """Give up waiting for the stores so soon, and keep them in use all the same."""
     for guard, member in zip(guards(at), at.members.all, strict=True):
         guard._calls._settings = replace(guard._calls._settings, deadline_ms=deadline_ms)
-        member.health._failures_to_trip = 10**9
+        member.health = Health(HealthSettings(min_good=0, failures_in_a_row=10**9))
+        member.health.admit()
 
 
 async def in_progress(at: Stand) -> int:

@@ -17,10 +17,26 @@ from tests.unit.breaking import Breaking, HeldClock
 from tests.unit.stand import NEVER_MS
 
 
-def members_of(*stores: Breaking, known: dict[str, str] | None = None) -> Members:
+class Held(Members):
+    """With the clock that its members go by."""
+
+    def __init__(self, members: list[Member], clock: HeldClock, known: dict[str, str] | None) -> None:
+        super().__init__(members, clock, known_stores=known, watch_interval_ms=NEVER_MS)
+        self.clock = clock
+
+
+def members_of(*stores: Breaking, known: dict[str, str] | None = None) -> Held:
     clock = HeldClock()
-    chain = [Member(Guarded(store), clock) for store in stores]
-    return Members(chain, clock, known_stores=known, watch_interval_ms=NEVER_MS)
+    return Held([Member(Guarded(store), clock) for store in stores], clock, known)
+
+
+async def came_back(members: Held, member: Member) -> bool:
+    """Whether the pings that are due after a pause bring it in."""
+    members.clock.tick(60_000)
+    for _ in range(3):
+        await members.check(member)
+        members.clock.tick(500)
+    return member.is_in
 
 
 def store_at(path: Path, shard_id: str = "") -> Breaking:
@@ -79,13 +95,11 @@ async def test_a_shard_that_cannot_be_opened_is_out_until_it_can() -> None:
     members = members_of(in_memory("1"), store)
     await members.open()
     assert [member.is_in for member in members.all] == [True, False]
-    await members.all[0].shard.create_queue("mail", 1)
     await members.check(members.all[1])
     assert not members.all[1].is_in
     store.broken = None
     await members.check(members.all[1])
     assert members.all[1].is_in
-    assert await members.all[1].shard.queue_names() == {"mail"}
     await members.close()
 
 
@@ -96,11 +110,11 @@ async def test_while_an_id_is_not_known_a_strange_descriptor_is_not_called_not_f
     await members.open()
     router = Router(members)
     with pytest.raises(ShardConnectionFailed):
-        await router.named([("9", lambda shard: shard.queue_names())])
+        await router.named([("9", lambda shard: shard.ping())])
     store.broken = None
     await members.check(members.all[1])
     assert members.all[1].shard.shard_id == "2"
-    assert await router.named([("9", lambda shard: shard.queue_names())]) == [None]
+    assert await router.named([("9", lambda shard: shard.ping())]) == [None]
     await router.close()
 
 
@@ -116,14 +130,42 @@ async def test_a_new_store_gets_no_id_while_another_s_id_is_not_known() -> None:
     await members.close()
 
 
-async def test_a_queue_that_one_shard_knows_is_created_on_the_others_at_the_start(tmp_path: Path) -> None:
-    before = members_of(store_at(tmp_path / "b", "2"))
-    await before.open()
-    await before.all[0].shard.create_queue("mail", 1)
-    await before.close()
-    members = members_of(in_memory("1"), store_at(tmp_path / "b", "2"))
+async def test_a_shard_is_brought_up_before_it_comes_in_and_all_of_them_before_any_at_the_start() -> None:
+    late = in_memory("3")
+    late.broken = NothingStored("refused")
+    members = members_of(in_memory("1"), in_memory("2"), late)
+    seen: list[tuple[str, int]] = []
+
+    async def bring_up(member: Member) -> None:
+        assert not member.is_in
+        seen.append((member.shard.shard_id, len(members.healthy())))
+
+    members.bring_up = bring_up
     await members.open()
-    assert await members.all[0].shard.queue_names() == {"mail"}
+    assert sorted(seen[:2]) == [("1", 0), ("2", 0)], "each may know what the other lacks"
+    assert sorted(shard for shard, _ in seen[2:]) == ["1", "2"]
+    late.broken = None
+    await members.check(members.all[2])
+    assert seen[4:] == [("3", 2)]
+    assert len(members.healthy()) == 3
+    await members.close()
+
+
+@pytest.mark.parametrize("failure", [NothingStored("refused"), ValueError("a surprise")])
+async def test_a_shard_that_cannot_be_brought_up_stays_out_and_is_tried_again(failure: Exception) -> None:
+    members = members_of(in_memory("1"), in_memory("2"))
+    failures: list[Exception] = [failure]
+
+    async def bring_up(member: Member) -> None:
+        if member.shard.shard_id == "2" and failures:
+            raise failures.pop()
+
+    members.bring_up = bring_up
+    await members.open()
+    member = members.all[1]
+    assert [each.is_in for each in members.all] == [True, False]
+    assert str(failure) in member.trouble
+    assert await came_back(members, member)
     await members.close()
 
 
