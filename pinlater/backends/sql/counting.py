@@ -37,9 +37,12 @@ class Piece(NamedTuple):
 def census(
     session: Session, queue: str, priorities: Sequence[int], now_ms: int, after: CensusPlace | None, limit: int
 ) -> CensusPage:
-    """Small queues go in one statement over all pieces; where one is cut, it alone is counted on, and ends the page."""
+    """A small queue goes at once. A large one by pieces: the first that is cut is counted on, and ends the page."""
     queue_id = session.queue_id(queue)
-    levels: dict[int, LevelCounts] = {}
+    levels = None if after else _counted_at_once(session, queue_id, priorities, now_ms, limit)
+    if levels is not None:
+        return CensusPage(levels, None)
+    levels = {}
     pieces = list(_pieces(sorted(priorities), now_ms, after))
     each = max(1, limit // max(1, len(pieces)))
     for piece, count, oldest_ms in zip(pieces, *_counted(session, queue_id, pieces, each), strict=True):
@@ -54,6 +57,22 @@ def census(
             place = CensusPlace(piece.state, piece.priority, *last[0]) if last else place
         return CensusPage(levels, place)
     return CensusPage(levels, None)
+
+
+def _counted_at_once(
+    session: Session, queue_id: int, priorities: Sequence[int], now_ms: int, limit: int
+) -> dict[int, LevelCounts] | None:
+    """None where there are more than the limit."""
+    rows = session.rows("census_all", (now_ms, queue_id, limit))
+    if sum(row[3] for row in rows) >= limit:
+        return None
+    levels: dict[int, LevelCounts] = {}
+    for state, priority, is_scheduled, count, oldest_ms in rows:
+        if priority in priorities:
+            _add(
+                levels, Piece(state, priority, now_ms + 1 if is_scheduled else 0, MAX_TIME_MS), count, oldest_ms, now_ms
+            )
+    return levels
 
 
 def _pieces(priorities: Sequence[int], now_ms: int, after: CensusPlace | None) -> Iterator[Piece]:

@@ -392,6 +392,12 @@ INSERT INTO pinlater_buckets (queue, tokens, at_ms) VALUES (%s, 1.0, %s) ON DUPL
 -- name: fill_bucket
 UPDATE pinlater_buckets SET tokens = %s, at_ms = %s WHERE queue = %s
 
+-- name: census_all
+SELECT state, priority, state = 0 AND run_after_ms > %s AS is_scheduled, COUNT(*), MIN(run_after_ms)
+FROM (SELECT state, priority, run_after_ms FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order)
+    WHERE queue_id = %s ORDER BY state, priority, run_after_ms, id LIMIT %s) AS jobs
+GROUP BY state, priority, is_scheduled
+
 -- name: census_between
 SELECT %s, COUNT(*), MIN(run_after_ms) FROM (SELECT run_after_ms FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order)
     WHERE queue_id = %s AND state = %s AND priority = %s AND run_after_ms >= %s AND run_after_ms <= %s

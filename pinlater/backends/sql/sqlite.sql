@@ -363,6 +363,12 @@ INSERT OR IGNORE INTO pinlater_buckets (queue, tokens, at_ms) VALUES (?, 1.0, ?)
 -- name: fill_bucket
 UPDATE pinlater_buckets SET tokens = ?, at_ms = ? WHERE queue = ?
 
+-- name: census_all
+SELECT state, priority, state = 0 AND run_after_ms > ? AS is_scheduled, COUNT(*), MIN(run_after_ms)
+FROM (SELECT state, priority, run_after_ms FROM pinlater_jobs INDEXED BY pinlater_jobs_order
+    WHERE queue_id = ? ORDER BY state, priority, run_after_ms, id LIMIT ?)
+GROUP BY state, priority, is_scheduled
+
 -- name: census_between
 SELECT ?, COUNT(*), MIN(run_after_ms) FROM (SELECT run_after_ms FROM pinlater_jobs INDEXED BY pinlater_jobs_order
     WHERE queue_id = ? AND state = ? AND priority = ? AND run_after_ms >= ? AND run_after_ms <= ?
