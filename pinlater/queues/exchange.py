@@ -63,7 +63,7 @@ class Exchange:
         self._on_news = on_news
         self._held: dict[tuple[str, str | None], Held] = {}
         self._generation = 0
-        self._busy: dict[Member, asyncio.Task[None]] = {}
+        self._busy: dict[Member, asyncio.Task[bool]] = {}
         """Shards that are being read or told by us, other than for a change."""
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -146,10 +146,11 @@ class Exchange:
         await self.push_all(POLL_PATIENCE_S)
         self.forget_marks()
 
-    async def ask(self) -> None:
-        """Read anew on every healthy shard."""
+    async def ask(self) -> bool:
+        """Read anew on every healthy shard; waits for the slow ones only until one answered. Whether one did."""
         reads = [self._spawn(_quietly(self.read, member)) for member in self.members.healthy()]
-        await self._patiently(reads, PATIENCE_S)
+        await self._patiently_for_one(reads)
+        return any(read.done() and read.result() for read in reads)
 
     async def push_all(self, patience_s: float = PATIENCE_S) -> None:
         """Put the winners on every healthy shard that is behind and not busy."""
@@ -165,9 +166,7 @@ class Exchange:
     async def put(self, record: Record) -> Put:
         """A new record on every healthy shard; waits for the slow ones only until one took it. Merged if one did."""
         calls = [self._spawn(self._outcome(member, record)) for member in self.members.healthy()]
-        waiting = await self._patiently(calls, PATIENCE_S)
-        while waiting and not any(call.done() and call.result() is True for call in calls):
-            _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        await self._patiently_for_one(calls)
         outcomes = [call.result() for call in calls if call.done()]
         took = sum(outcome is True for outcome in outcomes)
         if took:
@@ -189,6 +188,12 @@ class Exchange:
         _, waiting = await asyncio.wait(tasks, timeout=patience_s)
         return waiting
 
+    async def _patiently_for_one(self, tasks: Sequence[asyncio.Task[Any]]) -> None:
+        """Likewise, but until one of them has the answer True, or none is left."""
+        waiting = await self._patiently(tasks, PATIENCE_S)
+        while waiting and not any(task.done() and task.result() is True for task in tasks):
+            _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+
     def _spawn(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
@@ -207,8 +212,11 @@ async def _call(member: Member, call: Coroutine[Any, Any, R]) -> R:
     return await (member.call(call) if member.is_in else call)
 
 
-async def _quietly(work: Callable[[Member], Coroutine[Any, Any, None]], member: Member) -> None:
+async def _quietly(work: Callable[[Member], Coroutine[Any, Any, None]], member: Member) -> bool:
+    """Whether it was done."""
     try:
         await work(member)
     except PinLaterError as error:
         _log.debug("records_not_exchanged", shard=member.shard.shard_id, error=error.message)
+        return False
+    return True

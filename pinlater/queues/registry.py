@@ -92,6 +92,11 @@ class Queues:
     def has(self, queue: str) -> bool:
         return queue in self._names
 
+    def was_deleted(self, queue: str) -> bool:
+        """It is known to be gone; a queue that was never heard of may have been made elsewhere a moment ago."""
+        record = self._exchange.winners.get(queue)
+        return record is not None and record.is_deleted
+
     def limited(self) -> set[str]:
         """The queues with a maximum in progress."""
         return {name for name in self._names if self.settings(name).max_in_progress is not None}
@@ -149,9 +154,9 @@ class Queues:
         if self._clock.now_ms() >= self._pause_ends_ms:
             self._settle()
 
-    async def refresh(self) -> None:
-        """Hear from every healthy shard what other servers changed a moment ago. Raises nothing."""
-        await self._exchange.ask()
+    async def refresh(self) -> bool:
+        """Hear from every healthy shard what other servers changed a moment ago. Whether any answered."""
+        return await self._exchange.ask()
 
     async def bring_up(self, member: Member) -> None:
         """A shard that comes (back): hear all that it knows, and tell it all that it does not, before it serves."""

@@ -1,4 +1,4 @@
-"""Who may delete a queue: whoever knows the admin password, of which a hash is configured."""
+"""Who may delete a queue, or change its settings: whoever knows the admin password, of which a hash is configured."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class AdminPassword:
     async def check(self, password: str) -> None:
         """PasswordInvalid; for every password where no hash is configured. Overloaded."""
         if not self._hash:
-            raise PasswordInvalid("no admin password is configured, so no queue can be deleted")
+            raise PasswordInvalid("no admin password is configured, so what needs it is refused")
         if self._asking >= _AT_ONCE + _MAX_WAITING:
             raise Overloaded("too many passwords are being checked", retry_after_ms=1_000)
         self._asking += 1

@@ -7,14 +7,16 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from pinlater.backends.base import AckOutcome, AckRequest, Shard
+from pinlater.backends.base import AckOutcome, AckRequest, EndRules, Shard
 from pinlater.clock import Clock
+from pinlater.metrics import Metrics
 from pinlater.model import Ack, CancelOutcome, Checkpoint
+from pinlater.queues.registry import Queues
 from pinlater.service import checks
 from pinlater.service.checks import Checks
+from pinlater.service.counting import count_acked
 from pinlater.service.outcomes import retries
 from pinlater.service.refs import References
-from pinlater.service.settings import ServiceSettings
 from pinlater.shards.router import Router
 
 BecamePending = Callable[[str, int, Sequence[int]], None]
@@ -28,19 +30,23 @@ class Attempts:
         self,
         router: Router,
         clock: Clock,
-        settings: ServiceSettings,
         bounds: Checks,
         refs: References,
+        queues: Queues,
+        metrics: Metrics,
         became_pending: BecamePending,
+        has_room: Callable[[str], None],
     ) -> None:
+        """`has_room` is told the queues with fewer jobs in progress than before."""
         self._router = router
         self._clock = clock
         self._checks = bounds
         self._refs = refs
         self._became_pending = became_pending
         self._acking: set[asyncio.Task[None]] = set()
-        self._keep_succeeded = settings.succeeded_ttl_ms > 0
-        self._keep_failed = settings.failed_ttl_ms > 0
+        self._queues = queues
+        self._metrics = metrics
+        self._has_room = has_room
 
     def read_acks(self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack]) -> dict[str, list[AckRequest]]:
         self._checks.amount("jobsSucceeded and jobsFailed", succeeded, failed)
@@ -63,17 +69,19 @@ class Attempts:
         if not groups:
             return
         now_ms = self._clock.now_ms()
-        send = partial(self._ack_on, queue, now_ms)
+        send = partial(self._ack_on, queue, now_ms, self._queues.end_rules().get(queue))
         calls = [(shard_id, partial(send, acks)) for shard_id, acks in groups.items()]
         outcomes = await self._router.named(calls)
         for acks, results in zip(groups.values(), outcomes, strict=True):
+            count_acked(self._metrics, queue, acks, results or ())
             if results and not acks[-1].succeeded:  # successes come first: then there is a failure among them
                 self._became_pending(queue, *retries(acks, results, now_ms))
+        self._has_room(queue)
 
     def _ack_on(
-        self, queue: str, now_ms: int, acks: list[AckRequest], shard: Shard
+        self, queue: str, now_ms: int, rules: EndRules, acks: list[AckRequest], shard: Shard
     ) -> Coroutine[Any, Any, list[AckOutcome]]:
-        return shard.ack(queue, acks, now_ms, keep_succeeded=self._keep_succeeded, keep_failed=self._keep_failed)
+        return shard.ack(queue, acks, now_ms, rules)
 
     async def checkpoint(self, queue: str, source: str, checkpoints: Sequence[Checkpoint]) -> None:
         self._checks.amount("requests", checkpoints)
@@ -100,6 +108,8 @@ class Attempts:
             ]
             later = [time_ms for time_ms in moved if time_ms > now_ms]
             self._became_pending(queue, len(moved) - len(later), later)
+            if moved:
+                self._has_room(queue)
 
     async def cancel(self, queue: str, descriptors: Sequence[str]) -> Mapping[str, CancelOutcome]:
         self._checks.amount("jobDescriptors", descriptors)

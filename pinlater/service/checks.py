@@ -15,10 +15,11 @@ from pinlater.errors import (
     RequestInvalid,
 )
 from pinlater.model import MAX_QUEUE_NAME_CHARS, MAX_STATUS_CHARS, MAX_TIME_MS, Job, JobFilter, JobState, RequestContext
+from pinlater.queues.keys import is_queue_name as is_queue_name
+from pinlater.queues.settings import QueueSettings
 from pinlater.service.settings import ServiceSettings
 
 MAX_INT32 = 2**31 - 1
-_QUEUE_NAME = re.compile(r"[A-Za-z0-9_]{1,64}", re.ASCII)
 _NAME_CHARS = re.compile(r"[A-Za-z0-9_]+", re.ASCII)
 _STATES = frozenset(JobState)
 _TIME = f"0 to {MAX_TIME_MS}"
@@ -29,7 +30,7 @@ class Checks:
 
     def __init__(self, settings: ServiceSettings) -> None:
         self._settings = settings
-        self.priorities = tuple(range(1, settings.num_priority_levels + 1))
+        self.priorities: tuple[int, ...] = tuple(range(1, settings.num_priority_levels + 1))
 
     def source(self, context: RequestContext | None) -> str:
         if context is None:
@@ -55,8 +56,9 @@ class Checks:
         if not 1 <= priority <= levels:
             raise PriorityNotSupported(f"priority {priority} is not supported; allowed: 1 (highest) to {levels}")
 
-    def body(self, body: bytes) -> None:
-        bound = self._settings.max_body_bytes
+    def body(self, body: bytes, bound: int | None = None) -> None:
+        """`bound`: that of the queue, where it has one of its own."""
+        bound = self._settings.max_body_bytes if bound is None else bound
         if len(body) > bound:
             raise BodyTooLarge(f"a body has {len(body)} bytes; allowed: at most {bound}")
 
@@ -70,21 +72,22 @@ class Checks:
         self.priority(filter.priority)
         return (filter.priority,)
 
-    def jobs(self, jobs: Sequence[Job], now_ms: int) -> tuple[Sequence[Job], list[int]]:
-        """Jobs fit to be stored, and the run_after times among them that lie in the future."""
+    def jobs(self, jobs: Sequence[Job], now_ms: int, queue: QueueSettings) -> tuple[Sequence[Job], list[int]]:
+        """Jobs fit to be stored in a queue, and the run_after times among them that lie in the future."""
         if len(jobs) > self._settings.max_jobs:
             self.amount("jobs", jobs)
         levels = self._settings.num_priority_levels
-        max_bytes = self._settings.max_body_bytes
+        max_bytes = min(self._settings.max_body_bytes, queue.max_body_bytes)
+        max_attempts = queue.max_attempts or MAX_INT32
         later: list[int] = []
         long_status = False
         for job in jobs:
             if len(job.body) > max_bytes:
-                self.body(job.body)
+                self.body(job.body, max_bytes)
             if not 1 <= job.priority <= levels:
                 self.priority(job.priority)
-            if not 1 <= job.attempts_allowed <= MAX_INT32:
-                raise RequestInvalid.of("numAttemptsAllowed", job.attempts_allowed, f"1 to {MAX_INT32}")
+            if not 1 <= job.attempts_allowed <= max_attempts:
+                raise RequestInvalid.of("numAttemptsAllowed", job.attempts_allowed, f"1 to {max_attempts}")
             run_after_ms = job.run_after_ms
             if run_after_ms is not None:
                 if not 0 <= run_after_ms <= MAX_TIME_MS:
@@ -108,13 +111,9 @@ def new_queue(name: str) -> None:
         raise QueueNameTooLong(f"a queue name has {len(name)} characters; allowed: 1 to {MAX_QUEUE_NAME_CHARS}")
 
 
-def is_queue_name(name: str) -> bool:
-    return _QUEUE_NAME.fullmatch(name) is not None
-
-
 def existing_queue(name: str) -> None:
     """A queue of such a name can exist; else QueueNotFound, as for any other that does not."""
-    if _QUEUE_NAME.fullmatch(name) is None:
+    if not is_queue_name(name):
         raise QueueNotFound.of(name[:100])
 
 

@@ -9,6 +9,7 @@ class ClaimNames:
     """Names that no other server, process or start of it makes. A colon in the server's name becomes a dash."""
 
     def __init__(self, server: str, process: int | str, started_ms: int) -> None:
+        self.server = server
         self._prefix = f"{server.replace(':', '-')}:{str(process).replace(':', '-')}:{started_ms}:"
         self._counter = count(1)
 

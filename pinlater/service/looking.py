@@ -169,35 +169,46 @@ class Looking:
 
 
 class Search:
-    """Pages of jobs whose bodies match; `after` is where the next one begins."""
+    """Pages of jobs whose bodies match, or of all jobs; `after` is where the next one begins."""
 
     def __init__(
         self,
         router: Router,
         settings: ServiceSettings,
         query: ScanQuery,
-        pattern: BodyPattern,
+        pattern: BodyPattern | None,
         after: Place | None = None,
+        *,
+        ends_at: float | None = None,
     ) -> None:
         self._router = router
         self._limit = settings.page_jobs
-        self._query = replace(query, with_body=True, max_bytes=settings.page_bytes)
+        self._query = query if pattern is None else replace(query, with_body=True, max_bytes=settings.page_bytes)
         self._pattern = pattern
-        self._ends_at = asyncio.get_running_loop().time() + settings.long_call_ms / 1000
+        self._ends_at = ends_at or asyncio.get_running_loop().time() + settings.long_call_ms / 1000
         self.after = after
         self.ended = False
+        self.looked_at = 0
         self.missing: list[Member] = []
 
     def is_over(self) -> bool:
         return asyncio.get_running_loop().time() >= self._ends_at
 
+    def take_looked_at(self) -> int:
+        """How many jobs were looked at since this was last asked."""
+        taken, self.looked_at = self.looked_at, 0
+        return taken
+
     async def page(self) -> list[JobInfo]:
-        """The matching jobs of the next page, with their bodies."""
+        """The matching jobs of the next page, with their bodies where those were looked at."""
         scanned = await self._router.scan(self._query, self.after, self._limit)
         self.missing += [member for member in scanned.missing if member not in self.missing]
-        left_s = self._ends_at - asyncio.get_running_loop().time()
-        hits = await self._pattern.select([job.body or b"" for job in scanned.jobs], left_s)
+        hits = [True] * len(scanned.jobs)
+        if self._pattern is not None:
+            left_s = self._ends_at - asyncio.get_running_loop().time()
+            hits = await self._pattern.select([job.body or b"" for job in scanned.jobs], left_s)
         searched = scanned.jobs[: len(hits)]
+        self.looked_at += len(searched)
         self.ended = scanned.ended and len(searched) == len(scanned.jobs)
         if searched:
             self.after = place_of(searched[-1])

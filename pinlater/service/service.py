@@ -3,55 +3,102 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NoReturn, Protocol
 
 from pinlater.clock import Clock
-from pinlater.errors import PinLaterError
+from pinlater.errors import EnqueueRejected, PinLaterError
+from pinlater.metrics import Metrics
 from pinlater.model import (
     CONTINUATION_START,
     Ack,
+    AuditEntry,
     CancelOutcome,
+    Changed,
     Checkpoint,
+    ClusterStatus,
     DequeuedJob,
     DequeueRequest,
     Job,
+    JobAction,
+    JobChange,
     JobFilter,
     JobInfo,
+    JobsChanged,
+    QueueView,
     RequestContext,
     ScanPage,
 )
+from pinlater.queues.pending import Pending
+from pinlater.queues.registry import Queues
+from pinlater.queues.settings import QueueSettings
 from pinlater.service import checks
 from pinlater.service.admin import AdminPassword
 from pinlater.service.attempts import Attempts
+from pinlater.service.auditing import Audit
+from pinlater.service.changing import Changing
 from pinlater.service.checks import Checks
 from pinlater.service.claims import ClaimNames
+from pinlater.service.counting import count_enqueued, rejection
 from pinlater.service.handing_out import HandingOut
 from pinlater.service.looking import Looking
 from pinlater.service.operating import Operating
 from pinlater.service.refs import References
 from pinlater.service.settings import ServiceSettings
+from pinlater.service.steering import Steering
 from pinlater.shards.router import Router
 
 
+class StatusOfAll(Protocol):
+    """Knows the servers and the counts of queues, beside the shards."""
+
+    async def status(self, queues: Sequence[str] | None) -> ClusterStatus:
+        """See Api.cluster_status."""
+
+
 class Service:
-    """The product's rules. Opened and closed with its router; `claims` must be of this process alone."""
+    """The product's rules. Opened and closed with its router; `claims` must be of this process alone.
+
+    Without `queues` it keeps plain ones, which hear of nothing unless somebody polls them.
+    """
 
     def __init__(
-        self, router: Router, clock: Clock, claims: ClaimNames, settings: ServiceSettings | None = None
+        self,
+        router: Router,
+        clock: Clock,
+        claims: ClaimNames,
+        settings: ServiceSettings | None = None,
+        *,
+        queues: Queues | None = None,
+        metrics: Metrics | None = None,
+        cluster: StatusOfAll | None = None,
+        pending: Pending | None = None,
     ) -> None:
         self.router = router
         self.settings = settings = settings or ServiceSettings()
+        self.metrics = metrics = metrics or Metrics()
+        self.queues = queues = queues or Queues(router.members, clock, queue_defaults(settings))
         self._clock = clock
+        self._cluster = cluster
         self._checks = Checks(settings)
-        self._refs = References()
-        self._admin = AdminPassword(settings.admin_password_hash)
-        self._looking = Looking(router, clock, settings, self._checks, self._refs)
-        self._operating = Operating(router, clock, settings, self._checks, self._refs, self._looking)
-        self._handing_out = HandingOut(router, clock, settings, self._checks, claims)
-        self._waiting = self._handing_out.waiting
-        self._attempts = Attempts(router, clock, settings, self._checks, self._refs, self._waiting.became_pending)
+        self._pending = pending = pending or Pending(router.members, queues, clock, self._checks.priorities)
+        self._refs = refs = References()
+        self._audit = Audit(router.members, clock, claims.server)
+        admin = AdminPassword(settings.admin_password_hash)
+        self._steering = Steering(router.members, queues, clock, admin, self._audit)
+        self._looking = Looking(router, clock, settings, self._checks, refs)
+        self._operating = Operating(router, clock, settings, self._checks, refs, self._looking)
+        self._handing_out = HandingOut(router, clock, settings, self._checks, claims, queues, metrics, pending)
+        self._waiting = waiting = self._handing_out.waiting
+        self._attempts = Attempts(
+            router, clock, self._checks, refs, queues, metrics, waiting.became_pending, waiting.has_room
+        )
+        self._changing = Changing(router, clock, settings, self._checks, refs, waiting.became_pending)
+        queues.on_change(self._queue_changed)
 
     async def open(self) -> None:
-        """Open the shards; see Members.open."""
+        """Open the shards, each brought up before it serves; see Members.open."""
+        members = self.router.members
+        members.bring_up = members.bring_up or self.queues.bring_up
         await self.router.open()
 
     def start_draining(self) -> None:
@@ -62,38 +109,91 @@ class Service:
         """End the long polls, give back what nobody takes, close the shards."""
         await self._handing_out.drain()
         await self._attempts.drain()
+        await self._audit.drain()
+        await self.queues.close()
         await self.router.close()
 
     def wake(self, queue: str, jobs: int) -> None:
         """So many jobs of a queue became eligible, by a hand other than a call of this service."""
         self._waiting.wake(queue, jobs)
 
+    def _queue_changed(self, name: str) -> None:
+        if self.queues.was_deleted(name):
+            self._waiting.queue_deleted(name)
+
     # -- queues ------------------------------------------------------------------------------------------------------
 
     async def create_queue(self, name: str, *, context: RequestContext | None = None) -> None:
-        checks.new_queue(name)
-        await self.router.create_queue(name, self._clock.now_ms())
+        await self._steering.create(name, self._checks.source(context))
 
     async def delete_queue(self, name: str, password: str, *, context: RequestContext | None = None) -> None:
-        await self._admin.check(password)
-        if checks.is_queue_name(name):
-            await self.router.delete_queue(name, self._clock.now_ms())
-            self._waiting.queue_deleted(name)
+        await self._steering.delete(name, password, self._checks.source(context))
 
     async def queue_names(self, *, context: RequestContext | None = None) -> set[str]:
-        return await self.router.queue_names()
+        return await self._steering.names()
+
+    async def get_queues(self, names: Sequence[str] = (), *, context: RequestContext | None = None) -> list[QueueView]:
+        self._checks.amount("names", names)
+        return await self._steering.views(names)
+
+    async def update_queue(
+        self,
+        name: str,
+        password: str,
+        *,
+        set: Mapping[str, str] | None = None,
+        unset: Sequence[str] = (),
+        create: bool = False,
+        context: RequestContext | None = None,
+    ) -> Changed:
+        return await self._steering.update(name, password, set or {}, unset, create, self._checks.source(context))
+
+    async def update_shard(
+        self, shard_id: str, password: str, *, dequeue_only: bool, context: RequestContext | None = None
+    ) -> Changed:
+        return await self._steering.update_shard(shard_id, password, dequeue_only, self._checks.source(context))
+
+    async def cluster_status(
+        self, *, queues: Sequence[str] | None = None, context: RequestContext | None = None
+    ) -> ClusterStatus:
+        if self._cluster is None:
+            return self._steering.plain_status()
+        return await self._cluster.status(queues)
+
+    async def audit(
+        self, *, limit: int = 100, before_ms: int | None = None, context: RequestContext | None = None
+    ) -> list[AuditEntry]:
+        if before_ms is not None:
+            checks.time("beforeMillis", before_ms)
+        return await self._audit.read(self._checks.limit(limit), before_ms)
 
     # -- the life of a job -------------------------------------------------------------------------------------------
 
     async def enqueue(self, queue: str, jobs: Sequence[Job], *, context: RequestContext | None = None) -> list[str]:
         now_ms = self._clock.now_ms()
-        jobs, later = self._checks.jobs(jobs, now_ms)
-        checks.existing_queue(queue)
+        settings = self.queues.settings(queue)
+        try:
+            jobs, later = self._checks.jobs(jobs, now_ms, settings)
+            checks.existing_queue(queue)
+            if settings.draining:
+                raise EnqueueRejected(f"queue {queue!r} is draining: it takes no new jobs", reason="QUEUE_DRAINING")
+            if settings.max_pending is not None:
+                self._pending.check(queue, len(jobs))
+        except PinLaterError as error:
+            self._rejected(queue, error)
         if not jobs:
             return []
         descriptors = await self.router.enqueue(queue, jobs, now_ms)
+        count_enqueued(self.metrics, queue, jobs)
+        if settings.max_pending is not None:
+            self._pending.added(queue, len(jobs))
         self._waiting.became_pending(queue, len(jobs) - len(later), later)
         return descriptors
+
+    def _rejected(self, queue: str, error: PinLaterError) -> NoReturn:
+        if self.queues.has(queue):  # a name that is none would be a label of its own
+            self.metrics.add(1, "enqueues_rejected", queue, rejection(error))
+        raise error
 
     async def dequeue(self, request: DequeueRequest, *, context: RequestContext | None = None) -> list[DequeuedJob]:
         if not request.succeeded and not request.failed:
@@ -121,11 +221,6 @@ class Service:
         self, queue: str, checkpoints: Sequence[Checkpoint], *, context: RequestContext | None = None
     ) -> None:
         await self._attempts.checkpoint(queue, self._checks.source(context), checkpoints)
-
-    async def cancel(
-        self, queue: str, descriptors: Sequence[str], *, context: RequestContext | None = None
-    ) -> Mapping[str, CancelOutcome]:
-        return await self._attempts.cancel(queue, descriptors)
 
     async def give_back(self, jobs: Sequence[DequeuedJob]) -> None:
         """Jobs whose caller can no longer be answered go back to PENDING with all attempts. Raises nothing."""
@@ -165,12 +260,72 @@ class Service:
         limit: int = 1000,
         context: RequestContext | None = None,
     ) -> int:
+        who = self._checks.source(context)
         retried = await self._operating.retry_failed(queue, priority, attempts, run_after_ms, limit)
         is_later = run_after_ms is not None and run_after_ms > self._clock.now_ms()
         self._waiting.became_pending(
             queue, 0 if is_later else retried, [run_after_ms] if is_later and run_after_ms else []
         )
+        if retried:
+            self.metrics.add(retried, "jobs_retried_by_operator", queue)
+            await self._audit.write(who, "retry_failed_jobs", queue, f"{retried} jobs of priority {priority}")
         return retried
 
     async def delete_jobs(self, filter: JobFilter, *, limit: int = 1000, context: RequestContext | None = None) -> int:
-        return await self._operating.delete_jobs(filter, limit)
+        who = self._checks.source(context)
+        deleted = await self._operating.delete_jobs(filter, limit)
+        if deleted:
+            self.metrics.add(deleted, "jobs_deleted_by_operator", filter.queue)
+            detail = f"{deleted} jobs, {filter.state.name}, priority {filter.priority or 1}"
+            await self._audit.write(who, "delete_jobs", filter.queue, detail + _pattern(filter.body_regex))
+        return deleted
+
+    async def cancel(
+        self, queue: str, descriptors: Sequence[str], *, context: RequestContext | None = None
+    ) -> Mapping[str, CancelOutcome]:
+        who = self._checks.source(context)
+        outcomes = await self._attempts.cancel(queue, descriptors)
+        cancelled = list(outcomes.values()).count(CancelOutcome.CANCELLED)
+        if cancelled:
+            self.metrics.add(cancelled, "jobs_deleted_by_operator", queue)
+            await self._audit.write(who, "cancel_jobs", queue, f"{cancelled} jobs, of {len(outcomes)} that were named")
+        return outcomes
+
+    async def change_jobs(self, change: JobChange, *, context: RequestContext | None = None) -> JobsChanged:
+        who = self._checks.source(context)
+        changed = await self._changing.change(change)
+        if changed.changed and not change.dry_run:
+            retried = change.action in (JobAction.RETRY, JobAction.REPLAY)
+            family = "jobs_retried_by_operator" if retried else "jobs_deleted_by_operator"
+            self.metrics.add(changed.changed, family, change.queue)
+            action = f"{change.action.name.lower()}_jobs"
+            await self._audit.write(who, action, change.queue, f"{changed.changed} jobs{_filter(change)}")
+        return changed
+
+
+def queue_defaults(settings: ServiceSettings) -> QueueSettings:
+    """What a service that is configured so says for all queues."""
+    return QueueSettings(
+        claim_timeout_ms=settings.claim_timeout_ms,
+        succeeded_ttl_ms=settings.succeeded_ttl_ms,
+        failed_ttl_ms=settings.failed_ttl_ms,
+        max_body_bytes=settings.max_body_bytes,
+    )
+
+
+def _filter(change: JobChange) -> str:
+    """What was asked for, for the record."""
+    said = {
+        "state": None if change.state is None else change.state.name,
+        "priority": change.priority,
+        "created before": change.created_before_ms,
+        "created after": change.created_after_ms,
+        "attempts": change.attempts,
+        "run after": change.run_after_ms,
+    }
+    told = "".join(f", {key} {value}" for key, value in said.items() if value is not None)
+    return told + _pattern(change.body_regex)
+
+
+def _pattern(body_regex: str) -> str:
+    return f", body matches {body_regex}" if body_regex else ""

@@ -1,0 +1,92 @@
+"""Who changed what, and when: every change by an operator is noted on all shards, and read from all that answer.
+
+It is written after the change, and never fails it: an entry that no shard took stands in the log in full.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from dataclasses import asdict
+from typing import Any
+
+import structlog
+
+from pinlater.clock import Clock
+from pinlater.errors import PinLaterError
+from pinlater.model import AuditEntry
+from pinlater.shards.member import answers, ask_all
+from pinlater.shards.members import Members
+
+_log = structlog.get_logger("pinlater.audit")
+
+_KIND = "audit"
+_KEEP_MS = 90 * 86_400_000
+_KEEP = 10_000
+_MAX_DETAIL_CHARS = 2_000
+_PATIENCE_S = 1.0
+"""How long a change waits for its entry to be written; what takes longer goes on by itself."""
+
+
+class Audit:
+    """The record of all changes by operators. `server` is the name of this one."""
+
+    def __init__(self, members: Members, clock: Clock, server: str) -> None:
+        self._members = members
+        self._clock = clock
+        self._server = server
+        self._last_micros = 0
+        self._writing: set[asyncio.Task[None]] = set()
+
+    async def write(self, who: str, action: str, target: str, detail: str = "") -> None:
+        """Note a change that was made. Raises nothing."""
+        entry = AuditEntry(self._clock.now_ms(), who, action, target, detail[:_MAX_DETAIL_CHARS], self._server)
+        _log.info("change", **asdict(entry))
+        task = asyncio.get_running_loop().create_task(self._write(self._name(entry.at_ms), entry))
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
+        await asyncio.wait([task], timeout=_PATIENCE_S)
+
+    def _name(self, at_ms: int) -> str:
+        """Later entries of this process have higher names, also within one millisecond."""
+        self._last_micros = max(at_ms * 1000, self._last_micros + 1)
+        return f"{self._last_micros:016d}-{secrets.token_hex(4)}"
+
+    async def _write(self, name: str, entry: AuditEntry) -> None:
+        body = json.dumps(asdict(entry)).encode()
+        expires_ms = entry.at_ms + _KEEP_MS
+        outcomes = await ask_all(
+            self._members.healthy(),
+            lambda shard: shard.put_note(_KIND, name, body, expires_ms, entry.at_ms, keep=_KEEP),
+        )
+        if all(isinstance(outcome, PinLaterError) for outcome in outcomes):
+            reasons = [outcome.message for outcome in outcomes if isinstance(outcome, PinLaterError)]
+            _log.error("change_not_recorded", reasons=reasons, **asdict(entry))
+
+    async def drain(self) -> None:
+        """Until all is written."""
+        while self._writing:
+            await asyncio.wait(self._writing)
+
+    async def read(self, limit: int, before_ms: int | None) -> list[AuditEntry]:
+        """Up to `limit` entries of before a time, the latest first, from the shards that answer."""
+        self._members.require_any()
+        now_ms = self._clock.now_ms()
+        found = await ask_all(self._members.healthy(), lambda shard: shard.notes(_KIND, now_ms))
+        bodies = {name: note.body for notes in answers(found) for name, note in notes.items()}
+        entries: list[AuditEntry] = []
+        for name in sorted(bodies, reverse=True):
+            entry = _entry(bodies[name])
+            if before_ms is None or entry.at_ms < before_ms:
+                entries.append(entry)
+            if len(entries) == limit:
+                break
+        return entries
+
+
+def _entry(body: bytes) -> AuditEntry:
+    """What another version of a server added is left out."""
+    told: dict[str, Any] = json.loads(body)
+    texts = {key: str(told.get(key, "")) for key in ("who", "action", "target", "detail", "server")}
+    return AuditEntry(at_ms=int(told.get("at_ms", 0)), **texts)

@@ -1,0 +1,92 @@
+"""What operators do with queues and shards: make, delete, set, show. Each change is recorded with its author."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pinlater.clock import Clock
+from pinlater.errors import RequestInvalid
+from pinlater.model import Changed, ClusterStatus, QueueView
+from pinlater.queues.layers import DEFAULTS
+from pinlater.queues.registry import Queues
+from pinlater.service import checks
+from pinlater.service.admin import AdminPassword
+from pinlater.service.auditing import Audit
+from pinlater.shards.member import missing
+from pinlater.shards.members import Members
+
+_MAX_CHANGES = 100
+"""Settings in one command; there are fewer."""
+
+
+class Steering:
+    """Changes of queues and shards, for one service."""
+
+    def __init__(
+        self,
+        members: Members,
+        queues: Queues,
+        clock: Clock,
+        admin: AdminPassword,
+        audit: Audit,
+    ) -> None:
+        self._members = members
+        self._queues = queues
+        self._clock = clock
+        self._admin = admin
+        self._audit = audit
+
+    async def names(self) -> set[str]:
+        """The queues, those that another server made a moment ago among them."""
+        self._members.require_any()
+        if not await self._queues.refresh():
+            raise missing(self._members.all)
+        return self._queues.names()
+
+    async def create(self, name: str, who: str) -> None:
+        checks.new_queue(name)
+        made = await self._queues.create(name, who)
+        if made.is_new:
+            await self._audit.write(who, "create_queue", name, _missed(made))
+
+    async def delete(self, name: str, password: str, who: str) -> None:
+        await self._admin.check(password)
+        if checks.is_queue_name(name):
+            made = await self._queues.delete(name, who)
+            if made.is_new:
+                await self._audit.write(who, "delete_queue", name, _missed(made))
+
+    async def update(
+        self, name: str, password: str, set: Mapping[str, str], unset: Sequence[str], create: bool, who: str
+    ) -> Changed:
+        await self._admin.check(password)
+        if name != DEFAULTS:
+            (checks.new_queue if create else checks.existing_queue)(name)
+        if len(set) + len(unset) > _MAX_CHANGES:
+            raise RequestInvalid.of("the number of settings", len(set) + len(unset), f"at most {_MAX_CHANGES}")
+        made = await self._queues.change(name, set, unset, create, who)
+        if made.is_new:
+            told = [f"{key}={text}" for key, text in set.items()] + [f"{key} unset" for key in unset]
+            await self._audit.write(who, "update_queue", name, ", ".join(told) + _missed(made, "; "))
+        return Changed(made.version, made.missed_shards)
+
+    async def update_shard(self, shard_id: str, password: str, dequeue_only: bool, who: str) -> Changed:
+        await self._admin.check(password)
+        made = await self._queues.order_shard(shard_id, dequeue_only, who)
+        if made.is_new:
+            detail = "dequeue_only" if dequeue_only else "takes new jobs"
+            await self._audit.write(who, "update_shard", shard_id, detail + _missed(made, "; "))
+        return Changed(made.version, made.missed_shards)
+
+    async def views(self, names: Sequence[str]) -> list[QueueView]:
+        """The queues named, or all. QueueNotFound."""
+        await self._queues.refresh()
+        return [self._queues.view(name) for name in names or sorted(self._queues.names())]
+
+    def plain_status(self) -> ClusterStatus:
+        """What is known without other servers: the shards."""
+        return ClusterStatus(self._clock.now_ms(), [], [member.view() for member in self._members.all], [])
+
+
+def _missed(made: Changed, before: str = "") -> str:
+    return f"{before}missed by shard {', '.join(made.missed_shards)}" if made.missed_shards else ""
