@@ -32,7 +32,7 @@ class ServerName(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """A process as of `renewed_ms`, by its own clock. `trouble` says why it is not ready.
+    """A process as of `renewed_ms`, by its own clock; `renewal` counts. `trouble` says why it is not ready.
 
     `maintains` and `shards_out` are shard ids; `more` is what the parts of the process want others to know.
     """
@@ -42,6 +42,7 @@ class Lease:
     address: str
     started_ms: int
     renewed_ms: int
+    renewal: int
     is_ready: bool
     trouble: str = ""
     maintains: tuple[str, ...] = ()
@@ -52,6 +53,11 @@ class Lease:
     @property
     def name(self) -> str:
         return f"{self.server}/{self.process}"
+
+    @property
+    def age(self) -> tuple[int, int]:
+        """Of two leases of one name the one with the greater is newer, also where the clock was set back meanwhile."""
+        return self.started_ms, self.renewal
 
     def view(self) -> ServerView:
         """For operators."""

@@ -68,7 +68,7 @@ class Leases:
         self._renewed_at_ms: int | None = None
         self._draining = ""
         self._is_given_up = False
-        self._mine = Lease(**me._asdict(), renewed_ms=me.started_ms, is_ready=False, trouble="starting")
+        self._mine = Lease(**me._asdict(), renewed_ms=me.started_ms, renewal=0, is_ready=False, trouble="starting")
 
     @property
     def renew_every_ms(self) -> int:
@@ -82,7 +82,7 @@ class Leases:
         newest: dict[str, Lease] = {}
         for leases in self._seen.values():
             for name, (lease, expires_at_ms) in leases.items():
-                if expires_at_ms > now_ms and (name not in newest or newest[name].renewed_ms < lease.renewed_ms):
+                if expires_at_ms > now_ms and (name not in newest or newest[name].age < lease.age):
                     newest[name] = lease
         newest.pop(self.me.note, None)
         if not self._is_given_up:
@@ -162,6 +162,7 @@ class Leases:
             address=self.me.address,
             started_ms=self.me.started_ms,
             renewed_ms=self._clock.now_ms(),
+            renewal=self._mine.renewal + 1,
             is_ready=not trouble,
             trouble=trouble,
             maintains=self._maintained(),

@@ -1,0 +1,152 @@
+"""Several servers over the same stores in memory, each with its own clock, and nothing that runs by itself."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from pinlater.backends.base import ClaimRequest, Shard
+from pinlater.backends.sql.sqlite import SqliteShard
+from pinlater.cluster.census import Census
+from pinlater.cluster.clocks import Clocks
+from pinlater.cluster.lease import ServerName
+from pinlater.cluster.leases import Leases
+from pinlater.cluster.status import Cluster
+from pinlater.maintenance import Maintenance, MaintenanceSettings
+from pinlater.metrics import Metrics
+from pinlater.model import DequeuedJob
+from pinlater.periodic import Periodic
+from pinlater.queues.registry import Queues
+from pinlater.shards.coalesce import Coalescing
+from pinlater.shards.guard import Guarded
+from pinlater.shards.member import Member
+from pinlater.shards.members import Members
+from pinlater.shards.passing import Passing
+from tests.unit.breaking import Breaking, HeldClock
+
+NEVER_MS = 3_600_000
+LEASE_MS = 900
+EVERYTHING = 2**53 - 1
+
+
+class _Lent(Passing):
+    """A store that is open already, and stays so."""
+
+    def __init__(self, inner: Shard, store_id: str) -> None:
+        super().__init__(inner)
+        self._store_id = store_id
+
+    async def open(self) -> str:
+        return self._store_id
+
+    async def close(self) -> None:
+        """It is closed with the stand."""
+
+
+@dataclass
+class Server:
+    """The parts of one process. `woken` is what the long polls were told."""
+
+    clock: HeldClock
+    members: Members
+    queues: Queues
+    metrics: Metrics
+    leases: Leases
+    periodic: Periodic
+    maintenance: Maintenance
+    census: Census
+    cluster: Cluster
+    reach: list[Breaking]
+    """The stores as this process reaches them."""
+    woken: list[tuple[str, int]] = field(default_factory=list)
+
+    def mine(self) -> set[str]:
+        return {member.shard.shard_id for member in self.members.all if self.leases.is_mine(member.shard.shard_id)}
+
+    async def stop(self) -> None:
+        await self.periodic.close()
+        await self.census.close()
+        await self.leases.give_up()
+        await self.queues.close()
+        await self.members.close()
+
+
+@dataclass
+class ClusterStand:
+    """Shard ids are 1, 2, …; servers are opened one by one."""
+
+    stores: list[Shard]
+    store_ids: list[str]
+    servers: list[Server] = field(default_factory=list)
+    clock: HeldClock = field(default_factory=HeldClock)
+    """That of all servers that are not given one of their own."""
+
+    async def server(
+        self,
+        name: str,
+        *,
+        clock: HeldClock | None = None,
+        ahead_ms: int = 0,
+        deadline_ms: int = 10_000,
+        **settings: int,
+    ) -> Server:
+        """A process that has begun: its queues are read, its lease is not yet put. `ahead_ms`: its clock's mistake."""
+        clock = clock or self.clock
+        reach = [Breaking(_Lent(*each)) for each in zip(self.stores, self.store_ids, strict=True)]
+        chains = [Member(Coalescing(Guarded(store)), clock) for store in reach]
+        members = Members(chains, clock, watch_interval_ms=NEVER_MS)
+        queues = Queues(members, clock)
+        members.bring_up = queues.bring_up
+        metrics = Metrics()
+        me = ServerName(name, "1", f"{name}:9010", clock.now_ms())
+        leases = Leases(members, clock, me, LEASE_MS, metrics=metrics, clocks=Clocks(members))
+        periodic = Periodic()
+        woken: list[tuple[str, int]] = []
+        maintenance = Maintenance(
+            periodic,
+            members,
+            clock,
+            MaintenanceSettings(**settings),
+            lambda queue, jobs: woken.append((queue, jobs)),
+            queues,
+            leases,
+            metrics,
+        )
+        census = Census(members, queues, leases, clock, metrics, 2_000)
+        cluster = Cluster(members, queues, leases, census, clock)
+        server = Server(clock, members, queues, metrics, leases, periodic, maintenance, census, cluster, reach, woken)
+        self.servers.append(server)
+        await members.open()
+        for member in members.all:
+            member.skew_ms = -ahead_ms  # the stores' clocks are those of the machine, and were measured as such
+        return server
+
+    async def round(self, times: int = 2) -> None:
+        """All servers renew their leases, so often that each has heard of all."""
+        for _ in range(times):
+            for server in self.servers:
+                await server.leases.renew()
+
+    async def claimed(self, store: Shard, queue: str, jobs: int) -> list[DequeuedJob]:
+        """Claim so many jobs, for a minute."""
+        request = ClaimRequest(f"c:1:1:{jobs}:me", jobs, (1, 2, 3), 60_000, EVERYTHING)
+        return (await store.claim(queue, [request], self.clock.now_ms()))[0]
+
+
+@asynccontextmanager
+async def cluster_stand(shards: int = 1) -> AsyncIterator[ClusterStand]:
+    """Open stores, and servers over them that are stopped at the end."""
+    stores: list[Shard] = [SqliteShard("sqlite://", str(number)) for number in range(1, shards + 1)]
+    at = ClusterStand(stores, [await store.open() for store in stores])
+    try:
+        yield at
+    finally:
+        for server in at.servers:
+            for store in server.reach:
+                store.broken = None
+                for gate in store.gates.values():
+                    gate.set()
+            await server.stop()
+        for store in stores:
+            await store.close()

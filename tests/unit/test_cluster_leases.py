@@ -1,0 +1,263 @@
+"""Who is alive, and who looks after which shard."""
+
+from __future__ import annotations
+
+import asyncio
+
+from structlog.testing import capture_logs
+
+from pinlater.cluster.lease import COUNTED, MAX_QUEUES, Lease, decode, encode
+from pinlater.cluster.leases import KIND
+from pinlater.errors import NothingStored
+from tests.unit.breaking import HeldClock
+from tests.unit.cluster_stand import LEASE_MS, ClusterStand, Server, cluster_stand
+
+BROKEN = NothingStored("refused")
+
+
+async def three(at: ClusterStand, shards: int) -> list[Server]:
+    """Three servers that know of each other; every shard has one owner."""
+    servers = [await at.server(name) for name in ("a", "b", "c")]
+    await at.round()
+    owned = [shard for server in servers for shard in sorted(server.mine())]
+    assert sorted(owned) == sorted(str(number) for number in range(1, shards + 1))
+    return servers
+
+
+def alive(server: Server) -> list[str]:
+    return [lease.name for lease in server.leases.alive()]
+
+
+async def test_each_shard_has_one_owner_and_all_agree_who_that_is() -> None:
+    async with cluster_stand(6) as at:
+        servers = await three(at, 6)
+        for server in servers:
+            assert alive(server) == ["a/1", "b/1", "c/1"]
+            for shard in server.mine():
+                assert {each.leases.owner(shard) for each in servers} == {server.leases.me.note}
+
+
+async def test_a_process_that_has_heard_of_nobody_yet_owns_nothing() -> None:
+    async with cluster_stand() as at:
+        alone = await at.server("a")
+        assert alone.mine() == set()
+        assert not alone.leases.alive()[0].is_ready
+        await at.round(1)
+        assert alone.mine() == {"1"}
+
+
+async def test_what_a_killed_server_owned_moves_when_its_lease_is_over_and_not_before() -> None:
+    async with cluster_stand(6) as at:
+        killed, *left = await three(at, 6)
+        lost = killed.mine()
+        before = [server.mine() for server in left]
+        assert lost
+        at.servers.remove(killed)
+        at.clock.tick(LEASE_MS - 1)
+        await at.round(1)
+        assert [server.mine() for server in left] == before
+        at.clock.tick(1)
+        assert set().union(*(server.mine() for server in left)) == {str(number) for number in range(1, 7)}
+        assert [mine >= was for mine, was in zip([server.mine() for server in left], before, strict=True)] == [True] * 2
+        assert killed.mine() == set()
+        at.servers.append(killed)
+
+
+async def test_after_a_clean_stop_the_next_reading_is_enough() -> None:
+    async with cluster_stand(6) as at:
+        leaving, *left = await three(at, 6)
+        await leaving.leases.give_up()
+        await leaving.leases.renew()
+        assert leaving.mine() == set()
+        await at.round(1)
+        assert all(alive(server) == ["b/1", "c/1"] for server in left)
+        assert set().union(*(server.mine() for server in left)) == {str(number) for number in range(1, 7)}
+        for store in at.stores:
+            assert set(await store.notes(KIND, at.clock.now_ms())) == {"b/1", "c/1"}
+
+
+async def test_one_that_drains_says_so_at_once_and_owns_nothing() -> None:
+    async with cluster_stand(6) as at:
+        draining, *left = await three(at, 6)
+        await draining.leases.drain()
+        assert draining.mine() == set()
+        await left[0].leases.renew()
+        lease = left[0].leases.alive()[0]
+        assert (lease.name, lease.is_ready, lease.trouble, lease.maintains) == ("a/1", False, "draining", ())
+        assert left[0].leases.owner("1") != "a/1"
+
+
+async def test_a_server_that_comes_takes_its_part_from_the_others() -> None:
+    async with cluster_stand(8) as at:
+        first = await at.server("a")
+        await at.round()
+        assert len(first.mine()) == 8
+        second = await at.server("b")
+        await at.round()
+        assert first.mine()
+        assert second.mine()
+        assert first.mine() | second.mine() == {str(number) for number in range(1, 9)}
+        assert not first.mine() & second.mine()
+
+
+async def test_a_server_whose_clock_is_off_is_not_ready_says_so_and_owns_nothing() -> None:
+    async with cluster_stand(4) as at:
+        right = await at.server("a")
+        for ahead_ms, word in ((1_001, "behind"), (-3_600_000, "ahead of")):
+            wrong = await at.server("b", clock=HeldClock(at.clock.now_ms() + ahead_ms), ahead_ms=ahead_ms)
+            await at.round()
+            assert wrong.mine() == set()
+            assert right.mine() == {"1", "2", "3", "4"}
+            lease = next(lease for lease in right.leases.alive() if lease.name == "b/1")
+            assert not lease.is_ready
+            assert f"the clock of shard 1 is {abs(ahead_ms)} ms {word} this server's" in lease.trouble
+            assert alive(wrong) == ["a/1", "b/1"]
+            at.servers.remove(wrong)
+            await wrong.stop()
+
+
+async def test_one_store_whose_clock_is_off_is_enough_and_one_log_line_tells_of_it() -> None:
+    async with cluster_stand(2) as at:
+        server = await at.server("a")
+        await at.round()
+        assert server.mine() == {"1", "2"}
+        with capture_logs() as logs:
+            server.members.all[0].skew_ms = 1_001
+            assert server.mine() == set()
+            assert not server.leases.clocks.agree()
+            server.members.all[0].skew_ms = -1_000
+            assert server.mine() == {"1", "2"}
+        assert [log["event"] for log in logs] == ["clock_disagrees", "clock_agrees"]
+
+
+async def test_a_shard_that_is_out_has_no_say_about_the_clock() -> None:
+    async with cluster_stand(2) as at:
+        server = await at.server("a")
+        server.members.all[0].skew_ms = 60_000
+        server.members.all[0].health.trip(at.clock.now_ms())
+        await at.round()
+        assert server.leases.clocks.agree()
+        assert server.mine() == {"2"}
+
+
+async def test_a_shard_that_its_owner_cannot_use_goes_to_one_that_can() -> None:
+    async with cluster_stand(6) as at:
+        servers = await three(at, 6)
+        owner = next(server for server in servers if server.mine())
+        shard = min(owner.mine())
+        owner.members.all[int(shard) - 1].health.trip(at.clock.now_ms())
+        await at.round()
+        assert [shard in server.mine() for server in servers].count(True) == 1
+        assert shard not in owner.mine()
+        assert (
+            shard in next(lease for lease in servers[0].leases.alive() if lease.name == owner.leases.me.note).shards_out
+        )
+
+
+async def test_a_process_that_is_cut_off_from_all_shards_owns_nothing_after_a_lease() -> None:
+    async with cluster_stand(2) as at:
+        server = await at.server("a")
+        await at.round()
+        for store in server.reach:
+            store.broken = BROKEN
+        at.clock.tick(LEASE_MS - 1)
+        await at.round(1)
+        assert server.leases.owner("1") == "a/1"
+        at.clock.tick(1)
+        assert server.mine() == set()
+        for store in server.reach:
+            store.broken = None
+        for member in server.members.all:
+            member.come_in()
+            member.skew_ms = 0
+        await at.round()
+        assert server.mine() == {"1", "2"}
+
+
+async def test_a_shard_that_does_not_answer_keeps_no_lease_on_the_others_from_being_renewed() -> None:
+    async with cluster_stand(2) as at:
+        server, other = await at.server("a"), await at.server("b")
+        await at.round()
+        gate = server.reach[0].hold("put_note")
+        at.clock.tick(LEASE_MS - 1)
+        for _ in range(3):
+            await asyncio.wait_for(server.leases.renew(), 5)
+        assert server.reach[0].begun["put_note"] == 1 + 2
+        at.clock.tick(1)
+        await other.leases.renew()
+        assert alive(other) == ["a/1", "b/1"]
+        gate.set()
+        await server.leases.renew()
+
+
+async def test_giving_up_does_not_wait_long_for_a_shard_that_does_not_answer() -> None:
+    async with cluster_stand(2) as at:
+        server = await at.server("a")
+        await at.round()
+        gate = server.reach[0].hold("put_note")
+        await asyncio.wait_for(server.leases.give_up(), 5)
+        assert await at.stores[1].notes(KIND, at.clock.now_ms()) == {}
+        gate.set()
+
+
+async def test_a_lease_says_what_was_counted_and_what_others_should_know() -> None:
+    async with cluster_stand() as at:
+        server, other = await at.server("a"), await at.server("b")
+        server.leases._describe = lambda: {"overflow_address": "a:9010", "overflow_jobs": 3}
+        server.metrics.add(5, "jobs_enqueued", "mail", 1)
+        server.metrics.add(2, "jobs_enqueued", "mail", 2)
+        server.metrics.add(4, "jobs_dequeued", "mail", 1)
+        for outcome, jobs in (("succeeded", 2), ("failed", 1), ("retried", 1), ("ignored", 9)):
+            server.metrics.add(jobs, "jobs_acked", "mail", 1, outcome)
+        await at.round()
+        lease = next(lease for lease in other.leases.alive() if lease.name == "a/1")
+        assert dict(zip(COUNTED, lease.counters["mail"], strict=True)) == {
+            "enqueued": 7,
+            "dequeued": 4,
+            "succeeded": 2,
+            "failed": 1,
+            "retried": 1,
+        }
+        assert lease.more == {"overflow_address": "a:9010", "overflow_jobs": 3}
+        view = lease.view()
+        assert (view.server, view.process, view.address, view.overflow_jobs) == ("a", "1", "a:9010", 3)
+
+
+async def test_of_very_many_queues_the_lease_has_those_where_something_happens() -> None:
+    async with cluster_stand() as at:
+        server = await at.server("a")
+        for number in range(MAX_QUEUES + 100):
+            server.metrics.add(number + 1, "jobs_enqueued", f"q{number}", 1)
+        await at.round(1)
+        (lease,) = server.leases.alive()
+        assert len(lease.counters) == MAX_QUEUES
+        assert "q0" not in lease.counters
+        server.metrics.add(1, "jobs_enqueued", "q0", 1)
+        await at.round(1)
+        (lease,) = server.leases.alive()
+        assert len(lease.counters) == MAX_QUEUES
+        assert lease.counters["q0"][0] == 2
+
+
+async def test_a_note_that_is_no_lease_is_left_out() -> None:
+    async with cluster_stand() as at:
+        now_ms = at.clock.now_ms()
+        for number, body in enumerate((b"", b"{}", b"[]", b"\xff", b'{"maintains": 7}')):
+            await at.stores[0].put_note(KIND, f"x/{number}", body, now_ms + 1_000, now_ms)
+        server = await at.server("a")
+        await at.round()
+        assert alive(server) == ["a/1"]
+
+
+def test_a_lease_of_a_newer_version_is_understood() -> None:
+    lease = Lease(
+        server="a",
+        process="1",
+        address="",
+        started_ms=1,
+        renewed_ms=2,
+        renewal=3,
+        is_ready=True,
+        more={"from_the_future": [1]},
+    )
+    assert decode(encode(lease)) == lease

@@ -1,0 +1,123 @@
+"""What is done again and again, whatever the clock of the machine does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from pinlater.periodic import Every, Periodic
+
+FAST = 10
+BOUND_S = 5
+
+
+class Run:
+    """Counts its runs; where it is told to, each raises, or waits for its gate."""
+
+    def __init__(self, *, error: Exception | None = None) -> None:
+        self.times = 0
+        self.error = error
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self._progress = asyncio.Event()
+
+    async def __call__(self) -> None:
+        self.times += 1
+        self._progress.set()
+        if self.error is not None:
+            raise self.error
+        await self.gate.wait()
+
+    async def until(self, times: int) -> None:
+        async with asyncio.timeout(BOUND_S):
+            while self.times < times:
+                self._progress.clear()
+                await self._progress.wait()
+
+
+@asynccontextmanager
+async def running(**runs: Run) -> AsyncIterator[Periodic]:
+    periodic = Periodic()
+    for name, run in runs.items():
+        periodic.every(FAST, name, run)
+    periodic.start()
+    try:
+        yield periodic
+    finally:
+        for run in runs.values():
+            run.gate.set()
+        await periodic.close()
+        await periodic.close()
+
+
+async def test_each_runs_again_and_again_also_one_that_is_added_later() -> None:
+    first, later = Run(), Run()
+    async with running(first=first) as periodic:
+        await first.until(2)
+        periodic.every(FAST, "later", later)
+        await later.until(3)
+        await first.until(first.times + 2)
+
+
+async def test_one_that_is_taken_away_runs_no_more_and_can_be_added_again() -> None:
+    gone, other = Run(), Run()
+    async with running(gone=gone, other=other) as periodic:
+        await gone.until(1)
+        periodic.end("gone")
+        times = gone.times
+        await other.until(other.times + 5)
+        assert gone.times == times
+        periodic.every(FAST, "gone", gone)
+        await gone.until(times + 1)
+
+
+async def test_a_clock_that_is_set_back_does_not_stop_the_schedule() -> None:
+    run = Run()
+    async with running(run=run) as periodic:
+        for job in periodic._scheduler.get_jobs():
+            job.modify(next_run_time=datetime.now(UTC) + timedelta(hours=1))
+        await run.until(run.times + 3)
+
+
+def test_runs_that_a_leap_of_the_clock_left_out_are_not_made_up_for() -> None:
+    second = timedelta(seconds=1)
+    now = datetime.now(UTC)
+    assert Every(second).get_next_fire_time(now - timedelta(days=7), now) == now + second
+
+
+async def test_an_error_changes_nothing() -> None:
+    run = Run(error=ValueError("a surprise"))
+    async with running(run=run):
+        await run.until(3)
+
+
+async def test_a_run_that_takes_long_is_not_begun_twice_nor_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    slow, other = Run(), Run()
+    slow.gate.clear()
+    async with running(slow=slow, other=other):
+        await slow.until(1)
+        await other.until(other.times + 5)
+        assert slow.times == 1
+    assert caplog.records == []
+
+
+async def test_closing_waits_for_what_is_under_way_and_begins_nothing_more() -> None:
+    run = Run()
+    run.gate.clear()
+    async with running(run=run) as periodic:
+        await run.until(1)
+        closing = asyncio.create_task(periodic.close())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not closing.done()
+        run.gate.set()
+        await closing
+        assert run.times == 1
+
+
+async def test_one_that_never_began_can_be_closed() -> None:
+    await Periodic().close()
