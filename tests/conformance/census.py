@@ -13,8 +13,14 @@ MOST_PAGES = 1_000
 def together(one: LevelCounts, other: LevelCounts) -> LevelCounts:
     """What two pages have counted of a level."""
     oldest = [each.oldest_ready_ms for each in (one, other) if each.oldest_ready_ms is not None]
-    numbers = [mine + theirs for mine, theirs in zip(one[:5], other[:5], strict=True)]
-    return LevelCounts(*numbers, min(oldest, default=None))
+    return LevelCounts(
+        one.ready + other.ready,
+        one.scheduled + other.scheduled,
+        one.in_progress + other.in_progress,
+        one.succeeded + other.succeeded,
+        one.failed + other.failed,
+        min(oldest, default=None),
+    )
 
 
 def jobs_of(page: CensusPage) -> int:

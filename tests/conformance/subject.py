@@ -160,6 +160,11 @@ class Subject:
         claims = [claim_key_of(job) for job in jobs]
         return await self.shard.release(self.queue, claims, self.now_ms, EndRules(budget, **rules))
 
+    async def move(self, job: DequeuedJob, moved_to: str) -> bool:
+        """Say that a job which was handed out is on another shard now."""
+        (was_moved,) = await self.shard.mark_moved(self.queue, [(claim_key_of(job), moved_to)], self.now_ms)
+        return was_moved
+
     async def cancel(self, *descriptors: str) -> list[CancelOutcome]:
         return await self.shard.cancel(self.queue, [key_of(each) for each in descriptors], self.now_ms)
 

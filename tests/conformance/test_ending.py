@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from pinlater.backends.base import Retention
 from pinlater.model import Job, JobState
 from tests.conformance.subject import DAY_MS, START_MS, Subject
 from tests.queues import make_queue
@@ -11,7 +14,7 @@ from tests.queues import make_queue
 ENDED = [JobState.SUCCEEDED, JobState.FAILED]
 
 
-def ttl(state: JobState, ttl_ms: int) -> dict[str, int]:
+def ttl(state: JobState, ttl_ms: int) -> dict[str, Any]:
     """A time to live for one state; the other is kept for ever."""
     other = {"succeeded_ttl_ms": 10**12, "failed_ttl_ms": 10**12}
     return other | {"succeeded_ttl_ms" if state is JobState.SUCCEEDED else "failed_ttl_ms": ttl_ms}
@@ -102,6 +105,60 @@ async def test_collection_works_in_steps_of_at_most_the_limit_over_all_queues(su
         if not counts:
             break
     assert collected == {"one": 5, "two": 5}
+
+
+@pytest.mark.parametrize("state", ENDED)
+async def test_a_queue_with_a_time_to_live_of_its_own_is_collected_by_that(subject: Subject, state: JobState) -> None:
+    brief = await subject.beside("brief")
+    kept, gone = await subject.job_in(state), await brief.job_in(state)
+    subject.tick(101)
+    counts = await subject.collect(succeeded_ttl_ms=DAY_MS, failed_ttl_ms=DAY_MS, of={"brief": Retention(100, 100)})
+    assert counts == {"brief": 1}
+    assert await subject.find(kept) is not None
+    assert await brief.find(gone) is None
+
+
+@pytest.mark.parametrize("state", ENDED)
+async def test_jobs_that_a_queue_keeps_for_longer_do_not_hide_those_of_other_queues(
+    subject: Subject, state: JobState
+) -> None:
+    lasting = await subject.beside("lasting")
+    for _ in range(5):
+        await lasting.job_in(state)
+    subject.tick(1)
+    descriptor = await subject.job_in(state)
+    subject.tick(101)
+    counts = await subject.collect(limit=1, **ttl(state, 100), of={"lasting": Retention(DAY_MS, DAY_MS)})
+    assert counts == {subject.queue: 1}
+    assert await subject.find(descriptor) is None
+    assert await lasting.count(state) == 5
+
+
+async def test_queues_with_times_to_live_of_their_own_share_the_limit_of_a_step(subject: Subject) -> None:
+    others = [await subject.beside(queue) for queue in ("one", "two", "three")]
+    for other in (*others, subject):
+        for _ in range(2):
+            await other.job_in(JobState.SUCCEEDED)
+    subject.tick(10)
+    of = {"one": Retention(1, 1), "two": Retention(2, 2), "three": Retention(DAY_MS, 0)}
+    collected = 0
+    for _ in range(20):
+        counts = await subject.collect(limit=3, succeeded_ttl_ms=3, of=of)
+        assert sum(counts.values()) <= 3
+        collected += sum(counts.values())
+        if not counts:
+            break
+    assert collected == 6
+    assert await others[2].count(JobState.SUCCEEDED) == 2
+
+
+async def test_each_state_of_a_queue_has_its_own_time_to_live(subject: Subject) -> None:
+    descriptors = {state: await subject.job_in(state) for state in ENDED}
+    subject.tick(101)
+    assert await subject.collect(of={subject.queue: Retention(DAY_MS, 100)}) == {subject.queue: 1}
+    assert await subject.find(descriptors[JobState.FAILED]) is None
+    assert await subject.collect(of={subject.queue: Retention(100, DAY_MS)}) == {subject.queue: 1}
+    assert await subject.find(descriptors[JobState.SUCCEEDED]) is None
 
 
 async def test_a_retry_sets_run_after_as_asked(subject: Subject) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pinlater.backends.base import LapsedCounts, crash_budget_status, expired_status, released_status
+from pinlater.backends.base import EndRules, LapsedCounts, crash_budget_status, expired_status, released_status
 from pinlater.model import DequeuedJob, Job, JobState
 from tests.conformance.subject import TIMEOUT_MS, Subject
 from tests.queues import make_queue
@@ -204,6 +204,51 @@ async def test_without_a_budget_crashes_count_as_attempts_only(subject: Subject,
     assert (info.state, info.crashes, info.attempts_remaining) == (JobState.PENDING, 5, 4)
 
 
+async def test_a_queue_with_a_crash_budget_of_its_own_goes_by_that(subject: Subject) -> None:
+    strict = await subject.beside("strict")
+    mine, theirs = await subject.job(attempts_allowed=9), await strict.job(attempts_allowed=9)
+    for each in (subject, strict):
+        await each.claimed(timeout_ms=10)
+    subject.tick(11)
+    counts = await subject.expire(budget=5, of={"strict": EndRules(crash_budget=1)})
+    assert counts == {subject.queue: LapsedCounts(1, 0), "strict": LapsedCounts(0, 1)}
+    assert (await subject.info(mine)).state is JobState.PENDING
+    assert (await strict.info(theirs)).custom_status.endswith(crash_budget_status(1))
+
+
+async def test_a_queue_can_be_without_the_crash_budget_that_all_others_have(subject: Subject) -> None:
+    patient = await subject.beside("patient")
+    for each in (subject, patient):
+        await each.job(attempts_allowed=9)
+        await each.claimed(timeout_ms=10)
+    subject.tick(11)
+    counts = await subject.expire(budget=1, of={"patient": EndRules(crash_budget=0)})
+    assert counts == {subject.queue: LapsedCounts(0, 1), "patient": LapsedCounts(1, 0)}
+
+
+async def test_rules_of_queues_that_are_not_there_change_nothing(subject: Subject) -> None:
+    await subject.job(attempts_allowed=9)
+    await subject.claimed(timeout_ms=10)
+    subject.tick(11)
+    assert await subject.expire(of={"none": EndRules(crash_budget=1)}) == {subject.queue: LapsedCounts(1, 0)}
+
+
+@pytest.mark.parametrize("how", ["expiry", "release"])
+async def test_a_job_that_ends_by_a_crash_is_left_to_collection_also_where_failed_jobs_are_not_kept(
+    subject: Subject, how: str
+) -> None:
+    descriptor = await subject.job(attempts_allowed=1)
+    job = await subject.claimed(timeout_ms=10)
+    subject.tick(11)
+    if how == "expiry":
+        await subject.expire(keep_failed=False)
+    else:
+        await subject.release(job, keep_failed=False)
+    assert (await subject.info(descriptor)).state is JobState.FAILED
+    subject.tick(1)
+    assert await subject.collect(failed_ttl_ms=0) == {subject.queue: 1}
+
+
 async def test_a_failed_attempt_is_no_crash(subject: Subject) -> None:
     descriptor = await subject.job(attempts_allowed=9)
     for _ in range(3):
@@ -222,11 +267,12 @@ async def test_the_last_attempt_that_crashes_without_using_up_the_budget_says_on
     assert (await subject.info(descriptor)).custom_status == expired_status(subject.now_ms, 0)
 
 
-async def test_an_operators_retry_clears_the_crashes(subject: Subject) -> None:
+@pytest.mark.parametrize("listed", [False, True])
+async def test_an_operators_retry_clears_the_crashes(subject: Subject, listed: bool) -> None:
     descriptor = await subject.job(attempts_allowed=9)
     await crash(subject, "expiry", budget=1)
     assert (await subject.info(descriptor)).state is JobState.FAILED
-    assert await subject.retry_failed(5) == 1
+    assert await (subject.retry_listed(descriptor) if listed else subject.retry_failed(5)) == 1
     assert (await subject.info(descriptor)).crashes == 0
     await crash(subject, "expiry", budget=2)
     assert (await subject.info(descriptor)).state is JobState.PENDING

@@ -98,9 +98,11 @@ class Counted(Passing):
         self.trips += 1
         return await super().ready(queue, priorities, limit, now_ms)
 
-    async def claim(self, queue: str, requests: Sequence[ClaimRequest], now_ms: int) -> list[list[DequeuedJob]]:
+    async def claim(
+        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, capped: bool = False
+    ) -> list[list[DequeuedJob]]:
         self.trips += 1
-        return await super().claim(queue, requests, now_ms)
+        return await super().claim(queue, requests, now_ms, capped=capped)
 
 
 async def test_a_dequeue_on_an_empty_queue_takes_at_most_two_round_trips_per_shard(served: Served) -> None:
