@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -58,20 +59,33 @@ def new_name(begin: str = "name") -> str:
     return f"{begin}_{next(_names)}"
 
 
+@dataclass
+class Clock:
+    """What a shard is told; queues beside each other go by the same."""
+
+    now_ms: int = START_MS
+
+
 class Subject:
     """One queue of one shard at one moment; `tick` lets time pass."""
 
-    def __init__(self, shard: Shard, queue: str = "mail") -> None:
+    def __init__(self, shard: Shard, queue: str = "mail", clock: Clock | None = None) -> None:
         self.shard = shard
         self.queue = queue
-        self.now_ms = START_MS
+        self._clock = clock or Clock()
+
+    @property
+    def now_ms(self) -> int:
+        return self._clock.now_ms
+
+    @now_ms.setter
+    def now_ms(self, now_ms: int) -> None:
+        self._clock.now_ms = now_ms
 
     async def beside(self, queue: str, text: str = "{}") -> Subject:
-        """Another queue of the shard, made now."""
+        """Another queue of the shard, made now, under the same clock."""
         await make_queue(self.shard, queue, self.now_ms, text)
-        other = Subject(self.shard, queue)
-        other.now_ms = self.now_ms
-        return other
+        return Subject(self.shard, queue, self._clock)
 
     def tick(self, ms: int) -> int:
         self.now_ms += ms
@@ -222,7 +236,7 @@ class Subject:
         """Under these rules; `of`: those of single queues."""
         return await self.shard.expire_claims(limit, self.now_ms, PerQueue(EndRules(budget, **rules), of or {}))
 
-    async def bury(self, *, limit: int = 100, **graves: Grave) -> Mapping[str, int]:
+    async def bury(self, graves: Mapping[str, Grave], *, limit: int = 100) -> Mapping[str, int]:
         return await self.shard.bury(limit, self.now_ms, graves)
 
     async def replay(self, *descriptors: str, attempts: int | None = None) -> list[str | None]:
