@@ -12,11 +12,12 @@ from pinlater.backends.base import AckOutcome, AckRequest, ClaimRequest
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.errors import OutcomeUnknown, Overloaded, QueueNotFound, UnknownError
 from pinlater.model import Job, JobState, parse_descriptor
-from pinlater.shards.calls import NoTurn
+from pinlater.shards.calls import GuardSettings, HeldUp, NoTurn
 from pinlater.shards.coalesce import Coalescing
+from pinlater.shards.guard import Guarded
 from pinlater.shards.joining import JoinBounds
 from tests.queues import make_queue
-from tests.unit.breaking import Breaking, settled
+from tests.unit.breaking import Breaking, HeldTime, settled
 
 NOW_MS = 1_790_000_000_000
 
@@ -229,3 +230,83 @@ async def test_closing_sends_what_waits() -> None:
     gate.set()
     assert all(await asyncio.gather(*tasks))
     await closing
+
+
+@asynccontextmanager
+async def guarded_and_joining(deadline_ms: int = 10_000) -> AsyncIterator[tuple[Coalescing, Breaking, HeldTime]]:
+    store = Breaking(SqliteShard("sqlite://", "1"))
+    shard = Coalescing(Guarded(store, GuardSettings(deadline_ms=deadline_ms)))
+    await shard.open()
+    await make_queue(shard, "mail", NOW_MS)
+    try:
+        yield shard, store, HeldTime()
+    finally:
+        for gate in store.gates.values():
+            gate.set()
+        await shard.close()
+
+
+async def test_who_waits_for_a_batch_is_refused_as_soon_as_the_one_under_way_is_past_half_its_deadline() -> None:
+    async with guarded_and_joining() as (shard, store, time):
+        gate = store.hold("enqueue")
+        first, *waiting = await enqueues(shard, b"0", b"1", b"2")
+        await time.leap(5)
+        for call in [*waiting, *await enqueues(shard, b"3")]:
+            with pytest.raises(HeldUp):
+                await call
+        gate.set()
+        assert len(await first) == 1
+        assert store.begun["enqueue"] == 1
+
+
+async def test_no_caller_waits_for_more_than_one_deadline_however_many_batches_are_slow() -> None:
+    async with guarded_and_joining() as (shard, store, time):
+        gate = store.hold("enqueue")
+        first, joined = await enqueues(shard, b"0", b"1")
+        await time.leap(4.9)
+        store.hold("enqueue")
+        gate.set()
+        await first
+        await store.until_begun("enqueue", 2)
+        await time.leap(5)
+        assert not joined.done()
+        await time.leap(0.2)
+        with pytest.raises(OutcomeUnknown):
+            await joined
+
+
+async def test_a_claim_that_comes_after_its_caller_waited_for_a_whole_deadline_is_given_back() -> None:
+    async with guarded_and_joining() as (shard, store, time):
+        await shard.enqueue("mail", [Job(b"0"), Job(b"1")], NOW_MS)
+        gates = [store.hold("claim")]
+        calls = [asyncio.create_task(shard.claim("mail", [claim_of(number)], NOW_MS)) for number in range(2)]
+        await store.until_begun("claim")
+        await time.leap(4.9)
+        gates.append(store.hold("claim"))
+        gates[0].set()
+        assert len((await calls[0])[0]) == 1
+        await store.until_begun("claim", 2)
+        await time.leap(5.2)
+        with pytest.raises(OutcomeUnknown):
+            await calls[1]
+        gates[1].set()
+        await store.until_begun("give_back")
+        await shard._claims.drain()
+        assert await shard.count("mail", JobState.PENDING, (1,), False, NOW_MS) == 1
+
+
+async def test_an_ack_that_was_refused_while_it_waited_is_not_sent_later() -> None:
+    async with guarded_and_joining() as (shard, store, time):
+        descriptors = await shard.enqueue("mail", [Job(b"0"), Job(b"1")], NOW_MS)
+        await shard.claim("mail", [claim_of(1, 2)], NOW_MS)
+        requests = [AckRequest(ref.priority, ref.id, True) for ref in map(parse_descriptor, descriptors) if ref]
+        gate = store.hold("ack")
+        calls = [asyncio.create_task(shard.ack("mail", [request], NOW_MS)) for request in requests]
+        await store.until_begun("ack")
+        await time.leap(5)
+        with pytest.raises(HeldUp):
+            await calls[1]
+        gate.set()
+        await calls[0]
+        await shard._acks.drain()
+        assert store.begun["ack"] == 1

@@ -10,15 +10,14 @@ import pytest
 
 from pinlater.backends.base import ClaimRequest
 from pinlater.backends.sql.sqlite import SqliteShard
-from pinlater.errors import NothingStored, OutcomeUnknown, Overloaded, StoreConflict
+from pinlater.errors import ErrorCode, NothingStored, OutcomeUnknown, Overloaded, QueueNotFound, StoreConflict
 from pinlater.model import Job, JobState
-from pinlater.shards.calls import GuardSettings
+from pinlater.shards.calls import GuardSettings, HeldUp, NoTurn
 from pinlater.shards.guard import Guarded
 from tests.queues import make_queue
-from tests.unit.breaking import Breaking, settled
+from tests.unit.breaking import Breaking, HeldTime, settled
 
 NOW_MS = 1_790_000_000_000
-SOON_MS = 30
 
 
 def request(name: str = "h:1:1:1:me", limit: int = 10) -> ClaimRequest:
@@ -44,28 +43,39 @@ async def pending(shard: Guarded) -> int:
 
 
 async def test_a_write_that_is_late_has_an_unknown_outcome_and_is_carried_out_all_the_same() -> None:
-    async with guarded(deadline_ms=SOON_MS) as (shard, store):
+    async with guarded() as (shard, store):
+        time = HeldTime()
         gate = store.hold("enqueue")
+        late = await enqueueing(shard, store)
+        await time.leap(10)
         with pytest.raises(OutcomeUnknown):
-            await shard.enqueue("mail", [Job(b"x")], NOW_MS)
+            await late
         gate.set()
         await shard._calls.drain()
         assert await pending(shard) == 1
 
 
 async def test_a_read_that_is_late_surely_stored_nothing() -> None:
-    async with guarded(deadline_ms=SOON_MS) as (shard, store):
+    async with guarded() as (shard, store):
+        time = HeldTime()
         store.hold("count")
+        late = asyncio.create_task(pending(shard))
+        await store.until_begun("count")
+        await time.leap(10)
         with pytest.raises(NothingStored):
-            await pending(shard)
+            await late
 
 
 async def test_a_claim_that_comes_late_is_given_back_with_all_attempts() -> None:
-    async with guarded(deadline_ms=SOON_MS) as (shard, store):
+    async with guarded() as (shard, store):
+        time = HeldTime()
         (descriptor,) = await shard.enqueue("mail", [Job(b"x")], NOW_MS)
         gate = store.hold("claim")
+        late = asyncio.create_task(shard.claim("mail", [request()], NOW_MS))
+        await store.until_begun("claim")
+        await time.leap(10)
         with pytest.raises(OutcomeUnknown):
-            await shard.claim("mail", [request()], NOW_MS)
+            await late
         gate.set()
         await store.until_begun("give_back")
         await shard._calls.drain()
@@ -89,15 +99,24 @@ async def test_a_claim_whose_caller_was_cancelled_is_given_back() -> None:
 
 
 async def test_a_call_that_found_no_turn_stored_nothing() -> None:
-    async with guarded(max_running=1, deadline_ms=SOON_MS) as (shard, store):
-        store.hold("enqueue")
-        first = asyncio.create_task(shard.enqueue("mail", [Job(b"x")], NOW_MS))
-        await store.until_begun("enqueue")
-        with pytest.raises(NothingStored):
-            await shard.enqueue("mail", [Job(b"y")], NOW_MS)
+    async with guarded(max_running=1) as (shard, store):
+        time = HeldTime()
+        gate = store.hold("enqueue")
+        calls = []
+        for _ in range(4):
+            calls.append(asyncio.create_task(shard.enqueue("mail", [Job(b"x")], NOW_MS)))
+            await settled()
+        for ended in (1, 2):
+            await time.leap(4)
+            done, gate = gate, store.hold("enqueue")
+            done.set()
+            await store.until_begun("enqueue", ended + 1)
+        await time.leap(2.5)
+        with pytest.raises(NoTurn):
+            await calls[3]
         with pytest.raises(OutcomeUnknown):
-            await first
-        assert store.begun["enqueue"] == 1
+            await calls[2]
+        assert store.begun["enqueue"] == 3
 
 
 async def test_one_caller_too_many_is_refused_and_the_others_are_served_in_order() -> None:
@@ -216,11 +235,176 @@ async def test_calls_over_many_jobs_take_only_a_few_places() -> None:
 
 async def test_opening_again_joins_the_open_under_way() -> None:
     store = Breaking(SqliteShard("sqlite://", "1"))
-    shard = Guarded(store, GuardSettings(deadline_ms=SOON_MS))
+    shard = Guarded(store)
+    time = HeldTime()
     gate = store.hold("open")
+    late = asyncio.create_task(shard.open())
+    await store.until_begun("open")
+    await time.leap(10)
     with pytest.raises(OutcomeUnknown):
-        await shard.open()
+        await late
     gate.set()
     assert await shard.open()
     assert store.begun["open"] == 1
     await shard.close()
+
+
+# -- half of the deadline --------------------------------------------------------------------------------------------
+
+
+async def enqueueing(shard: Guarded, store: Breaking, times: int = 1) -> asyncio.Task[list[str]]:
+    call = asyncio.create_task(shard.enqueue("mail", [Job(b"x")], NOW_MS))
+    await store.until_begun("enqueue", times)
+    return call
+
+
+async def test_while_a_call_is_past_half_its_deadline_no_other_starts_but_a_ping() -> None:
+    async with guarded(deadline_ms=10_000) as (shard, store):
+        time = HeldTime()
+        gate = store.hold("enqueue")
+        slow = await enqueueing(shard, store)
+        await time.leap(4.9)
+        assert await shard.ready("mail", (1,), 1, NOW_MS) == [0]
+        await time.leap(0.1)
+        for call in (shard.ready("mail", (1,), 1, NOW_MS), shard.enqueue("mail", [Job(b"y")], NOW_MS)):
+            with pytest.raises(HeldUp):
+                await call
+        assert (store.begun["ready"], store.begun["enqueue"]) == (1, 1)
+        assert (await shard.ping()).store_id
+        gate.set()
+        assert len(await slow) == 1
+        assert await shard.ready("mail", (1,), 1, NOW_MS) == [1]
+
+
+async def test_who_waits_for_a_turn_is_refused_as_soon_as_a_call_is_past_half_its_deadline() -> None:
+    async with guarded(deadline_ms=10_000, max_running=1) as (shard, store):
+        time = HeldTime()
+        gate = store.hold("enqueue")
+        slow = await enqueueing(shard, store)
+        waiting = asyncio.create_task(shard.enqueue("mail", [Job(b"y")], NOW_MS))
+        await time.leap(4)
+        assert not waiting.done()
+        await time.leap(1)
+        with pytest.raises(HeldUp) as refused:
+            await waiting
+        assert refused.value.code is ErrorCode.SHARD_CONNECTION_FAILED
+        assert refused.value.retryable
+        gate.set()
+        await slow
+
+
+async def test_a_second_slow_call_is_noticed_too() -> None:
+    async with guarded(deadline_ms=10_000, max_running=2) as (shard, store):
+        time = HeldTime()
+        gate = store.hold("enqueue")
+        first = await enqueueing(shard, store)
+        await time.leap(3)
+        other_gate = store.hold("enqueue")
+        second = await enqueueing(shard, store, 2)
+        await time.leap(2.5)
+        gate.set()
+        await first
+        assert await shard.ready("mail", (1,), 1, NOW_MS) == [1]
+        await time.leap(2.5)
+        with pytest.raises(HeldUp):
+            await shard.ready("mail", (1,), 1, NOW_MS)
+        other_gate.set()
+        await second
+
+
+async def test_a_call_that_runs_on_beyond_its_deadline_holds_up_nobody_any_more() -> None:
+    async with guarded(deadline_ms=10_000) as (shard, store):
+        time = HeldTime()
+        store.hold("enqueue")
+        slow = await enqueueing(shard, store)
+        await time.leap(10)
+        with pytest.raises(OutcomeUnknown):
+            await slow
+        assert await shard.ready("mail", (1,), 1, NOW_MS) == [0]
+
+
+async def test_calls_over_many_jobs_hold_up_only_each_other_and_do_not_pile_up() -> None:
+    async with guarded(deadline_ms=10_000, max_bulk=1) as (shard, store):
+        time = HeldTime()
+        gate = store.hold("count")
+        slow = asyncio.create_task(pending(shard))
+        await store.until_begun("count")
+        waiting = asyncio.create_task(pending(shard))
+        await time.leap(5)
+        assert len(await shard.enqueue("mail", [Job(b"x")], NOW_MS)) == 1
+        for call in (waiting, pending(shard)):
+            with pytest.raises(HeldUp):
+                await call
+        gate.set()
+        assert await slow == 1
+
+
+# -- what is told of the calls ---------------------------------------------------------------------------------------
+
+
+class Told:
+    def __init__(self, shard: Guarded) -> None:
+        self.all: list[tuple[str, bool, str]] = []
+        shard.calls.report = self
+
+    def __call__(self, name: str, is_late: bool, error: BaseException | None) -> None:
+        self.all.append((name, is_late, type(error).__name__ if error else ""))
+
+
+async def test_each_call_to_the_store_is_told_of_once_when_it_ends() -> None:
+    async with guarded(max_tries=2) as (shard, store):
+        told = Told(shard)
+        await shard.enqueue("mail", [Job(b"x")], NOW_MS)
+        store.failures["enqueue"] = [StoreConflict("deadlock")]
+        await shard.enqueue("mail", [Job(b"x")], NOW_MS)
+        store.failures["enqueue"] = [StoreConflict("deadlock")] * 2
+        with pytest.raises(StoreConflict):
+            await shard.enqueue("mail", [Job(b"x")], NOW_MS)
+        with pytest.raises(QueueNotFound):
+            await shard.enqueue("nowhere", [Job(b"x")], NOW_MS)
+        assert told.all == [
+            ("enqueue", False, ""),
+            ("enqueue", False, ""),
+            ("enqueue", False, "StoreConflict"),
+            ("enqueue", False, "QueueNotFound"),
+        ]
+
+
+async def test_a_slow_answer_is_late_and_a_call_without_one_is_told_of_at_its_deadline_alone() -> None:
+    async with guarded(deadline_ms=10_000) as (shard, store):
+        told = Told(shard)
+        time = HeldTime()
+        gate = store.hold("enqueue")
+        slow = await enqueueing(shard, store)
+        await time.leap(6)
+        gate.set()
+        await slow
+        gate = store.hold("enqueue")
+        hung = await enqueueing(shard, store, 2)
+        await time.leap(10)
+        with pytest.raises(OutcomeUnknown):
+            await hung
+        gate.set()
+        await shard.calls.drain()
+        assert told.all == [("enqueue", True, ""), ("enqueue", True, "OutcomeUnknown")]
+
+
+async def test_pings_those_that_never_began_and_slow_calls_over_many_jobs_are_not_told_of() -> None:
+    async with guarded(deadline_ms=10_000, max_running=1, max_waiting=0) as (shard, store):
+        told = Told(shard)
+        time = HeldTime()
+        gate = store.hold("enqueue")
+        call = await enqueueing(shard, store)
+        await shard.ping()
+        with pytest.raises(Overloaded):
+            await shard.ready("mail", (1,), 1, NOW_MS)
+        gate.set()
+        await call
+        told.all.clear()
+        store.hold("count")
+        slow = asyncio.create_task(pending(shard))
+        await store.until_begun("count")
+        await time.leap(10)
+        with pytest.raises(NothingStored):
+            await slow
+        assert told.all == []
