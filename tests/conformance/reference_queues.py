@@ -38,7 +38,9 @@ class RefQueues:
 
     def came_since(self, number: int) -> list[Record]:
         """What is newer than the first `number` that came, each name once, where it came last."""
-        return [record for record in self.came[number:] if self.here.get(record.name) == record]
+        last = {record.name: place for place, record in enumerate(self.came)}
+        new = enumerate(self.came[number:], number)
+        return [record for place, record in new if last[record.name] == place and record.name in self.here]
 
     def forget_marks(self, before: str) -> None:
         doomed = [name for name, record in self.here.items() if record.is_deleted and record.version < before]
