@@ -79,6 +79,7 @@ class ClusterStand:
     stores: list[Shard]
     store_ids: list[str]
     servers: list[Server] = field(default_factory=list)
+    killed: list[Server] = field(default_factory=list)
     clock: HeldClock = field(default_factory=HeldClock)
     """That of all servers that are not given one of their own."""
 
@@ -122,6 +123,11 @@ class ClusterStand:
             member.skew_ms = -ahead_ms  # the stores' clocks are those of the machine, and were measured as such
         return server
 
+    def kill(self, server: Server) -> None:
+        """It says no more, as after kill -9."""
+        self.servers.remove(server)
+        self.killed.append(server)
+
     async def round(self, times: int = 2) -> None:
         """All servers renew their leases, so often that each has heard of all."""
         for _ in range(times):
@@ -142,7 +148,7 @@ async def cluster_stand(shards: int = 1) -> AsyncIterator[ClusterStand]:
     try:
         yield at
     finally:
-        for server in at.servers:
+        for server in (*at.servers, *at.killed):
             for store in server.reach:
                 store.broken = None
                 for gate in store.gates.values():

@@ -52,7 +52,7 @@ async def test_what_a_killed_server_owned_moves_when_its_lease_is_over_and_not_b
         lost = killed.mine()
         before = [server.mine() for server in left]
         assert lost
-        at.servers.remove(killed)
+        at.kill(killed)
         at.clock.tick(LEASE_MS - 1)
         await at.round(1)
         assert [server.mine() for server in left] == before
@@ -60,7 +60,6 @@ async def test_what_a_killed_server_owned_moves_when_its_lease_is_over_and_not_b
         assert set().union(*(server.mine() for server in left)) == {str(number) for number in range(1, 7)}
         assert [mine >= was for mine, was in zip([server.mine() for server in left], before, strict=True)] == [True] * 2
         assert killed.mine() == set()
-        at.servers.append(killed)
 
 
 async def test_after_a_clean_stop_the_next_reading_is_enough() -> None:

@@ -1,172 +1,296 @@
-"""What runs in the background."""
+"""What runs in the background for the shards that are a server's own."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 
-import pytest
+from structlog.testing import capture_logs
 
-from pinlater.errors import NothingStored
-from pinlater.maintenance import Every, Maintenance, MaintenanceSettings
-from pinlater.model import Ack, Job, JobFilter, JobState
-from tests.unit.stand import Stand, acks, stand
+from pinlater.backends.base import AckRequest, Shard
+from pinlater.errors import OutcomeUnknown
+from pinlater.model import Job, JobState, parse_descriptor
+from tests.unit.cluster_stand import LEASE_MS, ClusterStand, Server, cluster_stand
 
-PENDING = JobFilter("mail", JobState.PENDING)
 FAST = 10
+MINUTE_MS = 60_000
+DAY_MS = 86_400_000
+STATES = (JobState.PENDING, JobState.IN_PROGRESS, JobState.SUCCEEDED, JobState.FAILED)
 
 
-@dataclass
-class Woken:
-    """What the long polls were told."""
-
-    queues: list[tuple[str, int]] = field(default_factory=list)
-
-    def __call__(self, queue: str, jobs: int) -> None:
-        self.queues.append((queue, jobs))
-
-
-def maintenance(at: Stand, woken: Woken, **settings: int) -> Maintenance:
-    return Maintenance(at.members, at.clock, MaintenanceSettings(**settings), woken)
+async def one(at: ClusterStand, **settings: int) -> Server:
+    """A server that owns all shards and has the queue `mail`."""
+    server = await at.server("a", **settings)
+    await at.round()
+    await server.queues.create("mail", "me")
+    return server
 
 
 @asynccontextmanager
-async def running(at: Stand, **settings: int) -> AsyncIterator[Maintenance]:
-    background = Maintenance(at.members, at.clock, MaintenanceSettings(interval_ms=FAST, **settings), at.service.wake)
-    background.start()
+async def running(server: Server) -> AsyncIterator[None]:
+    """With what is periodic under way."""
+    server.maintenance.start()
+    server.periodic.start()
     try:
-        yield background
+        yield
     finally:
-        await background.close()
-        await background.close()
+        await server.periodic.close()
 
 
-async def test_expired_claims_go_back_in_steps_until_none_is_left_and_the_long_polls_hear_of_it() -> None:
-    async with stand() as at:
-        await at.service.enqueue("mail", [Job(b"x")] * 7)
-        assert len(await at.dequeue()) == 7
-        at.clock.tick(300_001)
-        woken = Woken()
-        await maintenance(at, woken, step_limit=3).expire(at.members.all[0])
-        assert await at.service.count(PENDING) == 7
-        assert sum(jobs for _, jobs in woken.queues) == 7
-        assert at.stores[0].begun["expire_claims"] == 4
+async def expired(at: ClusterStand, jobs: int, *, store: int = 0, attempts: int = 2) -> None:
+    """So many jobs whose claims are over."""
+    shard = at.stores[store]
+    await shard.enqueue("mail", [Job(b"x", attempts_allowed=attempts)] * jobs, at.clock.now_ms())
+    assert len(await at.claimed(shard, "mail", jobs)) == jobs
+    at.clock.tick(MINUTE_MS + 6)
 
 
-async def test_the_crash_budget_is_applied() -> None:
-    async with stand() as at:
-        await at.service.enqueue("mail", [Job(b"x", attempts_allowed=9)])
-        await at.dequeue()
-        at.clock.tick(300_001)
-        await maintenance(at, Woken(), crash_budget=1).expire(at.members.all[0])
-        assert await at.service.count(JobFilter("mail", JobState.FAILED)) == 1
+async def ended(at: ClusterStand, *, succeeded: Sequence[bool]) -> None:
+    """Jobs that ended now, well or for good."""
+    shard = at.stores[0]
+    await shard.enqueue("mail", [Job(b"x")] * len(succeeded), at.clock.now_ms())
+    acks = []
+    for job, is_good in zip(await at.claimed(shard, "mail", len(succeeded)), succeeded, strict=True):
+        ref = parse_descriptor(job.descriptor)
+        assert ref is not None
+        acks.append(AckRequest(ref.priority, ref.id, is_good, permanent=not is_good))
+    server = at.servers[0]
+    await shard.ack("mail", acks, at.clock.now_ms(), server.queues.end_rules().get("mail"))
 
 
-async def test_ended_jobs_are_removed_when_their_time_is_over_each_state_by_its_own() -> None:
-    async with stand() as at:
-        await at.service.enqueue("mail", [Job(b"x"), Job(b"y")])
-        good, bad = await at.dequeue()
-        await at.service.ack("mail", acks([good]), [Ack(bad.descriptor, permanent=True)])
+async def counts(at: ClusterStand, shard: Shard, queue: str = "mail") -> list[int]:
+    """Jobs by state."""
+    return [await shard.count(queue, state, (1, 2, 3), False, at.clock.now_ms()) for state in STATES]
+
+
+# -- the tasks -------------------------------------------------------------------------------------------------------
+
+
+async def test_expired_claims_go_back_in_steps_until_none_is_left_and_everybody_hears_of_it() -> None:
+    async with cluster_stand() as at:
+        server = await one(at, step_limit=3)
+        await expired(at, 7)
+        await server.leases.renew()
+        with capture_logs() as logs:
+            await server.maintenance.expire("1")
+        assert await counts(at, at.stores[0]) == [7, 0, 0, 0]
+        assert server.woken == [("mail", 3), ("mail", 3), ("mail", 1)]
+        assert server.reach[0].begun["expire_claims"] == 4
+        assert server.metrics.counters["claims_expired", "mail", "retried"] == 7
+        (line,) = [log for log in logs if log["event"] == "claims_expired"]
+        assert (line["shard"], line["retried"], line["queues"]) == ("1", 7, {"mail": {"retried": 7}})
+
+
+async def test_the_rules_of_each_queue_are_applied() -> None:
+    async with cluster_stand() as at:
+        server = await one(at)
+        await server.queues.change("mail", {"crash_budget": "1"}, (), False, "me")
+        await expired(at, 2, attempts=9)
+        await server.leases.renew()
+        await server.maintenance.expire("1")
+        assert await counts(at, at.stores[0]) == [0, 0, 0, 2]
+        assert server.metrics.counters["claims_expired", "mail", "failed"] == 2
+        assert server.woken == []
+
+
+async def test_ended_jobs_are_removed_when_their_time_is_over_each_queue_and_state_by_its_own() -> None:
+    async with cluster_stand() as at:
+        server = await one(at)
+        await server.queues.change("mail", {"succeeded_ttl": "1s", "failed_ttl": "2s"}, (), False, "me")
+        await ended(at, succeeded=(True, False))
         at.clock.tick(1_001)
-        task = maintenance(at, Woken(), succeeded_ttl_ms=1_000, failed_ttl_ms=2_000)
-        await task.collect(at.members.all[0])
-        assert await at.service.count(JobFilter("mail", JobState.SUCCEEDED)) == 0
-        assert await at.service.count(JobFilter("mail", JobState.FAILED)) == 1
+        await server.leases.renew()
+        await server.maintenance.collect("1")
+        assert await counts(at, at.stores[0]) == [0, 0, 0, 1]
+        assert server.metrics.counters["jobs_collected", "mail"] == 1
 
 
-async def test_nothing_due_costs_one_call() -> None:
-    async with stand() as at:
-        await maintenance(at, Woken()).expire(at.members.all[0])
-        assert at.stores[0].begun["expire_claims"] == 1
+async def test_dead_letters_are_moved_and_who_waits_for_them_hears_of_it() -> None:
+    async with cluster_stand() as at:
+        server = await one(at)
+        await server.maintenance.bury("1")
+        assert server.reach[0].begun["bury"] == 0
+        await server.queues.create("dead", "me")
+        await server.queues.change("mail", {"dead_letter_queue": "dead"}, (), False, "me")
+        await ended(at, succeeded=(False, False, True))
+        with capture_logs() as logs:
+            await server.maintenance.bury("1")
+        assert await counts(at, at.stores[0], "dead") == [2, 0, 0, 0]
+        assert server.woken == [("dead", 2)]
+        assert server.metrics.counters["jobs_buried", "mail"] == 2
+        assert [log["moved"] for log in logs if log["event"] == "jobs_buried"] == [2]
+
+
+async def test_what_a_deleted_queue_left_is_removed_and_its_mark_after_thirty_days() -> None:
+    async with cluster_stand() as at:
+        server = await one(at)
+        await at.stores[0].enqueue("mail", [Job(b"x")] * 3, at.clock.now_ms())
+        await server.queues.delete("mail", "me")
+        with capture_logs() as logs:
+            await server.maintenance.collect("1")
+        line = next(log for log in logs if log["event"] == "jobs_collected")
+        assert line["leftovers_removed"] >= 3
+        assert not [key for key in server.metrics.counters if key[0] == "jobs_collected"]
+
+        async def marks() -> list[str]:
+            await server.leases.renew()
+            await server.maintenance.collect("1")
+            return [record.name for record in (await at.stores[0].records(0, 100)).records]
+
+        at.clock.tick(29 * DAY_MS)
+        assert await marks() == ["mail"]
+        at.clock.tick(2 * DAY_MS)
+        assert await marks() == []
+
+
+async def test_nothing_due_costs_one_call_and_no_line_in_the_log() -> None:
+    async with cluster_stand() as at:
+        server = await one(at)
+        with capture_logs() as logs:
+            for task in (server.maintenance.expire, server.maintenance.collect):
+                await task("1")
+        assert server.reach[0].begun["expire_claims"] == server.reach[0].begun["collect"] == 1
+        assert logs == []
+
+
+async def test_many_queues_are_one_line_in_the_log() -> None:
+    async with cluster_stand() as at:
+        server = await one(at)
+        for number in range(12):
+            await server.queues.create(f"q{number}", "me")
+            await at.stores[0].enqueue(f"q{number}", [Job(b"x")], at.clock.now_ms())
+            await at.claimed(at.stores[0], f"q{number}", 1)
+        at.clock.tick(MINUTE_MS + 6)
+        await server.leases.renew()
+        with capture_logs() as logs:
+            await server.maintenance.expire("1")
+        (line,) = [log for log in logs if log["event"] == "claims_expired"]
+        assert (line["retried"], line["queues"]) == (12, 12)
+
+
+# -- whose shard it is -----------------------------------------------------------------------------------------------
+
+
+async def tried(servers: Sequence[Server], shards: int) -> list[list[str]]:
+    """The shards on which each of these does something when all tasks are due."""
+    found = []
+    for server in servers:
+        begun = []
+        for store, shard_id in zip(server.reach, map(str, range(1, shards + 1)), strict=True):
+            before = store.begun["expire_claims"]
+            await server.maintenance.expire(shard_id)
+            if store.begun["expire_claims"] > before:
+                begun.append(shard_id)
+        found.append(begun)
+    return found
+
+
+async def test_each_shard_is_looked_after_by_its_owner_alone_until_that_is_gone() -> None:
+    async with cluster_stand(6) as at:
+        servers = [await at.server(name) for name in ("a", "b", "c")]
+        await at.round()
+        begun = await tried(servers, 6)
+        assert sorted(shard for each in begun for shard in each) == list("123456")
+        assert begun == [sorted(server.mine()) for server in servers]
+        at.kill(servers[0])
+        at.clock.tick(LEASE_MS)
+        await at.round()
+        begun = await tried(servers[1:], 6)
+        assert sorted(shard for each in begun for shard in each) == list("123456")
+
+
+async def test_two_owners_at_once_end_each_claim_once() -> None:
+    async with cluster_stand() as at:
+        servers = [await one(at), await at.server("b")]
+        await expired(at, 500)
+        for server in servers:
+            await server.leases.renew()
+            server.leases.owner = lambda shard_id, me=server.leases.me.note: me  # type: ignore[method-assign, misc]
+        await asyncio.gather(*[server.maintenance.expire("1") for server in servers])
+        assert await counts(at, at.stores[0]) == [500, 0, 0, 0]
+        assert sum(server.metrics.counters["claims_expired", "mail", "retried"] for server in servers) == 500
 
 
 async def test_a_shard_that_is_out_is_left_alone() -> None:
-    async with stand(2) as at:
-        at.members.all[0].health.trip(at.clock.now_ms())
-        for member in at.members.all:
-            await maintenance(at, Woken()).expire(member)
-        assert [store.begun["expire_claims"] for store in at.stores] == [0, 1]
+    async with cluster_stand(2) as at:
+        server = await one(at)
+        server.members.all[0].health.trip(at.clock.now_ms())
+        assert await tried([server], 2) == [["2"]]
 
 
-async def test_a_shard_whose_clock_disagrees_is_left_alone_and_the_server_is_not_ready() -> None:
-    async with stand(2) as at:
-        background = maintenance(at, Woken(), clock_tolerance_ms=1_000)
-        at.members.all[0].skew_ms = -1_000
-        at.members.all[1].skew_ms = 0
-        assert background.clocks_agree()
-        at.members.all[0].skew_ms = -1_001
-        assert not background.clocks_agree()
-        await background.expire(at.members.all[0])
-        await background.collect(at.members.all[0])
-        assert at.stores[0].begun["expire_claims"] == at.stores[0].begun["collect"] == 0
-        at.members.all[0].skew_ms = 0
-        assert background.clocks_agree()
-        await background.expire(at.members.all[0])
-        assert at.stores[0].begun["expire_claims"] == 1
+async def test_with_a_clock_that_is_off_nothing_is_done_at_all_until_it_is_right() -> None:
+    async with cluster_stand(2) as at:
+        server = await one(at)
+        server.members.all[0].skew_ms = -1_001
+        assert not server.maintenance.clocks_agree()
+        assert await tried([server], 2) == [[]]
+        server.members.all[0].skew_ms = -1_000
+        assert server.maintenance.clocks_agree()
+        assert await tried([server], 2) == [["1", "2"]]
 
 
-async def test_the_schedule_runs_both_tasks_on_every_shard_again_and_again() -> None:
-    async with stand(2) as at, running(at):
-        for store in at.stores:
-            await store.until_begun("expire_claims", 3)
-            await store.until_begun("collect", 3)
+async def test_a_run_ends_when_the_shard_is_lost_meanwhile() -> None:
+    async with cluster_stand() as at:
+        server = await one(at, step_limit=1)
+        await expired(at, 5)
+        await server.leases.renew()
+        gate = server.reach[0].hold("expire_claims")
+        run = asyncio.create_task(server.maintenance.expire("1"))
+        await server.reach[0].until_begun("expire_claims")
+        await server.leases.drain()
+        gate.set()
+        await run
+        assert server.reach[0].begun["expire_claims"] == 1
 
 
-async def test_a_clock_that_is_set_back_does_not_stop_the_schedule() -> None:
-    async with stand() as at, running(at) as background:
-        assert background._scheduler is not None
-        for job in background._scheduler.get_jobs():
-            job.modify(next_run_time=datetime.now(UTC) + timedelta(hours=1))
-        begun = at.stores[0].begun["expire_claims"]
-        await asyncio.wait_for(at.stores[0].until_begun("expire_claims", begun + 3), 5)
+# -- the schedule ----------------------------------------------------------------------------------------------------
 
 
-def test_runs_that_a_leap_of_the_clock_left_out_are_not_made_up_for() -> None:
-    second = timedelta(seconds=1)
-    now = datetime.now(UTC)
-    assert Every(second).get_next_fire_time(now - timedelta(days=7), now) == now + second
+async def test_all_tasks_run_on_every_shard_again_and_again_also_after_an_error() -> None:
+    async with cluster_stand(2) as at:
+        server = await one(at, interval_ms=FAST)
+        await server.queues.create("dead", "me")
+        await server.queues.change("mail", {"dead_letter_queue": "dead"}, (), False, "me")
+        server.reach[0].failures["expire_claims"] = [OutcomeUnknown("no answer"), ValueError("a surprise")]
+        async with running(server), asyncio.timeout(10):
+            for store in server.reach:
+                for task in ("expire_claims", "bury", "collect"):
+                    await store.until_begun(task, 4)
 
 
-async def test_an_error_of_a_shard_does_not_stop_the_schedule() -> None:
-    async with stand() as at:
-        at.stores[0].failures["expire_claims"] = [NothingStored("refused"), ValueError("a surprise")]
-        async with running(at):
-            await at.stores[0].until_begun("expire_claims", 4)
+async def test_a_shard_that_is_added_is_looked_after_and_one_that_is_removed_no_more() -> None:
+    async with cluster_stand(2) as at:
+        server = await one(at, interval_ms=FAST)
+        first, second = server.members.all
+        server.members.all.remove(second)
+        async with running(server), asyncio.timeout(10):
+            await server.reach[0].until_begun("collect", 3)
+            assert server.reach[1].begun["collect"] == 0
+            server.members.all.append(second)
+            server.members.all.remove(first)
+            await server.reach[1].until_begun("collect", 3)
+            assert {job.id for job in server.periodic._scheduler.get_jobs()} == {
+                "maintenance",
+                "expire 2",
+                "bury 2",
+                "collect 2",
+            }
+        server.members.all.insert(0, first)
 
 
-async def test_an_expired_claim_ends_a_wait() -> None:
-    async with stand() as at:
-        await at.service.enqueue("mail", [Job(b"x", attempts_allowed=9)])
-        await at.dequeue()
-        waiting = asyncio.create_task(at.dequeue(wait_ms=60_000))
-        at.clock.tick(300_001)
-        async with running(at):
-            (job,) = await asyncio.wait_for(waiting, 5)
-            assert job.attempts_remaining == 8
-
-
-async def test_a_step_that_takes_long_is_not_begun_twice_nor_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    async with stand() as at:
-        gate = at.stores[0].hold("expire_claims")
-        async with running(at):
-            await at.stores[0].until_begun("collect", 5)
-            gate.set()
-        assert at.stores[0].begun["expire_claims"] == 1
-        assert caplog.records == []
-
-
-async def test_closing_waits_for_the_step_under_way() -> None:
-    async with stand() as at:
-        gate = at.stores[0].hold("expire_claims")
-        async with running(at) as background:
-            await at.stores[0].until_begun("expire_claims")
-            closing = asyncio.create_task(background.close())
+async def test_closing_waits_for_the_step_under_way_and_begins_no_other() -> None:
+    async with cluster_stand() as at:
+        server = await one(at, interval_ms=FAST, step_limit=1)
+        await expired(at, 5)
+        await server.leases.renew()
+        gate = server.reach[0].hold("expire_claims")
+        async with running(server):
+            await asyncio.wait_for(server.reach[0].until_begun("expire_claims"), 5)
+            closing = asyncio.create_task(server.periodic.close())
             for _ in range(5):
                 await asyncio.sleep(0)
             assert not closing.done()
             gate.set()
             await closing
-            assert at.stores[0].begun["expire_claims"] == 1
+        assert server.reach[0].begun["expire_claims"] == 1
