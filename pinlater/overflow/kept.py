@@ -66,10 +66,7 @@ class Kept(Delegating):
         self._member = Member(Coalescing(self._store), around.clock, store=str(path))
         self._members = Members([self._member], around.clock)
         self._members.bring_up = self._bring_up
-        server, process, now_ms = shard_id[1:], os.getpid(), around.clock.now_ms()
-        self._service = around.new_service(Router(self._members), ClaimNames(server, process, now_ms))
-        names = ClaimNames(f"{CLAIMED_BY}-{server}", process, now_ms)
-        self.mover = Mover(self._store, around.router, around.clock, names, self._moved)
+        self.mover = Mover(self._store, around.router, around.clock, self._names(f"{CLAIMED_BY}-"), self._moved)
         self._bringing = asyncio.Lock()
         self._brought_up_at = 0.0
         self.waiting = self.in_progress = 0
@@ -80,7 +77,7 @@ class Kept(Delegating):
     async def open(self) -> None:
         """PinLaterError: it cannot be used."""
         try:
-            await self._service.open()
+            await self._members.open()
             if not self._member.is_in:
                 raise NoHealthyShards(self._member.trouble)
             page = await self._store.records(0, ALL_RECORDS)
@@ -88,11 +85,15 @@ class Kept(Delegating):
             await self.count_jobs()
             await self._room.measure()
         except BaseException:
-            await self.close()
+            await self._members.close()
             raise
+        self._service = self._around.new_service(Router(self._members), self._names())
 
     async def close(self) -> None:
         await self._service.close()
+
+    def _names(self, before: str = "") -> ClaimNames:
+        return ClaimNames(f"{before}{self._shard_id[1:]}", os.getpid(), self._clock.now_ms())
 
     async def tidy(self) -> None:
         """Once a second: learn of queues, expire claims, remove what is old, and count. PinLaterError."""
@@ -157,8 +158,13 @@ class Kept(Delegating):
         if self._room.bound == 0:
             raise NoHealthyShards("the overflow shard of this server takes no new jobs (overflow is 0)")
         await self._room.reserve(jobs)
-        await self._freshen()
-        descriptors = await self._service.enqueue(queue, jobs, context=context)
+        if not self.mover.holding:  # else that is done every second
+            await self._freshen()
+        try:
+            descriptors = await self._service.enqueue(queue, jobs, context=context)
+        except QueueNotFound:  # it may be new
+            await self._freshen()
+            descriptors = await self._service.enqueue(queue, jobs, context=context)
         self.mover.came(queue)
         self._around.metrics.add(len(jobs), "overflow_jobs_taken", queue)
         return descriptors

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
 
 from pinlater.client.async_client import AsyncClient
 from pinlater.client.pool import PoolLimits
-from pinlater.cluster.lease import Lease
 
 TIMEOUT_S = 2.0
 _LIMITS = PoolLimits(connections=8, connect_timeout_s=1.0)
@@ -60,7 +60,15 @@ class Owners:
             await asyncio.wait(self._closing)
 
 
-def told(leases: Iterable[Lease]) -> dict[str, str]:
+class Telling(Protocol):
+    """A lease, as far as it counts here."""
+
+    @property
+    def more(self) -> Mapping[str, Any]:
+        """What its process has described."""
+
+
+def told(leases: Iterable[Telling]) -> dict[str, str]:
     """Where the owners are that the leases tell of, by overflow shard."""
     found: dict[str, str] = {}
     for lease in leases:

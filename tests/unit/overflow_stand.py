@@ -1,0 +1,120 @@
+"""A server process with an overflow shard: a service over stores in memory that break on demand, and a data folder."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pinlater.backends.sql.sqlite import SqliteShard
+from pinlater.errors import NothingStored
+from pinlater.identity import server_id
+from pinlater.metrics import Metrics
+from pinlater.model import DequeuedJob, DequeueRequest, RequestContext
+from pinlater.overflow import Forwarding, Overflow, Surroundings
+from pinlater.overflow.kept import Kept
+from pinlater.queues.registry import Queues
+from pinlater.service import ClaimNames, Service, ServiceSettings
+from pinlater.shards.coalesce import Coalescing
+from pinlater.shards.guard import Guarded
+from pinlater.shards.member import Member
+from pinlater.shards.members import Members
+from pinlater.shards.router import Router
+from tests.unit.breaking import Breaking, HeldClock
+
+ME = RequestContext("me")
+NEVER_MS = 3_600_000
+MIB = 2**20
+OUT = NothingStored("connection refused")
+
+
+@dataclass
+class Process:
+    """One server process; its shard is named 1."""
+
+    stores: list[Breaking]
+    clock: HeldClock
+    folder: Path
+    members: Members
+    queues: Queues
+    router: Router
+    service: Service
+    overflow: Overflow
+    api: Forwarding
+    metrics: Metrics = field(default_factory=Metrics)
+
+    @property
+    def kept(self) -> Kept:
+        kept = self.overflow._kept
+        assert kept is not None, "it owns no overflow shard"
+        return kept
+
+    def lose_shards(self) -> None:
+        """Every shard refuses, and is known to be out."""
+        for store in self.stores:
+            store.broken = OUT
+        for member in self.members.all:
+            member.go_out(OUT.message)
+
+    async def find_shards(self) -> None:
+        """They answer again, and are in."""
+        for store in self.stores:
+            store.broken = None
+        for member in self.members.all:
+            member.come_in()
+        await self.queues.poll()
+
+    async def dequeue(self, limit: int = 10, queue: str = "mail", **fields: object) -> list[DequeuedJob]:
+        return await self.api.dequeue(DequeueRequest(queue, limit, **fields), context=ME)  # type: ignore[arg-type]
+
+
+@asynccontextmanager
+async def process(
+    folder: Path,
+    *,
+    shard: str = "sqlite://",
+    bound: int = MIB,
+    addresses: Mapping[str, str] | None = None,
+    queue: str = "mail",
+    settings: ServiceSettings | None = None,
+) -> AsyncIterator[Process]:
+    """An open process with one queue and one shard, which others may have as well where it is a file.
+
+    Its overflow shard does nothing by itself: the test looks, tidies and moves.
+    """
+    clock = HeldClock()
+    metrics = Metrics()
+    stores = [Breaking(SqliteShard(shard, "1"))]
+    members = Members(
+        [Member(Coalescing(Guarded(store)), clock) for store in stores], clock, watch_interval_ms=NEVER_MS
+    )
+    queues = Queues(members, clock)
+    members.bring_up = queues.bring_up
+    router = Router(members)
+
+    def new_service(over: Router, names: ClaimNames) -> Service:
+        return Service(over, clock, names, settings, queues=queues, metrics=metrics)
+
+    async with AsyncExitStack() as stack:
+        service = new_service(router, ClaimNames("here", 1, clock.now_ms()))
+        await service.open()
+        stack.push_async_callback(service.close)
+        stack.push_async_callback(queues.close)
+        around = Surroundings(
+            service=service,
+            router=router,
+            queues=queues,
+            clock=clock,
+            new_service=new_service,
+            addresses=lambda: addresses or {},
+            metrics=metrics,
+        )
+        overflow = Overflow(folder, server_id(folder), bound, around, host="127.0.0.1")
+        if queue:
+            await service.create_queue(queue)
+        await overflow.open()
+        stack.push_async_callback(overflow.close)
+        yield Process(stores, clock, folder, members, queues, router, service, overflow, Forwarding(overflow), metrics)
+        for store in stores:
+            store.broken = None

@@ -1,0 +1,132 @@
+"""The server's id, who owns the file, where the owner is found, how large the file may be, and whose jobs are whose."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from pinlater.backends.sql.sqlite import SqliteShard
+from pinlater.errors import EnqueueRejected
+from pinlater.identity import SERVER_FILE, RecordBroken, is_overflow_id, overflow_id, server_id
+from pinlater.model import Ack, Job
+from pinlater.overflow import notice, told
+from pinlater.overflow.lock import OwnerLock
+from pinlater.overflow.naming import blanked, by_overflow, fit, overflow_of
+from pinlater.overflow.room import JOB_BYTES, OVERFLOW_FULL, Room
+from tests.queues import make_queue
+from tests.unit.overflow_rows import info
+
+HERE = "mail:soABCDEFGH01:p1:1790000000000000"
+THERE = "mail:so0123456789:p1:1790000000000000"
+OLD = "mail:sold:p1:1790000000000000"
+
+
+# -- the server's id ---------------------------------------------------------------------------------------------------
+
+
+def test_a_server_has_one_id_for_good(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    made = server_id(folder)
+    assert is_overflow_id(overflow_id(made))
+    assert server_id(folder) == made
+    assert json.loads((folder / SERVER_FILE).read_text()) == {"server": made}
+
+
+def test_of_many_processes_at_once_one_makes_the_id(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(4) as pool:
+        assert len(set(pool.map(server_id, [tmp_path] * 8))) == 1
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"server": "abc"}', '{"server": 7}'])
+def test_a_broken_record_of_the_id_is_not_replaced(tmp_path: Path, text: str) -> None:
+    (tmp_path / SERVER_FILE).write_text(text)
+    with pytest.raises(RecordBroken, match=SERVER_FILE):
+        server_id(tmp_path)
+    assert (tmp_path / SERVER_FILE).read_text() == text
+
+
+@pytest.mark.parametrize("shard_id", ["1", "old", "oabcdefghij", "oABCDEFGHIJK", "OABCDEFGHIJ"])
+def test_other_ids_of_shards_are_none_of_an_overflow_shard(shard_id: str) -> None:
+    assert not is_overflow_id(shard_id)
+
+
+# -- who owns the file -------------------------------------------------------------------------------------------------
+
+
+def test_one_has_the_lock_until_it_is_freed(tmp_path: Path) -> None:
+    first, second = OwnerLock(tmp_path / "lock"), OwnerLock(tmp_path / "lock")
+    assert first.take()
+    assert first.take(), "it has it already"
+    assert not second.take()
+    first.free()
+    assert second.take()
+    second.free()
+    second.free()
+
+
+def test_the_owner_puts_up_where_it_is(tmp_path: Path) -> None:
+    assert notice.read(tmp_path) is None
+    notice.put_up(tmp_path, "127.0.0.1:4711")
+    assert notice.read(tmp_path) == "127.0.0.1:4711"
+    notice.take_down(tmp_path)
+    notice.take_down(tmp_path)
+    assert notice.read(tmp_path) is None
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"pid": 1}', '{"address": 7}'])
+def test_a_broken_notice_is_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / notice.FILE).write_text(text)
+    assert notice.read(tmp_path) is None
+
+
+def test_leases_tell_where_other_owners_are() -> None:
+    described = ({}, {"overflow_id": "oA", "overflow_address": "b:2", "overflow_jobs": 3}, {"overflow_id": 3})
+    assert told(SimpleNamespace(more=each) for each in described) == {"oA": "b:2"}
+
+
+# -- how large ---------------------------------------------------------------------------------------------------------
+
+
+async def test_what_does_not_fit_is_refused_with_the_figures(tmp_path: Path) -> None:
+    shard = SqliteShard(str(tmp_path / "a.db"), "1")
+    await shard.open()
+    try:
+        await make_queue(shard, "mail", 1)
+        room = Room(tmp_path / "a.db", 500_000)
+        await room.measure()
+        empty = room.used
+        assert 0 < empty < 200_000
+        jobs = [Job(bytes(100_000))]
+        await room.reserve(jobs)
+        await shard.enqueue("mail", jobs, 1)
+        assert room.used == empty + 100_000 + JOB_BYTES
+        with pytest.raises(EnqueueRejected, match="allowed: 500000") as refused:
+            await room.reserve([Job(bytes(400_000))])
+        assert refused.value.reason == OVERFLOW_FULL
+        assert empty + 90_000 < room.used != empty + 100_000 + JOB_BYTES, "it was measured anew"
+    finally:
+        await shard.close()
+
+
+# -- whose jobs --------------------------------------------------------------------------------------------------------
+
+
+def test_only_the_jobs_of_overflow_shards_are_told_apart() -> None:
+    descriptors = [HERE, OLD, "nonsense :so", THERE]
+    assert [overflow_of(each) for each in descriptors] == ["oABCDEFGH01", None, None, "o0123456789"]
+    assert by_overflow(descriptors, str) == {"oABCDEFGH01": [HERE], "o0123456789": [THERE]}
+    assert [ack.descriptor for ack in blanked([Ack(HERE), Ack(OLD)])] == ["", OLD]
+
+
+def test_bodies_that_do_not_fit_an_answer_are_left_out_but_for_the_first() -> None:
+    found = {name: info(name, body=bytes(1000)) for name in "abc"}
+    fit(found, 100)
+    assert [bool(each.body) for each in found.values()] == [True, False, False]
+    found = {name: info(name, body=bytes(1000)) for name in "abc"}
+    fit(found, 100_000)
+    assert all(each.body for each in found.values())

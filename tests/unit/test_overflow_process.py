@@ -1,0 +1,404 @@
+"""One process with an overflow shard: what no shard takes is kept, answers, is handed out, and moves."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from pinlater.errors import (
+    DequeueRateLimited,
+    EnqueueRejected,
+    NoHealthyShards,
+    NothingStored,
+    OutcomeUnknown,
+    QueueNotFound,
+    RequestInvalid,
+    ShardConnectionFailed,
+)
+from pinlater.model import Ack, CancelOutcome, Checkpoint, Job, JobState
+from pinlater.overflow.naming import overflow_of
+from pinlater.overflow.room import OVERFLOW_FULL
+from pinlater.service import ServiceSettings
+from tests.unit.breaking import settled
+from tests.unit.overflow_stand import ME, Process, process
+
+HOUR_MS = 3_600_000
+OF_NOBODY = "mail:so0123456789:p1:1790000000000000"
+
+
+async def kept_jobs(it: Process, *jobs: Job) -> list[str]:
+    """Jobs that came while the shards were out; they still are."""
+    it.lose_shards()
+    return await it.api.enqueue("mail", jobs or [Job(b"x")], context=ME)
+
+
+async def set_queue(it: Process, **settings: str) -> None:
+    await it.queues.change("mail", settings, [], False, "me")
+
+
+# -- taking ------------------------------------------------------------------------------------------------------------
+
+
+async def test_with_shards_all_is_as_without(tmp_path: Path) -> None:
+    async with process(tmp_path) as it:
+        descriptors = await it.api.enqueue("mail", [Job(b"a"), Job(b"b")], context=ME)
+        assert [overflow_of(each) for each in descriptors] == [None, None]
+        jobs = await it.dequeue()
+        await it.api.checkpoint("mail", [Checkpoint(jobs[0].descriptor)], context=ME)
+        await it.api.give_back(jobs[1:])
+        await it.api.ack("mail", [Ack(jobs[0].descriptor)], [], context=ME)
+        found = await it.api.lookup(descriptors)
+        assert {each.state for each in found.values()} == {JobState.SUCCEEDED, JobState.PENDING}
+        assert await it.api.queue_names() == {"mail"}
+        assert not it.kept.mover.holding
+
+
+async def test_what_no_shard_takes_is_kept_and_answers(tmp_path: Path) -> None:
+    async with process(tmp_path) as it:
+        (descriptor,) = await kept_jobs(it, Job(b"body", 2, custom_status="new"))
+        assert overflow_of(descriptor) == it.overflow.id
+        info = (await it.api.lookup([descriptor], include_body=True))[descriptor]
+        assert (info.state, info.body, info.priority, info.custom_status) == (JobState.PENDING, b"body", 2, "new")
+        await it.kept.count_jobs()
+        assert it.overflow.describe()["overflow_jobs"] == 1
+        assert it.metrics.counters["overflow_jobs_taken", "mail"] == 1
+        assert it.metrics.gauges["overflow_jobs",] == 1
+
+
+async def test_a_shard_that_surely_stored_nothing_is_enough(tmp_path: Path) -> None:
+    async with process(tmp_path) as it:
+        it.stores[0].failures["enqueue"] = [NothingStored("disk full")]
+        (descriptor,) = await it.api.enqueue("mail", [Job(b"")], context=ME)
+        assert overflow_of(descriptor)
+
+
+async def test_after_an_unknown_outcome_nothing_is_kept(tmp_path: Path) -> None:
+    async with process(tmp_path) as it:
+        it.stores[0].losses["enqueue"] = [OutcomeUnknown("cut")]
+        with pytest.raises(OutcomeUnknown):
+            await it.api.enqueue("mail", [Job(b"")], context=ME)
+        assert not it.kept.mover.holding
+
+
+async def test_what_is_wrong_with_a_request_is_refused_as_ever(tmp_path: Path) -> None:
+    async with process(tmp_path) as it:
+        await set_queue(it, max_attempts="3")
+        with pytest.raises(QueueNotFound):
+            await it.api.enqueue("other", [Job(b"")], context=ME)
+        it.lose_shards()
+        with pytest.raises(RequestInvalid):
+            await it.api.enqueue("mail", [Job(b"", attempts_allowed=4)], context=ME)
+        with pytest.raises(NoHealthyShards, match="other"):
+            await it.api.enqueue("other", [Job(b"")], context=ME)
+
+
+async def test_beyond_the_bound_jobs_are_refused_with_the_figures(tmp_path: Path) -> None:
+    async with process(tmp_path, bound=400_000) as it:
+        with pytest.raises(EnqueueRejected, match="allowed: 400000") as refused:
+            await kept_jobs(it, Job(bytes(390_000)))
+        assert refused.value.reason == OVERFLOW_FULL
+        assert await it.api.enqueue("mail", [Job(bytes(1000))], context=ME)
+
+
+async def test_without_a_bound_nothing_is_kept_and_no_file_is_made(tmp_path: Path) -> None:
+    async with process(tmp_path, bound=0) as it:
+        assert not it.overflow.is_owner
+        assert it.overflow.describe() == {}
+        it.lose_shards()
+        with pytest.raises(NoHealthyShards):
+            await it.api.enqueue("mail", [Job(b"")], context=ME)
+        with pytest.raises(NoHealthyShards):
+            await it.dequeue()
+        assert not (tmp_path / "overflow.db").exists()
+
+
+async def test_a_queue_that_came_later_is_known_when_it_is_needed(tmp_path: Path) -> None:
+    async with process(tmp_path) as it:
+        await kept_jobs(it)
+        await it.find_shards()
+        await it.api.create_queue("later")
+        it.lose_shards()
+        it.kept._brought_up_at -= 2
+        assert await it.api.enqueue("later", [Job(b"")], context=ME)
+
+
+# -- handing out -------------------------------------------------------------------------------------------------------
+
+
+async def test_while_no_shard_is_left_its_jobs_are_handed_out_and_acked(tmp_path: Path) -> None:
+    async with process(tmp_path) as it:
+        descriptors = await kept_jobs(it, Job(b"a"), Job(b"b"))
+        assert [job.body for job in await it.dequeue(dry_run=True)] == [b"a", b"b"]
+        (first,) = await it.dequeue(1)
+        await it.api.checkpoint(
+            "mail", [Checkpoint(first.descriptor, prepend_status="at work", claim_descriptor=first.claim_descriptor)]
+        )
+        (second,) = await it.dequeue(1, succeeded=[Ack(first.descriptor, claim_descriptor=first.claim_descriptor)])
+        await it.api.give_back([second])
+        found = await it.api.lookup(descriptors)
+        assert [found[each].state for each in descriptors] == [JobState.SUCCEEDED, JobState.PENDING]
+        assert found[descriptors[0]].custom_status == "at work"
+        assert found[descriptors[1]].attempts_remaining == 2
+
+
+async def test_with_nothing_kept_a_dequeue_says_that_there_are_no_shards(tmp_path: Path) -> None:
+    async with process(tmp_path) as it:
+        it.lose_shards()
+        with pytest.raises(NoHealthyShards):
+            await it.dequeue()
+        with pytest.raises(NoHealthyShards):
+            await it.dequeue(wait_ms=30)
+
+
+async def test_a_long_poll_waits_at_the_overflow_shard(tmp_path: Path) -> None:
+    async with process(tmp_path) as it:
+        it.lose_shards()
+        poll = asyncio.ensure_future(it.dequeue(wait_ms=20_000))
+        await settled()
+        await it.api.enqueue("mail", [Job(b"x")], context=ME)
+        assert [job.body for job in await asyncio.wait_for(poll, 10)] == [b"x"]
+
+
+async def test_a_long_poll_goes_back_to_the_shards(tmp_path: Path) -> None:
+    async with process(tmp_path) as it:
+        it.lose_shards()
+        poll = asyncio.ensure_future(it.dequeue(wait_ms=20_000))
+        await settled()
+        await it.find_shards()
+        await it.service.enqueue("mail", [Job(b"there")])
+        assert [job.body for job in await asyncio.wait_for(poll, 10)] == [b"there"]
+
+
+@pytest.mark.parametrize("settings", [{"max_jobs_per_second": "100/s"}, {"max_in_progress": "5"}])
+async def test_a_queue_with_a_limit_is_not_handed_out(tmp_path: Path, settings: dict[str, str]) -> None:
+    async with process(tmp_path) as it:
+        await set_queue(it, **settings)
+        await kept_jobs(it)
+        with pytest.raises(NoHealthyShards):
+            await it.dequeue()
+        assert await it.kept._service.lookup([]) == {}
+
+
+async def test_a_paused_queue_is_not_handed_out(tmp_path: Path) -> None:
+    async with process(tmp_path) as it:
+        await set_queue(it, paused="true")
+        await kept_jobs(it)
+        with pytest.raises(DequeueRateLimited):
+            await it.dequeue()
+        await it.find_shards()
+        await it.overflow.move()
+        assert it.kept.waiting == 0, "a pause is not in the way of moving"
+
+
+# -- riding acks -------------------------------------------------------------------------------------------------------
+
+
+async def test_riding_acks_find_their_owners_whoever_hands_out_next(tmp_path: Path) -> None:
+    async with process(tmp_path) as it:
+        (there,) = await it.api.enqueue("mail", [Job(b"there")], context=ME)
+        (on_shard,) = await it.dequeue()
+        (here,) = await kept_jobs(it)
+        (ours,) = await it.dequeue()
+        await it.find_shards()
+        acks = [Ack(on_shard.descriptor), Ack(ours.descriptor)]
+        assert await it.dequeue(succeeded=acks) == []
+        found = await it.api.lookup([here, there])
+        assert {each.state for each in found.values()} == {JobState.SUCCEEDED}
+
+
+async def test_an_invalid_dequeue_carries_out_no_riding_ack(tmp_path: Path) -> None:
+    async with process(tmp_path) as it:
+        (here,) = await kept_jobs(it)
+        (job,) = await it.dequeue()
+        with pytest.raises(RequestInvalid) as refused:
+            await it.dequeue(0, succeeded=[Ack(job.descriptor)])
+        assert refused.value.acks_applied is False
+        with pytest.raises(RequestInvalid):
+            await it.api.ack("mail", [Ack(job.descriptor)], [Ack("", retry_delay_ms=-1)])
+        assert (await it.api.lookup([here]))[here].state is JobState.IN_PROGRESS
+
+
+async def test_riding_acks_are_carried_out_although_nothing_is_left_to_hand_out(tmp_path: Path) -> None:
+    async with process(tmp_path) as it:
+        (here,) = await kept_jobs(it)
+        (job,) = await it.dequeue()
+        with pytest.raises(NoHealthyShards) as refused:
+            await it.dequeue(succeeded=[Ack(job.descriptor)])
+        assert refused.value.acks_applied is True
+        assert (await it.api.lookup([here]))[here].state is JobState.SUCCEEDED
+
+
+async def test_an_ack_that_needs_a_shard_that_is_out_is_an_error_after_the_others(tmp_path: Path) -> None:
+    async with process(tmp_path) as it:
+        await it.api.enqueue("mail", [Job(b"")], context=ME)
+        (there,) = await it.dequeue()
+        (here,) = await kept_jobs(it)
+        (job,) = await it.dequeue()
+        with pytest.raises((ShardConnectionFailed, NoHealthyShards)) as refused:
+            await it.dequeue(succeeded=[Ack(there.descriptor), Ack(job.descriptor)])
+        assert refused.value.acks_applied is False
+        assert (await it.api.lookup([here]))[here].state is JobState.SUCCEEDED
+
+
+# -- moving ------------------------------------------------------------------------------------------------------------
+
+
+async def test_when_shards_are_back_jobs_move_and_are_answered_where_they_are(tmp_path: Path) -> None:
+    async with process(tmp_path) as it:
+        old = await kept_jobs(it, Job(b"now"), Job(b"later", run_after_ms=it.clock.now_ms() + HOUR_MS))
+        await it.overflow.move()
+        assert it.kept.mover.holding, "no shard is back yet"
+        await it.find_shards()
+        await it.overflow.move()
+        assert not it.kept.mover.holding
+        assert it.metrics.counters["overflow_jobs_moved", "mail"] == 2
+        found = await it.api.lookup(old, include_body=True)
+        assert [found[each].body for each in old] == [b"now", b"later"]
+        assert {each.state for each in found.values()} == {JobState.PENDING}
+        assert [each.descriptor for each in found.values()] == old
+        new = [each.moved_to or "" for each in found.values()]
+        assert [overflow_of(each) for each in new] == [None, None]
+        (job,) = await it.dequeue()
+        assert job.descriptor == new[0]
+        await it.api.ack("mail", [Ack(job.descriptor, append_status="done")], [])
+        info = (await it.api.lookup(old[:1]))[old[0]]
+        assert (info.state, info.custom_status) == (JobState.SUCCEEDED, "done")
+
+
+async def test_a_long_poll_at_the_shards_is_woken_by_what_moves_there(tmp_path: Path) -> None:
+    async with process(tmp_path) as it:
+        await kept_jobs(it)
+        await it.find_shards()
+        poll = asyncio.ensure_future(it.dequeue(wait_ms=20_000))
+        await settled()
+        await it.overflow.move()
+        assert len(await asyncio.wait_for(poll, 10)) == 1
+
+
+async def test_a_job_that_moved_is_cancelled_where_it_is(tmp_path: Path) -> None:
+    async with process(tmp_path) as it:
+        old = await kept_jobs(it, Job(b"a"), Job(b"b"), Job(b"c"))
+        (ended,) = await it.dequeue(1)
+        await it.api.ack("mail", [Ack(ended.descriptor)], [])
+        assert await it.api.cancel("mail", old[1:2]) == {old[1]: CancelOutcome.CANCELLED}
+        await it.find_shards()
+        await it.overflow.move()
+        outcomes = await it.api.cancel("mail", [*old, "nonsense"], context=ME)
+        assert dict(outcomes) == {
+            old[0]: CancelOutcome.ENDED,
+            old[1]: CancelOutcome.NOT_FOUND,
+            old[2]: CancelOutcome.CANCELLED,
+            "nonsense": CancelOutcome.NOT_FOUND,
+        }
+        assert await it.dequeue() == []
+        assert (await it.api.lookup(old[2:]))[old[2]].moved_to, "the copy is gone: what the overflow shard knows"
+
+
+async def test_a_moved_job_whose_shard_is_out_cannot_be_looked_up_now(tmp_path: Path) -> None:
+    async with process(tmp_path) as it:
+        old = await kept_jobs(it)
+        await it.find_shards()
+        await it.overflow.move()
+        it.lose_shards()
+        with pytest.raises((ShardConnectionFailed, NoHealthyShards)):
+            await it.api.lookup(old)
+
+
+async def test_what_moved_answers_for_an_hour_at_least_and_is_then_collected(tmp_path: Path) -> None:
+    async with process(tmp_path) as it:
+        await set_queue(it, succeeded_ttl="0s")
+        old = await kept_jobs(it)
+        await it.find_shards()
+        await it.overflow.move()
+        it.clock.tick(HOUR_MS)
+        await it.overflow.tidy()
+        assert await it.api.lookup(old)
+        it.clock.tick(1)
+        await it.overflow.tidy()
+        assert await it.api.lookup(old) == {}
+
+
+async def test_claims_on_the_overflow_shard_expire_and_the_job_moves(tmp_path: Path) -> None:
+    async with process(tmp_path, settings=ServiceSettings(claim_timeout_ms=1000)) as it:
+        (old,) = await kept_jobs(it)
+        assert await it.dequeue(claim_timeout_ms=1000)
+        it.clock.tick(1010)
+        await it.overflow.tidy()
+        await it.find_shards()
+        await it.overflow.move()
+        info = (await it.api.lookup([old]))[old]
+        assert (info.state, info.attempts_remaining) == (JobState.PENDING, 1)
+        assert "claim expired" in info.custom_status
+
+
+async def test_jobs_of_a_queue_that_is_deleted_meanwhile_are_gone(tmp_path: Path) -> None:
+    async with process(tmp_path) as it:
+        old = await kept_jobs(it)
+        await it.find_shards()
+        await it.queues.delete("mail", "me")
+        it.kept._brought_up_at -= 2
+        await it.overflow.tidy()
+        assert await it.api.lookup(old) == {}
+        assert not it.kept.mover.holding
+
+
+# -- the end, and after ------------------------------------------------------------------------------------------------
+
+
+async def test_at_the_end_jobs_move_or_it_is_said_how_many_are_left(tmp_path: Path) -> None:
+    with capture_logs() as logs:
+        async with process(tmp_path) as it:
+            await kept_jobs(it, Job(b""), Job(b""), Job(b""))
+            assert len(await it.dequeue(1)) == 1
+            it.api.start_draining()
+            await it.overflow.drain(5)
+    (left,) = [each for each in logs if each["event"] == "overflow_left"]
+    assert (left["jobs"], left["in_progress"], left["log_level"]) == (2, 1, "warning")
+    assert left["file"] == str(tmp_path / "overflow.db")
+    assert not (tmp_path / "overflow.json").exists()
+    with capture_logs() as logs:
+        async with process(tmp_path, bound=0) as it:
+            assert it.overflow.is_owner, "the file is there, though nothing is taken any more"
+            await it.overflow.drain(5)
+            assert len(await it.dequeue()) == 2
+    (left,) = [each for each in logs if each["event"] == "overflow_left"]
+    assert (left["jobs"], left["in_progress"]) == (0, 1)
+
+
+async def test_after_a_restart_without_shards_its_queues_and_jobs_are_known(tmp_path: Path) -> None:
+    async with process(tmp_path) as it:
+        await set_queue(it, max_attempts="3")
+        old = await kept_jobs(it)
+        await it.kept._bring_up(it.kept._member)
+    async with process(tmp_path, queue="") as it:
+        it.lose_shards()
+        assert it.queues.settings("mail").max_attempts == 3
+        assert list(await it.api.lookup(old)) == old
+        assert len(await it.dequeue()) == 1
+        assert await it.api.enqueue("mail", [Job(b"more")], context=ME)
+
+
+async def test_a_file_of_another_server_is_left_alone(tmp_path: Path) -> None:
+    async with process(tmp_path) as it:
+        await kept_jobs(it)
+    (tmp_path / "server.json").write_text('{"server": "0123456789"}')
+    with capture_logs() as logs:
+        async with process(tmp_path) as it:
+            assert not it.overflow.is_owner
+            await it.overflow.look()
+            it.lose_shards()
+            with pytest.raises(NoHealthyShards):
+                await it.api.enqueue("mail", [Job(b"")], context=ME)
+    assert [each["event"] for each in logs].count("overflow_not_opened") == 1
+
+
+async def test_a_job_of_a_server_that_nobody_knows_is_an_error_and_not_lost(tmp_path: Path) -> None:
+    async with process(tmp_path) as it:
+        (there,) = await it.api.enqueue("mail", [Job(b"")], context=ME)
+        await it.dequeue()
+        with pytest.raises(ShardConnectionFailed, match="server 0123456789"):
+            await it.api.ack("mail", [Ack(there), Ack(OF_NOBODY)], [], context=ME)
+        assert (await it.api.lookup([there]))[there].state is JobState.SUCCEEDED, "the others are done first"
