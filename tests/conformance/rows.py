@@ -6,30 +6,43 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tests.conformance import test_bodies as bodies
+from tests.conformance import test_census as census
 from tests.conformance import test_checkpoints as checkpoints
 from tests.conformance import test_claims as claims
 from tests.conformance import test_concurrency as concurrency
+from tests.conformance import test_dead_letters as letters
 from tests.conformance import test_ending as ending
 from tests.conformance import test_expiry as expiry
 from tests.conformance import test_fencing as fencing
 from tests.conformance import test_identity as identity
 from tests.conformance import test_ids as ids
 from tests.conformance import test_looking as looking
+from tests.conformance import test_moved as moved
+from tests.conformance import test_notes as notes
 from tests.conformance import test_queues as queues
+from tests.conformance import test_records as records
+from tests.conformance import test_replay as replay
+from tests.conformance import test_retry_listed as retry_listed
 from tests.conformance import test_service_callers as callers
 from tests.conformance import test_service_dequeue as dequeue
 from tests.conformance import test_service_looking as service_looking
 from tests.conformance import test_service_outage as outage
 from tests.conformance import test_service_requests as requests
 from tests.conformance import test_service_shards as shards
+from tests.conformance import test_shares as shares
 from tests.conformance import test_states as states
 from tests.conformance import test_status_text as status
+from tests.conformance import test_tokens as tokens
 
 Tests = tuple[Callable[..., Any], ...]
 
 STATES: Mapping[str, Tests] = {
     "enqueue": (states.test_an_enqueued_job_is_pending_with_all_its_attempts_from_now_on,),
     "claim": (states.test_a_claim_puts_a_pending_job_in_progress_under_a_descriptor_until_its_expiry,),
+    "claim within a share": (
+        shares.test_capped_claims_go_up_to_the_share_and_no_further,
+        shares.test_whatever_ends_a_claim_makes_room,
+    ),
     "give back": (states.test_a_job_given_back_is_pending_again_with_all_its_attempts_and_its_old_time,),
     "ack, success": (
         states.test_a_success_ends_the_job_with_its_status_appended,
@@ -62,9 +75,36 @@ STATES: Mapping[str, Tests] = {
         expiry.test_a_job_fails_when_its_crash_budget_is_used_up_whatever_attempts_remain,
         expiry.test_an_operators_retry_clears_the_crashes,
     ),
-    "retry failed": (states.test_an_operator_brings_a_failed_job_back_with_the_attempts_he_allows,),
+    "the last failure, in a queue with a dead-letter queue": (
+        letters.test_a_final_failure_of_any_kind_is_marked_in_the_same_step,
+        letters.test_what_does_not_fail_for_good_is_not_marked,
+        letters.test_a_job_that_waits_for_its_burial_is_kept_although_failed_jobs_are_not,
+    ),
+    "burial": (
+        letters.test_a_dead_letter_is_a_new_job_with_the_same_body_and_its_history,
+        letters.test_the_original_stays_as_it_was_but_for_where_it_went,
+    ),
+    "replay": (
+        replay.test_a_letter_that_goes_back_is_a_new_job_of_the_queue_it_came_from,
+        replay.test_only_letters_that_are_pending_or_failed_go_back,
+    ),
+    "moved to another shard": (
+        moved.test_a_job_that_was_moved_has_succeeded_here_and_points_to_its_copy,
+        moved.test_a_job_under_another_claim_is_not_moved,
+    ),
+    "retry failed": (
+        states.test_an_operator_brings_a_failed_job_back_with_the_attempts_he_allows,
+        letters.test_the_mark_of_a_job_that_was_retried_is_void,
+    ),
+    "retry of jobs that are named": (
+        retry_listed.test_a_job_that_is_named_comes_back_as_by_any_retry,
+        retry_listed.test_without_a_number_of_attempts_it_gets_as_many_as_were_allowed,
+    ),
     "cancel": (states.test_a_cancel_removes_a_pending_job_and_says_what_any_other_was,),
-    "collect": (states.test_an_ended_job_is_collected_when_its_time_to_live_is_over,),
+    "collect": (
+        states.test_an_ended_job_is_collected_when_its_time_to_live_is_over,
+        letters.test_a_job_that_waits_for_its_burial_is_kept_although_failed_jobs_are_not,
+    ),
     "delete": (states.test_a_delete_removes_the_jobs_of_the_state_it_names_and_no_others,),
 }
 
@@ -155,5 +195,51 @@ DECISIONS: Mapping[str, Tests] = {
     "16": (
         bodies.test_a_body_comes_back_as_it_was_given_wherever_it_is_seen,
         requests.test_a_body_over_the_bound_is_refused_with_its_size_and_the_bound,
+    ),
+    "17": (
+        records.test_records_in_any_order_come_to_the_same_end,
+        records.test_what_is_not_newer_changes_nothing,
+        records.test_a_queue_made_anew_after_a_deletion_that_was_missed_here_loses_its_old_jobs,
+        records.test_a_queue_that_was_never_deleted_keeps_its_jobs_through_every_change,
+        records.test_who_polls_by_revision_misses_nothing_that_is_put_meanwhile,
+        records.test_old_marks_are_removed_without_being_counted_and_nothing_else_is,
+    ),
+    "18": (
+        expiry.test_a_queue_with_a_crash_budget_of_its_own_goes_by_that,
+        expiry.test_a_job_that_ends_by_a_crash_is_left_to_collection_also_where_failed_jobs_are_not_kept,
+        ending.test_a_queue_with_a_time_to_live_of_its_own_is_collected_by_that,
+        ending.test_jobs_that_a_queue_keeps_for_longer_do_not_hide_those_of_other_queues,
+        letters.test_each_queue_is_marked_by_its_own_rules_at_expiry,
+        letters.test_a_failure_without_a_dead_letter_queue_is_not_marked_later,
+    ),
+    "19": (
+        letters.test_a_final_failure_of_any_kind_is_marked_in_the_same_step,
+        letters.test_burials_at_once_copy_each_job_once,
+        letters.test_marks_that_wait_do_not_hide_those_that_can_go,
+        letters.test_the_mark_of_a_job_that_was_deleted_is_void,
+        letters.test_a_job_that_was_retried_and_fails_again_is_a_dead_letter_again,
+        replay.test_the_attempts_of_the_origin_are_known_when_it_is_gone_and_the_letter_was_changed,
+        replay.test_a_job_that_is_no_letter_stays,
+    ),
+    "20": (
+        shares.test_claimers_at_once_never_hold_more_than_the_share,
+        shares.test_a_claim_that_expired_counts_until_it_is_expired_in_the_store,
+        shares.test_a_smaller_share_does_not_take_what_is_in_use,
+        shares.test_an_older_version_is_ignored_and_version_zero_only_looks,
+        shares.test_a_queue_without_a_share_hands_out_nothing_to_a_capped_claim,
+    ),
+    "21": (
+        tokens.test_a_bucket_gives_what_the_rate_limit_says,
+        tokens.test_a_clock_that_is_behind_takes_from_the_same_bucket_and_fills_nothing,
+        tokens.test_takers_at_once_get_together_exactly_what_was_filled,
+        tokens.test_tokens_that_are_given_back_are_there_again_up_to_the_capacity,
+    ),
+    "22": (
+        notes.test_of_many_that_expect_the_same_version_exactly_one_wins,
+        notes.test_a_note_is_there_until_it_expires_and_then_counts_as_none,
+    ),
+    "23": (
+        census.test_the_pages_of_a_census_make_together_what_is_there,
+        census.test_a_page_counts_about_as_many_as_the_limit_or_all_there_are,
     ),
 }
