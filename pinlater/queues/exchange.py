@@ -23,7 +23,7 @@ _log = structlog.get_logger("pinlater.queues")
 PAGE = 1_000
 """Records of one call."""
 
-PATIENCE_S = 1.0
+PATIENCE_S = 0.5
 """How long a change waits for slow shards where others have answered."""
 
 POLL_PATIENCE_S = 0.3

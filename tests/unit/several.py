@@ -1,0 +1,106 @@
+"""Several servers over the same stores in memory; each one's way to each store breaks by itself."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from pinlater.backends.base import Shard
+from pinlater.backends.sql.sqlite import SqliteShard
+from pinlater.errors import NothingStored
+from pinlater.queues.registry import Queues
+from pinlater.service import ClaimNames, Service, ServiceSettings
+from pinlater.service.service import queue_defaults
+from pinlater.shards.calls import GuardSettings
+from pinlater.shards.coalesce import Coalescing
+from pinlater.shards.guard import Guarded
+from pinlater.shards.member import Member
+from pinlater.shards.members import Members
+from pinlater.shards.passing import Passing
+from pinlater.shards.router import Router
+from tests.unit.breaking import Breaking, HeldClock
+from tests.unit.stand import NEVER_MS
+
+AWAY = NothingStored("it is away")
+
+
+class Open(Passing):
+    """A store that is open already, and stays so whatever each server does."""
+
+    def __init__(self, inner: Shard, store_id: str) -> None:
+        super().__init__(inner)
+        self._store_id = store_id
+
+    async def open(self) -> str:
+        return self._store_id
+
+    async def close(self) -> None:
+        pass
+
+
+@dataclass
+class Server:
+    """One server, and its ways to the stores; shard ids are 1, 2, …"""
+
+    ways: list[Breaking]
+    members: Members
+    queues: Queues
+    service: Service
+    clock: HeldClock
+
+    def lose(self, shard: int) -> None:
+        """This shard is out, for this server."""
+        self.ways[shard - 1].broken = AWAY
+        self.members.all[shard - 1].health.trip(self.clock.now_ms())
+
+    async def find(self, shard: int) -> None:
+        """And it comes back in, as a probe brings it back."""
+        self.ways[shard - 1].broken = None
+        member = self.members.all[shard - 1]
+        await self.members._let_in(member)
+        assert member.is_in, member.trouble
+
+
+MakeQueues = Callable[[Members, HeldClock], Queues]
+
+
+@asynccontextmanager
+async def several(
+    servers: int = 2,
+    shards: int = 2,
+    *,
+    settings: ServiceSettings | None = None,
+    make_queues: MakeQueues | None = None,
+    deadline_ms: int = 10_000,
+) -> AsyncIterator[list[Server]]:
+    """Open servers without a queue; registries are polled, and shards pinged, only where the test does it."""
+    clock = HeldClock()
+    settings = settings or ServiceSettings()
+    stores = [SqliteShard("sqlite://", str(number)) for number in range(1, shards + 1)]
+    store_ids = [await store.open() for store in stores]
+    made = []
+    for number in range(servers):
+        ways = [Breaking(Open(store, store_id)) for store, store_id in zip(stores, store_ids, strict=True)]
+        guard = GuardSettings(deadline_ms=deadline_ms)
+        members = Members(
+            [Member(Coalescing(Guarded(way, guard)), clock) for way in ways], clock, watch_interval_ms=NEVER_MS
+        )
+        queues = make_queues(members, clock) if make_queues else Queues(members, clock, queue_defaults(settings))
+        names = ClaimNames(f"server{number}", 1, clock.now_ms())
+        service = Service(Router(members), clock, names, settings, queues=queues)
+        await service.open()
+        for member in members.all:
+            member.skew_ms = 0  # the stores' clocks were measured against the held one
+        made.append(Server(ways, members, queues, service, clock))
+    try:
+        yield made
+    finally:
+        for server in made:
+            for way in server.ways:
+                way.broken = None
+                for gate in way.gates.values():
+                    gate.set()
+            await server.service.close()
+        for store in stores:
+            await store.close()
