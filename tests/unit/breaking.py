@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
+from collections.abc import Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from pinlater.backends.base import Shard
+from pinlater.errors import PinLaterError
 from pinlater.shards.passing import Passing
 
+R = TypeVar("R")
+_STEP_S = 0.25
 _CALLS = [name for name, value in vars(Passing).items() if callable(value) and not name.startswith("_")]
 
 
@@ -41,6 +45,9 @@ class Breaking(Passing):
         """Per call: it reaches the store only when this is set."""
         self.begun: Counter[str] = Counter()
         self.sent: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
+        self._inside = 0
+        self.moves = 0
+        """How often a call came to the store itself, or left it."""
         self._progress = asyncio.Event()
         for name in _CALLS:
             setattr(self, name, partial(self._call, name))
@@ -54,7 +61,14 @@ class Breaking(Passing):
         _raise_next(self.failures[name])
         if name in self.gates:
             await self.gates[name].wait()
-        answer = await getattr(self._inner, name)(*args, **kwargs)
+        self._inside += 1
+        self.moves += 1
+        try:
+            answer = await getattr(self._inner, name)(*args, **kwargs)
+        finally:
+            self._inside -= 1
+            self.moves += 1
+            self._progress.set()
         _raise_next(self.losses[name])
         return answer
 
@@ -68,6 +82,26 @@ class Breaking(Passing):
             self._progress.clear()
             await self._progress.wait()
 
+    def hold_all(self) -> None:
+        """It accepts every call and answers none, until `heal`."""
+        for name in _CALLS:
+            if name not in ("open", "close"):
+                self.hold(name)
+
+    def heal(self) -> None:
+        """All that is held goes on, and nothing fails any more."""
+        self.broken = None
+        self.failures.clear()
+        for name, gate in list(self.gates.items()):
+            gate.set()
+            del self.gates[name]
+
+    async def until_quiet(self) -> None:
+        """Nothing is under way in the store itself."""
+        while self._inside:
+            self._progress.clear()
+            await self._progress.wait()
+
 
 def _raise_next(errors: list[Exception | None]) -> None:
     error = errors.pop(0) if errors else None
@@ -76,17 +110,40 @@ def _raise_next(errors: list[Exception | None]) -> None:
 
 
 class HeldTime:
-    """The time of the running event loop, which a test may move on: what waits for it, waits no longer."""
+    """The time of the running event loop, which a test may move on: what waits for it, waits no longer.
 
-    def __init__(self) -> None:
+    It moves only while nothing is under way in these stores, so that they seem to take no time.
+    """
+
+    def __init__(self, *stores: Breaking) -> None:
+        self._stores = stores
         loop = asyncio.get_running_loop()
         passed = loop.time
         self._ahead_s = 0.0
         loop.time = lambda: passed() + self._ahead_s  # type: ignore[method-assign]
 
     async def leap(self, seconds: float) -> None:
+        await self._quiet()
         self._ahead_s += seconds
         await settled()
+
+    async def _quiet(self) -> None:
+        moves = None
+        while moves != (moves := [store.moves for store in self._stores]):
+            for store in self._stores:
+                await store.until_quiet()
+            await settled()
+
+    async def taken(self, call: Coroutine[Any, Any, R]) -> tuple[float, R | PinLaterError]:
+        """How many seconds a call takes, and what it comes to."""
+        began_s = self._ahead_s
+        task = asyncio.ensure_future(call)
+        await self._quiet()
+        while not task.done():
+            await self.leap(_STEP_S)
+            await self._quiet()
+        error = task.exception()
+        return self._ahead_s - began_s, error if isinstance(error, PinLaterError) else task.result()
 
 
 async def settled() -> None:

@@ -69,7 +69,5 @@ async def stand(
         yield Stand(stores, clock, members, router, service)
     finally:
         for store in stores:
-            store.broken = None
-            for gate in store.gates.values():
-                gate.set()
+            store.heal()
         await service.close()
