@@ -16,9 +16,10 @@ local function describe(base, ids, state_of, emit)
     for i = first, last do
       local at, state = i - first + 1, state_of(i)
       local expiry = state == 1 and redis.call('ZSCORE', base .. ':expiry', ids[i]) or ''
-      local finished = state >= 2 and redis.call('ZSCORE', base .. ':ended:' .. state, ids[i]) or ''
-      if not finished then finished = redis.call('ZSCORE', base .. ':dead', ids[i]) end
-      if not emit(i, values[at], changed[at] or '', claims[at] or '', expiry, finished, links[at] or '') then return end
+      local finished = state >= 2 and redis.call('ZSCORE', base .. ':ended:' .. state, ids[i])
+      if state == 3 and not finished then finished = redis.call('ZSCORE', base .. ':dead', ids[i]) end
+      local about = {changed[at] or '', claims[at] or '', expiry, finished or '', links[at] or ''}
+      if not emit(i, values[at], unpack(about)) then return end
     end
     first = last + 1
   end
