@@ -1,45 +1,60 @@
 """The composition root: from a configuration to objects, the only file that imports every part.
 
-    Coalescing(Guarded(backend)) per shard -> Members -> Router -> Service -> ThriftServer, and Maintenance
+    Coalescing(Metered(Guarded(backend))) per shard -> Members -> Router -> Service -> Forwarding -> ThriftServer
+    beside it, on Periodic: Queues, Leases, Maintenance, Shares, Pending, Census, Overflow
 
 `python -m pinlater.app FD` is a worker process of `pinlater serve`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import os
 import socket
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import structlog
 
+from pinlater import reports, wiring
 from pinlater.backends.base import Shard
 from pinlater.clock import SystemClock
-from pinlater.config import Config, StoreConfig, from_plain
+from pinlater.cluster.census import Census
+from pinlater.cluster.clocks import Clocks
+from pinlater.cluster.lease import ServerName
+from pinlater.cluster.leases import Leases
+from pinlater.cluster.status import Cluster
+from pinlater.config import Config, ConfigInvalid, StoreConfig, from_plain
 from pinlater.errors import PinLaterError
-from pinlater.identity import RecordBroken, remember
+from pinlater.identity import RecordBroken, new_server_id, remember, server_id
 from pinlater.logs import configure
-from pinlater.maintenance import Maintenance, MaintenanceSettings
+from pinlater.maintenance import Maintenance, begin_rounds
+from pinlater.metrics import Metrics
+from pinlater.overflow.forwarding import Forwarding
+from pinlater.overflow.overflow import Overflow
+from pinlater.overflow.owners import told
+from pinlater.overflow.rules import Surroundings
+from pinlater.periodic import Periodic
+from pinlater.queues.file import QueueFile
+from pinlater.queues.pending import Pending
+from pinlater.queues.registry import Queues
+from pinlater.queues.shares import Shares
 from pinlater.server import process
-from pinlater.server.limits import ServerLimits
 from pinlater.server.process import HandOver, StartRefused
 from pinlater.server.thrift_server import ThriftServer
-from pinlater.service import ClaimNames, Service, ServiceSettings
-from pinlater.shards.calls import GuardSettings
+from pinlater.service import ClaimNames, Service
 from pinlater.shards.coalesce import Coalescing
 from pinlater.shards.guard import Guarded
 from pinlater.shards.member import Member
 from pinlater.shards.members import Members
+from pinlater.shards.metered import Metered
 from pinlater.shards.router import Router
 
 log = structlog.get_logger("pinlater.app")
-ANSWER_MARGIN_BYTES = 64 * 1024
-"""What an answer may have around its bodies: the service counts less than the frame's bound."""
-
 DRIVERS = {
     "sqlite": ("pinlater.backends.sql.sqlite", "SqliteShard", "server"),
     "redis": ("pinlater.backends.redis.shard", "RedisShard", "redis"),
@@ -64,73 +79,91 @@ def backend(store: StoreConfig) -> Shard:
     return shard
 
 
-def members(config: Config, known: Mapping[str, str]) -> Members:
+def members(config: Config, known: Mapping[str, str], metrics: Metrics | None = None) -> Members:
     """The shards of a configuration, each with its chain, not yet opened. StartRefused."""
-    clock = SystemClock()
-    guard = GuardSettings(
-        deadline_ms=config.call_timeout_ms, max_running=config.max_calls, max_waiting=config.max_waiting_calls
-    )
+    clock, metrics, guard = SystemClock(), metrics or Metrics(), wiring.guard_settings(config)
     chains = [
-        Member(Coalescing(Guarded(backend(store), guard)), clock, dequeue_only=store.dequeue_only)
+        Member(
+            Coalescing(Metered(Guarded(backend(store), guard), metrics)),
+            clock,
+            dequeue_only=store.dequeue_only,
+            health=wiring.health_settings(config),
+            store=store.masked(),
+        )
         for store in config.stores
     ]
     return Members(chains, clock, known_stores=known)
 
 
-def service_settings(config: Config) -> ServiceSettings:
-    return ServiceSettings(
-        num_priority_levels=config.priorities,
-        max_jobs=config.max_jobs,
-        max_body_bytes=config.max_body_bytes,
-        max_answer_bytes=max(config.max_frame_bytes - ANSWER_MARGIN_BYTES, config.max_frame_bytes // 2),
-        claim_timeout_ms=config.claim_timeout_ms,
-        max_claim_timeout_ms=config.max_claim_timeout_ms,
-        succeeded_ttl_ms=config.succeeded_ttl_ms,
-        failed_ttl_ms=config.failed_ttl_ms,
-        admin_password_hash=config.admin_password_hash,
-        max_wait_ms=config.max_wait_ms,
-        max_waiters=config.max_waiters,
-        long_call_ms=config.long_call_timeout_ms,
-    )
-
-
-def maintenance_settings(config: Config) -> MaintenanceSettings:
-    return MaintenanceSettings(
-        interval_ms=config.maintenance_interval_ms,
-        succeeded_ttl_ms=config.succeeded_ttl_ms,
-        failed_ttl_ms=config.failed_ttl_ms,
-        crash_budget=config.crash_budget,
-        clock_tolerance_ms=config.clock_tolerance_ms,
-    )
-
-
-def server_limits(config: Config) -> ServerLimits:
-    return ServerLimits(
-        max_frame_bytes=config.max_frame_bytes,
-        max_unframed_bytes=config.max_unframed_bytes,
-        max_connections=config.max_connections,
-        max_frames_in_flight=config.max_frames_in_flight,
-        max_buffered_bytes=config.max_buffered_bytes,
-        idle_timeout_s=config.idle_timeout_ms / 1000,
-        half_sent_timeout_s=config.half_sent_timeout_ms / 1000,
-        write_timeout_s=config.write_timeout_ms / 1000,
-        drain_linger_s=config.drain_linger_ms / 1000,
-        max_container=config.max_container,
-        max_steps=config.max_steps,
-    )
-
-
 class App:
-    """A server with everything behind it: built, opened, and stopped in order."""
+    """A server process with everything behind it: built, opened, and stopped in order."""
 
-    def __init__(self, config: Config, known: Mapping[str, str]) -> None:
-        clock = SystemClock()
-        self._folder = data_folder(config)
-        self._shards = shards = members(config, known)
-        claims = ClaimNames(socket.gethostname(), os.getpid(), clock.now_ms())
-        self._service = Service(Router(shards), clock, claims, service_settings(config))
-        self._maintenance = Maintenance(shards, clock, maintenance_settings(config), self._service.wake)
-        self._server = ThriftServer(self._service, server_limits(config))
+    def __init__(self, config: Config, known: Mapping[str, str], address: str) -> None:
+        """StartRefused. `address` is where the server listens."""
+        self._clock = clock = SystemClock()
+        self._folder = folder = data_folder(config)
+        self._metrics = metrics = Metrics()
+        self._members = shards = members(config, known, metrics)
+        server, started_ms = name_of_server(folder), clock.now_ms()
+        me = ServerName(server, str(os.getpid()), config.advertise or address, started_ms)
+        self._periodic = Periodic()
+        self._queues = queues = Queues(shards, clock, wiring.queue_settings(config), queue_file(config))
+        settings = wiring.service_settings(config)
+        priorities = tuple(range(1, config.priorities + 1))
+        self._pending = pending = Pending(shards, queues, clock, priorities)
+        self._shares = Shares(shards, queues, clock, priorities)
+        clocks = Clocks(shards, config.clock_tolerance_ms)
+        self._leases = leases = Leases(
+            shards, clock, me, config.lease_ms, self._describe, metrics=metrics, clocks=clocks
+        )
+        self._census = census = Census(
+            shards, queues, leases, clock, metrics, config.stats_interval_ms, priorities=priorities
+        )
+        self._cluster = Cluster(shards, queues, leases, census, clock)
+        router = Router(shards)
+
+        def new_service(over: Router, claims: ClaimNames) -> Service:
+            return Service(over, clock, claims, settings, queues=queues, metrics=metrics)
+
+        self._service = service = Service(
+            router,
+            clock,
+            ClaimNames(socket.gethostname(), os.getpid(), started_ms),
+            settings,
+            queues=queues,
+            metrics=metrics,
+            cluster=self._cluster,
+            pending=pending,
+        )
+        limits = wiring.server_limits(config)
+        around = Surroundings(
+            service=service,
+            router=router,
+            queues=queues,
+            clock=clock,
+            new_service=new_service,
+            addresses=lambda: told(leases.alive()),
+            metrics=metrics,
+            limits=limits,
+            guard=wiring.guard_settings(config),
+        )
+        host = me.address.rpartition(":")[0].strip("[]")
+        self._overflow = Overflow(folder, server, config.overflow_bytes, around, host=config.host, advertised=host)
+        self._maintenance = Maintenance(
+            self._periodic,
+            shards,
+            clock,
+            wiring.maintenance_settings(config),
+            service.wake,
+            queues,
+            leases,
+            metrics,
+        )
+        self._server = ThriftServer(Forwarding(self._overflow), limits, metrics)
+
+    def _describe(self) -> Mapping[str, Any]:
+        """What the lease says beside what it knows itself."""
+        return self._overflow.describe()
 
     async def open(self) -> None:
         """Open what can be opened of the shards, and begin. StartRefused."""
@@ -138,19 +171,64 @@ class App:
             await self._service.open()
         except PinLaterError as refused:
             raise StartRefused(refused.message) from refused
+        await self._leases.renew()
+        await self._overflow.open(self._periodic)
         await self._server.start()
         self._maintenance.start()
+        begin_rounds(
+            self._periodic,
+            queues=self._queues,
+            leases=self._leases,
+            pending=self._pending,
+            shares=self._shares,
+            census=self._census,
+        )
+        self._periodic.start()
 
     def adopt(self, connection: socket.socket) -> None:
         self._server.adopt(connection)
 
+    async def report(self, kind: str) -> Any:
+        """For the supervisor: metrics, status or readiness."""
+        if kind == "metrics":
+            reports.set_gauges(self._metrics, self._members, self._server, self._service, self._overflow)
+            return self._metrics.snapshot()
+        if kind == "status":
+            return asdict(await self._cluster.status())
+        return reports.troubles(self._members, self._leases)
+
     async def drain(self, hand_over: HandOver | None, timeout_s: float) -> None:
-        await self._server.drain(hand_over, timeout_s)
+        """Leave the cluster and answer what was read; then see that jobs in the overflow shard find a shard."""
+        ends_at = asyncio.get_running_loop().time() + timeout_s
+        await asyncio.gather(self._leases.drain(), self._server.drain(hand_over, timeout_s))
+        await self._overflow.drain(max(0.0, ends_at - asyncio.get_running_loop().time()))
 
     async def close(self) -> None:
-        await self._maintenance.close()
-        note_stores(self._folder, self._shards.store_ids())
+        await self._periodic.close()
+        await self._census.close()
+        await self._leases.give_up()
+        await self._overflow.close()
+        note_stores(self._folder, self._members.store_ids())
         await self._service.close()
+
+
+def name_of_server(folder: Path) -> str:
+    """The id of this server, kept in the data folder; where that cannot be written, one for this time only."""
+    try:
+        return server_id(folder)
+    except (OSError, RecordBroken) as error:
+        log.warning("server_id_not_kept", folder=str(folder), reason=str(error))
+        return new_server_id()
+
+
+def queue_file(config: Config) -> QueueFile | None:
+    """StartRefused: it cannot be read, or has mistakes."""
+    if not config.queue_file:
+        return None
+    try:
+        return QueueFile(Path(config.queue_file).expanduser())
+    except ConfigInvalid as invalid:
+        raise StartRefused("; ".join(str(mistake) for mistake in invalid.mistakes)) from invalid
 
 
 def data_folder(config: Config) -> Path:
@@ -169,7 +247,7 @@ async def build(payload: dict[str, Any]) -> App:
     """What a worker process serves. StartRefused."""
     config = from_plain(payload["config"])
     configure(config.log_level, config.log_format, worker=os.getpid())
-    app = App(config, payload["known"])
+    app = App(config, payload["known"], payload.get("address", f"{config.host}:{config.port}"))
     await app.open()
     return app
 

@@ -76,7 +76,7 @@ def server_id(folder: Path) -> str:
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            made = "".join(secrets.choice(_ID_CHARS) for _ in range(_ID_LENGTH))
+            made = new_server_id()
             _write(folder, SERVER_FILE, {"server": made})
             return made
         except ValueError as error:
@@ -85,6 +85,11 @@ def server_id(folder: Path) -> str:
     if not isinstance(known, str) or not _SERVER_ID.fullmatch(known):
         raise RecordBroken(f"{path} does not hold the id of a server; restore it")
     return known
+
+
+def new_server_id() -> str:
+    """One that no other server has."""
+    return "".join(secrets.choice(_ID_CHARS) for _ in range(_ID_LENGTH))
 
 
 def overflow_id(server: str) -> str:

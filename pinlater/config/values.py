@@ -275,10 +275,10 @@ def duration_text(ms: int) -> str:
 def size_text(size: int) -> str:
     """The shortest way to write a number of bytes exactly.
 
-    >>> size_text(16 * 2**20), size_text(1000)
-    ('16MiB', '1000B')
+    >>> size_text(16 * 2**20), size_text(1000), size_text(0)
+    ('16MiB', '1000B', '0B')
     """
-    unit = next(unit for unit, factor in _SIZE_BYTES.items() if size % factor == 0 and size)
+    unit = next(unit for unit, factor in _SIZE_BYTES.items() if size % factor == 0 and (size or unit == "B"))
     return f"{size // _SIZE_BYTES[unit]}{unit}"
 
 

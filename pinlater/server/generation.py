@@ -64,7 +64,7 @@ class Generation:
         await self._stop_keeping()
         timeout_s = self.plan.drain_timeout_ms / 1000
         hand_over = heir is not None
-        await asyncio.gather(*(self._drained(each, hand_over, timeout_s) for each in self._living()))
+        await asyncio.gather(*(self._drained(each, hand_over, timeout_s) for each in self.living()))
 
     async def _drained(self, worker: Worker, hand_over: bool, timeout_s: float) -> None:
         code = await worker.drain(hand_over=hand_over, timeout_s=timeout_s, grace_s=GRACE_S)
@@ -73,12 +73,12 @@ class Generation:
 
     def hurry(self) -> None:
         """Break off a drain."""
-        for worker in self._living():
+        for worker in self.living():
             worker.hurry()
 
     async def kill(self) -> None:
         await self._stop_keeping()
-        await asyncio.gather(*(worker.kill() for worker in self._living()))
+        await asyncio.gather(*(worker.kill() for worker in self.living()))
 
     def takes_connections(self) -> bool:
         return any(worker.takes_connections for worker in self._workers.values())
@@ -92,9 +92,9 @@ class Generation:
             connection.close()
 
     def pids(self) -> list[int]:
-        return [worker.pid for worker in self._living()]
+        return [worker.pid for worker in self.living()]
 
-    def _living(self) -> list[Worker]:
+    def living(self) -> list[Worker]:
         return [worker for worker in self._workers.values() if not worker.ended.done()]
 
     async def _stop_keeping(self) -> None:

@@ -19,7 +19,8 @@ import structlog
 
 from pinlater.server.acceptor import Acceptor, CannotListen
 from pinlater.server.generation import Generation, Plan
-from pinlater.server.worker import WorkerFailed
+from pinlater.server.reports import Reports
+from pinlater.server.worker import Worker, WorkerFailed
 
 log = structlog.get_logger(__name__)
 SAME_SIGNAL_S = 0.5
@@ -38,6 +39,7 @@ class Supervisor:
     """Serves until it is told to stop. `on_ready` is called once, with the address."""
 
     def __init__(self, make_plan: MakePlan, on_ready: Callable[[str], None]) -> None:
+        self.reports = Reports(self._workers)
         self._make_plan = make_plan
         self._on_ready = on_ready
         self._stop = asyncio.Event()
@@ -143,10 +145,11 @@ class Supervisor:
 
     async def _started(self, plan: Plan) -> Generation:
         """A new generation, which takes all new connections from now on. WorkerFailed."""
+        assert self._acceptor is not None
+        plan.payload["address"] = self._acceptor.address
         generation = Generation(plan)
         await generation.start()
         self._generation = generation
-        assert self._acceptor is not None
         address, workers = self._acceptor.address, generation.pids()
         log.info("ready", address=address, supervisor=os.getpid(), workers=workers, **plan.facts)
         return generation
@@ -176,6 +179,9 @@ class Supervisor:
         if self._drains:
             await asyncio.wait(self._drains)
         log.info("stopped", supervisor=os.getpid())
+
+    def _workers(self) -> list[Worker]:
+        return [worker for generation in self._all() for worker in generation.living()]
 
     def _all(self) -> list[Generation]:
         return [*self._draining, *([self._generation] if self._generation is not None else [])]

@@ -113,6 +113,11 @@ class Service:
         await self.queues.close()
         await self.router.close()
 
+    @property
+    def waiting(self) -> int:
+        """Dequeues that wait for jobs now."""
+        return self._waiting.waiters
+
     def wake(self, queue: str, jobs: int) -> None:
         """So many jobs of a queue became eligible, by a hand other than a call of this service."""
         self._waiting.wake(queue, jobs)
@@ -175,14 +180,14 @@ class Service:
         try:
             jobs, later = self._checks.jobs(jobs, now_ms, settings)
             checks.existing_queue(queue)
+            if not jobs:
+                return []
             if settings.draining:
                 raise EnqueueRejected(f"queue {queue!r} is draining: it takes no new jobs", reason="QUEUE_DRAINING")
             if settings.max_pending is not None:
                 self._pending.check(queue, len(jobs))
         except PinLaterError as error:
             self._rejected(queue, error)
-        if not jobs:
-            return []
         descriptors = await self.router.enqueue(queue, jobs, now_ms)
         count_enqueued(self.metrics, queue, jobs)
         if settings.max_pending is not None:

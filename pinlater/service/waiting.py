@@ -108,6 +108,11 @@ class Waiting:
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
+    @property
+    def waiters(self) -> int:
+        """Dequeues that wait now."""
+        return self._waiting
+
     def arrive(self) -> Arrival:
         self._arrivals += 1
         return Arrival(self._arrivals, self._wakes)

@@ -1,0 +1,37 @@
+"""What a server process tells its supervisor of itself: how things stand now, and whether it can serve."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pinlater.cluster.leases import Leases
+from pinlater.metrics import Metrics
+from pinlater.overflow.overflow import Overflow
+from pinlater.server.thrift_server import ThriftServer
+from pinlater.service import Service
+from pinlater.shards.members import Members
+
+
+def set_gauges(metrics: Metrics, members: Members, server: ThriftServer, service: Service, overflow: Overflow) -> None:
+    """Bring the gauges of this process up to date, and the counts that its parts keep themselves."""
+    shards: dict[tuple[Any, ...], float] = {}
+    skews: dict[tuple[Any, ...], float] = {}
+    for member in members.all:
+        shards["shard_in", member.shard.shard_id] = float(member.is_in)
+        skews["shard_clock_skew_seconds", member.shard.shard_id] = member.skew_ms / 1000
+    metrics.set_gauges(("shard_in",), shards)
+    metrics.set_gauges(("shard_clock_skew_seconds",), skews)
+    metrics.set_gauges(("connections",), {("connections",): server.connections})
+    metrics.set_gauges(("waiting_dequeues",), {("waiting_dequeues",): service.waiting})
+    jobs = overflow.describe().get("overflow_jobs")
+    metrics.set_gauges(("overflow_jobs",), {} if jobs is None else {("overflow_jobs",): jobs})
+    for limit, hits in server.counters.items():
+        metrics.counters["limits_hit", limit] = hits
+
+
+def troubles(members: Members, leases: Leases) -> list[str]:
+    """Why this process cannot serve; nothing where it can."""
+    found = [leases.trouble()] if leases.trouble() else []
+    if not members.healthy():
+        found.append(members.none_left().message)
+    return found

@@ -1,0 +1,74 @@
+"""What the one configuration of a server means to each of its parts."""
+
+from __future__ import annotations
+
+from pinlater.config import Config
+from pinlater.maintenance import MaintenanceSettings
+from pinlater.queues.settings import QueueSettings
+from pinlater.server.limits import ServerLimits
+from pinlater.service import ServiceSettings
+from pinlater.shards.calls import GuardSettings
+from pinlater.shards.health import HealthSettings
+
+ANSWER_MARGIN_BYTES = 64 * 1024
+"""What an answer may have around its bodies: the service counts less than the frame's bound."""
+
+
+def guard_settings(config: Config) -> GuardSettings:
+    return GuardSettings(
+        deadline_ms=config.call_timeout_ms, max_running=config.max_calls, max_waiting=config.max_waiting_calls
+    )
+
+
+def health_settings(config: Config) -> HealthSettings:
+    return HealthSettings(window=config.health_window, min_good=config.health_min_good, pause_ms=config.health_pause_ms)
+
+
+def service_settings(config: Config) -> ServiceSettings:
+    return ServiceSettings(
+        num_priority_levels=config.priorities,
+        max_jobs=config.max_jobs,
+        max_body_bytes=config.max_body_bytes,
+        max_answer_bytes=max(config.max_frame_bytes - ANSWER_MARGIN_BYTES, config.max_frame_bytes // 2),
+        claim_timeout_ms=config.claim_timeout_ms,
+        max_claim_timeout_ms=config.max_claim_timeout_ms,
+        succeeded_ttl_ms=config.succeeded_ttl_ms,
+        failed_ttl_ms=config.failed_ttl_ms,
+        admin_password_hash=config.admin_password_hash,
+        max_wait_ms=config.max_wait_ms,
+        max_waiters=config.max_waiters,
+        long_call_ms=config.long_call_timeout_ms,
+    )
+
+
+def maintenance_settings(config: Config) -> MaintenanceSettings:
+    return MaintenanceSettings(
+        interval_ms=config.maintenance_interval_ms,
+    )
+
+
+def queue_settings(config: Config) -> QueueSettings:
+    """What counts for a queue for which nothing is set."""
+    return QueueSettings(
+        claim_timeout_ms=config.claim_timeout_ms,
+        succeeded_ttl_ms=config.succeeded_ttl_ms,
+        failed_ttl_ms=config.failed_ttl_ms,
+        max_body_bytes=config.max_body_bytes,
+        crash_budget=config.crash_budget,
+    )
+
+
+def server_limits(config: Config) -> ServerLimits:
+    return ServerLimits(
+        max_frame_bytes=config.max_frame_bytes,
+        max_unframed_bytes=config.max_unframed_bytes,
+        max_connections=config.max_connections,
+        max_frames_in_flight=config.max_frames_in_flight,
+        max_buffered_bytes=config.max_buffered_bytes,
+        idle_timeout_s=config.idle_timeout_ms / 1000,
+        half_sent_timeout_s=config.half_sent_timeout_ms / 1000,
+        write_timeout_s=config.write_timeout_ms / 1000,
+        drain_linger_s=config.drain_linger_ms / 1000,
+        max_container=config.max_container,
+        max_steps=config.max_steps,
+    )
