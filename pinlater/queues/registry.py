@@ -293,7 +293,7 @@ class Queues:
             if not put.took:
                 reasons = "; ".join(error.message for error in put.errors)
                 raise NoHealthyShards(f"no shard took the change: {reasons}", retry_after_ms=1_000)
-            _log.info("record_changed", record=name, who=who, version=version, is_deleted=version == deleted)
+            _log.debug("record_changed", record=name, who=who, version=version, is_deleted=version == deleted)
             await self._exchange.ask()
             if self._exchange.winners[name].version == version:
                 return self._made(name, is_new)

@@ -1,0 +1,85 @@
+"""The table of settings written out: the page docs/queues.md."""
+
+from __future__ import annotations
+
+from pinlater.queues.settings import SETTINGS, QueueSetting, QueueSettings
+
+_PAGE = """# Queues
+
+<!-- Written by `python -m pinlater.queues`. Edit pinlater/queues/rendering.py and settings.py instead of this page. -->
+
+A queue is made by `pinlater queue create NAME` (createQueue), and deleted with all its jobs by `pinlater queue delete`.
+Its name is 1 to 64 letters, digits and underscores.
+
+## Settings
+
+Each key can be set for one queue and for all of them, by a command or in a file:
+
+```sh
+pinlater queue set mail claim_timeout=30s max_attempts=20   # for one queue
+pinlater queue set @defaults succeeded_ttl=6h               # for all that say nothing else
+pinlater queue set mail --unset claim_timeout               # it comes from elsewhere again
+pinlater queue show mail                                    # every value, and where it comes from
+```
+
+| key | unless set | allowed | what it does |
+| --- | --- | --- | --- |
+{rows}
+Times have a unit: `250ms`, `5s`, `10m`, `24h`, `7d`; so have sizes: `512KiB`, `1MiB`. A file may also hold plain
+numbers of bytes or jobs per second.
+
+"unless set" is what a server says that was configured with nothing. Its own `--claim-timeout`, `--succeeded-ttl`,
+`--failed-ttl`, `--crash-budget` and `--max-body` take that place.
+
+## Where a value comes from
+
+The first of these that says something counts, key by key:
+
+| `queue show` says | set by |
+| --- | --- |
+| `queue` | a command, for this queue |
+| `file` | the file, table `[queues.NAME]` |
+| `default` | a command, for all queues (`@defaults`) |
+| `file default` | the file, table `[defaults]` |
+| `server` | the configuration of the server |
+
+So what a command set wins over the file: a pause in an incident needs nobody to change a file. `--unset` makes room for
+the file again.
+
+Who paused a queue, why, since when and until when come from where `paused` comes from, never from anywhere else; they
+are forgotten when it is resumed. A pause whose `paused_until` is over counts as none.
+
+`max_body` above the server's own bound is refused from a command, and cut to that bound in the file.
+
+A dead-letter queue must exist when a command names it, has none of its own, and is not deleted while others name it.
+Where two places that know nothing of each other (a file and a command) make a chain, the queue in its middle has none.
+Dead letters are allowed as many attempts as `max_attempts` of their queue says, or {attempts}.
+
+## The file
+
+`pinlater serve --queue-file FILE` (TOML; [conf/queues.toml](../conf/queues.toml) is an example) is read again when it
+changes, on each server that has it; give all of them the same one. A file with mistakes changes nothing, and the log
+names all of them, once. The file makes no queue.
+
+## How all shards and servers agree
+
+A queue and its settings are one record with a version, on every shard; the highest version wins everywhere. A change is
+made on what the shards that answer know, counts at once at the server that took the command, and on all others after
+their next look at the shards, twice a second. It needs one healthy shard, and says which ones it missed: those are
+brought up to it before they serve again. Of two operators who change a queue at the same moment, one finds the change of
+the other, and keeps it but for the keys that he sets himself.
+
+A deleted queue leaves a mark for 30 days. A shard that is away for longer than that brings the queue back.
+"""
+
+
+def docs_page() -> str:
+    """docs/queues.md."""
+    attempts = "2, as jobs that say nothing"
+    return _PAGE.format(rows="".join(_row(setting) for setting in SETTINGS), attempts=attempts)
+
+
+def _row(setting: QueueSetting) -> str:
+    default = setting.text(getattr(QueueSettings(), setting.field)) or "(none)"
+    allowed = "written by the server" if setting.by_server else setting.kind.allowed
+    return f"| `{setting.name}` | `{default}` | {allowed} | {setting.help} |\n"
