@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from pinlater.backends.base import ClaimRequest, Shard
+from pinlater.backends.base import ClaimRequest, Shard, StoreStatus
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.cluster.census import Census
 from pinlater.cluster.clocks import Clocks
@@ -31,17 +31,21 @@ EVERYTHING = 2**53 - 1
 
 
 class _Lent(Passing):
-    """A store that is open already, and stays so."""
+    """A store that is open already, and stays so, on a machine whose clock is held."""
 
-    def __init__(self, inner: Shard, store_id: str) -> None:
+    def __init__(self, inner: Shard, store_id: str, clock: HeldClock) -> None:
         super().__init__(inner)
         self._store_id = store_id
+        self._clock = clock
 
     async def open(self) -> str:
         return self._store_id
 
     async def close(self) -> None:
         """It is closed with the stand."""
+
+    async def ping(self) -> StoreStatus:
+        return (await super().ping())._replace(now_ms=self._clock.now_ms())
 
 
 @dataclass
@@ -81,7 +85,7 @@ class ClusterStand:
     servers: list[Server] = field(default_factory=list)
     killed: list[Server] = field(default_factory=list)
     clock: HeldClock = field(default_factory=HeldClock)
-    """That of all servers that are not given one of their own."""
+    """That of the stores, and of all servers that are not given one of their own."""
 
     async def server(
         self,
@@ -92,9 +96,9 @@ class ClusterStand:
         deadline_ms: int = 10_000,
         **settings: int,
     ) -> Server:
-        """A process that has begun: its queues are read, its lease is not yet put. `ahead_ms`: its clock's mistake."""
+        """A process that has begun: its queues are read, its lease is not yet put."""
         clock = clock or self.clock
-        reach = [Breaking(_Lent(*each)) for each in zip(self.stores, self.store_ids, strict=True)]
+        reach = [Breaking(_Lent(*each, self.clock)) for each in zip(self.stores, self.store_ids, strict=True)]
         chains = [Member(Coalescing(Guarded(store)), clock) for store in reach]
         members = Members(chains, clock, watch_interval_ms=NEVER_MS)
         queues = Queues(members, clock)
@@ -119,8 +123,6 @@ class ClusterStand:
         server = Server(clock, members, queues, metrics, leases, periodic, maintenance, census, cluster, reach, woken)
         self.servers.append(server)
         await members.open()
-        for member in members.all:
-            member.skew_ms = -ahead_ms  # the stores' clocks are those of the machine, and were measured as such
         return server
 
     def kill(self, server: Server) -> None:

@@ -103,7 +103,7 @@ async def test_a_server_whose_clock_is_off_is_not_ready_says_so_and_owns_nothing
     async with cluster_stand(4) as at:
         right = await at.server("a")
         for ahead_ms, word in ((1_001, "behind"), (-3_600_000, "ahead of")):
-            wrong = await at.server("b", clock=HeldClock(at.clock.now_ms() + ahead_ms), ahead_ms=ahead_ms)
+            wrong = await at.server("b", clock=HeldClock(at.clock.now_ms() + ahead_ms))
             await at.round()
             assert wrong.mine() == set()
             assert right.mine() == {"1", "2", "3", "4"}

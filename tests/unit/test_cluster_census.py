@@ -1,0 +1,323 @@
+"""How many jobs each queue has: counted by the owner of each shard, known to all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from pinlater.backends.base import LevelCounts
+from pinlater.cluster import counted_shard, counting
+from pinlater.cluster.counts import QueueCounts, ShardCounts, decode, encode, summed
+from pinlater.cluster.published import KIND, NAME
+from pinlater.errors import NothingStored, OutcomeUnknown
+from pinlater.model import Job, LevelView, QueueStatus
+from tests.unit.cluster_stand import LEASE_MS, ClusterStand, Server, cluster_stand
+
+INTERVAL_MS = 2_000
+HOUR_MS = 3_600_000
+COST_OF_SMALL = counted_shard.COST_OF_SMALL
+
+
+@pytest.fixture(autouse=True)
+def _nothing_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine of the test is."""
+    for module, name in ((counted_shard, "COST_OF_SMALL"), (counted_shard, "COST_OF_LARGE"), (counting, "REST")):
+        monkeypatch.setattr(module, name, 0)
+
+
+async def counted(at: ClusterStand, *, after_ms: int = INTERVAL_MS) -> None:
+    """Time passes, and all servers count what is theirs."""
+    at.clock.tick(after_ms)
+    await at.round()
+    for server in at.servers:
+        await server.census.tick()
+        for shard in server.census._shards.values():
+            await asyncio.gather(*shard.running())
+
+
+async def servers_with(at: ClusterStand, names: str, *queues: str) -> list[Server]:
+    servers = [await at.server(name) for name in names]
+    for queue in queues:
+        await servers[0].queues.create(queue, "me")
+    for server in servers:
+        await server.queues.poll()
+    await at.round()
+    return servers
+
+
+async def fill(
+    at: ClusterStand, queue: str, jobs: int, *, store: int = 0, priority: int = 1, later_ms: int = 0
+) -> None:
+    run_after_ms = at.clock.now_ms() + later_ms if later_ms else None
+    await at.stores[store].enqueue(queue, [Job(b"x", priority, run_after_ms)] * jobs, at.clock.now_ms())
+
+
+async def known(server: Server, *names: str) -> list[QueueStatus]:
+    await server.census.refresh()
+    return server.census.status(names or None)
+
+
+def jobs_of(server: Server) -> dict[tuple[object, ...], float]:
+    """The gauges that are not zero."""
+    return {key[1:]: value for key, value in server.metrics.gauges.items() if key[0] == "queue_jobs" and value}
+
+
+async def test_every_server_knows_the_sums_over_all_shards() -> None:
+    async with cluster_stand(3) as at:
+        servers = await servers_with(at, "abc", "mail", "idle")
+        for store in range(3):
+            await fill(at, "mail", store + 1, store=store)
+        at.clock.tick(1_000)
+        await fill(at, "mail", 4, store=1, priority=2, later_ms=HOUR_MS)
+        await at.claimed(at.stores[2], "mail", 1)
+        await counted(at)
+        now_ms = at.clock.now_ms()
+        for server in servers:
+            idle, mail = await known(server)
+            assert mail == QueueStatus(
+                "mail",
+                now_ms,
+                [
+                    LevelView(1, ready=5, in_progress=1, oldest_ready_ms=now_ms - 1_000 - INTERVAL_MS),
+                    LevelView(2, scheduled=4),
+                ],
+            )
+            assert idle == QueueStatus("idle", now_ms, [])
+            assert await known(server, "mail", "no_such_queue") == [mail]
+            assert (server.census.pending("mail"), server.census.pending("idle")) == (9, 0)
+
+
+async def test_before_anything_was_counted_nothing_is_known() -> None:
+    async with cluster_stand() as at:
+        (server,) = await servers_with(at, "a", "mail")
+        assert await known(server) == [QueueStatus("mail", 0, [])]
+        assert server.census.pending("mail") is None
+
+
+async def test_each_shard_is_counted_by_its_owner_alone_who_has_its_gauges() -> None:
+    async with cluster_stand(4) as at:
+        servers = await servers_with(at, "ab", "mail")
+        for store in range(4):
+            await fill(at, "mail", store + 1, store=store)
+        await counted(at)
+        for server in servers:
+            assert jobs_of(server) == {(shard, "mail", 1, "ready"): int(shard) for shard in server.mine()}
+            counted_on = {str(n) for n, store in enumerate(server.reach, 1) if store.begun["census"]}
+            assert counted_on == server.mine()
+
+
+async def test_the_gauges_of_a_shard_go_with_it() -> None:
+    async with cluster_stand(4) as at:
+        servers = await servers_with(at, "ab", "mail")
+        for store in range(4):
+            await fill(at, "mail", 1, store=store)
+        await counted(at)
+        leaving, staying = sorted(servers, key=lambda server: len(server.mine()))
+        await leaving.leases.drain()
+        await counted(at)
+        assert not leaving.metrics.gauges
+        assert len(jobs_of(staying)) == 4
+
+
+async def test_gauges_tell_how_long_the_oldest_waits_how_old_the_counts_are_and_what_became_zero() -> None:
+    async with cluster_stand() as at:
+        (server,) = await servers_with(at, "a", "mail")
+        await fill(at, "mail", 2)
+        await counted(at, after_ms=7_000)
+        gauges = server.metrics.gauges
+        assert gauges["queue_oldest_ready_seconds", "1", "mail", 1] == 7
+        assert gauges["queue_count_age_seconds", "1"] == 0
+        at.clock.tick(1_500)
+        await at.round()
+        await server.census.tick()
+        assert gauges["queue_count_age_seconds", "1"] == 1.5
+        await at.claimed(at.stores[0], "mail", 2)
+        await counted(at)
+        assert jobs_of(server) == {("1", "mail", 1, "in_progress"): 2}
+        assert gauges["queue_jobs", "1", "mail", 1, "ready"] == 0
+        assert gauges["queue_oldest_ready_seconds", "1", "mail", 1] == 0
+        await server.queues.delete("mail", "me")
+        await counted(at)
+        assert [key[0] for key in gauges] == ["queue_count_age_seconds"]
+
+
+async def test_a_shard_is_counted_no_sooner_than_the_interval_says() -> None:
+    async with cluster_stand() as at:
+        (server,) = await servers_with(at, "a", "mail")
+        await fill(at, "mail", 1)
+        await counted(at)
+        await counted(at, after_ms=INTERVAL_MS - 1)
+        assert server.reach[0].begun["census"] == 1
+        await counted(at, after_ms=1)
+        assert server.reach[0].begun["census"] == 2
+
+
+async def test_what_took_long_is_done_again_only_when_it_is_one_percent_of_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(counted_shard, "COST_OF_SMALL", COST_OF_SMALL)
+    async with cluster_stand() as at:
+        (server,) = await servers_with(at, "a", "mail")
+        await fill(at, "mail", 1)
+        gate = server.reach[0].hold("census")
+        begin = asyncio.get_running_loop().time()
+        ticking = asyncio.create_task(server.census.tick())
+        await server.reach[0].until_begun("census")
+        while asyncio.get_running_loop().time() - begin < 0.05:
+            await asyncio.sleep(0.01)
+        gate.set()
+        await ticking
+        (shard,) = server.census._shards.values()
+        await asyncio.gather(*shard.running())
+        await counted(at, after_ms=4_000)
+        assert server.reach[0].begun["census"] == 1
+        await counted(at, after_ms=HOUR_MS)
+        assert server.reach[0].begun["census"] == 2
+
+
+async def test_a_queue_of_many_pages_is_counted_apart_from_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counting, "PAGE", 5)
+    async with cluster_stand() as at:
+        (server,) = await servers_with(at, "a", "huge", "mail")
+        await fill(at, "huge", 130)
+        await fill(at, "huge", 70, priority=2, later_ms=HOUR_MS)
+        await fill(at, "mail", 3)
+        at.clock.tick(INTERVAL_MS)
+        await at.round()
+        await server.census.tick()
+        huge, mail = await known(server)
+        assert 0 < sum(level.ready + level.scheduled for level in huge.levels) < 200
+        assert mail.levels[0].ready == 3
+        await counted(at, after_ms=HOUR_MS)
+        await counted(at, after_ms=HOUR_MS)
+        huge, mail = await known(server)
+        assert [(level.priority, level.ready, level.scheduled) for level in huge.levels] == [(1, 130, 0), (2, 70, 0)]
+        for level in (1, 2):
+            await at.stores[0].delete_jobs("huge", 0, level, 190, at.clock.now_ms())  # type: ignore[arg-type]
+        await counted(at, after_ms=HOUR_MS)
+        await counted(at, after_ms=HOUR_MS)
+        assert server.census.status(["huge"])[0].levels == []
+        (shard,) = server.census._shards.values()
+        assert not shard._counting.large
+
+
+async def looks(at: ClusterStand, server: Server, *, after_ms: int = INTERVAL_MS) -> list[str]:
+    """The queues that one more round looks at."""
+    before = len(server.reach[0].sent["census"])
+    await counted(at, after_ms=after_ms)
+    return [args[0] for args in server.reach[0].sent["census"][before:]]
+
+
+async def test_an_empty_queue_is_looked_at_again_when_jobs_came_or_after_a_while() -> None:
+    async with cluster_stand() as at:
+        server, other = await servers_with(at, "ab", "mail", "idle", "used", "dead")
+        if not server.mine():
+            server, other = other, server
+        await fill(at, "used", 1)
+        assert await looks(at, server, after_ms=HOUR_MS) == ["dead", "idle", "mail", "used"]
+        assert await looks(at, server, after_ms=HOUR_MS // 6) == ["dead", "idle", "mail", "used"]
+        assert await looks(at, server) == ["used"]
+        other.metrics.add(1, "jobs_enqueued", "mail", 1)
+        assert await looks(at, server) == ["mail", "used"]
+        assert await looks(at, server) == ["used"]
+        await server.queues.change("used", {"dead_letter_queue": "dead"}, (), False, "me")
+        assert await looks(at, server) == ["dead", "used"]
+
+
+async def test_a_thousand_idle_queues_are_not_all_looked_at_at_once() -> None:
+    async with cluster_stand() as at:
+        (server,) = await servers_with(at, "a", "mail")
+        server.queues.names = lambda: {f"q{number}" for number in range(1_000)}  # type: ignore[method-assign]
+        assert len(await looks(at, server)) == 1_000
+        rounds = [len(await looks(at, server, after_ms=counting.EMPTY_MS // 4)) for _ in range(12)]
+        assert rounds[:3] == [0, 0, 0]
+        assert max(rounds) < 500
+        assert sum(rounds) >= 1_000
+
+
+async def test_a_shard_without_the_queue_or_out_of_reach_keeps_the_rest_as_it_was() -> None:
+    async with cluster_stand(2) as at:
+        (server,) = await servers_with(at, "a", "mail")
+        for store in range(2):
+            await fill(at, "mail", 2, store=store)
+        await counted(at)
+        before_ms = at.clock.now_ms()
+        for store in range(2):
+            await fill(at, "mail", 1, store=store)
+        server.reach[0].failures["census"] = [OutcomeUnknown("no answer")] * 10
+        await counted(at)
+        (mail,) = await known(server)
+        assert (mail.counted_at_ms, mail.levels[0].ready) == (before_ms, 5)
+        server.reach[0].failures.clear()
+        await counted(at)
+        (mail,) = await known(server)
+        assert (mail.counted_at_ms, mail.levels[0].ready) == (at.clock.now_ms(), 6)
+
+
+async def test_what_was_counted_is_still_known_when_no_shard_can_be_used() -> None:
+    async with cluster_stand(2) as at:
+        servers = await servers_with(at, "ab", "mail")
+        await fill(at, "mail", 3, store=1)
+        await counted(at)
+        for server in servers:
+            await known(server)
+            for member in server.members.all:
+                member.health.trip(at.clock.now_ms())
+            at.clock.tick(LEASE_MS)
+            (mail,) = await known(server)
+            assert mail.levels[0].ready == 3
+            assert mail.counted_at_ms < at.clock.now_ms()
+
+
+async def test_the_notes_are_read_once_a_second_at_most_and_nobody_waits_long_for_them() -> None:
+    async with cluster_stand() as at:
+        (server,) = await servers_with(at, "a", "mail")
+        for _ in range(3):
+            await known(server)
+        assert [args[0] for args in server.reach[0].sent["notes"]].count(KIND) == 1
+        at.clock.tick(1_000)
+        gate = server.reach[0].hold("notes")
+        await asyncio.wait_for(asyncio.gather(known(server), known(server)), 5)
+        assert [args[0] for args in server.reach[0].sent["notes"]].count(KIND) == 2
+        gate.set()
+
+
+async def test_a_note_that_is_no_count_is_left_out() -> None:
+    async with cluster_stand() as at:
+        (server,) = await servers_with(at, "a", "mail")
+        now_ms = at.clock.now_ms()
+        for body in (b"", b"x", encode(ShardCounts(0))[:-3]):
+            await at.stores[0].put_note(KIND, NAME, body, now_ms + HOUR_MS, now_ms)
+            at.clock.tick(1_000)
+            assert await known(server) == [QueueStatus("mail", 0, [])]
+
+
+async def test_counts_that_cannot_be_put_are_known_to_their_counter() -> None:
+    async with cluster_stand() as at:
+        (server,) = await servers_with(at, "a", "mail")
+        await fill(at, "mail", 1)
+        at.clock.tick(INTERVAL_MS)
+        await at.round()
+        server.reach[0].failures["put_note"] = [NothingStored("refused")]
+        await server.census.tick()
+        assert server.census.pending("mail") == 1
+
+
+def test_pages_are_added_up_and_levels_without_jobs_left_out() -> None:
+    none = LevelCounts(0, 0, 0, 0, 0, None)
+    pages: Sequence[dict[int, LevelCounts]] = [
+        {2: LevelCounts(1, 2, 3, 4, 5, 90), 3: none},
+        {1: LevelCounts(0, 1, 0, 0, 0, None), 2: LevelCounts(10, 0, 0, 0, 1, 80)},
+        {2: none},
+    ]
+    assert summed(pages) == {1: LevelCounts(0, 1, 0, 0, 0, None), 2: LevelCounts(11, 2, 3, 4, 6, 80)}
+
+
+def test_a_note_of_a_thousand_queues_is_small_and_comes_back_as_it_was() -> None:
+    level = LevelCounts(123_456, 789, 1_000, 10_000_000, 3, 1_790_000_000_000)
+    queues = {f"queue_{number}": QueueCounts(5, {1: level, 3: level}) for number in range(1_000)}
+    body = encode(ShardCounts(7, queues))
+    assert decode(body) == ShardCounts(7, queues)
+    assert len(body) < 30_000

@@ -1,0 +1,170 @@
+"""What a server tells operators of its cluster, and how much happens per second in it."""
+
+from __future__ import annotations
+
+import pytest
+
+from pinlater.cluster.lease import MAX_QUEUES, Lease
+from pinlater.cluster.rates import Rates
+from pinlater.cluster.status import flags
+from pinlater.model import Job
+from pinlater.queues.settings import QueueSettings
+from tests.unit.cluster_stand import LEASE_MS, ClusterStand, Server, cluster_stand
+
+START_MS = 1_790_000_000_000
+LONG_AGO_MS = START_MS - 3_600_000
+
+
+def lease(name: str, after_ms: int, enqueued: int, *, started_ms: int = LONG_AGO_MS, queue: str = "mail") -> Lease:
+    return Lease(
+        server=name,
+        process="1",
+        address="",
+        started_ms=started_ms,
+        renewed_ms=START_MS + after_ms,
+        renewal=after_ms,
+        is_ready=True,
+        counters={queue: (enqueued, 0, 0, 0, 0)} if enqueued else {},
+    )
+
+
+def enqueued(rates: Rates, queue: str = "mail") -> float | None:
+    return rates.per_second().get(queue, {}).get("enqueued")
+
+
+# -- rates -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_rate_is_what_came_in_the_time_between_two_leases_over_all_processes() -> None:
+    rates = Rates()
+    rates.heard([lease("a", 0, 1_000), lease("b", 100, 5_000)])
+    assert enqueued(rates) is None
+    rates.heard([lease("a", 2_000, 1_100), lease("b", 2_100, 5_300)])
+    assert enqueued(rates) == 50 + 150
+    rates.heard([lease("a", 4_000, 1_300), lease("b", 2_100, 5_300)])
+    assert enqueued(rates) == 75 + 150
+
+
+def test_a_rate_is_of_the_last_few_seconds() -> None:
+    rates = Rates()
+    for after_ms, jobs in ((0, 0), (1_000, 9_000), (2_000, 9_000), (3_000, 9_000), (4_000, 9_000)):
+        rates.heard([lease("a", after_ms, jobs)])
+    assert enqueued(rates) == 0
+
+
+def test_a_process_that_restarted_begins_anew() -> None:
+    rates = Rates()
+    rates.heard([lease("a", 0, 1_000)])
+    rates.heard([lease("a", 1_000, 1_100)])
+    rates.heard([lease("a", 5_000, 40, started_ms=START_MS + 3_000)])
+    assert enqueued(rates) == 20
+
+
+def test_a_process_that_is_gone_counts_no_more() -> None:
+    rates = Rates()
+    for after_ms in (0, 1_000):
+        rates.heard([lease("a", after_ms, 10 + after_ms), lease("b", after_ms, 10 + after_ms)])
+    rates.heard([lease("b", 2_000, 2_010)])
+    assert enqueued(rates) == 1_000
+
+
+def test_a_queue_that_is_new_in_a_lease_counts_from_nothing_unless_the_lease_had_no_place_for_it() -> None:
+    rates = Rates()
+    rates.heard([lease("a", 0, 10, queue="other")])
+    rates.heard([lease("a", 1_000, 10)])
+    assert enqueued(rates) == 10
+    full = {f"q{number}": (1, 0, 0, 0, 0) for number in range(MAX_QUEUES)}
+    rates = Rates()
+    rates.heard([Lease(**{**_plain(lease("a", 0, 0)), "counters": full})])  # type: ignore[arg-type]
+    rates.heard([lease("a", 1_000, 1_000_000)])
+    assert enqueued(rates) is None
+
+
+def _plain(of: Lease) -> dict[str, object]:
+    return {name: getattr(of, name) for name in Lease.__dataclass_fields__}
+
+
+def test_a_clock_that_is_set_back_begins_anew() -> None:
+    rates = Rates()
+    rates.heard([lease("a", 10_000, 50)])
+    rates.heard([lease("a", 1_000, 60)])
+    assert enqueued(rates) is None
+    rates.heard([lease("a", 2_000, 70)])
+    assert enqueued(rates) == 10
+
+
+# -- the status ------------------------------------------------------------------------------------------------------
+
+
+async def two(at: ClusterStand) -> tuple[Server, Server]:
+    """Two servers and a queue with jobs, of which both have heard."""
+    first, second = await at.server("a"), await at.server("b")
+    await first.queues.create("mail", "me")
+    await first.queues.create("idle", "me")
+    await second.queues.poll()
+    await at.round()
+    await at.stores[0].enqueue("mail", [Job(b"x")] * 3, at.clock.now_ms())
+    for server in (first, second):
+        await server.census.tick()
+    return first, second
+
+
+async def test_it_tells_of_servers_shards_and_queues() -> None:
+    async with cluster_stand(2) as at:
+        first, second = await two(at)
+        first.metrics.add(30, "jobs_enqueued", "mail", 1)
+        at.clock.tick(LEASE_MS // 3)
+        await at.round(1)
+        first.metrics.add(30, "jobs_enqueued", "mail", 1)
+        at.clock.tick(LEASE_MS // 3)
+        await at.round()
+        for server in (first, second):
+            status = await server.cluster.status()
+            assert status.now_ms == at.clock.now_ms()
+            assert [(each.server, each.address, each.is_ready) for each in status.servers] == [
+                ("a", "a:9010", True),
+                ("b", "b:9010", True),
+            ]
+            maintained = {shard: f"{each.server}/1" for each in status.servers for shard in each.maintains}
+            assert {each.id: each.maintained_by for each in status.shards} == maintained
+            assert {each.state for each in status.shards} == {"in"}
+            assert [each.name for each in status.queues] == ["idle", "mail"]
+            mail = status.queues[1]
+            assert mail.levels[0].ready == 3
+            assert mail.rates["enqueued"] == pytest.approx(100)
+            assert status.queues[0].rates == {}
+
+
+async def test_it_can_tell_of_some_queues_alone_and_of_none() -> None:
+    async with cluster_stand() as at:
+        first, _ = await two(at)
+        assert [each.name for each in (await first.cluster.status(["mail", "nothing"])).queues] == ["mail"]
+        assert (await first.cluster.status([])).queues == []
+
+
+async def test_without_any_shard_it_tells_what_it_knows() -> None:
+    async with cluster_stand(2) as at:
+        first, second = await two(at)
+        await second.cluster.status()
+        at.kill(first)
+        for member in second.members.all:
+            member.go_out("it is gone")
+        await at.round(1)
+        status = await second.cluster.status()
+        assert [each.server for each in status.servers] == ["a", "b"]
+        assert status.servers[1].shards_out == ["1", "2"]
+        assert [(each.state, each.trouble) for each in status.shards] == [("out", "it is gone")] * 2
+        assert {each.maintained_by for each in status.shards} == {"a/1"}
+        assert status.queues[1].levels[0].ready == 3
+        at.clock.tick(LEASE_MS)
+        await at.round(1)
+        status = await second.cluster.status()
+        assert [(each.server, each.maintains) for each in status.servers] == [("b", [])]
+        assert {each.maintained_by for each in status.shards} == {""}
+        assert status.queues[1].levels[0].ready == 3
+
+
+def test_flags_say_what_holds_a_queue_back() -> None:
+    assert flags(QueueSettings()) == []
+    held = QueueSettings(paused=True, draining=True, max_jobs_per_second=2.5, max_in_progress=7)
+    assert flags(held) == ["paused", "draining", "limited to 2.5/s", "at most 7 in progress"]
