@@ -17,6 +17,7 @@ from pinlater.logs import configure
 from pinlater.plan import make_plan
 from pinlater.server.generation import Plan
 from pinlater.server.supervisor import ServeRefused, Supervisor
+from pinlater.web.beside import Beside
 
 log = structlog.get_logger("pinlater.serve")
 Flags = Mapping[str, str | Sequence[str]]
@@ -123,7 +124,13 @@ def _run(planner: _Planner, *, announce: bool) -> None:
                 click.echo(address)
 
     async def supervise() -> None:
-        await Supervisor(planner, on_ready).run()
+        supervisor = Supervisor(planner, on_ready)
+        beside = Beside(supervisor.reports)
+        supervisor.on_started = lambda plan: beside.follow(plan.payload["config"])
+        try:
+            await supervisor.run()
+        finally:
+            await beside.close()
 
     try:
         asyncio.run(supervise())

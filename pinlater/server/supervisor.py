@@ -35,11 +35,16 @@ MakePlan = Callable[[], Awaitable[Plan]]
 """Reads the configuration and looks at its stores. ServeRefused."""
 
 
+OnStarted = Callable[[Plan], Awaitable[None]]
+
+
 class Supervisor:
     """Serves until it is told to stop. `on_ready` is called once, with the address."""
 
     def __init__(self, make_plan: MakePlan, on_ready: Callable[[str], None]) -> None:
         self.reports = Reports(self._workers)
+        self.on_started: OnStarted | None = None
+        """Awaited with the plan of new workers when they serve."""
         self._make_plan = make_plan
         self._on_ready = on_ready
         self._stop = asyncio.Event()
@@ -152,6 +157,8 @@ class Supervisor:
         self._generation = generation
         address, workers = self._acceptor.address, generation.pids()
         log.info("ready", address=address, supervisor=os.getpid(), workers=workers, **plan.facts)
+        if self.on_started is not None:
+            await self.on_started(plan)
         return generation
 
     def _accepting(self, plan: Plan) -> Acceptor:
