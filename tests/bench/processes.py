@@ -32,7 +32,8 @@ class Server:
 @contextlib.contextmanager
 def served(store_urls: list[str], processes: int) -> Iterator[Server]:
     """A server on these stores, one shard each, until the block ends."""
-    command = [str(Path(sys.executable).parent / "pinlater"), "serve", "--port", "0", "--processes", str(processes)]
+    command = [str(Path(sys.executable).parent / "pinlater"), "serve", "--port", "0", "--http", "none"]
+    command += ["--processes", str(processes)]
     for number, url in enumerate(store_urls, 1):
         command += ["--store", f"{number}={url}"]
     with tempfile.TemporaryDirectory(prefix="pinlater-bench-") as data:

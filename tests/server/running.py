@@ -30,6 +30,7 @@ class RunningServer:
 
     def __init__(self, folder: Path, *arguments: str, port: int | None = 0) -> None:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PINLATER_")}
+        environment["PINLATER_HTTP"] = "none"  # its default address would be taken by the first of several
         self.events: list[dict[str, Any]] = []
         self._news = threading.Condition()
         self.process = subprocess.Popen(

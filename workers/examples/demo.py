@@ -119,7 +119,7 @@ def _run(pictures: list[Path], thumbnails: Path) -> Report:
 
 
 def _serve(data: str) -> list[str]:
-    return ["serve", "--port", "0", "--data", data, "--log-format", "human"]
+    return ["serve", "--port", "0", "--data", data, "--http", "none", "--log-format", "human"]
 
 
 def _job(picture: Path, size: int, thumbnails: Path) -> Job:
