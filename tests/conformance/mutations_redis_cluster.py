@@ -1,11 +1,23 @@
-"""The guards of the Lua scripts for what servers agree on: records, notes, token buckets."""
+"""The guards of the Lua scripts for what servers agree on, and for dead letters."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from tests.conformance import test_identity, test_notes, test_records, test_tokens
+from pinlater.model import JobState
+from tests.conformance import (
+    test_dead_letters,
+    test_ending,
+    test_identity,
+    test_moved,
+    test_notes,
+    test_records,
+    test_replay,
+    test_retry_listed,
+    test_shares,
+    test_tokens,
+)
 from tests.conformance.mutation import Mutation
 from tests.unit import test_redis_records
 
@@ -174,4 +186,174 @@ TOKENS = [
     ),
 ]
 
-CLUSTER = [*RECORDS, *NOTES, *TOKENS]
+SHARES = [
+    lua(
+        "claim",
+        "if ARGV[3] == '1' then",
+        "if false then",
+        test_shares.test_capped_claims_go_up_to_the_share_and_no_further,
+    ),
+    lua(
+        "claim",
+        "if ARGV[3] == '1' then",
+        "if true then",
+        test_shares.test_a_claim_that_is_not_capped_does_not_ask_for_the_share,
+    ),
+    lua(
+        "claim",
+        "free = share - call('ZCARD', expiry_key)",
+        "free = share",
+        test_shares.test_capped_claims_go_up_to_the_share_and_no_further,
+    ),
+    lua("claim", "free = free - #out[1]", "", test_shares.test_the_requests_of_a_call_share_the_room_in_their_order),
+    lua(
+        "set_share",
+        "if tonumber(ARGV[3]) > version then",
+        "if tonumber(ARGV[3]) >= version then",
+        test_shares.test_an_older_version_is_ignored_and_version_zero_only_looks,
+    ),
+    lua(
+        "set_share",
+        "math.max(tonumber(ARGV[2]), math.min(share, in_progress))",
+        "tonumber(ARGV[2])",
+        test_shares.test_a_smaller_share_does_not_take_what_is_in_use,
+    ),
+    lua(
+        "set_share",
+        "math.min(share, in_progress)",
+        "in_progress",
+        test_shares.test_a_smaller_share_is_never_larger_than_it_was,
+    ),
+    lua("put_records", "{':shares', ':buckets'}", "{':buckets'}", test_shares.test_a_queue_made_anew_has_no_share),
+]
+
+DEAD_LETTERS = [
+    lua(
+        "ack",
+        "local marks = ARGV[5] == '1'",
+        "local marks = false",
+        test_dead_letters.test_a_final_failure_of_any_kind_is_marked_in_the_same_step,
+        way="ack",
+    ),
+    lua(
+        "ack",
+        "ARGV[4] == '1' or marks",
+        "ARGV[4] == '1'",
+        test_dead_letters.test_a_job_that_waits_for_its_burial_is_kept_although_failed_jobs_are_not,
+        way="ack",
+    ),
+    lua(
+        "expire_claims",
+        "local index = marks and ':dead' or ':ended:3'",
+        "local index = ':ended:3'",
+        test_dead_letters.test_a_final_failure_of_any_kind_is_marked_in_the_same_step,
+        way="expiry",
+    ),
+    lua(
+        "expire_claims",
+        "local rules = rules_of[queue] or others",
+        "local rules = others",
+        test_dead_letters.test_each_queue_is_marked_by_its_own_rules_at_expiry,
+    ),
+    lua(
+        "release",
+        "ARGV[4] == '1'",
+        "false",
+        test_dead_letters.test_a_final_failure_of_any_kind_is_marked_in_the_same_step,
+        way="release",
+    ),
+    lua(
+        "retry_failed",
+        "write('ZREM', base .. ':dead', ids)",
+        "",
+        test_dead_letters.test_the_mark_of_a_job_that_was_retried_is_void,
+        listed=False,
+    ),
+    lua(
+        "retry_listed",
+        "write('ZREM', base .. ':dead', ids)",
+        "",
+        test_dead_letters.test_the_mark_of_a_job_that_was_retried_is_void,
+        listed=True,
+    ),
+    lua(
+        "retry_failed",
+        "if moved_to ~= '' then",
+        "if false then",
+        test_dead_letters.test_a_job_that_was_retried_and_fails_again_is_a_dead_letter_again,
+    ),
+    lua(
+        "retry_listed",
+        "not seen[id] and ",
+        "",
+        test_retry_listed.test_the_others_stay_as_they_are,
+    ),
+    lua(
+        "bury",
+        "if grave and call('HEXISTS', root .. ':queues', grave.queue) == 1 then",
+        "if grave then",
+        test_dead_letters.test_a_mark_waits_until_its_queue_has_a_grave_that_is_there,
+    ),
+    lua(
+        "bury",
+        "left = left - count",
+        "",
+        test_dead_letters.test_burial_works_in_steps_of_at_most_the_limit_over_all_queues,
+    ),
+    lua(
+        "bury",
+        "status = cut(history .. status)",
+        "status = history .. status",
+        test_dead_letters.test_the_status_of_a_letter_is_cut_at_its_end,
+    ),
+    lua("bury", "call('ZREM', base .. ':dead', id)", "", test_dead_letters.test_a_second_burial_copies_nothing_more),
+    lua(
+        "replay",
+        "if attempts == '' then return '' end",
+        "if attempts == '' then origin, attempts = 'mail:', 1 end",
+        test_replay.test_a_job_that_is_no_letter_stays,
+    ),
+    lua(
+        "replay",
+        "if call('HEXISTS', root .. ':queues', home) == 0 then return '' end",
+        "",
+        test_replay.test_a_letter_stays_where_the_queue_it_came_from_is_gone,
+    ),
+    lua(
+        "replay",
+        "elseif call('ZREM', base .. ':s:3:' .. priority, id) == 1 then",
+        "elseif true then",
+        test_replay.test_only_letters_that_are_pending_or_failed_go_back,
+        state=JobState.IN_PROGRESS,
+    ),
+    lua(
+        "mark_moved",
+        "if claim and sub(claim, DESCRIPTOR_AT) == ARGV[at + 2] then",
+        "if claim then",
+        test_moved.test_a_job_under_another_claim_is_not_moved,
+        claim="host:1:2:3:worker",
+    ),
+    lua(
+        "mark_moved",
+        "call('ZSCORE', base .. ':s:1:' .. priority, id)",
+        "call('ZSCORE', base .. ':s:1:' .. priority, id) or '5'",
+        test_moved.test_what_is_not_in_progress_is_not_moved,
+        state=JobState.SUCCEEDED,
+    ),
+    lua(
+        "collect",
+        "local before = own[names[i]][state]",
+        "local before = ARGV[state]",
+        test_ending.test_a_queue_with_a_time_to_live_of_its_own_is_collected_by_that,
+        state=JobState.FAILED,
+    ),
+    lua(
+        "collect",
+        "if not own[queue] then",
+        "if true then",
+        test_ending.test_jobs_that_a_queue_keeps_for_longer_do_not_hide_those_of_other_queues,
+        state=JobState.FAILED,
+    ),
+]
+
+CLUSTER = [*RECORDS, *NOTES, *TOKENS, *SHARES, *DEAD_LETTERS]

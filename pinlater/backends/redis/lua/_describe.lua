@@ -18,8 +18,8 @@ local function describe(base, ids, state_of, emit)
       local expiry = state == 1 and redis.call('ZSCORE', base .. ':expiry', ids[i]) or ''
       local finished = state >= 2 and redis.call('ZSCORE', base .. ':ended:' .. state, ids[i])
       if state == 3 and not finished then finished = redis.call('ZSCORE', base .. ':dead', ids[i]) end
-      local about = {changed[at] or '', claims[at] or '', expiry, finished or '', links[at] or ''}
-      if not emit(i, values[at], unpack(about)) then return end
+      local change, claim, link = changed[at] or '', claims[at] or '', links[at] or ''
+      if not emit(i, values[at], change, claim, expiry, finished or '', link) then return end
     end
     first = last + 1
   end
