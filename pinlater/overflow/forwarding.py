@@ -50,7 +50,6 @@ class Forwarding(Delegating):
         super().__init__(self._inner)
         self._overflow = overflow
         self._members = overflow.around.router.members
-        self._acking: set[asyncio.Task[None]] = set()
 
     def start_draining(self) -> None:
         self._inner.start_draining()
@@ -66,8 +65,10 @@ class Forwarding(Delegating):
 
     async def dequeue(self, request: DequeueRequest, *, context: RequestContext | None = None) -> list[DequeuedJob]:
         if request.succeeded or request.failed:
-            if any(MARK in ack.descriptor for acks in (request.succeeded, request.failed) for ack in acks):
-                return await self._dequeue_after_acks(request, context)
+            for acks in (request.succeeded, request.failed):
+                for ack in acks:
+                    if MARK in ack.descriptor:
+                        return await self._dequeue_after_acks(request, context)
         elif request.wait_ms and not self._members.healthy():
             return await self._dequeue_here(request, context, self._members.none_left())
         try:
@@ -102,14 +103,19 @@ class Forwarding(Delegating):
             task = asyncio.get_running_loop().create_task(
                 self.ack(request.ack_queue or request.queue, request.succeeded, request.failed, context=context)
             )
-            self._acking.add(task)
-            task.add_done_callback(self._acking.discard)
+            self._overflow.under_way.add(task)
+            task.add_done_callback(self._acked)
             await asyncio.shield(task)  # to the end, although the caller goes meanwhile
             is_applied = True
             return await self.dequeue(replace(request, succeeded=(), failed=()), context=context)
         except PinLaterError as error:
             error.acks_applied = is_applied
             raise
+
+    def _acked(self, task: asyncio.Task[None]) -> None:
+        self._overflow.under_way.discard(task)
+        if not task.cancelled():
+            task.exception()  # the caller was told, or is gone
 
     async def give_back(self, jobs: Sequence[DequeuedJob]) -> None:
         if not any(MARK in job.descriptor for job in jobs):
@@ -163,14 +169,19 @@ class Forwarding(Delegating):
     async def lookup(
         self, descriptors: Sequence[str], *, include_body: bool = False, context: RequestContext | None = None
     ) -> dict[str, JobInfo]:
-        groups = by_overflow(descriptors, str)
-        if not groups:
-            return await self._inner.lookup(descriptors, include_body=include_body, context=context)
+        for descriptor in descriptors:
+            if MARK in descriptor:
+                return await self._lookup(descriptors, include_body, context)
+        return await self._inner.lookup(descriptors, include_body=include_body, context=context)
 
+    async def _lookup(
+        self, descriptors: Sequence[str], include_body: bool, context: RequestContext | None
+    ) -> dict[str, JobInfo]:
         def call(mine: Sequence[str]) -> Call[dict[str, JobInfo]]:
             return lambda owner: owner.lookup(mine, include_body=include_body, context=context)
 
         inner = self._inner.lookup(_without(descriptors), include_body=include_body, context=context)
+        groups = by_overflow(descriptors, str)
         found: dict[str, JobInfo] = {}
         for part in await self._everywhere(inner, {shard_id: call(mine) for shard_id, mine in groups.items()}):
             found |= part

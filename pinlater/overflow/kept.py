@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from pinlater.backends.base import PerQueue, Retention
 from pinlater.backends.sql.sqlite import SqliteShard
-from pinlater.errors import NoHealthyShards, QueueNotFound, ShardConnectionFailed
+from pinlater.errors import EnqueueRejected, NoHealthyShards, QueueNotFound, ShardConnectionFailed
 from pinlater.model import (
     Ack,
     CancelOutcome,
@@ -41,7 +40,9 @@ from pinlater.shards.member import Member
 from pinlater.shards.members import Members
 from pinlater.shards.router import Router
 
-STEP_JOBS = 1_000
+STEP_JOBS = 5_000
+"""Of each kind of maintenance, once a second."""
+
 MOVED_KEPT_MS = 3_600_000
 """The least time for which a moved job answers under its old descriptor, whatever its queue keeps ended jobs for."""
 
@@ -101,9 +102,9 @@ class Kept(Delegating):
             await self._freshen()
             await self._room.measure()
         await self._expire()
-        await self._repeated(lambda now_ms: self._store.bury(STEP_JOBS, now_ms, self._around.queues.graves()))
+        await self._bury()
         retention = _longer(self._around.queues.retention())
-        await self._repeated(lambda now_ms: self._store.collect(STEP_JOBS, now_ms, retention))
+        await self._store.collect(STEP_JOBS, self._clock.now_ms(), retention)
         await self.count_jobs()
 
     async def _expire(self) -> None:
@@ -112,11 +113,11 @@ class Kept(Delegating):
         for queue, counts in lapsed.items():
             self._service.wake(queue, counts.retried)
 
-    async def _repeated(self, step: Callable[[int], Coroutine[Any, Any, Mapping[str, int]]]) -> None:
-        """Step after step, as long as each is a full one."""
-        counts = await step(self._clock.now_ms())
-        while sum(counts.values()) >= STEP_JOBS:
-            counts = await step(self._clock.now_ms())
+    async def _bury(self) -> None:
+        """Copies come into the dead-letter queue here, and move like all that waits."""
+        graves = self._around.queues.graves()
+        for queue in await self._store.bury(STEP_JOBS, self._clock.now_ms(), graves):
+            self.mover.came(graves[queue].queue)
 
     async def count_jobs(self) -> None:
         """Look at the queues that may have jobs here, and forget those that have none."""
@@ -157,7 +158,11 @@ class Kept(Delegating):
         """EnqueueRejected: no room. NoHealthyShards: it takes nothing any more."""
         if self._room.bound == 0:
             raise NoHealthyShards("the overflow shard of this server takes no new jobs (overflow is 0)")
-        await self._room.reserve(jobs)
+        try:
+            await self._room.reserve(jobs)
+        except EnqueueRejected:
+            self._around.metrics.add(1, "limits_hit", "overflow_full")
+            raise
         if not self.mover.holding:  # else that is done every second
             await self._freshen()
         try:

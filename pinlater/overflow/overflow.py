@@ -57,11 +57,13 @@ class Overflow:
         self._host = host
         self._advertised = advertised or host
         self._lock = OwnerLock(folder / LOCK)
-        self._owners = Owners(around.addresses)
+        self._owners = Owners(around.addresses, self.id)
         self._turn = asyncio.Lock()
         self._kept: Kept | None = None
         self._server: ThriftServer | None = None
-        self._port = 0
+        self._port = self._since_ms = 0
+        self.under_way: set[asyncio.Task[None]] = set()
+        """Acks that are carried out although their callers are gone; the end waits for them."""
         self._is_leaving = self._is_closed = False
         self._trouble = ""
 
@@ -115,6 +117,7 @@ class Overflow:
             await kept.close()
             raise
         self._kept, self._server, self._trouble = kept, server, ""
+        self._since_ms = self.around.clock.now_ms()
         self._owners.forget(self.id)
         _log.info("overflow_owned", shard=self.id, jobs=kept.waiting, in_progress=kept.in_progress)
 
@@ -150,6 +153,8 @@ class Overflow:
 
     async def close(self) -> None:
         """Leave the file to others; says how many jobs are in it. After `Periodic.close`."""
+        if self.under_way:
+            await asyncio.wait(self.under_way)
         async with self._turn:
             self._is_leaving = self._is_closed = True
             kept, server, self._kept = self._kept, self._server, None
@@ -182,6 +187,7 @@ class Overflow:
         return {
             "overflow_id": self.id,
             "overflow_address": str(Address(self._advertised, self._port)),
+            "overflow_since_ms": self._since_ms,
             "overflow_jobs": self._kept.waiting,
         }
 
@@ -221,9 +227,8 @@ class Overflow:
         except (EnqueueRejected, OutcomeUnknown, RequestInvalid):
             raise
         except PinLaterError as error:
-            refusal.message += f"; nor did the overflow shard: {error.message}"
-            refusal.args = (refusal.message,)
-            raise refusal from error
+            text = f"{refusal.message}; nor did the overflow shard: {error.message}"
+            raise type(refusal)(text, reason=refusal.reason, retry_after_ms=refusal.retry_after_ms) from error
 
     async def hand_out(self, request: DequeueRequest, context: RequestContext | None) -> list[DequeuedJob] | None:
         """Jobs of this server's overflow shard; None: it has none, or cannot be asked."""

@@ -16,8 +16,10 @@ _LIMITS = PoolLimits(connections=8, connect_timeout_s=1.0)
 class Owners:
     """Remembers where each owner was seen last: when it is needed, the stores that told of it may be gone."""
 
-    def __init__(self, addresses: Callable[[], Mapping[str, str]]) -> None:
+    def __init__(self, addresses: Callable[[], Mapping[str, str]], own: str) -> None:
+        """`addresses` tells of other servers; where the owner of `own` is, this machine knows better."""
         self._ask = addresses
+        self._own = own
         self._addresses: dict[str, str] = {}
         self._clients: dict[str, AsyncClient] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -25,7 +27,8 @@ class Owners:
     def learn(self) -> None:
         """Ask again what the other servers tell."""
         for shard_id, address in self._ask().items():
-            self.seen(shard_id, address)
+            if shard_id != self._own:
+                self.seen(shard_id, address)
 
     def seen(self, shard_id: str, address: str | None) -> None:
         before = self._addresses.get(shard_id)
@@ -69,10 +72,12 @@ class Telling(Protocol):
 
 
 def told(leases: Iterable[Telling]) -> dict[str, str]:
-    """Where the owners are that the leases tell of, by overflow shard."""
-    found: dict[str, str] = {}
+    """Where the owners are that the leases tell of, by overflow shard. Of two the one that took it over last counts:
+    the lease of a process that died lives on for a while.
+    """
+    latest: dict[str, tuple[int, str]] = {}
     for lease in leases:
-        shard_id, address = lease.more.get("overflow_id"), lease.more.get("overflow_address")
-        if isinstance(shard_id, str) and isinstance(address, str):
-            found[shard_id] = address
-    return found
+        shard_id, address, since = (lease.more.get(f"overflow_{name}") for name in ("id", "address", "since_ms"))
+        if isinstance(shard_id, str) and isinstance(address, str) and isinstance(since, int):
+            latest[shard_id] = max(latest.get(shard_id, (0, "")), (since, address))
+    return {shard_id: address for shard_id, (_, address) in latest.items()}

@@ -85,7 +85,9 @@ def test_a_broken_notice_is_none(tmp_path: Path, text: str) -> None:
 
 
 def test_leases_tell_where_other_owners_are() -> None:
-    described = ({}, {"overflow_id": "oA", "overflow_address": "b:2", "overflow_jobs": 3}, {"overflow_id": 3})
+    old = {"overflow_id": "oA", "overflow_address": "a:1", "overflow_since_ms": 1, "overflow_jobs": 3}
+    new = {"overflow_id": "oA", "overflow_address": "b:2", "overflow_since_ms": 2}
+    described = ({}, old, new, old, {"overflow_id": "oB"}, {"overflow_id": 3})
     assert told(SimpleNamespace(more=each) for each in described) == {"oA": "b:2"}
 
 

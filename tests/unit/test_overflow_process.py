@@ -100,6 +100,7 @@ async def test_beyond_the_bound_jobs_are_refused_with_the_figures(tmp_path: Path
         with pytest.raises(EnqueueRejected, match="allowed: 400000") as refused:
             await kept_jobs(it, Job(bytes(390_000)))
         assert refused.value.reason == OVERFLOW_FULL
+        assert it.metrics.counters["limits_hit", "overflow_full"] == 1
         assert await it.api.enqueue("mail", [Job(bytes(1000))], context=ME)
 
 
@@ -332,6 +333,22 @@ async def test_claims_on_the_overflow_shard_expire_and_the_job_moves(tmp_path: P
         info = (await it.api.lookup([old]))[old]
         assert (info.state, info.attempts_remaining) == (JobState.PENDING, 1)
         assert "claim expired" in info.custom_status
+
+
+async def test_a_dead_letter_is_buried_here_and_moves_to_its_queue(tmp_path: Path) -> None:
+    async with process(tmp_path) as it:
+        await it.api.create_queue("dead")
+        await set_queue(it, dead_letter_queue="dead")
+        (old,) = await kept_jobs(it)
+        (job,) = await it.dequeue()
+        await it.api.ack("mail", [], [Ack(job.descriptor, permanent=True)])
+        it.kept._brought_up_at -= 2
+        await it.overflow.tidy()
+        assert (await it.api.lookup([old]))[old].state is JobState.FAILED
+        await it.find_shards()
+        await it.overflow.move()
+        (letter,) = await it.dequeue(queue="dead")
+        assert overflow_of(letter.descriptor) is None
 
 
 async def test_jobs_of_a_queue_that_is_deleted_meanwhile_are_gone(tmp_path: Path) -> None:
