@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,11 +20,17 @@ from pinlater.server.supervisor import ServeRefused
 log = structlog.get_logger("pinlater.plan")
 
 
-async def make_plan(config: Config, accept_new_stores: Sequence[str]) -> Plan:
+Check = Callable[[Config], Awaitable[None]]
+"""Of a configuration with the ids that its stores turned out to have. ServeRefused."""
+
+
+async def make_plan(config: Config, accept_new_stores: Sequence[str], check: Check | None = None) -> Plan:
     """Look at the stores, compare them with the record in the data folder, and say what to run. ServeRefused."""
     folder = data_folder(config)
     known = _known(folder, accept_new_stores)
     resolved, stores = await _looked_at(config, known)
+    if check is not None:
+        await check(resolved)
     note_stores(folder, stores)
     return Plan(
         host=config.host,
@@ -53,7 +59,7 @@ async def _looked_at(config: Config, known: Mapping[str, str]) -> tuple[Config, 
         stores = shards.store_ids()
     finally:
         await shards.close()
-    if not stores:
+    if not stores and not (config.overflow_bytes and all(ids)):  # with an overflow shard it can serve without
         raise ServeRefused(await _why_none(config.stores))
     return replace(config, stores=_named(config, ids)), stores
 

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import click
 import structlog
 
 from pinlater.cli import EXIT_FAILED, EXIT_USAGE
+from pinlater.cli.planner import AtStart, Flags, Planner
 from pinlater.config import SETTINGS, ConfigInvalid, Loaded, Setting, config_toml, default_of, load
 from pinlater.logs import configure
-from pinlater.plan import make_plan
 from pinlater.server.generation import Plan
 from pinlater.server.supervisor import ServeRefused, Supervisor
+from pinlater.server.watched_file import WatchedFile
 from pinlater.web.beside import Beside
 
 log = structlog.get_logger("pinlater.serve")
-Flags = Mapping[str, str | Sequence[str]]
 
 
 def _flag(setting: Setting) -> Callable[[Any], Any]:
@@ -48,7 +49,8 @@ Examples:
 
 \b
 Signals: SIGTERM or SIGINT answers what was read and ends, a second one at once; SIGHUP reads the configuration again
-and replaces the processes without losing a connection.
+and replaces the processes without losing a connection. So does a change of the --config file, within seconds. One that
+has mistakes, or leaves out a shard that is not drained, changes nothing.
 Exit codes: 0 stopped by a signal, 1 cannot start, 2 mistakes in the configuration (all are listed)."""
 )
 @click.option(
@@ -68,7 +70,19 @@ Exit codes: 0 stopped by a signal, 1 cannot start, 2 mistakes in the configurati
     multiple=True,
     help="The shard ID has a new store now, on purpose; descriptors of jobs in the old one are void.",
 )
-def serve(print_config: bool, show_secrets: bool, accept_new_store: tuple[str, ...], **given: Any) -> None:
+@click.option(
+    "--forget-shard",
+    metavar="ID",
+    multiple=True,
+    help="The shard ID is gone for good, with all that it holds, and is taken off the record of shards.",
+)
+def serve(
+    print_config: bool,
+    show_secrets: bool,
+    accept_new_store: tuple[str, ...],
+    forget_shard: tuple[str, ...],
+    **given: Any,
+) -> None:
     """Run a server.
 
     Every setting is a flag, a key of the file, and an environment variable: --claim-timeout, claim-timeout,
@@ -76,6 +90,7 @@ def serve(print_config: bool, show_secrets: bool, accept_new_store: tuple[str, .
     """
     flags = {name.removesuffix("_ms").removesuffix("_bytes").replace("_", "-"): each for name, each in given.items()}
     written: Flags = {name: each for name, each in flags.items() if each not in (None, ())}
+    watched = _watched(written)
     loaded = _loaded(written)
     if print_config:
         click.echo(config_toml(loaded, show_secrets=show_secrets), nl=False)
@@ -83,7 +98,8 @@ def serve(print_config: bool, show_secrets: bool, accept_new_store: tuple[str, .
     configure(loaded.config.log_level, loaded.config.log_format)
     for name in loaded.unknown_variables:
         log.warning("unknown_variable", name=name)
-    _run(_Planner(written, loaded, accept_new_store), announce=loaded.config.port == 0)
+    planner = Planner(written, loaded, AtStart(accept_new_store, forget_shard))
+    _run(planner, watched, announce=loaded.config.port == 0)
 
 
 def _loaded(flags: Flags) -> Loaded:
@@ -95,38 +111,27 @@ def _loaded(flags: Flags) -> Loaded:
         raise SystemExit(EXIT_USAGE) from None
 
 
-class _Planner:
-    """What to run: at first as the command line said, later as the configuration is then."""
-
-    def __init__(self, flags: Flags, loaded: Loaded, accept_new_stores: Sequence[str]) -> None:
-        self._flags = flags
-        self._first: Loaded | None = loaded
-        self._accept = accept_new_stores
-
-    async def __call__(self) -> Plan:
-        """ServeRefused."""
-        loaded, self._first = self._first, None
-        if loaded is not None:
-            return await make_plan(loaded.config, self._accept)
-        try:
-            config = load(self._flags, os.environ).config
-        except ConfigInvalid as invalid:
-            raise ServeRefused("; ".join(str(mistake) for mistake in invalid.mistakes)) from invalid
-        plan = await make_plan(config, ())
-        configure(config.log_level, config.log_format)
-        return plan
+def _watched(flags: Flags) -> WatchedFile | None:
+    """The file that the configuration is read from, if there is one."""
+    path = flags.get("config") or os.environ.get("PINLATER_CONFIG")
+    return WatchedFile(Path(str(path)).expanduser()) if path else None
 
 
-def _run(planner: _Planner, *, announce: bool) -> None:
+def _run(planner: Planner, watched: WatchedFile | None, *, announce: bool) -> None:
     def on_ready(address: str) -> None:
         if announce:
             with suppress(OSError):  # whoever wanted to read it is gone; those who connect are not
                 click.echo(address)
 
     async def supervise() -> None:
-        supervisor = Supervisor(planner, on_ready)
+        supervisor = Supervisor(planner, on_ready, watched)
         beside = Beside(supervisor.reports)
-        supervisor.on_started = lambda plan: beside.follow(plan.payload["config"])
+
+        async def started(plan: Plan) -> None:
+            planner.started(plan)
+            await beside.follow(plan.payload["config"])
+
+        supervisor.on_started = started
         try:
             await supervisor.run()
         finally:

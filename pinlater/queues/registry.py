@@ -210,7 +210,7 @@ class Queues:
         """Which shards take no new jobs, by a command."""
         for member in self._members.all:
             record = self._exchange.winners.get(SHARD_PREFIX + member.shard.shard_id)
-            member.ordered_dequeue_only = record is not None and _is_ordered(record)
+            member.ordered_dequeue_only = record is not None and is_ordered(record)
 
     # -- changes -----------------------------------------------------------------------------------------------------
 
@@ -259,7 +259,7 @@ class Queues:
             raise RequestInvalid.of("shard", shard_id, f"a shard of this server: {ids}")
 
         def remake(before: Record | None) -> str | None:
-            if dequeue_only == (before is not None and _is_ordered(before)):
+            if dequeue_only == (before is not None and is_ordered(before)):
                 return None
             return json.dumps({"dequeue_only": dequeue_only, "by": who})
 
@@ -325,7 +325,8 @@ def _retention_of(settings: QueueSettings) -> Retention:
     return Retention(settings.succeeded_ttl_ms, settings.failed_ttl_ms)
 
 
-def _is_ordered(record: Record) -> bool:
+def is_ordered(record: Record) -> bool:
+    """An operator made this shard dequeue-only."""
     try:
         return json.loads(record.text).get("dequeue_only") is True
     except (ValueError, AttributeError):

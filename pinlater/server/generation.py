@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,10 @@ LIVED_S = 10.0
 """A worker that lived so long is replaced at once; others after a pause that doubles."""
 
 
+def _nothing() -> None:
+    """Nobody has to know."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What to run: so many processes of `command`, each told `payload`, behind one address. `facts` are for the log."""
@@ -33,6 +37,8 @@ class Plan:
     payload: dict[str, Any]
     drain_timeout_ms: int
     facts: dict[str, object]
+    on_rolled: Callable[[], None] = _nothing
+    """Called when those that they replaced have ended."""
 
 
 class Generation:

@@ -4,6 +4,8 @@ SIGTERM, SIGINT   drain all workers and end with 0; a second one breaks off what
 SIGHUP            read the configuration again, start new workers, then drain the old ones, which hand their connections
                   over; a configuration with mistakes, or workers that do not start, change nothing. When it says
                   that the terminal was closed, it ends the server like SIGTERM (not under nohup)
+
+Other content of the configuration's file is like a SIGHUP.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import structlog
 from pinlater.server.acceptor import Acceptor, CannotListen
 from pinlater.server.generation import Generation, Plan
 from pinlater.server.reports import Reports
+from pinlater.server.watched_file import LOOK_EVERY_S, WatchedFile
 from pinlater.server.worker import Worker, WorkerFailed
 
 log = structlog.get_logger(__name__)
@@ -41,8 +44,12 @@ OnStarted = Callable[[Plan], Awaitable[None]]
 class Supervisor:
     """Serves until it is told to stop. `on_ready` is called once, with the address."""
 
-    def __init__(self, make_plan: MakePlan, on_ready: Callable[[str], None]) -> None:
+    def __init__(
+        self, make_plan: MakePlan, on_ready: Callable[[str], None], watched: WatchedFile | None = None
+    ) -> None:
+        """`watched`: what the configuration is read from."""
         self.reports = Reports(self._workers)
+        self._watched = watched
         self.on_started: OnStarted | None = None
         """Awaited with the plan of new workers when they serve."""
         self._make_plan = make_plan
@@ -71,12 +78,23 @@ class Supervisor:
 
     async def _serve(self) -> None:
         await self._unless_stopped(self._start())
+        watch = asyncio.ensure_future(self._watch_file())
         while not self._stop.is_set():
             await self._unless_stopped(self._roll.wait())
             if self._roll.is_set() and not self._stop.is_set():
                 self._roll.clear()
+                if self._watched is not None:
+                    self._watched.accept()
                 await self._unless_stopped(self._roll_over())
+        watch.cancel()
         await self._end()
+
+    async def _watch_file(self) -> None:
+        while self._watched is not None:
+            await asyncio.sleep(LOOK_EVERY_S)
+            if self._watched.has_changed():
+                log.info("configuration_file_changed", file=str(self._watched.path))
+                self._roll.set()
 
     def _stop_asked(self) -> None:
         now_s = asyncio.get_running_loop().time()
@@ -175,6 +193,7 @@ class Supervisor:
         self._draining.add(old)
         await old.drain(heir=new)
         self._draining.discard(old)
+        new.plan.on_rolled()
         log.info("rolled", workers=new.pids())
 
     async def _end(self) -> None:
