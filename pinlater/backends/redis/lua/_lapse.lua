@@ -1,6 +1,7 @@
 -- End claims as expired or released: back to PENDING, or to FAILED without attempts or over the crash budget.
 -- `jobs` are {id, claim} of jobs in progress, each once. `words`: the status line around the attempts that remain, and
--- the one around the crashes. `marks`: those that fail are marked for bury. Returns how many went back, how many failed.
+-- the one around the crashes. `marks`: those that fail are marked for bury. Returns how many went back and how many
+-- failed.
 -- The first write removes, and removing is allowed in a Redis out of memory; then so is the rest of the script.
 local function lapse(root, queue, jobs, now, budget, marks, words)
   local base = root .. ':q:' .. queue
