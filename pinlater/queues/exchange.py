@@ -218,5 +218,8 @@ async def _quietly(work: Callable[[Member], Coroutine[Any, Any, None]], member: 
         await work(member)
     except PinLaterError as error:
         _log.debug("records_not_exchanged", shard=member.shard.shard_id, error=error.message)
-        return False
-    return True
+    except Exception:
+        _log.exception("records_not_exchanged", shard=member.shard.shard_id)
+    else:
+        return True
+    return False

@@ -187,8 +187,8 @@ def _check_gifts(change: JobChange) -> None:
         checks.attempts("attempts", change.attempts)
     if change.run_after_ms is not None:
         if change.action is not JobAction.RETRY:
-            raise RequestInvalid.of("runAfterTimestampMillis", change.run_after_ms, "nothing, but for RETRY")
-        checks.time("runAfterTimestampMillis", change.run_after_ms)
+            raise RequestInvalid.of("runAfterMillis", change.run_after_ms, "nothing, but for RETRY")
+        checks.time("runAfterMillis", change.run_after_ms)
 
 
 def _is_meant(job: JobInfo, change: JobChange, began_ms: int) -> bool:

@@ -110,7 +110,8 @@ class Service:
         await self._handing_out.drain()
         await self._attempts.drain()
         await self._audit.drain()
-        await self.queues.close()
+        if self.queues.members is self.router.members:
+            await self.queues.close()
         await self.router.close()
 
     @property

@@ -285,7 +285,7 @@ async def test_a_call_that_has_no_time_left_does_one_page_and_goes_on() -> None:
         (replace(RETRY, attempts=0), RequestInvalid, "attempts is 0"),
         (replace(CANCEL, attempts=1), RequestInvalid, "nothing, but for RETRY and REPLAY"),
         (replace(CANCEL, run_after_ms=1), RequestInvalid, "nothing, but for RETRY"),
-        (replace(RETRY, run_after_ms=-1), RequestInvalid, "runAfterTimestampMillis"),
+        (replace(RETRY, run_after_ms=-1), RequestInvalid, "runAfterMillis"),
         (replace(RETRY, created_before_ms=-1), RequestInvalid, "createdBeforeMillis"),
         (replace(RETRY, created_after_ms=MAX_TIME_MS + 1), RequestInvalid, "createdAfterMillis"),
         (replace(RETRY, body_regex="("), RequestInvalid, "bodyRegexToMatch"),

@@ -1,0 +1,190 @@
+"""What one process knows of the queues: which there are, what counts for each, and how it hears of news.
+
+Records are read from every healthy shard by `poll`, twice a second; see exchange.py for how all shards come to agree.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from pinlater.backends.base import EndRules, Grave, PerQueue, Record, Retention
+from pinlater.clock import Clock
+from pinlater.errors import QueueNotFound
+from pinlater.model import MAX_TIME_MS, QueueView
+from pinlater.queues import rules
+from pinlater.queues.exchange import KEEP_MARKS_MS, Exchange
+from pinlater.queues.file import QueueFile
+from pinlater.queues.layers import DEFAULTS, Layers
+from pinlater.queues.settings import QueueSettings
+from pinlater.queues.views import queue_view
+from pinlater.shards.member import Member
+from pinlater.shards.members import Members
+
+SHARD_PREFIX = "@shard/"
+"""Before a shard's id, the name of the record of what is ordered for it."""
+
+
+class Known:
+    """Which queues there are, and what counts for each. `defaults` are the server's own configuration."""
+
+    def __init__(
+        self,
+        members: Members,
+        clock: Clock,
+        defaults: QueueSettings | None = None,
+        file: QueueFile | None = None,
+    ) -> None:
+        self.members = members
+        self._clock = clock
+        self._file = file
+        self._layers = Layers(defaults or QueueSettings())
+        self._exchange = Exchange(members, clock, self._took)
+        self._callbacks: list[Callable[[str], None]] = []
+        self._names: set[str] = set()
+        self._rules: PerQueue[EndRules] | None = None
+        self._retention: PerQueue[Retention] | None = None
+        self._special: dict[str, QueueSettings] = {}
+        self._for_all = self._layers.for_all()
+        self._pause_ends_ms = MAX_TIME_MS
+        self._settle()
+        self._read_file()
+
+    # -- what counts -------------------------------------------------------------------------------------------------
+
+    def settings(self, queue: str) -> QueueSettings:
+        """What counts for a queue now; for one not heard of, what counts for all."""
+        settings = self._special.get(queue, self._for_all)
+        return self._unpaused(settings) if settings.paused else settings
+
+    def _unpaused(self, settings: QueueSettings) -> QueueSettings:
+        until_ms = settings.paused_until_ms
+        if until_ms is None or self._clock.now_ms() < until_ms:
+            return settings
+        return replace(settings, paused=False)
+
+    def names(self) -> set[str]:
+        """The queues that are there, a copy."""
+        return set(self._names)
+
+    def has(self, queue: str) -> bool:
+        return queue in self._names
+
+    def was_deleted(self, queue: str) -> bool:
+        """It is known to be gone; a queue that was never heard of may have been made elsewhere a moment ago."""
+        record = self._exchange.winners.get(queue)
+        return record is not None and record.is_deleted
+
+    def limited(self) -> set[str]:
+        """The queues with a maximum in progress."""
+        return {name for name in self._names if self.settings(name).max_in_progress is not None}
+
+    def end_rules(self) -> PerQueue[EndRules]:
+        """What the ends of attempts mean, per queue; the same object until a setting changes."""
+        if self._rules is None:
+            self._rules = rules.end_rules(self._for_all, self._special)
+        return self._rules
+
+    def retention(self) -> PerQueue[Retention]:
+        """How long ended jobs are kept, per queue; the same object until a setting changes."""
+        if self._retention is None:
+            self._retention = rules.retention(self._for_all, self._special)
+        return self._retention
+
+    def graves(self) -> dict[str, Grave]:
+        """Where the dead letters of each queue go."""
+        return rules.graves(self._names, self.settings)
+
+    def view(self, name: str) -> QueueView:
+        """All settings, and where each comes from. QueueNotFound; DEFAULTS is what counts for all."""
+        if name != DEFAULTS and name not in self._names:
+            raise QueueNotFound.of(name)
+        record = self._exchange.winners.get(name)
+        settings = self._unpaused(self._for_all) if name == DEFAULTS else self.settings(name)
+        return queue_view(name, record.version if record else "", settings, self._layers)
+
+    def on_change(self, callback: Callable[[str], None]) -> None:
+        """Told the name of each queue that came, went or has other settings than before; "" may mean any of them."""
+        self._callbacks.append(callback)
+
+    def marks_before(self, now_ms: int) -> str:
+        """The version below which marks of deleted queues are no longer kept."""
+        return f"{max(0, now_ms - KEEP_MARKS_MS) * 1000:016d}"
+
+    # -- staying up to date ------------------------------------------------------------------------------------------
+
+    async def poll(self) -> None:
+        """Hear from every healthy shard, tell those that are behind, and read a file that changed. Raises nothing."""
+        if self._file is not None and self._file.read_again():
+            self._read_file()
+        await self._exchange.poll()
+        self._order()
+        if self._clock.now_ms() >= self._pause_ends_ms:
+            self._settle()
+
+    async def refresh(self) -> bool:
+        """Hear from every healthy shard what other servers changed a moment ago. Whether any answered."""
+        return await self._exchange.ask()
+
+    async def bring_up(self, member: Member) -> None:
+        """A shard that comes (back): hear all that it knows, and tell it all that it does not, before it serves."""
+        await self._exchange.ask()
+        await self._exchange.read(member, all_of_it=True)
+        await self._exchange.push(member)
+        await self._exchange.push_all()
+        self._order()
+
+    async def close(self) -> None:
+        await self._exchange.close()
+
+    def _read_file(self) -> None:
+        if self._file is not None:
+            self._layers.file_defaults, self._layers.of_file = self._file.layers
+            self._settle()
+
+    def _took(self, news: set[str]) -> None:
+        """Other records win now."""
+        came_or_went = set()
+        for name in news:
+            record = self._exchange.winners[name]
+            if not name.startswith("@"):
+                if record.is_deleted == (name in self._names):
+                    came_or_went.add(name)
+                (self._names.discard if record.is_deleted else self._names.add)(name)
+                self._layers.take(name, record)
+            elif name == DEFAULTS:
+                self._layers.take(name, record)
+        self._settle(came_or_went)
+
+    def _settle(self, also: Iterable[str] = ()) -> None:
+        """Work out what counts, and tell of what is new. A pause that is over is one that is not there any more."""
+        before, before_all = self._special, self._for_all
+        self._for_all = self._unpaused(self._layers.for_all())
+        self._special = {name: self._unpaused(each) for name, each in self._layers.special(self._names).items()}
+        self._rules = self._retention = None
+        paused = [each for each in (self._for_all, *self._special.values()) if each.paused]
+        self._pause_ends_ms = min((each.paused_until_ms or MAX_TIME_MS for each in paused), default=MAX_TIME_MS)
+        told = set(also)
+        if before_all != self._for_all:
+            told.add("")
+        for name in before.keys() | self._special.keys():
+            if before.get(name, before_all) != self._special.get(name, self._for_all):
+                told.add(name)
+        for name in sorted(told):
+            for callback in self._callbacks:
+                callback(name)
+
+    def _order(self) -> None:
+        """Which shards take no new jobs, by a command."""
+        for member in self.members.all:
+            record = self._exchange.winners.get(SHARD_PREFIX + member.shard.shard_id)
+            member.ordered_dequeue_only = record is not None and is_ordered(record)
+
+
+def is_ordered(record: Record) -> bool:
+    """An operator made this shard dequeue-only."""
+    try:
+        return json.loads(record.text).get("dequeue_only") is True
+    except (ValueError, AttributeError):
+        return False
