@@ -19,7 +19,6 @@ from pinlater.model import (
     DequeuedJob,
     DequeueRequest,
     Job,
-    JobAction,
     JobChange,
     JobFilter,
     JobInfo,
@@ -30,7 +29,6 @@ from pinlater.model import (
 )
 from pinlater.queues.pending import Pending
 from pinlater.queues.registry import Queues
-from pinlater.queues.settings import QueueSettings
 from pinlater.service import checks
 from pinlater.service.admin import AdminPassword
 from pinlater.service.attempts import Attempts
@@ -42,8 +40,9 @@ from pinlater.service.counting import count_enqueued, rejection
 from pinlater.service.handing_out import HandingOut
 from pinlater.service.looking import Looking
 from pinlater.service.operating import Operating
+from pinlater.service.recorded import Recorded
 from pinlater.service.refs import References
-from pinlater.service.settings import ServiceSettings
+from pinlater.service.settings import ServiceSettings, queue_defaults
 from pinlater.service.steering import Steering
 from pinlater.shards.router import Router
 
@@ -86,13 +85,20 @@ class Service:
         admin = AdminPassword(settings.admin_password_hash)
         self._steering = Steering(router.members, queues, clock, admin, self._audit)
         self._looking = Looking(router, clock, settings, self._checks, refs)
-        self._operating = Operating(router, clock, settings, self._checks, refs, self._looking)
         self._handing_out = HandingOut(router, clock, settings, self._checks, claims, queues, metrics, pending)
         self._waiting = waiting = self._handing_out.waiting
         self._attempts = Attempts(
             router, clock, self._checks, refs, queues, metrics, waiting.became_pending, waiting.has_room
         )
-        self._changing = Changing(router, clock, settings, self._checks, refs, waiting.became_pending)
+        self._recorded = Recorded(
+            clock,
+            Operating(router, clock, settings, self._checks, refs, self._looking),
+            Changing(router, clock, settings, self._checks, refs, waiting.became_pending),
+            self._attempts,
+            waiting.became_pending,
+            metrics,
+            self._audit,
+        )
         queues.on_change(self._queue_changed)
 
     async def open(self) -> None:
@@ -254,7 +260,7 @@ class Service:
     ) -> ScanPage:
         return await self._looking.scan(filter, continuation, limit)
 
-    # -- operators ---------------------------------------------------------------------------------------------------
+    # -- operators: recorded.py --------------------------------------------------------------------------------------
 
     async def retry_failed(
         self,
@@ -267,71 +273,15 @@ class Service:
         context: RequestContext | None = None,
     ) -> int:
         who = self._checks.source(context)
-        retried = await self._operating.retry_failed(queue, priority, attempts, run_after_ms, limit)
-        is_later = run_after_ms is not None and run_after_ms > self._clock.now_ms()
-        self._waiting.became_pending(
-            queue, 0 if is_later else retried, [run_after_ms] if is_later and run_after_ms else []
-        )
-        if retried:
-            self.metrics.add(retried, "jobs_retried_by_operator", queue)
-            await self._audit.write(who, "retry_failed_jobs", queue, f"{retried} jobs of priority {priority}")
-        return retried
+        return await self._recorded.retry_failed(who, queue, priority, attempts, run_after_ms, limit)
 
     async def delete_jobs(self, filter: JobFilter, *, limit: int = 1000, context: RequestContext | None = None) -> int:
-        who = self._checks.source(context)
-        deleted = await self._operating.delete_jobs(filter, limit)
-        if deleted:
-            self.metrics.add(deleted, "jobs_deleted_by_operator", filter.queue)
-            detail = f"{deleted} jobs, {filter.state.name}, priority {filter.priority or 1}"
-            await self._audit.write(who, "delete_jobs", filter.queue, detail + _pattern(filter.body_regex))
-        return deleted
+        return await self._recorded.delete_jobs(self._checks.source(context), filter, limit)
 
     async def cancel(
         self, queue: str, descriptors: Sequence[str], *, context: RequestContext | None = None
     ) -> Mapping[str, CancelOutcome]:
-        who = self._checks.source(context)
-        outcomes = await self._attempts.cancel(queue, descriptors)
-        cancelled = list(outcomes.values()).count(CancelOutcome.CANCELLED)
-        if cancelled:
-            self.metrics.add(cancelled, "jobs_deleted_by_operator", queue)
-            await self._audit.write(who, "cancel_jobs", queue, f"{cancelled} jobs, of {len(outcomes)} that were named")
-        return outcomes
+        return await self._recorded.cancel(self._checks.source(context), queue, descriptors)
 
     async def change_jobs(self, change: JobChange, *, context: RequestContext | None = None) -> JobsChanged:
-        who = self._checks.source(context)
-        changed = await self._changing.change(change)
-        if changed.changed and not change.dry_run:
-            retried = change.action in (JobAction.RETRY, JobAction.REPLAY)
-            family = "jobs_retried_by_operator" if retried else "jobs_deleted_by_operator"
-            self.metrics.add(changed.changed, family, change.queue)
-            action = f"{change.action.name.lower()}_jobs"
-            await self._audit.write(who, action, change.queue, f"{changed.changed} jobs{_filter(change)}")
-        return changed
-
-
-def queue_defaults(settings: ServiceSettings) -> QueueSettings:
-    """What a service that is configured so says for all queues."""
-    return QueueSettings(
-        claim_timeout_ms=settings.claim_timeout_ms,
-        succeeded_ttl_ms=settings.succeeded_ttl_ms,
-        failed_ttl_ms=settings.failed_ttl_ms,
-        max_body_bytes=settings.max_body_bytes,
-    )
-
-
-def _filter(change: JobChange) -> str:
-    """What was asked for, for the record."""
-    said = {
-        "state": None if change.state is None else change.state.name,
-        "priority": change.priority,
-        "created before": change.created_before_ms,
-        "created after": change.created_after_ms,
-        "attempts": change.attempts,
-        "run after": change.run_after_ms,
-    }
-    told = "".join(f", {key} {value}" for key, value in said.items() if value is not None)
-    return told + _pattern(change.body_regex)
-
-
-def _pattern(body_regex: str) -> str:
-    return f", body matches {body_regex}" if body_regex else ""
+        return await self._recorded.change_jobs(self._checks.source(context), change)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pinlater.queues.settings import QueueSettings
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSettings:
@@ -57,3 +59,13 @@ class ServiceSettings:
 
     long_call_ms: int = 5_000
     """A call over many jobs begins no further step after so long: it answers what it has, or fails clearly."""
+
+
+def queue_defaults(settings: ServiceSettings) -> QueueSettings:
+    """What a service that is configured so says for all queues."""
+    return QueueSettings(
+        claim_timeout_ms=settings.claim_timeout_ms,
+        succeeded_ttl_ms=settings.succeeded_ttl_ms,
+        failed_ttl_ms=settings.failed_ttl_ms,
+        max_body_bytes=settings.max_body_bytes,
+    )

@@ -11,7 +11,7 @@ from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.errors import NothingStored
 from pinlater.queues.registry import Queues
 from pinlater.service import ClaimNames, Service, ServiceSettings
-from pinlater.service.service import queue_defaults
+from pinlater.service.settings import queue_defaults
 from pinlater.shards.calls import GuardSettings
 from pinlater.shards.coalesce import Coalescing
 from pinlater.shards.guard import Guarded

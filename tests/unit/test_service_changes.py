@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +30,7 @@ from pinlater.model import (
     JobState,
 )
 from pinlater.service import ServiceSettings
-from tests.unit.stand import ME, Stand, stand
+from tests.unit.stand import ME, NEVER_MS, Stand, stand
 
 PAGES = ServiceSettings(page_jobs=50)
 RETRY = JobChange("mail", JobAction.RETRY)
@@ -215,14 +216,15 @@ async def test_dead_letters_are_sent_back_and_other_jobs_stay() -> None:
         assert (info.attempts_remaining, info.origin is not None) == (3, True)
 
 
-async def test_who_waits_hears_of_jobs_that_are_retried() -> None:
-    async with stand() as at:
+async def test_who_waits_gets_a_job_that_is_retried() -> None:
+    async with stand(settings=ServiceSettings(poll_min_ms=NEVER_MS, poll_max_ms=NEVER_MS)) as at:
         await at.service.enqueue("mail", [Job(b"x")])
         await fail_all(at)
-        woken: list[tuple[str, int]] = []
-        at.service._changing._became_pending = lambda queue, now, later: woken.append((queue, now))
-        await at.service.change_jobs(RETRY)
-        assert woken == [("mail", 1)]
+        waiting = asyncio.create_task(at.dequeue(1, wait_ms=60_000))
+        while not at.service.waiting:
+            await asyncio.sleep(0)
+        assert (await at.service.change_jobs(RETRY)).changed == 1
+        assert [job.body for job in await asyncio.wait_for(waiting, 60)] == [b"x"]
 
 
 # -- continuations

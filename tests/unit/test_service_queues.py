@@ -277,8 +277,8 @@ async def test_every_change_is_recorded_with_who_what_and_when() -> None:
             ("ann", "update_shard", "1", "dequeue_only"),
             ("ann", "update_queue", "mail", "max_pending=5, paused unset"),
             ("ann", "retry_jobs", "mail", "2 jobs, priority 1, body matches x"),
-            ("ann", "cancel_jobs", "mail", "1 jobs, of 2 that were named"),
-            ("ann", "delete_jobs", "mail", "1 jobs, FAILED, priority 1, body matches x"),
+            ("ann", "cancel_jobs", "mail", "1 job, of 2 that were named"),
+            ("ann", "delete_jobs", "mail", "1 job, FAILED, priority 1, body matches x"),
             ("ann", "retry_failed_jobs", "mail", "2 jobs of priority 1"),
             ("ann", "create_queue", "mail", ""),
         ]
