@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from pinlater.backends.base import ClaimRequest
+from pinlater.backends.base import ClaimRequest, Record
 from pinlater.backends.sql.session import Row
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.backends.sql.sqlite_connection import SqliteSession
 from pinlater.errors import NothingStored, StoreConflict, StoreRefused
-from pinlater.model import Job, JobState
+from pinlater.model import Job, JobState, new_version
+from tests.queues import make_queue
 
 NOW_MS = 1_790_000_000_000
 LIMITLESS = 2**30
@@ -29,7 +30,7 @@ def shard(tmp_path: Path, runner: asyncio.Runner) -> Iterator[SqliteShard]:
     """An open shard with one queue, on a file in a folder that was not there."""
     made = SqliteShard(f"sqlite:///{tmp_path}/new/folder/a.db", "1", busy_timeout_ms=50)
     runner.run(made.open())
-    runner.run(made.create_queue("mail", NOW_MS))
+    runner.run(make_queue(made, "mail", NOW_MS))
     yield made
     runner.run(made.close())
 
@@ -111,14 +112,14 @@ async def test_a_long_look_keeps_no_writer_waiting(shard: SqliteShard) -> None:
     loop = asyncio.get_running_loop()
 
     def look(session: Any) -> int:
-        before = session.rows("queue_names")
+        before = session.rows("records", (0, 9))
         loop.call_soon_threadsafe(begun.set)
         asyncio.run_coroutine_threadsafe(go_on.wait(), loop).result()
-        return len(session.rows("queue_names")) - len(before)
+        return len(session.rows("records", (0, 9))) - len(before)
 
     looking = asyncio.ensure_future(shard._read(look))
     await begun.wait()
-    assert await shard.create_queue("another", NOW_MS)
+    assert await shard.put_records([Record("another", new_version(NOW_MS))], NOW_MS) == [True]
     go_on.set()
     assert await looking == 0  # and what it sees is one moment
 
@@ -127,7 +128,7 @@ async def test_two_processes_take_turns_on_one_file_and_lose_nothing(tmp_path: P
     path = tmp_path / "a.db"
     first = SqliteShard(str(path), "1")
     await first.open()
-    await first.create_queue("mail", NOW_MS)
+    await make_queue(first, "mail", NOW_MS)
     command = (sys.executable, "-c", _OTHER, str(path))
     runs = [await asyncio.create_subprocess_exec(*command, str(n), stdout=subprocess.PIPE) for n in range(2)]
     claimed = [line for run in runs for line in (await run.communicate())[0].decode().split()]
@@ -143,7 +144,7 @@ async def test_two_processes_take_turns_on_one_file_and_lose_nothing(tmp_path: P
 
 _OTHER = f"""
 import asyncio, sys
-from pinlater.backends.base import ClaimRequest
+from pinlater.backends.base import ClaimRequest, Record
 from pinlater.backends.sql.session import Row
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.backends.sql.sqlite_connection import SqliteSession

@@ -12,11 +12,12 @@ import pymysql
 import pytest
 from sqlalchemy.engine import make_url
 
-from pinlater.backends.base import AckOutcome, AckRequest, CheckpointRequest, ClaimRequest, JobKey
+from pinlater.backends.base import AckOutcome, AckRequest, CheckpointRequest, ClaimRequest, JobKey, PerQueue, Retention
 from pinlater.backends.sql.mysql import MysqlShard
 from pinlater.backends.sql.mysql_pool import Timeouts
 from pinlater.errors import NothingStored, OutcomeUnknown, StoreConflict, StoreRefused
 from pinlater.model import Job, JobInfo, parse_descriptor
+from tests.queues import make_queue, names_of
 from tests.stores.places import Places
 from tests.stores.process import StoreServer, free_port
 
@@ -56,7 +57,7 @@ def shard(url: str, runner: asyncio.Runner) -> Iterator[MysqlShard]:
     """An open shard with one queue."""
     made = MysqlShard(url, "1", timeouts=QUICK)
     runner.run(made.open())
-    runner.run(made.create_queue("mail", NOW_MS))
+    runner.run(make_queue(made, "mail", NOW_MS))
     yield made
     runner.run(made.close())
 
@@ -126,7 +127,7 @@ async def test_lists_of_thousands(shard: MysqlShard) -> None:
     assert jobs == [key_of(descriptor) for descriptor in descriptors]
     outcomes = await shard.ack("mail", [AckRequest(*job, True) for job in jobs], NOW_MS)
     assert outcomes == [AckOutcome.SUCCEEDED] * 2500
-    assert dict(await shard.collect(3000, NOW_MS + 2, succeeded_ttl_ms=1, failed_ttl_ms=1)) == {"mail": 2500}
+    assert dict(await shard.collect(3000, NOW_MS + 2, PerQueue(Retention(1, 1)))) == {"mail": 2500}
 
 
 async def test_joined_claims_each_get_their_own(shard: MysqlShard) -> None:
@@ -267,7 +268,7 @@ def mortal(
     durable_mysql_server.empty(0)
     made = MysqlShard(by(request.param, durable_mysql_server.url(0)), "1", timeouts=QUICK)
     runner.run(made.open())
-    runner.run(made.create_queue("mail", NOW_MS))
+    runner.run(make_queue(made, "mail", NOW_MS))
     yield made
     runner.run(made.close())
 
@@ -290,21 +291,21 @@ async def test_a_server_killed_before_the_commit_stored_nothing(
     mortal: MysqlShard, durable_mysql_server: StoreServer
 ) -> None:
     def killed_amid(session: Any) -> None:
-        session.run("create_queue", ("other", NOW_MS))
+        session.run("put_record", ("other", "1790000000000000-00000000", "", 99, "{}"))
         durable_mysql_server.kill()
-        session.rows("queue_names")
+        session.rows("store_id")
 
     with pytest.raises(NothingStored):
         await mortal._write(killed_amid)
     durable_mysql_server.start()
-    assert await mortal.queue_names() == {"mail"}
+    assert await names_of(mortal) == {"mail"}
 
 
 async def test_a_server_killed_during_the_commit_leaves_the_outcome_unknown(
     mortal: MysqlShard, durable_mysql_server: StoreServer
 ) -> None:
     def killed_behind(session: Any) -> None:
-        session.run("create_queue", ("other", NOW_MS))
+        session.run("put_record", ("other", "1790000000000000-00000000", "", 99, "{}"))
         durable_mysql_server.kill()
 
     with pytest.raises(OutcomeUnknown):

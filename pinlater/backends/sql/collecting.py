@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from pinlater.backends.base import PerQueue, Retention
+from pinlater.backends.sql.recording import remove_deletion_marks
 from pinlater.backends.sql.session import Session
 
 LEFTOVERS = ""
@@ -21,7 +22,7 @@ def collect(
     if leftovers:
         counts[LEFTOVERS] = leftovers
     if marks_before:
-        session.run("remove_deletion_marks", (marks_before, limit))
+        remove_deletion_marks(session, marks_before, limit)
     return counts
 
 

@@ -138,7 +138,7 @@ WHERE name IS NOT NULL AND name NOT IN (SELECT name FROM pinlater_records) ORDER
 UPDATE pinlater_counters SET value = LAST_INSERT_ID(value) + %s WHERE name = 'revision'
 
 -- name: versions_of_records
-SELECT name, version FROM pinlater_records WHERE name IN %s
+SELECT name, version FROM pinlater_records FORCE INDEX (PRIMARY) WHERE name IN %s
 
 -- name: put_record
 INSERT INTO pinlater_records (name, version, deleted_version, revision, text) VALUES (%s, %s, %s, %s, %s)
@@ -152,9 +152,12 @@ SELECT value FROM pinlater_meta WHERE name = 'store_id'
 SELECT name, version, text, deleted_version, revision FROM pinlater_records FORCE INDEX (pinlater_records_revision)
 WHERE revision > %s ORDER BY revision LIMIT %s
 
--- name: remove_deletion_marks
-DELETE FROM pinlater_records
-WHERE deleted_version > '' AND deleted_version < %s AND version = deleted_version LIMIT %s
+-- name: deletion_marks
+SELECT name FROM pinlater_records FORCE INDEX (pinlater_records_deleted)
+WHERE deleted_version > '' AND deleted_version < %s AND version = deleted_version LIMIT %s FOR UPDATE SKIP LOCKED
+
+-- name: remove_records
+DELETE record FROM pinlater_records record FORCE INDEX (PRIMARY) WHERE record.name IN %s
 
 -- name: queue_id
 SELECT id FROM pinlater_queues WHERE name = %s
@@ -310,7 +313,7 @@ DELETE job, link FROM pinlater_jobs job FORCE INDEX (PRIMARY) LEFT JOIN pinlater
 WHERE job.id IN %s
 
 -- name: links
-SELECT job_id, origin, origin_attempts FROM pinlater_links WHERE job_id IN %s
+SELECT job_id, origin, origin_attempts FROM pinlater_links FORCE INDEX (PRIMARY) WHERE job_id IN %s
 
 -- name: put_origin
 INSERT INTO pinlater_links (job_id, origin, origin_attempts) VALUES (%s, %s, %s)
@@ -319,7 +322,7 @@ INSERT INTO pinlater_links (job_id, origin, origin_attempts) VALUES (%s, %s, %s)
 INSERT INTO pinlater_links (job_id, moved_to) VALUES (%s, %s) ON DUPLICATE KEY UPDATE moved_to = VALUES(moved_to)
 
 -- name: clear_moved_to
-UPDATE pinlater_links SET moved_to = NULL WHERE job_id IN %s
+UPDATE pinlater_links FORCE INDEX (PRIMARY) SET moved_to = NULL WHERE job_id IN %s
 
 -- name: queues_with_marks
 -- 1 << 60 is the expiry of what is marked.
@@ -381,7 +384,7 @@ SELECT name FROM pinlater_notes FORCE INDEX (pinlater_notes_expiry)
 WHERE kind = %s ORDER BY expires_at_ms DESC LIMIT %s OFFSET %s
 
 -- name: remove_notes
-DELETE FROM pinlater_notes WHERE kind = %s AND name IN %s
+DELETE note FROM pinlater_notes note FORCE INDEX (PRIMARY) WHERE note.kind = %s AND note.name IN %s
 
 -- name: bucket
 SELECT tokens, at_ms FROM pinlater_buckets WHERE queue = %s FOR UPDATE

@@ -56,6 +56,12 @@ def records(session: Session, store_id: str, since: int, limit: int) -> RecordPa
     return RecordPage(rows[-1][4] if rows else since, [Record(*row[:4]) for row in rows])
 
 
+def remove_deletion_marks(session: Session, before: str, limit: int) -> None:
+    names = sorted(str(name) for (name,) in session.rows("deletion_marks", (before, limit)))
+    for some in in_slices(names, NAMES_PER_STATEMENT):
+        session.run("remove_records", (session.bound_texts(some),))
+
+
 def record_queues(session: Session) -> None:
     """Queues that an older version made get the record that they lack, as of when they were made."""
     rows = session.rows("queues_without_record")

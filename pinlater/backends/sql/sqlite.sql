@@ -144,9 +144,12 @@ SELECT value FROM pinlater_meta WHERE name = 'store_id'
 SELECT name, version, text, deleted_version, revision FROM pinlater_records INDEXED BY sqlite_autoindex_pinlater_records_2
 WHERE revision > ? ORDER BY revision LIMIT ?
 
--- name: remove_deletion_marks
-DELETE FROM pinlater_records WHERE name IN (SELECT name FROM pinlater_records
-    WHERE deleted_version > '' AND deleted_version < ? AND version = deleted_version LIMIT ?)
+-- name: deletion_marks
+SELECT name FROM pinlater_records INDEXED BY pinlater_records_deleted
+WHERE deleted_version > '' AND deleted_version < ? AND version = deleted_version LIMIT ?
+
+-- name: remove_records
+DELETE FROM pinlater_records WHERE name IN (SELECT value FROM json_each(?))
 
 -- name: queue_id
 SELECT id FROM pinlater_queues WHERE name = ?

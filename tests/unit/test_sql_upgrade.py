@@ -1,0 +1,216 @@
+"""A store with the tables of the first version is brought up to date when it is opened, with all that is in it."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Protocol
+
+import pymysql
+import pytest
+from sqlalchemy.engine import make_url
+
+from pinlater.backends.base import (
+    NO_RULES,
+    AckOutcome,
+    AckRequest,
+    ClaimRequest,
+    EndRules,
+    Grave,
+    JobKey,
+    LapsedCounts,
+    PerQueue,
+    Record,
+    Retention,
+)
+from pinlater.backends.sql.mysql import MysqlShard
+from pinlater.backends.sql.shard import SqlShard
+from pinlater.backends.sql.sqlite import SqliteShard
+from pinlater.backends.sql.statements import load_statements, parts
+from pinlater.errors import NothingStored
+from pinlater.model import Job, JobState
+from tests.queues import make_queue, names_of
+from tests.stores.places import Places
+
+NOW_MS = 1_790_000_000_000
+NO_BOUND = 2**30
+FIRST = 1_780_000_000_000_000
+RECORDS = [
+    Record("mail", "1780000000001000-00000000"),
+    Record("post", "1780000000003000-00000000"),
+]
+
+
+class Old(Protocol):
+    """A store of the first version."""
+
+    def shard(self, shard_id: str = "1") -> SqlShard: ...
+
+    def asked(self, statement: str) -> list[Any]: ...
+
+
+class OldSqlite:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with closing(sqlite3.connect(path)) as connection:
+            connection.executescript(_script("sqlite"))
+
+    def shard(self, shard_id: str = "1") -> SqlShard:
+        return SqliteShard(str(self._path), shard_id)
+
+    def asked(self, statement: str) -> list[Any]:
+        with closing(sqlite3.connect(self._path, isolation_level=None)) as connection:
+            return [row[0] for row in connection.execute(statement)]
+
+
+class OldMysql:
+    def __init__(self, url: str) -> None:
+        self._url = url
+        for statement in parts(_script("mysql")):
+            self.asked(statement)
+
+    def shard(self, shard_id: str = "1") -> SqlShard:
+        return MysqlShard(self._url, shard_id, threads=1)
+
+    def connected(self) -> Any:
+        """Another client of the store."""
+        url = make_url(self._url)
+        login = {"host": url.host or "", "port": url.port or 3306, "user": url.username or ""}
+        return pymysql.connect(**login, password=str(url.password or ""), database=url.database, autocommit=True)
+
+    def asked(self, statement: str) -> list[Any]:
+        with closing(self.connected()) as connection, connection.cursor() as cursor:
+            cursor.execute(statement)
+            return [row[0] for row in cursor.fetchall()]
+
+
+def _script(dialect: str) -> str:
+    text = (Path(__file__).parent / "sql_version_1" / f"{dialect}.sql").read_text(encoding="utf-8")
+    return text.partition("\n")[2]
+
+
+@pytest.fixture(params=["sqlite", pytest.param("mysql", marks=pytest.mark.store("mysql"))])
+def old(request: pytest.FixtureRequest, tmp_path: Path) -> Old:
+    if request.param == "sqlite":
+        return OldSqlite(tmp_path / "old.db")
+    places: Places = request.getfixturevalue("mysql_places")
+    return OldMysql(places.fresh())
+
+
+async def test_queues_become_records_as_of_when_they_were_made(old: Old) -> None:
+    shard = old.shard()
+    assert await shard.open() == "before"
+    assert (await shard.records(0, 100)).records == RECORDS
+    assert not await make_queue(shard, "mail", NOW_MS)
+    await shard.close()
+    assert old.asked("SELECT value FROM pinlater_meta WHERE name = 'schema_version'") == ["2"]
+
+
+async def test_jobs_in_all_states_live_on(old: Old) -> None:
+    shard = old.shard()
+    await shard.open()
+    keys = [JobKey(1, FIRST + n) for n in range(1, 5)]
+    infos = await shard.lookup("mail", keys, with_body=True, max_bytes=NO_BOUND)
+    assert [(info.state, info.body) for info in infos if info is not None] == [
+        (JobState.PENDING, b"one"),
+        (JobState.IN_PROGRESS, b"two"),
+        (JobState.SUCCEEDED, b"three"),
+        (JobState.FAILED, b"four"),
+    ]
+    (jobs,) = await shard.claim("mail", [ClaimRequest("a:b:c:h:w", 9, (1,), 1000, NO_BOUND)], NOW_MS)
+    assert [job.body for job in jobs] == [b"one"]
+    assert await shard.ack("mail", [AckRequest(1, FIRST + 1, True)], NOW_MS) == [AckOutcome.SUCCEEDED]
+    assert await shard.expire_claims(9, NOW_MS, PerQueue(NO_RULES)) == {"mail": LapsedCounts(1, 0)}
+    assert await shard.collect(9, NOW_MS, PerQueue(Retention(1, NOW_MS))) == {"mail": 1, "": 1}
+    assert await shard.collect(9, NOW_MS, PerQueue(Retention(NOW_MS, 1))) == {"mail": 1}
+    (descriptor,) = await shard.enqueue("mail", [Job(b"new")], NOW_MS)
+    assert int(descriptor.rpartition(":")[2]) == NOW_MS * 1000
+    await shard.close()
+
+
+async def test_what_is_new_works_on_what_is_old(old: Old) -> None:
+    shard = old.shard()
+    await shard.open()
+    rules = EndRules(dead_letters=True, keep_failed=False)
+    await shard.ack("mail", [AckRequest(1, FIRST + 2, False, permanent=True)], NOW_MS, rules)
+    assert await shard.bury(9, NOW_MS, {"mail": Grave("post", 1)}) == {"mail": 1}
+    assert (await shard.census("post", (1, 2, 3), NOW_MS, None, 100)).levels[1].ready == 1
+    await shard.close()
+
+
+async def test_several_servers_open_an_old_store_at_once(old: Old) -> None:
+    shards = [old.shard() for _ in range(4)]
+    assert set(await asyncio.gather(*[shard.open() for shard in shards])) == {"before"}
+    for shard in shards:
+        assert (await shard.records(0, 100)).records == RECORDS
+        await shard.close()
+
+
+async def test_opening_again_changes_nothing(old: Old) -> None:
+    for _ in range(3):
+        shard = old.shard("")
+        await shard.open()
+        page = await shard.records(0, 100)
+        assert (page.revision, page.records) == (2, RECORDS)
+        await shard.close()
+
+
+async def test_a_queue_that_a_server_of_the_first_version_makes_meanwhile_is_found_at_the_next_start(old: Old) -> None:
+    shard = old.shard()
+    await shard.open()
+    await shard.close()
+    old.asked("INSERT INTO pinlater_queues (name, created_at_ms) VALUES ('late', 1780000000004)")
+    shard = old.shard()
+    await shard.open()
+    assert await names_of(shard) == {"mail", "post", "late"}
+    await shard.close()
+
+
+async def test_an_upgrade_that_was_broken_off_is_done_again(old: Old) -> None:
+    for _ in range(2):
+        shard = old.shard()
+        await shard.open()
+        await shard.close()
+        old.asked("UPDATE pinlater_meta SET value = '1' WHERE name = 'schema_version'")
+    shard = old.shard()
+    await shard.open()
+    assert (await shard.records(0, 100)).records == RECORDS
+    await shard.close()
+
+
+async def test_an_upgraded_store_has_the_indexes_of_a_new_one(tmp_path: Path) -> None:
+    old, new = OldSqlite(tmp_path / "old.db"), tmp_path / "new.db"
+    for shard in (old.shard(), SqliteShard(str(new), "1")):
+        await shard.open()
+        await shard.close()
+    question = "SELECT name FROM sqlite_master ORDER BY name"
+    with closing(sqlite3.connect(new)) as connection:
+        assert old.asked(question) == [row[0] for row in connection.execute(question)]
+
+
+async def test_mysql_exchanges_the_index_of_what_is_due(mysql_places: Places) -> None:
+    old = OldMysql(mysql_places.fresh())
+    shard = old.shard()
+    await shard.open()
+    await shard.close()
+    indexes = old.asked(
+        "SELECT DISTINCT index_name FROM information_schema.statistics "
+        "WHERE table_schema = DATABASE() AND table_name = 'pinlater_jobs' ORDER BY index_name"
+    )
+    assert indexes == ["pinlater_jobs_ends", "pinlater_jobs_order", "PRIMARY"]
+
+
+async def test_while_another_server_makes_tables_an_old_store_is_not_opened(
+    mysql_places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pinlater.backends.sql.mysql_session.WAIT_FOR_TABLES_S", 0)
+    old = OldMysql(mysql_places.fresh())
+    shard = old.shard()
+    with closing(old.connected()) as other, other.cursor() as cursor:
+        assert cursor.execute(load_statements("mysql.sql")["lock_tables"], (0,)) == 1
+        with pytest.raises(NothingStored, match="making or upgrading the tables"):
+            await shard.open()
+    assert await shard.open() == "before"
+    await shard.close()
