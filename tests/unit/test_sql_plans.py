@@ -181,7 +181,6 @@ def test_mysql_looks_at_nothing_where_nothing_is_due(mysql_cursor: Any, name: st
         ("census_all", (NOW_MS, 1, 100), 310),  # what was read is grouped, which reads it again
         ("census_between", (0, 1, 0, 1, 0, NOW_MS, 100), 210),
         ("in_progress_up_to", (1, 100), 5),
-        ("oldest_ended", (), 10),
     ],
 )
 def test_mysql_reads_no_more_than_was_asked_for(
