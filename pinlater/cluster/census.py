@@ -18,6 +18,9 @@ from pinlater.model import QueueStatus
 from pinlater.shards.member import Member
 from pinlater.shards.members import Members
 
+WAIT_MS = 500
+"""A tick waits so long for what it began."""
+
 
 class Census:
     """Counts the shards of this process, each at most every `interval_ms`, and knows the counts of all shards.
@@ -62,7 +65,7 @@ class Census:
                 shard.begin(asked)
         running = self._running()
         if running:
-            await asyncio.wait(running, timeout=self._interval_ms / 1000)
+            await asyncio.wait(running, timeout=WAIT_MS / 1000)
 
     async def close(self) -> None:
         """Count no further."""

@@ -9,16 +9,16 @@ makes others seem gone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any
 
 import structlog
 
-from pinlater.backends.base import Note
 from pinlater.clock import Clock
 from pinlater.cluster.clocks import Clocks
 from pinlater.cluster.counters import Counters
-from pinlater.cluster.lease import Lease, ServerName, decode, encode
+from pinlater.cluster.heard import Heard
+from pinlater.cluster.lease import Lease, ServerName, encode
 from pinlater.cluster.rates import Rates
 from pinlater.errors import PinLaterError
 from pinlater.metrics import Metrics
@@ -33,11 +33,6 @@ RENEWALS = 3
 
 GIVE_UP_MS = 1_000
 """How long taking the lease away at the end may take."""
-
-
-class _Seen(NamedTuple):
-    lease: Lease
-    expires_at_ms: int
 
 
 class Leases:
@@ -62,10 +57,10 @@ class Leases:
         self._lease_ms = lease_ms
         self._describe = describe
         self._counters = Counters(metrics)
-        self._seen: dict[str, dict[str, _Seen]] = {}
-        self._decoded: dict[str, tuple[bytes, Lease]] = {}
+        self._heard = Heard()
         self._under_way: dict[str, asyncio.Task[None]] = {}
-        self._renewed_at_ms: int | None = None
+        self._renewed = (0, 0)
+        """The last renewal that a shard took, and when it began."""
         self._draining = ""
         self._is_given_up = False
         self._mine = Lease(**me._asdict(), renewed_ms=me.started_ms, renewal=0, is_ready=False, trouble="starting")
@@ -78,12 +73,7 @@ class Leases:
 
     def alive(self) -> list[Lease]:
         """The newest lease of each process that has not expired, this process among them, by name."""
-        now_ms = self._clock.now_ms()
-        newest: dict[str, Lease] = {}
-        for leases in self._seen.values():
-            for name, (lease, expires_at_ms) in leases.items():
-                if expires_at_ms > now_ms and (name not in newest or newest[name].age < lease.age):
-                    newest[name] = lease
+        newest = self._heard.newest(self._clock.now_ms())
         newest.pop(self.me.note, None)
         if not self._is_given_up:
             newest[self.me.note] = self._mine
@@ -99,9 +89,9 @@ class Leases:
         return self._may_own() and self.owner(shard_id) == self.me.note
 
     def _may_own(self) -> bool:
-        if self._is_given_up or self.trouble() or self._renewed_at_ms is None:
-            return False
-        return 0 <= self._clock.now_ms() - self._renewed_at_ms < self._lease_ms
+        renewal, at_ms = self._renewed
+        is_fresh = renewal > 0 and 0 <= self._clock.now_ms() - at_ms < self._lease_ms
+        return is_fresh and not self._is_given_up and not self.trouble()
 
     def trouble(self) -> str:
         """Why this process is not ready; "" if it is."""
@@ -125,14 +115,8 @@ class Leases:
                 self._under_way[shard_id] = asyncio.get_running_loop().create_task(self._renew_on(member, body))
         await _within(self._under_way.values(), self.renew_every_ms)
         if healthy:
-            self._forget_other_shards({member.shard.shard_id for member in healthy})
+            self._heard.keep_only({member.shard.shard_id for member in healthy})
         self.rates.heard(self.alive())
-
-    def _forget_other_shards(self, shard_ids: Collection[str]) -> None:
-        """What a shard that is out said is old: a process that has left since would stay until its lease ends."""
-        self._seen = {shard_id: leases for shard_id, leases in self._seen.items() if shard_id in shard_ids}
-        names = {name for leases in self._seen.values() for name in leases}
-        self._decoded = {name: known for name, known in self._decoded.items() if name in names}
 
     async def drain(self, why: str = "draining") -> None:
         """From now on this process is not ready: it owns nothing, and says so at once."""
@@ -184,47 +168,24 @@ class Leases:
     # -- one shard ---------------------------------------------------------------------------------------------------
 
     async def _renew_on(self, member: Member, body: bytes) -> None:
-        now_ms = self._store_now_ms(member)
-        expires_at_ms = now_ms + self._lease_ms
+        began = self._mine.renewal, self._clock.now_ms()
+        now_ms = began[1] + member.skew_ms
 
         async def exchange() -> None:
             shard = member.shard
-            await member.call(shard.put_note(KIND, self.me.note, body, expires_at_ms, now_ms))
-            self._heard(member, await member.call(shard.notes(KIND, now_ms)))
+            await member.call(shard.put_note(KIND, self.me.note, body, now_ms + self._lease_ms, now_ms))
+            self._heard.take(shard.shard_id, await member.call(shard.notes(KIND, now_ms)), member.skew_ms)
+            self._renewed = max(self._renewed, began)
 
         try:
             await self._quietly("lease_not_renewed", member, exchange())
         finally:
             del self._under_way[member.shard.shard_id]
 
-    def _heard(self, member: Member, notes: Mapping[str, Note]) -> None:
-        leases: dict[str, _Seen] = {}
-        for name, note in notes.items():
-            lease = self._read(name, note.body)
-            if lease is not None:
-                leases[name] = _Seen(lease, note.expires_at_ms - member.skew_ms)
-        self._seen[member.shard.shard_id] = leases
-        self._renewed_at_ms = self._clock.now_ms()
-
-    def _read(self, name: str, body: bytes) -> Lease | None:
-        """The lease of a note; one that was put on several shards is decoded once."""
-        before = self._decoded.get(name)
-        if before is not None and before[0] == body:
-            return before[1]
-        try:
-            lease = decode(body)
-        except ValueError:
-            _log.warning("lease_not_understood", name=name)
-            return None
-        self._decoded[name] = (body, lease)
-        return lease
-
     async def _remove_from(self, member: Member) -> None:
-        removal = member.shard.put_note(KIND, self.me.note, b"", 0, self._store_now_ms(member))
+        now_ms = self._clock.now_ms() + member.skew_ms
+        removal = member.shard.put_note(KIND, self.me.note, b"", 0, now_ms)
         await self._quietly("lease_not_removed", member, member.call(removal))
-
-    def _store_now_ms(self, member: Member) -> int:
-        return self._clock.now_ms() + member.skew_ms
 
     async def _quietly(self, event: str, member: Member, work: Coroutine[Any, Any, object]) -> None:
         try:
