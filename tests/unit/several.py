@@ -73,15 +73,19 @@ async def several(
     settings: ServiceSettings | None = None,
     make_queues: MakeQueues | None = None,
     deadline_ms: int = 10_000,
+    stores: Callable[[], list[Shard]] | None = None,
 ) -> AsyncIterator[list[Server]]:
-    """Open servers without a queue; registries are polled, and shards pinged, only where the test does it."""
+    """Open servers without a queue; registries are polled, and shards pinged, only where the test does it.
+
+    `stores` makes the stores' clients for one server; without it all share stores in memory.
+    """
     clock = HeldClock()
     settings = settings or ServiceSettings()
-    stores = [SqliteShard("sqlite://", str(number)) for number in range(1, shards + 1)]
-    store_ids = [await store.open() for store in stores]
+    shared: list[Shard] = [] if stores else [SqliteShard("sqlite://", str(number)) for number in range(1, shards + 1)]
+    ready = [Open(store, await store.open()) for store in shared]
     made = []
     for number in range(servers):
-        ways = [Breaking(Open(store, store_id)) for store, store_id in zip(stores, store_ids, strict=True)]
+        ways = [Breaking(store) for store in (stores() if stores else ready)]
         guard = GuardSettings(deadline_ms=deadline_ms)
         members = Members(
             [Member(Coalescing(Guarded(way, guard)), clock) for way in ways], clock, watch_interval_ms=NEVER_MS
@@ -102,5 +106,5 @@ async def several(
                 for gate in way.gates.values():
                     gate.set()
             await server.service.close()
-        for store in stores:
+        for store in shared:
             await store.close()
