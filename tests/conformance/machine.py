@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from tests.conformance.machine_life import LifeRules
 from tests.conformance.machine_looking import LookingRules
 from tests.conformance.machine_operators import OperatorRules
 from tests.conformance.machine_records import RecordRules
 
 
-class ShardMachine(RecordRules, LifeRules, OperatorRules, LookingRules):
+class ShardMachine(RecordRules, OperatorRules, LookingRules):
     """All rules, two queues, one shard."""

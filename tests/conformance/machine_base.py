@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any, TypeVar
 
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, precondition
 
 from pinlater.backends.base import ClaimKey, EndRules, JobKey, PerQueue, Record, Retention, Shard
 from pinlater.errors import QueueNotFound
@@ -38,7 +38,14 @@ end_rules = st.builds(EndRules, st.integers(0, 3), st.booleans(), st.booleans(),
 retentions = st.builds(Retention, steps_ms, steps_ms)
 
 jobs: Bundle[Named] = Bundle("jobs")
+letters: Bundle[Named] = Bundle("letters")
 held: Bundle[Held] = Bundle("held")
+unheard: Bundle[Record] = Bundle("unheard")
+
+
+def given(bundle: Bundle[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Only where the bundle has something: what draws lists from an empty one makes the whole example void."""
+    return precondition(lambda machine: bool(machine.bundle(bundle.name)))
 
 
 @dataclass(frozen=True)

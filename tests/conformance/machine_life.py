@@ -7,31 +7,35 @@ from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
-from hypothesis.stateful import multiple, rule
+from hypothesis.stateful import initialize, multiple, rule
 
 from pinlater.backends.base import AckRequest, CheckpointRequest, ClaimRequest, EndRules
 from pinlater.model import Job
 from tests.conformance import machine_base as base
-from tests.conformance.machine_base import Held, MachineBase, Named
+from tests.conformance.machine_base import Held, MachineBase, Named, given
 from tests.conformance.seen import dequeued, handed_out, total
-from tests.conformance.subject import key_of, new_claim
+from tests.conformance.subject import ALL, NO_BOUND, key_of, new_claim
+
+new_jobs = st.lists(
+    st.builds(Job, base.bodies, base.priorities, base.offsets, base.attempts, base.texts), min_size=1, max_size=4
+)
 
 
 class LifeRules(MachineBase):
+    @initialize(target=base.jobs, one=new_jobs, two=new_jobs)
+    def some_jobs(self, one: Sequence[Job], two: Sequence[Job]) -> Any:
+        return multiple(*self.enqueued("one", one), *self.enqueued("two", two))
+
     @rule(ms=base.steps_ms)
     def time_passes(self, ms: int) -> None:
         self.now_ms += ms
 
-    @rule(
-        target=base.jobs,
-        queue=base.queues,
-        given=st.lists(
-            st.builds(Job, base.bodies, base.priorities, base.offsets, base.attempts, base.texts),
-            min_size=1,
-            max_size=4,
-        ),
-    )
+    @rule(target=base.jobs, queue=base.queues, given=new_jobs)
     def enqueue(self, queue: str, given: Sequence[Job]) -> Any:
+        return multiple(*self.enqueued(queue, given))
+
+    def enqueued(self, queue: str, given: Sequence[Job]) -> list[Named]:
+        """The jobs on both sides, run_after from now on; none where the queue is not there."""
         new = [
             replace(job, run_after_ms=None if job.run_after_ms is None else self.now_ms + job.run_after_ms)
             for job in given
@@ -39,12 +43,12 @@ class LifeRules(MachineBase):
         descriptors = self.on_shard(self.shard.enqueue(queue + self.suffix, new, self.now_ms))
         if descriptors is None:
             assert queue + self.suffix not in self.reference.queues
-            return multiple()
+            return []
         keys = [key_of(descriptor) for descriptor in descriptors]
         assert [key.priority for key in keys] == [job.priority for job in new]
         self.reference.enqueue(queue + self.suffix, new, [key.id for key in keys], self.now_ms)
         self.known[queue] += keys
-        return multiple(*[Named(queue, key) for key in keys])
+        return [Named(queue, key) for key in keys]
 
     @rule(
         target=base.held,
@@ -79,6 +83,32 @@ class LifeRules(MachineBase):
             found += [Held(Named(queue, key_of(job.descriptor)), request.claim_descriptor) for job in jobs]
         return multiple(*found)
 
+    @rule(
+        queue=base.queues,
+        limit=base.limits,
+        succeeded=st.booleans(),
+        rules=st.one_of(base.end_rules, st.just(EndRules(dead_letters=True))),
+    )
+    def work(self, queue: str, limit: int, succeeded: bool, rules: EndRules) -> None:
+        """Few jobs would come to their end without it."""
+        self.end_some(queue, limit, succeeded, rules)
+
+    def end_some(self, queue: str, limit: int, succeeded: bool, rules: EndRules) -> None:
+        """Hand out some jobs and end them for good, as workers do."""
+        request, name = ClaimRequest(new_claim(), limit, ALL, 20, NO_BOUND), queue + self.suffix
+        answers = self.on_shard(self.shard.claim(name, [request], self.now_ms))
+        expected = self.on_reference(lambda: self.reference.claim(name, request, self.now_ms, capped=False))
+        if answers is None or expected is None:
+            assert answers is expected is None
+            return
+        assert [dequeued(job) for job in answers[0]] == [handed_out(job) for job in expected]
+        acks = [AckRequest(*key_of(job.descriptor), succeeded, "x", permanent=True) for job in answers[0]]
+        self.both(
+            lambda name: self.shard.ack(name, acks, self.now_ms, rules),
+            lambda name: [self.reference.ack(name, ack, self.now_ms, rules) for ack in acks],
+            queue,
+        )
+
     @rule(queue=base.queues, share=st.integers(0, 4), version=st.integers(0, 6))
     def set_share(self, queue: str, share: int, version: int) -> None:
         self.both(
@@ -87,6 +117,7 @@ class LifeRules(MachineBase):
             queue,
         )
 
+    @given(base.held)
     @rule(
         held=st.lists(
             st.tuples(base.held, st.booleans(), st.booleans(), base.texts, base.steps_ms, st.booleans()), min_size=1
@@ -105,6 +136,7 @@ class LifeRules(MachineBase):
             queue,
         )
 
+    @given(base.held)
     @rule(
         held=st.lists(
             st.tuples(
@@ -140,6 +172,7 @@ class LifeRules(MachineBase):
             held[0][0].job.queue,
         )
 
+    @given(base.held)
     @rule(held=st.lists(base.held, min_size=1))
     def give_back(self, held: Sequence[Held]) -> None:
         keys = [each.key for each in held]
@@ -149,6 +182,7 @@ class LifeRules(MachineBase):
             held[0].job.queue,
         )
 
+    @given(base.held)
     @rule(held=st.lists(base.held, min_size=1), rules=base.end_rules)
     def release(self, held: Sequence[Held], rules: EndRules) -> None:
         keys = [each.key for each in held]
@@ -158,6 +192,7 @@ class LifeRules(MachineBase):
             held[0].job.queue,
         )
 
+    @given(base.held)
     @rule(held=st.lists(base.held, min_size=1, max_size=3))
     def mark_moved(self, held: Sequence[Held]) -> None:
         moved = [(each.key, f"elsewhere:s9:p1:{1_790_000_000_000_000 + place}") for place, each in enumerate(held)]
@@ -167,6 +202,7 @@ class LifeRules(MachineBase):
             held[0].job.queue,
         )
 
+    @given(base.jobs)
     @rule(named=st.lists(base.jobs, min_size=1))
     def cancel(self, named: Sequence[Named]) -> None:
         keys = [each.key for each in named]

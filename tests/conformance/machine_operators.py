@@ -11,14 +11,15 @@ from hypothesis.stateful import multiple, rule
 from pinlater.backends.base import EndRules, Grave, Retention
 from pinlater.model import JobState
 from tests.conformance import machine_base as base
-from tests.conformance.machine_base import MachineBase, Named
+from tests.conformance.machine_base import Named, given
+from tests.conformance.machine_life import LifeRules
 from tests.conformance.seen import total
 from tests.conformance.subject import key_of
 
-GRAVES: list[dict[str, str]] = [{}, {"one": "two"}, {"two": "one"}, {"one": "two", "two": "one"}, {"one": "none"}]
+GRAVES: list[dict[str, str]] = [{"one": "two", "two": "one"}, {"one": "two"}, {"two": "one"}, {"one": "none"}, {}]
 
 
-class OperatorRules(MachineBase):
+class OperatorRules(LifeRules):
     @rule(queue=base.queues, priority=base.priorities, allowed=base.attempts, offset=base.offsets, limit=base.limits)
     def retry_failed(self, queue: str, priority: int, allowed: int, offset: int | None, limit: int) -> None:
         run_after_ms = None if offset is None else self.now_ms + offset
@@ -29,6 +30,7 @@ class OperatorRules(MachineBase):
             queue,
         )
 
+    @given(base.jobs)
     @rule(named=st.lists(base.jobs, min_size=1), allowed=st.one_of(st.none(), base.attempts), offset=base.offsets)
     def retry_listed(self, named: Sequence[Named], allowed: int | None, offset: int | None) -> None:
         run_after_ms = None if offset is None else self.now_ms + offset
@@ -48,6 +50,7 @@ class OperatorRules(MachineBase):
         assert max(deleted, default=0) <= limit
         assert sum(deleted) == (self.on_reference(lambda: self.reference.delete_all(name, state, priority)) or 0)
 
+    @given(base.jobs)
     @rule(named=st.lists(base.jobs, min_size=1), state=base.states)
     def delete_listed(self, named: Sequence[Named], state: JobState) -> None:
         keys = [each.key for each in named]
@@ -85,8 +88,17 @@ class OperatorRules(MachineBase):
 
     # -- dead letters ------------------------------------------------------------------------------------------------
 
-    @rule(target=base.jobs, limit=base.limits, chosen=st.sampled_from(GRAVES), allowed=base.attempts)
-    def bury(self, limit: int, chosen: dict[str, str], allowed: int) -> Any:
+    @rule(
+        targets=(base.jobs, base.letters),
+        limit=base.limits,
+        chosen=st.sampled_from(GRAVES),
+        allowed=base.attempts,
+        dying=st.one_of(st.none(), base.queues),
+    )
+    def bury(self, limit: int, chosen: dict[str, str], allowed: int, dying: str | None) -> Any:
+        """`dying`: where some jobs fail just before."""
+        if dying is not None:
+            self.end_some(dying, limit, False, EndRules(dead_letters=True))
         graves = {queue + self.suffix: Grave(grave + self.suffix, allowed) for queue, grave in chosen.items()}
         due = self.reference.due_for_burial(graves)
         answers = self.drained(lambda: self.shard.bury(limit, self.now_ms, graves))
@@ -111,9 +123,10 @@ class OperatorRules(MachineBase):
         assert found[0] is not None
         return found[0]
 
+    @given(base.letters)
     @rule(
         target=base.jobs,
-        named=st.lists(base.jobs, min_size=1, max_size=4),
+        named=st.lists(st.one_of(base.letters, base.jobs), min_size=1, max_size=4),
         allowed=st.one_of(st.none(), base.attempts),
     )
     def replay(self, named: Sequence[Named], allowed: int | None) -> Any:

@@ -18,7 +18,7 @@ from tests.conformance.machine import ShardMachine
 MORE = int(os.environ.get("PINLATER_TEST_EXAMPLES", "0"))
 SETTINGS = settings(
     max_examples=MORE or 25,
-    stateful_step_count=40,
+    stateful_step_count=100,
     derandomize=not MORE,
     database=None,
     deadline=None,
