@@ -110,7 +110,6 @@ class Member:
     def come_in(self) -> None:
         self.trouble = ""
         self.health.admit()
-        _log.info("shard_in", shard=self.shard.shard_id)
 
     def next_probe_ms(self) -> int:
         """When a shard that is out is tried again."""

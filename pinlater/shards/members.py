@@ -41,6 +41,7 @@ class Members:
         self.bring_up: BringUp | None = None
         """Awaited before a shard comes in, at the start and whenever it comes back; an error keeps it out."""
         self._known = dict(known_stores or {})
+        self._has_begun = False
         self._watch = Watch(clock, watch_interval_ms, open_late=self._open_late, let_in=self._let_in)
         for member in self.all:
             member.is_alone = partial(self._is_alone, member)
@@ -86,6 +87,7 @@ class Members:
         await self._let_all_in([member for member in self.all if member.store_id is not None])
         await asyncio.gather(*[self.check(member) for member in self.healthy()])
         self._watch.start(self.all)
+        self._has_begun = True
 
     async def close(self) -> None:
         await self._watch.close()
@@ -165,6 +167,8 @@ class Members:
         """Bring it up, and use it. Raises nothing; what fails keeps it out."""
         if await self._brought_up(member):
             member.come_in()
+            if self._has_begun:
+                _log.info("shard_in", shard=member.shard.shard_id)
 
     async def _brought_up(self, member: Member) -> bool:
         """Whether it knows now what the other shards know."""

@@ -120,8 +120,7 @@ async def test_several_shards_and_a_store_that_is_out(tmp_path: Path, sqlite_pla
     out = f"2=redis://127.0.0.1:{free_port()}/0"
     with running(tmp_path, "--store", f"1={sqlite_places.fresh()}", "--store", out) as server:
         connection = await Plain.to(server.port)
-        with pytest.raises(AssertionError, match=r"shard 2 cannot be used now: redis .*connection refused"):
-            await connection.create_queue("mail")  # but it is made on the other one
+        await connection.create_queue("mail")
         assert len(await connection.enqueue("mail", b"body")) == 1
         await connection.close()
         server.wait_for("shard_unreachable", shard="2")
