@@ -15,19 +15,21 @@ from pinlater.cluster.published import Published
 from pinlater.shards.member import Member
 
 _log = structlog.get_logger("pinlater.cluster")
-COST_OF_SMALL, COST_OF_LARGE = 120, 600
-"""Counting takes one part in so many of the time, small and large queues apart: together, one percent."""
+SHARE, SHARE_OF_SMALL = 0.01, 0.008
+"""Counting takes so much of the time at most: all queues together, and those that are not large. What the small ones
+leave of it, the large ones may take."""
 
 
 class _Turn:
     """One of the two ways to count, and when it is due again."""
 
-    def __init__(self, count: Callable[[Asked], Coroutine[Any, Any, float | None]], cost: int) -> None:
+    def __init__(self, count: Callable[[Asked], Coroutine[Any, Any, float | None]]) -> None:
         self.count = count
-        self.cost = cost
         self.task: asyncio.Task[None] | None = None
         self.begun_ms: int | None = None
         self.wait_ms = 0
+        self.used = 0.0
+        """The share of the time that it took the last time."""
 
     def is_running(self) -> bool:
         return self.task is not None and not self.task.done()
@@ -48,8 +50,8 @@ class CountedShard:
         self._published = published
         self._clock = clock
         self._interval_ms = interval_ms
-        self._small = _Turn(counting.count_small, COST_OF_SMALL)
-        self._large = _Turn(counting.count_large, COST_OF_LARGE)
+        self._small = _Turn(counting.count_small)
+        self._large = _Turn(counting.count_large)
 
     def is_due(self) -> bool:
         """Whether there is something to begin; keeps the age of the figures up to date."""
@@ -78,13 +80,17 @@ class CountedShard:
             task.cancel()
         self._gauges.clear()
 
+    def _share(self, turn: _Turn) -> float:
+        return SHARE_OF_SMALL if turn is self._small else SHARE - self._small.used
+
     async def _run(self, turn: _Turn, asked: Asked) -> None:
         turn.wait_ms = self._interval_ms
         try:
             took_s = await turn.count(asked)
             if took_s is None:
                 return
-            turn.wait_ms = max(self._interval_ms, int(took_s * 1000 * turn.cost))
+            turn.wait_ms = max(self._interval_ms, int(took_s * 1000 / self._share(turn)))
+            turn.used = took_s * 1000 / turn.wait_ms
             counts = self._counting.counts()
             self._gauges.show(counts, asked.queues)
             self._gauges.show_age(self._clock.now_ms() - counts.at_ms)

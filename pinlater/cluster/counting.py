@@ -30,7 +30,7 @@ BURST_S = 0.005
 REST = 9
 """After so long the store is left alone for so many times as long."""
 
-EMPTY_MS = 30_000
+EMPTY_MS = 60_000
 """A queue that was empty is looked at again after one to two times as long."""
 
 

@@ -32,7 +32,7 @@ RENEWALS = 3
 """So often a lease is renewed before it would expire."""
 
 GIVE_UP_MS = 1_000
-"""How long taking the lease away at the end may take."""
+"""How long one step of leaving may wait for the shards."""
 
 
 class Leases:
@@ -121,6 +121,7 @@ class Leases:
     async def drain(self, why: str = "draining") -> None:
         """From now on this process is not ready: it owns nothing, and says so at once."""
         self._draining = why
+        await _within(self._under_way.values(), GIVE_UP_MS)
         await self.renew()
 
     async def give_up(self) -> None:
