@@ -291,7 +291,10 @@ class QueueStatus:
 
 @dataclass(slots=True)
 class ShardView:
-    """A shard as one server process sees it. `state` is "in", "out", "probing", "unopened"; `trouble` why."""
+    """A shard as one server process sees it. `state` is "in", "out", "probing", "unopened"; `trouble` why.
+
+    `jobs` are those that are pending or in progress, as they were counted at `counted_at_ms`; None: they never were.
+    """
 
     id: str
     store: str
@@ -303,6 +306,8 @@ class ShardView:
     skew_ms: int = 0
     next_try_ms: int | None = None
     maintained_by: str = ""
+    jobs: int | None = None
+    counted_at_ms: int | None = None
 
 
 @dataclass(slots=True)

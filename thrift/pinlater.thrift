@@ -338,6 +338,9 @@ struct ShardView {
   9: optional i64 nextTryMillis,
   /** The server process that maintains it. */
   10: optional string maintainedBy,
+  /** How many of its jobs are pending or in progress, as they were last counted; not set: they never were. */
+  11: optional i64 jobs,
+  12: optional i64 countedAtMillis,
 }
 
 struct ServerView {

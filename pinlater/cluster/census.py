@@ -120,6 +120,16 @@ class Census:
             return None
         return sum(level.ready + level.scheduled for each in found for level in each.levels.values())
 
+    def unfinished(self, shard_id: str) -> tuple[int | None, int | None]:
+        """The jobs of one shard that are pending or in progress, and when the oldest of them were counted; None, None:
+        nothing is known."""
+        counts = self._published.on(shard_id)
+        if counts is None:
+            return None, None
+        levels = [level for each in counts.queues.values() for level in each.levels.values()]
+        jobs = sum(level.ready + level.scheduled + level.in_progress for level in levels)
+        return jobs, min([counts.at_ms, *(each.at_ms for each in counts.queues.values())])
+
     def _of(self, queue: str) -> QueueStatus:
         found = self._published.of(queue)
         counted_at_ms = min((each.at_ms for each in found), default=0)

@@ -89,6 +89,10 @@ class Published:
         """The queue on each shard of which anything is known; out or not, as it was last counted."""
         return [counts.of(queue) for counts in self._known()]
 
+    def on(self, shard_id: str) -> ShardCounts | None:
+        """All queues of one shard, if anything is known of it."""
+        return self._counts.get(shard_id)
+
     def _known(self) -> Iterable[ShardCounts]:
         ids = {member.shard.shard_id for member in self._members.all}
         return [counts for shard_id, counts in self._counts.items() if shard_id in ids]

@@ -33,6 +33,7 @@ class Cluster:
         views = [member.view() for member in self._members.all]
         for view in views:
             view.maintained_by = self._leases.owner(view.id) or ""
+            view.jobs, view.counted_at_ms = self._census.unfinished(view.id)
         return views
 
     def _with_rates(self, names: Iterable[str] | None) -> list[QueueStatus]:

@@ -191,6 +191,8 @@ def _shard(view: Any) -> ShardView:
         view.skew_ms or 0,
         view.next_try_ms,
         view.maintained_by or "",
+        view.jobs,
+        view.counted_at_ms,
     )
 
 

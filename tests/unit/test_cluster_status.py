@@ -128,6 +128,8 @@ async def test_it_tells_of_servers_shards_and_queues() -> None:
             maintained = {shard: f"{each.server}/1" for each in status.servers for shard in each.maintains}
             assert {each.id: each.maintained_by for each in status.shards} == maintained
             assert {each.state for each in status.shards} == {"in"}
+            assert [each.jobs for each in status.shards] == [3, 0]
+            assert all(0 < (each.counted_at_ms or 0) <= status.now_ms for each in status.shards)
             assert [each.name for each in status.queues] == ["idle", "mail"]
             mail = status.queues[1]
             assert mail.levels[0].ready == 3

@@ -35,7 +35,21 @@ texts = st.lists(text, max_size=3)
 levels = st.builds(LevelView, st.integers(1, 10), count, count, count, count, count, st.none() | time_ms)
 rates = st.dictionaries(text, st.floats(0, 1e6), max_size=3)
 queues = st.builds(QueueStatus, text, time_ms, st.lists(levels, max_size=3), rates, texts)
-shards = st.builds(ShardView, text, text, text, st.booleans(), text, number, number, time_ms, st.none() | time_ms, text)
+shards = st.builds(
+    ShardView,
+    text,
+    text,
+    text,
+    st.booleans(),
+    text,
+    number,
+    number,
+    time_ms,
+    st.none() | time_ms,
+    text,
+    st.none() | count,
+    st.none() | time_ms,
+)
 servers = st.builds(
     ServerView, text, text, text, time_ms, time_ms, st.booleans(), text, texts, texts, st.none() | count
 )
