@@ -108,14 +108,14 @@ class Waiting:
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
+    def arrive(self) -> Arrival:
+        self._arrivals += 1
+        return Arrival(self._arrivals, self._wakes)
+
     @property
     def waiters(self) -> int:
         """Dequeues that wait now."""
         return self._waiting
-
-    def arrive(self) -> Arrival:
-        self._arrivals += 1
-        return Arrival(self._arrivals, self._wakes)
 
     def has_line(self, queue: str) -> bool:
         return queue in self._lines

@@ -1,0 +1,77 @@
+"""The record of how a queue's claims are split: one note per queue, on the shard that is drawn to it most.
+
+Which shard that is depends on the shards there are, so it can change while servers still differ about them. Then the
+record is retired where it was, before a new one is written: whoever still writes to the old one loses the race. A
+retired record stays readable for a day, so that a crash between the two leaves something to go on from.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+
+from pinlater.backends.base import Note
+from pinlater.clock import Clock
+from pinlater.model import MAX_TIME_MS
+from pinlater.shards.member import Member
+
+KIND = "share"
+_KEEP_RETIRED_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class ShareRecord:
+    """As of `version`, no more than `shares` claims are alive on each shard. `maximum` is what they were split by;
+    `note_version` that of the note it was read from (0: there is none).
+    """
+
+    version: int
+    maximum: int | None = None
+    shares: dict[str, int] = field(default_factory=dict)
+    is_retired: bool = False
+    note_version: int = 0
+
+    def body(self) -> bytes:
+        words = {"version": self.version, "maximum": self.maximum, "shares": self.shares, "retired": self.is_retired}
+        return json.dumps(words).encode()
+
+
+def read(note: Note | None) -> ShareRecord | None:
+    """None where there is no note, or none that can be understood."""
+    if note is None:
+        return None
+    try:
+        words = json.loads(note.body)
+        shares = {str(shard): int(share) for shard, share in words["shares"].items()}
+        return ShareRecord(int(words["version"]), words["maximum"], shares, bool(words["retired"]), note.version)
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return None
+
+
+async def write(member: Member, queue: str, record: ShareRecord, clock: Clock) -> bool:
+    """Put it in the place of what it was made from; False where another one is there by now."""
+    now_ms = clock.now_ms()
+    expires_at_ms = now_ms + _KEEP_RETIRED_MS if record.is_retired else MAX_TIME_MS
+    put = member.shard.put_note(KIND, queue, record.body(), expires_at_ms, now_ms, expected_version=record.note_version)
+    return await member.call(put) > 0
+
+
+async def retire_elsewhere(home: Member, members: list[Member], queue: str, clock: Clock) -> ShareRecord | None:
+    """The newest record that any shard has, retired now where it was in force; with version 0 where there is none.
+
+    None: another process is faster. Errors are those of the shards, all of which are needed.
+    """
+    newest = ShareRecord(0)
+    at_home = 0
+    for member in members:
+        notes = await member.call(member.shard.notes(KIND, clock.now_ms()))
+        found = read(notes.get(queue))
+        if found is None:
+            continue
+        if member is home:
+            at_home = found.note_version
+        elif not found.is_retired and not await write(member, queue, replace(found, is_retired=True), clock):
+            return None
+        if found.version > newest.version:
+            newest = found
+    return replace(newest, maximum=None, is_retired=False, note_version=at_home)

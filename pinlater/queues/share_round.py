@@ -1,0 +1,91 @@
+"""One round of moving a queue's shares: what is held, who gives, who gets. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pinlater.backends.base import Share
+from pinlater.queues.splitting import Demand, rotated, split
+
+
+class Round:
+    """`held` is, per shard, how many claims can be alive there at most: it becomes the record. A shard that was not
+    seen holds what the record says; one that was seen perhaps more, for claims made before there was a maximum.
+    """
+
+    def __init__(self, maximum: int, recorded: Mapping[str, int], seen: Mapping[str, Share]) -> None:
+        self.maximum = maximum
+        self._seen = seen
+        self.held = dict(recorded)
+        for shard_id, share in seen.items():
+            self.held[shard_id] = max(recorded.get(shard_id, 0), share.share, share.in_progress)
+        self._targets: dict[str, int] = {}
+        self._shrinking: dict[str, int] = {}
+        self._starved: list[str] = []
+
+    def full(self) -> list[str]:
+        """The shards that can hand out nothing more."""
+        return [shard_id for shard_id, share in self._seen.items() if share.in_progress >= share.share]
+
+    def plan(self, waiting: Mapping[str, Sequence[int]], turn: int) -> None:
+        """Who should have how many, where so many jobs wait on the shards that are full."""
+        away = sum(held for shard_id, held in self.held.items() if shard_id not in self._seen)
+        levels = max(map(len, waiting.values()), default=0)
+        nothing = [0] * levels
+        demands = {
+            shard_id: Demand(waiting.get(shard_id, nothing), share.in_progress)
+            for shard_id, share in self._seen.items()
+        }
+        self._targets = split(max(0, self.maximum - away), demands, turn)
+        self._shrinking = {
+            shard_id: target for shard_id, target in self._targets.items() if target < self.held[shard_id]
+        }
+        self._starved = [
+            shard_id
+            for shard_id, jobs in waiting.items()
+            if sum(jobs) and self._targets[shard_id] > self._seen[shard_id].share
+        ]
+
+    def is_worth_it(self) -> bool:
+        """Something is gained: a shard that needs more gets it, or there is less above the maximum."""
+        room = self.maximum - sum(self.held.values())
+        if not self._starved and room >= 0:
+            return False
+        if self._starved and room > 0:
+            return True
+        return any(self._gains(shard_id) for shard_id in self._seen)
+
+    def _gains(self, shard_id: str) -> bool:
+        share, target, held = self._seen[shard_id], self._targets[shard_id], self.held[shard_id]
+        if share.share > target:
+            return True
+        if target < held:
+            return max(share.share, share.in_progress) < held
+        return shard_id in self._starved and share.share < held
+
+    def to_shrink(self) -> dict[str, int]:
+        """New shares of those that hold more than they should."""
+        return self._shrinking
+
+    def took(self, answers: Mapping[str, Share]) -> None:
+        """What the shards that were to shrink have now; one that did not answer may have kept what it had."""
+        for shard_id, share in answers.items():
+            self.held[shard_id] = max(share.share, share.in_progress)
+        for shard_id in self._shrinking:
+            self._targets[shard_id] = 0  # a version serves one step per shard: none of them grows in this round
+
+    def grow(self, turn: int) -> None:
+        """What is free goes to those that should have more, first to those that need it."""
+        room = self.maximum - sum(self.held.values())
+        order = rotated(self._targets, turn)
+        order.sort(key=lambda shard_id: shard_id not in self._starved)
+        for shard_id in order:
+            more = min(room, self._targets[shard_id] - self.held[shard_id])
+            if more > 0:
+                self.held[shard_id] += more
+                room -= more
+
+    def to_grow(self) -> dict[str, int]:
+        """New shares of those that may have more than they have, once the record says so."""
+        shares = {shard_id: min(target, self.held[shard_id]) for shard_id, target in self._targets.items()}
+        return {shard_id: share for shard_id, share in shares.items() if share > self._seen[shard_id].share}

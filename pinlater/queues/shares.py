@@ -1,0 +1,197 @@
+"""The maximum of a queue's jobs in progress, over all shards: each has a share of it, and the store keeps to that.
+
+One record per queue says how many claims may be alive on each shard at most, and its sum is the maximum or less. What a
+shard is set to never passes what the record says of it, whatever stops between any two steps: a share is taken back
+first, then the record is replaced, and only then another share grows. Every step carries the record's next version,
+and a shard refuses a version that is not above its own: so a step that comes late, of somebody who has lost the race
+for the record since, does nothing.
+
+A shard that is out keeps what the record says of it. While the record's own shard is out, all shares stand. Who works
+on a queue is who maintains its record's shard; two at once do no harm.
+
+Jobs that wait on a shard without a free share are seen by the next look: after 200 ms where something moves, after a
+second where nothing did.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import structlog
+
+from pinlater.backends.base import Note, Share
+from pinlater.clock import Clock
+from pinlater.errors import PinLaterError
+from pinlater.queues import share_record
+from pinlater.queues.registry import Queues
+from pinlater.queues.share_record import KIND, ShareRecord
+from pinlater.queues.share_round import Round
+from pinlater.rendezvous import chosen
+from pinlater.shards.member import Member, ask_all
+from pinlater.shards.members import Members
+
+_log = structlog.get_logger("pinlater.queues")
+
+_TURN_MS = 1_000
+"""What cannot be divided among shards goes from one to the next so often."""
+
+_READY_LIMIT = 1_000
+_MAX_REST_MS = 1_000
+_FIRST_REST_MS = 200
+_FORGET_MS = 60_000
+"""A shard that is no longer configured keeps its share so long: servers do not read their configuration all at once."""
+
+
+class Shares:
+    """The shares of all queues, as one process moves them."""
+
+    def __init__(self, members: Members, queues: Queues, clock: Clock, priorities: tuple[int, ...] = (1, 2, 3)) -> None:
+        self._members = members
+        self._queues = queues
+        self._clock = clock
+        self._priorities = priorities
+        self._rests: dict[str, tuple[int, int]] = {}
+        """Per queue: when it is looked at again, and the rest before that."""
+        self._unknown_since: dict[tuple[str, str], int] = {}
+
+    async def tick(self, is_mine: Callable[[str], bool]) -> None:
+        """Balance the queues whose record is on a shard of mine, those at rest left out. Raises nothing."""
+        if self._members.has_unknown_ids():
+            return
+        now_ms = self._clock.now_ms()
+        due: dict[str, list[str]] = {}
+        limited = self._queues.limited()
+        for queue in sorted(limited):
+            home = self._home(queue)
+            if home is None or not home.is_in or self._rests.get(queue, (0, 0))[0] > now_ms:
+                continue
+            if is_mine(home.shard.shard_id):
+                due.setdefault(home.shard.shard_id, []).append(queue)
+        for queue in self._rests.keys() - limited:
+            del self._rests[queue]
+        await asyncio.gather(*[self._balance_all(shard_id, queues) for shard_id, queues in due.items()])
+
+    async def balance(self, queue: str) -> bool:
+        """One round for one queue; whether anything moved. Raises nothing: the next round does better."""
+        home = self._home(queue)
+        if home is None or not home.is_in or self._members.has_unknown_ids():
+            return False
+        return await self._balance_all(home.shard.shard_id, [queue])
+
+    async def _balance_all(self, shard_id: str, queues: list[str]) -> bool:
+        has_moved = False
+        home = self._members.by_id(shard_id)
+        if home is None:
+            return False
+        try:
+            notes = await home.call(home.shard.notes(KIND, self._clock.now_ms()))
+        except PinLaterError as error:
+            _log.debug("shares_not_read", shard=shard_id, error=error.message)
+            return False
+        for queue in queues:
+            moved = False
+            try:
+                moved = await self._balance(queue, home, notes.get(queue))
+            except PinLaterError as error:
+                _log.debug("shares_not_balanced", queue=queue, error=error.message)
+            has_moved |= moved
+            self._rest(queue, moved)
+        return has_moved
+
+    def _rest(self, queue: str, has_moved: bool) -> None:
+        """A queue where nothing moves is looked at less and less often."""
+        rest_ms = 0 if has_moved else min(_MAX_REST_MS, self._rests.get(queue, (0, 0))[1] * 2 or _FIRST_REST_MS)
+        self._rests[queue] = (self._clock.now_ms() + rest_ms, rest_ms)
+
+    def _home(self, queue: str) -> Member | None:
+        """The shard of the queue's record."""
+        shard_id = chosen(queue, [member.shard.shard_id for member in self._members.all])
+        return None if shard_id is None else self._members.by_id(shard_id)
+
+    # -- one round ---------------------------------------------------------------------------------------------------
+
+    async def _balance(self, queue: str, home: Member, note: Note | None) -> bool:
+        maximum = self._queues.settings(queue).max_in_progress
+        if maximum is None:
+            return False
+        seen = await self._look(queue)
+        record = share_record.read(note)
+        if record is None or record.is_retired:
+            record = await self._begin(queue, home, seen)
+            if record is None:
+                return False
+        round_ = Round(maximum, self._known_shares(queue, record), seen)
+        waiting = await self._waiting(queue, round_)
+        turn = self._clock.now_ms() // _TURN_MS
+        round_.plan(waiting, turn)
+        if record.maximum == maximum and not round_.is_worth_it():
+            return False
+        version = record.version + 1
+        taken = await self._set(queue, round_.to_shrink(), version)
+        if any(share.version > version for share in taken.values()):
+            return False
+        round_.took(taken)
+        round_.grow(turn)
+        if not await share_record.write(
+            home, queue, replace(record, version=version, maximum=maximum, shares=round_.held), self._clock
+        ):
+            return False
+        await self._set(queue, round_.to_grow(), version)
+        return True
+
+    async def _begin(self, queue: str, home: Member, seen: Mapping[str, Share]) -> ShareRecord | None:
+        """What a first record starts from: all shards as they are, each of which is needed."""
+        if any(member.shard.shard_id not in seen for member in self._members.all):
+            return None
+        record = await share_record.retire_elsewhere(home, self._members.all, queue, self._clock)
+        if record is None:
+            return None
+        return replace(record, version=max(record.version, *(share.version for share in seen.values())))
+
+    def _known_shares(self, queue: str, record: ShareRecord) -> dict[str, int]:
+        """What the record says, without shards that were removed from the configuration a while ago."""
+        now_ms = self._clock.now_ms()
+        known = {}
+        for shard_id, share in record.shares.items():
+            if self._members.by_id(shard_id) is not None:
+                self._unknown_since.pop((queue, shard_id), None)
+            elif now_ms - self._unknown_since.setdefault((queue, shard_id), now_ms) > _FORGET_MS:
+                continue
+            known[shard_id] = share
+        return known
+
+    # -- calls to the shards -----------------------------------------------------------------------------------------
+
+    async def _look(self, queue: str) -> dict[str, Share]:
+        """The shares of the shards that answer."""
+        return await self._set(queue, dict.fromkeys([each.shard.shard_id for each in self._members.healthy()], 0), 0)
+
+    async def _set(self, queue: str, shares: Mapping[str, int], version: int) -> dict[str, Share]:
+        now_ms = self._clock.now_ms()
+
+        async def one(shard_id: str, share: int) -> Share | None:
+            member = self._members.by_id(shard_id)
+            if member is None:
+                return None
+            try:
+                return await member.call(member.shard.set_share(queue, share, version, now_ms))
+            except PinLaterError:
+                return None
+
+        answers = await asyncio.gather(*[one(shard_id, share) for shard_id, share in shares.items()])
+        return {shard_id: answer for shard_id, answer in zip(shares, answers, strict=True) if answer is not None}
+
+    async def _waiting(self, queue: str, round_: Round) -> dict[str, list[int]]:
+        """What is ready on the shards that can hand out nothing more."""
+        full = [member for member in map(self._members.by_id, round_.full()) if member is not None]
+        limit = min(_READY_LIMIT, round_.maximum)
+        if not limit:
+            return {}
+        outcomes = await ask_all(full, lambda shard: shard.ready(queue, self._priorities, limit, self._clock.now_ms()))
+        return {
+            member.shard.shard_id: outcome
+            for member, outcome in zip(full, outcomes, strict=True)
+            if not isinstance(outcome, PinLaterError)
+        }
