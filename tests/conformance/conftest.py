@@ -157,6 +157,12 @@ def served(serve: Serve) -> Served:
 
 
 @pytest.fixture
+def servers(serve: Serve) -> tuple[Served, Served]:
+    """Two services over the same two shards."""
+    return serve(), serve()
+
+
+@pytest.fixture
 def tight(serve: Serve) -> Served:
     """The same with small bodies, answers and pages."""
     return serve(max_body_bytes=2_000, max_answer_bytes=4_000, page_jobs=4, page_bytes=3_000)

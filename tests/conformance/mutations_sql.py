@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from pinlater.model import CancelOutcome, JobState
 from tests.conformance import (
     test_bodies,
@@ -20,33 +17,8 @@ from tests.conformance import (
     test_states,
     test_wrong_names,
 )
-from tests.conformance.mutation import Mutation
-
-DIALECTS = (("sqlite", "?"), ("mysql", "%s"))
-
-
-def sql(statement: str, old: str, new: str, test: Callable[..., Any], **given: Any) -> list[Mutation]:
-    """The same in both dialects; `$` stands for a value that is bound."""
-    return [
-        Mutation(store, statement, old.replace("$", value), new.replace("$", value), test, given)
-        for store, value in DIALECTS
-    ]
-
-
-def only(store: str, statement: str, old: str, new: str, test: Callable[..., Any], **given: Any) -> list[Mutation]:
-    """In one dialect."""
-    return [Mutation(store, statement, old, new, test, given)]
-
-
-def lock(statement: str, old: str, test: Callable[..., Any]) -> Mutation:
-    """A lock of the dialect that has row locks."""
-    return Mutation("mysql", statement, old, "", test, tries=50)
-
-
-def step(module: str, old: str, new: str, test: Callable[..., Any], **given: Any) -> list[Mutation]:
-    """In the steps, which all dialects share."""
-    return [Mutation("sqlite", module, old, new, test, given, is_module=True)]
-
+from tests.conformance.mutations_sql_cluster import CLUSTER
+from tests.conformance.mutations_sql_ways import lock, only, sql, step
 
 QUEUE = "queue_id = (SELECT id FROM pinlater_queues WHERE name = $)"
 ANY_QUEUE = "$ IS NOT NULL"
@@ -171,15 +143,15 @@ STATEMENTS = [
     *sql(
         "succeeded_before",
         "finished_at_ms < $",
-        "finished_at_ms <= $",
-        test_ending.test_a_job_is_collected_only_after_its_time_to_live,
+        "0 < $",
+        test_ending.test_jobs_that_end_one_after_another_are_collected_as_each_becomes_due,
         state=JobState.SUCCEEDED,
     ),
     *sql(
         "failed_before",
         "finished_at_ms < $",
-        "finished_at_ms <= $",
-        test_ending.test_a_job_is_collected_only_after_its_time_to_live,
+        "0 < $",
+        test_ending.test_jobs_that_end_one_after_another_are_collected_as_each_becomes_due,
         state=JobState.FAILED,
     ),
     *only(
@@ -200,12 +172,6 @@ STATEMENTS = [
     ),
     *sql("named", QUEUE, ANY_QUEUE, test_wrong_names.test_a_cancel_by_a_wrong_name_finds_nothing, wrong="queue"),
     *sql("infos", QUEUE, ANY_QUEUE, test_wrong_names.test_a_lookup_by_a_wrong_name_finds_nothing, wrong="queue"),
-    *sql(
-        "queue_names",
-        "WHERE name IS NOT NULL",
-        "",
-        test_queues.test_a_deleted_queue_is_gone_at_once_with_jobs_in_all_states,
-    ),
     *sql("count_between", "run_after_ms <= $", "run_after_ms < $", SCAN_AT_NOW),
     *sql("count_between", "run_after_ms >= $", "run_after_ms > $", SCAN_AT_NOW),
     *sql("count_between", "state = $", "state >= $", SCAN_BY_STATE, state=JobState.IN_PROGRESS),
@@ -309,8 +275,8 @@ STEPS = [
     ),
     *step(
         "operating",
-        "    session.queue_id(queue)\n",
-        "",
+        "    session.queue_id(queue)\n    rows = jobs_named(session, queue, jobs)\n    ids",
+        "    rows = jobs_named(session, queue, jobs)\n    ids",
         test_queues.test_an_unknown_queue_is_refused_by,
         call=test_queues.REFUSED["delete listed"],
     ),
@@ -342,13 +308,13 @@ STEPS = [
     ),
     *step(
         "acking",
-        "if not keep_succeeded:",
+        "if not rules.keep_succeeded:",
         "if False:",
         test_states.test_a_success_that_is_not_kept_removes_the_job_at_once,
     ),
     *step(
         "acking",
-        "if keep_failed else",
+        "if rules.keep_failed else",
         "if True else",
         test_states.test_a_failure_that_is_not_kept_removes_the_job_at_once,
     ),
@@ -395,15 +361,15 @@ STEPS = [
     ),
     *step(
         "lapsing",
-        "0 < crash_budget <= crashes",
-        "crash_budget <= crashes",
+        "0 < rules.crash_budget <= crashes",
+        "rules.crash_budget <= crashes",
         test_expiry.test_without_a_budget_crashes_count_as_attempts_only,
         how="expiry",
     ),
     *step(
         "lapsing",
-        "0 < crash_budget <= crashes",
-        "0 < crash_budget < crashes",
+        "0 < rules.crash_budget <= crashes",
+        "0 < rules.crash_budget < crashes",
         test_expiry.test_a_job_fails_when_its_crash_budget_is_used_up_whatever_attempts_remain,
         how="release",
     ),
@@ -416,8 +382,8 @@ STEPS = [
     ),
     *step(
         "collecting",
-        "rows = nsmallest(limit, overdue)",
-        "rows = overdue",
+        "limit - len(ids)",
+        "limit",
         test_ending.test_collection_works_in_steps_of_at_most_the_limit_over_all_queues,
     ),
     *step(
@@ -480,4 +446,4 @@ STEPS = [
     ),
 ]
 
-SQL = [*STATEMENTS, *LOCKS, *STEPS]
+SQL = [*STATEMENTS, *LOCKS, *STEPS, *CLUSTER]

@@ -10,7 +10,7 @@ import pytest
 
 from tests.conformance.bindings import DEPTHS, KINDS, Binding
 
-SERVICES = {"served", "tight", "fleeting", "outage", "alone"}
+SERVICES = {"served", "servers", "tight", "fleeting", "outage", "alone"}
 HERE = Path(__file__).parent
 
 

@@ -28,6 +28,7 @@ from tests.conformance import test_service_dequeue as dequeue
 from tests.conformance import test_service_looking as service_looking
 from tests.conformance import test_service_outage as outage
 from tests.conformance import test_service_requests as requests
+from tests.conformance import test_service_settings as service_settings
 from tests.conformance import test_service_shards as shards
 from tests.conformance import test_shares as shares
 from tests.conformance import test_states as states
@@ -203,6 +204,7 @@ DECISIONS: Mapping[str, Tests] = {
         records.test_a_queue_that_was_never_deleted_keeps_its_jobs_through_every_change,
         records.test_who_polls_by_revision_misses_nothing_that_is_put_meanwhile,
         records.test_old_marks_are_removed_without_being_counted_and_nothing_else_is,
+        service_settings.test_a_change_is_a_record_on_every_shard_under_one_version,
     ),
     "18": (
         expiry.test_a_queue_with_a_crash_budget_of_its_own_goes_by_that,
@@ -211,6 +213,8 @@ DECISIONS: Mapping[str, Tests] = {
         ending.test_jobs_that_a_queue_keeps_for_longer_do_not_hide_those_of_other_queues,
         letters.test_each_queue_is_marked_by_its_own_rules_at_expiry,
         letters.test_a_failure_without_a_dead_letter_queue_is_not_marked_later,
+        service_settings.test_the_last_ack_removes_what_is_not_kept_and_other_queues_keep_theirs,
+        service_settings.test_a_lost_worker_counts_against_the_crash_budget_of_the_queue,
     ),
     "19": (
         letters.test_a_final_failure_of_any_kind_is_marked_in_the_same_step,
@@ -220,6 +224,7 @@ DECISIONS: Mapping[str, Tests] = {
         letters.test_a_job_that_was_retried_and_fails_again_is_a_dead_letter_again,
         replay.test_the_attempts_of_the_origin_are_known_when_it_is_gone_and_the_letter_was_changed,
         replay.test_a_job_that_is_no_letter_stays,
+        service_settings.test_a_job_that_failed_for_good_goes_to_the_dead_letter_queue_on_its_shard,
     ),
     "20": (
         shares.test_claimers_at_once_never_hold_more_than_the_share,
@@ -227,12 +232,14 @@ DECISIONS: Mapping[str, Tests] = {
         shares.test_a_smaller_share_does_not_take_what_is_in_use,
         shares.test_an_older_version_is_ignored_and_version_zero_only_looks,
         shares.test_a_queue_without_a_share_hands_out_nothing_to_a_capped_claim,
+        service_settings.test_never_more_jobs_are_in_progress_than_the_queue_allows_over_all_shards,
     ),
     "21": (
         tokens.test_a_bucket_gives_what_the_rate_limit_says,
         tokens.test_a_clock_that_is_behind_takes_from_the_same_bucket_and_fills_nothing,
         tokens.test_takers_at_once_get_together_exactly_what_was_filled,
         tokens.test_tokens_that_are_given_back_are_there_again_up_to_the_capacity,
+        service_settings.test_a_rate_is_charged_for_jobs_that_are_handed_out_and_fills_by_the_clock,
     ),
     "22": (
         notes.test_of_many_that_expect_the_same_version_exactly_one_wins,

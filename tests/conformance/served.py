@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pinlater.backends.base import NO_RULES, PerQueue, Retention, Shard
+from pinlater.backends.base import Shard
 from pinlater.model import DequeuedJob, DequeueRequest, Job, JobFilter, JobInfo, JobState, RequestContext
 from pinlater.password import hash_password
 from pinlater.service import ClaimNames, Service, ServiceSettings
@@ -82,10 +82,14 @@ class Served:
     async def count(self, state: JobState, **fields: Any) -> int:
         return await self.api.count(self.filter(state, **fields))
 
+    async def change(self, **settings: str) -> None:
+        """Change settings of the queue, as an operator does."""
+        await self.api.update_queue(QUEUE, self.password, set=settings, context=self.context)
+
     async def maintain(self) -> None:
         """One round of maintenance on every shard."""
-        settings, now_ms = self.api.settings, self.clock.now_ms()
+        queues, now_ms = self.api.queues, self.clock.now_ms()
         for shard in self.shards:
-            await shard.expire_claims(1_000, now_ms, PerQueue(NO_RULES))
-            retention = Retention(settings.succeeded_ttl_ms, settings.failed_ttl_ms)
-            await shard.collect(1_000, now_ms, PerQueue(retention))
+            await shard.expire_claims(1_000, now_ms, queues.end_rules())
+            await shard.bury(1_000, now_ms, queues.graves())
+            await shard.collect(1_000, now_ms, queues.retention())

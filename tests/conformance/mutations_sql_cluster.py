@@ -1,0 +1,243 @@
+"""The guards of the SQL statements and steps for what servers agree on, for shares, dead letters and the census."""
+
+from __future__ import annotations
+
+from pinlater.model import JobState
+from tests.conformance import (
+    test_census,
+    test_dead_letters,
+    test_ending,
+    test_notes,
+    test_records,
+    test_replay,
+    test_retry_listed,
+    test_shares,
+    test_tokens,
+)
+from tests.conformance.mutations_sql_ways import lock, only, sql, step
+
+ANEW = test_records.test_a_queue_made_anew_after_a_deletion_that_was_missed_here_loses_its_old_jobs
+OLD_MARKS = test_records.test_old_marks_are_removed_without_being_counted_and_nothing_else_is
+VERSION_OF_A_NOTE = test_notes.test_a_write_that_expects_another_version_changes_nothing
+MARKED = test_dead_letters.test_a_final_failure_of_any_kind_is_marked_in_the_same_step
+CENSUS = test_census.test_the_pages_of_a_census_make_together_what_is_there
+
+RECORDS = [
+    *step(
+        "recording",
+        "record.version > here",
+        "True",
+        test_records.test_what_is_not_newer_changes_nothing,
+    ),
+    *step(
+        "recording",
+        "record.version > here",
+        "record.version >= here",
+        test_records.test_what_is_not_newer_changes_nothing,
+    ),
+    *step("recording", "record.deleted_version > version_here", "False", ANEW),
+    *step(
+        "recording",
+        "record.deleted_version > version_here",
+        "record.deleted_version",
+        test_records.test_a_deletion_that_was_heard_of_takes_no_jobs_a_second_time,
+    ),
+    *step(
+        "recording",
+        'if "@" not in record.name:',
+        "if True:",
+        test_records.test_a_record_with_an_at_sign_is_no_queue,
+    ),
+    *step(
+        "recording",
+        "if not record.is_deleted:",
+        "if True:",
+        test_records.test_a_mark_of_a_queue_that_never_was_here_makes_none,
+    ),
+    *step(
+        "recording",
+        "versions[record.name] = record.version",
+        "pass",
+        test_records.test_records_of_one_call_are_taken_in_order_and_answered_in_place,
+    ),
+    *only(
+        "sqlite",
+        "records",
+        "revision > ?",
+        "revision >= ?",
+        test_records.test_pages_show_what_came_in_the_order_in_which_it_came,
+    ),
+    *sql("deletion_marks", "deleted_version < $", "deleted_version <= $", OLD_MARKS),
+]
+
+SHARES = [
+    *step(
+        "capping",
+        "share - _in_progress(session, queue_id, share)",
+        "share",
+        test_shares.test_capped_claims_go_up_to_the_share_and_no_further,
+    ),
+    *step(
+        "capping",
+        "version <= version_here",
+        "version < version_here",
+        test_shares.test_an_older_version_is_ignored_and_version_zero_only_looks,
+    ),
+    *step(
+        "capping",
+        "share = max(share, min(share_here, in_progress))",
+        "pass",
+        test_shares.test_a_smaller_share_does_not_take_what_is_in_use,
+    ),
+    *step(
+        "capping",
+        "min(share_here, in_progress)",
+        "in_progress",
+        test_shares.test_a_smaller_share_is_never_larger_than_it_was,
+    ),
+    *step(
+        "claiming",
+        "room -= sum(map(len, shares))",
+        "pass",
+        test_shares.test_the_requests_of_a_call_share_the_room_in_their_order,
+    ),
+    *step(
+        "claiming",
+        "if capped and queue_id",
+        "if queue_id",
+        test_shares.test_a_claim_that_is_not_capped_does_not_ask_for_the_share,
+    ),
+    *sql(
+        "in_progress_up_to",
+        "queue_id = $",
+        "queue_id <= $",
+        test_shares.test_shares_of_queues_are_apart,
+    ),
+    *sql(
+        "in_progress_up_to",
+        "state = 1",
+        "state = 0",
+        test_shares.test_capped_claims_go_up_to_the_share_and_no_further,
+    ),
+    lock("locked_share", "FOR UPDATE", test_shares.test_claimers_at_once_never_hold_more_than_the_share),
+]
+
+DEAD_LETTERS = [
+    *step("acking", "if rules.dead_letters:", "if False:", MARKED, way="ack"),
+    *step("acking", 'MARKED_MS if name == "fail_and_mark" else None', "None", MARKED, way="ack"),
+    *step("lapsing", '"fail_and_mark" if rules.dead_letters else "fail"', '"fail"', MARKED, way="expiry"),
+    *step(
+        "lapsing",
+        "rules.get(names[row[1]])",
+        "rules.default",
+        test_dead_letters.test_each_queue_is_marked_by_its_own_rules_at_expiry,
+    ),
+    *only(
+        "mysql",
+        "failed_before",
+        "claim_expires_at_ms IS NULL",
+        "(claim_expires_at_ms IS NULL OR 1 = 1)",
+        test_dead_letters.test_jobs_that_wait_for_their_burial_do_not_hide_those_to_collect,
+    ),
+    *sql(
+        "clear_moved_to",
+        "moved_to = NULL",
+        "moved_to = moved_to",
+        test_dead_letters.test_a_job_that_was_retried_and_fails_again_is_a_dead_letter_again,
+    ),
+    *sql(
+        "unmark",
+        "claim_expires_at_ms = NULL",
+        "claim_expires_at_ms = claim_expires_at_ms",
+        test_dead_letters.test_a_second_burial_copies_nothing_more,
+    ),
+    *step(
+        "moving",
+        "limit -= len(rows)",
+        "pass",
+        test_dead_letters.test_burial_works_in_steps_of_at_most_the_limit_over_all_queues,
+    ),
+    *step(
+        "moving",
+        "row[2] in (JobState.PENDING, JobState.FAILED)",
+        "True",
+        test_replay.test_only_letters_that_are_pending_or_failed_go_back,
+        state=JobState.IN_PROGRESS,
+    ),
+    *step(
+        "moving",
+        "del rows[job.id]  # named twice",
+        "pass  # named twice",
+        test_replay.test_each_letter_of_a_call_is_answered_in_its_place_and_goes_once,
+    ),
+    *step(
+        "operating",
+        "row[1:] == (job.priority, state)",
+        "True",
+        test_retry_listed.test_the_others_stay_as_they_are,
+    ),
+    lock("marked", "FOR UPDATE SKIP LOCKED", test_dead_letters.test_burials_at_once_copy_each_job_once),
+]
+
+ENDING = [
+    *step(
+        "collecting",
+        "kept = retention.get(name)",
+        "kept = retention.default",
+        test_ending.test_a_queue_with_a_time_to_live_of_its_own_is_collected_by_that,
+        state=JobState.SUCCEEDED,
+    ),
+    *only(
+        "mysql",
+        "oldest_ended",
+        "AND state = 2",
+        "AND state = 3",
+        test_ending.test_a_job_is_collected_only_after_its_time_to_live,
+        state=JobState.SUCCEEDED,
+    ),
+]
+
+NOTES = [
+    *step("noting", "expected_version in (None, version)", "True", VERSION_OF_A_NOTE, kind="kind"),
+    *step(
+        "noting",
+        "if expired_at_ms <= now_ms:",
+        "if expired_at_ms < now_ms:",
+        test_notes.test_a_note_is_there_until_it_expires_and_then_counts_as_none,
+        kind="kind",
+    ),
+    *sql(
+        "notes",
+        "expires_at_ms > $",
+        "expires_at_ms >= $",
+        test_notes.test_a_note_is_there_until_it_expires_and_then_counts_as_none,
+        kind="kind",
+    ),
+    *sql(
+        "excess_notes",
+        "expires_at_ms DESC",
+        "expires_at_ms",
+        test_notes.test_beyond_the_number_to_keep_the_first_to_expire_go,
+        kind="kind",
+    ),
+    lock("bucket", "FOR UPDATE", test_tokens.test_takers_at_once_get_together_exactly_what_was_filled, queue="mail"),
+]
+
+CENSUS_PIECES = [
+    *sql(
+        "census_all",
+        "run_after_ms > $",
+        "run_after_ms >= $",
+        test_census.test_jobs_become_ready_as_time_passes,
+    ),
+    *sql(
+        "census_all",
+        "queue_id = $",
+        "queue_id >= $",
+        test_census.test_an_empty_queue_counts_nothing_and_other_queues_do_not_count,
+    ),
+    *sql("census_at", "id > $", "id >= $", test_census.test_many_jobs_of_one_moment_are_counted_page_by_page),
+    *sql("census_between", "state = $", "state >= $", CENSUS, limit=5),
+]
+
+CLUSTER = [*RECORDS, *SHARES, *DEAD_LETTERS, *ENDING, *NOTES, *CENSUS_PIECES]

@@ -1,0 +1,33 @@
+"""Short ways to write mutations of SQL statements and of the steps around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tests.conformance.mutation import Mutation
+
+DIALECTS = (("sqlite", "?"), ("mysql", "%s"))
+
+
+def sql(statement: str, old: str, new: str, test: Callable[..., Any], **given: Any) -> list[Mutation]:
+    """The same in both dialects; `$` stands for a value that is bound."""
+    return [
+        Mutation(store, statement, old.replace("$", value), new.replace("$", value), test, given)
+        for store, value in DIALECTS
+    ]
+
+
+def only(store: str, statement: str, old: str, new: str, test: Callable[..., Any], **given: Any) -> list[Mutation]:
+    """In one dialect."""
+    return [Mutation(store, statement, old, new, test, given)]
+
+
+def lock(statement: str, old: str, test: Callable[..., Any], **given: Any) -> Mutation:
+    """A lock of the dialect that has row locks."""
+    return Mutation("mysql", statement, old, "", test, given, tries=50)
+
+
+def step(module: str, old: str, new: str, test: Callable[..., Any], **given: Any) -> list[Mutation]:
+    """In the steps, which all dialects share."""
+    return [Mutation("sqlite", module, old, new, test, given, is_module=True)]
