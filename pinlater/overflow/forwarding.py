@@ -7,48 +7,42 @@ overflow shard; what names a job in an overflow shard goes to that one's owner, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from operator import attrgetter
-from typing import Any, TypeVar
+from time import monotonic
+from typing import Any
 
 import structlog
 
 from pinlater.api import Api
-from pinlater.errors import NoHealthyShards, NothingStored, PinLaterError, RequestInvalid, ShardConnectionFailed
+from pinlater.errors import NoHealthyShards, NothingStored, PinLaterError, RequestInvalid
 from pinlater.model import (
-    Ack,
-    CancelOutcome,
     Checkpoint,
     DequeuedJob,
     DequeueRequest,
     Job,
-    JobInfo,
     RequestContext,
 )
-from pinlater.overflow.delegate import Delegating
-from pinlater.overflow.naming import MARK, blanked, by_overflow, fit, overflow_of
+from pinlater.overflow.named import NamedCalls
+from pinlater.overflow.naming import MARK, by_overflow, overflow_of
 from pinlater.overflow.overflow import Overflow
 from pinlater.service import checks
-from pinlater.shards.router import together
+from pinlater.service.limits import is_limited
 
-T = TypeVar("T")
 _log = structlog.get_logger("pinlater.overflow")
 
-LOOK_BACK_MS = 1_000
+LOOK_BACK_S = 1.0
 """A long poll at the overflow shard looks so often whether shards are back."""
 
-Call = Callable[[Api], Coroutine[Any, Any, T]]
 _descriptor = attrgetter("descriptor")
 
 
-class Forwarding(Delegating):
+class Forwarding(NamedCalls):
     """Satisfies the server's Service."""
 
     def __init__(self, overflow: Overflow) -> None:
-        self._inner = overflow.around.service
-        super().__init__(self._inner)
-        self._overflow = overflow
+        super().__init__(overflow)
         self._members = overflow.around.router.members
 
     def start_draining(self) -> None:
@@ -69,35 +63,41 @@ class Forwarding(Delegating):
                 for ack in acks:
                     if MARK in ack.descriptor:
                         return await self._dequeue_after_acks(request, context)
-        elif request.wait_ms and not self._members.healthy():
-            return await self._dequeue_here(request, context, self._members.none_left())
+        began_at = 0.0
+        if request.wait_ms > 0:
+            began_at = monotonic()
+            if not (self._members.healthy() or request.succeeded or request.failed):
+                return await self._dequeue_here(request, context, began_at, self._members.none_left())
         try:
             return await self._inner.dequeue(request, context=context)
         except NoHealthyShards as error:
             if error.acks_applied is False:
                 raise
-            return await self._dequeue_here(replace(request, succeeded=(), failed=()), context, error)
+            here = self._dequeue_here(replace(request, succeeded=(), failed=()), context, began_at, error)
+            return await (_after_acks(here) if error.acks_applied else here)
 
     async def _dequeue_here(
-        self, request: DequeueRequest, context: RequestContext | None, refusal: NoHealthyShards
+        self, request: DequeueRequest, context: RequestContext | None, began_at: float, refusal: NoHealthyShards
     ) -> list[DequeuedJob]:
         """From the overflow shard, as long as no shard is back. With nothing there, the shards' refusal."""
-        loop = asyncio.get_running_loop()
-        ends_at = loop.time() + request.wait_ms / 1000
-        wait_ms = request.wait_ms
+        if is_limited(self._overflow.around.queues.settings(request.queue)):  # nothing will come from there
+            return await self._inner.dequeue(replace(request, wait_ms=0), context=context)
+        ends_at = began_at + min(request.wait_ms, self._inner.settings.max_wait_ms) / 1000
         while True:
-            jobs = await self._overflow.hand_out(replace(request, wait_ms=min(wait_ms, LOOK_BACK_MS)), context)
-            if jobs:
-                return jobs
-            wait_ms = round((ends_at - loop.time()) * 1000)
-            if jobs is None or wait_ms <= 0:
+            looks_at = min(monotonic() + LOOK_BACK_S, ends_at)
+            slice_ms = max(0, round((looks_at - monotonic()) * 1000))
+            jobs = await self._overflow.hand_out(replace(request, wait_ms=slice_ms), context)
+            if jobs or self._overflow.is_leaving:
+                return jobs or []
+            if jobs is None or monotonic() >= ends_at:
                 raise refusal
+            await asyncio.sleep(looks_at - monotonic())  # an owner that ends lets nobody wait
             if self._members.healthy():
+                wait_ms = max(0, round((ends_at - monotonic()) * 1000))
                 return await self._inner.dequeue(replace(request, wait_ms=wait_ms), context=context)
 
     async def _dequeue_after_acks(self, request: DequeueRequest, context: RequestContext | None) -> list[DequeuedJob]:
         """Some of the riding acks are for overflow shards: all are carried out first, unless the request is invalid."""
-        is_applied = False
         try:
             _check(request)
             task = asyncio.get_running_loop().create_task(
@@ -106,11 +106,10 @@ class Forwarding(Delegating):
             self._overflow.under_way.add(task)
             task.add_done_callback(self._acked)
             await asyncio.shield(task)  # to the end, although the caller goes meanwhile
-            is_applied = True
-            return await self.dequeue(replace(request, succeeded=(), failed=()), context=context)
         except PinLaterError as error:
-            error.acks_applied = is_applied
+            error.acks_applied = False
             raise
+        return await _after_acks(self.dequeue(replace(request, succeeded=(), failed=()), context=context))
 
     def _acked(self, task: asyncio.Task[None]) -> None:
         self._overflow.under_way.discard(task)
@@ -127,104 +126,14 @@ class Forwarding(Delegating):
             except PinLaterError as error:
                 _log.warning("jobs_not_given_back", shard=shard_id, jobs=len(ours), error=error.message)
 
-    # -- calls that name jobs ----------------------------------------------------------------------------------------
 
-    def ack(
-        self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], *, context: RequestContext | None = None
-    ) -> Coroutine[Any, Any, None]:
-        for acks in (succeeded, failed):
-            for ack in acks:
-                if MARK in ack.descriptor:
-                    return self._ack(queue, succeeded, failed, context)
-        return self._inner.ack(queue, succeeded, failed, context=context)
-
-    async def _ack(
-        self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], context: RequestContext | None
-    ) -> None:
-        good, bad = by_overflow(succeeded, _descriptor), by_overflow(failed, _descriptor)
-
-        def call(shard_id: str) -> Call[None]:
-            mine = good.get(shard_id, []), bad.get(shard_id, [])
-            return lambda owner: owner.ack(queue, *mine, context=context)
-
-        inner = self._inner.ack(queue, blanked(succeeded), blanked(failed), context=context)
-        await self._everywhere(inner, {shard_id: call(shard_id) for shard_id in {**good, **bad}})
-
-    def checkpoint(
-        self, queue: str, checkpoints: Sequence[Checkpoint], *, context: RequestContext | None = None
-    ) -> Coroutine[Any, Any, None]:
-        for each in checkpoints:
-            if MARK in each.descriptor:
-                return self._checkpoint(queue, checkpoints, context)
-        return self._inner.checkpoint(queue, checkpoints, context=context)
-
-    async def _checkpoint(self, queue: str, checkpoints: Sequence[Checkpoint], context: RequestContext | None) -> None:
-        def call(mine: Sequence[Checkpoint]) -> Call[None]:
-            return lambda owner: owner.checkpoint(queue, mine, context=context)
-
-        inner = self._inner.checkpoint(queue, blanked(checkpoints), context=context)
-        groups = by_overflow(checkpoints, _descriptor)
-        await self._everywhere(inner, {shard_id: call(mine) for shard_id, mine in groups.items()})
-
-    async def lookup(
-        self, descriptors: Sequence[str], *, include_body: bool = False, context: RequestContext | None = None
-    ) -> dict[str, JobInfo]:
-        for descriptor in descriptors:
-            if MARK in descriptor:
-                return await self._lookup(descriptors, include_body, context)
-        return await self._inner.lookup(descriptors, include_body=include_body, context=context)
-
-    async def _lookup(
-        self, descriptors: Sequence[str], include_body: bool, context: RequestContext | None
-    ) -> dict[str, JobInfo]:
-        def call(mine: Sequence[str]) -> Call[dict[str, JobInfo]]:
-            return lambda owner: owner.lookup(mine, include_body=include_body, context=context)
-
-        inner = self._inner.lookup(_without(descriptors), include_body=include_body, context=context)
-        groups = by_overflow(descriptors, str)
-        found: dict[str, JobInfo] = {}
-        for part in await self._everywhere(inner, {shard_id: call(mine) for shard_id, mine in groups.items()}):
-            found |= part
-        fit(found, self._inner.settings.max_answer_bytes)
-        return found
-
-    async def cancel(
-        self, queue: str, descriptors: Sequence[str], *, context: RequestContext | None = None
-    ) -> Mapping[str, CancelOutcome]:
-        groups = by_overflow(descriptors, str)
-        if not groups:
-            return await self._inner.cancel(queue, descriptors, context=context)
-
-        def call(mine: Sequence[str]) -> Call[Mapping[str, CancelOutcome]]:
-            return lambda owner: owner.cancel(queue, mine, context=context)
-
-        inner = self._inner.cancel(queue, _without(descriptors), context=context)
-        outcomes = dict.fromkeys(descriptors, CancelOutcome.NOT_FOUND)
-        for part in await self._everywhere(inner, {shard_id: call(mine) for shard_id, mine in groups.items()}):
-            outcomes |= {descriptor: outcome for descriptor, outcome in part.items() if descriptor}
-        return outcomes
-
-    async def _everywhere(self, inner: Coroutine[Any, Any, T], calls: Mapping[str, Call[T]]) -> list[T]:
-        """The shards' part first, which checks the whole request, then all overflow shards at once. What cannot be
-        reached is an error after the others were done.
-        """
-        outcomes = [await _outcome(inner)]
-        if isinstance(outcomes[0], PinLaterError) and not isinstance(
-            outcomes[0], (ShardConnectionFailed, NoHealthyShards)
-        ):
-            raise outcomes[0]
-        outcomes += await asyncio.gather(*[_outcome(self._overflow.at(*each)) for each in calls.items()])
-        failures = [outcome for outcome in outcomes if isinstance(outcome, PinLaterError)]
-        if failures:
-            raise failures[0] if len(failures) == 1 else together(failures)
-        return [outcome for outcome in outcomes if not isinstance(outcome, PinLaterError)]
-
-
-async def _outcome(call: Coroutine[Any, Any, T]) -> T | PinLaterError:
+async def _after_acks(handing_out: Coroutine[Any, Any, list[DequeuedJob]]) -> list[DequeuedJob]:
+    """Its errors say that the riding acks were carried out."""
     try:
-        return await call
+        return await handing_out
     except PinLaterError as error:
-        return error.with_traceback(None)
+        error.acks_applied = True
+        raise
 
 
 async def _give_back(owner: Api, jobs: Sequence[DequeuedJob]) -> None:
@@ -241,11 +150,6 @@ async def _give_back(owner: Api, jobs: Sequence[DequeuedJob]) -> None:
         )
     for queue, checkpoints in queues.items():
         await owner.checkpoint(queue, checkpoints)
-
-
-def _without(descriptors: Sequence[str]) -> list[str]:
-    """The same number of them, naming nothing in an overflow shard."""
-    return ["" if overflow_of(descriptor) else descriptor for descriptor in descriptors]
 
 
 def _check(request: DequeueRequest) -> None:

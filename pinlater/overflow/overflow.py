@@ -64,7 +64,8 @@ class Overflow:
         self._port = self._since_ms = 0
         self.under_way: set[asyncio.Task[None]] = set()
         """Acks that are carried out although their callers are gone; the end waits for them."""
-        self._is_leaving = self._is_closed = False
+        self.is_leaving = False
+        self._is_closed = False
         self._trouble = ""
 
     @property
@@ -90,7 +91,7 @@ class Overflow:
             if self._kept is not None:
                 return
             try:
-                if not self._is_leaving and self._wants_it() and self._lock.take():
+                if not self.is_leaving and self._wants_it() and self._lock.take():
                     await self._own()
                 else:
                     self._owners.seen(self.id, notice.read(self._folder))
@@ -140,7 +141,7 @@ class Overflow:
 
     def start_leaving(self) -> None:
         """This process ends soon: the file is taken over no more."""
-        self._is_leaving = True
+        self.is_leaving = True
 
     async def drain(self, timeout_s: float) -> None:
         """Move what can be moved."""
@@ -156,7 +157,7 @@ class Overflow:
         if self.under_way:
             await asyncio.wait(self.under_way)
         async with self._turn:
-            self._is_leaving = self._is_closed = True
+            self.is_leaving = self._is_closed = True
             kept, server, self._kept = self._kept, self._server, None
             if kept is not None and server is not None:
                 notice.take_down(self._folder)

@@ -163,6 +163,23 @@ async def test_a_long_poll_waits_at_the_overflow_shard(tmp_path: Path) -> None:
         assert [job.body for job in await asyncio.wait_for(poll, 10)] == [b"x"]
 
 
+async def test_a_long_poll_that_began_before_gets_jobs_when_its_time_is_over(tmp_path: Path) -> None:
+    async with process(tmp_path) as it:
+        poll = asyncio.ensure_future(it.dequeue(wait_ms=200))
+        await settled()
+        await kept_jobs(it)
+        assert len(await asyncio.wait_for(poll, 10)) == 1
+
+
+async def test_a_long_poll_ends_with_its_process(tmp_path: Path) -> None:
+    async with process(tmp_path) as it:
+        it.lose_shards()
+        poll = asyncio.ensure_future(it.dequeue(wait_ms=50_000))
+        await settled()
+        it.api.start_draining()
+        assert await asyncio.wait_for(poll, 10) == []
+
+
 async def test_a_long_poll_goes_back_to_the_shards(tmp_path: Path) -> None:
     async with process(tmp_path) as it:
         it.lose_shards()
@@ -178,17 +195,19 @@ async def test_a_queue_with_a_limit_is_not_handed_out(tmp_path: Path, settings: 
     async with process(tmp_path) as it:
         await set_queue(it, **settings)
         await kept_jobs(it)
-        with pytest.raises(NoHealthyShards):
-            await it.dequeue()
-        assert await it.kept._service.lookup([]) == {}
+        for wait_ms in (0, 20_000):
+            with pytest.raises(NoHealthyShards):
+                await it.dequeue(wait_ms=wait_ms)
+        assert it.kept.mover.holding
 
 
 async def test_a_paused_queue_is_not_handed_out(tmp_path: Path) -> None:
     async with process(tmp_path) as it:
         await set_queue(it, paused="true")
         await kept_jobs(it)
-        with pytest.raises(DequeueRateLimited):
-            await it.dequeue()
+        for wait_ms in (0, 20_000):
+            with pytest.raises(DequeueRateLimited):
+                await it.dequeue(wait_ms=wait_ms)
         await it.find_shards()
         await it.overflow.move()
         assert it.kept.waiting == 0, "a pause is not in the way of moving"
