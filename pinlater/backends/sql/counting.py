@@ -51,10 +51,10 @@ def census(
             continue
         (count,), (oldest_ms,) = _counted(session, queue_id, [piece], limit)
         _add(levels, piece, count, oldest_ms, now_ms)
-        place = CensusPlace(piece.state, piece.priority, piece.high_ms, BEHIND_ALL_IDS)
+        place = CensusPlace(int(piece.state), piece.priority, piece.high_ms, BEHIND_ALL_IDS)
         if count == limit:
             last = session.rows(piece.statement("census_place"), (*piece.values(queue_id), limit - 1))
-            place = CensusPlace(piece.state, piece.priority, *last[0]) if last else place
+            place = CensusPlace(int(piece.state), piece.priority, *last[0]) if last else place
         return CensusPage(levels, place)
     return CensusPage(levels, None)
 
