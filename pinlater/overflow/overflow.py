@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,19 +24,17 @@ from pinlater.model import DequeuedJob, DequeueRequest, Job, RequestContext
 from pinlater.overflow import notice
 from pinlater.overflow.kept import Kept
 from pinlater.overflow.lock import OwnerLock
+from pinlater.overflow.owned import STORE, Owned, own
 from pinlater.overflow.owners import Owners
 from pinlater.overflow.rules import Surroundings
 from pinlater.periodic import Periodic
-from pinlater.server.thrift_server import ThriftServer
 
 R = TypeVar("R")
 _log = structlog.get_logger("pinlater.overflow")
 
-STORE = "overflow.db"
 LOCK = "overflow.lock"
 LOOK_EVERY_MS = 1_000
 MOVE_EVERY_MS = 500
-_EVERYWHERE = ("0.0.0.0", "::", "")
 
 
 class Overflow:
@@ -57,11 +53,9 @@ class Overflow:
         self._host = host
         self._advertised = advertised or host
         self._lock = OwnerLock(folder / LOCK)
-        self._owners = Owners(around.addresses, self.id)
+        self._owners = Owners(around.addresses, self.id, around.limits.wire())
         self._turn = asyncio.Lock()
-        self._kept: Kept | None = None
-        self._server: ThriftServer | None = None
-        self._port = self._since_ms = 0
+        self._owned: Owned | None = None
         self.under_way: set[asyncio.Task[None]] = set()
         """Acks that are carried out although their callers are gone; the end waits for them."""
         self.is_leaving = False
@@ -69,8 +63,13 @@ class Overflow:
         self._trouble = ""
 
     @property
+    def kept(self) -> Kept | None:
+        """The shard itself, where this process owns it."""
+        return None if self._owned is None else self._owned.kept
+
+    @property
     def is_owner(self) -> bool:
-        return self._kept is not None
+        return self._owned is not None
 
     # -- the life of it ----------------------------------------------------------------------------------------------
 
@@ -88,11 +87,13 @@ class Overflow:
             if self._is_closed:
                 return
             self._owners.learn()
-            if self._kept is not None:
+            if self._owned is not None:
                 return
             try:
                 if not self.is_leaving and self._wants_it() and self._lock.take():
-                    await self._own()
+                    self._owned = await own(self._folder, self.id, self._bound, self.around, self._host)
+                    self._trouble = ""
+                    self._owners.forget(self.id)
                 else:
                     self._owners.seen(self.id, notice.read(self._folder))
             except (PinLaterError, OSError) as error:
@@ -104,35 +105,17 @@ class Overflow:
     def _wants_it(self) -> bool:
         return self._bound > 0 or (self._folder / STORE).exists()
 
-    async def _own(self) -> None:
-        kept = Kept(self._folder / STORE, self.id, self._bound, self.around)
-        await kept.open()
-        try:
-            family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-            with socket.create_server((self._host, 0), family=family) as listener:
-                server = ThriftServer(kept, replace(self.around.limits, drain_linger_s=0.0))
-                self._port = listener.getsockname()[1]
-                await server.start(listener)
-            notice.put_up(self._folder, str(Address(_reachable(self._host), self._port)))
-        except BaseException:
-            await kept.close()
-            raise
-        self._kept, self._server, self._trouble = kept, server, ""
-        self._since_ms = self.around.clock.now_ms()
-        self._owners.forget(self.id)
-        _log.info("overflow_owned", shard=self.id, jobs=kept.waiting, in_progress=kept.in_progress)
-
     async def tidy(self) -> None:
         """Maintenance of the file, where this process owns it."""
-        if self._kept is not None:
+        if self.kept is not None:
             try:
-                await self._kept.tidy()
+                await self.kept.tidy()
             except PinLaterError as error:
                 _log.warning("overflow_not_tidied", shard=self.id, error=error.message)
 
     async def move(self) -> None:
         """Jobs that wait go to the shards, where this process owns the file and a shard takes jobs."""
-        kept = self._kept
+        kept = self.kept
         if kept is not None and kept.mover.holding and kept.mover.can_move():
             moved = await kept.mover.move()
             if moved:
@@ -158,38 +141,21 @@ class Overflow:
             await asyncio.wait(self.under_way)
         async with self._turn:
             self.is_leaving = self._is_closed = True
-            kept, server, self._kept = self._kept, self._server, None
-            if kept is not None and server is not None:
-                notice.take_down(self._folder)
-                await server.drain(None, 1.0)
-                await self._say_left(kept)
-                await kept.close()
+            owned, self._owned = self._owned, None
+            if owned is not None:
+                await owned.close()
             self._lock.free()
             await self._owners.close()
 
-    async def _say_left(self, kept: Kept) -> None:
-        try:
-            await kept.count_jobs()
-        except PinLaterError as error:
-            _log.warning("overflow_not_counted", shard=self.id, error=error.message)
-        if kept.waiting or kept.in_progress:
-            _log.warning(
-                "overflow_left",
-                jobs=kept.waiting,
-                in_progress=kept.in_progress,
-                file=str((self._folder / STORE).absolute()),
-                server=self.id[1:],
-            )
-
     def describe(self) -> dict[str, Any]:
         """For the lease of this process: nothing where it owns no overflow shard."""
-        if self._kept is None:
+        if self._owned is None:
             return {}
         return {
             "overflow_id": self.id,
-            "overflow_address": str(Address(self._advertised, self._port)),
-            "overflow_since_ms": self._since_ms,
-            "overflow_jobs": self._kept.waiting,
+            "overflow_address": str(Address(self._advertised, self._owned.port)),
+            "overflow_since_ms": self._owned.since_ms,
+            "overflow_jobs": self._owned.kept.waiting,
         }
 
     # -- asking owners -----------------------------------------------------------------------------------------------
@@ -212,7 +178,8 @@ class Overflow:
         raise ShardConnectionFailed(f"overflow shard {shard_id}: server {shard_id[1:]} cannot be reached now: {why}")
 
     def _owner(self, shard_id: str) -> Api | None:
-        return self._kept if shard_id == self.id and self._kept is not None else self._owners.client(shard_id)
+        own = self.kept if shard_id == self.id else None
+        return own or self._owners.client(shard_id)
 
     async def take(
         self, queue: str, jobs: Sequence[Job], context: RequestContext | None, refusal: PinLaterError
@@ -233,7 +200,7 @@ class Overflow:
 
     async def hand_out(self, request: DequeueRequest, context: RequestContext | None) -> list[DequeuedJob] | None:
         """Jobs of this server's overflow shard; None: it has none, or cannot be asked."""
-        if self._kept is None and not self._wants_it():
+        if self._owned is None and not self._wants_it():
             return None
         try:
             return await self.at(self.id, lambda owner: owner.dequeue(request, context=context))
@@ -241,8 +208,3 @@ class Overflow:
             raise
         except PinLaterError:
             return None
-
-
-def _reachable(host: str) -> str:
-    """Where this machine reaches what listens there."""
-    return ("::1" if ":" in host else "127.0.0.1") if host in _EVERYWHERE else host

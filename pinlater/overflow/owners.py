@@ -8,18 +8,20 @@ from typing import Any, Protocol
 
 from pinlater.client.async_client import AsyncClient
 from pinlater.client.pool import PoolLimits
+from pinlater.wire.limits import WireLimits
 
-TIMEOUT_S = 2.0
-_LIMITS = PoolLimits(connections=8, connect_timeout_s=1.0)
+TIMEOUT_S = 3.0
+"""An owner that does not answer counts as one that cannot be reached."""
 
 
 class Owners:
     """Remembers where each owner was seen last: when it is needed, the stores that told of it may be gone."""
 
-    def __init__(self, addresses: Callable[[], Mapping[str, str]], own: str) -> None:
+    def __init__(self, addresses: Callable[[], Mapping[str, str]], own: str, wire: WireLimits) -> None:
         """`addresses` tells of other servers; where the owner of `own` is, this machine knows better."""
         self._ask = addresses
         self._own = own
+        self._limits = PoolLimits(connections=8, connect_timeout_s=1.0, wire=wire)
         self._addresses: dict[str, str] = {}
         self._clients: dict[str, AsyncClient] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -46,7 +48,7 @@ class Owners:
             return None
         client = self._clients.get(address)
         if client is None:
-            client = self._clients[address] = AsyncClient(address, timeout=TIMEOUT_S, pool=_LIMITS)
+            client = self._clients[address] = AsyncClient(address, timeout=TIMEOUT_S, pool=self._limits)
         return client
 
     def _drop(self, address: str | None) -> None:

@@ -13,7 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
-from pinlater.errors import EnqueueRejected
+from pinlater.errors import EnqueueRejected, NothingStored
 from pinlater.model import Job
 
 JOB_BYTES = 400
@@ -31,7 +31,7 @@ class Room:
         self.used = 0
 
     async def reserve(self, jobs: Sequence[Job]) -> None:
-        """EnqueueRejected: these jobs would pass the bound."""
+        """EnqueueRejected: these jobs would pass the bound. NothingStored."""
         wanted = sum(len(job.body) + len(job.custom_status) + JOB_BYTES for job in jobs)
         if self.used + wanted > self.bound:
             await self.measure()
@@ -45,7 +45,11 @@ class Room:
         self.used += wanted
 
     async def measure(self) -> None:
-        self.used = await asyncio.to_thread(used_bytes, self._path)
+        """NothingStored: the file cannot be read."""
+        try:
+            self.used = await asyncio.to_thread(used_bytes, self._path)
+        except sqlite3.Error as error:
+            raise NothingStored(f"{self._path}: {error}") from error
 
 
 def used_bytes(path: Path) -> int:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from pinlater.client.async_client import AsyncClient
-from pinlater.errors import NoHealthyShards, OutcomeUnknown
+from pinlater.errors import NoHealthyShards, OutcomeUnknown, ShardConnectionFailed
 from pinlater.model import Ack, DequeueRequest, Job, JobState
 from pinlater.overflow import notice
 from pinlater.overflow.naming import overflow_of
@@ -210,3 +210,32 @@ async def test_processes_that_are_replaced_hand_the_file_over(
                 assert list(await client.lookup(kept)) == kept
             durable_redis_server.start()
             assert len(await take_all(clients, 6)) == 6
+
+
+async def test_another_server_finds_the_owner_also_when_the_stores_are_gone(
+    tmp_path: Path, durable_redis_server: StoreServer
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    with (
+        two_processes(tmp_path / "a", durable_redis_server) as first,
+        two_processes(tmp_path / "b", durable_redis_server) as second,
+    ):
+        async with clients_of(first) as ours, clients_of(second) as theirs:
+            await create_queue([*ours, *theirs])
+
+            nothing = f"mail:s{first.wait_for('overflow_owned')['shard']}:p1:1790000000000000"
+
+            async def know_the_owner() -> bool:
+                with contextlib.suppress(ShardConnectionFailed):
+                    return [await client.lookup([nothing]) for client in theirs] == [{}] * len(theirs)
+                return False
+
+            await eventually(know_the_owner)
+            durable_redis_server.terminate()
+            kept = await enqueue(ours, ["kept"])
+            (job,) = await ours[0].dequeue(DequeueRequest("mail", 1))
+            for client in theirs:
+                assert list(await client.lookup(kept)) == kept
+            await theirs[0].ack("mail", [Ack(job.descriptor, claim_descriptor=job.claim_descriptor)])
+            assert (await ours[1].lookup(kept))[kept[0]].state is JobState.SUCCEEDED

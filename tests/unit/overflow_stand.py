@@ -46,7 +46,7 @@ class Process:
 
     @property
     def kept(self) -> Kept:
-        kept = self.overflow._kept
+        kept = self.overflow.kept
         assert kept is not None, "it owns no overflow shard"
         return kept
 

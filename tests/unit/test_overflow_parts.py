@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from pinlater.backends.sql.sqlite import SqliteShard
-from pinlater.errors import EnqueueRejected
+from pinlater.errors import EnqueueRejected, NothingStored
 from pinlater.identity import SERVER_FILE, RecordBroken, is_overflow_id, overflow_id, server_id
 from pinlater.model import Ack, Job
 from pinlater.overflow import notice, told
@@ -113,6 +113,11 @@ async def test_what_does_not_fit_is_refused_with_the_figures(tmp_path: Path) -> 
         assert empty + 90_000 < room.used != empty + 100_000 + JOB_BYTES, "it was measured anew"
     finally:
         await shard.close()
+
+
+async def test_a_file_that_is_gone_cannot_be_measured(tmp_path: Path) -> None:
+    with pytest.raises(NothingStored, match=r"gone\.db"):
+        await Room(tmp_path / "gone.db", 1).measure()
 
 
 # -- whose jobs --------------------------------------------------------------------------------------------------------
