@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from functools import partial
+from inspect import iscoroutinefunction
 from typing import Any
 
 from pinlater.backends.base import Shard
 from pinlater.shards.passing import Passing
 
-_CALLS = [name for name in vars(Passing) if not name.startswith("_") and name not in ("shard_id", "open", "close")]
+Call = partial[Awaitable[Any]]
+_CALLS = [name for name, each in vars(Passing).items() if iscoroutinefunction(each) and name not in ("open", "close")]
 
 
 class Lent(Passing):
@@ -32,9 +34,10 @@ class Turnstile:
 
     def __init__(self) -> None:
         self.is_open = True
-        self.waiting: list[tuple[asyncio.Future[None], Callable[[], Awaitable[Any]]]] = []
+        self.running = 0
+        self.waiting: list[tuple[asyncio.Future[None], Call]] = []
 
-    async def enter(self, call: Callable[[], Awaitable[Any]]) -> None:
+    async def enter(self, call: Call) -> None:
         if not self.is_open:
             turn = asyncio.get_running_loop().create_future()
             self.waiting.append((turn, call))
@@ -49,7 +52,19 @@ class Turnstile:
                 return True
         return False
 
-    def leave_behind(self) -> list[Callable[[], Awaitable[Any]]]:
+    def standing(self) -> str:
+        """The call that is let in next; "" for none."""
+        return str(self.waiting[0][1].func.__name__) if self.waiting else ""
+
+    async def until_quiet(self) -> None:
+        """Until nothing of this process is under way at a store."""
+        while True:
+            for _ in range(20):
+                await asyncio.sleep(0)
+            if not self.running:
+                return
+
+    def leave_behind(self) -> list[Call]:
         """The process died: its calls are on their way all the same, and may still arrive."""
         calls = [call for _, call in self.waiting]
         self.waiting = []
@@ -68,4 +83,8 @@ class Stepped(Lent):
     async def _step(self, name: str, *args: Any, **kwargs: Any) -> Any:
         call = partial(getattr(self._inner, name), *args, **kwargs)
         await self._turnstile.enter(call)
-        return await call()
+        self._turnstile.running += 1
+        try:
+            return await call()
+        finally:
+            self._turnstile.running -= 1

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import count
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pinlater.backends.base import AckRequest, ClaimRequest, Note
+from pinlater.backends.base import AckRequest, ClaimRequest
 from pinlater.backends.sql.sqlite import SqliteShard
-from pinlater.model import Ack, DequeuedJob, Job, parse_descriptor
+from pinlater.model import DequeuedJob, Job, parse_descriptor
 from pinlater.queues import share_record
 from pinlater.queues.registry import Queues
 from pinlater.queues.share_record import KIND, ShareRecord
@@ -22,12 +23,13 @@ from pinlater.queues.splitting import Demand, split
 from pinlater.rendezvous import chosen
 from pinlater.shards.member import Member
 from pinlater.shards.members import Members
-from tests.unit.breaking import HeldClock, settled
+from tests.unit.breaking import HeldClock
 from tests.unit.stepping import Stepped, Turnstile
 
 NEVER_MS = 3_600_000
 PRIORITIES = (1, 2, 3)
 NAMES = count(1)
+Late = Callable[[], Awaitable[Any]]
 
 
 class Mover:
@@ -40,12 +42,31 @@ class Mover:
         self.shares = Shares(members, self.queues, clock)
         self.task: asyncio.Task[bool] | None = None
 
-    def kill(self) -> list[object]:
+    async def begin(self, queue: str) -> None:
+        """One round, up to its first call."""
+        if self.task is None or self.task.done():
+            self.turnstile.is_open = False
+            self.task = asyncio.create_task(self.shares.balance(queue))
+            await self.turnstile.until_quiet()
+
+    async def step(self) -> None:
+        """One call more."""
+        self.turnstile.let_one_in()
+        await self.turnstile.until_quiet()
+
+    async def close(self) -> None:
+        self.turnstile.is_open = True
+        await self.queues.close()
+        await self.members.close()
+
+    async def kill(self) -> list[Late]:
         """What it had sent is still on its way."""
+        late = self.turnstile.leave_behind()
         if self.task is not None:
             self.task.cancel()
+            await asyncio.wait([self.task])
             self.task = None
-        return list(self.turnstile.leave_behind())
+        return late
 
 
 class Yard:
@@ -100,12 +121,11 @@ class Yard:
         return sum(map(len, self.held.values()))
 
     async def record(self, queue: str) -> ShareRecord | None:
-        home = chosen(queue, [store.shard_id for store in self.stores])
-        notes: dict[str, Note] = {}
-        for store in self.stores:
-            if store.shard_id == home:
-                notes = await store.notes(KIND, self.clock.now_ms())
-        return share_record.read(notes.get(queue))
+        (home,) = [store for store in self.stores if store.shard_id == self.home(queue)]
+        return share_record.read((await home.notes(KIND, self.clock.now_ms())).get(queue))
+
+    def home(self, queue: str) -> str | None:
+        return chosen(queue, [store.shard_id for store in self.stores])
 
     async def shares(self, queue: str) -> dict[str, int]:
         return {store.shard_id: (await store.set_share(queue, 0, 0, 0)).share for store in self.stores}
@@ -141,7 +161,7 @@ class Yard:
 def acked(job: DequeuedJob) -> AckRequest:
     ref = parse_descriptor(job.descriptor)
     assert ref is not None
-    return AckRequest(ref.priority, ref.id, Ack(job.descriptor).append_status == "", claim_descriptor="")
+    return AckRequest(ref.priority, ref.id, succeeded=True)
 
 
 @asynccontextmanager
@@ -153,3 +173,279 @@ async def yard(shards: int = 3) -> AsyncIterator[Yard]:
     finally:
         for store in stores:
             await store.close()
+
+
+MOVERS = st.integers(0, 1)
+SHARDS = st.integers(0, 2)
+STEP = st.one_of(
+    st.tuples(st.just("round"), MOVERS, st.just(30)),
+    st.tuples(st.just("round"), MOVERS, st.integers(0, 14)),
+    st.tuples(st.just("round"), MOVERS, st.integers(0, 14)),
+    st.tuples(st.just("kill"), MOVERS),
+    st.tuples(st.just("late"), st.integers(0, 5)),
+    st.tuples(st.just("out"), MOVERS, SHARDS),
+    st.tuples(st.just("in"), MOVERS, SHARDS),
+    st.tuples(st.just("enqueue"), SHARDS, st.integers(1, 5), st.integers(1, 3)),
+    st.tuples(st.just("claim"), SHARDS, st.integers(1, 6)),
+    st.tuples(st.just("ack"), SHARDS, st.integers(1, 6)),
+    st.tuples(st.just("tick"), st.integers(1, 3_000)),
+)
+
+
+async def play(
+    at: Yard, movers: Sequence[Mover], queue: str, maximum: int, is_greedy: bool, steps: Sequence[tuple[Any, ...]]
+) -> None:
+    """`is_greedy`: workers take at once all that they can get."""
+    late: list[Late] = []
+    for name, *of in steps:
+        if name == "round":
+            await movers[of[0]].begin(queue)
+            for _ in range(of[1]):
+                await movers[of[0]].step()
+        elif name == "kill":
+            late += await movers[of[0]].kill()
+        elif name == "late" and late:
+            await late.pop(of[0] % len(late))()
+        elif name == "out" and at.stores[of[1]].shard_id != at.home(queue):
+            movers[of[0]].members.all[of[1]].health.trip(at.clock.now_ms())
+        elif name == "in":
+            movers[of[0]].members.all[of[1]].health.admit()
+        elif name == "enqueue":
+            await at.enqueue(queue, *of)
+        elif name == "claim":
+            await at.claim(queue, *of)
+        elif name == "ack":
+            await at.ack(queue, *of)
+        elif name == "tick":
+            at.clock.tick(of[0])
+        if is_greedy:
+            for shard in range(len(at.stores)):
+                await at.claim(queue, shard, 100)
+        await at.check(queue, maximum)
+    for mover in movers:
+        for call in await mover.kill():
+            await call()
+    for call in late:
+        await call()
+    await at.check(queue, maximum)
+
+
+async def test_jobs_are_in_progress_up_to_the_maximum_over_all_shards() -> None:
+    async with yard() as at:
+        mover = await at.mover()
+        queue = await at.queue(mover, 5)
+        for shard in range(3):
+            await at.enqueue(queue, shard, 10)
+            assert await at.claim(queue, shard, 10) == 0
+        assert await mover.shares.balance(queue)
+        assert sum([await at.claim(queue, shard, 10) for shard in range(3)]) == 5
+        assert not await mover.shares.balance(queue)
+        await at.drain(queue, mover)
+        await mover.close()
+
+
+async def test_with_a_maximum_below_the_number_of_shards_all_of_them_drain_in_turn() -> None:
+    async with yard() as at:
+        mover = await at.mover()
+        queue = await at.queue(mover, 1)
+        for shard in range(3):
+            await at.enqueue(queue, shard, 4)
+        assert await at.drain(queue, mover) < 60
+        await mover.close()
+
+
+async def test_a_shard_that_is_out_keeps_its_share_and_the_others_do_not_get_it() -> None:
+    async with yard() as at:
+        mover = await at.mover()
+        queue = await at.queue(mover, 6)
+        away, *_ = [number for number in range(3) if at.stores[number].shard_id != at.home(queue)]
+        await at.enqueue(queue, away, 4)
+        await mover.shares.balance(queue)
+        held = await at.claim(queue, away, 10)
+        assert held >= 4
+        mover.members.all[away].health.trip(at.clock.now_ms())
+        for shard in {0, 1, 2} - {away}:
+            await at.enqueue(queue, shard, 10)
+        for _ in range(3):
+            at.clock.tick(1_000)
+            await mover.shares.balance(queue)
+            for shard in {0, 1, 2} - {away}:
+                await at.claim(queue, shard, 10)
+            await at.check(queue, 6)
+        assert at.in_progress() == 6 - (await at.shares(queue))[at.stores[away].shard_id] + held
+        await mover.close()
+
+
+async def test_nothing_is_granted_before_every_shard_was_seen_once() -> None:
+    async with yard() as at:
+        mover = await at.mover()
+        queue = await at.queue(mover, 5)
+        away, *_ = [number for number in range(3) if at.stores[number].shard_id != at.home(queue)]
+        mover.members.all[away].health.trip(at.clock.now_ms())
+        assert not await mover.shares.balance(queue)
+        assert await at.record(queue) is None
+        mover.members.all[away].health.admit()
+        assert await mover.shares.balance(queue)
+        await mover.close()
+
+
+async def test_shares_stand_while_the_shard_of_their_record_is_out() -> None:
+    async with yard() as at:
+        mover = await at.mover()
+        queue = await at.queue(mover, 3)
+        await mover.shares.balance(queue)
+        before = await at.shares(queue)
+        home = [store.shard_id for store in at.stores].index(str(at.home(queue)))
+        mover.members.all[home].health.trip(at.clock.now_ms())
+        for shard in range(3):
+            await at.enqueue(queue, shard, 9)
+        assert not await mover.shares.balance(queue)
+        assert await at.shares(queue) == before
+        await mover.close()
+
+
+async def test_who_loses_the_race_for_the_record_lets_no_share_grow() -> None:
+    async with yard() as at:
+        first, second = await at.mover(), await at.mover()
+        queue = await at.queue(first, 1)
+        await second.queues.poll()
+        await at.enqueue(queue, 0, 1)
+        await first.shares.balance(queue)
+        await at.enqueue(queue, 1, 1, priority=2)
+        await first.begin(queue)
+        for _ in range(50):
+            if first.turnstile.standing() != "put_note":
+                await first.step()
+        await at.enqueue(queue, 2, 1, priority=1)
+        assert await second.shares.balance(queue)
+        assert await at.shares(queue) == {"1": 0, "2": 0, "3": 1}
+        for _ in range(50):
+            await first.step()
+        assert first.task is not None
+        assert first.task.result() is False
+        assert await at.shares(queue) == {"1": 0, "2": 0, "3": 1}
+        await first.close()
+        await second.close()
+
+
+async def test_a_lower_maximum_counts_for_what_is_handed_out_next() -> None:
+    async with yard() as at:
+        mover = await at.mover()
+        queue = await at.queue(mover, 9)
+        for shard in range(3):
+            await at.enqueue(queue, shard, 20)
+        await mover.shares.balance(queue)
+        assert sum([await at.claim(queue, shard, 20) for shard in range(3)]) == 9
+        await mover.queues.change(queue, {"max_in_progress": "2"}, [], False, "me")
+        for _ in range(20):
+            at.clock.tick(1_000)
+            await mover.shares.balance(queue)
+            for shard in range(3):
+                await at.ack(queue, shard)
+                await at.claim(queue, shard, 20)
+        assert at.in_progress() <= 2
+        assert await at.drain(queue, mover) < 60
+        await mover.close()
+
+
+async def test_claims_made_while_there_was_no_maximum_count_when_there_is_one_again() -> None:
+    async with yard() as at:
+        mover = await at.mover()
+        queue = await at.queue(mover, 4)
+        await mover.shares.balance(queue)
+        await mover.queues.change(queue, {"max_in_progress": "none"}, [], False, "me")
+        await at.enqueue(queue, 0, 9)
+        await at.enqueue(queue, 1, 9)
+        assert await at.claim(queue, 0, 9, capped=False) == 9
+        await mover.queues.change(queue, {"max_in_progress": "4"}, [], False, "me")
+        at.clock.tick(1_000)
+        await mover.shares.balance(queue)
+        assert await at.claim(queue, 1, 9) == 0
+        await at.ack(queue, 0, 7)
+        for _ in range(3):
+            at.clock.tick(1_000)
+            await mover.shares.balance(queue)
+            await at.claim(queue, 1, 9)
+            assert at.in_progress() <= 4
+        assert await at.drain(queue, mover) < 60
+        await mover.close()
+
+
+async def test_another_list_of_shards_may_move_the_record_and_loses_nothing() -> None:
+    async with yard() as at:
+        old, new = await at.mover(["1", "2"]), await at.mover()
+        while True:
+            queue = await at.queue(old, 4)
+            if at.home(queue) == "3":
+                break
+        await at.enqueue(queue, 0, 9)
+        await old.shares.balance(queue)
+        assert await at.claim(queue, 0, 9) == 4
+        await new.queues.poll()
+        await at.enqueue(queue, 2, 9)
+        for _ in range(3):
+            at.clock.tick(1_000)
+            await new.shares.balance(queue)
+            await old.shares.balance(queue)
+            await at.claim(queue, 2, 9)
+            assert at.in_progress() <= 4
+        await at.ack(queue, 0, 4)
+        assert await at.drain(queue, new) < 60
+        await old.close()
+        await new.close()
+
+
+async def test_a_tick_works_on_the_queues_whose_record_is_on_a_shard_of_mine() -> None:
+    async with yard() as at:
+        mover = await at.mover()
+        queue = await at.queue(mover, 3)
+        await mover.shares.tick(lambda shard_id: shard_id != at.home(queue))
+        assert await at.record(queue) is None
+        await mover.shares.tick(lambda shard_id: shard_id == at.home(queue))
+        record = await at.record(queue)
+        assert record is not None
+        assert sum(record.shares.values()) == 3
+        await mover.close()
+
+
+def test_what_waits_goes_before_what_runs_and_higher_priorities_first() -> None:
+    assert split(4, {"1": Demand([0, 9], 0), "2": Demand([3, 0], 0)}, 0) == {"1": 1, "2": 3}
+    assert split(2, {"1": Demand([0], 2), "2": Demand([2], 0)}, 0) == {"1": 0, "2": 2}
+    assert split(7, {"1": Demand([9], 0), "2": Demand([9], 0), "3": Demand([1], 0)}, 1) == {"1": 3, "2": 3, "3": 1}
+    assert split(0, {"1": Demand([9], 0)}, 0) == {"1": 0}
+    assert split(5, {}, 3) == {}
+
+
+@pytest.mark.slow
+def test_whatever_stops_wherever_no_more_claims_are_alive_than_the_maximum(runner: asyncio.Runner) -> None:
+    stack = AsyncExitStack()
+    at = runner.run(stack.enter_async_context(yard()))
+    movers = [runner.run(at.mover()) for _ in range(2)]
+
+    async def one(maximum: int, is_greedy: bool, jobs: int, steps: list[tuple[Any, ...]]) -> None:
+        for mover in movers:
+            mover.turnstile.is_open = True
+            for member in mover.members.all:
+                member.health.admit()
+        queue = await at.queue(movers[0], maximum)
+        await movers[1].queues.poll()
+        for shard in range(len(at.stores)):
+            await at.enqueue(queue, shard, jobs)
+        await play(at, movers, queue, maximum, is_greedy, steps)
+        movers[0].turnstile.is_open = True
+        for member in movers[0].members.all:
+            member.health.admit()
+        await at.drain(queue, movers[0])
+        await at.check(queue, maximum)
+
+    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.integers(1, 7), st.booleans(), st.sampled_from([0, 10]), st.lists(STEP, min_size=20, max_size=80))
+    def examples(maximum: int, is_greedy: bool, jobs: int, steps: list[tuple[Any, ...]]) -> None:
+        runner.run(one(maximum, is_greedy, jobs, steps))
+
+    try:
+        examples()
+    finally:
+        for mover in movers:
+            runner.run(mover.close())
+        runner.run(stack.aclose())

@@ -15,6 +15,7 @@ from pinlater.password import hash_password
 from pinlater.service import ServiceSettings
 from pinlater.service.due import DueTimes
 from pinlater.service.line import Line, Waiter, covering
+from tests.queues import drop_queue
 from tests.unit.breaking import settled
 from tests.unit.stand import ME, Stand, stand
 
@@ -141,7 +142,7 @@ async def test_a_deleted_queue_ends_the_wait_with_an_error() -> None:
 async def test_a_queue_that_another_process_deleted_ends_the_wait_at_the_next_look() -> None:
     async with stand(settings=ServiceSettings(poll_min_ms=1, poll_max_ms=5)) as at:
         waiting = await in_line(at)
-        await at.stores[0]._inner.delete_queue("mail", at.clock.now_ms())
+        await drop_queue(at.stores[0]._inner, "mail", at.clock.now_ms())
         with pytest.raises(QueueNotFound):
             await asyncio.wait_for(waiting, 5)
 

@@ -1,0 +1,185 @@
+"""Paused queues, the maximum in progress where jobs are handed out, and the bound on pending jobs."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pinlater.errors import DequeueRateLimited, EnqueueRejected
+from pinlater.model import Ack, Checkpoint, DequeueRequest, Job, JobFilter, JobState
+from pinlater.queues.pending import Pending
+from pinlater.queues.shares import Shares
+from pinlater.service import ServiceSettings
+from tests.unit.breaking import settled
+from tests.unit.stand import ME, Stand, stand
+
+SELDOM = ServiceSettings(poll_min_ms=50_000, poll_max_ms=60_000)
+
+
+async def change(at: Stand, **settings: str) -> None:
+    await at.service.queues.change("mail", settings, [], False, "alice")
+
+
+async def in_line(at: Stand, limit: int = 1) -> asyncio.Task[list[object]]:
+    waiting = at.service.waiting
+    task = asyncio.create_task(at.dequeue(limit, wait_ms=60_000))
+    while at.service.waiting == waiting and not task.done():
+        await asyncio.sleep(0)
+    return task  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("wait_ms", [0, 60_000])
+async def test_a_paused_queue_says_so_at_once_with_who_why_and_until_when(wait_ms: int) -> None:
+    async with stand() as at:
+        await at.service.enqueue("mail", [Job(b"x")])
+        until_ms = at.clock.now_ms() + 5_000
+        await change(at, paused="true", paused_why="the mail server is ill", paused_until=str(until_ms))
+        with pytest.raises(DequeueRateLimited) as refused:
+            await at.dequeue(wait_ms=wait_ms)
+        assert refused.value.reason == "QUEUE_PAUSED"
+        assert refused.value.retry_after_ms == 5_000
+        for word in ("alice", "the mail server is ill", "since 20", "until 20"):
+            assert word in refused.value.message
+        at.clock.tick(5_000)
+        assert len(await at.dequeue(wait_ms=wait_ms)) == 1
+
+
+async def test_rate_0_is_like_paused() -> None:
+    async with stand() as at:
+        await at.service.enqueue("mail", [Job(b"x")])
+        await change(at, max_jobs_per_second="0/s")
+        with pytest.raises(DequeueRateLimited) as refused:
+            await at.dequeue(wait_ms=60_000)
+        assert refused.value.reason == "QUEUE_PAUSED"
+        assert refused.value.retry_after_ms is None
+
+
+async def test_on_a_paused_queue_all_but_dequeues_go_on_and_riding_acks_are_carried_out() -> None:
+    async with stand() as at:
+        await at.service.enqueue("mail", [Job(b"x"), Job(b"y")])
+        first, second = await at.dequeue()
+        await change(at, paused="true")
+        await at.service.enqueue("mail", [Job(b"z")])
+        assert len(await at.dequeue(dry_run=True)) == 1
+        await at.service.checkpoint("mail", [Checkpoint(second.descriptor)], context=ME)
+        with pytest.raises(DequeueRateLimited) as refused:
+            await at.service.dequeue(DequeueRequest("mail", 1, succeeded=[Ack(first.descriptor)]), context=ME)
+        assert refused.value.acks_applied is True
+        assert await at.service.count(JobFilter("mail", JobState.SUCCEEDED)) == 1
+        assert at.service.metrics.counters[("dequeues_limited", "mail", "paused")] == 1
+
+
+async def test_who_waits_when_the_queue_is_paused_is_told_at_once_and_an_enqueue_wakes_nobody() -> None:
+    async with stand(settings=SELDOM) as at:
+        waiting = [await in_line(at) for _ in range(2)]
+        await change(at, paused="true")
+        for task in waiting:
+            with pytest.raises(DequeueRateLimited) as refused:
+                await asyncio.wait_for(task, 5)
+            assert refused.value.reason == "QUEUE_PAUSED"
+        looks = at.stores[0].begun["ready"]
+        await at.service.enqueue("mail", [Job(b"x")])
+        await settled()
+        assert at.stores[0].begun["ready"] == looks
+        assert at.service.waiting == 0
+
+
+async def test_a_pause_that_comes_during_the_first_look_counts() -> None:
+    async with stand(settings=SELDOM) as at:
+        gate = at.stores[0].hold("claim")
+        waiting = asyncio.create_task(at.dequeue(wait_ms=60_000))
+        await at.stores[0].until_begun("claim")
+        await change(at, paused="true")
+        gate.set()
+        with pytest.raises(DequeueRateLimited):
+            await asyncio.wait_for(waiting, 5)
+
+
+async def test_another_setting_wakes_the_line() -> None:
+    async with stand(settings=SELDOM) as at:
+        await change(at, max_in_progress="0")
+        await at.service.enqueue("mail", [Job(b"x")])
+        waiting = await in_line(at)
+        assert await at.dequeue() == []
+        await change(at, max_in_progress="none")
+        assert len(await asyncio.wait_for(waiting, 5)) == 1
+
+
+async def test_the_maximum_in_progress_is_an_empty_answer_and_an_ack_ends_the_wait() -> None:
+    async with stand(settings=SELDOM) as at:
+        await change(at, max_in_progress="1")
+        await at.service.enqueue("mail", [Job(b"x"), Job(b"y")])
+        shares = Shares(at.members, at.service.queues, at.clock)
+        assert await at.dequeue() == []
+        assert await shares.balance("mail")
+        (job,) = await at.dequeue()
+        assert await at.dequeue() == []
+        waiting = await in_line(at)
+        line = at.service._waiting._lines["mail"]
+        line.let_go()
+        while line.held is None:
+            await asyncio.sleep(0)
+        await at.service.ack("mail", [Ack(job.descriptor)], [])
+        assert len(await asyncio.wait_for(waiting, 10)) == 1
+        assert at.service.metrics.counters[("dequeues_limited", "mail", "in_progress")] >= 2
+
+
+async def test_a_line_at_the_maximum_does_not_spin_when_jobs_keep_coming() -> None:
+    async with stand(settings=ServiceSettings(poll_min_ms=1_000, poll_max_ms=60_000)) as at:
+        await change(at, max_in_progress="0")
+        await at.service.enqueue("mail", [Job(b"x")])
+        waiting = await in_line(at)
+        await at.service.enqueue("mail", [Job(b"x")])
+        await at.stores[0].until_begun("ready", 2)
+        await settled()
+        looks = at.stores[0].begun["ready"]
+        for _ in range(30):
+            await at.service.enqueue("mail", [Job(b"x")])
+        assert at.stores[0].begun["ready"] <= looks + 1
+        at.service.start_draining()
+        assert await waiting == []
+
+
+async def test_a_full_queue_refuses_what_passes_its_bound_whole() -> None:
+    async with stand(2) as at:
+        await change(at, max_pending="5")
+        await at.service.enqueue("mail", [Job(b"x")] * 3)
+        await at.service.enqueue("mail", [Job(b"x", run_after_ms=at.clock.now_ms() + 1_000)])
+        with pytest.raises(EnqueueRejected, match="about 4 pending jobs; 2 more would pass its bound of 5") as refused:
+            await at.service.enqueue("mail", [Job(b"x")] * 2)
+        assert refused.value.reason == "QUEUE_FULL"
+        assert refused.value.retry_after_ms is not None
+        await at.service.enqueue("mail", [Job(b"x")])
+        assert len(await at.dequeue(2)) == 2
+        await at.service.enqueue("mail", [Job(b"x")] * 2)
+
+
+async def test_what_others_enqueue_is_known_by_counting() -> None:
+    async with stand(2) as at:
+        await change(at, max_pending="5")
+        pending = Pending(at.members, at.service.queues, at.clock)
+        now_ms = at.clock.now_ms()
+        await at.stores[0]._inner.enqueue("mail", [Job(b"x")] * 2, now_ms)
+        await at.stores[1]._inner.enqueue("mail", [Job(b"x", run_after_ms=now_ms + 9)] * 3, now_ms)
+        pending.check("mail", 5)
+        await pending.poll()
+        with pytest.raises(EnqueueRejected):
+            pending.check("mail", 1)
+        await change(at, max_pending="none")
+        await pending.poll()
+        pending.check("mail", 1_000)
+
+
+async def test_what_happens_while_it_is_counted_is_not_forgotten() -> None:
+    async with stand() as at:
+        await change(at, max_pending="5")
+        pending = Pending(at.members, at.service.queues, at.clock)
+        gate = at.stores[0].hold("count")
+        counting = asyncio.create_task(pending.poll())
+        await at.stores[0].until_begun("count")
+        pending.added("mail", 5)
+        gate.set()
+        await counting
+        with pytest.raises(EnqueueRejected):
+            pending.check("mail", 1)
