@@ -117,15 +117,14 @@ class Exchange:
             held.revision = max(held.revision, page.revision)
 
     async def push(self, member: Member) -> None:
-        """What the shard does not have yet, or has older."""
+        """What the shard does not have yet, or has older; what wins meanwhile, too."""
         held = self._of(member)
-        generation = self._generation
-        if held.pushed == generation:
-            return
-        behind = [each for each in self.winners.values() if held.versions.get(each.name, "") < each.version]
-        for start in range(0, len(behind), PAGE):
-            await self._put_on(member, behind[start : start + PAGE])
-        held.pushed = generation
+        while held.pushed != self._generation:
+            generation = self._generation
+            behind = [each for each in self.winners.values() if held.versions.get(each.name, "") < each.version]
+            for start in range(0, len(behind), PAGE):
+                await self._put_on(member, behind[start : start + PAGE])
+            held.pushed = generation
 
     async def _put_on(self, member: Member, records: Sequence[Record]) -> list[bool]:
         taken = await _call(member, member.shard.put_records(records, self._clock.now_ms()))

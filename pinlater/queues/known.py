@@ -131,9 +131,9 @@ class Known:
         """A shard that comes (back): hear all that it knows, and tell it all that it does not, before it serves."""
         await self._exchange.ask()
         await self._exchange.read(member, all_of_it=True)
-        await self._exchange.push(member)
         await self._exchange.push_all()
         self._order()
+        await self._exchange.push(member)  # last: from here to its first call nothing comes between
 
     async def close(self) -> None:
         await self._exchange.close()

@@ -85,13 +85,14 @@ class Attempts:
 
     async def checkpoint(self, queue: str, source: str, checkpoints: Sequence[Checkpoint]) -> None:
         self._checks.amount("requests", checkpoints)
+        settings = self._queues.settings(queue)
         for each in checkpoints:
             if each.new_body is not None:
-                self._checks.body(each.new_body)
+                self._checks.body(each.new_body, settings.max_body_bytes)
             if each.run_after_ms is not None:
                 checks.time("runAfterTimestampMillis", each.run_after_ms)
             if each.attempts_allowed is not None:
-                checks.attempts("numOfAttemptsAllowed", each.attempts_allowed)
+                checks.attempts("numOfAttemptsAllowed", each.attempts_allowed, settings.max_attempts)
         groups = self._refs.checkpoints(queue, source, checkpoints)
         if not groups:
             return

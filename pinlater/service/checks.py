@@ -56,9 +56,9 @@ class Checks:
         if not 1 <= priority <= levels:
             raise PriorityNotSupported(f"priority {priority} is not supported; allowed: 1 (highest) to {levels}")
 
-    def body(self, body: bytes, bound: int | None = None) -> None:
-        """`bound`: that of the queue, where it has one of its own."""
-        bound = self._settings.max_body_bytes if bound is None else bound
+    def body(self, body: bytes, of_queue: int) -> None:
+        """BodyTooLarge, beyond the queue's bound or the server's."""
+        bound = min(self._settings.max_body_bytes, of_queue)
         if len(body) > bound:
             raise BodyTooLarge(f"a body has {len(body)} bytes; allowed: at most {bound}")
 
@@ -127,9 +127,11 @@ def at_least_1(field: str, value: int) -> None:
         raise RequestInvalid.of(field, value, "1 or more")
 
 
-def attempts(field: str, value: int) -> None:
-    if not 1 <= value <= MAX_INT32:
-        raise RequestInvalid.of(field, value, f"1 to {MAX_INT32}")
+def attempts(field: str, value: int, most: int | None = None) -> None:
+    """`most`: that of the queue, where it has one."""
+    most = most or MAX_INT32
+    if not 1 <= value <= most:
+        raise RequestInvalid.of(field, value, f"1 to {most}")
 
 
 def delay(field: str, value_ms: int, now_ms: int) -> None:

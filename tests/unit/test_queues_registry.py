@@ -175,6 +175,19 @@ async def test_a_shard_that_comes_with_news_tells_all_others_before_it_serves() 
         assert len(set(await records(one, "mail"))) == 1
 
 
+async def test_what_is_changed_while_a_shard_is_brought_up_reaches_it_before_it_serves() -> None:
+    async with several(1) as (one,):
+        one.lose(2)
+        await one.queues.create("mail", "ann")
+        gate = one.ways[1].hold("put_records")
+        coming = asyncio.create_task(one.find(2))
+        await one.ways[1].until_begun("put_records", 1 + one.ways[1].begun["put_records"])
+        await change(one, paused="true")
+        gate.set()
+        await coming
+        assert len(set(await records(one, "mail"))) == 1
+
+
 async def test_a_shard_that_cannot_be_told_stays_out() -> None:
     async with several(1) as (one,):
         one.lose(2)

@@ -24,6 +24,7 @@ from pinlater.errors import (
 from pinlater.model import (
     Ack,
     AuditEntry,
+    Checkpoint,
     DequeueRequest,
     Job,
     JobAction,
@@ -74,6 +75,21 @@ async def test_a_refused_enqueue_stores_nothing_says_why_and_is_counted(
         assert says in refused.value.message
         assert await at.service.count(JobFilter("mail", JobState.PENDING)) == 0
         assert counted(at, "enqueues_rejected") == {("mail", reason): 1}
+
+
+async def test_a_checkpoint_is_held_to_the_same_bounds() -> None:
+    async with stand() as at:
+        await told(at, max_body="5B", max_attempts="3")
+        await at.service.enqueue("mail", [Job(b"x")])
+        (job,) = await at.dequeue()
+        with pytest.raises(BodyTooLarge, match="a body has 6 bytes; allowed: at most 5"):
+            await at.service.checkpoint("mail", [Checkpoint(job.descriptor, new_body=b"123456")], context=ME)
+        with pytest.raises(RequestInvalid, match="numOfAttemptsAllowed is 4; allowed: 1 to 3"):
+            await at.service.checkpoint("mail", [Checkpoint(job.descriptor, attempts_allowed=4)], context=ME)
+        good = Checkpoint(job.descriptor, new_body=b"12345", attempts_allowed=3)
+        await at.service.checkpoint("mail", [good], context=ME)
+        (info,) = (await at.service.lookup([job.descriptor], include_body=True)).values()
+        assert (info.body, info.attempts_allowed) == (b"12345", 3)
 
 
 async def test_draining_refuses_new_jobs_and_lets_workers_finish() -> None:
