@@ -34,7 +34,8 @@ class ServerName(NamedTuple):
 class Lease:
     """A process as of `renewed_ms`, by its own clock; `renewal` counts. `trouble` says why it is not ready.
 
-    `maintains` and `shards_out` are shard ids; `more` is what the parts of the process want others to know.
+    `maintains`, `shards_in` and `shards_out` are shard ids: one that a process was not configured with is in neither of
+    the latter. `more` is what the parts of the process want others to know.
     """
 
     server: str
@@ -46,6 +47,7 @@ class Lease:
     is_ready: bool
     trouble: str = ""
     maintains: tuple[str, ...] = ()
+    shards_in: tuple[str, ...] = ()
     shards_out: tuple[str, ...] = ()
     counters: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     more: Mapping[str, Any] = field(default_factory=dict)
@@ -93,6 +95,7 @@ def decode(body: bytes) -> Lease:
             **own
             | {
                 "maintains": tuple(own["maintains"]),
+                "shards_in": tuple(own["shards_in"]),
                 "shards_out": tuple(own["shards_out"]),
                 "counters": {queue: tuple(numbers) for queue, numbers in own["counters"].items()},
                 "more": plain,

@@ -81,7 +81,7 @@ class Leases:
 
     def owner(self, shard_id: str) -> str | None:
         """The process that looks after a shard, as SERVER/PROCESS; None where none is ready and can use it."""
-        able = [lease.name for lease in self.alive() if lease.is_ready and shard_id not in lease.shards_out]
+        able = [lease.name for lease in self.alive() if lease.is_ready and shard_id in lease.shards_in]
         return chosen(shard_id, able)
 
     def is_mine(self, shard_id: str) -> bool:
@@ -151,16 +151,13 @@ class Leases:
             is_ready=not trouble,
             trouble=trouble,
             maintains=self._maintained(),
-            shards_out=tuple(
-                sorted(filter(None, (each.shard.shard_id for each in self._members.all if not each.is_in)))
-            ),
+            shards_in=_ids(self._members.healthy()),
+            shards_out=_ids(member for member in self._members.all if not member.is_in),
             counters=self._counters.read(),
             more=dict(self._describe()),
         )
 
     def _maintained(self) -> tuple[str, ...]:
-        if not self._may_own():
-            return ()
         ids = _ids(member for member in self._members.healthy() if self.is_mine(member.shard.shard_id))
         if ids != self._mine.maintains:
             _log.info("shards_maintained", shards=list(ids), before=list(self._mine.maintains))

@@ -153,6 +153,17 @@ async def test_a_shard_that_its_owner_cannot_use_goes_to_one_that_can() -> None:
         )
 
 
+async def test_a_shard_that_one_server_was_not_told_of_yet_belongs_to_the_others() -> None:
+    async with cluster_stand(6) as at:
+        informed, ignorant = await at.server("a"), await at.server("b")
+        untold = ignorant.members.all[1:]
+        del ignorant.members.all[1:]
+        await at.round()
+        assert informed.mine() >= {"2", "3", "4", "5", "6"}
+        assert len(informed.mine()) + len(ignorant.mine()) == 6
+        ignorant.members.all.extend(untold)
+
+
 async def test_a_process_that_is_cut_off_from_all_shards_owns_nothing_after_a_lease() -> None:
     async with cluster_stand(2) as at:
         server = await at.server("a")
