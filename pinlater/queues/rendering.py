@@ -17,8 +17,9 @@ Each key can be set for one queue and for all of them, by a command or in a file
 
 ```sh
 pinlater queue set mail claim_timeout=30s max_attempts=20   # for one queue
-pinlater queue set @defaults succeeded_ttl=6h               # for all that say nothing else
-pinlater queue set mail --unset claim_timeout               # it comes from elsewhere again
+pinlater queue set --defaults succeeded_ttl=6h              # for all that say nothing else
+pinlater queue unset mail claim_timeout                     # it comes from elsewhere again
+pinlater queue pause mail --why "the provider is down"      # and resume, drain, set-rate
 pinlater queue show mail                                    # every value, and where it comes from
 ```
 
@@ -39,12 +40,12 @@ The first of these that says something counts, key by key:
 | --- | --- |
 | `queue` | a command, for this queue |
 | `file` | the file, table `[queues.NAME]` |
-| `default` | a command, for all queues (`@defaults`) |
+| `default` | a command, for all queues (`--defaults`) |
 | `file default` | the file, table `[defaults]` |
 | `server` | the configuration of the server |
 
-So what a command set wins over the file: a pause in an incident needs nobody to change a file. `--unset` makes room for
-the file again.
+So what a command set wins over the file: a pause in an incident needs nobody to change a file. `queue unset` makes room
+for the file again.
 
 Who paused a queue, why, since when and until when come from where `paused` comes from, never from anywhere else; they
 are forgotten when it is resumed. A pause whose `paused_until` is over counts as none.
