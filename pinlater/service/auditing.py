@@ -25,7 +25,7 @@ _KIND = "audit"
 _KEEP_MS = 90 * 86_400_000
 _KEEP = 10_000
 _MAX_DETAIL_CHARS = 2_000
-_PATIENCE_S = 1.0
+_PATIENCE_S = 0.5
 """How long a change waits for its entry to be written; what takes longer goes on by itself."""
 
 
