@@ -54,6 +54,7 @@ class Mover:
         self._names = names
         self._on_moved = on_moved
         self._turn = asyncio.Lock()
+        self._is_stopping = False
         self._unmarked: list[tuple[str, list[tuple[ClaimKey, str]]]] = []
         self._unsure: list[tuple[int, str, list[ClaimKey]]] = []
 
@@ -63,7 +64,11 @@ class Mover:
 
     def can_move(self) -> bool:
         """Whether a shard takes new jobs."""
-        return any(not member.dequeue_only for member in self._router.members.healthy())
+        return not self._is_stopping and any(not member.dequeue_only for member in self._router.members.healthy())
+
+    def stop(self) -> None:
+        """No further batch begins."""
+        self._is_stopping = True
 
     async def move(self) -> int:
         """All that can be moved now; how many. Errors end it, and are logged only."""

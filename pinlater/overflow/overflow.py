@@ -127,13 +127,16 @@ class Overflow:
         self.is_leaving = True
 
     async def drain(self, timeout_s: float) -> None:
-        """Move what can be moved."""
+        """Move what can be moved in that time; what is moved beside it ends with it."""
         self.start_leaving()
         try:
             async with asyncio.timeout(timeout_s):
                 await self.move()
         except TimeoutError:
             _log.warning("overflow_drain_not_ended", shard=self.id, timeout_ms=round(timeout_s * 1000))
+        finally:
+            if self.kept is not None:
+                self.kept.mover.stop()
 
     async def close(self) -> None:
         """Leave the file to others; says how many jobs are in it. After `Periodic.close`."""

@@ -19,6 +19,7 @@ from pinlater.errors import (
     ShardConnectionFailed,
 )
 from pinlater.model import Ack, CancelOutcome, Checkpoint, Job, JobState
+from pinlater.overflow.mover import BATCH_JOBS
 from pinlater.overflow.naming import overflow_of
 from pinlater.overflow.room import OVERFLOW_FULL
 from pinlater.service import ServiceSettings
@@ -93,6 +94,14 @@ async def test_what_is_wrong_with_a_request_is_refused_as_ever(tmp_path: Path) -
             await it.api.enqueue("mail", [Job(b"", attempts_allowed=4)], context=ME)
         with pytest.raises(NoHealthyShards, match="other"):
             await it.api.enqueue("other", [Job(b"")], context=ME)
+
+
+async def test_a_bound_on_pending_jobs_counts_as_far_as_it_is_known(tmp_path: Path) -> None:
+    async with process(tmp_path) as it:
+        await set_queue(it, max_pending="2")
+        await kept_jobs(it, Job(b""), Job(b""))
+        with pytest.raises(EnqueueRejected):
+            await it.api.enqueue("mail", [Job(b"")] * 3, context=ME)
 
 
 async def test_beyond_the_bound_jobs_are_refused_with_the_figures(tmp_path: Path) -> None:
@@ -402,6 +411,21 @@ async def test_at_the_end_jobs_move_or_it_is_said_how_many_are_left(tmp_path: Pa
             assert len(await it.dequeue()) == 2
     (left,) = [each for each in logs if each["event"] == "overflow_left"]
     assert (left["jobs"], left["in_progress"]) == (0, 1)
+
+
+async def test_a_move_that_takes_too_long_ends_with_the_batch_that_is_under_way(tmp_path: Path) -> None:
+    with capture_logs() as logs:
+        async with process(tmp_path) as it:
+            await kept_jobs(it, *[Job(b"")] * (2 * BATCH_JOBS))
+            await it.find_shards()
+            gate = it.stores[0].hold("enqueue")
+            moving = asyncio.ensure_future(it.overflow.move())
+            await it.stores[0].until_begun("enqueue")
+            await it.overflow.drain(0.01)
+            gate.set()
+            await moving
+    assert [each["event"] for each in logs].count("overflow_drain_not_ended") == 1
+    assert [each["jobs"] for each in logs if each["event"] == "overflow_left"] == [BATCH_JOBS]
 
 
 async def test_after_a_restart_without_shards_its_queues_and_jobs_are_known(tmp_path: Path) -> None:
