@@ -93,7 +93,9 @@ class Planner:
                     await refuse_undrained(store, before)
 
         plan = await make_plan(config, (), check)
-        log.info("configuration_changed", **changes(before, from_plain(plan.payload["config"])).facts())
+        facts = changes(before, from_plain(plan.payload["config"])).facts()
+        if facts:
+            log.info("configuration_changed", **facts)
         configure(config.log_level, config.log_format)
         return plan
 
