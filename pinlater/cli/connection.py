@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import getpass
+import os
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -46,9 +49,18 @@ def talks_to_server(command: Callable[..., None]) -> Callable[..., None]:
 
 def _client(servers: tuple[str, ...], cluster: str | None, timeout_ms: int) -> Client:
     try:
-        return Client(servers=servers, cluster=cluster, timeout=timeout_ms / 1000)
+        return Client(servers=servers, cluster=cluster, source=_who(), timeout=timeout_ms / 1000)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
+
+
+def _who() -> str:
+    """Who changes something, as `pinlater audit` shows it."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):
+        user = f"user {os.getuid()}"
+    return f"{user}@{socket.gethostname()}"
 
 
 def priority_option(help: str, *, required_level: bool = False) -> Callable[[Any], Any]:

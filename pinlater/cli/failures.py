@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,6 +26,14 @@ it was done, 5 done in part, 130 interrupted."""
 
 class ServerGroup(click.Group):
     """Commands that talk to a server."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with failures_as_exit_codes():
+            return super().invoke(ctx)
+
+
+class ServerCommand(click.Command):
+    """A command that talks to a server and is in no group."""
 
     def invoke(self, ctx: click.Context) -> Any:
         with failures_as_exit_codes():
@@ -69,3 +77,11 @@ def exit_code(error: PinLaterError) -> int:
 def say(message: str) -> None:
     """One line for a person."""
     click.echo(f"pinlater: {printable(message)}", err=True)
+
+
+def say_missed(shards: Sequence[str]) -> None:
+    """Name the shards that a change has yet to reach; the change counts all the same."""
+    if len(shards) == 1:
+        say(f"shard {shards[0]} was not reached; it hears of it before it serves again")
+    elif shards:
+        say(f"shards {', '.join(shards)} were not reached; they hear of it before they serve again")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from pinlater.cli.failures import EXIT_CODES, ServerGroup
-from pinlater.cli.job_changes import cancel, delete, retry
+from pinlater.cli.job_cancel import cancel
+from pinlater.cli.job_changes import delete, retry
 from pinlater.cli.job_enqueue import enqueue
 from pinlater.cli.job_views import count, get, scan
 

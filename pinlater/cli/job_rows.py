@@ -16,8 +16,6 @@ from pinlater.model import JobInfo, JobState
 COLUMNS = ("descriptor", "state", "attempts", "run_after", "updated", "custom_status")
 """What a table shows of a job; JSON has more."""
 
-_STATE_NAMES = [state.name.lower() for state in JobState]
-
 
 def job_row(info: JobInfo) -> Row:
     """Times twice: `_ms` as kept, and as a text. A body that is not UTF-8 is in base64; `body_encoding` says which."""
@@ -62,23 +60,27 @@ def named_descriptors(given: Sequence[str]) -> Iterator[str]:
                 yield line.strip()
 
 
-def _state(text: str | JobState) -> JobState:
-    if isinstance(text, JobState):
-        return text
-    try:
-        return JobState[text.upper().replace("-", "_")]
-    except KeyError as error:
-        raise click.BadParameter(f"{text!r} is no state; allowed: {', '.join(_STATE_NAMES)}") from error
+def state_choice(*allowed: JobState) -> Callable[[str | JobState], JobState]:
+    """The type of an option that takes one of these states."""
+    names = {state.name.lower(): state for state in allowed}
+
+    def state(text: str | JobState) -> JobState:
+        found = text if isinstance(text, JobState) else names.get(text.lower().replace("-", "_"))
+        if found is None:
+            raise click.BadParameter(f"{text!r} is no state; allowed: {', '.join(names)}")
+        return found
+
+    return state
 
 
 def state_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """--state, as a JobState."""
     return click.option(
         "--state",
-        type=_state,
+        type=state_choice(*JobState),
         required=True,
         metavar="STATE",
-        help=f"The state of the jobs: {', '.join(_STATE_NAMES)}.",
+        help=f"The state of the jobs: {', '.join(state.name.lower() for state in JobState)}.",
     )(command)
 
 

@@ -108,6 +108,11 @@ def _padded(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _cell(value: Any) -> str:
+    """A list with commas; yes or no."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return printable(",".join(map(str, value)))
     return "-" if value is None else printable(str(value))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from types import TracebackType
@@ -12,21 +13,39 @@ import click
 _EVERY_S = 0.1
 
 
+class StatusLine:
+    """The line; gone again at the end."""
+
+    def __init__(self) -> None:
+        self._shown = False
+        self._next_s = 0.0
+
+    def show(self, text: str) -> None:
+        """Unless the last one was shown a moment ago. Cut to the width, so that it can be written over."""
+        if sys.stderr.isatty() and time.monotonic() >= self._next_s:
+            self._next_s = time.monotonic() + _EVERY_S
+            self._shown = True
+            width = shutil.get_terminal_size().columns
+            click.echo(f"\r{text[: width - 1]}\033[K", nl=False, err=True)
+
+    def clear(self) -> None:
+        if self._shown:
+            click.echo("\r\033[K", nl=False, err=True)
+            self._shown = False
+
+
 class Progress:
     """Counts what is done. Leaving by an exception says how far it came, since that much stays done."""
 
     def __init__(self, done_word: str) -> None:
         self._word = done_word
-        self._shown = False
-        self._next_s = 0.0
+        self._line = StatusLine()
         self.done = 0
 
-    def add(self, count: int) -> None:
+    def add(self, count: int, more: str = "") -> None:
+        """`more` is shown behind the count."""
         self.done += count
-        if sys.stderr.isatty() and time.monotonic() >= self._next_s:
-            self._next_s = time.monotonic() + _EVERY_S
-            self._shown = True
-            click.echo(f"\r{self.done:,} {self._word}", nl=False, err=True)
+        self._line.show(f"{self.done:,} {self._word}{more}")
 
     def __enter__(self) -> Self:
         return self
@@ -34,7 +53,6 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._shown:
-            click.echo("\r\033[K", nl=False, err=True)
+        self._line.clear()
         if kind is not None and self.done:
             click.echo(f"pinlater: {self.done:,} {self._word} before that", err=True)

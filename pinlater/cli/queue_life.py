@@ -1,0 +1,75 @@
+"""`pinlater queue create | list | delete`."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from pinlater.cli import EXIT_FAILED
+from pinlater.cli.admin_password import PASSWORD_HELP, PASSWORD_VARIABLE, admin_password
+from pinlater.cli.connection import talks_to_server
+from pinlater.cli.failures import say, say_missed
+from pinlater.cli.output import output_option, write_all
+from pinlater.client.client import Client
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  pinlater queue create mail
+  pinlater queue create mail thumbnails --cluster production"""
+)
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@talks_to_server
+def create(client: Client, names: tuple[str, ...]) -> None:
+    """Create queues. One that is there already is left as it is.
+
+    A name is letters, digits and underscores, up to 64. Shards that are out are named: they hear of the queues before
+    they serve again.
+    """
+    for name in names:
+        client.create_queue(name)
+    say_missed([shard.id for shard in client.cluster_status(queues=[]).shards if shard.state != "in"])
+
+
+@click.command(
+    "list",
+    epilog="""\b
+Examples:
+  pinlater queue list
+  pinlater queue list -o json --server queue-1:9010""",
+)
+@output_option
+@talks_to_server
+def list_queues(client: Client, format: str) -> None:
+    """List the queues, by name."""
+    write_all(format, ["queue"], [{"queue": name} for name in sorted(client.queue_names())])
+
+
+@click.command(
+    help=f"""Delete a queue and all its jobs, in every state.
+
+    {PASSWORD_HELP} A queue that does not exist is no error.""",
+    epilog=f"""\b
+Examples:
+  pinlater queue delete old_mail                              asks for the password and for confirmation
+  pass show pinlater | pinlater queue delete old_mail --yes
+  {PASSWORD_VARIABLE}=… pinlater queue delete old_mail --yes""",
+)
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask whether that is meant.")
+@talks_to_server
+def delete(client: Client, name: str, yes: bool) -> None:
+    if not yes:
+        _confirm(name)
+    client.delete_queue(name, admin_password())
+    say_missed([shard.id for shard in client.cluster_status(queues=[]).shards if shard.state != "in"])
+
+
+def _confirm(name: str) -> None:
+    if not sys.stdin.isatty():
+        raise click.UsageError("without a terminal to ask on, --yes is needed")
+    if not click.confirm(f"Delete queue {name!r} and all its jobs?", err=True):
+        say("nothing was deleted")
+        raise SystemExit(EXIT_FAILED)

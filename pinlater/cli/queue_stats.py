@@ -1,0 +1,70 @@
+"""`pinlater queue stats`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from pinlater.cli.connection import talks_to_server
+from pinlater.cli.output import Row, open_output, output_option
+from pinlater.client.client import Client
+from pinlater.errors import PriorityNotSupported
+from pinlater.model import JobFilter, JobState
+
+COUNTS = ("pending", "scheduled", "in_progress", "succeeded", "failed")
+_COUNTED = [
+    ("scheduled" if (state, future) == (JobState.PENDING, True) else state.name.lower(), state, future)
+    for state in JobState
+    for future in (False, True)
+]
+"""Where each count goes. Outside of PENDING it says little that run_after is yet to come, as after a checkpoint."""
+_MOST_PRIORITIES = 127
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  pinlater queue stats mail
+  pinlater queue stats -o jsonl | jq 'select(.failed > 0)'"""
+)
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@output_option
+@talks_to_server
+def stats(client: Client, names: tuple[str, ...], format: str) -> None:
+    """Count the jobs of each queue and priority by what they wait for; without a NAME of all queues.
+
+    `pending` jobs may run now, `scheduled` ones only later.
+    """
+    output = open_output(format, ["queue", "priority", *COUNTS])
+    priorities = 0
+    for name in names or sorted(client.queue_names()):
+        priorities = priorities or _priorities(client, name)
+        output.write(_stats(client, name, priorities))
+    output.close()
+
+
+def _priorities(client: Client, name: str) -> int:
+    """How many the server has; the same for all its queues."""
+    for priority in range(1, _MOST_PRIORITIES + 1):
+        try:
+            client.count(JobFilter(name, JobState.PENDING, priority, future=True))
+        except PriorityNotSupported:
+            return priority - 1
+    return _MOST_PRIORITIES
+
+
+def _stats(client: Client, name: str, priorities: int) -> Sequence[Row]:
+    """A row for each priority, from counts that are asked for all at once."""
+    asked = [
+        (priority, column, JobFilter(name, state, priority, future=future))
+        for priority in range(1, priorities + 1)
+        for column, state, future in _COUNTED
+    ]
+    rows: list[dict[str, Any]] = [
+        {"queue": name, "priority": priority, **dict.fromkeys(COUNTS, 0)} for priority in range(1, priorities + 1)
+    ]
+    for (priority, column, _), count in zip(asked, client.counts([filter for *_, filter in asked]), strict=True):
+        rows[priority - 1][column] += count
+    return rows
