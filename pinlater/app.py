@@ -204,8 +204,8 @@ class App:
         await self._overflow.drain(max(0.0, ends_at - asyncio.get_running_loop().time()))
 
     async def close(self) -> None:
-        await self._periodic.close()
         await self._census.close()
+        await self._periodic.close()
         await self._leases.give_up()
         await self._overflow.close()
         note_stores(self._folder, self._members.store_ids())
