@@ -52,24 +52,24 @@ class Watch:
     async def check(self, member: Member) -> None:
         """One ping where one is due, or one try to open; what it finds is kept in the member. Raises nothing."""
         if member.store_id is None:
-            await self._found(member, self._open_late(member), is_final=False)
+            await self._found(member, self._open_late, is_final=False)
         elif member.is_in:
-            await self._found(member, self._ping(member), is_final=False)
+            await self._found(member, self._ping, is_final=False)
         elif self._clock.now_ms() >= member.next_probe_ms():
-            await self._found(member, self._probe(member), is_final=True)
+            await self._found(member, self._probe, is_final=True)
 
     def _confirm(self, member: Member) -> None:
         """The store refused a call: a ping now says whether it is gone."""
         if member not in self._confirming and self._watches:
-            task = asyncio.get_running_loop().create_task(self._found(member, self._ping(member), is_final=True))
+            task = asyncio.get_running_loop().create_task(self._found(member, self._ping, is_final=True))
             self._confirming[member] = task
             task.add_done_callback(lambda _: self._confirming.pop(member, None))
 
-    async def _found(self, member: Member, look: Awaitable[None], *, is_final: bool) -> None:
+    async def _found(self, member: Member, look: Step, *, is_final: bool) -> None:
         """`is_final`: with a failure the shard is out, for another pause if it was already."""
         was_in = member.is_in
         try:
-            await look
+            await look(member)
         except StoreRefused as error:
             if member.trouble != error.message:
                 _log.error("store_refused", shard=member.shard.shard_id, error=error.message, hint=_WAY_OUT)

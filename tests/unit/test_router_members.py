@@ -8,12 +8,12 @@ import pytest
 
 from pinlater.backends.base import StoreStatus
 from pinlater.backends.sql.sqlite import SqliteShard
-from pinlater.errors import NothingStored, ShardConnectionFailed, StoreRefused
+from pinlater.errors import NothingStored, OutcomeUnknown, ShardConnectionFailed, StoreRefused
 from pinlater.shards.guard import Guarded
 from pinlater.shards.member import Member
 from pinlater.shards.members import Members
 from pinlater.shards.router import Router
-from tests.unit.breaking import Breaking, HeldClock
+from tests.unit.breaking import Breaking, HeldClock, HeldTime
 from tests.unit.stand import NEVER_MS
 
 
@@ -203,4 +203,48 @@ async def test_a_ping_measures_how_far_the_store_s_clock_is_from_ours() -> None:
     store.ping = ping  # type: ignore[method-assign]
     await members.check(member)
     assert member.skew_ms == 2_500
+    await members.close()
+
+
+async def test_an_idle_shard_is_known_to_be_out_and_to_be_back_by_pings_in_the_background() -> None:
+    clock = HeldClock()
+    stores = [in_memory("1"), in_memory("2")]
+    members = Members([Member(Guarded(store), clock) for store in stores], clock, watch_interval_ms=1_000)
+    await members.open()
+    time = HeldTime(*stores)
+    member = members.all[0]
+    stores[0].failures["ping"] = [OutcomeUnknown("reset")] * 3
+    for _ in range(3):
+        assert member.is_in
+        await time.leap(1)
+        await time.leap(0)
+    assert (member.view().state, member.trouble) == ("out", "reset")
+    pings = stores[0].begun["ping"]
+    await time.leap(1)
+    await time.leap(0)
+    assert stores[0].begun["ping"] == pings, "it is left alone"
+    clock.tick(60_000)
+    for _ in range(3):
+        assert not member.is_in
+        await time.leap(1)
+        await time.leap(0)
+        clock.tick(500)
+    assert member.is_in
+    assert members.all[1].is_in
+    await members.close()
+
+
+async def test_a_ping_that_is_not_answered_in_time_is_a_failure() -> None:
+    clock = HeldClock()
+    store = in_memory("1")
+    members = Members([Member(Guarded(store), clock)], clock, watch_interval_ms=NEVER_MS)
+    await members.open()
+    time = HeldTime(store)
+    gate = store.hold("ping")
+    for _ in range(3):
+        assert members.all[0].is_in
+        await time.taken(members.check(members.all[0]))
+    assert not members.all[0].is_in
+    assert "no answer to a ping within 2000 ms" in members.all[0].trouble
+    gate.set()
     await members.close()
