@@ -195,7 +195,7 @@ class App:
             return self._metrics.snapshot()
         if kind == "status":
             return asdict(await self._cluster.status())
-        return reports.troubles(self._members, self._leases)
+        return reports.troubles(self._members, self._leases, self._overflow)
 
     async def drain(self, hand_over: HandOver | None, timeout_s: float) -> None:
         """Leave the cluster and answer what was read; then see that jobs in the overflow shard find a shard."""

@@ -29,9 +29,9 @@ def set_gauges(metrics: Metrics, members: Members, server: ThriftServer, service
         metrics.counters["limits_hit", limit] = hits
 
 
-def troubles(members: Members, leases: Leases) -> list[str]:
-    """Why this process cannot serve; nothing where it can."""
+def troubles(members: Members, leases: Leases, overflow: Overflow) -> list[str]:
+    """Why this process cannot serve; nothing where it can, as without a shard where its own disk takes jobs."""
     found = [leases.trouble()] if leases.trouble() else []
-    if not members.healthy():
+    if not members.healthy() and not overflow.takes_jobs:
         found.append(members.none_left().message)
     return found

@@ -84,7 +84,7 @@ class Config:
         "Stores",
         Duration(10, 3_600_000),
         1000,
-        "How far this machine's clock may be from a store's; beyond it the server is not ready and does no maintenance.",
+        "How far this machine's clock may be from a store's; beyond it the server is not ready, and maintains nothing.",
     )
     call_timeout_ms: int = _row("Stores", Duration(100, 600_000), 10_000, "How long one call to a store may take.")
     max_calls: int = _row("Stores", Integer(1, 1024), 16, "Calls under way at one store, per process.")

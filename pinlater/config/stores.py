@@ -6,9 +6,11 @@ import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from pinlater.identity import OVERFLOW_ID
+
 SCHEMES = ("sqlite", "redis", "rediss", "mysql+pymysql", "mysql+mysqldb")
-SHARD_ID = r"[A-Za-z0-9]{1,16}"
-ALLOWED_ID = "1 to 16 letters and digits"
+SHARD_ID = rf"(?!{OVERFLOW_ID}(?![A-Za-z0-9]))[A-Za-z0-9]{{1,16}}"
+ALLOWED_ID = "1 to 16 letters and digits, and not like an overflow shard's (o and ten digits or capital letters)"
 ALLOWED_URL = "sqlite:///path, redis://…, rediss://…, mysql+pymysql://… or mysql+mysqldb://…"
 ALLOWED_STORE = f"URL or ID=URL, the URL one of {ALLOWED_URL}"
 MASK = "***"

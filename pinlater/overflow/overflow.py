@@ -68,6 +68,11 @@ class Overflow:
         return None if self._owned is None else self._owned.kept
 
     @property
+    def takes_jobs(self) -> bool:
+        """Whether it is there to take jobs, and not only to move those that are left."""
+        return self._bound > 0
+
+    @property
     def is_owner(self) -> bool:
         return self._owned is not None
 
