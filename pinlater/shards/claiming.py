@@ -39,10 +39,12 @@ async def claim_over(
     priorities = requests[0].priorities
     limits = [request.limit for request in requests]
     shuffled = random.sample(list(members), len(members))
-    for _ in range(_ROUNDS):
+    for _ in range(max(_ROUNDS, len(shuffled)) if capped else _ROUNDS):
         outcomes = await ask_in_time(
             shuffled, lambda member: member.shard.ready(queue, priorities, sum(limits), now_ms), giving_back
         )
+        if len(shuffled) < len(members) and all(isinstance(outcome, PinLaterError) for outcome in outcomes):
+            break  # those left out did answer
         ready = answers(outcomes)
         answering = [
             member for member, outcome in zip(shuffled, outcomes, strict=True) if not isinstance(outcome, PinLaterError)
@@ -55,6 +57,11 @@ async def claim_over(
         claims = await _claim(parts, queue, now_ms, giving_back, capped)
         if any(jobs for claimed in claims for jobs in claimed):
             return _merge(parts, claims, requests, queue, now_ms, giving_back)
+        if capped:  # these may be at their shares, and would be planned for again
+            asked_members = {member for member, _ in parts}
+            shuffled = [member for member in shuffled if member not in asked_members]
+            if not shuffled:
+                break
     return [[] for _ in requests]
 
 

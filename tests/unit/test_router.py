@@ -360,3 +360,19 @@ async def test_what_a_shard_gave_goes_back_when_another_one_breaks_as_no_store_s
             await at.dequeue(10)
         await at.router._giving_back.drain()
         assert len(await at.dequeue(10)) == 6
+
+
+async def test_a_capped_claim_finds_the_jobs_of_the_shards_that_have_a_share_left() -> None:
+    async with stand(4) as at:
+        now_ms = at.clock.now_ms()
+        await on_each(at, Job(b"x"), Job(b"y"))
+        for store in at.stores:
+            await store.set_share("mail", 1 if store.shard_id == "4" else 0, 1, now_ms)
+        requests = [ClaimRequest("h:1:1:1:me", 3, (1, 2, 3), 60_000, 2**20)]
+        ((job,),) = await at.router.claim("mail", requests, now_ms, capped=True)
+        assert shard_of(job.descriptor) == "4"
+        requests = [ClaimRequest("h:1:1:2:me", 3, (1, 2, 3), 60_000, 2**20)]
+        assert await at.router.claim("mail", requests, now_ms, capped=True) == [[]]
+        assert len((await at.router.claim("mail", requests, now_ms))[0]) == 3
+        await drop_queue(at.stores[3]._inner, "mail", now_ms)
+        assert await at.router.claim("mail", requests, now_ms, capped=True) == [[]]
