@@ -1,7 +1,8 @@
 """The command `pinlater`. Data goes to stdout, all else to stderr.
 
 Exit codes, everywhere: 0 done; 1 it did not succeed, and a line says why; 2 the command line or the configuration is
-wrong; 3 no server could be reached. Ctrl-C: 130, but 0 for a server, which it stops in order.
+wrong; 3 no server could be reached. Ctrl-C: 130, but 0 for a server, which it stops in order. `check` has those of a
+Nagios plugin.
 """
 
 from __future__ import annotations
@@ -27,8 +28,13 @@ class Entry(NamedTuple):
 
 COMMANDS = {
     "serve": Entry("pinlater.cli.serve", "Run a server."),
-    "queue": Entry("pinlater.cli.queue", "Create, list, look at and delete queues."),
+    "queue": Entry("pinlater.cli.queue", "Create, look at, set, pause, drain and delete queues."),
     "job": Entry("pinlater.cli.job", "Enqueue, look at, retry, cancel and delete jobs."),
+    "shard": Entry("pinlater.cli.shard", "Look at shards, and empty one."),
+    "cluster": Entry("pinlater.cli.cluster", "Look at a cluster as a whole."),
+    "top": Entry("pinlater.cli.top", "Watch a cluster, live."),
+    "check": Entry("pinlater.cli.check", "Judge a cluster by thresholds, for Nagios and its kind."),
+    "audit": Entry("pinlater.cli.audit", "Show what operators changed."),
     "admin": Entry("pinlater.cli.admin", "Prepare what the configuration of a server needs."),
 }
 
@@ -74,6 +80,7 @@ Examples:
   pinlater queue create mail
   echo hello | pinlater job enqueue mail
   pinlater job scan mail --state pending
+  pinlater cluster status
 
 \b
 Exit codes: 0 done, 1 failed, 2 wrong command line or configuration, 3 no server could be reached, 4 it is not known

@@ -71,3 +71,18 @@ def moment_option(text: str) -> int:
         return parse_moment_ms(text, SystemClock().now_ms())
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
+
+
+def age_text(age_ms: int) -> str:
+    """How long, in the two units that matter most.
+
+    >>> [age_text(ms) for ms in (999, 61_000, 3_600_000, 180_000_000)]
+    ['0s', '1m1s', '1h', '2d2h']
+    """
+    left_s = age_ms // 1000
+    found: list[str] = []
+    for unit, seconds in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
+        amount, left_s = divmod(left_s, seconds)
+        if amount or found:
+            found.append(f"{amount}{unit}" if amount else "")
+    return "".join(found[:2]) or "0s"

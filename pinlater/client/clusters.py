@@ -3,6 +3,12 @@
     [clusters]
     mail = ["queue-1:9010", "queue-2:9010"]
 
+or, where there is more to say of a cluster than its servers (`check`: docs/cli.md):
+
+    [clusters.mail]
+    servers = ["queue-1:9010", "queue-2:9010"]
+    check.warn = { ready = 10_000 }
+
 The first of these that is given or exists is read, and no other: the path handed over, the environment variable
 PINLATER_CLUSTERS, ./conf/clusters.toml, ~/.config/pinlater/clusters.toml, /etc/pinlater/clusters.toml.
 """
@@ -18,17 +24,36 @@ from pinlater.client.address import Address, parse_address
 ENVIRONMENT_VARIABLE = "PINLATER_CLUSTERS"
 
 
+_KEYS = ("servers", "check")
+
+
 def cluster_servers(name: str, path: str | Path | None = None) -> list[Address]:
     """The addresses of one cluster. ValueError: no file, a file that is not as above, or a name it does not hold."""
     file = clusters_file(path)
+    servers = _table(file, name)["servers"]
+    if not isinstance(servers, list) or not servers or not all(isinstance(server, str) for server in servers):
+        raise ValueError(f"cluster {name!r} in {file} is {servers!r}; allowed: a list of HOST:PORT texts")
+    return [parse_address(server) for server in servers]
+
+
+def cluster_check(name: str, path: str | Path | None = None) -> object:
+    """What the file says under `check` of one cluster, as TOML gives it; {}: nothing. ValueError as above."""
+    return _table(clusters_file(path), name).get("check", {})
+
+
+def _table(file: Path, name: str) -> dict[str, object]:
+    """All that is said of a cluster, with the key `servers`."""
     clusters = _read(file)
     if name not in clusters:
         known = ", ".join(sorted(clusters)) or "none"
         raise ValueError(f"cluster {name!r} is not in {file}; known: {known}")
-    servers = clusters[name]
-    if not isinstance(servers, list) or not servers or not all(isinstance(server, str) for server in servers):
-        raise ValueError(f"cluster {name!r} in {file} is {servers!r}; allowed: a list of HOST:PORT texts")
-    return [parse_address(server) for server in servers]
+    table = clusters[name]
+    if not isinstance(table, dict):
+        return {"servers": table}
+    for key in table:
+        if key not in _KEYS:
+            raise ValueError(f"cluster {name!r} in {file} has the key {key!r}; allowed: {', '.join(_KEYS)}")
+    return {"servers": None, **table}
 
 
 def clusters_file(path: str | Path | None = None) -> Path:

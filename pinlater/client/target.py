@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pinlater.client.address import DEFAULT_PORT, Address, parse_address
@@ -25,15 +25,22 @@ def target_servers(
     addresses = _addresses(servers)
     if addresses and cluster:
         raise ValueError("either servers or a cluster can be given, not both")
-    if addresses:
-        return addresses
-    if cluster:
-        return cluster_servers(cluster, clusters_file)
-    addresses = _addresses([os.environ.get(SERVER_VARIABLE, "")])
-    if addresses:
-        return addresses
-    named = os.environ.get(CLUSTER_VARIABLE)
-    return cluster_servers(named, clusters_file) if named else [Address("127.0.0.1", DEFAULT_PORT)]
+    named = target_cluster(addresses, cluster)
+    if named:
+        return cluster_servers(named, clusters_file)
+    return addresses or _addresses([os.environ.get(SERVER_VARIABLE, "")]) or [Address("127.0.0.1", DEFAULT_PORT)]
+
+
+def target_cluster(servers: Sequence[object], cluster: str | None) -> str | None:
+    """The name of the cluster that is meant, where it is not some servers: what is given counts before the environment.
+
+    ValueError: not an address in the environment.
+    """
+    if servers or cluster:
+        return cluster
+    if _addresses([os.environ.get(SERVER_VARIABLE, "")]):
+        return None
+    return os.environ.get(CLUSTER_VARIABLE)
 
 
 def default_source() -> str:
