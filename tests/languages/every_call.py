@@ -1,4 +1,4 @@
-"""One worker's life through all thirteen calls, for any Python client whose classes come from the interface file."""
+"""One worker's life through all calls, for any Python client whose classes come from the interface file."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ class EveryCall:
         self._scan(now)
         self._retry(failing)
         self._cancel(now, later)
+        self._steer(now)
         self._delete()
 
     def refused(self, call: Callable[..., object], *arguments: object) -> str:
@@ -144,6 +145,31 @@ class EveryCall:
         outcomes = self.client.cancelJobs(self.context, request).outcomes
         assert outcomes == {later: self.types.CancelOutcome.CANCELLED, now: self.types.CancelOutcome.ENDED}
         assert self.count(self.types.PinLaterJobState.PENDING, countFutureJobs=True) == 0
+
+    def _steer(self, now: str) -> None:
+        types, client, context = self.types, self.client, self.context
+        pause = {"queueName": self.queue, "settings": {"paused": "true", "paused_why": "späne"}}
+        wrong = types.UpdateQueueRequest(password="wrong", **pause)
+        assert self.refused(client.updateQueue, wrong) == "PASSWORD_INVALID"
+        assert client.updateQueue(context, types.UpdateQueueRequest(password=self.password, **pause)).missedShards == []
+        again = types.PinLaterDequeueRequest(queueName=self.queue, limit=1)
+        assert self.refused(client.dequeueJobs, again) == "DEQUEUE_RATE_LIMITED"
+        (view,) = client.getQueues(context, types.GetQueuesRequest(queueNames=[self.queue])).queues
+        assert (view.settings["paused_why"].value, view.settings["paused_why"].source) == ("späne", "queue")
+        client.updateQueue(
+            context, types.UpdateQueueRequest(queueName=self.queue, password=self.password, unset=["paused"])
+        )
+        succeeded = types.PinLaterJobState.SUCCEEDED
+        request = types.ChangeJobsRequest(
+            queueName=self.queue, action=types.JobAction.DELETE, jobState=succeeded, dryRun=True
+        )
+        found = client.changeJobs(context, request)
+        assert (found.changed, [job.jobDescriptor for job in found.samples]) == (1, [now])
+        client.updateShard(context, types.UpdateShardRequest(shardId="1", password=self.password, dequeueOnly=False))
+        status = client.getClusterStatus(context, types.GetClusterStatusRequest(queueNames=[self.queue]))
+        assert [(shard.id, shard.state) for shard in status.shards] == [("1", "in")]
+        entries = client.getAudit(context, types.GetAuditRequest(limit=1000)).entries
+        assert any(entry.target == self.queue and entry.who == SOURCE for entry in entries)
 
     def _delete(self) -> None:
         succeeded = self.types.PinLaterJobState.SUCCEEDED

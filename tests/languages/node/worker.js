@@ -117,6 +117,28 @@ async function operate(now, failing, later) {
   assert.strictEqual(outcomes[now], types.CancelOutcome.ENDED);
 }
 
+async function steer(now) {
+  const pause = { queueName: queue, settings: { paused: 'true', paused_why: 'späne' } };
+  await refused('PASSWORD_INVALID', 'updateQueue', new types.UpdateQueueRequest({ ...pause, password: 'wrong' }));
+  const change = await call('updateQueue', new types.UpdateQueueRequest({ ...pause, password }));
+  assert.deepStrictEqual(change.missedShards, []);
+  await assert.rejects(dequeue(), (error) => error.errorCode === types.ErrorCode.DEQUEUE_RATE_LIMITED
+    && error.reason === 'QUEUE_PAUSED');
+  const { queues } = await call('getQueues', new types.GetQueuesRequest({ queueNames: [queue] }));
+  assert.deepStrictEqual(queues[0].settings.paused_why, new types.QueueSettingValue({ value: 'späne', source: 'queue' }));
+  await call('updateQueue', new types.UpdateQueueRequest({ queueName: queue, password, unset: ['paused'] }));
+  const found = await call('changeJobs', new types.ChangeJobsRequest({
+    queueName: queue, action: types.JobAction.DELETE, jobState: types.PinLaterJobState.SUCCEEDED, dryRun: true,
+  }));
+  assert.strictEqual(found.changed, 1);
+  assert.strictEqual(found.samples[0].jobDescriptor, now);
+  await call('updateShard', new types.UpdateShardRequest({ shardId: '1', password, dequeueOnly: false }));
+  const status = await call('getClusterStatus', new types.GetClusterStatusRequest({ queueNames: [queue] }));
+  assert.deepStrictEqual(status.shards.map((shard) => [shard.id, shard.state]), [['1', 'in']]);
+  const { entries } = await call('getAudit', new types.GetAuditRequest({ limit: 1000 }));
+  assert.ok(entries.some((entry) => entry.target === queue && entry.who === SOURCE));
+}
+
 async function clean() {
   const ended = new types.PinLaterDeleteJobsRequest({ queueName: queue, jobState: types.PinLaterJobState.SUCCEEDED });
   assert.strictEqual(await call('deleteJobs', ended), 1);
@@ -132,6 +154,7 @@ async function main() {
   await heartbeat(now, metadata);
   await ack(now, failing, metadata);
   await operate(now, failing, later);
+  await steer(now);
   await clean();
   console.log([...made].sort().join(' '));
 }
