@@ -7,11 +7,14 @@ import random
 
 import pytest
 
+from pinlater.backends.redis import RedisShard
+from pinlater.clock import SystemClock
 from pinlater.errors import DequeueRateLimited, NothingStored, Overloaded, ShardConnectionFailed
-from pinlater.model import Job
+from pinlater.model import DequeueRequest, Job
 from pinlater.queues.rate import Rate
 from pinlater.rendezvous import chosen
-from tests.unit.fleet import Fleet, fleet
+from tests.stores.places import Places
+from tests.unit.fleet import Fleet, Process, fleet, process_over
 from tests.unit.stand import Stand, stand
 
 
@@ -232,3 +235,38 @@ async def test_one_round_for_many_who_wait_takes_tokens_once() -> None:
         assert sum(map(len, answers)) == 20
         assert calls(at, "take_tokens") == tokens + 1
         assert at.service.metrics.counters[("jobs_dequeued", "mail", 1)] == 21
+
+
+@pytest.mark.slow
+async def test_over_a_real_store_and_in_real_time_no_more_is_handed_out_than_the_rate(redis_places: Places) -> None:
+    url, clock, rate = redis_places.fresh(), SystemClock(), 200
+    stores = [RedisShard(url, "1") for _ in range(4)]
+    ids = [await store.open() for store in stores]
+    processes = [
+        await process_over([store], [store_id], number, clock)
+        for number, (store, store_id) in enumerate(zip(stores, ids, strict=True), 1)
+    ]
+    first = processes[0].service
+    await first.create_queue("mail")
+    await first.queues.change("mail", {"max_jobs_per_second": f"{rate}/s"}, [], False, "me")
+    for process in processes:
+        await process.service.queues.poll()
+    await first.enqueue("mail", [Job(b"x")] * 2_000)
+    began_ms = clock.now_ms()
+
+    async def work(process: Process) -> int:
+        got = 0
+        while clock.now_ms() < began_ms + 2_000:
+            try:
+                got += len(await process.service.dequeue(DequeueRequest("mail", 20, wait_ms=200)))
+            except DequeueRateLimited:
+                continue
+        return got
+
+    got = sum(await asyncio.gather(*[work(process) for process in processes for _ in range(2)]))
+    seconds = (clock.now_ms() - began_ms) / 1_000
+    assert 0 < got <= rate * seconds * 1.05 + 1
+    for process in processes:
+        await process.service.close()
+    for store in stores:
+        await store.close()
