@@ -77,3 +77,20 @@ async def test_no_job_is_lost_between_a_store_and_a_caller_that_leaves(shards: i
         hurry(at, 10_000)
         await asyncio.wait_for(at.service.close(), WITHIN_S)
         assert all(guard._calls._free == guard._calls._settings.max_running for guard in guards(at))
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+async def test_nor_where_the_queue_has_a_rate(shards: int) -> None:
+    dice = random.Random(shards)
+    async with stand(shards) as at:
+        await at.service.queues.change("mail", {"max_jobs_per_second": "100/s"}, [], False, "me")
+        held = 0
+        for _ in range(ROUNDS):
+            at.clock.tick(20)
+            got = await one_round(at, dice)
+            held += len(got)
+            async with asyncio.timeout(WITHIN_S):
+                while await in_progress(at) != held:
+                    await asyncio.sleep(0.001)
+        assert 0 < held <= ROUNDS * 2 * 1.05 + 50
+        await asyncio.wait_for(at.service.close(), WITHIN_S)
