@@ -125,6 +125,17 @@ async def test_the_maximum_in_progress_is_an_empty_answer_and_an_ack_ends_the_wa
         assert at.service.metrics.counters[("dequeues_limited", "mail", "in_progress")] >= 2
 
 
+async def test_a_free_share_is_found_although_jobs_wait_on_a_shard_without_one() -> None:
+    async with stand(2) as at:
+        await change(at, max_in_progress="1")
+        for store in at.stores:
+            await store._inner.enqueue("mail", [Job(b"x")] * 20, at.clock.now_ms())
+        await Shares(at.members, at.service.queues, at.clock).balance("mail")
+        for _ in range(10):
+            (job,) = await at.dequeue(1)
+            await at.service.ack("mail", [Ack(job.descriptor)], [])
+
+
 async def test_a_line_at_the_maximum_does_not_spin_when_jobs_keep_coming() -> None:
     async with stand(settings=ServiceSettings(poll_min_ms=1_000, poll_max_ms=60_000)) as at:
         await change(at, max_in_progress="0")
