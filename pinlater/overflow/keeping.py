@@ -48,6 +48,8 @@ class Keeping:
         self._brought_up_at = 0.0
         self.waiting = self.in_progress = 0
         """Jobs that wait to be moved, and jobs under a worker's claim, as of the last count."""
+        self._may_come: dict[str, int] = {}
+        """Until when jobs of a queue may still be stored here by calls that nobody waits for any more."""
 
     async def open(self) -> None:
         """PinLaterError: it cannot be used."""
@@ -93,6 +95,11 @@ class Keeping:
         for queue in await self._store.bury(STEP_JOBS, self._clock.now_ms(), graves):
             self.mover.came(graves[queue].queue)
 
+    def _perhaps_came(self, queue: str) -> None:
+        """A call that stores jobs of this queue was left: it may be carried out yet."""
+        self._may_come[queue] = self._clock.now_ms() + 2 * self._around.guard.deadline_ms
+        self.mover.came(queue)
+
     async def count_jobs(self) -> None:
         """Look at the queues that may have jobs here, and forget those that have none."""
         waiting = in_progress = 0
@@ -107,8 +114,10 @@ class Keeping:
                 pending = claimed = 0
             waiting += pending
             in_progress += claimed
-            if not pending and not claimed and self.mover.holding.get(queue) == comings:
+            may_come = self._may_come.get(queue, 0) > now_ms
+            if not pending and not claimed and not may_come and self.mover.holding.get(queue) == comings:
                 del self.mover.holding[queue]
+                self._may_come.pop(queue, None)
         self.waiting, self.in_progress = waiting, in_progress
         self._around.metrics.set_gauges(("overflow_jobs",), {("overflow_jobs",): waiting})
 

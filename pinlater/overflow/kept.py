@@ -6,11 +6,12 @@ What is said about a job that has left goes on to its copy.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pinlater.errors import EnqueueRejected, NoHealthyShards, QueueNotFound, ShardConnectionFailed
+from pinlater.errors import EnqueueRejected, NoHealthyShards, OutcomeUnknown, QueueNotFound, ShardConnectionFailed
 from pinlater.model import (
     Ack,
     CancelOutcome,
@@ -49,13 +50,20 @@ class Kept(Delegating, Keeping):
         if not self.mover.holding:  # else that is done every second
             await self._freshen()
         try:
-            descriptors = await self._service.enqueue(queue, jobs, context=context)
-        except QueueNotFound:  # it may be new
-            await self._freshen()
-            descriptors = await self._service.enqueue(queue, jobs, context=context)
+            descriptors = await self._stored(queue, jobs, context)
+        except (OutcomeUnknown, asyncio.CancelledError):
+            self._perhaps_came(queue)
+            raise
         self.mover.came(queue)
         self._around.metrics.add(len(jobs), "overflow_jobs_taken", queue)
         return descriptors
+
+    async def _stored(self, queue: str, jobs: Sequence[Job], context: RequestContext | None) -> list[str]:
+        try:
+            return await self._service.enqueue(queue, jobs, context=context)
+        except QueueNotFound:  # it may be new
+            await self._freshen()
+            return await self._service.enqueue(queue, jobs, context=context)
 
     async def dequeue(self, request: DequeueRequest, *, context: RequestContext | None = None) -> list[DequeuedJob]:
         """Nothing for a queue that is paused or has limits: whoever keeps the count of those cannot be asked now."""
