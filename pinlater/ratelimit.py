@@ -3,6 +3,9 @@
 A job that is handed out costs a token. The bucket holds half a second's worth and at least one job, so that after an
 idle time ten seconds see at most 5 % more than the rate, and a worker that asks twice a second still gets all of it.
 A new bucket begins with one token: where one store takes over from another, no second sees twice the rate.
+
+A bucket goes by the largest time it was told, so that servers whose clocks differ a little fill it once. A time far
+ahead of what it is told now was that of a clock which was wrong: waiting for it would stop the queue for as long.
 """
 
 from __future__ import annotations
@@ -11,6 +14,8 @@ import math
 from typing import NamedTuple
 
 BURST_S = 0.5
+FAR_AHEAD_MS = 10_000
+"""A level that is said to be of so long after now, or later, is taken for one of now."""
 
 
 class Level(NamedTuple):
@@ -44,6 +49,8 @@ def take(level: Level | None, wanted: int, per_second: float, capacity: float, n
     Taken(level=Level(tokens=0.0, at_ms=1200), granted=2, retry_after_ms=100)
     """
     tokens, at_ms = level or Level(1.0, now_ms)
+    if at_ms - now_ms >= FAR_AHEAD_MS:
+        at_ms = now_ms
     tokens = min(capacity, tokens + max(0, now_ms - at_ms) * per_second / 1000)
     granted = min(wanted, math.floor(tokens + 1e-9))
     tokens = max(0.0, min(capacity, tokens - granted))

@@ -38,7 +38,7 @@ class Rate:
             shard_id = member.shard.shard_id
             is_same = self._last.get(queue, shard_id) == shard_id
             capacity = capacity_of(per_second) if is_same else 1.0
-            now_ms = self._clock.now_ms()
+            now_ms = self._now_ms(member)
             try:
                 tokens = await member.call(member.shard.take_tokens(queue, wanted, per_second, capacity, now_ms))
             except Overloaded:
@@ -56,11 +56,15 @@ class Rate:
         member = self._members.by_id(self._last.get(queue, ""))
         if member is None or not member.is_in:
             return
-        shard, now_ms = member.shard, self._clock.now_ms()
+        shard, now_ms = member.shard, self._now_ms(member)
         try:
             await member.call(shard.take_tokens(queue, -tokens, per_second, capacity_of(per_second), now_ms))
         except PinLaterError:
             return
+
+    def _now_ms(self, member: Member) -> int:
+        """By the store's clock, as the last ping found it: what fills a bucket is the same for all servers."""
+        return self._clock.now_ms() + member.skew_ms
 
     def _by_weight(self, queue: str) -> list[Member]:
         """The shards that are in, the queue's own first."""

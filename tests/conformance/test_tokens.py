@@ -72,6 +72,13 @@ async def test_a_clock_that_is_behind_takes_from_the_same_bucket_and_fills_nothi
     assert await shard.take_tokens(queue, 9, 10.0, 5.0, NOW + 400) == Tokens(1, 100)
 
 
+async def test_a_clock_that_was_far_ahead_for_a_moment_does_not_stop_the_bucket(shard: Shard, queue: str) -> None:
+    await shard.take_tokens(queue, 1, 10.0, 5.0, NOW)
+    assert await shard.take_tokens(queue, 9, 10.0, 5.0, NOW + 3_600_000) == Tokens(5, 100)
+    assert await shard.take_tokens(queue, 9, 10.0, 5.0, NOW + 100) == Tokens(0, 100)
+    assert await shard.take_tokens(queue, 9, 10.0, 5.0, NOW + 400) == Tokens(3, 100)
+
+
 async def test_tokens_that_are_given_back_are_there_again_up_to_the_capacity(shard: Shard, queue: str) -> None:
     await shard.take_tokens(queue, 1, 10.0, 5.0, NOW)
     assert await shard.take_tokens(queue, -3, 10.0, 5.0, NOW) == Tokens(0, 0)

@@ -14,6 +14,7 @@ from pinlater.model import DequeueRequest, Job
 from pinlater.queues.rate import Rate
 from pinlater.rendezvous import chosen
 from tests.stores.places import Places
+from tests.unit.breaking import HeldClock
 from tests.unit.fleet import Fleet, Process, fleet, process_over
 from tests.unit.stand import Stand, stand
 
@@ -51,6 +52,25 @@ async def test_ten_seconds_see_the_rate_whoever_asks(rate: int, every_ms: int, l
         await polled(at, 1_000, every_ms, limit, dice)
         allowed = max(1, rate * 10 * 0.05)
         assert abs(await polled(at, 10_000, every_ms, limit, dice) - rate * 10) <= allowed
+
+
+async def test_servers_whose_clocks_differ_fill_the_bucket_by_the_clock_of_its_store() -> None:
+    async with fleet(processes=1, shards=1) as at:
+        await at.change("mail", max_jobs_per_second="10/s")
+        ahead = HeldClock(at.clock.now_ms() + 5_000)
+        ids = [*at.processes[0].members.store_ids().values()]
+        other = await process_over(at.stores, ids, 2, ahead)
+        other.members.all[0].skew_ms = -5_000  # as a ping measures it
+        try:
+            await other.service.queues.poll()
+            await at.processes[0].service.enqueue("mail", [Job(b"x")] * 10)
+            assert len(await other.take("mail", 1)) == 1
+            at.clock.tick(200)
+            ahead.tick(200)
+            assert len(await at.processes[0].take("mail", 5)) == 2
+            assert await other.take("mail", 5) == []
+        finally:
+            await other.service.close()
 
 
 async def test_after_an_idle_time_ten_seconds_see_no_more_than_five_percent_above_the_rate() -> None:

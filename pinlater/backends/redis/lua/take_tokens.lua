@@ -10,6 +10,7 @@ local level = redis.call('HGET', key, queue)
 if level then
   local tokens_text, at_text = string.match(level, '^(%S+) (%S+)$')
   tokens, at = tonumber(tokens_text), tonumber(at_text)
+  if at - now >= 10000 then at = now end
 end
 tokens = math.min(capacity, tokens + math.max(0, now - at) * per_second / 1000)
 local granted = math.min(tonumber(ARGV[2]), math.floor(tokens + 1e-9))
