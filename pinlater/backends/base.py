@@ -452,9 +452,8 @@ class Shard(Protocol):
     async def set_share(self, queue: str, share: int, version: int, now_ms: int) -> Share:
         """Set the queue's share where `version` is above the one here (0 where none was set); what it is then.
 
-        A share that is smaller than the old one does not take what is in use: it becomes the larger one of `share` and
-        the jobs in progress, but never larger than it was. Version 0 only looks. Deleting the queue ends its share.
-        QueueNotFound.
+        A smaller share takes no claim away: until enough have ended, `in_progress` in the answer is above it, and only
+        falls. Version 0 only looks. Deleting the queue ends its share. QueueNotFound.
         """
 
     async def census(

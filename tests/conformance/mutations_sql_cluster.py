@@ -84,18 +84,6 @@ SHARES = [
         test_shares.test_an_older_version_is_ignored_and_version_zero_only_looks,
     ),
     *step(
-        "capping",
-        "share = max(share, min(share_here, in_progress))",
-        "pass",
-        test_shares.test_a_smaller_share_does_not_take_what_is_in_use,
-    ),
-    *step(
-        "capping",
-        "min(share_here, in_progress)",
-        "in_progress",
-        test_shares.test_a_smaller_share_is_never_larger_than_it_was,
-    ),
-    *step(
         "claiming",
         "room -= sum(map(len, shares))",
         "pass",

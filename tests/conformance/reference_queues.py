@@ -53,12 +53,9 @@ class RefQueues:
         return sum(job.state is JobState.IN_PROGRESS for job in self.known(queue).values())
 
     def set_share(self, queue: str, share: int, version: int) -> Share:
-        in_use = self.in_progress(queue)
-        old, old_version = self.shares.get(queue, (0, 0))
-        if version > old_version:
-            new = share if share >= old else min(old, max(share, in_use))
-            self.shares[queue] = new, version
-        return Share(*self.shares.get(queue, (0, 0)), in_use)
+        if version > self.shares.get(queue, (0, 0))[1]:
+            self.shares[queue] = share, version
+        return Share(*self.shares.get(queue, (0, 0)), self.in_progress(queue))
 
     def room(self, queue: str) -> int:
         """How many jobs more may be in progress."""

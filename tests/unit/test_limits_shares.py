@@ -257,6 +257,27 @@ async def test_with_a_maximum_below_the_number_of_shards_all_of_them_drain_in_tu
         await mover.close()
 
 
+async def test_a_shard_whose_workers_refill_it_at_once_does_not_keep_the_others_waiting() -> None:
+    """Workers that take the next job with every ack: whenever one looks, the shard is as full as it may be."""
+    async with yard(2) as at:
+        mover = await at.mover()
+        queue = await at.queue(mover, 1)
+        await at.enqueue(queue, 0, 200)
+        await at.enqueue(queue, 1, 5)
+        handed_out = [0, 0]
+        for _ in range(60):
+            at.clock.tick(250)
+            await mover.shares.balance(queue)
+            for shard in range(2):
+                for _ in range(3):
+                    await at.ack(queue, shard, 100)
+                    handed_out[shard] += await at.claim(queue, shard, 1)
+            assert at.in_progress() <= 1
+        assert handed_out[1] == 5
+        assert handed_out[0] > 20
+        await mover.close()
+
+
 async def test_a_shard_that_is_out_keeps_its_share_and_the_others_do_not_get_it() -> None:
     async with yard() as at:
         mover = await at.mover()

@@ -31,6 +31,5 @@ def set_share(session: Session, queue: str, share: int, version: int) -> Share:
     in_progress = _in_progress(session, queue_id, NO_BOUND)
     if version <= version_here:
         return Share(share_here, version_here, in_progress)
-    share = max(share, min(share_here, in_progress))
     session.run("set_share", (share, version, queue_id))
     return Share(share, version, in_progress)

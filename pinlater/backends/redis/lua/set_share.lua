@@ -13,7 +13,7 @@ if known then
 end
 local in_progress = redis.call('ZCARD', KEYS[2] .. ':expiry')
 if tonumber(ARGV[3]) > version then
-  share, version = math.max(tonumber(ARGV[2]), math.min(share, in_progress)), tonumber(ARGV[3])
+  share, version = tonumber(ARGV[2]), tonumber(ARGV[3])
   redis.call('HDEL', key, queue)  -- first, since a Redis out of memory refuses to begin with the other
   redis.call('HSET', key, queue, string.format('%.0f %.0f', share, version))
 end
