@@ -229,7 +229,7 @@ DECISIONS: Mapping[str, Tests] = {
     "20": (
         shares.test_claimers_at_once_never_hold_more_than_the_share,
         shares.test_a_claim_that_expired_counts_until_it_is_expired_in_the_store,
-        shares.test_a_smaller_share_does_not_take_what_is_in_use,
+        shares.test_a_smaller_share_takes_no_claim_away_and_lets_no_new_one_in,
         shares.test_an_older_version_is_ignored_and_version_zero_only_looks,
         shares.test_a_queue_without_a_share_hands_out_nothing_to_a_capped_claim,
         service_settings.test_never_more_jobs_are_in_progress_than_the_queue_allows_over_all_shards,
