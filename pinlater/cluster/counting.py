@@ -141,7 +141,7 @@ class Counting:
             raise _Interrupted
         begun_at = asyncio.get_running_loop().time()
         try:
-            return await self._member.call(self._member.shard.census(queue, self._priorities, now_ms, after, PAGE))
+            return await self._member.shard.census(queue, self._priorities, now_ms, after, PAGE)
         except QueueNotFound:
             return CensusPage({}, None)
         finally:

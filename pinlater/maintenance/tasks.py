@@ -175,7 +175,7 @@ class Maintenance:
                 member = self._members.by_id(shard_id)
                 if member is None or not self._may_touch(member):
                     break
-                changed = await member.call(step(member, tally))
+                changed = await step(member, tally)
                 over = loop.time() - begun_at >= self._settings.interval_ms / 1000
                 if changed == 0 or self._periodic.is_stopping or over:
                     break

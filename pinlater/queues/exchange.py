@@ -108,7 +108,7 @@ class Exchange:
             self._held.pop((member.shard.shard_id, member.store_id), None)
         held = self._of(member)
         while True:
-            page = await _call(member, member.shard.records(held.revision, PAGE))
+            page = await member.shard.records(held.revision, PAGE)
             for record in page.records:
                 held.versions[record.name] = max(held.versions.get(record.name, ""), record.version)
             self.merge(page.records)
@@ -127,7 +127,7 @@ class Exchange:
             held.pushed = generation
 
     async def _put_on(self, member: Member, records: Sequence[Record]) -> list[bool]:
-        taken = await _call(member, member.shard.put_records(records, self._clock.now_ms()))
+        taken = await member.shard.put_records(records, self._clock.now_ms())
         held = self._of(member)
         for record, was_taken in zip(records, taken, strict=True):
             if was_taken:
@@ -204,11 +204,6 @@ class Exchange:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-
-async def _call(member: Member, call: Coroutine[Any, Any, R]) -> R:
-    """A shard that is being brought up is not judged by it: whoever brings it up hears of errors."""
-    return await (member.call(call) if member.is_in else call)
 
 
 async def _quietly(work: Callable[[Member], Coroutine[Any, Any, None]], member: Member) -> bool:

@@ -40,7 +40,7 @@ class Rate:
             capacity = capacity_of(per_second) if is_same else 1.0
             now_ms = self._now_ms(member)
             try:
-                tokens = await member.call(member.shard.take_tokens(queue, wanted, per_second, capacity, now_ms))
+                tokens = await member.shard.take_tokens(queue, wanted, per_second, capacity, now_ms)
             except Overloaded:
                 raise  # this process has too much to do: a second bucket would let it go over the rate
             except PinLaterError as error:
@@ -58,7 +58,7 @@ class Rate:
             return
         shard, now_ms = member.shard, self._now_ms(member)
         try:
-            await member.call(shard.take_tokens(queue, -tokens, per_second, capacity_of(per_second), now_ms))
+            await shard.take_tokens(queue, -tokens, per_second, capacity_of(per_second), now_ms)
         except PinLaterError:
             return
 

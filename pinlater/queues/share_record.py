@@ -52,8 +52,8 @@ async def write(member: Member, queue: str, record: ShareRecord, clock: Clock) -
     """Put it in the place of what it was made from; False where another one is there by now."""
     now_ms = clock.now_ms()
     expires_at_ms = now_ms + _KEEP_RETIRED_MS if record.is_retired else MAX_TIME_MS
-    put = member.shard.put_note(KIND, queue, record.body(), expires_at_ms, now_ms, expected_version=record.note_version)
-    return await member.call(put) > 0
+    body, expected = record.body(), record.note_version
+    return await member.shard.put_note(KIND, queue, body, expires_at_ms, now_ms, expected_version=expected) > 0
 
 
 async def retire_elsewhere(home: Member, members: list[Member], queue: str, clock: Clock) -> ShareRecord | None:
@@ -64,7 +64,7 @@ async def retire_elsewhere(home: Member, members: list[Member], queue: str, cloc
     newest = ShareRecord(0)
     at_home = 0
     for member in members:
-        notes = await member.call(member.shard.notes(KIND, clock.now_ms()))
+        notes = await member.shard.notes(KIND, clock.now_ms())
         found = read(notes.get(queue))
         if found is None:
             continue

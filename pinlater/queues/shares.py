@@ -86,7 +86,7 @@ class Shares:
         if home is None:
             return False
         try:
-            notes = await home.call(home.shard.notes(KIND, self._clock.now_ms()))
+            notes = await home.shard.notes(KIND, self._clock.now_ms())
         except PinLaterError as error:
             _log.debug("shares_not_read", shard=shard_id, error=error.message)
             return False
@@ -176,7 +176,7 @@ class Shares:
             if member is None:
                 return None
             try:
-                return await member.call(member.shard.set_share(queue, share, version, now_ms))
+                return await member.shard.set_share(queue, share, version, now_ms)
             except PinLaterError:
                 return None
 

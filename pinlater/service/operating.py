@@ -104,7 +104,7 @@ class Operating:
         while done < limit and (done == 0 or asyncio.get_running_loop().time() < ends_at):
             amount = min(limit - done, self._settings.page_jobs)
             try:
-                changed = await member.call(step(member.shard, amount))
+                changed = await step(member.shard, amount)
             except PinLaterError as error:
                 return done, error
             done += changed

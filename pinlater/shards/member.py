@@ -115,10 +115,6 @@ class Member:
         """When a shard that is out is tried again."""
         return self.health.next_probe_ms(is_alone=self.is_alone())
 
-    async def call(self, call: Coroutine[Any, Any, R]) -> R:
-        """The answer of a call of this shard."""
-        return await call
-
     def view(self) -> ShardView:
         """As this process sees it."""
         if self.store_id is None:
