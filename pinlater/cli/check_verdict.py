@@ -6,10 +6,10 @@ from enum import IntEnum
 
 from pinlater.cli.check_limits import AT_LEAST, OF_QUEUES, Limits
 from pinlater.cli.check_plan import CheckPlan
-from pinlater.cli.cluster_rows import oldest_age_ms, totals
+from pinlater.cli.cluster_rows import oldest_age_ms, out_at, totals
 from pinlater.cli.output import printable
 from pinlater.cli.times import age_text
-from pinlater.model import ClusterStatus, QueueStatus
+from pinlater.model import ClusterStatus, QueueStatus, ShardView
 
 _OLD_MS = 60_000
 """Counts that are older are said to be so."""
@@ -77,14 +77,23 @@ def judge(status: ClusterStatus, plan: CheckPlan) -> tuple[Level, str]:
 
 
 def _judge_cluster(verdict: Verdict, status: ClusterStatus, limits: Limits) -> None:
-    out = [shard for shard in status.shards if shard.state != "in"]
-    told = ", ".join(f"shard {shard.id} {shard.state}: {shard.trouble}" for shard in out)
+    out = [shard for shard in status.shards if shard.state != "in" or out_at(shard, status)]
+    told = ", ".join(_out(shard, status) for shard in out)
+    if all(shard.state != "in" for shard in status.shards):
+        verdict.add(Level.CRITICAL, "no shard is in")
     verdict.judge("shards_out", "shards_out", len(out), limits, told or "no shard out")
     unready = [server for server in status.servers if not server.is_ready]
     told = ", ".join(f"{each.server}/{each.process} not ready: {each.trouble}" for each in unready)
     verdict.judge("unready", "unready", len(unready), limits, told or "all processes ready")
     ready = {server.server for server in status.servers if server.is_ready}
     verdict.judge("servers", "servers", len(ready), limits, f"{len(ready)} servers ready")
+
+
+def _out(shard: ShardView, status: ClusterStatus) -> str:
+    """Where the process that answers can use it, who cannot."""
+    if shard.state != "in":
+        return f"shard {shard.id} {shard.state}: {shard.trouble}"
+    return f"shard {shard.id} out at {', '.join(out_at(shard, status))}"
 
 
 def _judge_queue(verdict: Verdict, queue: QueueStatus, limits: Limits, now_ms: int) -> None:

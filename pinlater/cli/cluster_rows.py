@@ -60,9 +60,14 @@ def shard_row(view: ShardView, status: ClusterStatus) -> Row:
         "next_try": time_text(view.next_try_ms),
         "next_try_ms": view.next_try_ms,
         "maintained_by": view.maintained_by,
-        "out_at": [f"{each.server}/{each.process}" for each in status.servers if view.id in each.shards_out],
+        "out_at": out_at(view, status),
         "trouble": view.trouble,
     }
+
+
+def out_at(view: ShardView, status: ClusterStatus) -> list[str]:
+    """The processes that have a shard out."""
+    return [f"{each.server}/{each.process}" for each in status.servers if view.id in each.shards_out]
 
 
 def queue_row(queue: QueueStatus, now_ms: int) -> dict[str, Any]:

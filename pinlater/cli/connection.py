@@ -63,6 +63,11 @@ def _who() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
+def out_shards(client: Client) -> list[str]:
+    """The shards that cannot be used now, as one of the servers sees it."""
+    return [shard.id for shard in client.cluster_status(queues=[]).shards if shard.state != "in"]
+
+
 def priority_option(help: str, *, required_level: bool = False) -> Callable[[Any], Any]:
     """--priority; without `required_level` all priorities are meant where it is not given."""
     default = 1 if required_level else None

@@ -8,7 +8,7 @@ import click
 
 from pinlater.cli import EXIT_FAILED
 from pinlater.cli.admin_password import PASSWORD_HELP, PASSWORD_VARIABLE, admin_password
-from pinlater.cli.connection import talks_to_server
+from pinlater.cli.connection import out_shards, talks_to_server
 from pinlater.cli.failures import say, say_missed
 from pinlater.cli.output import output_option, write_all
 from pinlater.client.client import Client
@@ -30,7 +30,7 @@ def create(client: Client, names: tuple[str, ...]) -> None:
     """
     for name in names:
         client.create_queue(name)
-    say_missed([shard.id for shard in client.cluster_status(queues=[]).shards if shard.state != "in"])
+    say_missed(out_shards(client))
 
 
 @click.command(
@@ -64,7 +64,7 @@ def delete(client: Client, name: str, yes: bool) -> None:
     if not yes:
         _confirm(name)
     client.delete_queue(name, admin_password())
-    say_missed([shard.id for shard in client.cluster_status(queues=[]).shards if shard.state != "in"])
+    say_missed(out_shards(client))
 
 
 def _confirm(name: str) -> None:

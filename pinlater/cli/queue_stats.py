@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from pinlater.cli.connection import talks_to_server
+from pinlater.cli.connection import out_shards, talks_to_server
+from pinlater.cli.failures import EXIT_INCOMPLETE, say
 from pinlater.cli.output import Row, open_output, output_option
 from pinlater.client.client import Client
 from pinlater.errors import PriorityNotSupported
@@ -35,27 +36,32 @@ Examples:
 def stats(client: Client, names: tuple[str, ...], format: str) -> None:
     """Count the jobs of each queue and priority by what they wait for; without a NAME of all queues.
 
-    `pending` jobs may run now, `scheduled` ones only later.
+    `pending` jobs may run now, `scheduled` ones only later. Where a shard is out, the jobs of the others are counted, it
+    is named on stderr, and the exit code is 5.
     """
+    out = out_shards(client)
     output = open_output(format, ["queue", "priority", *COUNTS])
     priorities = 0
     for name in names or sorted(client.queue_names()):
-        priorities = priorities or _priorities(client, name)
-        output.write(_stats(client, name, priorities))
+        priorities = priorities or _priorities(client, name, bool(out))
+        output.write(_stats(client, name, priorities, bool(out)))
     output.close()
+    if out:
+        say(f"not all was counted; missing shards: {', '.join(out)}")
+        raise SystemExit(EXIT_INCOMPLETE)
 
 
-def _priorities(client: Client, name: str) -> int:
+def _priorities(client: Client, name: str, partial: bool) -> int:
     """How many the server has; the same for all its queues."""
     for priority in range(1, _MOST_PRIORITIES + 1):
         try:
-            client.count(JobFilter(name, JobState.PENDING, priority, future=True))
+            client.count(JobFilter(name, JobState.PENDING, priority, future=True), allow_partial=partial)
         except PriorityNotSupported:
             return priority - 1
     return _MOST_PRIORITIES
 
 
-def _stats(client: Client, name: str, priorities: int) -> Sequence[Row]:
+def _stats(client: Client, name: str, priorities: int, partial: bool) -> Sequence[Row]:
     """A row for each priority, from counts that are asked for all at once."""
     asked = [
         (priority, column, JobFilter(name, state, priority, future=future))
@@ -65,6 +71,7 @@ def _stats(client: Client, name: str, priorities: int) -> Sequence[Row]:
     rows: list[dict[str, Any]] = [
         {"queue": name, "priority": priority, **dict.fromkeys(COUNTS, 0)} for priority in range(1, priorities + 1)
     ]
-    for (priority, column, _), count in zip(asked, client.counts([filter for *_, filter in asked]), strict=True):
+    counts = client.counts([filter for *_, filter in asked], allow_partial=partial)
+    for (priority, column, _), count in zip(asked, counts, strict=True):
         rows[priority - 1][column] += count
     return rows

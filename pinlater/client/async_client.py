@@ -169,9 +169,14 @@ class AsyncClient(OperatorCalls):
         request = wire.count_to_wire(filter, allow_partial)
         return int(await self._call("getJobCount", Safety.SCAN, context, timeout, request=request))
 
-    async def counts(self, filters: Sequence[JobFilter], *, timeout: float | None = None) -> list[int]:
+    async def counts(
+        self, filters: Sequence[JobFilter], *, allow_partial: bool = False, timeout: float | None = None
+    ) -> list[int]:
         """`count` for each of them, asked at the same time; the first error is the error of all."""
-        calls = [asyncio.ensure_future(self.count(filter, timeout=timeout)) for filter in filters]
+        calls = [
+            asyncio.ensure_future(self.count(filter, allow_partial=allow_partial, timeout=timeout))
+            for filter in filters
+        ]
         try:
             return await asyncio.gather(*calls)
         finally:

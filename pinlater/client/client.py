@@ -163,8 +163,10 @@ class Client(ClientOperatorCalls):
     ) -> int:
         return self._run(AsyncClient.count, filter, allow_partial=allow_partial, context=context, timeout=timeout)
 
-    def counts(self, filters: Sequence[JobFilter], *, timeout: float | None = None) -> list[int]:
-        return self._run(AsyncClient.counts, filters, timeout=timeout)
+    def counts(
+        self, filters: Sequence[JobFilter], *, allow_partial: bool = False, timeout: float | None = None
+    ) -> list[int]:
+        return self._run(AsyncClient.counts, filters, allow_partial=allow_partial, timeout=timeout)
 
     def scan(
         self,
