@@ -36,7 +36,10 @@ class Round:
             shard_id: Demand(waiting.get(shard_id, nothing), share.in_progress)
             for shard_id, share in self._seen.items()
         }
-        self._targets = split(max(0, self.maximum - away), demands, turn)
+        slots = self.maximum - away
+        if sum(share.in_progress for share in self._seen.values()) > slots:
+            slots = 0  # a maximum that came or fell while claims were alive: no new one before enough of them ended
+        self._targets = split(max(0, slots), demands, turn)
         self._shrinking = {
             shard_id: target for shard_id, target in self._targets.items() if target < self.held[shard_id]
         }
@@ -64,8 +67,12 @@ class Round:
         return shard_id in self._starved and share.share < held
 
     def to_shrink(self) -> dict[str, int]:
-        """New shares of those that hold more than they should."""
-        return self._shrinking
+        """New shares of those that hold more than they should. What lies idle of theirs while more is held than the
+        maximum is not theirs any more: then no share gets larger here.
+        """
+        if sum(self.held.values()) <= self.maximum:
+            return self._shrinking
+        return {shard_id: min(target, self._seen[shard_id].share) for shard_id, target in self._shrinking.items()}
 
     def took(self, answers: Mapping[str, Share]) -> None:
         """What the shards that were to shrink have now; one that did not answer may have kept what it had."""
@@ -87,5 +94,7 @@ class Round:
 
     def to_grow(self) -> dict[str, int]:
         """New shares of those that may have more than they have, once the record says so."""
+        if sum(self.held.values()) > self.maximum:
+            return {}
         shares = {shard_id: min(target, self.held[shard_id]) for shard_id, target in self._targets.items()}
         return {shard_id: share for shard_id, share in shares.items() if share > self._seen[shard_id].share}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import count
@@ -473,3 +474,33 @@ def test_whatever_stops_wherever_no_more_claims_are_alive_than_the_maximum(runne
         for mover in movers:
             runner.run(mover.close())
         runner.run(stack.aclose())
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_with_more_claims_alive_than_a_new_maximum_no_share_lets_one_in(seed: int) -> None:
+    """Claims end in any order, and nobody gets a new one until fewer than the maximum are alive, on all shards."""
+    dice = random.Random(seed)
+    async with yard() as at:
+        mover = await at.mover()
+        queue = await at.queue(mover, 9)
+        for shard in range(3):
+            await at.enqueue(queue, shard, 30, dice.randint(1, 3))
+        await mover.shares.balance(queue)
+        await mover.queues.change(queue, {"max_in_progress": "none"}, [], False, "me")
+        for shard in range(3):
+            await at.claim(queue, shard, dice.randint(0, 6), capped=False)
+        maximum = dice.randint(1, 5)
+        await mover.queues.change(queue, {"max_in_progress": str(maximum)}, [], False, "me")
+        for _ in range(2):
+            at.clock.tick(1_000)
+            await mover.shares.balance(queue)
+        for _ in range(40):
+            before = at.in_progress()
+            got = sum([await at.claim(queue, shard, 30) for shard in dice.sample(range(3), 3)])
+            assert got == 0 or before + got <= maximum
+            await at.ack(queue, dice.randrange(3), dice.randint(0, 2))
+            at.clock.tick(dice.choice([10, 300, 1_000]))
+            if dice.random() < 0.5:
+                await mover.shares.balance(queue)
+        await at.drain(queue, mover)
+        await mover.close()
