@@ -52,7 +52,7 @@ class QueueSettings:
         OrNone(Rate()), None, "Jobs handed out, over the whole cluster: 100/s, 30/m, none; 0/s is like paused."
     )
     paused: bool = _row(Flag(), False, "No job is handed out; everything else goes on.")
-    paused_by: str = _row(Text(), "", "Who paused it.", by_server=True)
+    paused_by: str = _row(Text(r"(?s:.*)"), "", "Who paused it.", by_server=True)
     paused_at_ms: int | None = _row(OrNone(Integer(0, 2**53 - 1)), None, "Since when.", by_server=True)
     paused_why: str = _row(Text(r"[^\0-\x1f]{0,500}", "a line of up to 500 characters"), "", "Why it is paused.")
     paused_until_ms: int | None = _row(

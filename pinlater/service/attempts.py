@@ -73,7 +73,8 @@ class Attempts:
         calls = [(shard_id, partial(send, acks)) for shard_id, acks in groups.items()]
         outcomes = await self._router.named(calls)
         for acks, results in zip(groups.values(), outcomes, strict=True):
-            count_acked(self._metrics, queue, acks, results or ())
+            if results and (self._queues.has(queue) or any(results)):  # any name can stand in an ack: no label for it
+                count_acked(self._metrics, queue, acks, results)
             if results and not acks[-1].succeeded:  # successes come first: then there is a failure among them
                 self._became_pending(queue, *retries(acks, results, now_ms))
         self._has_room(queue)

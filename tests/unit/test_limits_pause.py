@@ -45,6 +45,20 @@ async def test_a_paused_queue_says_so_at_once_with_who_why_and_until_when(wait_m
         assert len(await at.dequeue(wait_ms=wait_ms)) == 1
 
 
+@pytest.mark.parametrize(
+    ("who", "until_ms"), [("a\nb\x1b[31m", 1_900_000_000_000), ("", 2**53 - 1), (" \0", 2**53 - 1)]
+)
+async def test_whoever_pauses_until_whenever_the_refusal_says_so(who: str, until_ms: int) -> None:
+    async with stand() as at:
+        until = {"paused": "true", "paused_until": str(until_ms)}
+        await at.service.queues.change("mail", until, [], False, who)
+        with pytest.raises(DequeueRateLimited) as refused:
+            await at.dequeue()
+        assert refused.value.retry_after_ms == until_ms - at.clock.now_ms()
+        assert who in refused.value.message
+        assert at.service.queues.settings("mail").paused_by == who
+
+
 async def test_rate_0_is_like_paused() -> None:
     async with stand() as at:
         await at.service.enqueue("mail", [Job(b"x")])

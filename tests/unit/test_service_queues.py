@@ -165,6 +165,12 @@ async def test_jobs_are_counted_by_priority_and_acks_by_what_became_of_them() ->
         }
 
 
+async def test_an_ack_of_a_job_in_no_queue_is_no_label_of_its_own() -> None:
+    async with stand() as at:
+        await at.service.ack("nowhere", [Ack("nowhere:s1:p1:1790000000000000")], [])
+        assert counted(at, "jobs_acked") == {}
+
+
 # -- making and deleting
 
 
