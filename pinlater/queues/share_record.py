@@ -2,7 +2,8 @@
 
 Which shard that is depends on the shards there are, so it can change while servers still differ about them. Then the
 record is retired where it was, before a new one is written: whoever still writes to the old one loses the race. A
-retired record stays readable for a day, so that a crash between the two leaves something to go on from.
+retired record stays readable for a day, so that a crash between the two leaves something to go on from, and says where
+it moved to: a server that does not know that shard yet must not begin another one.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ _KEEP_RETIRED_MS = 86_400_000
 @dataclass(frozen=True, slots=True)
 class ShareRecord:
     """As of `version`, no more than `shares` claims are alive on each shard. `maximum` is what they were split by;
-    `note_version` that of the note it was read from (0: there is none).
+    `note_version` that of the note it was read from (0: there is none); `moved_to` the shard of the record after a
+    retired one.
     """
 
     version: int
@@ -30,9 +32,16 @@ class ShareRecord:
     shares: dict[str, int] = field(default_factory=dict)
     is_retired: bool = False
     note_version: int = 0
+    moved_to: str = ""
 
     def body(self) -> bytes:
-        words = {"version": self.version, "maximum": self.maximum, "shares": self.shares, "retired": self.is_retired}
+        words = {
+            "version": self.version,
+            "maximum": self.maximum,
+            "shares": self.shares,
+            "retired": self.is_retired,
+            "to": self.moved_to,
+        }
         return json.dumps(words).encode()
 
 
@@ -43,7 +52,8 @@ def read(note: Note | None) -> ShareRecord | None:
     try:
         words = json.loads(note.body)
         shares = {str(shard): int(share) for shard, share in words["shares"].items()}
-        return ShareRecord(int(words["version"]), words["maximum"], shares, bool(words["retired"]), note.version)
+        is_retired, moved_to = bool(words["retired"]), str(words.get("to", ""))
+        return ShareRecord(int(words["version"]), words["maximum"], shares, is_retired, note.version, moved_to)
     except (ValueError, LookupError, TypeError, AttributeError):
         return None
 
@@ -57,7 +67,8 @@ async def write(member: Member, queue: str, record: ShareRecord, clock: Clock) -
 
 
 async def retire_elsewhere(home: Member, members: list[Member], queue: str, clock: Clock) -> ShareRecord | None:
-    """The newest record that any shard has, retired now where it was in force; with version 0 where there is none.
+    """The newest record that any shard has, with version 0 where there is none; from now on all other shards say that
+    it is at home.
 
     None: another process is faster. Errors are those of the shards, all of which are needed.
     """
@@ -65,13 +76,14 @@ async def retire_elsewhere(home: Member, members: list[Member], queue: str, cloc
     at_home = 0
     for member in members:
         notes = await member.shard.notes(KIND, clock.now_ms())
-        found = read(notes.get(queue))
-        if found is None:
-            continue
+        note = notes.get(queue)
+        found = read(note) or ShareRecord(0, note_version=note.version if note else 0)
         if member is home:
             at_home = found.note_version
-        elif not found.is_retired and not await write(member, queue, replace(found, is_retired=True), clock):
-            return None
+        elif not found.is_retired or found.moved_to != home.shard.shard_id:
+            retired = replace(found, is_retired=True, moved_to=home.shard.shard_id)
+            if not await write(member, queue, retired, clock):
+                return None
         if found.version > newest.version:
             newest = found
-    return replace(newest, maximum=None, is_retired=False, note_version=at_home)
+    return replace(newest, maximum=None, is_retired=False, note_version=at_home, moved_to="")

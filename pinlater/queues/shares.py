@@ -119,6 +119,8 @@ class Shares:
         seen = await self._look(queue)
         record = share_record.read(note)
         if record is None or record.is_retired:
+            if record is not None and self._may_be_known_soon(queue, record.moved_to):
+                return False
             record = await self._begin(queue, home, seen)
             if record is None:
                 return False
@@ -152,15 +154,19 @@ class Shares:
 
     def _known_shares(self, queue: str, record: ShareRecord) -> dict[str, int]:
         """What the record says, without shards that were removed from the configuration a while ago."""
+        return {
+            shard_id: share
+            for shard_id, share in record.shares.items()
+            if self._may_be_known_soon(queue, shard_id) or self._members.by_id(shard_id) is not None
+        }
+
+    def _may_be_known_soon(self, queue: str, shard_id: str) -> bool:
+        """Others know a shard that is not configured here, and that has not been so for long."""
+        if not shard_id or self._members.by_id(shard_id) is not None:
+            self._unknown_since.pop((queue, shard_id), None)
+            return False
         now_ms = self._clock.now_ms()
-        known = {}
-        for shard_id, share in record.shares.items():
-            if self._members.by_id(shard_id) is not None:
-                self._unknown_since.pop((queue, shard_id), None)
-            elif now_ms - self._unknown_since.setdefault((queue, shard_id), now_ms) > _FORGET_MS:
-                continue
-            known[shard_id] = share
-        return known
+        return now_ms - self._unknown_since.setdefault((queue, shard_id), now_ms) <= _FORGET_MS
 
     # -- calls to the shards -----------------------------------------------------------------------------------------
 

@@ -420,6 +420,51 @@ async def test_another_list_of_shards_may_move_the_record_and_loses_nothing() ->
         await new.close()
 
 
+@pytest.mark.parametrize("seed", range(8))
+async def test_while_servers_differ_about_the_list_of_shards_the_maximum_holds(seed: int) -> None:
+    """One that does not know the record's shard yet begins no other record, whoever came first."""
+    dice = random.Random(seed)
+    async with yard() as at:
+        old, new = await at.mover(["1", "2"]), await at.mover()
+        while True:
+            queue = await at.queue(old, 6)
+            if at.home(queue) == "3":
+                break
+        await new.queues.poll()
+        await new.queues.poll()
+        if seed % 2:
+            await old.shares.balance(queue)
+        for _ in range(80):
+            await dice.choice([old, new]).shares.balance(queue)
+            shard = dice.randrange(3)
+            await at.enqueue(queue, shard, dice.randint(0, 2))
+            await at.claim(queue, shard, dice.randint(1, 4))
+            assert at.in_progress() <= 6
+            if dice.random() < 0.5:
+                await at.ack(queue, dice.randrange(3))
+            at.clock.tick(200)
+        await at.drain(queue, new)
+        await old.close()
+        await new.close()
+
+
+async def test_after_a_while_without_the_shard_of_the_record_another_one_begins() -> None:
+    async with yard() as at:
+        before, after = await at.mover(), await at.mover(["1", "2"])
+        while True:
+            queue = await at.queue(before, 6)
+            if at.home(queue) == "3":
+                break
+        await before.shares.balance(queue)
+        await after.queues.poll()
+        await at.enqueue(queue, 0, 9)
+        assert not await after.shares.balance(queue)
+        at.clock.tick(61_000)
+        assert await after.shares.balance(queue)
+        await before.close()
+        await after.close()
+
+
 async def test_a_tick_works_on_the_queues_whose_record_is_on_a_shard_of_mine() -> None:
     async with yard() as at:
         mover = await at.mover()
