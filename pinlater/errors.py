@@ -136,6 +136,14 @@ class EnqueueRejected(PinLaterError):
 class Overloaded(PinLaterError):
     reason = "OVERLOADED"
     retryable = True
+    limit: str = ""
+    """The bound of this server that was reached, as the metrics name it."""
+
+    @classmethod
+    def by(cls, limit: str, message: str, *, retry_after_ms: int) -> Overloaded:
+        error = cls(message, retry_after_ms=retry_after_ms)
+        error.limit = limit
+        return error
 
 
 class Draining(PinLaterError):

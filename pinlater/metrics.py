@@ -36,7 +36,9 @@ FAMILIES: dict[str, Family] = {
         "counter", (*_JOBS, "outcome"), "Acks by what became of the job: succeeded, retried, failed, ignored."
     ),
     "claims_expired": Family("counter", ("queue", "outcome"), "Claims that timed out: retried or failed."),
-    "claims_released": Family("counter", ("queue", "outcome"), "Claims whose connection broke: retried or failed."),
+    "claims_released": Family(
+        "counter", ("queue", "outcome"), "Claims whose connection broke: none, while releaseOnDisconnect has no effect."
+    ),
     "jobs_given_back": Family("counter", ("queue",), "Jobs that went back with all attempts: nobody took them."),
     "jobs_collected": Family("counter", ("queue",), "Jobs removed when the time to live after their end was over."),
     "jobs_buried": Family("counter", ("queue",), "Jobs copied to their queue's dead-letter queue."),
@@ -46,7 +48,7 @@ FAMILIES: dict[str, Family] = {
         "counter", ("queue", "reason"), "Dequeues that got fewer jobs than they could: rate, paused, in_progress."
     ),
     "enqueues_rejected": Family(
-        "counter", ("queue", "reason"), "Enqueue calls refused: draining, pending, attempts, body, priority."
+        "counter", ("queue", "reason"), "Enqueue calls refused: draining, pending, attempts, body, priority, invalid."
     ),
     "overflow_jobs_taken": Family("counter", ("queue",), "Jobs kept in the data folder: no shard took them."),
     "overflow_jobs_moved": Family("counter", ("queue",), "Of those, jobs moved to a shard since."),

@@ -7,7 +7,7 @@ from time import perf_counter
 
 import structlog
 
-from pinlater.errors import Draining, PinLaterError, UnknownError
+from pinlater.errors import Draining, Overloaded, PinLaterError, UnknownError
 from pinlater.metrics import Metrics
 from pinlater.server.calls import Calls, Service
 from pinlater.server.complaints import Complaints
@@ -68,6 +68,8 @@ class Handler:
             return answer
         except PinLaterError as error:
             self._metrics.add(1, "call_errors", call.name, error.reason or error.code.name)
+            if isinstance(error, Overloaded) and error.limit:
+                self._counters[error.limit] += 1
             return _error_reply(call, _bare(error))
         except Exception as error:
             self._metrics.add(1, "call_errors", call.name, type(error).__name__)

@@ -25,7 +25,7 @@ class AdminPassword:
         if not self._hash:
             raise PasswordInvalid("no admin password is configured, so what needs it is refused")
         if self._asking >= _AT_ONCE + _MAX_WAITING:
-            raise Overloaded("too many passwords are being checked", retry_after_ms=1_000)
+            raise Overloaded.by("waiting_passwords", "too many passwords are being checked", retry_after_ms=1_000)
         self._asking += 1
         try:
             async with self._turns:

@@ -129,7 +129,7 @@ class Waiting:
         if self.is_draining:
             return []
         if self._waiting >= self._bounds.max_waiters:
-            raise Overloaded(f"{self._waiting} dequeues wait already", retry_after_ms=1_000)
+            raise Overloaded.by("waiting_dequeues", f"{self._waiting} dequeues wait already", retry_after_ms=1_000)
         refusal = self._limits.refusal(queue)  # it may be paused since its first look began
         if refusal is not None:
             self._limits.count(1, queue, "paused")

@@ -147,7 +147,8 @@ class Calls:
     async def _turn(self, loop: asyncio.AbstractEventLoop, ends_at: float) -> None:
         """Wait for a place, in order of arrival."""
         if len(self._turns) >= self._settings.max_waiting:
-            raise Overloaded(f"shard {self._shard_id()}: {len(self._turns)} calls wait already", retry_after_ms=100)
+            told = f"shard {self._shard_id()}: {len(self._turns)} calls wait already"
+            raise Overloaded.by("waiting_store_calls", told, retry_after_ms=100)
         turn: asyncio.Future[bool | None] = loop.create_future()
         self._turns.append(turn)
         timer = loop.call_at(ends_at, _settle, turn, False)

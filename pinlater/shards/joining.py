@@ -105,7 +105,8 @@ class Joiner(Generic[K, I, O]):
 
     async def _wait(self, key: K, items: Sequence[I], now_ms: int, jobs: int, size: int) -> list[O]:
         if len(self._callers) >= self._bounds.max_waiting:
-            raise Overloaded(f"{len(self._callers)} calls wait for the store already", retry_after_ms=100)
+            told = f"{len(self._callers)} calls wait for the store already"
+            raise Overloaded.by("waiting_joined_calls", told, retry_after_ms=100)
         error = None if self._held_up is None else self._held_up()
         if error is not None:
             raise error

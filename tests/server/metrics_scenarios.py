@@ -1,0 +1,144 @@
+"""What a server is led through for its metrics; each part says what must have been counted of its own queues."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from pinlater.client.async_client import AsyncClient
+from pinlater.errors import BodyTooLarge, DequeueRateLimited, EnqueueRejected, PinLaterError, QueueNotFound
+from pinlater.model import Ack, DequeueRequest, Job, JobAction, JobChange, JobFilter, JobState
+from pinlater.wire.convert_client import dequeue_to_wire
+from tests.server.running import Plain
+
+PASSWORD = "correct horse"
+Counts = dict[tuple[str, ...], float]
+"""By name of a metric and values of its labels, in the order of its labels."""
+
+
+async def new_queue(client: AsyncClient, name: str, **settings: str) -> None:
+    await client.update_queue(name, PASSWORD, set=settings, create=True)
+
+
+async def acks_of_all_outcomes(client: AsyncClient) -> Counts:
+    await new_queue(client, "acked")
+    await client.enqueue("acked", [Job(b"", attempts_allowed=1), Job(b""), Job(b"", priority=2), Job(b"", priority=2)])
+    one, two, three, four = [job.descriptor for job in await client.dequeue(DequeueRequest("acked", 9))]
+    await client.ack("acked", [Ack(three), Ack(four)], [Ack(one), Ack(two, retry_delay_ms=60_000)])
+    await client.ack("acked", [Ack(three)])
+    return {
+        ("jobs_enqueued", "acked", "1"): 2,
+        ("jobs_enqueued", "acked", "2"): 2,
+        ("jobs_dequeued", "acked", "1"): 2,
+        ("jobs_dequeued", "acked", "2"): 2,
+        ("jobs_acked", "acked", "2", "succeeded"): 2,
+        ("jobs_acked", "acked", "1", "retried"): 1,
+        ("jobs_acked", "acked", "1", "failed"): 1,
+        ("jobs_acked", "acked", "2", "ignored"): 1,
+        ("queue_jobs", "1", "acked", "1", "scheduled"): 1,
+        ("queue_jobs", "1", "acked", "1", "failed"): 1,
+        ("queue_jobs", "1", "acked", "2", "succeeded"): 2,
+    }
+
+
+async def claims_that_expire(client: AsyncClient) -> Counts:
+    await new_queue(client, "lost")
+    await client.enqueue("lost", [Job(b"", attempts_allowed=1), Job(b"", attempts_allowed=2)])
+    assert len(await client.dequeue(DequeueRequest("lost", 2, claim_timeout_ms=1))) == 2
+    return {("claims_expired", "lost", "failed"): 1, ("claims_expired", "lost", "retried"): 1}
+
+
+async def what_maintenance_does_later(client: AsyncClient) -> Counts:
+    await new_queue(client, "grave")
+    await new_queue(client, "ended", dead_letter_queue="grave", failed_ttl="0s", succeeded_ttl="1ms")
+    good, bad = await client.enqueue("ended", [Job(b""), Job(b"")])
+    await client.dequeue(DequeueRequest("ended", 2))
+    await client.ack("ended", [Ack(good)], [Ack(bad, permanent=True)])
+    return {
+        ("jobs_buried", "ended"): 1,
+        ("jobs_collected", "ended"): 2,
+        ("queue_jobs", "1", "grave", "1", "ready"): 1,
+    }
+
+
+async def changes_by_operators(client: AsyncClient) -> Counts:
+    await new_queue(client, "operated")
+    names = await client.enqueue("operated", [Job(b"")] * 6)
+    await client.dequeue(DequeueRequest("operated", 4))
+    await client.ack("operated", [], [Ack(name, permanent=True) for name in names[:4]])
+    assert await client.retry_failed("operated", limit=1) == 1
+    assert (await client.change_jobs(JobChange("operated", JobAction.RETRY, limit=1))).changed == 1
+    assert await client.delete_jobs(JobFilter("operated", JobState.FAILED), limit=1) == 1
+    assert (await client.change_jobs(JobChange("operated", JobAction.DELETE, JobState.FAILED))).changed == 1
+    await client.cancel("operated", names[5:])
+    return {("jobs_retried_by_operator", "operated"): 2, ("jobs_deleted_by_operator", "operated"): 3}
+
+
+REFUSED: Mapping[str, tuple[str, str, Job]] = {
+    "draining": ("draining", "true", Job(b"")),
+    "pending": ("max_pending", "0", Job(b"")),
+    "attempts": ("max_attempts", "1", Job(b"", attempts_allowed=2)),
+    "body": ("max_body", "1B", Job(b"two")),
+    "priority": ("max_attempts", "none", Job(b"", priority=9)),
+    "invalid": ("max_attempts", "none", Job(b"", run_after_ms=-1)),
+}
+"""By the reason that is counted: the setting of the queue, and a job that it does not take."""
+
+
+async def enqueues_that_are_refused(client: AsyncClient) -> Counts:
+    for reason, (key, value, job) in REFUSED.items():
+        await new_queue(client, f"no_{reason}", **{key: value})
+        with pytest.raises(PinLaterError) as refused:
+            await client.enqueue(f"no_{reason}", [job])
+        if reason in ("draining", "pending", "body"):
+            assert refused.errisinstance((EnqueueRejected, BodyTooLarge))
+    return {("enqueues_rejected", f"no_{reason}", reason): 1 for reason in REFUSED}
+
+
+async def dequeues_that_are_limited(client: AsyncClient) -> Counts:
+    await new_queue(client, "paused", paused="true")
+    await new_queue(client, "slow", max_jobs_per_second="1/h")
+    await new_queue(client, "narrow", max_in_progress="0")
+    for queue in ("paused", "slow", "narrow"):
+        await client.enqueue(queue, [Job(b"")] * 3)
+    with pytest.raises(DequeueRateLimited):
+        await client.dequeue(DequeueRequest("paused", 1))
+    assert len(await client.dequeue(DequeueRequest("slow", 3))) == 1
+    assert await client.dequeue(DequeueRequest("narrow", 1)) == []
+    return {
+        ("dequeues_limited", "paused", "paused"): 1,
+        ("dequeues_limited", "slow", "rate"): 1,
+        ("dequeues_limited", "narrow", "in_progress"): 1,
+        ("jobs_dequeued", "slow", "1"): 1,
+    }
+
+
+async def calls_that_fail(client: AsyncClient) -> Counts:
+    with pytest.raises(QueueNotFound):
+        await client.dequeue(DequeueRequest("nowhere", 1))
+    return {("call_errors", "dequeueJobs", "QUEUE_NOT_FOUND"): 1}
+
+
+async def callers_that_are_gone(client: AsyncClient, port: int) -> Counts:
+    """They ask for a job and hang up, until one was too late for its answer."""
+    await new_queue(client, "gone")
+    for asked in range(1, 20):
+        await client.enqueue("gone", Job(b""))
+        caller = await Plain.to(port)
+        await caller.send("dequeueJobs", request=dequeue_to_wire(DequeueRequest("gone", 1)))
+        caller.say_no_more()
+        answer = await caller.answer()
+        await caller.close()
+        if not answer.success.jobs:
+            return {("jobs_given_back", "gone"): 1, ("jobs_dequeued", "gone", "1"): asked}
+    raise AssertionError("all were answered")
+
+
+async def long_polls_beyond_the_bound(client: AsyncClient, port: int) -> list[Plain]:
+    """Each of two processes lets one wait, so the third is refused; the others go on waiting."""
+    await new_queue(client, "empty")
+    callers = [await Plain.to(port) for _ in range(3)]
+    for caller in callers:
+        await caller.send("dequeueJobs", request=dequeue_to_wire(DequeueRequest("empty", 1, wait_ms=60_000)))
+    return callers
