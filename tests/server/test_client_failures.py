@@ -289,12 +289,24 @@ class Reluctant(EchoService):
 
 @pytest.mark.parametrize(
     "error",
-    [errors.Overloaded("full"), errors.NothingStored("away"), errors.EnqueueRejected("no"), errors.Draining("end")],
+    [errors.Overloaded("full"), errors.NothingStored("away"), errors.NoHealthyShards("none"), errors.Draining("end")],
 )
 async def test_what_surely_was_not_stored_is_sent_again(error: errors.PinLaterError) -> None:
     async with serving(Reluctant(error, 3)) as served, AsyncClient(f"127.0.0.1:{served.port}") as client:
         assert await client.enqueue("mail", Job(b"x"))
         assert _asked(served, "enqueue") == 4
+
+
+async def test_what_an_operator_decided_is_told_to_the_caller_at_once() -> None:
+    service = Reluctant(errors.EnqueueRejected("draining"), 1)
+    async with serving(service) as served, AsyncClient(f"127.0.0.1:{served.port}") as client:
+        with pytest.raises(errors.EnqueueRejected):
+            await client.enqueue("mail", Job(b"x"))
+        assert _asked(served, "enqueue") == 1
+        service.error, service.times = errors.DequeueRateLimited("paused", reason="QUEUE_PAUSED"), 1
+        with pytest.raises(errors.DequeueRateLimited):
+            await client.dequeue(DequeueRequest("mail", 1))
+        assert _asked(served, "dequeue") == 1
 
 
 async def test_an_unknown_outcome_at_the_store_is_left_to_the_caller() -> None:
