@@ -36,8 +36,8 @@ Examples:
 def stats(client: Client, names: tuple[str, ...], format: str) -> None:
     """Count the jobs of each queue and priority by what they wait for; without a NAME of all queues.
 
-    `pending` jobs may run now, `scheduled` ones only later. Where a shard is out, the jobs of the others are counted, it
-    is named on stderr, and the exit code is 5.
+    `pending` jobs may run now, `scheduled` ones only later. Where a shard is out, it is named on stderr, its jobs are
+    not counted, and the exit code is 5.
     """
     out = out_shards(client)
     output = open_output(format, ["queue", "priority", *COUNTS])

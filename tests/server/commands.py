@@ -29,6 +29,7 @@ class Shell:
 
     def __init__(self, folder: Path, server: str) -> None:
         self.folder = folder
+        self.server = server
         self._environment = {name: value for name, value in os.environ.items() if not name.startswith("PINLATER_")}
         self._environment |= {"PINLATER_SERVER": server, "HOME": str(folder)}
 

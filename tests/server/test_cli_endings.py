@@ -3,49 +3,57 @@
 from __future__ import annotations
 
 import importlib
-import os
-import pty
 import re
-import select
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
+import click
 import pytest
+from click.testing import CliRunner
 
 from pinlater import Client, Job
 from pinlater.cli import COMMANDS, main
 from pinlater.password import hash_password
 from tests.faults.proxy import Proxy
 from tests.server.commands import Shell
-from tests.server.running import PROGRAM, running
+from tests.server.running import running
+from tests.server.terminal import Terminal
 from tests.stores.process import free_port
 
 PASSWORD = "correct horse"
 WITHIN_S = 20.0
-EACH_COMMAND = [
-    *(["queue", name] for name in ("create", "list", "stats", "delete")),
-    *(["job", name] for name in ("enqueue", "get", "scan", "count", "retry", "cancel", "delete")),
-]
 ARGUMENTS = {
-    "create": ["mail"],
-    "delete": ["mail", "--yes"],
-    "enqueue": ["mail", "x"],
-    "get": ["mail:s1:p1:1790000000000000"],
-    "scan": ["mail", "--state", "failed"],
-    "count": ["mail", "--state", "failed"],
-    "retry": ["mail"],
-    "cancel": ["mail:s1:p1:1790000000000000"],
+    "queue create": ["mail"],
+    "queue list": [],
+    "queue stats": [],
+    "queue show": ["mail"],
+    "queue set": ["mail", "max_attempts=3"],
+    "queue unset": ["mail", "max_attempts"],
+    "queue set-rate": ["mail", "1/s"],
+    "queue pause": ["mail"],
+    "queue resume": ["mail"],
+    "queue drain": ["mail"],
+    "queue replay": ["mail"],
+    "queue delete": ["mail", "--yes"],
+    "job enqueue": ["mail", "x"],
+    "job get": ["mail:s1:p1:1790000000000000"],
+    "job scan": ["mail", "--state", "failed"],
+    "job count": ["mail", "--state", "failed"],
+    "job retry": ["mail"],
+    "job cancel": ["mail:s1:p1:1790000000000000"],
+    "job delete": ["mail", "--state", "failed"],
+    "shard list": [],
+    "shard health": [],
+    "shard drain": ["1"],
+    "cluster status": [],
+    "top": ["--once"],
+    "audit": [],
 }
-JOB_DELETE = ["mail", "--state", "failed"]
-
-
-def _line(command: list[str]) -> list[str]:
-    return [*command, *(JOB_DELETE if command == ["job", "delete"] else ARGUMENTS.get(command[1], []))]
+"""Of every command that talks to a server; but for `check`, which has exit codes of its own."""
 
 
 @pytest.fixture(scope="module")
@@ -65,22 +73,43 @@ def shell(address: str, tmp_path: Path) -> Shell:
     return Shell(tmp_path, address)
 
 
-@pytest.mark.parametrize("command", EACH_COMMAND, ids=" ".join)
-def test_every_command_has_help_with_examples(tmp_path: Path, command: list[str]) -> None:
-    shown = Shell(tmp_path, "").__call__(*command, "--help").out
-    assert f"pinlater {' '.join(command)}" in shown.split("Examples:")[1]
-    assert "--server" in shown
-    assert "--cluster" in shown
-    assert "--timeout" in shown
-    assert len(COMMANDS) >= 4
+@pytest.mark.parametrize("command", [*ARGUMENTS, "check"])
+def test_every_command_has_help_with_examples(command: str) -> None:
+    shown = CliRunner().invoke(main, [*command.split(), "--help"])
+    assert shown.exit_code == 0
+    assert f"pinlater {command}" in shown.output.split("Examples:")[1]
+    assert "--server" in shown.output
+    assert "--cluster" in shown.output
+    assert "--timeout" in shown.output
 
 
-@pytest.mark.parametrize("command", EACH_COMMAND, ids=" ".join)
-def test_a_server_that_cannot_be_reached_is_one_clear_line(tmp_path: Path, command: list[str]) -> None:
+def test_every_command_is_tested_here() -> None:
+    without_a_server = {"serve", "admin"}
+    found = {"check"}
+    for name in COMMANDS.keys() - without_a_server:
+        command = main.get_command(click.Context(main), name)
+        found |= {f"{name} {each}" for each in command.commands} if isinstance(command, click.Group) else {name}
+    assert found == {*ARGUMENTS, "check"}
+
+
+@pytest.mark.parametrize("command", ARGUMENTS)
+def test_a_server_that_cannot_be_reached_is_one_clear_line(command: str) -> None:
     address = f"127.0.0.1:{free_port()}"
-    result = Shell(tmp_path, "")(*_line(command), "--server", address, stdin="password\n", code=3)
-    assert re.fullmatch(rf"pinlater: .*{address}: Connect.*\n", result.err)
-    assert result.out == ""
+    line = [*command.split(), *ARGUMENTS[command], "--server", address]
+    result = CliRunner().invoke(main, line, input="password\n", env={"PINLATER_ADMIN_PASSWORD": None})
+    assert result.exit_code == 3
+    assert re.fullmatch(rf"pinlater: .*{address}: Connect.*\n", result.stderr)
+    assert result.stdout == ""
+
+
+def test_a_check_without_a_server_knows_nothing() -> None:
+    address = f"127.0.0.1:{free_port()}"
+    result = CliRunner().invoke(main, ["check", "--server", address])
+    assert (result.exit_code, result.stderr) == (3, "")
+    assert re.fullmatch(rf"PINLATER UNKNOWN - .*{address}: Connect.*\n", result.stdout)
+    wrong = CliRunner().invoke(main, ["check", "--server", address, "--warn", "mood=3"])
+    assert (wrong.exit_code, wrong.stdout[:18]) == (3, "PINLATER UNKNOWN -")
+    assert CliRunner().invoke(main, ["check", "--nonsense"]).exit_code == 3
 
 
 def test_all_servers_tried_are_named(tmp_path: Path) -> None:
@@ -180,46 +209,6 @@ def test_a_status_cannot_forge_lines_or_move_the_cursor_of_a_table(shell: Shell,
 
 
 # -- on a terminal -------------------------------------------------------------------------------------------------
-
-
-class Terminal:
-    """A command whose standard streams are a terminal."""
-
-    def __init__(self, folder: Path, address: str, *arguments: str) -> None:
-        self._ours, theirs = pty.openpty()
-        environment = {"PATH": os.environ["PATH"], "PINLATER_SERVER": address, "HOME": str(folder)}
-        self._process = subprocess.Popen(
-            [PROGRAM, *arguments], cwd=folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs
-        )
-        os.close(theirs)
-        self.shown = ""
-
-    def until(self, text: str) -> None:
-        """Reads until `text` is shown."""
-        deadline_s = time.monotonic() + WITHIN_S
-        while text not in self.shown:
-            assert time.monotonic() < deadline_s, self.shown
-            assert self._read(), self.shown
-
-    def type(self, text: str) -> None:
-        os.write(self._ours, text.encode())
-
-    def ended(self) -> int:
-        """Reads to the end; the exit code."""
-        while self._read():
-            pass
-        os.close(self._ours)
-        return self._process.wait(WITHIN_S)
-
-    def _read(self) -> bool:
-        if not select.select([self._ours], [], [], WITHIN_S)[0]:
-            return False
-        try:
-            data = os.read(self._ours, 65_536)
-        except OSError:
-            return False
-        self.shown += data.decode()
-        return bool(data)
 
 
 def test_a_terminal_is_asked_for_confirmation_and_password(address: str, tmp_path: Path) -> None:
