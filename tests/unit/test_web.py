@@ -50,11 +50,13 @@ def merged(*all_metrics: Metrics) -> Merged:
 
 
 def samples(text: str) -> dict[tuple[str, tuple[str, ...]], float]:
-    return {
-        (sample.name, tuple(sample.labels.values())): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    }
+    """By the values of the labels in the order of the family, the bound of a bucket at the end."""
+    found = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = (*FAMILIES[family.name.removeprefix("pinlater_")].labels, "le")
+            found[sample.name, tuple(sample.labels[each] for each in labels if each in sample.labels)] = sample.value
+    return found
 
 
 def test_prometheus_reads_the_counts_of_all_processes() -> None:
