@@ -6,8 +6,11 @@ Records are read from every healthy shard by `poll`, twice a second; see exchang
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+
+import structlog
 
 from pinlater.backends.base import EndRules, Grave, PerQueue, Record, Retention
 from pinlater.clock import Clock
@@ -21,6 +24,8 @@ from pinlater.queues.settings import QueueSettings
 from pinlater.queues.views import queue_view
 from pinlater.shards.member import Member
 from pinlater.shards.members import Members
+
+_log = structlog.get_logger("pinlater.queues")
 
 SHARD_PREFIX = "@shard/"
 """Before a shard's id, the name of the record of what is ordered for it."""
@@ -47,6 +52,9 @@ class Known:
         self._retention: PerQueue[Retention] | None = None
         self._special: dict[str, QueueSettings] = {}
         self._for_all = self._layers.for_all()
+        self._missing_graves: Counter[str] = Counter()
+        """The dead-letter queues that are not there, and how many queues have each, as it was told last."""
+        self._are_graves_new = True
         self._pause_ends_ms = MAX_TIME_MS
         self._settle()
         self._read_file()
@@ -122,6 +130,18 @@ class Known:
         self._order()
         if self._clock.now_ms() >= self._pause_ends_ms:
             self._settle()
+        if self._are_graves_new:
+            self._are_graves_new = False
+            self._tell_missing_graves()
+
+    def _tell_missing_graves(self) -> None:
+        """A file names what it likes; and jobs that wait for their burial are never collected."""
+        missing = Counter([grave.queue for grave in self.graves().values() if grave.queue not in self._names])
+        if missing and missing != self._missing_graves:
+            _log.error(
+                "dead_letter_queues_missing", of_queues=dict(missing), hint="make them: failed jobs are kept for them"
+            )
+        self._missing_graves = missing
 
     async def refresh(self) -> bool:
         """Hear from every healthy shard what other servers changed a moment ago. Whether any answered."""
@@ -163,6 +183,7 @@ class Known:
         self._for_all = self._unpaused(self._layers.for_all())
         self._special = {name: self._unpaused(each) for name, each in self._layers.special(self._names).items()}
         self._rules = self._retention = None
+        self._are_graves_new = True
         paused = [each for each in (self._for_all, *self._special.values()) if each.paused]
         self._pause_ends_ms = min((each.paused_until_ms or MAX_TIME_MS for each in paused), default=MAX_TIME_MS)
         told = set(also)

@@ -154,6 +154,18 @@ async def test_dead_letter_queues_of_file_and_stores_that_make_a_circle_are_none
         await with_file.close()
 
 
+async def test_a_dead_letter_queue_that_is_not_there_is_told_once(tmp_path: Path) -> None:
+    path = write(tmp_path / "queues.toml", '[queues.mail]\ndead_letter_queue = "letters"\n')
+    async with several(1, make_queues=lambda *parts: Queues(*parts, QueueSettings(), QueueFile(path))) as (one,):
+        assert await polled(one) == []
+        await one.queues.create("mail", "ann")
+        assert await polled(one) == ["dead_letter_queues_missing"]
+        await one.queues.create("other", "ann")
+        assert await polled(one) == []
+        await one.queues.create("letters", "ann")
+        assert await polled(one) == []
+
+
 def test_the_example_works() -> None:
     layers = QueueFile(EXAMPLE).layers
     assert layers.queues["mail"]["dead_letter_queue"] == "mail_dead"
