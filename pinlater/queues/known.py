@@ -138,9 +138,7 @@ class Known:
         """A file names what it likes; and jobs that wait for their burial are never collected."""
         missing = Counter([grave.queue for grave in self.graves().values() if grave.queue not in self._names])
         if missing and missing != self._missing_graves:
-            _log.error(
-                "dead_letter_queues_missing", of_queues=dict(missing), hint="make them: failed jobs are kept for them"
-            )
+            _log.error("dead_letter_queues_missing", of_queues=dict(missing), hint="make them: failed jobs wait there")
         self._missing_graves = missing
 
     async def refresh(self) -> bool:
