@@ -30,10 +30,17 @@ class Reports:
 
     async def any_of(self, kind: str, timeout_s: float = ASK_TIMEOUT_S) -> Any:
         """The first report that comes; None where none does."""
-        for _, report in await self.ask(kind, timeout_s):
-            if report is not None:
-                return report
-        return None
+        workers = [worker for worker in self._workers() if worker.takes_connections]
+        asked = [asyncio.ensure_future(_ask(worker, kind, timeout_s)) for worker in workers]
+        try:
+            for report in asyncio.as_completed(asked):
+                if (found := await report) is not None:
+                    return found
+            return None
+        finally:
+            for each in asked:
+                each.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
 
     async def metrics(self) -> Merged:
         """The counts of all workers as one, those included that have ended."""

@@ -18,6 +18,9 @@ from pinlater.web import pages, prometheus
 
 _log = structlog.get_logger("pinlater.web")
 _RETRY_S = 5.0
+_PAGE_FOR_S = 1.0
+"""Whoever asks for the page within so long gets the same one: what many look at costs the workers no more."""
+
 Answer = Callable[[web.Request], Awaitable[web.Response]]
 
 
@@ -39,6 +42,9 @@ class Site:
         self._address = ""
         self._runner: web.AppRunner | None = None
         self._opening: asyncio.Task[None] | None = None
+        self._html: str | None = None
+        self._html_until_s = 0.0
+        self._making_html = asyncio.Lock()
         self.bound = ""
         """HOST:PORT that is listened on; "" while none is."""
 
@@ -94,10 +100,15 @@ class Site:
         return application
 
     async def _page(self, request: web.Request) -> web.Response:
-        status = await self._reports.any_of("status")
-        if status is None:
+        loop = asyncio.get_running_loop()
+        async with self._making_html:
+            if loop.time() >= self._html_until_s:
+                status = await self._reports.any_of("status")
+                self._html = None if status is None else pages.cluster_page(status)
+                self._html_until_s = loop.time() + _PAGE_FOR_S
+        if self._html is None:
             return web.Response(status=503, text="no worker process of this server answers\n")
-        return web.Response(text=pages.cluster_page(status), content_type="text/html")
+        return web.Response(text=self._html, content_type="text/html")
 
     async def _metrics(self, request: web.Request) -> web.Response:
         body = prometheus.exposition(await self._reports.metrics())

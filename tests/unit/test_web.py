@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from dataclasses import asdict
 from typing import Any
@@ -11,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pinlater.metrics import FAMILIES, Merged, Metrics, merge
 from pinlater.model import ClusterStatus, LevelView, QueueStatus, ServerView, ShardView
+from pinlater.server.reports import Reports as WorkerReports
 from pinlater.web.pages import cluster_page
 from pinlater.web.prometheus import exposition
 from pinlater.web.site import Site
@@ -120,8 +122,10 @@ class Reports:
 
     def __init__(self, **reports: list[Any]) -> None:
         self.reports = reports
+        self.asked: list[str] = []
 
     async def ask(self, kind: str, timeout_s: float = 5.0) -> list[tuple[Any, Any]]:
+        self.asked.append(kind)
         return [(Worker(number), report) for number, report in enumerate(self.reports.get(kind, []), 1)]
 
     async def any_of(self, kind: str, timeout_s: float = 5.0) -> Any:
@@ -153,6 +157,30 @@ async def test_a_well_server() -> None:
     assert metrics[0] == 200
     assert samples(metrics[1])["pinlater_jobs_enqueued_total", ("mail", "1")] == 3
     assert live[0] == ready[0] == 200
+
+
+async def test_many_who_look_at_the_page_at_once_are_one_question_to_the_workers() -> None:
+    reports = Reports(status=[asdict(STATUS)])
+    pages = await answers(reports, *["/"] * 20)
+    assert {status for status, _ in pages} == {200}
+    assert reports.asked == ["status"]
+
+
+async def test_a_worker_that_is_stuck_does_not_keep_the_page_waiting() -> None:
+    class Asked:
+        takes_connections = True
+
+        def __init__(self, report: str | None) -> None:
+            self.report = report
+
+        async def ask(self, kind: str, timeout_s: float) -> Any:
+            if self.report is None:
+                await asyncio.Event().wait()
+            return self.report
+
+    workers: list[Any] = [Asked(None), Asked("status"), Asked(None)]
+    async with asyncio.timeout(60):
+        assert await WorkerReports(lambda: workers).any_of("status", timeout_s=3600) == "status"
 
 
 async def test_a_server_with_a_worker_that_is_stuck_is_not_live() -> None:
