@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 import aiohttp
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from pinlater.metrics import FAMILIES, Merged, Metrics, merge
@@ -159,7 +160,8 @@ async def test_a_well_server() -> None:
     assert live[0] == ready[0] == 200
 
 
-async def test_many_who_look_at_the_page_at_once_are_one_question_to_the_workers() -> None:
+async def test_many_who_look_at_the_page_are_one_question_to_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pinlater.web.site._PAGE_FOR_S", 3600.0)
     reports = Reports(status=[asdict(STATUS)])
     pages = await answers(reports, *["/"] * 20)
     assert {status for status, _ in pages} == {200}
