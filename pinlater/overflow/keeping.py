@@ -82,6 +82,7 @@ class Keeping:
         retention = _longer(self._around.queues.retention())
         await self._store.collect(STEP_JOBS, self._clock.now_ms(), retention)
         await self.count_jobs()
+        await self._service.count_pending()
 
     async def _expire(self) -> None:
         rules = self._around.queues.end_rules()

@@ -129,6 +129,10 @@ class Service:
         """So many jobs of a queue became eligible, by a hand other than a call of this service."""
         self._waiting.wake(queue, jobs)
 
+    async def count_pending(self) -> None:
+        """Learn anew how full the queues with a bound on pending jobs are; for who has given it no `pending`."""
+        await self._pending.poll()
+
     def _queue_changed(self, name: str) -> None:
         if self.queues.was_deleted(name):
             self._waiting.queue_deleted(name)

@@ -104,6 +104,18 @@ async def test_a_bound_on_pending_jobs_counts_as_far_as_it_is_known(tmp_path: Pa
             await it.api.enqueue("mail", [Job(b"")] * 3, context=ME)
 
 
+async def test_what_has_moved_is_pending_here_no_more(tmp_path: Path) -> None:
+    async with process(tmp_path) as it:
+        await set_queue(it, max_pending="2")
+        for _ in range(3):
+            await kept_jobs(it, Job(b""), Job(b""))
+            await it.find_shards()
+            await it.overflow.move()
+            await it.kept.tidy()
+            assert len(await it.dequeue()) == 2
+            await it.service.count_pending()
+
+
 async def test_beyond_the_bound_jobs_are_refused_with_the_figures(tmp_path: Path) -> None:
     async with process(tmp_path, bound=400_000) as it:
         with pytest.raises(EnqueueRejected, match="allowed: 400000") as refused:
