@@ -5,22 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pinlater.backends.base import CensusPage, CensusPlace, LevelCounts, Shard
+from pinlater.cluster.counts import plus
 
 NO_JOBS = LevelCounts(0, 0, 0, 0, 0, None)
 MOST_PAGES = 1_000
-
-
-def together(one: LevelCounts, other: LevelCounts) -> LevelCounts:
-    """What two pages have counted of a level."""
-    oldest = [each.oldest_ready_ms for each in (one, other) if each.oldest_ready_ms is not None]
-    return LevelCounts(
-        one.ready + other.ready,
-        one.scheduled + other.scheduled,
-        one.in_progress + other.in_progress,
-        one.succeeded + other.succeeded,
-        one.failed + other.failed,
-        min(oldest, default=None),
-    )
 
 
 def jobs_of(page: CensusPage) -> int:
@@ -47,5 +35,5 @@ async def whole_census(
     levels: dict[int, LevelCounts] = {}
     for page in await census_pages(shard, queue, priorities, now_ms, limit):
         for priority, level in page.levels.items():
-            levels[priority] = together(levels.get(priority, NO_JOBS), level)
+            levels[priority] = plus(levels.get(priority, NO_JOBS), level)
     return levels

@@ -11,27 +11,13 @@ import threading
 from collections.abc import Callable, Sequence
 
 from pinlater.backends.base import PerQueue, Retention, Shard
-from pinlater.shards.passing import Passing
 from tests.conformance.subject import START_MS
+from tests.lent import Lent
 from tests.queues import drop_queue, names_of
 
 ALL_AT_ONCE = 10_000
 NOTHING_KEPT = PerQueue(Retention(0, 0))
 EVERY_MARK = "9" * 16
-
-
-class Kept(Passing):
-    """A shard that is open already, and stays open when a test closes it."""
-
-    def __init__(self, inner: Shard, store_id: str) -> None:
-        super().__init__(inner)
-        self._store_id = store_id
-
-    async def open(self) -> str:
-        return self._store_id
-
-    async def close(self) -> None:
-        """The shelf closes it."""
 
 
 class Shelf:
@@ -53,7 +39,7 @@ class Shelf:
 
     def kept(self, shard: Shard) -> Shard:
         """What may be wrapped, opened and closed."""
-        return Kept(shard, self._store_ids[id(shard)])
+        return Lent(shard, self._store_ids[id(shard)])
 
     def put_back(self, shards: Sequence[Shard]) -> None:
         for shard in shards:

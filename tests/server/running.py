@@ -11,10 +11,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from pinlater.client.async_client import AsyncClient
 from pinlater.model import DequeueRequest, Job, RequestContext
 from pinlater.wire.codec import Reply, decode_reply, encode_call
 from pinlater.wire.convert_client import call_args, dequeue_to_wire, enqueue_to_wire
@@ -112,6 +113,14 @@ def running(folder: Path, *arguments: str, port: int | None = 0) -> Iterator[Run
         yield server
     finally:
         server.clean_up()
+
+
+@contextlib.asynccontextmanager
+async def clients_of(server: RunningServer, number: int, *, timeout: float = 10.0) -> AsyncIterator[list[AsyncClient]]:
+    """Connections are dealt to the processes of a server in turn: each has some of these, where there are enough."""
+    async with contextlib.AsyncExitStack() as stack:
+        address = f"127.0.0.1:{server.port}"
+        yield [await stack.enter_async_context(AsyncClient(address, timeout=timeout)) for _ in range(number)]
 
 
 class Plain:

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 import socket
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pinlater.client.async_client import AsyncClient
 from pinlater.metrics import FAMILIES
 from pinlater.model import Job
 from pinlater.password import hash_password
 from tests.server import metrics_scenarios as scenarios
 from tests.server.metrics_scenarios import PASSWORD, Counts, new_queue
-from tests.server.running import WITHIN_S, RunningServer, running
+from tests.server.running import WITHIN_S, RunningServer, clients_of, running
+from tests.server.test_overflow import create_queue
 from tests.stores.process import StoreServer
 
 NEVER_COUNTED = {"claims_released"}
@@ -95,12 +94,6 @@ def server(tmp_path: Path, durable_redis_server: StoreServer, statsd: Statsd) ->
         yield started
 
 
-@contextlib.asynccontextmanager
-async def clients_of(server: RunningServer) -> AsyncIterator[list[AsyncClient]]:
-    async with contextlib.AsyncExitStack() as stack:
-        yield [await stack.enter_async_context(AsyncClient(f"127.0.0.1:{server.port}")) for _ in range(2)]
-
-
 def workers_of(server: RunningServer) -> list[int]:
     pid = server.process.pid
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
@@ -110,7 +103,7 @@ async def test_every_metric_is_counted(
     server: RunningServer, durable_redis_server: StoreServer, statsd: Statsd
 ) -> None:
     scrapes = Scrapes(server)
-    async with clients_of(server) as clients:
+    async with clients_of(server, 4) as clients:
         client = clients[0]
         expected: Counts = {
             **await scenarios.acks_of_all_outcomes(client),
@@ -129,12 +122,12 @@ async def test_every_metric_is_counted(
         for caller in waiting:
             await caller.close()
 
-        await new_queue(client, "kept")
+        await create_queue(clients)
         durable_redis_server.terminate()
-        await client.enqueue("kept", [Job(b"")] * 5)
-        seen |= await scrapes.until({("overflow_jobs_taken", "kept"): 5, ("shard_in", "1"): 0})
+        await client.enqueue("mail", [Job(b"")] * 5)
+        seen |= await scrapes.until({("overflow_jobs_taken", "mail"): 5, ("shard_in", "1"): 0})
         durable_redis_server.start()
-        expected |= {("overflow_jobs_moved", "kept"): 5, ("jobs_enqueued", "kept", "1"): 5}
+        expected |= {("overflow_jobs_moved", "mail"): 5, ("jobs_enqueued", "mail", "1"): 5}
         seen |= await scrapes.until({("shard_in", "1"): 1, **expected})
     assert {key[0] for key in seen} == set(FAMILIES) - NEVER_COUNTED
     await asyncio.to_thread(statsd.wait_for, "pinlater.jobs_acked.acked.2.succeeded:2|c")
@@ -143,7 +136,7 @@ async def test_every_metric_is_counted(
 
 async def test_one_scrape_has_the_counts_of_all_processes_those_of_a_killed_one_included(server: RunningServer) -> None:
     scrapes = Scrapes(server)
-    async with clients_of(server) as clients:
+    async with clients_of(server, 2) as clients:
         await new_queue(clients[0], "mail")
         for client in clients:
             await client.enqueue("mail", [Job(b"")] * 5)

@@ -9,7 +9,7 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from pinlater.errors import NoHealthyShards, OutcomeUnknown, ShardConnectionFail
 from pinlater.model import Ack, DequeueRequest, Job, JobState
 from pinlater.overflow import notice
 from pinlater.overflow.naming import overflow_of
-from tests.server.running import RunningServer, running
+from tests.server.running import RunningServer, clients_of, running
 from tests.stores.process import StoreServer
 
 pytestmark = pytest.mark.slow
@@ -37,14 +37,6 @@ def two_processes(folder: Path, store: StoreServer) -> Iterator[RunningServer]:
         *("--overflow", "64MiB", "--health-pause", "1s", "--call-timeout", "2s", "--http", "none"),
     ) as server:
         yield server
-
-
-@contextlib.asynccontextmanager
-async def clients_of(server: RunningServer) -> AsyncIterator[list[AsyncClient]]:
-    """Connections are dealt to the processes in turn: both have some of these."""
-    async with contextlib.AsyncExitStack() as stack:
-        address = f"127.0.0.1:{server.port}"
-        yield [await stack.enter_async_context(AsyncClient(address, timeout=8.0)) for _ in range(4)]
 
 
 def owner_of(folder: Path) -> int:
@@ -68,7 +60,7 @@ async def create_queue(clients: Sequence[AsyncClient]) -> None:
 
     async def is_known() -> bool:
         known = await asyncio.gather(*[client.get_queues() for client in clients])
-        return all([queue.name for queue in queues] == ["mail"] for queues in known)
+        return all("mail" in [queue.name for queue in queues] for queues in known)
 
     await eventually(is_known)
 
@@ -106,7 +98,7 @@ async def test_jobs_are_taken_while_the_store_is_away_and_all_are_done_once(
     tmp_path: Path, durable_redis_server: StoreServer
 ) -> None:
     with two_processes(tmp_path, durable_redis_server) as server:
-        async with clients_of(server) as clients:
+        async with clients_of(server, 4, timeout=8.0) as clients:
             await create_queue(clients)
             names = [f"before {number}" for number in range(4)]
             before = await enqueue(clients, names)
@@ -138,7 +130,7 @@ async def test_a_stop_without_the_store_says_what_is_left_and_the_next_start_mov
     tmp_path: Path, durable_redis_server: StoreServer
 ) -> None:
     with two_processes(tmp_path, durable_redis_server) as server:
-        async with clients_of(server) as clients:
+        async with clients_of(server, 4, timeout=8.0) as clients:
             await create_queue(clients)
             await enqueue(clients, ["first"])
             durable_redis_server.terminate()
@@ -147,7 +139,7 @@ async def test_a_stop_without_the_store_says_what_is_left_and_the_next_start_mov
         assert left(server)[-1]["jobs"] == 10
         assert left(server)[-1]["file"] == str(tmp_path / "data" / "overflow.db")
     with two_processes(tmp_path, durable_redis_server) as server:
-        async with clients_of(server) as clients:
+        async with clients_of(server, 4, timeout=8.0) as clients:
             assert list(await clients[1].lookup(kept)) == kept, "it starts, and answers, without the store"
             durable_redis_server.start()
             assert len(await take_all(clients, 11)) == 11
@@ -155,7 +147,7 @@ async def test_a_stop_without_the_store_says_what_is_left_and_the_next_start_mov
 
 async def test_a_stop_with_the_store_back_leaves_nothing(tmp_path: Path, durable_redis_server: StoreServer) -> None:
     with two_processes(tmp_path, durable_redis_server) as server:
-        async with clients_of(server) as clients:
+        async with clients_of(server, 4, timeout=8.0) as clients:
             await create_queue(clients)
             durable_redis_server.terminate()
             await enqueue(clients, [f"kept {number}" for number in range(10)])
@@ -173,7 +165,7 @@ async def test_when_the_owner_is_killed_the_other_process_takes_over(
     tmp_path: Path, durable_redis_server: StoreServer
 ) -> None:
     with two_processes(tmp_path, durable_redis_server) as server:
-        async with clients_of(server) as clients:
+        async with clients_of(server, 4, timeout=8.0) as clients:
             await create_queue(clients)
             durable_redis_server.terminate()
             kept = await enqueue(clients, [f"kept {number}" for number in range(6)])
@@ -197,7 +189,7 @@ async def test_processes_that_are_replaced_hand_the_file_over(
     tmp_path: Path, durable_redis_server: StoreServer
 ) -> None:
     with two_processes(tmp_path, durable_redis_server) as server:
-        async with clients_of(server) as clients:
+        async with clients_of(server, 4, timeout=8.0) as clients:
             await create_queue(clients)
             durable_redis_server.terminate()
             kept = await enqueue(clients, [f"kept {number}" for number in range(6)])
@@ -221,7 +213,7 @@ async def test_another_server_finds_the_owner_also_when_the_stores_are_gone(
         two_processes(tmp_path / "a", durable_redis_server) as first,
         two_processes(tmp_path / "b", durable_redis_server) as second,
     ):
-        async with clients_of(first) as ours, clients_of(second) as theirs:
+        async with clients_of(first, 4, timeout=8.0) as ours, clients_of(second, 4, timeout=8.0) as theirs:
             await create_queue([*ours, *theirs])
 
             nothing = f"mail:s{first.wait_for('overflow_owned')['shard']}:p1:1790000000000000"

@@ -16,8 +16,8 @@ from pinlater.shards.guard import Guarded
 from pinlater.shards.member import Member
 from pinlater.shards.members import Members
 from pinlater.shards.router import Router
+from tests.lent import Lent
 from tests.unit.breaking import HeldClock
-from tests.unit.stepping import Lent
 
 NEVER_MS = 3_600_000
 

@@ -17,26 +17,12 @@ from pinlater.shards.coalesce import Coalescing
 from pinlater.shards.guard import Guarded
 from pinlater.shards.member import Member
 from pinlater.shards.members import Members
-from pinlater.shards.passing import Passing
 from pinlater.shards.router import Router
+from tests.lent import Lent
 from tests.unit.breaking import Breaking, HeldClock
 from tests.unit.stand import NEVER_MS
 
 AWAY = NothingStored("it is away")
-
-
-class Open(Passing):
-    """A store that is open already, and stays so whatever each server does."""
-
-    def __init__(self, inner: Shard, store_id: str) -> None:
-        super().__init__(inner)
-        self._store_id = store_id
-
-    async def open(self) -> str:
-        return self._store_id
-
-    async def close(self) -> None:
-        pass
 
 
 @dataclass
@@ -82,7 +68,7 @@ async def several(
     clock = HeldClock()
     settings = settings or ServiceSettings()
     shared: list[Shard] = [] if stores else [SqliteShard("sqlite://", str(number)) for number in range(1, shards + 1)]
-    ready = [Open(store, await store.open()) for store in shared]
+    ready = [Lent(store, await store.open()) for store in shared]
     made = []
     for number in range(servers):
         ways = [Breaking(store) for store in (stores() if stores else ready)]

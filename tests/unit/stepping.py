@@ -10,23 +10,10 @@ from typing import Any
 
 from pinlater.backends.base import Shard
 from pinlater.shards.passing import Passing
+from tests.lent import Lent
 
 Call = partial[Awaitable[Any]]
 _CALLS = [name for name, each in vars(Passing).items() if iscoroutinefunction(each) and name not in ("open", "close")]
-
-
-class Lent(Passing):
-    """A store that is open already, and stays open: somebody else's to close."""
-
-    def __init__(self, inner: Shard, store_id: str) -> None:
-        super().__init__(inner)
-        self._store_id = store_id
-
-    async def open(self) -> str:
-        return self._store_id
-
-    async def close(self) -> None:
-        return None
 
 
 class Turnstile:
