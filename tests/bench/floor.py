@@ -7,13 +7,14 @@ import time
 
 from pinlater.backends.base import AckRequest, ClaimRequest, Shard
 from pinlater.model import Job, parse_descriptor
+from tests.queues import make_queue
 
 QUEUE = "floor"
 
 
 async def floor_rate(shard: Shard, batches: int, batch: int) -> float:
     """Whole cycles (enqueue, claim, ack) per second and job, in batches."""
-    await shard.create_queue(QUEUE, _now_ms())
+    await make_queue(shard, QUEUE, _now_ms())
     body = os.urandom(200)
     await _cycles(shard, batches // 10 + 1, batch, body)
     began = time.monotonic()
