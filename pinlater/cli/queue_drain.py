@@ -68,8 +68,11 @@ def drain(client: Client, name: str, undo: bool, no_wait: bool, partial: bool) -
 def _look(client: Client, name: str, partial: bool, refused_from_s: float) -> Left:
     """As the servers counted last; only what looks empty is counted exactly, which costs more the more there is."""
     status = client.cluster_status(queues=[name])
+    is_refused = time.monotonic() >= refused_from_s
     if not status.queues:
-        raise QueueNotFound.of(name)
+        if is_refused:
+            raise QueueNotFound.of(name)
+        return Left("waiting for the servers to hear of it")
     levels = status.queues[0].levels
     counts = {
         "pending": sum(level.ready for level in levels),
@@ -77,7 +80,6 @@ def _look(client: Client, name: str, partial: bool, refused_from_s: float) -> Le
         "in progress": sum(level.in_progress for level in levels),
     }
     out = tuple(shard.id for shard in status.shards if shard.state != "in")
-    is_refused = time.monotonic() >= refused_from_s
     if not any(counts.values()) and (partial or not out):
         for word, state, future in _LEFT:
             counts[word] += client.count(JobFilter(name, state, future=future), allow_partial=partial)

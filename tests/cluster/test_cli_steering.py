@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pinlater import Ack, Client, DequeueRequest, Job
-from tests.cluster.conftest import PASSWORD, WITHIN_S, Command, TwoServers, eventually
+from tests.cluster.conftest import PASSWORD, WITHIN_S, Command, TwoServers
 from tests.server.commands import Shell
 from tests.server.terminal import Terminal
 
@@ -51,23 +50,27 @@ def working(cluster: TwoServers, queue: str) -> Iterator[None]:
         worker.join(WITHIN_S)
 
 
+def draining(folder: Path, shell: Shell) -> Terminal:
+    """`queue drain mail`, when it shows what is left."""
+    terminal = Terminal(folder, shell.server, "queue", "drain", "mail")
+    terminal.until("Admin password")
+    terminal.type(PASSWORD + "\n")
+    terminal.until("50 pending, 1 scheduled, 0 in progress")
+    return terminal
+
+
 def test_a_drained_queue_refuses_jobs_and_ends_at_zero(
     cluster: TwoServers, client: Client, shell: Shell, tmp_path: Path
 ) -> None:
     client.create_queue("mail")
     client.enqueue("mail", [Job(b"x")] * 50)
     client.enqueue("mail", Job(b"later", run_after_ms=2**52))
-    waiting = shell.start("queue", "drain", "mail", PINLATER_ADMIN_PASSWORD=PASSWORD)
-    eventually(lambda: client.get_queues(["mail"])[0].settings["draining"].value == "true")
-    waiting.send_signal(signal.SIGINT)
-    _, err = waiting.communicate(timeout=WITHIN_S)
-    assert waiting.returncode == 130
-    assert b"queue mail is left draining" in err
+    terminal = draining(tmp_path, shell)
+    terminal.type("\x03")
+    assert terminal.ended() == 130
+    assert "queue mail is left draining" in terminal.shown
 
-    terminal = Terminal(tmp_path, shell.server, "queue", "drain", "mail")
-    terminal.until("Admin password")
-    terminal.type(PASSWORD + "\n")
-    terminal.until("50 pending, 1 scheduled, 0 in progress")
+    terminal = draining(tmp_path, shell)
     assert shell("job", "cancel", "--queue", "mail", "--match", "^later$").out == "1\n"
     with working(cluster, "mail"):
         assert terminal.ended() == 0

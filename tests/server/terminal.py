@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import select
 import subprocess
+import termios
 import time
 from pathlib import Path
 
 from tests.server.running import PROGRAM
 
 WITHIN_S = 20.0
+
+
+def _take_terminal() -> None:
+    """Standard input becomes the terminal of this session: Ctrl-C typed there is a signal."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 class Terminal:
@@ -21,7 +28,14 @@ class Terminal:
         self._ours, theirs = pty.openpty()
         environment = {"PATH": os.environ["PATH"], "PINLATER_SERVER": address, "HOME": str(folder)}
         self._process = subprocess.Popen(
-            [PROGRAM, *arguments], cwd=folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs
+            [PROGRAM, *arguments],
+            cwd=folder,
+            env=environment,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+            preexec_fn=_take_terminal,
         )
         os.close(theirs)
         self.shown = ""
