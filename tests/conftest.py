@@ -14,7 +14,7 @@ import pytest
 
 from tests.stores.needs import NEEDS
 
-pytest_plugins = ["tests.stores.fixtures"]
+pytest_plugins = ["tests.stores.fixtures", "tests.cluster.proof_stores"]
 LEFT_OUT = pytest.StashKey[dict[str, int]]()
 
 

@@ -49,13 +49,23 @@ class Good(NamedTuple):
 class Health:
     """`is_in` says whether calls may go to the shard. It begins outside, and may be probed at once."""
 
-    __slots__ = ("_bad", "_outcomes", "_probe_from_ms", "_probes_left", "_settings", "_streak", "_streaks", "is_in")
+    __slots__ = (
+        "_bad",
+        "_outcomes",
+        "_probe_from_ms",
+        "_probes_left",
+        "_settings",
+        "_slow",
+        "_streak",
+        "_streaks",
+        "is_in",
+    )
 
     def __init__(self, settings: HealthSettings | None = None) -> None:
         self._settings = settings or HealthSettings()
         self._outcomes: deque[bool] = deque()
         self._bad = 0
-        self._streak = 0
+        self._streak = self._slow = 0
         self._streaks: dict[str, int] = {}
         self._probe_from_ms = 0
         self._probes_left = self._settings.probes
@@ -67,10 +77,10 @@ class Health:
         """A call of that kind was answered; `is_slow`: too late to be good. True: with this it went out."""
         if not self.is_in:
             return False
-        if self._streak:
-            self._streak = 0
-            self._streaks.pop(kind, None)
-        elif self._streaks:
+        if is_slow:
+            self._slow += 1
+        elif self._streaks or self._slow:
+            self._streak = self._slow = 0
             self._streaks.pop(kind, None)
         self._remember(is_good=not is_slow)
         return is_slow and self._trip_if_sick(now_ms)
@@ -91,9 +101,12 @@ class Health:
             self._bad -= not self._outcomes.popleft()
 
     def _trip_if_sick(self, now_ms: int) -> bool:
-        """More bad outcomes than a full window may have are enough, before it is full: good ones cannot follow."""
+        """More bad outcomes than a full window may have are enough, before it is full: good ones cannot follow.
+
+        Slow answers count beside failures in a row, and do not end them: alone they make no row.
+        """
         settings = self._settings
-        in_a_row = max(self._streak, max(self._streaks.values(), default=0))
+        in_a_row = max(self._streak and self._streak + self._slow, max(self._streaks.values(), default=0))
         if in_a_row < settings.failures_in_a_row and self._bad <= settings.window - settings.min_good:
             return False
         self.trip(now_ms)
@@ -138,5 +151,5 @@ class Health:
         """In, with nothing held against it."""
         self.is_in = True
         self._outcomes.clear()
-        self._bad = self._streak = 0
+        self._bad = self._streak = self._slow = 0
         self._streaks.clear()

@@ -28,6 +28,7 @@ class MariadbServer(StoreServer):
         if not data.exists():
             self._install(str(data))
         where = [f"--datadir={data}", f"--socket={self.directory}/sock", f"--pid-file={self.directory}/pid"]
+        where.append(f"--tmpdir={self.directory}")
         net = [f"--port={self.port}", "--bind-address=127.0.0.1", "--skip-name-resolve", "--max-connections=500"]
         small = ["--skip-log-bin", "--performance-schema=OFF", "--innodb-buffer-pool-size=128M"]
         return [program, "--no-defaults", *_user(), *where, *net, *small, *(DURABLE if self.durable else FAST)]
@@ -38,7 +39,8 @@ class MariadbServer(StoreServer):
             raise StoreMissing(INSTALL)
         quiet = ["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]
         command = [program, "--no-defaults", f"--datadir={data}", *quiet, *_user()]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        ours = os.environ | {"TMPDIR": str(self.directory)}  # one that starts removes the tables of others in /tmp
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=ours)
         if done.returncode != 0:
             raise RuntimeError(f"mariadb-install-db failed: {done.stderr[-2000:]}")
 

@@ -69,6 +69,11 @@ class StoreServer(ABC):
         assert self._process is not None, f"{self.name} does not run"
         return self._process.pid
 
+    @property
+    def is_running(self) -> bool:
+        """Started, and neither killed nor ended since."""
+        return self._process is not None
+
     def start(self) -> None:
         """Start, and return when the store answers."""
         self._process = self._launch(self.command())

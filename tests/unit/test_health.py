@@ -95,6 +95,20 @@ def test_slow_answers_are_bad_ones_but_no_failures_in_a_row() -> None:
     assert outs == [False] * 25 + [True]
 
 
+def test_slow_answers_count_beside_a_failure_and_only_a_good_one_ends_the_row() -> None:
+    health = healthy()
+    health.succeeded("claim", 0, is_slow=True)
+    health.succeeded(PING, 0, is_slow=True)
+    assert health.failed("enqueue", 0), "two slow ones, and one that failed"
+    health = healthy()
+    assert not health.failed("enqueue", 0)
+    health.succeeded(PING, 0, is_slow=True)
+    health.succeeded(PING, 0)
+    assert not health.failed("claim", 0)
+    assert not health.succeeded("ack", 0, is_slow=True)
+    assert health.succeeded("ack", 0, is_slow=True)
+
+
 def test_out_it_is_probed_only_after_the_pause() -> None:
     assert tripped(1_000).next_probe_ms(is_alone=False) == 61_000
 

@@ -1,0 +1,103 @@
+"""A shard is added, drained and removed while both servers are under load; a bad file changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.proof_ending import all_is_right
+from tests.cluster.proof_load import ENQUEUE, Load, shard_of
+from tests.cluster.proof_stand import (
+    CLAIM_S,
+    PASSWORD,
+    PROCESSES,
+    Stand,
+    all_agree,
+    known_everywhere,
+    status_when,
+)
+from tests.cluster.proof_stores import SHARDS, FourStores
+from tests.faults.ledger import Ledger
+from tests.server.commands import Shell
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+CLAIM_MS = int(CLAIM_S * 1000)
+OLD = dict.fromkeys(SHARDS, "")
+NEW = "5"
+EFFECTIVE_S = 2.0
+"""A command counts at every server within so long."""
+
+
+@pytest.fixture(scope="module")
+def stand(tmp_path_factory: pytest.TempPathFactory, four_stores: FourStores) -> Iterator[Stand]:
+    with Stand(tmp_path_factory.mktemp("list"), four_stores, "--crash-budget", "0") as running:
+        running.add_place(NEW, four_stores.fresh()["1"])
+        yield running
+
+
+async def configured(stand: Stand, shards: dict[str, str], more: str = "", *, outcome: str = "rolled") -> list[str]:
+    """Write the file, and wait until both servers have read it and said so; the reasons they gave, if any."""
+    seen = [len(server.running.events) for server in stand.servers]
+    stand.configure(shards, more)
+    told = [
+        await asyncio.to_thread(server.running.wait_for, outcome, after=after)
+        for server, after in zip(stand.servers, seen, strict=True)
+    ]
+    return [str(each.get("reason", "")) for each in told]
+
+
+async def takes_no_new_jobs(load: Load, shard: str) -> None:
+    """From now on, although there are many for the others."""
+    had = load.landed[shard]
+    await load.goes_on(60, methods=[ENQUEUE])
+    assert load.landed[shard] == had
+
+
+async def test_a_shard_is_added_drained_and_removed_under_load(stand: Stand) -> None:
+    async with stand.clients() as clients:
+        await clients[0].create_queue("mail")
+        await known_everywhere(stand, "mail")
+        ledger = Ledger(CLAIM_MS)
+        began_s = time.monotonic()
+        async with Load(stand.ports, "mail", ledger) as load:
+            await configured(stand, {**OLD, NEW: ""})
+            await load.lands_on(NEW)
+            workers = [server.processes() for server in stand.servers]
+
+            reasons = await configured(stand, {**OLD, NEW: ""}, "max-bodi = 1", outcome="roll_refused")
+            assert all("max-bodi" in reason for reason in reasons)
+            assert [server.processes() for server in stand.servers] == workers
+            await load.goes_on(20)
+
+            await configured(stand, {**OLD, NEW: "dequeue-only = true"})
+            await takes_no_new_jobs(load, NEW)
+            asked_ms = (await clients[0].cluster_status()).now_ms
+            await status_when(
+                clients[0],
+                lambda status: any(
+                    each.id == NEW and each.jobs == 0 and (each.counted_at_ms or 0) > asked_ms for each in status.shards
+                ),
+            )
+            await configured(stand, OLD)
+            await load.goes_on(20)
+
+            operator = Shell(stand.servers[0].folder, stand.servers[0].address)
+            told = await asyncio.to_thread(operator, "shard", "drain", "2", PINLATER_ADMIN_PASSWORD=PASSWORD)
+            assert "2" in told.out + told.err
+            await asyncio.sleep(EFFECTIVE_S)
+            await takes_no_new_jobs(load, "2")
+            await clients[1].update_shard("2", PASSWORD, dequeue_only=False)
+            await load.lands_on("2")
+            for client in clients:
+                status = await all_agree(client, PROCESSES)
+                assert [each.id for each in status.shards] == list(OLD)
+        assert load.errors(began_s) == []
+        removed = {name: entry for name, entry in ledger.entries.items() if shard_of(name) == NEW}
+        assert removed
+        assert all(entry.success_answered for entry in removed.values()), "what it held was done"
+        for name in removed:
+            del ledger.entries[name]
+        await all_is_right(clients[0], "mail", ledger)

@@ -1,0 +1,132 @@
+"""A Redis and a MariaDB shard of four are killed, stopped, cut off or slow under load: the other two go on."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+import pytest
+
+from pinlater import AsyncClient, DequeueRequest, Job
+from tests.cluster.proof_ending import all_is_right
+from tests.cluster.proof_load import Load, shard_of
+from tests.cluster.proof_stand import (
+    CLAIM_S,
+    DEADLINE_S,
+    LEASE_S,
+    PROCESSES,
+    SLACK_S,
+    Stand,
+    all_agree,
+    known_everywhere,
+    until,
+)
+from tests.cluster.proof_stores import SHARDS, FourStores
+from tests.faults.ledger import Ledger
+from tests.faults.proxy import Proxy
+from tests.stores.process import StoreServer
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+CLAIM_MS = int(CLAIM_S * 1000)
+
+
+class Fault(NamedTuple):
+    """`errors_s`: from its beginning on until no caller may see an error any more."""
+
+    begins: Callable[[Stand], Awaitable[None]]
+    ends: Callable[[Stand], Awaitable[None]]
+    errors_s: float = DEADLINE_S + SLACK_S
+
+
+def of_stores(begins: Callable[[StoreServer], None], ends: Callable[[StoreServer], None]) -> Fault:
+    return Fault(lambda stand: stand.stores.do(begins, *SICK), lambda stand: stand.stores.do(ends, *SICK))
+
+
+def of_networks(begins: Callable[[Proxy], None], **more: float) -> Fault:
+    async def do(step: Callable[[Proxy], None], stand: Stand) -> None:
+        await asyncio.gather(*[asyncio.to_thread(step, proxy) for proxy in stand.proxies.values()])
+
+    return Fault(partial(do, begins), partial(do, Proxy.heal), **more)
+
+
+FAULTS = {
+    "killed": of_stores(StoreServer.kill, StoreServer.start),
+    "stopped": of_stores(StoreServer.pause, StoreServer.resume),
+    "refusing": of_networks(Proxy.cut),
+    "silent": of_networks(Proxy.black_hole),
+    # a store that answers late is no error to most callers, and is found out by its answers
+    "slow": of_networks(lambda proxy: proxy.delay(0.35 * DEADLINE_S), errors_s=2 * DEADLINE_S + SLACK_S),
+}
+SICK = ("1", "3")
+
+
+@pytest.fixture(scope="module")
+def stand(tmp_path_factory: pytest.TempPathFactory, four_stores: FourStores) -> Iterator[Stand]:
+    with Stand(tmp_path_factory.mktemp("sick"), four_stores, "--crash-budget", "0", proxied=SICK) as running:
+        yield running
+
+
+async def through(stand: Stand, client: AsyncClient, load: Load, fault: Fault) -> None:
+    """A fault from its first moment until the shards serve again."""
+    await load.goes_on(20)
+    began_s = time.monotonic()
+    await fault.begins(stand)
+    await all_agree(client, PROCESSES, out=SICK)
+    verdict_s = time.monotonic()
+    await load.goes_on()
+    await fault.ends(stand)
+    await all_agree(client, PROCESSES)
+    for shard in SICK:
+        await load.lands_on(shard)
+    await load.goes_on(20)
+    errors = load.errors(began_s + fault.errors_s, apart_from=SICK)
+    assert [(round(each.ended_s - began_s, 1), each) for each in errors] == []
+    slow = [each for each in load.calls if each.began_s > verdict_s and each.ended_s - each.began_s > DEADLINE_S]
+    assert slow == []
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_callers_see_errors_for_one_deadline_at_most_and_the_shards_return_by_themselves(
+    stand: Stand, fault: str
+) -> None:
+    queue = f"mail_{fault}"
+    async with stand.clients() as clients:
+        await clients[0].create_queue(queue)
+        await known_everywhere(stand, queue)
+        ledger = Ledger(CLAIM_MS)
+        async with Load(stand.ports, queue, ledger) as load:
+            await through(stand, clients[1], load, FAULTS[fault])
+        await all_is_right(clients[0], queue, ledger)
+
+
+async def test_the_maintenance_of_a_killed_server_moves_within_its_lease(stand: Stand) -> None:
+    async with stand.clients() as clients:
+        await clients[0].create_queue("lost")
+        await known_everywhere(stand, "lost")
+        for _ in range(60):
+            await clients[0].enqueue("lost", [Job(b"x", attempts_allowed=10)])
+        taken = await clients[0].dequeue(DequeueRequest("lost", 60))
+        claimed_s = time.monotonic()
+        assert {shard_of(job.descriptor) for job in taken} == set(SHARDS)
+        status = await all_agree(clients[0], PROCESSES)
+        killed = stand.servers[1]
+        had = [each for each in status.servers if int(each.process) in killed.processes() and each.maintains]
+        assert had, "it looks after some shard"
+        killed.kill()
+        back: set[str] = set()
+
+        async def all_are_back() -> bool:
+            jobs = await clients[0].dequeue(DequeueRequest("lost", 60, wait_ms=200))
+            back.update(job.descriptor for job in jobs)
+            return len(back) == 60
+
+        took_s = await until(all_are_back) - claimed_s
+        assert took_s < CLAIM_S + LEASE_S + SLACK_S
+        after = await all_agree(clients[0], PROCESSES // 2)
+        assert {shard for each in after.servers for shard in each.maintains} == set(SHARDS)
+        killed.start_again()
+        await asyncio.to_thread(killed.running.wait_for, "ready")
+        await all_agree(clients[1], PROCESSES)
