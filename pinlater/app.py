@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import os
 import socket
 import sys
@@ -21,14 +20,14 @@ from typing import Any
 import structlog
 
 from pinlater import reports, wiring
-from pinlater.backends.base import Shard
+from pinlater.chains import members
 from pinlater.clock import SystemClock
 from pinlater.cluster.census import Census
 from pinlater.cluster.clocks import Clocks
 from pinlater.cluster.lease import ServerName
 from pinlater.cluster.leases import Leases
 from pinlater.cluster.status import Cluster
-from pinlater.config import Config, ConfigInvalid, StoreConfig, from_plain
+from pinlater.config import Config, ConfigInvalid, from_plain
 from pinlater.errors import PinLaterError
 from pinlater.identity import RecordBroken, new_server_id, remember, server_id
 from pinlater.logs import configure
@@ -47,52 +46,9 @@ from pinlater.server import process
 from pinlater.server.process import HandOver, StartRefused
 from pinlater.server.thrift_server import ThriftServer
 from pinlater.service import ClaimNames, Service
-from pinlater.shards.coalesce import Coalescing
-from pinlater.shards.guard import Guarded
-from pinlater.shards.member import Member
-from pinlater.shards.members import Members
-from pinlater.shards.metered import Metered
 from pinlater.shards.router import Router
 
 log = structlog.get_logger("pinlater.app")
-DRIVERS = {
-    "sqlite": ("pinlater.backends.sql.sqlite", "SqliteShard", "server"),
-    "redis": ("pinlater.backends.redis.shard", "RedisShard", "redis"),
-    "rediss": ("pinlater.backends.redis.shard", "RedisShard", "redis"),
-    "mysql+pymysql": ("pinlater.backends.sql.mysql", "MysqlShard", "mysql"),
-    "mysql+mysqldb": ("pinlater.backends.sql.mysql", "MysqlShard", "mysqldb"),
-}
-"""By the scheme of a store's URL: where its shard lives, and which extra brings what it imports."""
-
-
-def backend(store: StoreConfig) -> Shard:
-    """The bare shard of a store. StartRefused: its driver is not installed, or its URL is not one."""
-    module, name, extra = DRIVERS[store.url.partition(":")[0]]
-    try:
-        shard: Shard = getattr(importlib.import_module(module), name)(store.url, store.id)
-    except ModuleNotFoundError as missing:
-        raise StartRefused(
-            f"{store.masked()} needs the Python package {missing.name}: pip install 'pinlater[{extra}]'"
-        ) from missing
-    except PinLaterError as error:
-        raise StartRefused(f"{store.masked()}: {error.message}") from error
-    return shard
-
-
-def members(config: Config, known: Mapping[str, str], metrics: Metrics | None = None) -> Members:
-    """The shards of a configuration, each with its chain, not yet opened. StartRefused."""
-    clock, metrics, guard = SystemClock(), metrics or Metrics(), wiring.guard_settings(config)
-    chains = [
-        Member(
-            Coalescing(Metered(Guarded(backend(store), guard), metrics)),
-            clock,
-            dequeue_only=store.dequeue_only,
-            health=wiring.health_settings(config),
-            store=store.masked(),
-        )
-        for store in config.stores
-    ]
-    return Members(chains, clock, known_stores=known)
 
 
 class App:

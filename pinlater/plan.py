@@ -9,7 +9,8 @@ from pathlib import Path
 
 import structlog
 
-from pinlater.app import backend, data_folder, members, note_stores
+from pinlater.app import data_folder, note_stores
+from pinlater.chains import backend, members
 from pinlater.config import Config, StoreConfig, to_plain
 from pinlater.errors import PinLaterError, StoreRefused
 from pinlater.identity import RecordBroken, forget, known_stores

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pinlater.app import backend
 from pinlater.backends.base import Record, Shard
+from pinlater.chains import backend
 from pinlater.clock import SystemClock
 from pinlater.config import Config, StoreConfig
 from pinlater.errors import PinLaterError

@@ -8,7 +8,7 @@ from pinlater.clock import Clock
 from pinlater.cluster.census import Census
 from pinlater.cluster.known import Queues, Settings
 from pinlater.cluster.leases import Leases
-from pinlater.config.values import rate_text
+from pinlater.config.amounts import rate_text
 from pinlater.model import ClusterStatus, QueueStatus, ShardView
 from pinlater.shards.members import Members
 

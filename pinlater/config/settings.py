@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from pinlater.config.amounts import DAY_MS, Duration, Size
 from pinlater.config.stores import ALLOWED_ID, SHARD_ID, StoreConfig
-from pinlater.config.values import DAY_MS, Choice, Duration, Integer, Kind, PasswordHash, Place, Size, Text, Words
+from pinlater.config.values import Choice, Integer, Kind, PasswordHash, Place, Text, Words
 
 ENVIRONMENT_PREFIX = "PINLATER_"
 _KIB, _MIB, _GIB = 2**10, 2**20, 2**30
@@ -175,7 +176,7 @@ class Config:
         "Jobs",
         PasswordHash(),
         "",
-        "The salted hash of the password for deleting queues; without one every such call is refused.",
+        "The salted hash of the password for deleting queues and changing settings; without one these are refused.",
     )
 
     max_frame_bytes: int = _row(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from pinlater.app import backend
+from pinlater.chains import backend
 from pinlater.clock import SystemClock
 from pinlater.config import StoreConfig
 from pinlater.errors import PinLaterError

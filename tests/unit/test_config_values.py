@@ -7,11 +7,12 @@ import tomllib
 
 import pytest
 
-from pinlater.config import mistakes, stores, values
-from pinlater.config.values import Choice, Duration, Integer, Kind, PasswordHash, Size, Text, Words
+from pinlater.config import amounts, mistakes, stores, values
+from pinlater.config.amounts import Duration, Size
+from pinlater.config.values import Choice, Integer, Kind, PasswordHash, Text, Words
 from pinlater.password import hash_password
 
-DURATION = Duration(0, 7 * values.DAY_MS)
+DURATION = Duration(0, 7 * amounts.DAY_MS)
 SIZE = Size(1, 2**40)
 NO_MESSAGE = r"^$"
 
@@ -81,6 +82,6 @@ def test_what_is_written_as_toml_is_read_as_the_same_value(kind: Kind, value: ob
     assert kind.parse(read) == value
 
 
-@pytest.mark.parametrize("module", [values, stores, mistakes])
+@pytest.mark.parametrize("module", [amounts, values, stores, mistakes])
 def test_examples_in_the_docstrings(module: object) -> None:
     assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]

@@ -1,0 +1,58 @@
+"""What stands between the router and a store: for each shard Coalescing(Metered(Guarded(backend)))."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+
+from pinlater import wiring
+from pinlater.backends.base import Shard
+from pinlater.clock import SystemClock
+from pinlater.config import Config, StoreConfig
+from pinlater.errors import PinLaterError
+from pinlater.metrics import Metrics
+from pinlater.server.process import StartRefused
+from pinlater.shards.coalesce import Coalescing
+from pinlater.shards.guard import Guarded
+from pinlater.shards.member import Member
+from pinlater.shards.members import Members
+from pinlater.shards.metered import Metered
+
+DRIVERS = {
+    "sqlite": ("pinlater.backends.sql.sqlite", "SqliteShard", "server"),
+    "redis": ("pinlater.backends.redis.shard", "RedisShard", "redis"),
+    "rediss": ("pinlater.backends.redis.shard", "RedisShard", "redis"),
+    "mysql+pymysql": ("pinlater.backends.sql.mysql", "MysqlShard", "mysql"),
+    "mysql+mysqldb": ("pinlater.backends.sql.mysql", "MysqlShard", "mysqldb"),
+}
+"""By the scheme of a store's URL: where its shard lives, and which extra brings what it imports."""
+
+
+def backend(store: StoreConfig) -> Shard:
+    """The bare shard of a store. StartRefused: its driver is not installed, or its URL is not one."""
+    module, name, extra = DRIVERS[store.url.partition(":")[0]]
+    try:
+        shard: Shard = getattr(importlib.import_module(module), name)(store.url, store.id)
+    except ModuleNotFoundError as missing:
+        raise StartRefused(
+            f"{store.masked()} needs the Python package {missing.name}: pip install 'pinlater[{extra}]'"
+        ) from missing
+    except PinLaterError as error:
+        raise StartRefused(f"{store.masked()}: {error.message}") from error
+    return shard
+
+
+def members(config: Config, known: Mapping[str, str], metrics: Metrics | None = None) -> Members:
+    """The shards of a configuration, each with its chain, not yet opened. StartRefused."""
+    clock, metrics, guard = SystemClock(), metrics or Metrics(), wiring.guard_settings(config)
+    chains = [
+        Member(
+            Coalescing(Metered(Guarded(backend(store), guard), metrics)),
+            clock,
+            dequeue_only=store.dequeue_only,
+            health=wiring.health_settings(config),
+            store=store.masked(),
+        )
+        for store in config.stores
+    ]
+    return Members(chains, clock, known_stores=known)
