@@ -54,8 +54,8 @@ are forgotten when it is resumed. A pause whose `paused_until` is over counts as
 
 A dead-letter queue must exist when a command names it, has none of its own, and is not deleted while others name it.
 Where two places that know nothing of each other (a file and a command) make a chain, the queue in its middle has none.
-A file may name one that is not there: that is logged (`dead_letter_queues_missing`), and what failed is kept until it is
-made. Dead letters are allowed as many attempts as `max_attempts` of their queue says, or {attempts}.
+A file may name one that is not there: that is logged (`dead_letter_queues_missing`), and what failed is kept until it
+is made. Dead letters are allowed as many attempts as `max_attempts` of their queue says, or {attempts}.
 
 ## The file
 
