@@ -6,6 +6,8 @@ import importlib
 import re
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 from pinlater import Client, Job
-from pinlater.cli import COMMANDS, main
+from pinlater.cli import COMMANDS, OF_THE_SERVER, main
 from pinlater.password import hash_password
 from tests.faults.proxy import Proxy
 from tests.server.commands import Shell
@@ -243,3 +245,14 @@ def test_a_terminal_without_a_body_is_told_what_to_do(address: str, tmp_path: Pa
     terminal = Terminal(tmp_path, address, "job", "enqueue", "mail")
     assert terminal.ended() == 2
     assert "no body" in terminal.shown
+
+
+def test_what_talks_to_a_server_needs_nothing_that_only_a_server_needs() -> None:
+    names = sorted(COMMANDS.keys() - {"serve"})
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({OF_THE_SERVER!r})); "
+        "from pinlater.cli import main; import click; "
+        f"[main.get_command(click.Context(main), name) for name in {names!r}]"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
