@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import doctest
 import tomllib
 
 import pytest
 
-from pinlater.config import amounts, mistakes, stores, values
+from pinlater.config import amounts
 from pinlater.config.amounts import Duration, Size
 from pinlater.config.values import Choice, Integer, Kind, PasswordHash, Text, Words
 from pinlater.password import hash_password
@@ -80,8 +79,3 @@ def test_a_password_is_not_taken_for_its_hash() -> None:
 def test_what_is_written_as_toml_is_read_as_the_same_value(kind: Kind, value: object) -> None:
     read = tomllib.loads(f"key = {kind.toml(value)}")["key"]
     assert kind.parse(read) == value
-
-
-@pytest.mark.parametrize("module", [amounts, values, stores, mistakes])
-def test_examples_in_the_docstrings(module: object) -> None:
-    assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]

@@ -1,0 +1,165 @@
+"""What operators of a cluster are shown, and what they ask for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+from pinlater.model.jobs import CONTINUATION_END, CONTINUATION_START, JobInfo, JobState
+
+
+class SettingView(NamedTuple):
+    """One setting of a queue: its value as people write it, and where that comes from.
+
+    `source` is "queue" (set for this queue by a command), "file", "default" (set for all queues by a command),
+    "file default", or "server" (the server's own configuration).
+    """
+
+    value: str
+    source: str
+
+
+@dataclass(slots=True)
+class QueueView:
+    """A queue and all its settings, by name."""
+
+    name: str
+    version: str
+    settings: dict[str, SettingView]
+
+
+@dataclass(slots=True)
+class Changed:
+    """What a change left: its version, and the shards that did not hear of it yet (they will before they serve)."""
+
+    version: str
+    missed_shards: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class LevelView:
+    """The jobs of one priority of a queue, over the shards that answered."""
+
+    priority: int
+    ready: int = 0
+    scheduled: int = 0
+    in_progress: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    oldest_ready_ms: int | None = None
+
+
+@dataclass(slots=True)
+class QueueStatus:
+    """A queue in numbers. `counted_at_ms` is when the oldest of them was counted; rates are over the whole cluster,
+    per second, over the last few seconds. `flags` are words like "paused", "draining", "limited".
+    """
+
+    name: str
+    counted_at_ms: int
+    levels: list[LevelView]
+    rates: dict[str, float] = field(default_factory=dict)
+    flags: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class ShardView:
+    """A shard as one server process sees it. `state` is "in", "out", "probing", "unopened"; `trouble` why.
+
+    `jobs` are those that are pending or in progress, as they were counted at `counted_at_ms`; None: they never were.
+    """
+
+    id: str
+    store: str
+    state: str
+    dequeue_only: bool
+    trouble: str = ""
+    good: int = 0
+    samples: int = 0
+    skew_ms: int = 0
+    next_try_ms: int | None = None
+    maintained_by: str = ""
+    jobs: int | None = None
+    counted_at_ms: int | None = None
+
+
+@dataclass(slots=True)
+class ServerView:
+    """A server process that is alive, by its lease. `maintains` are shard ids; `overflow_jobs` None: it keeps none."""
+
+    server: str
+    process: str
+    address: str
+    started_ms: int
+    seen_ms: int
+    is_ready: bool
+    trouble: str = ""
+    maintains: list[str] = field(default_factory=list)
+    shards_out: list[str] = field(default_factory=list)
+    overflow_jobs: int | None = None
+
+
+@dataclass(slots=True)
+class ClusterStatus:
+    """What one server knows of its cluster."""
+
+    now_ms: int
+    servers: list[ServerView]
+    shards: list[ShardView]
+    queues: list[QueueStatus]
+
+
+class JobAction(IntEnum):
+    """What is done to the jobs that a filter finds. The numbers are those of the wire contract."""
+
+    RETRY = 0
+    DELETE = 1
+    CANCEL = 2
+    REPLAY = 3
+
+
+@dataclass(slots=True)
+class JobChange:
+    """A change to the jobs of one queue that match: `state` (RETRY: FAILED, CANCEL: PENDING; None: what the action
+    takes), priority (None: all), created before or after a time, a body pattern. `limit` is for this one call.
+
+    REPLAY sends the dead letters of the queue back. `attempts` (RETRY, REPLAY; None: as allowed before) and
+    `run_after_ms` (RETRY; None: now) are what the jobs get.
+    """
+
+    queue: str
+    action: JobAction
+    state: JobState | None = None
+    priority: int | None = None
+    created_before_ms: int | None = None
+    created_after_ms: int | None = None
+    body_regex: str = ""
+    limit: int = 1000
+    dry_run: bool = False
+    attempts: int | None = None
+    run_after_ms: int | None = None
+    continuation: str = CONTINUATION_START
+
+
+@dataclass(slots=True)
+class JobsChanged:
+    """What one call did: `changed` jobs (`matched` ones for a dry run), up to ten samples, and how to go on."""
+
+    changed: int
+    looked_at: int
+    samples: list[JobInfo] = field(default_factory=list)
+    continuation: str = CONTINUATION_END
+    missing_shards: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class AuditEntry:
+    """A change by an operator: who, what, when."""
+
+    at_ms: int
+    who: str
+    action: str
+    target: str
+    detail: str = ""
+    server: str = ""

@@ -1,0 +1,162 @@
+"""Jobs, their states, and what is asked and said of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+MAX_TIME_MS = 2**53 - 1
+"""The largest time: the largest integer that a double (Redis scores, Lua numbers) holds exactly."""
+
+MAX_STATUS_CHARS = 5_000
+"""A job's custom status is cut at so many characters, keeping the front (docs/semantics.md)."""
+
+MAX_QUEUE_NAME_CHARS = 64
+CONTINUATION_START = "0"
+CONTINUATION_END = "-1"
+
+
+class JobState(IntEnum):
+    """Where a job stands. The numbers are those of the wire contract and of the stores."""
+
+    PENDING = 0
+    IN_PROGRESS = 1
+    SUCCEEDED = 2
+    FAILED = 3
+
+
+class CancelOutcome(IntEnum):
+    """What became of one job of a cancel call. The numbers are those of the wire contract."""
+
+    CANCELLED = 0
+    IN_PROGRESS = 1
+    ENDED = 2
+    NOT_FOUND = 3
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """Who calls. `source` becomes the last part of the claim descriptors made for this caller."""
+
+    source: str
+    request_id: str = ""
+
+
+@dataclass(slots=True)
+class Job:
+    """A job to enqueue. `priority` 1 is the highest; `run_after_ms` None means as soon as possible."""
+
+    body: bytes
+    priority: int = 1
+    run_after_ms: int | None = None
+    attempts_allowed: int = 2
+    custom_status: str = ""
+
+
+@dataclass(slots=True)
+class DequeuedJob:
+    """A job as handed to a worker, with what it needs for fencing and for its metrics.
+
+    `claim_descriptor` is "" and `claim_expires_at_ms` 0 for a dry run, which claims nothing.
+    """
+
+    descriptor: str
+    body: bytes
+    priority: int
+    attempts_allowed: int
+    attempts_remaining: int
+    run_after_ms: int
+    enqueued_at_ms: int
+    claim_descriptor: str = ""
+    claim_expires_at_ms: int = 0
+
+
+@dataclass(slots=True)
+class JobInfo:
+    """Everything a store knows of one job; `body` only where it was asked for.
+
+    `claim_descriptor` is that of the current claim, or of the last one for a job that ended; None for a pending one.
+    `origin` is the job that this is a copy of (a dead letter, or one that was sent back), `moved_to` the copy of this.
+    """
+
+    descriptor: str
+    state: JobState
+    priority: int
+    attempts_allowed: int
+    attempts_remaining: int
+    custom_status: str
+    created_at_ms: int
+    run_after_ms: int
+    updated_at_ms: int
+    claim_descriptor: str | None = None
+    claimed_at_ms: int | None = None
+    claim_expires_at_ms: int | None = None
+    finished_at_ms: int | None = None
+    crashes: int = 0
+    body: bytes | None = None
+    origin: str | None = None
+    moved_to: str | None = None
+
+
+@dataclass(slots=True)
+class Ack:
+    """The outcome of one attempt, reported by a worker. Success or failure is told by the list it stands in.
+
+    `claim_descriptor`, where not "", fences: only the holder of that claim can ack. `retry_delay_ms` and `permanent`
+    (no retry, straight to FAILED) count for failures only.
+    """
+
+    descriptor: str
+    append_status: str = ""
+    retry_delay_ms: int = 0
+    claim_descriptor: str = ""
+    permanent: bool = False
+
+
+@dataclass(slots=True)
+class Checkpoint:
+    """A heartbeat of one job in progress; None leaves a field as it is, except `run_after_ms`: None means now."""
+
+    descriptor: str
+    new_body: bytes | None = None
+    move_to_pending: bool = False
+    run_after_ms: int | None = None
+    attempts_allowed: int | None = None
+    prepend_status: str = ""
+    claim_descriptor: str = ""
+
+
+@dataclass(slots=True)
+class DequeueRequest:
+    """One dequeue call. `wait_ms` > 0 makes it a long poll; `claim_timeout_ms` None takes the queue's own."""
+
+    queue: str
+    limit: int
+    succeeded: Sequence[Ack] = ()
+    failed: Sequence[Ack] = ()
+    ack_queue: str = ""
+    dry_run: bool = False
+    coverage: float = 1.0
+    wait_ms: int = 0
+    claim_timeout_ms: int | None = None
+
+
+@dataclass(slots=True)
+class JobFilter:
+    """Which jobs an operator means: one queue and state, a priority (None: all), now or later, a body pattern (RE2)."""
+
+    queue: str
+    state: JobState
+    priority: int | None = None
+    future: bool = False
+    body_regex: str = ""
+
+
+@dataclass(slots=True)
+class ScanPage:
+    """One page of a scan, newest run_after first; `continuation` is CONTINUATION_END on the last one."""
+
+    jobs: list[JobInfo]
+    continuation: str = CONTINUATION_END
+    missing_shards: list[str] = field(default_factory=list)
