@@ -78,12 +78,9 @@ class Server:
         self.running.clean_up()
 
     def start_again(self) -> None:
-        self.running = self._started()
-
-    def restart(self) -> None:
-        """In an orderly way, with the environment of this moment."""
+        """After a kill or an end; one that still runs is ended first."""
         self.running.clean_up()
-        self.start_again()
+        self.running = self._started()
 
     def get(self, path: str) -> tuple[int, str]:
         """The status and text of a page beside the server."""

@@ -43,7 +43,7 @@ def stand(tmp_path_factory: pytest.TempPathFactory, four_stores: FourStores, shi
     with pytest.MonkeyPatch.context() as patch, Stand(tmp_path_factory.mktemp("cluster"), four_stores) as running:
         patch.setenv("PYTHONPATH", str(shift.parent))
         patch.setenv(SHIFT, str(shift))
-        running.servers[1].restart()
+        running.servers[1].start_again()
         yield running
 
 
