@@ -83,12 +83,16 @@ class PinLaterError(Exception):
 
 class RequestInvalid(PinLaterError):
     reason = "REQUEST_INVALID"
+    field: str = ""
+    """The one that is wrong, where this server refused it."""
 
     @classmethod
     def of(cls, field: str, value: object, allowed: str) -> RequestInvalid:
         """One field, the value it has, and what is allowed."""
         shown = repr(value)
-        return cls(f"{field} is {shown[:100]}; allowed: {allowed}")
+        error = cls(f"{field} is {shown[:100]}; allowed: {allowed}")
+        error.field = field
+        return error
 
 
 class BodyTooLarge(PinLaterError):

@@ -88,12 +88,17 @@ class Keeping:
         rules = self._around.queues.end_rules()
         lapsed = await self._store.expire_claims(STEP_JOBS, self._clock.now_ms(), rules)
         for queue, counts in lapsed.items():
+            for outcome, jobs in (("retried", counts.retried), ("failed", counts.failed)):
+                if jobs:
+                    self._around.metrics.add(jobs, "claims_expired", queue, outcome)
             self._service.wake(queue, counts.retried)
 
     async def _bury(self) -> None:
         """Copies come into the dead-letter queue here, and move like all that waits."""
         graves = self._around.queues.graves()
-        for queue in await self._store.bury(STEP_JOBS, self._clock.now_ms(), graves):
+        buried = await self._store.bury(STEP_JOBS, self._clock.now_ms(), graves)
+        for queue, jobs in buried.items():
+            self._around.metrics.add(jobs, "jobs_buried", queue)
             self.mover.came(graves[queue].queue)
 
     def _perhaps_came(self, queue: str) -> None:
@@ -132,6 +137,7 @@ class Keeping:
                 await self._bring_up(self._member)
 
     def _moved(self, queue: str, jobs: int, is_ready: bool) -> None:
+        self._service.taken_away(queue, jobs)
         self._around.metrics.add(jobs, "overflow_jobs_moved", queue)
         if is_ready:
             self._around.service.wake(queue, jobs)

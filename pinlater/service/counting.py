@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from pinlater.backends.base import AckOutcome, AckRequest
-from pinlater.errors import BodyTooLarge, EnqueueRejected, PinLaterError, PriorityNotSupported
+from pinlater.errors import BodyTooLarge, EnqueueRejected, PinLaterError, PriorityNotSupported, RequestInvalid
 from pinlater.metrics import Metrics
 from pinlater.model import Job
 
@@ -21,7 +21,7 @@ def rejection(error: PinLaterError) -> str:
         return "body"
     if isinstance(error, PriorityNotSupported):
         return "priority"
-    return "attempts" if error.message.startswith("numAttemptsAllowed") else "invalid"
+    return "attempts" if isinstance(error, RequestInvalid) and error.field == "numAttemptsAllowed" else "invalid"
 
 
 def count_enqueued(metrics: Metrics, queue: str, jobs: Sequence[Job]) -> None:
