@@ -31,7 +31,7 @@ class Toy:
 
     async def report(self, kind: str) -> Any:
         if self._behaviour == "reports at length":
-            return [[["limits_hit", "\"" * 1000 + str(number)], [1.0]] for number in range(500)]
+            return [[["limits_hit", '"' * 1000 + str(number)], [1.0]] for number in range(500)]
         return [[["limits_hit", kind], [1.0]]]
 
     async def drain(self, hand_over: HandOver | None, timeout_s: float) -> None:
