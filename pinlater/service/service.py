@@ -133,6 +133,10 @@ class Service:
         """Learn anew how full the queues with a bound on pending jobs are; for who has given it no `pending`."""
         await self._pending.poll()
 
+    def taken_away(self, queue: str, jobs: int) -> None:
+        """So many pending jobs of a queue left it, by a hand other than a call of this service."""
+        self._pending.left(queue, jobs)
+
     def _queue_changed(self, name: str) -> None:
         if self.queues.was_deleted(name):
             self._waiting.queue_deleted(name)

@@ -113,7 +113,6 @@ async def test_what_has_moved_is_pending_here_no_more(tmp_path: Path) -> None:
             await it.overflow.move()
             await it.kept.tidy()
             assert len(await it.dequeue()) == 2
-            await it.service.count_pending()
 
 
 async def test_beyond_the_bound_jobs_are_refused_with_the_figures(tmp_path: Path) -> None:
