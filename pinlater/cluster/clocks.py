@@ -19,12 +19,8 @@ class Clocks:
         self._tolerance_ms = tolerance_ms
         self._disagreeing: set[str] = set()
 
-    def agree(self) -> bool:
-        """Whether this server may call itself ready, as far as time goes: no shard's clock beyond the tolerance."""
-        return not self.trouble()
-
     def trouble(self) -> str:
-        """By how much, and with which shards, the time is off; "" where all agree."""
+        """By how much, and with which shards, the time is off; "" where all agree: then the server may be ready."""
         return "; ".join(
             f"the clock of shard {member.shard.shard_id} is {abs(member.skew_ms)} ms "
             f"{'ahead of' if member.skew_ms > 0 else 'behind'} this server's, more than {self._tolerance_ms} ms"

@@ -98,10 +98,6 @@ class Maintenance:
                 self._periodic.end(_job(task, shard_id))
         self._scheduled = ids
 
-    def clocks_agree(self) -> bool:
-        """Whether this server may call itself ready, as far as time goes: no shard's clock beyond the tolerance."""
-        return self._leases.clocks.agree()
-
     # -- the tasks ---------------------------------------------------------------------------------------------------
 
     async def expire(self, shard_id: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -24,7 +24,6 @@ DEFAULTS = "@defaults"
 
 OF_A_PAUSE = ("paused_by", "paused_at_ms", "paused_why", "paused_until_ms")
 _PLAIN = QueueSettings()
-_FIELDS = frozenset(each.name for each in fields(QueueSettings))
 
 Layer = Mapping[str, Any]
 """Values by the names of the fields of QueueSettings; what is not in it, it does not say."""
