@@ -7,6 +7,7 @@ import contextlib
 import os
 import random
 import struct
+import time
 
 import pytest
 
@@ -20,8 +21,8 @@ from tests.server.serving import Raw, call_dequeue, call_enqueue, call_names, se
 
 PROTOCOLS = [Protocol.BINARY, Protocol.COMPACT, Protocol.BINARY_OLD]
 EACH_PROTOCOL = pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: protocol.name)
-MUTATED = int(os.environ.get("PINLATER_MUTATED", "100000"))
-"""Messages with random mutations per protocol: some seconds. More: PINLATER_MUTATED=1000000 pytest --timeout 600 …"""
+MUTATE_S = float(os.environ.get("PINLATER_MUTATE_S", "20"))
+"""Seconds of random mutation per protocol, a minute in all. More: PINLATER_MUTATE_S=60 pytest --timeout 300 …"""
 
 
 async def one_by_one(raw: Raw, data: bytes) -> None:
@@ -130,7 +131,8 @@ async def test_random_mutations_never_stop_the_server(protocol: Protocol) -> Non
     dice = random.Random(seed)
     async with serving() as served:
         whole = call_enqueue(1, *[Job(b"body", 2, 5, 3, "status")] * 3, protocol=protocol)
-        for _ in range(0, MUTATED, 20):
+        end = time.monotonic() + MUTATE_S
+        while time.monotonic() < end:
             raw = await served.connect()
             for _ in range(20):
                 raw.send_framed(mutate(dice, whole))
