@@ -25,7 +25,8 @@ from tests.stores.process import StoreServer
 
 pytestmark = pytest.mark.slow
 WITHIN_S = 20.0
-TAKEN_OVER_S = 2.0
+TAKEN_OVER_S = 5.0
+"""Processes look once a second; the rest is for a busy machine."""
 
 
 @contextlib.contextmanager
