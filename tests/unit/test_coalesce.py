@@ -98,8 +98,9 @@ async def test_one_caller_too_many_is_refused() -> None:
     async with joining(max_waiting=1) as (shard, store):
         gate = store.hold("enqueue")
         tasks = await enqueues(shard, b"0", b"1")
-        with pytest.raises(Overloaded):
+        with pytest.raises(Overloaded) as refused:
             await shard.enqueue("mail", [Job(b"2")], NOW_MS)
+        assert refused.value.limit == "waiting_joined_calls"
         gate.set()
         await asyncio.gather(*tasks)
 

@@ -126,8 +126,9 @@ async def test_one_caller_too_many_is_refused_and_the_others_are_served_in_order
         for number in range(3):
             calls.append(asyncio.create_task(shard.enqueue("mail", [Job(b"%d" % number)], NOW_MS)))
             await settled()
-        with pytest.raises(Overloaded):
+        with pytest.raises(Overloaded) as refused:
             await shard.enqueue("mail", [Job(b"z")], NOW_MS)
+        assert refused.value.limit == "waiting_store_calls"
         gate.set()
         await asyncio.gather(*calls)
         assert [args[1][0].body for args in store.sent["enqueue"]] == [b"0", b"1", b"2"]

@@ -158,8 +158,9 @@ async def test_a_draining_server_answers_at_once_with_nothing_and_nobody_waits_a
 async def test_one_waiter_too_many_is_refused() -> None:
     async with stand(settings=ServiceSettings(max_waiters=1)) as at:
         waiting = await in_line(at)
-        with pytest.raises(Overloaded):
+        with pytest.raises(Overloaded) as refused:
             await at.dequeue(wait_ms=LONG_MS)
+        assert refused.value.limit == "waiting_dequeues"
         at.service.start_draining()
         await waiting
 
