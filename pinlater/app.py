@@ -157,7 +157,7 @@ class App:
         """Leave the cluster and answer what was read; then see that jobs in the overflow shard find a shard."""
         ends_at = asyncio.get_running_loop().time() + timeout_s
         await asyncio.gather(self._leases.drain(), self._server.drain(hand_over, timeout_s))
-        await self._overflow.drain(max(0.0, ends_at - asyncio.get_running_loop().time()))
+        await self._overflow.drain(max(LEAST_MOVE_S, ends_at - asyncio.get_running_loop().time()))
 
     async def close(self) -> None:
         await self._census.close()

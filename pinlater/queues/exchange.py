@@ -70,12 +70,13 @@ class Exchange:
     # -- the winners -------------------------------------------------------------------------------------------------
 
     def merge(self, records: Iterable[Record]) -> None:
-        """Keep what is newer than what is known."""
+        """Keep what is newer than what is known, and the last deletion that either knows of."""
         news = set()
         for record in records:
             known = self.winners.get(record.name)
-            if known is None or record.version > known.version:
-                self.winners[record.name] = record
+            winner = record if known is None else later(known, record)
+            if winner is not known:
+                self.winners[record.name] = winner
                 news.add(record.name)
         if news:
             self._generation += 1
@@ -204,6 +205,19 @@ class Exchange:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def later(known: Record, other: Record) -> Record:
+    """The one with the higher version; made anew where it does not know of a deletion that the other one does.
+
+    So it is when a queue was deleted while somebody changed it: the queue is there then, but what it held before stays
+    gone, also on a shard that was away. All who see both make the same record of them.
+    """
+    newest, older = (other, known) if other.version > known.version else (known, other)
+    if older.deleted_version <= newest.deleted_version:
+        return newest
+    version = f"{int(newest.version[:16]) + 1:016d}{newest.version[16:]}"
+    return newest._replace(version=version, deleted_version=older.deleted_version)
 
 
 async def _quietly(work: Callable[[Member], Coroutine[Any, Any, None]], member: Member) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from pinlater.backends.base import Record
 from pinlater.errors import NoHealthyShards, QueueNotFound, RequestInvalid
-from pinlater.model import Job, JobFilter, JobState
+from pinlater.model import Job, JobFilter, JobState, new_version
 from pinlater.queues.registry import Queues
 from pinlater.queues.settings import QueueSettings
 from tests.queues import record_of
@@ -161,6 +161,30 @@ async def test_a_queue_deleted_and_made_anew_while_a_shard_was_away_has_none_of_
         await one.queues.create("mail", "ann")
         await one.find(2)
         assert await one.service.count(JobFilter("mail", JobState.PENDING)) == 0
+
+
+async def test_a_deletion_that_a_change_overtook_still_counts_for_what_the_queue_held() -> None:
+    """Another server had read the queue, and put its change when the deletion was answered already."""
+    async with several() as (one, two):
+        await one.queues.create("mail", "ann")
+        await polled([one, two])
+        await one.members.all[1].shard.enqueue("mail", [Job(b"old")], one.clock.now_ms())
+        for server in (one, two):
+            server.lose(2)
+        await one.queues.delete("mail", "ann")
+        late = new_version(one.clock.now_ms() + 1)
+        await two.members.all[0].shard.put_records([Record("mail", late, '{"set": {"draining": "true"}}')], 0)
+        await polled([one, two])
+        assert one.queues.names() == two.queues.names() == {"mail"}
+        for server in (one, two):
+            await server.find(2)
+        first, second = await records(one, "mail")
+        assert first == second
+        assert first is not None
+        assert first.deleted_version
+        assert not first.is_deleted
+        assert await one.service.count(JobFilter("mail", JobState.PENDING)) == 0
+        assert one.queues.settings("mail").draining
 
 
 async def test_a_shard_that_comes_with_news_tells_all_others_before_it_serves() -> None:
