@@ -49,6 +49,8 @@ from pinlater.service import ClaimNames, Service
 from pinlater.shards.router import Router
 
 log = structlog.get_logger("pinlater.app")
+LEAST_MOVE_S = 2.0
+"""What jobs in the overflow shard get at the end, however long the callers took; less than a supervisor's grace."""
 
 
 class App:

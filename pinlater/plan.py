@@ -100,7 +100,10 @@ def _named(config: Config, ids: Sequence[str]) -> tuple[StoreConfig, ...]:
 
 def _refusal(error: Exception) -> str:
     if isinstance(error, StoreRefused):
-        return f"{error.message}; where a store was replaced on purpose, start once with --accept-new-store SHARD"
+        return (
+            f"{error.message}; for other stores than before choose another --data folder (it has the record of them); "
+            "where a store was replaced on purpose, start once with --accept-new-store SHARD"
+        )
     return str(error)
 
 

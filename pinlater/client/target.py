@@ -22,6 +22,9 @@ def target_servers(
 
     A text may hold several addresses with commas between them. ValueError: not an address, or not a cluster.
     """
+    servers = list(servers)
+    if not all(isinstance(text, str) for text in servers):
+        raise ValueError(f"{servers!r}: each server is a text of its own, as in AsyncClient('a:9010', 'b:9010')")
     addresses = _addresses(servers)
     if addresses and cluster:
         raise ValueError("either servers or a cluster can be given, not both")

@@ -23,7 +23,10 @@ class AdminPassword:
     async def check(self, password: str) -> None:
         """PasswordInvalid; for every password where no hash is configured. Overloaded."""
         if not self._hash:
-            raise PasswordInvalid("no admin password is configured, so what needs it is refused")
+            raise PasswordInvalid(
+                "this server has no admin password, so what needs one is refused; start it with --admin-password-hash "
+                "HASH, as `pinlater admin hash-password` prints it"
+            )
         if self._asking >= _AT_ONCE + _MAX_WAITING:
             raise Overloaded.by("waiting_passwords", "too many passwords are being checked", retry_after_ms=1_000)
         self._asking += 1

@@ -112,6 +112,11 @@ def test_a_missing_file_and_a_broken_one_are_named(tmp_path: Path) -> None:
         cluster_servers("mail", broken)
 
 
+def test_a_list_in_place_of_an_address_is_told_how_to_be_written() -> None:
+    with pytest.raises(ValueError, match="each server is a text of its own"):
+        AsyncClient(["a:9010", "b:9010"])  # type: ignore[arg-type]
+
+
 def test_every_client_is_another_source() -> None:
     assert default_source() != default_source()
     assert AsyncClient(source="me").source == "me"
