@@ -2,8 +2,9 @@
 
 All processes ask the same shard without agreeing on it. While that one is out, or does not answer, the next one is
 asked. What lay in a bucket since an earlier time is not worth anything there: the first call after a change of shard
-leaves no more than one token in it, so a take-over adds one job to the rate, beside what two processes that see the
-change at different moments take from two buckets, each at the rate.
+leaves no more than one token in it, so a take-over adds one job to the rate. Processes see the change at different
+moments, and then take from two buckets at once: a process that has changed fills its new one slower for a while, so
+that both together stay below twice the rate.
 """
 
 from __future__ import annotations
@@ -17,6 +18,11 @@ from pinlater.shards.member import Member
 from pinlater.shards.members import Members
 
 _MAX_QUEUES = 10_000
+_SETTLING_MS = 2_000
+"""In so long all processes see a shard that went or came."""
+
+_SETTLING = 0.75
+"""Of the rate, meanwhile."""
 
 
 class Rate:
@@ -27,6 +33,8 @@ class Rate:
         self._clock = clock
         self._last: dict[str, str] = {}
         """The shard that gave this process a queue's tokens last."""
+        self._changed_ms: dict[str, int] = {}
+        """When that was another one than before; not for long."""
 
     async def take(self, queue: str, wanted: int, per_second: float) -> Tokens:
         """Up to `wanted` tokens: so many jobs may be handed out.
@@ -40,13 +48,13 @@ class Rate:
             capacity = capacity_of(per_second) if is_same else 1.0
             now_ms = self._now_ms(member)
             try:
-                tokens = await member.shard.take_tokens(queue, wanted, per_second, capacity, now_ms)
+                tokens = await member.shard.take_tokens(queue, wanted, per_second * self._pace(queue), capacity, now_ms)
             except Overloaded:
                 raise  # this process has too much to do: a second bucket would let it go over the rate
             except PinLaterError as error:
                 failures.append(error.message)
                 continue
-            self._remember(queue, shard_id)
+            self._remember(queue, shard_id, is_same)
             return tokens
         self._members.require_any()
         raise ShardConnectionFailed(f"the rate limit of queue {queue!r} cannot be kept: {'; '.join(failures)}")
@@ -72,7 +80,22 @@ class Rate:
         members.sort(key=lambda each: (weight(queue, each.shard.shard_id), each.shard.shard_id), reverse=True)
         return members
 
-    def _remember(self, queue: str, shard_id: str) -> None:
-        if queue not in self._last and len(self._last) >= _MAX_QUEUES:
+    def _pace(self, queue: str) -> float:
+        """The part of the rate at which this process fills the bucket now."""
+        changed_ms = self._changed_ms.get(queue)
+        if changed_ms is None:
+            return 1.0
+        if 0 <= self._clock.now_ms() - changed_ms < _SETTLING_MS:
+            return _SETTLING
+        del self._changed_ms[queue]
+        return 1.0
+
+    def _remember(self, queue: str, shard_id: str, is_same: bool) -> None:
+        if is_same and queue in self._last:
+            return
+        if len(self._last) >= _MAX_QUEUES:
             self._last.clear()
+            self._changed_ms.clear()
         self._last[queue] = shard_id
+        if not is_same:
+            self._changed_ms[queue] = self._clock.now_ms()
