@@ -35,6 +35,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 CLAIM_MS = int(CLAIM_S * 1000)
 
 
+HANGING_S = 2 * DEADLINE_S + SLACK_S
+"""No call that begins later than a deadline after the fault fails; one that began before takes its own to its end."""
+
+
 class Fault(NamedTuple):
     """`errors_s`: from its beginning on until no caller may see an error any more."""
 
@@ -43,8 +47,8 @@ class Fault(NamedTuple):
     errors_s: float = DEADLINE_S + SLACK_S
 
 
-def of_stores(begins: Callable[[StoreServer], None], ends: Callable[[StoreServer], None]) -> Fault:
-    return Fault(lambda stand: stand.stores.do(begins, *SICK), lambda stand: stand.stores.do(ends, *SICK))
+def of_stores(begins: Callable[[StoreServer], None], ends: Callable[[StoreServer], None], **more: float) -> Fault:
+    return Fault(lambda stand: stand.stores.do(begins, *SICK), lambda stand: stand.stores.do(ends, *SICK), **more)
 
 
 def of_networks(begins: Callable[[Proxy], None], **more: float) -> Fault:
@@ -56,11 +60,10 @@ def of_networks(begins: Callable[[Proxy], None], **more: float) -> Fault:
 
 FAULTS = {
     "killed": of_stores(StoreServer.kill, StoreServer.start),
-    "stopped": of_stores(StoreServer.pause, StoreServer.resume),
+    "stopped": of_stores(StoreServer.pause, StoreServer.resume, errors_s=HANGING_S),
     "refusing": of_networks(Proxy.cut),
-    "silent": of_networks(Proxy.black_hole),
-    # a store that answers late is no error to most callers, and is found out by its answers
-    "slow": of_networks(lambda proxy: proxy.delay(0.35 * DEADLINE_S), errors_s=2 * DEADLINE_S + SLACK_S),
+    "silent": of_networks(Proxy.black_hole, errors_s=HANGING_S),
+    "slow": of_networks(lambda proxy: proxy.delay(0.35 * DEADLINE_S), errors_s=HANGING_S),
 }
 SICK = ("1", "3")
 
