@@ -60,14 +60,16 @@ class HeldUp(NothingStored):
 class Calls:
     """The calls to one shard: who runs, who waits for a turn, and what still runs although nobody waits for it."""
 
-    def __init__(self, shard_id: Callable[[], str], settings: GuardSettings) -> None:
+    def __init__(self, shard_id: Callable[[], str], settings: GuardSettings, *, is_pinged: bool = False) -> None:
+        """`is_pinged`: urgent calls tell soon whether a store that let a call wait too long is well again."""
         self._shard_id = shard_id
         self._settings = settings
         self._turns: deque[asyncio.Future[bool | None]] = deque()
         """True: it is yours; False: the deadline came first; None: the shard is too slow now."""
         self._free = settings.max_running
         self._running: set[asyncio.Task[Any]] = set()
-        self._pace = Pace(settings.deadline_ms / 1000, self._hold_up)
+        deadline_s = settings.deadline_ms / 1000
+        self._pace = Pace(deadline_s, self._hold_up, deadline_s if is_pinged else 0.0)
         self.deadline_ms = settings.deadline_ms
         self.report: Report | None = None
         self.on_slow: Callable[[HeldUp], None] | None = None
@@ -117,7 +119,10 @@ class Calls:
             timer.cancel()
         if in_time:
             try:
-                return task.result()
+                answer = task.result()
+                if is_urgent:
+                    self._pace.answered()
+                return answer
             finally:
                 del task  # else its error keeps this frame, and with it all that the caller sent, until the next gc
         text = f"shard {self._shard_id()}: no answer within {self._settings.deadline_ms} ms"

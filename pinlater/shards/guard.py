@@ -46,7 +46,7 @@ class Guarded(Passing):
     def __init__(self, inner: Shard, settings: GuardSettings | None = None) -> None:
         super().__init__(inner)
         settings = settings or GuardSettings()
-        self._calls = Calls(lambda: inner.shard_id, settings)
+        self._calls = Calls(lambda: inner.shard_id, settings, is_pinged=True)
         self._bulk = Calls(lambda: inner.shard_id, replace(settings, max_running=settings.max_bulk))
         self._bulk.report = self._report_bulk
         self._opening: asyncio.Task[str] | None = None
@@ -61,7 +61,7 @@ class Guarded(Passing):
             self._calls.report(name, False, error)
 
     async def open(self) -> str:
-        return await self._calls.make("open", self._open_once)
+        return await self._calls.make("open", self._open_once, is_urgent=True)
 
     async def _open_once(self) -> str:
         """A second open, after a first that was given up waiting for, joins it."""

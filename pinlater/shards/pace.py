@@ -12,18 +12,24 @@ Call = asyncio.Task[Any]
 class Pace:
     """Times are those of the event loop, in seconds, from the moment a call went to the store.
 
-    A call that runs on beyond its whole deadline slows nobody any more: its caller is gone, and it was told of.
+    A call that runs on beyond its whole deadline has lost its caller, and was told of. After it the store counts as
+    slow until it answered something in time, a ping for one, but no longer than `rest_s`: else, with little traffic,
+    one caller after the other would wait his whole deadline until three of them make a verdict.
     """
 
-    def __init__(self, deadline_s: float, on_slow: Callable[[], None]) -> None:
+    def __init__(self, deadline_s: float, on_slow: Callable[[], None], rest_s: float) -> None:
         """`on_slow` is called when a call passes half the deadline."""
         self._deadline_s = deadline_s
+        self._rest_s = rest_s
+        self._rests_until = 0.0
         self._half_s = deadline_s / 2
         self._on_slow = on_slow
         self._began: dict[Call, float] = {}  # in order of their beginning
         self._timer: asyncio.TimerHandle | None = None
 
     def is_slow(self, now: float) -> bool:
+        if now < self._rests_until:
+            return True
         for began in self._began.values():
             if now - began < self._deadline_s:
                 return now - began >= self._half_s
@@ -37,7 +43,16 @@ class Pace:
     def ended(self, call: Call, now: float) -> bool | None:
         """Whether it took longer than half the deadline; None where it was given up before, or never timed."""
         began = self._began.pop(call, None)
-        return None if began is None else now - began > self._half_s
+        if began is None:
+            return None
+        is_late = now - began > self._half_s
+        if not is_late:
+            self.answered()
+        return is_late
+
+    def answered(self) -> None:
+        """The store did something in time."""
+        self._rests_until = 0.0
 
     def gave_up(self, call: Call, now: float) -> bool:
         """Nobody waits for it any more. True where that is the store's fault: it had half the deadline at least."""
@@ -45,6 +60,7 @@ class Pace:
         if began is None or now - began < self._half_s:
             return False
         del self._began[call]
+        self._rests_until = now + self._rest_s
         return True
 
     def close(self) -> None:

@@ -79,6 +79,7 @@ async def test_a_claim_that_comes_late_is_given_back_with_all_attempts() -> None
         gate.set()
         await store.until_begun("give_back")
         await shard._calls.drain()
+        await shard.ping()
         ((job,),) = await shard.claim("mail", [request("h:1:1:2:me")], NOW_MS)
         assert (job.descriptor, job.attempts_remaining) == (descriptor, 2)
 
@@ -313,7 +314,8 @@ async def test_a_second_slow_call_is_noticed_too() -> None:
         await second
 
 
-async def test_a_call_that_runs_on_beyond_its_deadline_holds_up_nobody_any_more() -> None:
+async def test_after_a_missed_deadline_no_call_starts_until_the_store_answered_a_ping() -> None:
+    """Else each of the next callers would wait his whole deadline, until three of them are a verdict."""
     async with guarded(deadline_ms=10_000) as (shard, store):
         time = HeldTime()
         store.hold("enqueue")
@@ -321,6 +323,24 @@ async def test_a_call_that_runs_on_beyond_its_deadline_holds_up_nobody_any_more(
         await time.leap(10)
         with pytest.raises(OutcomeUnknown):
             await slow
+        with pytest.raises(HeldUp):
+            await shard.ready("mail", (1,), 1, NOW_MS)
+        await shard.ping()
+        assert await shard.ready("mail", (1,), 1, NOW_MS) == [0]
+
+
+async def test_after_a_missed_deadline_calls_start_again_a_deadline_later_though_nobody_pings() -> None:
+    async with guarded(deadline_ms=10_000) as (shard, store):
+        time = HeldTime()
+        store.hold("enqueue")
+        slow = await enqueueing(shard, store)
+        await time.leap(10)
+        with pytest.raises(OutcomeUnknown):
+            await slow
+        await time.leap(9.9)
+        with pytest.raises(HeldUp):
+            await shard.ready("mail", (1,), 1, NOW_MS)
+        await time.leap(0.1)
         assert await shard.ready("mail", (1,), 1, NOW_MS) == [0]
 
 
