@@ -10,7 +10,7 @@ from pinlater.cli.output import output_option
 from pinlater.cli.queue_name import defaults_option, only_name
 from pinlater.cli.queue_settings import switch_off, switch_on
 from pinlater.cli.queue_show import show_values
-from pinlater.cli.times import duration_option, moment_option
+from pinlater.cli.times import duration_option, moment_option, time_text
 from pinlater.client.client import Client
 from pinlater.clock import SystemClock
 
@@ -56,8 +56,11 @@ def pause(
     name = only_name(name, defaults)
     if for_ms is not None and until_ms is not None:
         raise click.UsageError("give --for or --until, not both")
+    now_ms = SystemClock().now_ms()
+    if until_ms is not None and until_ms <= now_ms:
+        raise click.BadParameter(f"{time_text(until_ms)} is over already", param_hint="--until")
     if for_ms is not None:
-        until_ms = SystemClock().now_ms() + for_ms
+        until_ms = now_ms + for_ms
     said = {} if why is None else {"paused_why": why}
     until = {} if until_ms is None else {"paused_until": str(until_ms)}
     switch_on(client, name, "paused", said | until)

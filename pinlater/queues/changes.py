@@ -57,6 +57,9 @@ def changed(before: Mapping[str, str], set: Mapping[str, str], unset: Iterable[s
         for key in texts.keys() & _PAUSE_KEYS:
             raise RequestInvalid.of(key, texts[key], "only together with paused=true")
         _no_pause(after)
+    ends = texts.get("paused_until", "none")
+    if ends != "none" and int(ends) <= by.now_ms:
+        raise RequestInvalid.of("paused_until", ends, f"a time to come, after {by.now_ms}, or none")
     return after
 
 

@@ -48,7 +48,8 @@ So what a command set wins over the file: a pause in an incident needs nobody to
 for the file again.
 
 Who paused a queue, why, since when and until when come from where `paused` comes from, never from anywhere else; they
-are forgotten when it is resumed. A pause whose `paused_until` is over counts as none.
+are forgotten when it is resumed. A pause whose `paused_until` is over counts as none; a command that sets such a one is
+refused.
 
 `max_body` above the server's own bound is refused from a command, and cut to that bound in the file.
 

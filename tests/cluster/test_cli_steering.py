@@ -122,6 +122,8 @@ def test_a_change_needs_the_password_once(command: Command) -> None:
         ("queue pause", "NAME"),
         ("queue pause mail --defaults", "not both"),
         ("queue pause mail --for 1h --until +1h", "not both"),
+        ("queue pause mail --until 2020-01-01T00:00:00Z", "2020-01-01T00:00:00.000Z is over already"),
+        ("queue set mail paused=true paused_until=5", "a time to come"),
         ("queue show mail --defaults", "not both"),
         ("queue replay mail --rate 0/s", "never end"),
         ("queue replay mail --rate fast", "no rate"),

@@ -454,6 +454,7 @@ async def test_a_change_to_what_is_so_already_is_none() -> None:
         ({"paused_by": "me"}, "allowed: nothing: the server writes it itself"),
         ({"paused_why": "so"}, "paused_why is 'so'; allowed: only together with paused=true"),
         ({"paused": "false", "paused_until": "5"}, "only together with paused=true"),
+        ({"paused": "true", "paused_until": "5"}, "paused_until is '5'; allowed: a time to come"),
         ({"paused": "true", "paused_why": "x" * 501}, "a line of up to 500 characters"),
         ({"dead_letter_queue": "mail"}, "another queue than the queue itself"),
         ({"dead_letter_queue": "nowhere"}, "a queue that exists"),
