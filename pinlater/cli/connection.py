@@ -17,8 +17,11 @@ from pinlater.client.client import Client
 _DEFAULT_TIMEOUT_MS = 10_000
 
 
-def talks_to_server(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds --server, --cluster and --timeout; the command gets a Client as its first argument."""
+def talks_to_server(command: Callable[..., None], *, patient: bool = False) -> Callable[..., None]:
+    """Adds --server, --cluster and --timeout; the command gets a Client as its first argument.
+
+    `patient`: shards that cannot be used are waited for until the timeout, else it is said at once.
+    """
 
     @click.option(
         "--server",
@@ -41,15 +44,20 @@ def talks_to_server(command: Callable[..., None]) -> Callable[..., None]:
     )
     @functools.wraps(command)
     def connected(servers: tuple[str, ...], cluster: str | None, timeout_ms: int, **options: Any) -> None:
-        with _client(servers, cluster, timeout_ms) as client:
+        with _client(servers, cluster, timeout_ms, patient) as client:
             command(client, **options)
 
     return connected
 
 
-def _client(servers: tuple[str, ...], cluster: str | None, timeout_ms: int) -> Client:
+def talks_patiently(command: Callable[..., None]) -> Callable[..., None]:
+    """For what stores jobs: a store that restarts is no reason to lose them."""
+    return talks_to_server(command, patient=True)
+
+
+def _client(servers: tuple[str, ...], cluster: str | None, timeout_ms: int, patient: bool) -> Client:
     try:
-        return Client(servers=servers, cluster=cluster, source=_who(), timeout=timeout_ms / 1000)
+        return Client(servers=servers, cluster=cluster, source=_who(), timeout=timeout_ms / 1000, patient=patient)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
 

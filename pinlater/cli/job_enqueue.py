@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 import click
 
-from pinlater.cli.connection import priority_option, talks_to_server
+from pinlater.cli.connection import priority_option, talks_patiently
 from pinlater.cli.output import open_output, output_option
 from pinlater.cli.progress import Progress
 from pinlater.cli.slices import slices
@@ -52,7 +52,7 @@ Examples:
 )
 @click.option("--status", default="", help="The custom status to begin with.")
 @output_option
-@talks_to_server
+@talks_patiently
 def enqueue(
     client: Client,
     queue: str,

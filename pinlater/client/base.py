@@ -34,6 +34,7 @@ class ConnectedClient:
         timeout: float = DEFAULT_TIMEOUT_S,
         pool: PoolLimits | None = None,
         joining: JoiningLimits | None = None,
+        patient: bool = True,
     ) -> None:
         pool_limits = pool or PoolLimits()
         self.servers = target_servers([*addresses, *servers], cluster, clusters_file)
@@ -41,7 +42,7 @@ class ConnectedClient:
         self._context = RequestContext(self.source)
         self._timeout_s = timeout
         connected = [Server(address, pool_limits) for address in self.servers]
-        self._dispatcher = Dispatcher(connected, random.Random())
+        self._dispatcher = Dispatcher(connected, random.Random(), patient=patient)
         self._enqueuer = Enqueuer(self._dispatcher, self._context, joining or JoiningLimits())
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False

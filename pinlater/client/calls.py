@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from pinlater.client.address import Address
-from pinlater.client.retry import MAX_ROUNDS, backoff_s, blames_server, first_share, may_send_again
+from pinlater.client.retry import MAX_ROUNDS, backoff_s, blames_server, blames_shards, first_share, may_send_again
 from pinlater.client.rotation import Rotation
 from pinlater.client.safety import Safety
 from pinlater.client.server import Server
@@ -38,10 +38,14 @@ class Outgoing:
 
 
 class Dispatcher:
-    """Sends calls to the servers in turn, each within its deadline."""
+    """Sends calls to the servers in turn, each within its deadline.
 
-    def __init__(self, servers: Sequence[Server], rng: random.Random) -> None:
+    Not `patient`: where shards cannot be used, each server is asked once, and nothing is waited for.
+    """
+
+    def __init__(self, servers: Sequence[Server], rng: random.Random, *, patient: bool = True) -> None:
         self._servers = servers
+        self._patient = patient
         self._rng = rng
         self._rotation = Rotation(len(servers), rng)
         self._closed = False
@@ -55,7 +59,7 @@ class Dispatcher:
     async def call(self, call: Outgoing) -> Any:
         """What the method returns. The typed errors of `pinlater.errors`."""
         loop = asyncio.get_running_loop()
-        attempts = _Attempts(call, len(self._servers))
+        attempts = _Attempts(call, len(self._servers), self._patient)
         while True:
             server = self._rotation.pick(self._servers, loop.time(), attempts.tried)
             try:
@@ -87,11 +91,24 @@ class Dispatcher:
 class _Attempts:
     """What one call has been through so far."""
 
-    __slots__ = ("_busy", "_call", "_maybe_done", "_round", "_servers", "_why", "count", "tried")
+    __slots__ = (
+        "_busy",
+        "_call",
+        "_definite",
+        "_maybe_done",
+        "_patient",
+        "_round",
+        "_servers",
+        "_why",
+        "count",
+        "tried",
+    )
 
-    def __init__(self, call: Outgoing, servers: int) -> None:
+    def __init__(self, call: Outgoing, servers: int, patient: bool) -> None:
         self._call = call
         self._servers = servers
+        self._patient = patient
+        self._definite: Failure | None = None
         self._round = 1
         self._maybe_done = False
         self._busy = False
@@ -107,9 +124,11 @@ class _Attempts:
             self._note(server.address, error)
         if not may_send_again(error, self._call.safety):
             return None
-        if len(self.tried) < self._servers and blames_server(error):
+        if not self._patient and blames_shards(error):
+            self._definite = error
+        if len(self.tried) < self._servers and (self._definite is not None or blames_server(error)):
             return 0.0
-        return self._next_round(error, rng)
+        return self._next_round(error, rng) if self._definite is None else None
 
     def _note(self, address: Address, error: CallFailed) -> None:
         """What a server itself did says more than that the client then had no time or connection for it."""
@@ -140,6 +159,8 @@ class _Attempts:
         if self._maybe_done and self._call.safety in (Safety.REPEAT, Safety.ONCE):
             message = f"{method} was sent and may have been carried out, but no answer came: {tried}"
             raise OutcomeUnknown(message) from error
+        if self._definite is not None:
+            raise self._definite
         if self._busy:
             raise Overloaded(f"{method} was not sent: {tried}") from error
         raise ServerUnreachable(f"no answer to {method} from any server: {tried}") from error

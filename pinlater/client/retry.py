@@ -10,7 +10,9 @@ from pinlater.errors import (
     DequeueRateLimited,
     Draining,
     EnqueueRejected,
+    NoHealthyShards,
     NothingStored,
+    OutcomeUnknown,
     PinLaterError,
     ShardConnectionFailed,
 )
@@ -36,6 +38,13 @@ def may_send_again(error: CallFailed | PinLaterError, safety: Safety) -> bool:
 def blames_server(error: CallFailed | PinLaterError) -> bool:
     """Whether another server would probably answer where this one did not."""
     return isinstance(error, Draining) or (isinstance(error, CallFailed) and not error.busy)
+
+
+def blames_shards(error: CallFailed | PinLaterError) -> bool:
+    """Whether shards that are needed cannot be used, which is so for a while."""
+    if isinstance(error, ShardConnectionFailed):
+        return not isinstance(error, NothingStored | OutcomeUnknown)
+    return isinstance(error, NoHealthyShards)
 
 
 def first_share(safety: Safety) -> float:

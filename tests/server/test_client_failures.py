@@ -297,6 +297,24 @@ async def test_what_surely_was_not_stored_is_sent_again(error: errors.PinLaterEr
         assert _asked(served, "enqueue") == 4
 
 
+@pytest.mark.parametrize("error", [errors.NoHealthyShards("none", retry_after_ms=100), errors.ShardConnectionFailed("2")])
+async def test_one_that_is_not_patient_asks_each_server_once_about_shards_that_are_away(
+    error: errors.PinLaterError, nobody: str
+) -> None:
+    async with serving(Reluctant(error, 9)) as one, serving(Reluctant(error, 9)) as two:
+        servers = [f"127.0.0.1:{one.port}", f"127.0.0.1:{two.port}", nobody]
+        async with AsyncClient(servers=servers, patient=False) as client:
+            with pytest.raises(type(error)):
+                await client.ack("mail", succeeded=[Ack("d")])
+        assert (_asked(one, "ack"), _asked(two, "ack")) == (1, 1)
+
+
+async def test_one_that_is_not_patient_still_waits_for_what_passes() -> None:
+    service = Reluctant(errors.Overloaded("full"), 3)
+    async with serving(service) as served, AsyncClient(f"127.0.0.1:{served.port}", patient=False) as client:
+        assert await client.enqueue("mail", Job(b"x"))
+
+
 async def test_what_an_operator_decided_is_told_to_the_caller_at_once() -> None:
     service = Reluctant(errors.EnqueueRejected("draining"), 1)
     async with serving(service) as served, AsyncClient(f"127.0.0.1:{served.port}") as client:
