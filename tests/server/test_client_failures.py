@@ -297,7 +297,9 @@ async def test_what_surely_was_not_stored_is_sent_again(error: errors.PinLaterEr
         assert _asked(served, "enqueue") == 4
 
 
-@pytest.mark.parametrize("error", [errors.NoHealthyShards("none", retry_after_ms=100), errors.ShardConnectionFailed("2")])
+@pytest.mark.parametrize(
+    "error", [errors.NoHealthyShards("none", retry_after_ms=100), errors.ShardConnectionFailed("2")]
+)
 async def test_one_that_is_not_patient_asks_each_server_once_about_shards_that_are_away(
     error: errors.PinLaterError, nobody: str
 ) -> None:
