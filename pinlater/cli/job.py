@@ -8,7 +8,8 @@ from pinlater.cli.failures import EXIT_CODES, ServerGroup
 from pinlater.cli.job_cancel import cancel
 from pinlater.cli.job_changes import delete, retry
 from pinlater.cli.job_enqueue import enqueue
-from pinlater.cli.job_views import count, get, scan
+from pinlater.cli.job_get import get
+from pinlater.cli.job_views import count, scan
 
 
 @click.group(

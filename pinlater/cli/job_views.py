@@ -1,79 +1,19 @@
-"""`pinlater job get | scan | count`."""
+"""`pinlater job scan | count`."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import click
 
 from pinlater.cli.connection import priority_option, talks_to_server
 from pinlater.cli.failures import EXIT_INCOMPLETE, say
-from pinlater.cli.job_rows import COLUMNS, job_row, match_option, named_descriptors, state_option
+from pinlater.cli.job_rows import COLUMNS, job_row, match_option, state_option
 from pinlater.cli.output import open_output, output_option, write_one
-from pinlater.cli.slices import slices
 from pinlater.client.client import Client
-from pinlater.model import JobFilter, JobInfo, JobState
+from pinlater.model import JobFilter, JobState
 
 _SLICE = 1_000
-_NO_WEIGHT = 0
 _FUTURE_HELP = "Jobs that may run only later, in place of those whose time has come."
 _ALL_PRIORITIES = "Only jobs of this priority. [default: all]"
-
-
-@click.command(
-    epilog="""\b
-Examples:
-  pinlater job get mail:s1:p1:1790000000000000
-  pinlater job get mail:s1:p1:1790000000000000 --body > letter.json
-  pinlater job scan mail --state failed -o jsonl | jq -r .descriptor | pinlater job get - --body -o jsonl"""
-)
-@click.argument("descriptors", nargs=-1, required=True, metavar="DESCRIPTOR...")
-@click.option("--body", is_flag=True, help="The body too: in a table only the body, as it is, of one job.")
-@output_option
-@talks_to_server
-def get(client: Client, descriptors: tuple[str, ...], body: bool, format: str) -> None:
-    """Show jobs by descriptor; - reads descriptors from standard input, one to a line.
-
-    In JSON `body` is text where it is UTF-8, else base64; `body_encoding` says which. A descriptor that is not found is
-    named on stderr, and the exit code is 5.
-    """
-    bare = body and format == "table"
-    if bare and (len(descriptors) > 1 or "-" in descriptors):
-        raise click.UsageError("--body in a table is for one job; take -o json or -o jsonl for more")
-    output = open_output(format, COLUMNS)
-    missing = 0
-    for part in slices(named_descriptors(descriptors), _SLICE, _SLICE, lambda _: _NO_WEIGHT):
-        found = list(_lookup(client, part, body))
-        missing += _report_missing(part, found)
-        if bare:
-            click.echo(b"".join(info.body or b"" for info in found), nl=False)
-        else:
-            output.write([job_row(info) for info in found])
-    if not bare:
-        output.close()
-    if missing:
-        raise SystemExit(EXIT_INCOMPLETE)
-
-
-def _lookup(client: Client, descriptors: list[str], with_body: bool) -> Iterator[JobInfo]:
-    """The jobs found, in order. Bodies that did not fit into one answer are asked for again."""
-    found = client.lookup(descriptors, include_body=with_body)
-    bare = [descriptor for descriptor, info in found.items() if info.body is None] if with_body else []
-    while bare:
-        found.update(client.lookup(bare, include_body=True))
-        still_bare = [descriptor for descriptor in bare if found[descriptor].body is None]
-        if len(still_bare) == len(bare):
-            break
-        bare = still_bare
-    return (found[descriptor] for descriptor in descriptors if descriptor in found)
-
-
-def _report_missing(asked: list[str], found: list[JobInfo]) -> int:
-    there = {info.descriptor for info in found}
-    missing = [descriptor for descriptor in asked if descriptor not in there]
-    for descriptor in missing:
-        say(f"not found: {descriptor}")
-    return len(missing)
 
 
 @click.command(

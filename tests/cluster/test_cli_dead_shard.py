@@ -176,13 +176,17 @@ def test_jobs_are_enqueued_shown_scanned_and_counted(command: Command, jobs: dic
     descriptor = command("job", "enqueue", "plain", "x").stdout.strip()
     assert shard_of(descriptor) == "1"
     assert json.loads(command("job", "get", descriptor, "--body", "-o", "jsonl").stdout)["body"] == "x"
-    lost = command("job", "get", jobs["2"][0], "--timeout", "1s", code=1)
+    lost = command("job", "get", jobs["2"][0], code=1)
     assert "shard 2" in lost.stderr
+    part = command("job", "get", jobs["2"][0], descriptor, "nothing", "-o", "jsonl", code=5)
+    assert [json.loads(line)["descriptor"] for line in part.stdout.splitlines()] == [descriptor]
+    assert "shard 2 cannot be used now" in part.stderr
+    assert f"not read: {jobs['2'][0]}\npinlater: not found: nothing\n" in part.stderr
     scanned = command("job", "scan", "mail", "--state", "pending", "--all", "-o", "jsonl", code=5)
     assert len(scanned.stdout.splitlines()) == len(jobs["1"])
     assert NOT_ALL in scanned.stderr
     assert command("job", "count", "mail", "--state", "pending", "--partial").stdout == f"{len(jobs['1'])}\n"
-    assert "shard 2" in command("job", "count", "mail", "--state", "pending", "--timeout", "1s", code=1).stderr
+    assert "shard 2" in command("job", "count", "mail", "--state", "pending", code=1).stderr
 
 
 def test_failed_jobs_of_the_live_shard_are_retried(command: Command) -> None:
@@ -199,7 +203,7 @@ def test_failed_jobs_of_the_live_shard_are_retried(command: Command) -> None:
 def test_pending_jobs_of_the_live_shard_are_cancelled_and_deleted(command: Command, jobs: dict[str, list[str]]) -> None:
     one, other = jobs["1"][0], jobs["1"][1]
     assert "CANCELLED" in command("job", "cancel", one, other).stdout
-    assert "shard 2" in command("job", "cancel", jobs["2"][0], "--timeout", "1s", code=1).stderr
+    assert "shard 2" in command("job", "cancel", jobs["2"][0], code=1).stderr
     by_pattern = command("job", "cancel", "--queue", "mail", "--match", "^letter 2$", code=5)
     assert int(by_pattern.stdout) == len(jobs["1"]) // BATCH
     assert NOT_ALL in by_pattern.stderr

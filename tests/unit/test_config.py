@@ -105,7 +105,8 @@ def test_a_file_that_cannot_be_read_is_a_mistake(tmp_path: Path) -> None:
 
 
 def test_variables_that_are_no_settings_are_noticed_but_those_of_clients_are_not() -> None:
-    loaded = load({}, {"PINLATER_PROT": "1", "PINLATER_SERVER": "x:1", "PINLATER_CLUSTER": "c", "HOME": "/"})
+    clients = {f"PINLATER_{name}": "x" for name in ("SERVER", "CLUSTER", "CLUSTERS", "ADMIN_PASSWORD")}
+    loaded = load({}, {"PINLATER_PROT": "1", "HOME": "/", **clients})
     assert loaded.unknown_variables == ["PINLATER_PROT"]
 
 
