@@ -341,6 +341,8 @@ struct ShardView {
   /** How many of its jobs are pending or in progress, as they were last counted; not set: they never were. */
   11: optional i64 jobs,
   12: optional i64 countedAtMillis,
+  /** Of a shard that takes no new jobs: the queues whose jobs these are, up to 20 that have the most of them. */
+  13: optional map<string, i64> jobsByQueue,
 }
 
 struct ServerView {

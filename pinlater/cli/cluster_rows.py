@@ -51,6 +51,7 @@ def shard_row(view: ShardView, status: ClusterStatus) -> Row:
         "state": view.state,
         "dequeue_only": view.dequeue_only,
         "jobs": view.jobs,
+        "jobs_by_queue": view.jobs_by_queue,
         "counted": time_text(view.counted_at_ms or None),
         "counted_at_ms": view.counted_at_ms,
         "window": f"{view.good}/{view.samples}",

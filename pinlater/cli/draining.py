@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -11,6 +12,9 @@ from pinlater.cli.progress import StatusLine
 from pinlater.errors import PinLaterError, QueueNotFound, RequestInvalid
 
 _PAUSE_S = 1.0
+_SAY_S = 10.0
+"""How often what is left is said where there is no terminal that could show it all the time."""
+
 _PATIENCE_S = 60.0
 """So long the servers may fail to answer, one call after the other."""
 
@@ -29,7 +33,7 @@ def wait_until_empty(look: Callable[[], Left], if_interrupted: str) -> Left:
     Ctrl-C leaves what drains as it is, and says `if_interrupted`.
     """
     line = StatusLine()
-    answered_s = time.monotonic()
+    answered_s = said_s = time.monotonic()
     try:
         while True:
             try:
@@ -44,6 +48,9 @@ def wait_until_empty(look: Callable[[], Left], if_interrupted: str) -> Left:
             if left.is_empty:
                 return left
             line.show(left.text)
+            if not sys.stderr.isatty() and time.monotonic() - said_s >= _SAY_S:
+                said_s = time.monotonic()
+                say(f"{left.text}; waiting")
             time.sleep(_PAUSE_S)
     except KeyboardInterrupt:
         line.clear()

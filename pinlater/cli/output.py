@@ -116,6 +116,14 @@ def _cell(value: Any) -> str:
     return "-" if value is None else printable(str(value))
 
 
+def counted(number: int, thing: str) -> str:
+    """
+    >>> counted(1, "job"), counted(2_000, "job")
+    ('1 job', '2,000 jobs')
+    """
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
 def printable(text: str) -> str:
     """The text in one line that cannot move a terminal's cursor.
 

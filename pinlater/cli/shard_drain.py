@@ -8,18 +8,25 @@ from pinlater.cli.admin_password import PASSWORD_HELP, admin_password
 from pinlater.cli.connection import talks_to_server
 from pinlater.cli.draining import Left, wait_until_empty
 from pinlater.cli.failures import say, say_missed
+from pinlater.cli.output import counted
 from pinlater.client.client import Client
 from pinlater.errors import RequestInvalid
+from pinlater.model import ShardView
 
 _EVERYWHERE_MS = 5_000
 """A count that began so long after the change has all jobs in it that were stored before every server knew of it."""
+
+_NAMED = 3
+"""So many queues are named."""
 
 
 @click.command(
     help=f"""Store no new jobs on the shard ID, and wait until workers have ended those that are there.
 
-    What is left is shown on a terminal, as it was last counted. Ctrl-C ends the waiting; the shard goes on draining
-    until --undo. One that is drained can be taken out of the configuration of the servers.
+    What is left is shown, queue by queue, as it was last counted. Whatever is pending or in progress holds it up: jobs
+    that are scheduled for later, those of queues without workers, and dead letters, which `pinlater queue replay` or
+    `pinlater job delete` ends. Ctrl-C ends the waiting; the shard goes on draining until --undo. One that is drained
+    can be taken out of the configuration of the servers.
 
     {PASSWORD_HELP}""",
     epilog="""\b
@@ -52,8 +59,18 @@ def _look(client: Client, shard_id: str, from_ms: int) -> Left:
     """Only a count that began at `from_ms` or later, by the clock of the servers, can say that nothing is left."""
     for view in client.cluster_status(queues=[]).shards:
         if view.id == shard_id:
-            text = "not counted yet" if view.jobs is None else f"{view.jobs:,} jobs left"
+            text = "not counted yet" if view.jobs is None else f"{counted(view.jobs, 'job')} left{_of_queues(view)}"
             if view.state != "in":
                 return Left(f"{text}; waiting for the shard, which is {view.state}: {view.trouble}")
             return Left(text, is_empty=view.jobs == 0 and (view.counted_at_ms or 0) >= from_ms)
     raise RequestInvalid(f"shard {shard_id} is not configured any more")
+
+
+def _of_queues(view: ShardView) -> str:
+    """The queues with the most of them.
+
+    >>> _of_queues(ShardView("2", "", "in", True, jobs=9, jobs_by_queue={"mail_dead": 5, "a": 2, "b": 1, "c": 1}))
+    ': 5 of mail_dead, 2 of a, 1 of b, and others'
+    """
+    most = [f"{jobs:,} of {queue}" for queue, jobs in sorted(view.jobs_by_queue.items(), key=lambda each: -each[1])]
+    return f": {', '.join(most[:_NAMED])}{', and others' if len(most) > _NAMED else ''}" if most else ""

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from pinlater.clock import Clock
 from pinlater.cluster.counted_shard import CountedShard
 from pinlater.cluster.counting import Asked, Counting
-from pinlater.cluster.counts import summed, views
+from pinlater.cluster.counts import QueueCounts, summed, views
 from pinlater.cluster.gauges import Gauges
 from pinlater.cluster.known import Queues
 from pinlater.cluster.leases import Leases
@@ -20,6 +20,8 @@ from pinlater.shards.members import Members
 
 WAIT_MS = 500
 """A tick waits so long for what it began."""
+
+MOST_HOLDERS = 20
 
 
 class Census:
@@ -126,11 +128,22 @@ class Census:
         counts = self._published.on(shard_id)
         if counts is None:
             return None, None
-        levels = [level for each in counts.queues.values() for level in each.levels.values()]
-        jobs = sum(level.ready + level.scheduled + level.in_progress for level in levels)
+        jobs = sum(map(_unfinished, counts.queues.values()))
         return jobs, min([counts.at_ms, *(each.at_ms for each in counts.queues.values())])
+
+    def holders(self, shard_id: str) -> dict[str, int]:
+        """The queues whose jobs these are, the one with the most first; no more of them than MOST_HOLDERS."""
+        counts = self._published.on(shard_id)
+        jobs = {queue: _unfinished(each) for queue, each in counts.queues.items()} if counts else {}
+        most = sorted((queue for queue in jobs if jobs[queue]), key=lambda queue: (-jobs[queue], queue))
+        return {queue: jobs[queue] for queue in most[:MOST_HOLDERS]}
 
     def _of(self, queue: str) -> QueueStatus:
         found = self._published.of(queue)
         counted_at_ms = min((each.at_ms for each in found), default=0)
         return QueueStatus(queue, counted_at_ms, views(summed(each.levels for each in found)))
+
+
+def _unfinished(counts: QueueCounts) -> int:
+    """Jobs that are pending or in progress."""
+    return sum(level.ready + level.scheduled + level.in_progress for level in counts.levels.values())

@@ -34,6 +34,8 @@ class Cluster:
         for view in views:
             view.maintained_by = self._leases.owner(view.id) or ""
             view.jobs, view.counted_at_ms = self._census.unfinished(view.id)
+            if view.dequeue_only:
+                view.jobs_by_queue = self._census.holders(view.id)
         return views
 
     def _with_rates(self, names: Iterable[str] | None) -> list[QueueStatus]:

@@ -68,6 +68,7 @@ class ShardView:
     """A shard as one server process sees it. `state` is "in", "out", "probing", "unopened"; `trouble` why.
 
     `jobs` are those that are pending or in progress, as they were counted at `counted_at_ms`; None: they never were.
+    `jobs_by_queue` says whose they are, where the shard takes no new jobs: up to 20 queues, those with the most.
     """
 
     id: str
@@ -82,6 +83,7 @@ class ShardView:
     maintained_by: str = ""
     jobs: int | None = None
     counted_at_ms: int | None = None
+    jobs_by_queue: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -193,6 +193,7 @@ def _shard(view: Any) -> ShardView:
         view.maintained_by or "",
         view.jobs,
         view.counted_at_ms,
+        view.jobs_by_queue or {},
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pinlater import Ack, Client, DequeueRequest, Job
-from tests.cluster.conftest import PASSWORD, WITHIN_S, Command, TwoServers
+from tests.cluster.conftest import PASSWORD, WITHIN_S, Command, TwoServers, eventually
 from tests.server.commands import Shell
 from tests.server.terminal import Terminal
 
@@ -82,10 +82,25 @@ def test_a_shard_is_drained_when_workers_have_emptied_it(cluster: TwoServers, cl
     for _ in range(10):
         client.enqueue("shards", [Job(b"x")] * 5)
     with working(cluster, "shards"):
-        assert command("shard", "drain", "2").stderr == "pinlater: shard 2 is drained\n"
+        assert command("shard", "drain", "2").stderr.endswith("pinlater: shard 2 is drained\n")
     (row,) = [row for row in json.loads(command("shard", "list", "-o", "json").stdout) if row["shard"] == "2"]
     assert (row["dequeue_only"], row["jobs"]) == (True, 0)
     command("shard", "drain", "2", "--undo")
+
+
+def test_a_shard_that_does_not_become_empty_says_which_queue_holds_it_up(
+    cluster: TwoServers, client: Client, shell: Shell, command: Command, tmp_path: Path
+) -> None:
+    client.create_queue("left")
+    eventually(lambda: ":s2:" in client.enqueue("left", Job(b"x")))
+    terminal = Terminal(tmp_path, shell.server, "shard", "drain", "2")
+    terminal.until("Admin password")
+    terminal.type(PASSWORD + "\n")
+    terminal.until(" of left")
+    terminal.type("\x03")
+    assert terminal.ended() == 130
+    command("shard", "drain", "2", "--undo")
+    command("job", "cancel", "--queue", "left", "--all")
 
 
 def test_a_change_of_many_jobs_goes_slice_by_slice_to_its_limit(client: Client, command: Command) -> None:

@@ -137,6 +137,15 @@ async def test_it_tells_of_servers_shards_and_queues() -> None:
             assert status.queues[0].rates == {}
 
 
+async def test_a_shard_that_takes_no_new_jobs_says_whose_jobs_it_holds() -> None:
+    async with cluster_stand(1) as at:
+        first, second = await two(at)
+        for server in (first, second):
+            assert (await server.cluster.status([])).shards[0].jobs_by_queue == {}
+            server.members.all[0].ordered_dequeue_only = True
+            assert (await server.cluster.status([])).shards[0].jobs_by_queue == {"mail": 3}
+
+
 async def test_it_can_tell_of_some_queues_alone_and_of_none() -> None:
     async with cluster_stand() as at:
         first, _ = await two(at)
