@@ -7,16 +7,29 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 import structlog
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from pinlater.metrics import Merged
 from pinlater.web import pages, prometheus
 
 _log = structlog.get_logger("pinlater.web")
+
+
+class _Callers(logging.Filter):
+    """What a caller sent that is not HTTP is answered with 400; it needs no traceback in the log."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+_server_log = logging.getLogger("aiohttp.server")
+_server_log.addFilter(_Callers())
 _RETRY_S = 5.0
 _PAGE_FOR_S = 1.0
 """Whoever asks for the page within so long gets the same one: what many look at costs the workers no more."""

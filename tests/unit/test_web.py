@@ -212,3 +212,19 @@ async def test_an_address_that_is_taken_does_not_keep_the_server_from_serving_jo
         assert site.bound == ""
         await site.serve("none")
         await site.close()
+
+
+async def test_what_is_not_http_leaves_no_traceback_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    site = Site(Reports())
+    await site.serve("127.0.0.1:0")
+    try:
+        host, _, port = site.bound.rpartition(":")
+        for sent in (b"GET /" + b"x" * 100_000 + b" HTTP/1.1\r\n\r\n", b"\x16\x03\x01 no http\r\n\r\n"):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(sent)
+            assert b" 400 " in await reader.readline()
+            writer.close()
+            await writer.wait_closed()
+    finally:
+        await site.close()
+    assert [record.getMessage() for record in caplog.records] == []
