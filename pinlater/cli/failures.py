@@ -12,12 +12,23 @@ import click
 
 from pinlater.cli import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_UNREACHABLE, EXIT_USAGE
 from pinlater.cli.output import printable
-from pinlater.errors import OutcomeUnknown, PinLaterError, RequestInvalid, ServerUnreachable
+from pinlater.errors import (
+    BodyTooLarge,
+    OutcomeUnknown,
+    PinLaterError,
+    PriorityNotSupported,
+    QueueNameInvalid,
+    QueueNameTooLong,
+    RequestInvalid,
+    ServerUnreachable,
+)
 
 EXIT_OUTCOME_UNKNOWN = 4
 EXIT_INCOMPLETE = 5
 """Part of what was named does not exist, was not in the state for it, or could not be read."""
 EXIT_NO_READER = 141
+_NOT_ALLOWED = (RequestInvalid, BodyTooLarge, PriorityNotSupported, QueueNameInvalid, QueueNameTooLong)
+"""A value that the servers do not allow."""
 
 EXIT_CODES = """\b
 Exit codes: 0 done, 1 refused or failed, 2 wrong command line, 3 no server could be reached, 4 it is not known whether
@@ -46,7 +57,7 @@ def failures_as_exit_codes() -> Iterator[None]:
         yield
         sys.stdout.flush()
     except PinLaterError as error:
-        say(error.message if isinstance(error, ServerUnreachable) else error.wire_message())
+        say(_told(error))
         raise SystemExit(exit_code(error)) from None
     except (KeyboardInterrupt, click.Abort):
         say("interrupted")
@@ -71,7 +82,14 @@ def exit_code(error: PinLaterError) -> int:
         return EXIT_UNREACHABLE
     if isinstance(error, OutcomeUnknown):
         return EXIT_OUTCOME_UNKNOWN
-    return EXIT_USAGE if isinstance(error, RequestInvalid) else EXIT_FAILED
+    return EXIT_USAGE if isinstance(error, _NOT_ALLOWED) else EXIT_FAILED
+
+
+def _told(error: PinLaterError) -> str:
+    """For a person, who needs no word for programs in front of what says where the mistake is."""
+    if isinstance(error, ServerUnreachable):
+        return error.message
+    return error.wire_message().removeprefix(f"{RequestInvalid.reason}: ")
 
 
 def say(message: str) -> None:

@@ -84,8 +84,11 @@ def test_a_queue_is_deleted_only_with_the_password_and_on_purpose(shell: Shell, 
     assert queue in shell("queue", "list").out.split()
 
 
-def test_a_bad_name_is_refused_with_a_reason(shell: Shell) -> None:
-    assert "letters, digits" in shell("queue", "create", "no-dashes", code=1).err
+def test_a_value_that_is_not_allowed_is_refused_with_a_reason(shell: Shell, queue: str) -> None:
+    assert "letters, digits" in shell("queue", "create", "no-dashes", code=2).err
+    assert "1 to 64" in shell("queue", "create", "x" * 65, code=2).err
+    assert "1 (highest) to 3" in shell("job", "enqueue", queue, "x", "--priority", "9", code=2).err
+    assert shell("job", "scan", queue, "--state", "failed", "--match", "(", code=2).err.startswith("pinlater: body")
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -176,7 +179,7 @@ def test_lines_are_jobs_in_order(shell: Shell, queue: str, client: Client) -> No
 
 def test_lines_that_were_stored_before_an_error_are_counted(shell: Shell, queue: str, client: Client) -> None:
     stdin = b"short\n" * 1_000 + b"x" * 1_500_000 + b"\n"
-    failed = shell("job", "enqueue", queue, "--lines", stdin=stdin, code=1)
+    failed = shell("job", "enqueue", queue, "--lines", stdin=stdin, code=2)
     assert "BODY_TOO_LARGE" in failed.err
     assert "1,000 jobs enqueued before that" in failed.err
     assert len(failed.out.split()) == 1_000 == client.count(JobFilter(queue, JobState.PENDING))
