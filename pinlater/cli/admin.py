@@ -22,6 +22,7 @@ def admin() -> None:
 
 @admin.command(
     "hash-password",
+    short_help="Print the salted hash of a password.",
     epilog="""\b
 Examples:
   pinlater admin hash-password                      asks, on a terminal, without showing it

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import click
 
 from pinlater.cli.connection import talks_to_server
@@ -11,6 +13,7 @@ from pinlater.cli.times import moment_option, time_text
 from pinlater.client.client import Client
 from pinlater.model import AuditEntry
 
+_MOMENT = re.compile(r"\b(paused_until=)([0-9]{1,16})\b")
 _COLUMNS = ("at", "who", "action", "target", "detail")
 
 
@@ -30,16 +33,18 @@ Examples:
 @talks_to_server
 def audit(client: Client, limit: int, before_ms: int | None, format: str) -> None:
     """Show what operators changed, the latest first: who, what and when. The last 90 days are kept."""
-    write_all(format, _COLUMNS, [_row(entry) for entry in client.audit(limit=limit, before_ms=before_ms)])
+    write_all(format, _COLUMNS, [_row(entry, format) for entry in client.audit(limit=limit, before_ms=before_ms)])
 
 
-def _row(entry: AuditEntry) -> Row:
+def _row(entry: AuditEntry, format: str) -> Row:
+    """In a table, a moment is shown as a time."""
+    detail = _MOMENT.sub(lambda found: found[1] + time_text(int(found[2])), entry.detail)
     return {
         "at": time_text(entry.at_ms),
         "at_ms": entry.at_ms,
         "who": entry.who,
         "action": entry.action,
         "target": entry.target,
-        "detail": entry.detail,
+        "detail": detail if format == "table" else entry.detail,
         "server": entry.server,
     }

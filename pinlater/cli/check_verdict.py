@@ -7,7 +7,7 @@ from enum import IntEnum
 from pinlater.cli.check_limits import AT_LEAST, OF_QUEUES, Limits
 from pinlater.cli.check_plan import CheckPlan
 from pinlater.cli.cluster_rows import oldest_age_ms, out_at, totals
-from pinlater.cli.output import printable
+from pinlater.cli.output import counted, printable
 from pinlater.cli.times import age_text
 from pinlater.model import ClusterStatus, QueueStatus, ShardView
 
@@ -23,6 +23,9 @@ class Level(IntEnum):
     CRITICAL = 2
     UNKNOWN = 3
 
+
+_BAD_BY_THEMSELVES = ("shards_out", "unready")
+"""That there are more than none of these needs no number."""
 
 _WORST_FIRST = (Level.CRITICAL, Level.WARNING, Level.UNKNOWN, Level.OK)
 
@@ -49,7 +52,8 @@ class Verdict:
         for level, limit in ((Level.CRITICAL, crit), (Level.WARNING, warn)):
             if limit is not None and (value < limit if at_least else value > limit):
                 bound = age_text(limit) if key == "oldest" else f"{limit:,}"
-                self.add(level, f"{text} ({'fewer' if at_least else 'more'} than {bound})")
+                is_plain = key in _BAD_BY_THEMSELVES and not limit
+                self.add(level, text if is_plain else f"{text} ({'fewer' if at_least else 'more'} than {bound})")
                 break
         self._figures.append(f"{label}={_shown(key, value)};{_range(key, warn)};{_range(key, crit)}")
 
@@ -72,7 +76,8 @@ def judge(status: ClusterStatus, plan: CheckPlan) -> tuple[Level, str]:
     for queue in checked:
         _judge_queue(verdict, queue, plan.limits(queue.name), status.now_ms)
     ready = sum(server.is_ready for server in status.servers)
-    well = f"{ready} of {len(status.servers)} processes ready, {len(status.shards)} shards in, {len(checked)} queues"
+    well = f"{ready} of {len(status.servers)} processes ready, {counted(len(status.shards), 'shard')} in, "
+    well += counted(len(checked), "queue")
     return verdict.level, verdict.line(well)
 
 
@@ -86,13 +91,13 @@ def _judge_cluster(verdict: Verdict, status: ClusterStatus, limits: Limits) -> N
     told = ", ".join(f"{each.server}/{each.process} not ready: {each.trouble}" for each in unready)
     verdict.judge("unready", "unready", len(unready), limits, told or "all processes ready")
     ready = {server.server for server in status.servers if server.is_ready}
-    verdict.judge("servers", "servers", len(ready), limits, f"{len(ready)} servers ready")
+    verdict.judge("servers", "servers", len(ready), limits, f"{counted(len(ready), 'server')} ready")
 
 
 def _out(shard: ShardView, status: ClusterStatus) -> str:
     """Where the process that answers can use it, who cannot."""
     if shard.state != "in":
-        return f"shard {shard.id} {shard.state}: {shard.trouble}"
+        return f"shard {shard.id} {shard.state}: {shard.trouble.removeprefix(f'shard {shard.id}: ')}"
     return f"shard {shard.id} out at {', '.join(out_at(shard, status))}"
 
 

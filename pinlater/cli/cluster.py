@@ -33,11 +33,12 @@ def cluster() -> None:
 
 
 @cluster.command(
+    short_help="Show servers, shards and queues.",
     epilog="""\b
 Examples:
   pinlater cluster status
   pinlater cluster status -o json | jq '.shards[] | select(.state != "in")'
-  pinlater cluster status -o jsonl | jq 'select(.kind == "queue" and .failed > 0)'"""
+  pinlater cluster status -o jsonl | jq 'select(.kind == "queue" and .failed > 0)'""",
 )
 @output_option
 @talks_to_server

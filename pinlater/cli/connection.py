@@ -39,8 +39,7 @@ def talks_to_server(command: Callable[..., None], *, patient: bool = False) -> C
         type=duration_option,
         metavar="DURATION",
         default=_DEFAULT_TIMEOUT_MS,
-        show_default="10s",
-        help="How long one call may take, all its attempts together.",
+        help="How long one call may take, all its attempts together. [default: 10s]",
     )
     @functools.wraps(command)
     def connected(servers: tuple[str, ...], cluster: str | None, timeout_ms: int, **options: Any) -> None:

@@ -15,11 +15,12 @@ from pinlater.model import JobAction, JobState
 
 
 @click.command(
+    short_help="Put FAILED jobs of QUEUE back to PENDING.",
     epilog="""\b
 Examples:
   pinlater job retry mail
   pinlater job retry mail --priority 2 --attempts 3 --run-after +1h --all
-  pinlater job retry mail --priority all --newer-than 2h --match 'timed? ?out' --dry-run"""
+  pinlater job retry mail --priority all --newer-than 2h --match 'timed? ?out' --dry-run""",
 )
 @click.argument("queue")
 @priority_or_all_option("1")
@@ -50,11 +51,12 @@ def retry(
 
 
 @click.command(
+    short_help="Delete jobs of QUEUE in one state.",
     epilog="""\b
 Examples:
   pinlater job delete mail --state failed --all
   pinlater job delete mail --state pending --priority 3 --match 'newsletter 17' --limit 5000
-  pinlater job delete mail --state succeeded --priority all --older-than 2d --all --dry-run"""
+  pinlater job delete mail --state succeeded --priority all --older-than 2d --all --dry-run""",
 )
 @click.argument("queue")
 @state_option

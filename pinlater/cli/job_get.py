@@ -21,11 +21,12 @@ _SHARDS_AWAY = (ShardConnectionFailed, NoHealthyShards)
 
 
 @click.command(
+    short_help="Show jobs by descriptor.",
     epilog="""\b
 Examples:
   pinlater job get mail:s1:p1:1790000000000000
   pinlater job get mail:s1:p1:1790000000000000 --body > letter.json
-  pinlater job scan mail --state failed -o jsonl | jq -r .descriptor | pinlater job get - --body -o jsonl"""
+  pinlater job scan mail --state failed -o jsonl | jq -r .descriptor | pinlater job get - --body -o jsonl""",
 )
 @click.argument("descriptors", nargs=-1, required=True, metavar="DESCRIPTOR...")
 @click.option("--body", is_flag=True, help="The body too: in a table only the body, as it is, of one job.")

@@ -27,6 +27,7 @@ _LEFT = [
 
 
 @click.command(
+    short_help="Refuse new jobs of a queue, and wait until it is empty.",
     help=f"""Refuse new jobs of a queue, and wait until workers have ended those that are there.
 
     What is left is shown on a terminal. A shard that is out is waited for, since nobody knows what it holds. Ctrl-C

@@ -25,11 +25,12 @@ def _rate(text: str | float) -> float:
 
 
 @click.command(
+    short_help="Send dead letters back to where they came from.",
     epilog="""\b
 Examples:
   pinlater queue replay mail_dead
   pinlater queue replay mail_dead --newer-than 2h --match '"to": "ada@' --dry-run
-  pinlater queue replay mail_dead --all --rate 100/s --attempts 3"""
+  pinlater queue replay mail_dead --all --rate 100/s --attempts 3""",
 )
 @click.argument("queue", metavar="DLQ")
 @priority_or_all_option("all")

@@ -53,6 +53,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 @click.command(
     "unset",
+    short_help="Take back what was set for a queue, and print what counts.",
     help=f"""Take back what was set for a queue, and print what counts now, and where it comes from.
 
     {PASSWORD_HELP}""",

@@ -25,10 +25,11 @@ _MOST_PRIORITIES = 127
 
 
 @click.command(
+    short_help="Count the jobs of each queue and priority.",
     epilog="""\b
 Examples:
   pinlater queue stats mail
-  pinlater queue stats -o jsonl | jq 'select(.failed > 0)'"""
+  pinlater queue stats -o jsonl | jq 'select(.failed > 0)'""",
 )
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @output_option

@@ -29,6 +29,7 @@ def shard() -> None:
 
 @shard.command(
     "list",
+    short_help="List the shards, and whether each is in.",
     epilog="""\b
 Examples:
   pinlater shard list

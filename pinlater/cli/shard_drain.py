@@ -21,6 +21,7 @@ _NAMED = 3
 
 
 @click.command(
+    short_help="Store no new jobs on a shard, and wait until it is empty.",
     help=f"""Store no new jobs on the shard ID, and wait until workers have ended those that are there.
 
     What is left is shown, queue by queue, as it was last counted. Whatever is pending or in progress holds it up: jobs

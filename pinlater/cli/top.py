@@ -29,8 +29,7 @@ Examples:
     type=duration_option,
     metavar="DURATION",
     default=2_000,
-    show_default="2s",
-    help="How often it is drawn.",
+    help="How often it is drawn. [default: 2s]",
 )
 @click.option("--once", is_flag=True, help="One picture, and end; so too where it is not on a terminal.")
 @talks_to_server

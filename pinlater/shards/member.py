@@ -139,13 +139,13 @@ class Member:
 
 def missing(members: Sequence[Member]) -> ShardConnectionFailed:
     """The error that names shards which were needed and are out."""
-    return ShardConnectionFailed(f"shard {troubles(members)}")
+    return ShardConnectionFailed(troubles(members))
 
 
 def troubles(members: Sequence[Member]) -> str:
     """Each shard, and why it cannot be used."""
     return "; ".join(
-        f"{member.shard.shard_id or '(not yet known)'} cannot be used now: {member.trouble or 'no answer'}"
+        f"shard {member.shard.shard_id or '(not yet known)'} cannot be used now: {member.trouble or 'no answer'}"
         for member in members
     )
 

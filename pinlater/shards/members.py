@@ -55,7 +55,7 @@ class Members:
             raise self.none_left()
 
     def none_left(self) -> NoHealthyShards:
-        return NoHealthyShards(f"no shard can be used now: shard {troubles(self.all)}", retry_after_ms=1_000)
+        return NoHealthyShards(f"no shard can be used now: {troubles(self.all)}", retry_after_ms=1_000)
 
     def by_id(self, shard_id: str) -> Member | None:
         for member in self.all:

@@ -85,6 +85,12 @@ def test_every_command_has_help_with_examples(command: str) -> None:
     assert "--timeout" in shown.output
 
 
+@pytest.mark.parametrize("group", sorted({name.split()[0] for name in ARGUMENTS if " " in name} | {"admin"}))
+def test_the_summary_of_every_command_fits_into_its_line(group: str) -> None:
+    shown = CliRunner().invoke(main, [group, "--help"]).output
+    assert "..." not in shown.split("Commands:")[1].split("Examples:")[0]
+
+
 def test_every_command_is_tested_here() -> None:
     without_a_server = {"serve", "admin"}
     found = {"check"}

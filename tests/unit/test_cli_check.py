@@ -132,7 +132,7 @@ def test_servers_and_shards_are_judged_without_any_threshold() -> None:
         "PINLATER OK - 2 of 2 processes ready, 2 shards in, 0 queues | shards_out=0;0; unready=0;0; servers=2;;1:",
     )
     level, line = verdict(status(out=1))
-    assert (level, line.split(" | ")[0]) == (Level.WARNING, "PINLATER WARNING - shard 1 out: refused (more than 0)")
+    assert (level, line.split(" | ")[0]) == (Level.WARNING, "PINLATER WARNING - shard 1 out: refused")
     assert "shard 1 out at S0/1, S1/1" in verdict(status(out_at=("1",)))[1]
     assert verdict(status(out=2))[0] is Level.CRITICAL
     assert verdict(status(ready=(True, False)))[0] is Level.WARNING

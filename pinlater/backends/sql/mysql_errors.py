@@ -47,14 +47,24 @@ def error_number(error: BaseException) -> int:
 
 def shard_error(error: BaseException, place: str, *, committing: bool) -> PinLaterError:
     number = error_number(error)
-    message = f"{place}: {_ADVICE.get(number, 'the store refused the call')} ({error})"
+    message = f"{place}: {_ADVICE.get(number, 'the store refused the call')} ({_text(error)})"
     if number in CONFLICTS:
         return StoreConflict(message)
     if number == _NO_SUCH_TABLE:
-        return StoreRefused(f"{place}: its tables are gone: it was wiped or replaced since it was opened ({error})")
+        wiped = "its tables are gone: it was wiped or replaced since it was opened"
+        return StoreRefused(f"{place}: {wiped} ({_text(error)})")
     if committing and number not in READ_ONLY:
         return OutcomeUnknown(message)
     return NothingStored(message)
+
+
+def _text(error: BaseException) -> str:
+    """What the store or the driver says; both drivers have it behind the number.
+
+    >>> _text(OSError(1045, "Access denied for user 'app'@'localhost'"))
+    "1045: Access denied for user 'app'@'localhost'"
+    """
+    return f"{error.args[0]}: {error.args[1]}" if len(error.args) > 1 else str(error)
 
 
 def is_disconnect(error: BaseException) -> bool:
