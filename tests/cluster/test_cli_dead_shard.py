@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -140,6 +141,7 @@ def test_a_queue_is_paused_and_resumed_in_the_middle_of_an_incident(command: Com
     assert (told["paused"], told["paused_why"]) == ("true", "it burns")
     assert "@" in told["paused_by"]
     assert int(told["paused_until"]) - int(told["paused_at"]) == pytest.approx(7_200_000, abs=10_000)
+    assert re.search(r"paused_until=20\d\d-\S+Z", command("audit", "--limit", "1").stdout)
     resumed = command("queue", "resume", "mail")
     assert (resumed.stderr, resumed.stdout.split()[-2:]) == (MISSED, ["false", "server"])
     command("queue", "pause", "--defaults")

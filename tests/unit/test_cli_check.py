@@ -133,6 +133,12 @@ def test_servers_and_shards_are_judged_without_any_threshold() -> None:
     )
     level, line = verdict(status(out=1))
     assert (level, line.split(" | ")[0]) == (Level.WARNING, "PINLATER WARNING - shard 1 out: refused")
+    both = status(out=2)
+    for shard in both.shards:
+        shard.trouble = f"shard {shard.id}: no answer"
+    said = "PINLATER CRITICAL - no shard is in; shard 1 out: no answer, shard 2 out: no answer"
+    assert verdict(both)[1].split(" | ")[0] == said
+    assert "shard 2 out: no answer (more than 1) | " in verdict(both, "shards-out=1")[1]
     assert "shard 1 out at S0/1, S1/1" in verdict(status(out_at=("1",)))[1]
     assert verdict(status(out=2))[0] is Level.CRITICAL
     assert verdict(status(ready=(True, False)))[0] is Level.WARNING
