@@ -30,6 +30,9 @@ EXIT_NO_READER = 141
 _NOT_ALLOWED = (RequestInvalid, BodyTooLarge, PriorityNotSupported, QueueNameInvalid, QueueNameTooLong)
 """A value that the servers do not allow."""
 
+_OPTIONS = {"numAttemptsAllowed": "--attempts", "bodyRegexToMatch": "--match"}
+"""What a field of the wire is called on the command line."""
+
 EXIT_CODES = """\b
 Exit codes: 0 done, 1 refused or failed, 2 wrong command line, 3 no server could be reached, 4 it is not known whether
 it was done, 5 done in part, 130 interrupted."""
@@ -89,7 +92,9 @@ def _told(error: PinLaterError) -> str:
     """For a person, who needs no word for programs in front of what says where the mistake is."""
     if isinstance(error, ServerUnreachable):
         return error.message
-    return error.wire_message().removeprefix(f"{RequestInvalid.reason}: ")
+    told = error.wire_message().removeprefix(f"{RequestInvalid.reason}: ")
+    field, _, rest = told.partition(" ")
+    return f"{_OPTIONS[field]} {rest}" if isinstance(error, RequestInvalid) and field in _OPTIONS else told
 
 
 def say(message: str) -> None:

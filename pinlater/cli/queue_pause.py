@@ -28,7 +28,7 @@ _PAUSE = ("paused", "paused_by", "paused_at", "paused_why", "paused_until")
 Examples:
   pinlater queue pause mail
   pinlater queue pause mail --why 'the provider is down' --for 2h
-  pinlater queue pause mail --until 2026-01-31T12:00:00Z
+  pinlater queue pause mail --until 2030-01-31T12:00:00Z
   pinlater queue pause --defaults --why 'moving house'""",
 )
 @click.argument("name", required=False)

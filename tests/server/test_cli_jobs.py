@@ -88,7 +88,9 @@ def test_a_value_that_is_not_allowed_is_refused_with_a_reason(shell: Shell, queu
     assert "letters, digits" in shell("queue", "create", "no-dashes", code=2).err
     assert "1 to 64" in shell("queue", "create", "x" * 65, code=2).err
     assert "1 (highest) to 3" in shell("job", "enqueue", queue, "x", "--priority", "9", code=2).err
-    assert shell("job", "scan", queue, "--state", "failed", "--match", "(", code=2).err.startswith("pinlater: body")
+    assert shell("job", "scan", queue, "--state", "failed", "--match", "(", code=2).err.startswith(
+        "pinlater: --match is"
+    )
 
 
 @pytest.mark.parametrize("format", FORMATS)
