@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pinlater.backends.base import Shard
 from pinlater.model import Job, parse_descriptor
 from pinlater.shards.member import Member
+from pinlater.shards.passing import Passing
 from tests.conformance.served import QUEUE, Served
 from tests.faults.proxy import Proxy
 
@@ -59,12 +60,19 @@ class Outage(Served):
     async def come_back(self) -> None:
         """Heal the network, and wait until the service knows."""
         self.proxy.heal()
-        await self._checked_until(self._is_in)
+        await self._checked_until(self._serves)
 
     def _is_in(self) -> bool:
         member = self.members.by_id(OUT)
         assert member is not None
         return member.is_in
+
+    def _serves(self) -> bool:
+        """In, and not resting after a call that missed its deadline."""
+        member = self.members.by_id(OUT)
+        assert member is not None
+        calls = member.shard.calls if isinstance(member.shard, Passing) else None
+        return member.is_in and (calls is None or calls.held_up() is None)
 
     async def _checked_until(self, reached: Callable[[], bool], member: Member | None = None) -> None:
         member = member or self.members.by_id(OUT)
