@@ -39,9 +39,12 @@ CANCEL = JobChange("mail", JobAction.CANCEL)
 REPLAY = JobChange("dead", JobAction.REPLAY)
 
 
-async def fill(at: Stand, amount: int, queue: str = "mail", **fields: Any) -> None:
-    """Jobs whose bodies are their numbers; every tenth is urgent, half of them are for later."""
-    for start in range(0, amount, 100):
+async def fill(at: Stand, amount: int, queue: str = "mail", calls_of: int = 100, **fields: Any) -> None:
+    """Jobs whose bodies are their numbers; every tenth is urgent, half of them are for later.
+
+    All jobs of one call are on one shard, chosen at random: small calls bring some to every shard.
+    """
+    for start in range(0, amount, calls_of):
         jobs = [
             Job(
                 b"number %05d" % number,
@@ -49,7 +52,7 @@ async def fill(at: Stand, amount: int, queue: str = "mail", **fields: Any) -> No
                 run_after_ms=at.clock.now_ms() + 60_000 + number if number % 2 else None,
                 **fields,
             )
-            for number in range(start, min(start + 100, amount))
+            for number in range(start, min(start + calls_of, amount))
         ]
         await at.service.enqueue(queue, jobs)
 
@@ -302,7 +305,7 @@ async def test_what_is_wrong_is_named(change: JobChange, error: type[PinLaterErr
 
 async def test_a_shard_that_is_out_or_fails_is_named_and_the_others_are_done() -> None:
     async with stand(3, settings=PAGES) as at:
-        await fill(at, 1_000)
+        await fill(at, 1_000, calls_of=10)
         at.stores[2].broken = NothingStored("away")
         for member in at.members.all[2:]:
             member.health.trip(at.clock.now_ms())
