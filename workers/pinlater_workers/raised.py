@@ -1,0 +1,80 @@
+"""What a job may raise to say more than "this went wrong": try again then, never again, not yet, once more.
+
+    Retry        this attempt failed; the next one comes after so many seconds
+    Fail         this attempt failed, and none follows
+    Snooze       not now: again after so many seconds, no attempt spent, so many times at most
+    Reschedule   done for now: again after so many seconds with all attempts, for jobs that repeat for ever
+
+Times are seconds or a timedelta. All of them can be pickled, as exceptions cross the processes of a pool.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+Delay = float | timedelta
+
+
+def seconds(delay: Delay) -> float:
+    """ValueError: negative, or not a number."""
+    value = delay.total_seconds() if isinstance(delay, timedelta) else float(delay)
+    if not value >= 0 or value == float("inf"):
+        raise ValueError(f"a delay of {delay!r}; allowed: 0 seconds or more")
+    return value
+
+
+class JobSignal(Exception):
+    """The root of what a job raises on purpose."""
+
+
+class Retry(JobSignal):
+    """This attempt failed. `after`: when the next one comes; None leaves that to the retry policy."""
+
+    def __init__(self, message: str = "", *, after: Delay | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.after_s = None if after is None else seconds(after)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _retry, (self.message, self.after_s)
+
+
+class Fail(JobSignal):
+    """This attempt failed, and no other follows, whatever attempts are left."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class Snooze(JobSignal):
+    """Not now: again in `after` seconds. Spends no attempt, but counts; beyond the type's `max_snoozes` it fails."""
+
+    def __init__(self, after: Delay, message: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.after_s = seconds(after)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Snooze, (self.after_s, self.message)
+
+
+class Reschedule(JobSignal):
+    """Done for now: again in `after` seconds, with all its attempts, and with `body` where one is given."""
+
+    def __init__(self, after: Delay, *, body: bytes | None = None, message: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.after_s = seconds(after)
+        self.body = body
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _reschedule, (self.after_s, self.body, self.message)
+
+
+def _retry(message: str, after_s: float | None) -> Retry:
+    return Retry(message, after=after_s)
+
+
+def _reschedule(after_s: float, body: bytes | None, message: str) -> Reschedule:
+    return Reschedule(after_s, body=body, message=message)

@@ -1,0 +1,41 @@
+"""One claimed job while this worker runs it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from pinlater.model import DequeuedJob
+
+if TYPE_CHECKING:
+    from pinlater_workers.job import JobType
+
+
+class Why(StrEnum):
+    """Why a running job is told to stop. The words stand in statuses, logs and metrics."""
+
+    TIME_LIMIT = "time limit exceeded"
+    CLAIM_LOST = "claim lost"
+    STOPPING = "the worker stops"
+
+
+class Running:
+    """What the worker keeps of it. `type` None: none that this worker knows.
+
+    `began_s` and `until_s` (the time limit) are of time.monotonic. `told` is why it was told to stop, if it was.
+    """
+
+    __slots__ = ("began_s", "job", "queue", "told", "type", "until_s")
+
+    def __init__(self, job: DequeuedJob, queue: str, type: JobType | None, began_s: float, until_s: float) -> None:
+        self.job = job
+        self.queue = queue
+        self.type = type
+        self.began_s = began_s
+        self.until_s = until_s
+        self.told: Why | None = None
+
+
+def attempt_number(job: DequeuedJob) -> int:
+    """1 for the first; at least 1 for a job that an operator gave more attempts."""
+    return max(1, job.attempts_allowed - job.attempts_remaining + 1)
