@@ -16,6 +16,7 @@ class Why(StrEnum):
 
     TIME_LIMIT = "time limit exceeded"
     CLAIM_LOST = "claim lost"
+    OUT_OF_TOUCH = "no heartbeat gets through"
     STOPPING = "the worker stops"
 
 

@@ -33,7 +33,7 @@ class Pool(Protocol):
         """The job, which has not ended, is told; and it is ended as far as this pool can.
 
         TIME_LIMIT and CLAIM_LOST: a process is killed, a coroutine cancelled, a thread's result dropped; `Ended` hears
-        of it soon, with a verdict that names the reason. STOPPING: it is only told, and goes on.
+        of it soon, with a verdict that names the reason. STOPPING, OUT_OF_TOUCH: it is only told, and goes on.
         """
 
     async def close(self) -> None:
