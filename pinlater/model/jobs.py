@@ -129,7 +129,10 @@ class Checkpoint:
 
 @dataclass(slots=True)
 class DequeueRequest:
-    """One dequeue call. `wait_ms` > 0 makes it a long poll; `claim_timeout_ms` None takes the queue's own."""
+    """One dequeue call. `wait_ms` > 0 makes it a long poll; `claim_timeout_ms` None takes the queue's own.
+
+    `release_on_disconnect` ties the claims to the caller's connection: see docs/wire.md.
+    """
 
     queue: str
     limit: int
@@ -140,6 +143,7 @@ class DequeueRequest:
     coverage: float = 1.0
     wait_ms: int = 0
     claim_timeout_ms: int | None = None
+    release_on_disconnect: bool = False
 
 
 @dataclass(slots=True)
