@@ -38,6 +38,10 @@ class AsyncClient(OperatorCalls):
     for it. Each call takes a `timeout` in seconds for all its attempts together; a long poll may take as much longer as
     it waits. Not `patient`, it says at once that shards cannot be used, rather than when that time is over. Belongs to
     the event loop that it is first used on. ValueError: no such address or cluster.
+
+    For those whose claims are tied to connections: `on_disconnect` is called on the loop after a connection that was
+    open has closed, for whatever reason but `close`; `stay_s` is about how many seconds calls stay with one server
+    while it answers, where they would else go to all in turn.
     """
 
     # -- queues ----------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -35,14 +35,18 @@ class ConnectedClient:
         pool: PoolLimits | None = None,
         joining: JoiningLimits | None = None,
         patient: bool = True,
+        on_disconnect: Callable[[], None] | None = None,
+        stay_s: float = 0.0,
     ) -> None:
         pool_limits = pool or PoolLimits()
         self.servers = target_servers([*addresses, *servers], cluster, clusters_file)
         self.source = source or default_source()
         self._context = RequestContext(self.source)
         self._timeout_s = timeout
-        connected = [Server(address, pool_limits) for address in self.servers]
-        self._dispatcher = Dispatcher(connected, random.Random(), patient=patient)
+        self._on_disconnect = on_disconnect
+        on_lost = None if on_disconnect is None else self._lost
+        connected = [Server(address, pool_limits, on_lost) for address in self.servers]
+        self._dispatcher = Dispatcher(connected, random.Random(), patient=patient, stay_s=stay_s)
         self._enqueuer = Enqueuer(self._dispatcher, self._context, joining or JoiningLimits())
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
@@ -60,6 +64,10 @@ class ConnectedClient:
         await self._enqueuer.close(RuntimeError(why))
         self._dispatcher.close(why)
         await asyncio.sleep(0)  # the transports report their end in the loop's next turn
+
+    def _lost(self) -> None:
+        if self._on_disconnect is not None and not self._closed:
+            self._on_disconnect()
 
     async def _call(
         self,

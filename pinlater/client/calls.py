@@ -40,14 +40,17 @@ class Outgoing:
 class Dispatcher:
     """Sends calls to the servers in turn, each within its deadline.
 
-    Not `patient`: where shards cannot be used, each server is asked once, and nothing is waited for.
+    Not `patient`: where shards cannot be used, each server is asked once, and nothing is waited for. `stay_s`: about
+    how long calls stay with a server that answers, before the next has its turn.
     """
 
-    def __init__(self, servers: Sequence[Server], rng: random.Random, *, patient: bool = True) -> None:
+    def __init__(
+        self, servers: Sequence[Server], rng: random.Random, *, patient: bool = True, stay_s: float = 0.0
+    ) -> None:
         self._servers = servers
         self._patient = patient
         self._rng = rng
-        self._rotation = Rotation(len(servers), rng)
+        self._rotation: Rotation[Server] = Rotation(rng, stay_s)
         self._closed = False
 
     def close(self, why: str) -> None:

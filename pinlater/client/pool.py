@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,8 +41,10 @@ class Pool:
     call that needs a connection alone is not held off by those that share.
     """
 
-    def __init__(self, address: Address, limits: PoolLimits) -> None:
+    def __init__(self, address: Address, limits: PoolLimits, on_lost: Callable[[], None] | None = None) -> None:
+        """`on_lost` is called in the loop's next turn after a connection has closed, whoever closed it."""
         self._address = address
+        self._on_lost = on_lost
         self._limits = limits
         self._idle: deque[Connection] = deque()
         self._open: set[Connection] = set()
@@ -222,6 +225,8 @@ class Pool:
         return connection
 
     def _forget(self, connection: Connection) -> None:
+        if self._on_lost is not None:
+            asyncio.get_running_loop().call_soon(self._on_lost)
         self._open.discard(connection)
         if connection in self._idle:
             self._idle.remove(connection)

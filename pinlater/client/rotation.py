@@ -1,10 +1,14 @@
-"""Which server the next call goes to: in turn from a random start; one that fails is left out for a growing pause."""
+"""Which server the next call goes to: in turn from a random start; one that fails is left out for a growing pause.
+
+Where it is asked for, the turn stays with a server for a while, so that claims tied to a connection
+are acked where they are held.
+"""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Collection, Sequence
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 10.0
@@ -43,22 +47,38 @@ class HasStanding(Protocol):
 ServerT = TypeVar("ServerT", bound=HasStanding)
 
 
-class Rotation:
-    """The turn among servers. `pick` always names one: where all are paused, the one whose pause ends first."""
+class Rotation(Generic[ServerT]):
+    """The turn among servers, of which there may be more or fewer each time.
 
-    def __init__(self, size: int, rng: random.Random) -> None:
-        self._next = rng.randrange(size)
+    `pick` always names one: where all are paused, the one whose pause ends first. `stay_s`: about how long one is named
+    again and again while it can be, half of that at least; 0: a call each.
+    """
+
+    def __init__(self, rng: random.Random, stay_s: float = 0.0) -> None:
+        self._rng = rng
+        self._next = rng.randrange(2**16)
+        self._stay_s = stay_s
+        self._stay_until_s = 0.0
+        self._stay_with: ServerT | None = None
 
     def pick(self, servers: Sequence[ServerT], now_s: float, tried: Collection[ServerT]) -> ServerT:
         """The next in turn that is neither paused nor among `tried`; else the soonest of the untried, else of all."""
         count = len(servers)
         if count == 1:
             return servers[0]
+        if self._stay_with is not None:
+            server = self._stay_with
+            stays = now_s < self._stay_until_s and server in servers
+            if stays and server.standing.paused_until_s <= now_s and server not in tried:
+                return server
         for offset in range(count):
             position = (self._next + offset) % count
             server = servers[position]
             if server.standing.paused_until_s <= now_s and server not in tried:
                 self._next = position + 1
+                if self._stay_s:
+                    self._stay_with = server
+                    self._stay_until_s = now_s + self._stay_s * self._rng.uniform(0.5, 1.5)
                 return server
         untried = [server for server in servers if server not in tried]
         return min(untried or servers, key=lambda server: server.standing.paused_until_s)

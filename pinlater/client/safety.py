@@ -28,8 +28,14 @@ def ack_safety(failed: Sequence[Ack]) -> Safety:
 
 
 def checkpoint_safety(checkpoints: Sequence[Checkpoint]) -> Safety:
-    """A plain heartbeat may be late or doubled; a text put in front, a new body or a job given back may not."""
-    for checkpoint in checkpoints:
-        if checkpoint.prepend_status or checkpoint.new_body is not None or checkpoint.move_to_pending:
-            return Safety.ONCE
-    return Safety.REPEAT
+    """A plain heartbeat may be late or doubled; a text put in front, a new body or a job given back may not.
+
+    But for a job given back under a claim that is named: the first copy ends that claim, and the second does nothing.
+    """
+    return Safety.REPEAT if all(_may_be_doubled(checkpoint) for checkpoint in checkpoints) else Safety.ONCE
+
+
+def _may_be_doubled(checkpoint: Checkpoint) -> bool:
+    if checkpoint.move_to_pending:
+        return bool(checkpoint.claim_descriptor)
+    return not checkpoint.prepend_status and checkpoint.new_body is None

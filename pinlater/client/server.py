@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from pinlater.client.address import Address
@@ -16,11 +17,11 @@ class Server:
 
     __slots__ = ("address", "calls", "long_polls", "standing")
 
-    def __init__(self, address: Address, limits: PoolLimits) -> None:
+    def __init__(self, address: Address, limits: PoolLimits, on_lost: Callable[[], None] | None = None) -> None:
         self.address = address
         self.standing = Standing()
-        self.calls = Pool(address, limits)
-        self.long_polls = Pool(address, replace(limits, connections=LONG_POLL_CONNECTIONS))
+        self.calls = Pool(address, limits, on_lost)
+        self.long_polls = Pool(address, replace(limits, connections=LONG_POLL_CONNECTIONS), on_lost)
 
     def close(self, why: str) -> None:
         self.calls.close(why)

@@ -78,6 +78,7 @@ def dequeue_to_wire(request: DequeueRequest) -> Any:
         coverage=request.coverage,
         wait_ms=request.wait_ms or None,
         claim_timeout_ms=request.claim_timeout_ms,
+        release_on_disconnect=request.release_on_disconnect or None,
     )
 
 

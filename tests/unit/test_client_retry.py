@@ -110,7 +110,12 @@ def test_an_ack_may_be_sent_twice_but_for_a_failure_that_nothing_fences(failed: 
         (Checkpoint("d", prepend_status="half"), Safety.ONCE),
         (Checkpoint("d", new_body=b""), Safety.ONCE),
         (Checkpoint("d", move_to_pending=True), Safety.ONCE),
+        (Checkpoint("d", new_body=b"", claim_descriptor="c"), Safety.ONCE),
+        (Checkpoint("d", prepend_status="half", claim_descriptor="c"), Safety.ONCE),
+        (Checkpoint("d", b"", prepend_status="t", move_to_pending=True, claim_descriptor="c"), Safety.REPEAT),
     ],
 )
-def test_only_a_plain_heartbeat_may_be_sent_twice(checkpoint: Checkpoint, safety: Safety) -> None:
+def test_only_a_plain_heartbeat_and_what_ends_the_claim_it_names_may_be_sent_twice(
+    checkpoint: Checkpoint, safety: Safety
+) -> None:
     assert checkpoint_safety([Checkpoint("d"), checkpoint]) is safety
