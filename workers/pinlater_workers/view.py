@@ -20,6 +20,9 @@ class QueueView:
 class WorkerView:
     """`since_good_poll_s`: seconds since a server last answered a dequeue; since the start where none has yet.
 
+    Any answer counts, one of a paused or unknown queue too. While all slots are taken there is nothing to poll for: it
+    is 0 then, and counts again from when a slot became free.
+
     `running` are the jobs that run; `stuck` the slots beside these whose thread has not returned although its job has
     ended; what is left of `slots` is free. `unacked` are the results that no server has confirmed yet.
     """

@@ -1,0 +1,99 @@
+"""Logs on stderr: lines that a person reads, or one JSON object per line. The standard library's logging, no more.
+
+What is logged while a job runs, by its own code too, carries the job's name, descriptor, attempt and trace id; so does
+what is given as `extra`. An app that sets up logging by itself when it is imported has the last word.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from pinlater_workers.context import current
+
+FORMATS = ("human", "json")
+LEVELS = ("debug", "info", "warning", "error")
+_LEVEL_VARIABLE = "PINLATER_WORKER_LOG_LEVEL"
+_FORMAT_VARIABLE = "PINLATER_WORKER_LOG_FORMAT"
+_NOISY = ("asyncio", "aiohttp.access")
+_PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+"""What every record has: all else was given as `extra`."""
+
+
+def configure(level: str, format: str) -> None:
+    """Send everything from `level` on to stderr, here and in the processes that this one starts."""
+    os.environ[_LEVEL_VARIABLE], os.environ[_FORMAT_VARIABLE] = level, format
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if format == "json" else HumanLines())
+    handler.addFilter(_add_job)
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    for name in _NOISY:
+        logging.getLogger(name).setLevel(max(root.level, logging.WARNING))
+
+
+def configure_child() -> None:
+    """As the process that started this one was configured."""
+    level, format = os.environ.get(_LEVEL_VARIABLE, "info"), os.environ.get(_FORMAT_VARIABLE, "human")
+    configure(level if level in LEVELS else "info", format if format in FORMATS else "human")
+
+
+class HumanLines(logging.Formatter):
+    """`21:40:05 warning pinlater_workers.worker: the message  job=thumbnail attempt=2`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        clock = time.strftime("%H:%M:%S", time.localtime(record.created))
+        fields = "".join(f" {name}={value}" for name, value in _extra(record).items())
+        line = f"{clock} {record.levelname.lower():<7} {record.name}: {record.getMessage()}"
+        trace = self.formatException(record.exc_info) if record.exc_info and record.exc_info[0] else ""
+        return "\n".join(part for part in (line + (f" {fields}" if fields else ""), trace) if part)
+
+
+class JsonLines(logging.Formatter):
+    """One object per line: time (UTC), level, logger, message, then what is known of the job, and `exception`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        line: dict[str, Any] = {
+            "time": f"{moment}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **_extra(record),
+        }
+        if record.exc_info and record.exc_info[0]:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str, ensure_ascii=False)
+
+
+def trace_id(headers: Mapping[str, str]) -> str:
+    """That of the W3C header `traceparent`; "" for none.
+
+    >>> trace_id({"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"})
+    '4bf92f3577b34da6a3ce929d0e0e4736'
+    """
+    parts = headers.get("traceparent", "").split("-")
+    return parts[1] if len(parts) == 4 else ""
+
+
+def _add_job(record: logging.LogRecord) -> bool:
+    """Runs where the record is made, so the job is that of this thread or task."""
+    try:
+        context = current()
+    except LookupError:
+        return True
+    fields = {"job": context.job, "descriptor": context.descriptor, "attempt": context.attempt}
+    for name, value in (*fields.items(), ("trace_id", trace_id(context.headers))):
+        if value and not hasattr(record, name):
+            setattr(record, name, value)
+    return True
+
+
+def _extra(record: logging.LogRecord) -> dict[str, Any]:
+    return {name: value for name, value in vars(record).items() if name not in _PLAIN and not name.startswith("_")}

@@ -1,0 +1,118 @@
+"""The HTTP side of a worker: /healthz for whoever restarts it when it is sick, /metrics for Prometheus.
+
+It is served by the worker's own event loop, so a worker whose loop hangs does not answer, which is the right answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from pinlater_workers import prometheus
+from pinlater_workers.metrics import Series
+from pinlater_workers.view import WorkerView
+
+_log = logging.getLogger("pinlater_workers.web")
+_RETRY_S = 5.0
+SICK_AFTER_S = 60.0
+"""Beside the time that one long poll may take."""
+
+
+class _Callers(logging.Filter):
+    """What a caller sent that is not HTTP is answered with 400; it needs no traceback in the log."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+_server_log = logging.getLogger("aiohttp.server")
+_server_log.addFilter(_Callers())
+
+
+def is_healthy(view: WorkerView, sick_after_s: float) -> bool:
+    """A server has answered it lately. One that ends is healthy: it polls no more, and is not to be killed for that."""
+    return view.is_stopping or view.since_good_poll_s < sick_after_s
+
+
+class Site:
+    """Serves at one address. One that is taken is tried again every 5 s: running jobs matters more."""
+
+    def __init__(self, view: Callable[[], WorkerView], read: Callable[[], Series], poll_wait_s: float) -> None:
+        self._view = view
+        self._read = read
+        self._sick_after_s = SICK_AFTER_S + poll_wait_s
+        self._runner: web.AppRunner | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self.bound = ""
+        """HOST:PORT that is listened on; "" while none is."""
+
+    async def open(self, address: str) -> None:
+        """Listen on HOST:PORT; returns when that is so, or was tried once."""
+        if not await self._try_open(address):
+            self._opening = asyncio.ensure_future(self._open_later(address))
+
+    async def close(self) -> None:
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.gather(self._opening, return_exceptions=True)
+            self._opening = None
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+        self.bound = ""
+
+    async def _open_later(self, address: str) -> None:
+        while True:
+            await asyncio.sleep(_RETRY_S)
+            if await self._try_open(address, again=True):
+                return
+
+    async def _try_open(self, address: str, *, again: bool = False) -> bool:
+        host, _, port = address.rpartition(":")
+        runner = web.AppRunner(self._application(), access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, host.strip("[]") or None, int(port)).start()
+        except OSError as error:
+            await runner.cleanup()
+            if not again:
+                _log.error("cannot serve http at %s: %s; trying again; or choose another --http", address, error)
+            return False
+        self._runner = runner
+        self.bound = f"{host}:{runner.addresses[0][1]}"
+        _log.info("health and metrics at http://%s/healthz and /metrics", self.bound)
+        return True
+
+    def _application(self) -> web.Application:
+        application = web.Application()
+        application.router.add_get("/healthz", self._healthz)
+        application.router.add_get("/metrics", self._metrics)
+        return application
+
+    async def _healthz(self, request: web.Request) -> web.Response:
+        view = self._view()
+        is_well = is_healthy(view, self._sick_after_s)
+        return web.json_response(_told(view, is_well, self._sick_after_s), status=200 if is_well else 503)
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        return web.Response(body=prometheus.exposition(self._read()), headers={"Content-Type": prometheus.CONTENT_TYPE})
+
+
+def _told(view: WorkerView, is_well: bool, sick_after_s: float) -> dict[str, Any]:
+    return {
+        "healthy": is_well,
+        "seconds_since_last_good_poll": round(view.since_good_poll_s, 3),
+        "sick_after_seconds": sick_after_s,
+        "slots": view.slots,
+        "running": view.running,
+        "stuck": view.stuck,
+        "unacked": view.unacked,
+        "stopping": view.is_stopping,
+        "queues": {name: asdict(queue) for name, queue in view.queues.items()},
+    }
