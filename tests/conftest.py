@@ -12,9 +12,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.parallel import ByFile, Worker, is_worker
 from tests.stores.needs import NEEDS
 
-pytest_plugins = ["tests.stores.fixtures", "tests.cluster.proof_stores"]
+pytest_plugins = ["tests.stores.fixtures", "tests.cluster.proof_stores", "tests.conformance.report"]
 LEFT_OUT = pytest.StashKey[dict[str, int]]()
 
 
@@ -74,6 +75,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             config.stash[LEFT_OUT][store] = config.stash[LEFT_OUT].get(store, 0) + 1
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if not stores_of(item) & without]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByFile:
+    config.option.loadscopereorder = False
+    return ByFile(config, log)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if is_worker(session.config):
+        session.config.workeroutput["left_out"] = session.config.stash[LEFT_OUT]  # type: ignore[attr-defined]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Worker) -> None:
+    """Every worker collects all tests, and leaves out the same."""
+    node.config.stash[LEFT_OUT].update(getattr(node, "workeroutput", {}).get("left_out", {}))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -14,15 +14,12 @@ from tests.conformance.bindings import BINDINGS, DEPTHS, Binding
 from tests.conformance.chain import chained
 from tests.conformance.crowd import CROWD, Crowd
 from tests.conformance.outage import OUT, Outage, through
-from tests.conformance.report import Cells, suite_is_whole
 from tests.conformance.served import Served
 from tests.conformance.shelf import Shelf
 from tests.conformance.subject import START_MS, Subject
 from tests.faults.proxy import Proxy
 from tests.queues import make_queue
 from tests.stores.places import Places
-
-CELLS = pytest.StashKey[Cells]()
 
 
 @pytest.fixture(params=[binding.param() for binding in BINDINGS])
@@ -209,31 +206,3 @@ def _with_proxy(
         finally:
             proxy.heal()
             runner.run(service.close())
-
-
-# -- the report ------------------------------------------------------------------------------------------------------
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.stash[CELLS] = Cells()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> object:
-    report = yield
-    if call.when == "call":
-        item.config.stash[CELLS].add(item)
-    return report
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    cells = session.config.stash[CELLS]
-    if suite_is_whole(session) and cells.empty(session.config.getoption("--without")):
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    cells = config.stash[CELLS]
-    if cells.counts:
-        terminalreporter.section("conformance: cases by store, bare or through the chain")
-        terminalreporter.write(cells.table(config.getoption("--without")))

@@ -1,4 +1,7 @@
-"""How many cases ran on each store, bare and through the chain; a whole run with an empty cell fails."""
+"""How many cases ran on each store, bare and through the chain; a whole run with an empty cell fails.
+
+A plugin of tests/conftest.py: where workers run the tests, the counts are those of the whole.
+"""
 
 from __future__ import annotations
 
@@ -9,28 +12,35 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.bindings import DEPTHS, KINDS, Binding
+from tests.parallel import is_worker
 
 SERVICES = {"served", "servers", "tight", "fleeting", "outage", "alone"}
 HERE = Path(__file__).parent
 
 
+def cell_of(item: pytest.Item) -> tuple[str, str] | None:
+    """The store and depth of a case."""
+    spec = getattr(item, "callspec", None)
+    if spec is None:
+        return None
+    binding = next((value for value in spec.params.values() if isinstance(value, Binding)), None)
+    if binding is None:
+        return None
+    seen = "chain" if SERVICES & set(getattr(item, "fixturenames", ())) else "bare"  # a service sees the chain
+    return binding.kind, spec.params.get("depth", seen)
+
+
 class Cells:
-    """Counts of cases that ran, by store and depth."""
+    """Counts of cases that ran, by store and depth; a plugin that hears of every test."""
 
     def __init__(self) -> None:
         self.counts: Counter[tuple[str, str]] = Counter()
 
-    def add(self, item: pytest.Item) -> None:
-        spec = getattr(item, "callspec", None)
-        if spec is None:
-            return
-        binding = next((value for value in spec.params.values() if isinstance(value, Binding)), None)
-        if binding is not None:
-            self.counts[binding.kind, spec.params.get("depth", self._depth(item))] += 1
-
-    def _depth(self, item: pytest.Item) -> str:
-        """A service sees its shards through the chain."""
-        return "chain" if SERVICES & set(getattr(item, "fixturenames", ())) else "bare"
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        cell = getattr(report, "conformance_cell", None)
+        if cell is not None:
+            kind, depth = cell
+            self.counts[kind, depth] += 1
 
     def empty(self, without: Sequence[str]) -> list[tuple[str, str]]:
         """The cells in which nothing ran, but for stores that were left out on purpose."""
@@ -53,3 +63,34 @@ def suite_is_whole(session: pytest.Session) -> bool:
         return False
     asked = [Path(config.invocation_params.dir, argument.split("::")[0]).resolve() for argument in config.args]
     return any(path == HERE or path in HERE.parents for path in asked)
+
+
+CELLS = pytest.StashKey[Cells]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[CELLS] = Cells()
+    config.pluginmanager.register(config.stash[CELLS], "conformance-cells")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> object:
+    report = yield
+    if call.when == "call":
+        report.conformance_cell = cell_of(item)
+    return report
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if is_worker(session.config):
+        return
+    cells = session.config.stash[CELLS]
+    if suite_is_whole(session) and cells.empty(session.config.getoption("--without")):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    cells = config.stash[CELLS]
+    if cells.counts:
+        terminalreporter.section("conformance: cases by store, bare or through the chain")
+        terminalreporter.write(cells.table(config.getoption("--without")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import shutil
 import signal
 import socket
@@ -14,6 +15,7 @@ from pathlib import Path
 
 READY_WITHIN_S = 30.0
 STOPPED_WITHIN_S = 15.0
+PORTS = 15_000, 32_000
 
 
 class StoreMissing(Exception):
@@ -21,11 +23,15 @@ class StoreMissing(Exception):
 
 
 def free_port() -> int:
-    """A loopback port that nobody listened on a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A loopback port that nobody listened on a moment ago, and that the system gives to nobody who names none.
+
+    A connection out, or a server on port 0, of another test would take one of the system's own while its store is dead.
+    """
+    while True:
+        port = random.randrange(*PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def dies_with_us() -> list[str]:

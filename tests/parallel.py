@@ -1,0 +1,38 @@
+"""Several pytest workers at once (`-n 2`): which tests stay together, and what the workers tell the run as a whole.
+
+A worker takes whole files, in the order of collection, so that what a module starts is started once. Folders in
+TOGETHER, whose files share what takes long to start, go to one worker whole.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+TOGETHER = {"tests/cluster", "tests/languages"}
+
+
+def scope_of(nodeid: str) -> str:
+    """The file of a test, or its folder."""
+    path = nodeid.partition("::")[0]
+    folder = "/".join(path.split("/")[:2])
+    return folder if folder in TOGETHER else path
+
+
+class ByFile(LoadScopeScheduling):
+    def _split_scope(self, nodeid: str) -> str:
+        return scope_of(nodeid)
+
+
+class Worker(Protocol):
+    """What xdist tells of a worker that has ended; `workeroutput` is missing where it crashed."""
+
+    config: pytest.Config
+    workeroutput: dict[str, Any]
+
+
+def is_worker(config: pytest.Config) -> bool:
+    """Whether this process runs a part of the tests, and another one the whole."""
+    return hasattr(config, "workerinput")
