@@ -48,6 +48,17 @@ class ClaimKey(NamedTuple):
     claim_descriptor: str
 
 
+class QuietClaim(NamedTuple):
+    """A job, the claim it is expected to be under, and the time of that claim's last sign of life: the now of the claim
+    itself, or of its last checkpoint.
+    """
+
+    priority: int
+    id: int
+    claim_descriptor: str
+    heard_at_ms: int
+
+
 @dataclass(slots=True)
 class ClaimRequest:
     """One caller's share of a claim call.
@@ -332,9 +343,12 @@ class Shard(Protocol):
         """IN_PROGRESS to PENDING where the claim matches: claim cleared, no attempt taken, run_after kept. How many."""
 
     async def release(
-        self, queue: str, claims: Sequence[ClaimKey], now_ms: int, rules: EndRules = NO_RULES
+        self, queue: str, claims: Sequence[QuietClaim], now_ms: int, rules: EndRules = NO_RULES
     ) -> LapsedCounts:
-        """Treat these claims, where they stand, as expired now (see `expire_claims`), with a status line of theirs."""
+        """Treat these claims as expired now (see `expire_claims`), with a status line of theirs, where they stand and
+        nothing was heard of them since `heard_at_ms`, by whichever server: no clocks are compared, only that time.
+        An unknown queue: none.
+        """
 
     async def cancel(self, queue: str, jobs: Sequence[JobKey], now_ms: int) -> list[CancelOutcome]:
         """Remove PENDING jobs; says what each was. An unknown queue: all NOT_FOUND."""

@@ -22,6 +22,7 @@ from pinlater.backends.base import (
     LapsedCounts,
     Note,
     PerQueue,
+    QuietClaim,
     Record,
     RecordPage,
     Retention,
@@ -123,7 +124,7 @@ class Guarded(Passing):
         return await self._calls.make("give_back", lambda: self._inner.give_back(queue, claims, now_ms))
 
     async def release(
-        self, queue: str, claims: Sequence[ClaimKey], now_ms: int, rules: EndRules = NO_RULES
+        self, queue: str, claims: Sequence[QuietClaim], now_ms: int, rules: EndRules = NO_RULES
     ) -> LapsedCounts:
         return await self._calls.make("release", lambda: self._inner.release(queue, claims, now_ms, rules))
 

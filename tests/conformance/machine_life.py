@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, multiple, rule
 
-from pinlater.backends.base import AckRequest, CheckpointRequest, ClaimRequest, EndRules
+from pinlater.backends.base import AckRequest, CheckpointRequest, ClaimRequest, EndRules, QuietClaim
 from pinlater.model import Job
 from tests.conformance import machine_base as base
 from tests.conformance.machine_base import Held, MachineBase, Named, given
@@ -183,13 +183,17 @@ class LifeRules(MachineBase):
         )
 
     @given(base.held)
-    @rule(held=st.lists(base.held, min_size=1), rules=base.end_rules)
-    def release(self, held: Sequence[Held], rules: EndRules) -> None:
-        keys = [each.key for each in held]
+    @rule(held=st.lists(st.tuples(base.held, st.sampled_from((0, 0, 0, -1, 1))), min_size=1), rules=base.end_rules)
+    def release(self, held: Sequence[tuple[Held, int]], rules: EndRules) -> None:
+        """Of most nothing was heard since what the caller knows of; of some something was."""
+        queue = held[0][0].job.queue
+        keys = [
+            QuietClaim(*each.key, self.reference.heard_at_ms(queue + self.suffix, each.key) + off) for each, off in held
+        ]
         self.both(
             lambda name: self.shard.release(name, keys, self.now_ms, rules),
             lambda name: total([self.reference.release(name, key, self.now_ms, rules) for key in keys]),
-            held[0].job.queue,
+            queue,
         )
 
     @given(base.held)

@@ -266,9 +266,21 @@ LAPSES = [
     ),
     lua(
         "release",
-        "if sub(claim, DESCRIPTOR_AT) == ARGV[at + 2] then",
-        "if true then",
+        "sub(claim, DESCRIPTOR_AT) == ARGV[at + 2] and ",
+        "",
         test_wrong_names.test_a_job_under_another_claim_is_neither_given_back_nor_released,
+    ),
+    lua(
+        "release",
+        " and heard_at == tonumber(ARGV[at + 3])",
+        "",
+        test_expiry.test_a_claim_that_was_heard_of_since_is_not_released,
+    ),
+    lua(
+        "release",
+        "heard_at == tonumber",
+        "heard_at <= tonumber",
+        test_expiry.test_a_claim_that_was_heard_of_since_is_not_released,
     ),
 ]
 

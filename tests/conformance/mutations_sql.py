@@ -256,6 +256,7 @@ LOCKS = [
 ]
 
 UNDER_ANOTHER_CLAIM = test_wrong_names.test_a_job_under_another_claim_is_neither_given_back_nor_released
+HEARD_OF_SINCE = test_expiry.test_a_claim_that_was_heard_of_since_is_not_released
 BY_A_WRONG_NAME = test_wrong_names.test_a_claim_under_a_wrong_name_is_neither_given_back_nor_released
 
 STEPS = [
@@ -318,8 +319,10 @@ STEPS = [
         "if True else",
         test_states.test_a_failure_that_is_not_kept_removes_the_job_at_once,
     ),
-    *step("acking", "and row[CLAIM] == claim.claim_descriptor", "", UNDER_ANOTHER_CLAIM),
-    *step("acking", "and row[PRIORITY] == claim.priority", "", BY_A_WRONG_NAME, wrong="priority"),
+    *step("acking", " and row[CLAIM] == claim.claim_descriptor", "", UNDER_ANOTHER_CLAIM),
+    *step("acking", "row[PRIORITY] == claim.priority and ", "", BY_A_WRONG_NAME, wrong="priority"),
+    *step("acking", " and row[HEARD_AT] == claim.heard_at_ms", "", HEARD_OF_SINCE),
+    *step("acking", "row[HEARD_AT] == claim.heard_at_ms", "row[HEARD_AT] <= claim.heard_at_ms", HEARD_OF_SINCE),
     *step(
         "checkpointing",
         "if row[PRIORITY] != each.priority:",

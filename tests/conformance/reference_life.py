@@ -13,6 +13,7 @@ from pinlater.backends.base import (
     EndRules,
     JobKey,
     LapsedCounts,
+    QuietClaim,
     crash_budget_status,
     released_status,
 )
@@ -94,11 +95,18 @@ class RefLife(RefQueues):
         job.updated_at_ms = now_ms
         return 1
 
-    def release(self, queue: str, key: ClaimKey, now_ms: int, rules: EndRules) -> LapsedCounts:
+    def release(self, queue: str, key: QuietClaim, now_ms: int, rules: EndRules) -> LapsedCounts:
         job = self.find(queue, key.priority, key.id)
         if job is None or not job.held_by(key.claim_descriptor):
             return LapsedCounts(0, 0)
+        if key.heard_at_ms != self.heard_at_ms(queue, key):
+            return LapsedCounts(0, 0)
         return lapse(job, now_ms, rules, released_status)
+
+    def heard_at_ms(self, queue: str, key: ClaimKey | QuietClaim) -> int:
+        """When the claim that the job is under now was made, or last renewed; 0 where it is under none."""
+        job = self.find(queue, key.priority, key.id)
+        return 0 if job is None or job.expires_at_ms is None else job.expires_at_ms - job.timeout_ms
 
     def mark_moved(self, queue: str, key: ClaimKey, moved_to: str, now_ms: int) -> bool:
         job = self.find(queue, key.priority, key.id)

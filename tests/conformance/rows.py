@@ -71,6 +71,8 @@ STATES: Mapping[str, Tests] = {
     "release": (
         states.test_a_released_claim_is_as_an_expired_one,
         expiry.test_a_released_claim_leaves_its_own_line_and_the_job_to_be_handed_out_at_once,
+        expiry.test_a_claim_that_was_heard_of_since_is_not_released,
+        expiry.test_of_several_claims_those_that_were_heard_of_stay,
     ),
     "the crash budget is used up": (
         expiry.test_a_job_fails_when_its_crash_budget_is_used_up_whatever_attempts_remain,

@@ -19,6 +19,7 @@ from pinlater.backends.base import (
     JobKey,
     LapsedCounts,
     PerQueue,
+    QuietClaim,
     Retention,
     ScanPosition,
     ScanRequest,
@@ -73,6 +74,7 @@ class Subject:
         self.shard = shard
         self.queue = queue
         self._clock = clock or Clock()
+        self._timeouts_ms: dict[str, int] = {}
 
     @property
     def now_ms(self) -> int:
@@ -110,7 +112,9 @@ class Subject:
         timeout_ms: int = TIMEOUT_MS,
         max_bytes: int = NO_BOUND,
     ) -> ClaimRequest:
-        return ClaimRequest(new_claim(source), limit, priorities, timeout_ms, max_bytes)
+        claim_descriptor = new_claim(source)
+        self._timeouts_ms[claim_descriptor] = timeout_ms
+        return ClaimRequest(claim_descriptor, limit, priorities, timeout_ms, max_bytes)
 
     async def claim(self, limit: int = 1, **fields: Any) -> list[DequeuedJob]:
         (jobs,) = await self.shard.claim(self.queue, [self.request(limit, **fields)], self.now_ms)
@@ -170,8 +174,16 @@ class Subject:
     async def give_back(self, *jobs: DequeuedJob) -> int:
         return await self.shard.give_back(self.queue, [claim_key_of(job) for job in jobs], self.now_ms)
 
-    async def release(self, *jobs: DequeuedJob, budget: int = 0, **rules: bool) -> LapsedCounts:
-        claims = [claim_key_of(job) for job in jobs]
+    def quiet(self, job: DequeuedJob, heard_at_ms: int | None = None) -> QuietClaim:
+        """A claim of which nothing was heard since that time; None: since it was made."""
+        if heard_at_ms is None:
+            heard_at_ms = job.claim_expires_at_ms - self._timeouts_ms[job.claim_descriptor]
+        return QuietClaim(*claim_key_of(job), heard_at_ms)
+
+    async def release(
+        self, *jobs: DequeuedJob, heard_at_ms: int | None = None, budget: int = 0, **rules: bool
+    ) -> LapsedCounts:
+        claims = [self.quiet(job, heard_at_ms) for job in jobs]
         return await self.shard.release(self.queue, claims, self.now_ms, EndRules(budget, **rules))
 
     async def move(self, job: DequeuedJob, moved_to: str) -> bool:

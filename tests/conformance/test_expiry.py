@@ -168,6 +168,32 @@ async def test_a_release_of_several_claims_counts_each_fate(subject: Subject) ->
     assert await subject.release(*jobs) == LapsedCounts(0, 0)
 
 
+async def test_a_claim_that_was_heard_of_since_is_not_released(subject: Subject) -> None:
+    """Who heard of it last releases it, and nobody who knows less, however the clocks of the two stand."""
+    descriptor = await subject.job()
+    job = await subject.claimed()
+    claimed_at_ms = subject.now_ms
+    for step_ms in (7, -20):
+        subject.tick(step_ms)
+        assert await subject.checkpoint(descriptor, claim_descriptor=job.claim_descriptor)
+        before = await subject.info(descriptor)
+        assert await subject.release(job, heard_at_ms=claimed_at_ms) == LapsedCounts(0, 0)
+        assert await subject.info(descriptor) == before
+    assert await subject.release(job, heard_at_ms=subject.now_ms + 1) == LapsedCounts(0, 0)
+    assert await subject.release(job, heard_at_ms=subject.now_ms) == LapsedCounts(1, 0)
+
+
+async def test_of_several_claims_those_that_were_heard_of_stay(subject: Subject) -> None:
+    await subject.enqueue(Job(b""), Job(b""), Job(b""))
+    jobs = await subject.claim(3, timeout_ms=1_000)
+    heard = jobs[1]
+    subject.tick(5)
+    assert await subject.checkpoint(heard.descriptor, run_after_ms=subject.now_ms + 900)
+    assert await subject.release(*jobs) == LapsedCounts(2, 0)
+    info = await subject.info(heard.descriptor)
+    assert (info.state, info.claim_descriptor) == (JobState.IN_PROGRESS, heard.claim_descriptor)
+
+
 async def crash(subject: Subject, how: str, budget: int) -> DequeuedJob:
     """Hand the job out, and let its worker die."""
     job = await subject.claimed(timeout_ms=10)

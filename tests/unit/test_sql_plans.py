@@ -151,6 +151,7 @@ def test_mysql_claims_over_all_priorities_in_the_order_of_the_index(mysql_cursor
         ("oldest", (1, 0, 1, 10), "pinlater_jobs_order"),
         ("scan_time", (1, 0, 1, 0, NOW_MS, 9), "pinlater_jobs_order"),
         ("in_progress", ("mail", (1, 2, 3)), "PRIMARY"),
+        ("last_heard_of", ("mail", (1, 2, 3)), "PRIMARY"),
         ("claim", ("c", 1, 1, 1, 1, (1, 2, 3)), "PRIMARY"),
         ("remove", ((1, 2, 3),), "PRIMARY"),
     ],

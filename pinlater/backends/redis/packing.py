@@ -7,7 +7,7 @@ from itertools import repeat
 from struct import Struct
 from typing import Any
 
-from pinlater.backends.base import AckRequest, CheckpointRequest, ClaimKey, ClaimRequest, JobKey
+from pinlater.backends.base import AckRequest, CheckpointRequest, ClaimKey, ClaimRequest, JobKey, QuietClaim
 from pinlater.model import MAX_STATUS_CHARS, DequeuedJob, Job, JobInfo, JobState, descriptor_prefix
 
 HEAD = Struct(">QIBH")
@@ -131,8 +131,8 @@ def ack_args(acks: Sequence[AckRequest]) -> Args:
     return args
 
 
-def key_args(keys: Sequence[JobKey] | Sequence[ClaimKey]) -> Args:
-    """Priority, id, and the claim where there is one."""
+def key_args(keys: Sequence[JobKey] | Sequence[ClaimKey] | Sequence[QuietClaim]) -> Args:
+    """Priority, id, and what else there is: the claim, and when it was heard of."""
     args: Args = []
     for priority, job_id, *claim in keys:
         args += (priority, ID.pack(job_id), *claim)

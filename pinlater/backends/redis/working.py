@@ -14,6 +14,7 @@ from pinlater.backends.base import (
     EndRules,
     JobKey,
     LapsedCounts,
+    QuietClaim,
     released_status,
 )
 from pinlater.backends.redis.calling import Calling, lowest_id
@@ -81,7 +82,7 @@ class Working(Calling):
         return count
 
     async def release(
-        self, queue: str, claims: Sequence[ClaimKey], now_ms: int, rules: EndRules = NO_RULES
+        self, queue: str, claims: Sequence[QuietClaim], now_ms: int, rules: EndRules = NO_RULES
     ) -> LapsedCounts:
         words = lapse_words(released_status(now_ms, MARK))
         args = [queue, now_ms, *lapse_rules(rules), *words, *key_args(claims)]

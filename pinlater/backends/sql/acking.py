@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from pinlater.backends.base import AckOutcome, AckRequest, ClaimKey, EndRules
+from pinlater.backends.base import AckOutcome, AckRequest, ClaimKey, EndRules, QuietClaim
 from pinlater.backends.sql.session import Row, Session
 from pinlater.model import MAX_TIME_MS
 
@@ -17,8 +17,8 @@ MARKED_MS = 1 << 60
 FAILED clears it, so a mark never outlives what it is for, and a job that is not marked pays nothing.
 """
 
-ID, PRIORITY, REMAINING, CRASHES, CLAIM = range(5)
-"""The columns of `in_progress`."""
+ID, PRIORITY, REMAINING, CRASHES, CLAIM, HEARD_AT = range(6)
+"""The columns of `in_progress`; the last one is in `last_heard_of` alone."""
 
 
 def jobs_in_progress(session: Session, queue: str, ids: Sequence[int]) -> dict[int, Row]:
@@ -29,13 +29,22 @@ def jobs_in_progress(session: Session, queue: str, ids: Sequence[int]) -> dict[i
 def claims_standing(session: Session, queue: str, claims: Sequence[ClaimKey]) -> dict[int, Row]:
     """Those of the jobs that are under exactly the claims given, locked."""
     rows = jobs_in_progress(session, queue, [claim.id for claim in claims])
+    return {claim.id: row for claim in claims if (row := rows.get(claim.id)) is not None and _stands(claim, row)}
+
+
+def claims_quiet(session: Session, queue: str, claims: Sequence[QuietClaim]) -> dict[int, Row]:
+    """Those of the jobs that are under exactly the claims given, of which nothing was heard since, locked."""
+    ids = sorted({claim.id for claim in claims})
+    rows = {row[ID]: row for row in session.rows_of("last_heard_of", (queue,), ids)}
     return {
         claim.id: row
         for claim in claims
-        if (row := rows.get(claim.id)) is not None
-        and row[PRIORITY] == claim.priority
-        and row[CLAIM] == claim.claim_descriptor
+        if (row := rows.get(claim.id)) is not None and _stands(claim, row) and row[HEARD_AT] == claim.heard_at_ms
     }
+
+
+def _stands(claim: ClaimKey | QuietClaim, row: Row) -> bool:
+    return bool(row[PRIORITY] == claim.priority and row[CLAIM] == claim.claim_descriptor)
 
 
 def ack(session: Session, queue: str, acks: Sequence[AckRequest], now_ms: int, rules: EndRules) -> list[AckOutcome]:

@@ -6,15 +6,15 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pinlater.backends.base import (
-    ClaimKey,
     EndRules,
     LapsedCounts,
     PerQueue,
+    QuietClaim,
     crash_budget_status,
     expired_status,
     released_status,
 )
-from pinlater.backends.sql.acking import CRASHES, REMAINING, Effects, carry_out, claims_standing
+from pinlater.backends.sql.acking import CRASHES, REMAINING, Effects, carry_out, claims_quiet
 from pinlater.backends.sql.session import Row, Session
 
 StatusLine = Callable[[int, int], str]
@@ -49,8 +49,8 @@ def _counts_per_queue(rows: Iterable[Row], names: Mapping[int, str], failed: set
     return {name: LapsedCounts(counts[False], counts[True]) for name, counts in per_queue.items()}
 
 
-def release(session: Session, queue: str, claims: Sequence[ClaimKey], now_ms: int, rules: EndRules) -> LapsedCounts:
-    rows = claims_standing(session, queue, claims).values()
+def release(session: Session, queue: str, claims: Sequence[QuietClaim], now_ms: int, rules: EndRules) -> LapsedCounts:
+    rows = claims_quiet(session, queue, claims).values()
     failed = _lapse(session, [(row, rules) for row in rows], now_ms, released_status)
     return LapsedCounts(len(rows) - len(failed), len(failed))
 

@@ -226,6 +226,13 @@ FROM pinlater_jobs FORCE INDEX (PRIMARY)
 WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = %s) AND state = 1 AND id IN %s
 ORDER BY id FOR UPDATE
 
+-- name: last_heard_of
+-- A claim's time-out runs from the claim or its last checkpoint.
+SELECT id, priority, attempts_remaining, crashes, claim_descriptor, claim_expires_at_ms - claim_timeout_ms
+FROM pinlater_jobs FORCE INDEX (PRIMARY)
+WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = %s) AND state = 1 AND id IN %s
+ORDER BY id FOR UPDATE
+
 -- name: succeed
 UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET state = 2, finished_at_ms = %s, updated_at_ms = %s,
     claim_expires_at_ms = NULL

@@ -21,6 +21,7 @@ from pinlater.backends.base import (
     LapsedCounts,
     Note,
     PerQueue,
+    QuietClaim,
     Record,
     RecordPage,
     Retention,
@@ -106,7 +107,7 @@ class SqlShard(ABC):
         return await self._write(claiming.give_back, queue, claims, now_ms)
 
     async def release(
-        self, queue: str, claims: Sequence[ClaimKey], now_ms: int, rules: EndRules = NO_RULES
+        self, queue: str, claims: Sequence[QuietClaim], now_ms: int, rules: EndRules = NO_RULES
     ) -> LapsedCounts:
         return await self._write(lapsing.release, queue, claims, now_ms, rules)
 

@@ -201,6 +201,13 @@ FROM pinlater_jobs NOT INDEXED
 WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = ?) AND state = 1
     AND id IN (SELECT value FROM json_each(?))
 
+-- name: last_heard_of
+-- A claim's time-out runs from the claim or its last checkpoint.
+SELECT id, priority, attempts_remaining, crashes, claim_descriptor, claim_expires_at_ms - claim_timeout_ms
+FROM pinlater_jobs NOT INDEXED
+WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = ?) AND state = 1
+    AND id IN (SELECT value FROM json_each(?))
+
 -- name: succeed
 UPDATE pinlater_jobs NOT INDEXED SET state = 2, finished_at_ms = ?, updated_at_ms = ?, claim_expires_at_ms = NULL
 WHERE id IN (SELECT value FROM json_each(?))

@@ -1,18 +1,20 @@
--- End the claims given, where they still stand, as if they had expired.
+-- End the claims given as if they had expired, where they still stand and nothing was heard of them since.
 -- KEYS     1 ROOT   2 BASE
 -- ARGV     1 queue   2 now   3 crash budget   4 mark failed for bury (1 or 0)   5-8 the words of the status lines
---          then per job: priority, id, descriptor
+--          then per job: priority, id, descriptor, when the claim was last heard of
 -- RETURNS  {retried, failed}
 -- BOUND    the jobs given
 --#include many
 --#include records
 --#include lapse
 local base, jobs, seen = KEYS[2], {}, {}
-for at = 9, #ARGV, 3 do
+for at = 9, #ARGV, 4 do
   local id = ARGV[at + 1]
   if not seen[id] and redis.call('ZSCORE', base .. ':s:1:' .. ARGV[at], id) then
     local claim = redis.call('HGET', base .. ':claims', id)
-    if sub(claim, DESCRIPTOR_AT) == ARGV[at + 2] then
+    local _, timeout = unpack_record(CLAIM, claim)
+    local heard_at = tonumber(redis.call('ZSCORE', base .. ':expiry', id)) - timeout
+    if sub(claim, DESCRIPTOR_AT) == ARGV[at + 2] and heard_at == tonumber(ARGV[at + 3]) then
       seen[id] = true
       jobs[#jobs + 1] = {id, claim}
     end
