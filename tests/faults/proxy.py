@@ -19,6 +19,8 @@ from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any
 
+from tests.stores.process import free_port
+
 CHUNK = 65_536
 REQUESTS, ANSWERS = "requests", "answers"
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
@@ -44,7 +46,7 @@ class _Link:
 
 class Proxy:
     def __init__(self, target_port: int, *, target_host: str = "127.0.0.1") -> None:
-        self.port = 0
+        self.port = free_port()
         self._target = (target_host, target_port)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
@@ -118,7 +120,6 @@ class Proxy:
             gate.set()
         if self._server is None:
             self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
-            self.port = self._server.sockets[0].getsockname()[1]
 
     async def _cut(self, *, reset: bool) -> None:
         if self._server is not None:
