@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pinlater.model import DequeuedJob
 
 if TYPE_CHECKING:
+    from pinlater_workers.envelope import Envelope
     from pinlater_workers.job import JobType
 
 
@@ -21,19 +22,28 @@ class Why(StrEnum):
 
 
 class Running:
-    """What the worker keeps of it. `type` None: none that this worker knows.
+    """What the worker keeps of it. `type` None: none that this worker knows. `envelope` None: a body that has none.
 
     `began_s` and `until_s` (the time limit) are of time.monotonic. `told` is why it was told to stop, if it was.
     """
 
-    __slots__ = ("began_s", "job", "queue", "told", "type", "until_s")
+    __slots__ = ("began_s", "envelope", "job", "queue", "told", "type", "until_s")
 
-    def __init__(self, job: DequeuedJob, queue: str, type: JobType | None, began_s: float, until_s: float) -> None:
+    def __init__(
+        self,
+        job: DequeuedJob,
+        queue: str,
+        type: JobType | None,
+        began_s: float,
+        until_s: float,
+        envelope: Envelope | None = None,
+    ) -> None:
         self.job = job
         self.queue = queue
         self.type = type
         self.began_s = began_s
         self.until_s = until_s
+        self.envelope = envelope
         self.told: Why | None = None
 
 

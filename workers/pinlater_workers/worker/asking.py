@@ -1,0 +1,113 @@
+"""Which queues are asked for jobs now, for how many, and how long the server may wait with its answer. Pure.
+
+A queue is busy while its last answer was as many jobs as were asked for. While some queue is busy nobody waits: free
+slots are dealt in weighted turn, and one that is not busy is asked again after QUIET_S at the earliest. When no queue
+is busy, the server waits with its answers: the heaviest queue gets all slots but one for each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pinlater_workers.worker.turns import Turns
+
+QUIET_S = 0.05
+SHARED_WAIT_S = 2.0
+"""With several queues no wait holds slots for longer than this."""
+
+ROTATION_WAIT_S = 1.0
+"""The same where not every queue has a slot to wait with."""
+
+MAX_LIMIT = 10_000
+"""The server cuts a dequeue to so many jobs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """One dequeue: its slots are reserved until it is answered, or has failed. `wait_s` 0: answered at once."""
+
+    queue: str
+    limit: int
+    wait_s: float
+
+
+class _Queue:
+    """`reserved`: the slots of the dequeue under way. Times are of time.monotonic."""
+
+    __slots__ = ("answered_s", "busy", "not_before_s", "reserved")
+
+    def __init__(self) -> None:
+        self.busy = True
+        self.reserved = 0
+        self.answered_s = float("-inf")
+        self.not_before_s = float("-inf")
+
+
+class Asking:
+    """One dequeue under way per queue. `weights`: of every queue, 1 or more."""
+
+    def __init__(self, weights: Mapping[str, int], poll_wait_s: float) -> None:
+        self._turns = Turns(weights)
+        self._queues = {queue: _Queue() for queue in sorted(weights, key=weights.__getitem__, reverse=True)}
+        self._wait_s = poll_wait_s if len(weights) == 1 else min(poll_wait_s, SHARED_WAIT_S)
+        self.reserved = 0
+
+    def next(self, free: int, now_s: float) -> list[Poll]:
+        """The dequeues to send now, with no more slots than are `free`; each is answered or failed later."""
+        if free <= 0:
+            return []
+        askable = [name for name, each in self._queues.items() if not each.reserved and each.not_before_s <= now_s]
+        if not askable:
+            return []
+        if len(self._queues) == 1:
+            polls = [Poll(askable[0], min(free, MAX_LIMIT), self._wait_s)]
+        elif any(each.busy for each in self._queues.values()):
+            polls = self._in_turn(askable, free, now_s)
+        else:
+            polls = self._waiting(askable, free)
+        for poll in polls:
+            self._queues[poll.queue].reserved = poll.limit
+            self.reserved += poll.limit
+        return polls
+
+    def answered(self, poll: Poll, jobs: int, now_s: float) -> None:
+        queue = self._end(poll, poll.limit - jobs)
+        queue.busy = jobs >= poll.limit
+        queue.answered_s = now_s
+
+    def failed(self, poll: Poll, not_before_s: float) -> None:
+        """It is not asked again before that moment."""
+        queue = self._end(poll, poll.limit)
+        queue.busy = False
+        queue.not_before_s = not_before_s
+
+    def is_asked(self, queue: str) -> bool:
+        """A dequeue is under way."""
+        return self._queues[queue].reserved > 0
+
+    def _end(self, poll: Poll, unused: int) -> _Queue:
+        queue = self._queues[poll.queue]
+        queue.reserved = 0
+        self.reserved -= poll.limit
+        if unused and poll.wait_s == 0:
+            self._turns.give_back(poll.queue, unused)
+        return queue
+
+    def _in_turn(self, askable: list[str], free: int, now_s: float) -> list[Poll]:
+        """A busy queue whose dequeue is under way keeps its share of what is free: it can take it in a moment."""
+        due = {name for name in askable if self._queues[name].busy or self._is_due(name, now_s)}
+        under_way = [name for name, each in self._queues.items() if each.busy and each.reserved]
+        dealt = self._turns.deal([*due, *under_way], free, due) if due else {}
+        return [Poll(name, min(limit, MAX_LIMIT), 0.0) for name, limit in dealt.items()]
+
+    def _is_due(self, name: str, now_s: float) -> bool:
+        return now_s - self._queues[name].answered_s >= QUIET_S
+
+    def _waiting(self, askable: list[str], free: int) -> list[Poll]:
+        """The first is the heaviest. Where there are more queues than slots, those asked longest ago come first."""
+        if free >= len(askable):
+            rest = min(free - len(askable) + 1, MAX_LIMIT)
+            return [Poll(name, rest if name == askable[0] else 1, self._wait_s) for name in askable]
+        first = sorted(askable, key=lambda name: self._queues[name].answered_s)[:free]
+        return [Poll(name, 1, min(self._wait_s, ROTATION_WAIT_S)) for name in first]
