@@ -1,0 +1,26 @@
+"""One line in the log for how an attempt ended: a success at debug, a failure as a warning, with the status it leaves.
+
+The traceback is there when no attempt follows, and at debug always: a job that fails ten times shows it once.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from pinlater_workers.context import JobContext
+from pinlater_workers.verdict import Action, Verdict
+
+_log = logging.getLogger("pinlater_workers.jobs")
+_QUIET = (Action.SUCCEED, Action.SNOOZE, Action.RESCHEDULE, Action.GIVE_BACK)
+
+
+def log_outcome(context: JobContext, verdict: Verdict, error: BaseException | None = None) -> None:
+    """Called where the job ran, with its context set. `error` is what it raised."""
+    if verdict.action in _QUIET:
+        if _log.isEnabledFor(logging.DEBUG):
+            _log.debug("%s: %s %s", context.job, verdict.action.name.lower(), verdict.status.rstrip())
+        return
+    is_last = verdict.action is Action.FAIL or context.attempts_left == 0
+    end = "no attempt follows" if is_last else f"again in {verdict.delay_ms / 1000:g} s"
+    shown = error if is_last or _log.isEnabledFor(logging.DEBUG) else None
+    _log.warning("%s failed, %s: %s", context.job, end, verdict.status.rstrip(), exc_info=shown)
