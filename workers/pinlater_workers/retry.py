@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from random import Random
 from types import MappingProxyType
 
+from pinlater_workers.raised import Delay, seconds
+
 CAP_S = 3600.0
 """The cap of the policies that grow by themselves."""
 
@@ -34,7 +36,7 @@ MANY = 1_000_000
 AS_LONG = -1
 """Delays only: as many retries as the list is long."""
 
-Answer = Callable[[int, BaseException], float | None]
+Answer = Callable[[int, BaseException], Delay | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class Policy(ABC):
     def plain_s(self, attempt: int, error: BaseException) -> float | None:
         """The delay without jitter."""
         delay_s = self.base_s(max(1, attempt), error)
-        return None if delay_s is None else min(_sound(delay_s), self.cap_s)
+        return None if delay_s is None else min(delay_s, self.cap_s)
 
     def delay_s(self, attempt: int, error: BaseException, rng: Random, retries: int | None = None) -> float | None:
         """The delay; None: no retry. `retries`, where given, counts instead of the policy's own."""
@@ -155,13 +157,14 @@ class Delays(Policy):
 
 @dataclass(frozen=True, slots=True)
 class Function(Policy):
-    """`answer(attempt, error)` says the seconds, or None for no retry. No jitter unless it is asked for."""
+    """`answer(attempt, error)`: seconds, a timedelta, or None for no retry. No jitter unless it is asked for."""
 
     answer: Answer
     jitter: float = field(default=0.0, kw_only=True)
 
     def base_s(self, attempt: int, error: BaseException) -> float | None:
-        return self.answer(attempt, error)
+        answer = self.answer(attempt, error)
+        return None if answer is None else seconds(answer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,13 +218,6 @@ def _grown(first: float, factor: float, times: int) -> float:
         return min(first * math.pow(factor, min(times, MANY)), LONGEST_S)
     except OverflowError:
         return LONGEST_S if first else 0.0
-
-
-def _sound(delay_s: float) -> float:
-    """ValueError for what a function may have said."""
-    if not 0 <= delay_s < math.inf:
-        raise ValueError(f"a retry delay of {delay_s!r} s; allowed: 0 or more")
-    return delay_s
 
 
 def _check(name: str, value: float, least: float, most: float) -> None:

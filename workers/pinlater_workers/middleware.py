@@ -1,0 +1,32 @@
+"""What runs around every job: tracing, log fields, database sessions, whatever a team does the same way each time.
+
+Given to the app, in order: `before` goes first to last, `after` and `error` last to first. All of them run where the
+job runs, in its thread or on its event loop, and `pinlater_workers.context.current()` is the job's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import Any
+
+from pinlater_workers.context import JobContext
+from pinlater_workers.verdict import Verdict
+
+
+class Middleware:
+    """The base: nothing happens. Override what is needed."""
+
+    def enqueue(self, headers: MutableMapping[str, str], job_name: str) -> None:
+        """In the producer: what is put into `headers` travels with the job. What is raised goes to the caller."""
+
+    def before(self, context: JobContext) -> None:
+        """What is raised fails the attempt, as if the job had raised it."""
+
+    def after(self, context: JobContext, result: Any) -> None:
+        """The job has returned. What is raised fails the attempt: a commit can stand here."""
+
+    def error(self, context: JobContext, exception: BaseException, verdict: Verdict) -> None:
+        """The attempt has not succeeded; `verdict` says what becomes of it. What is raised here is logged, no more.
+
+        Snooze and Reschedule come here too. Called where `before` was called and did not raise.
+        """
