@@ -1,0 +1,111 @@
+"""Jobs as coroutines on the worker's own loop. One that is ended is cancelled, and again while it swallows that."""
+
+from __future__ import annotations
+
+import asyncio
+
+from pinlater.model import Checkpoint
+from pinlater_workers import executing
+from pinlater_workers.context import JobContext
+from pinlater_workers.pools.base import Ended, SaveCheckpoint
+from pinlater_workers.pools.ending import ENDS, cut_short, verdict_on
+from pinlater_workers.pools.making import make_context
+from pinlater_workers.pools.report import Report
+from pinlater_workers.running import Running, Why
+from pinlater_workers.worker_settings import WorkerSettings
+
+CANCEL_AGAIN_S = 1.0
+CLOSE_S = 1.0
+"""How long close() waits for cancelled jobs."""
+
+
+class _Task:
+    """One job on the loop, and the host of its context. `why` is set when it is ended before its time."""
+
+    __slots__ = ("_save", "asyncio_task", "context", "running", "told", "why")
+
+    def __init__(self, running: Running, save: SaveCheckpoint) -> None:
+        self._save = save
+        self.running = running
+        self.context: JobContext = make_context(running, self)
+        self.asyncio_task: asyncio.Task[None] | None = None
+        self.why: Why | None = None
+        self.told = False
+
+    def checkpoint(self, checkpoint: Checkpoint) -> None:
+        raise RuntimeError("a coroutine cannot wait for its own loop: await the context's async twin of this call")
+
+    async def checkpoint_async(self, checkpoint: Checkpoint) -> None:
+        await self._save(self.running, checkpoint)
+
+
+class AsyncPool:
+    """A cancelled job is reported when it has ended, or after CANCEL_AGAIN_S; from then on it counts as stuck."""
+
+    def __init__(
+        self, app: executing.HasMiddleware, settings: WorkerSettings, ended: Ended, save: SaveCheckpoint
+    ) -> None:
+        self._app = app
+        self._report = Report(ended)
+        self._save = save
+        self._tasks: dict[Running, _Task] = {}
+        self._stuck: set[_Task] = set()
+        self._closed = False
+
+    @property
+    def stuck(self) -> int:
+        return len(self._stuck)
+
+    async def open(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    def submit(self, running: Running) -> None:
+        task = self._tasks[running] = _Task(running, self._save)
+        task.asyncio_task = self._loop.create_task(self._run(task))
+
+    def stop(self, running: Running, why: Why) -> None:
+        task = self._tasks.get(running)
+        if task is None:
+            return
+        task.context.tell(why)
+        if why in ENDS and task.why is None:
+            task.why = why
+            self._cancel(task)
+
+    async def close(self) -> None:
+        self._closed = True
+        self._report.close()
+        tasks = {task.asyncio_task for task in (*self._tasks.values(), *self._stuck) if task.asyncio_task is not None}
+        for coroutine in tasks:
+            coroutine.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=CLOSE_S)
+
+    async def _run(self, task: _Task) -> None:
+        running = task.running
+        assert running.type is not None
+        try:
+            verdict = await executing.run_async(self._app, running.type, running.job, task.context)
+        except BaseException as error:  # KeyboardInterrupt is the job's own: that of the terminal comes as a signal
+            verdict = verdict_on(running, error)
+        self._stuck.discard(task)
+        if self._tasks.pop(running, None) is not None:
+            self._report.add(running, verdict if task.why is None else cut_short(running, task.why))
+
+    def _cancel(self, task: _Task) -> None:
+        assert task.asyncio_task is not None
+        if self._closed or task.asyncio_task.done():
+            return
+        task.asyncio_task.cancel()
+        self._loop.call_later(CANCEL_AGAIN_S, self._again, task)
+
+    def _again(self, task: _Task) -> None:
+        """The job swallows its cancellation or takes its time to clean up, or never began: the worker hears of it now."""
+        assert task.asyncio_task is not None and task.why is not None
+        if self._closed:
+            return
+        if self._tasks.pop(task.running, None) is not None:
+            self._report.add(task.running, cut_short(task.running, task.why))
+            if not task.asyncio_task.done():
+                self._stuck.add(task)
+        self._cancel(task)

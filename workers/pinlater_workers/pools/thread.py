@@ -1,0 +1,150 @@
+"""Jobs in threads of this process. A thread cannot be stopped: a job over its limit is told, and its result dropped."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections import deque
+from concurrent.futures import Future
+
+from pinlater.model import Checkpoint
+from pinlater_workers import executing
+from pinlater_workers.context import JobContext
+from pinlater_workers.pools.base import Ended, SaveCheckpoint
+from pinlater_workers.pools.ending import ENDS, cut_short, verdict_on
+from pinlater_workers.pools.making import make_context
+from pinlater_workers.pools.report import Report
+from pinlater_workers.pools.saving import Saving
+from pinlater_workers.running import Running, Why
+from pinlater_workers.verdict import Verdict
+from pinlater_workers.worker_settings import WorkerSettings
+
+
+class _Task:
+    """One job in a thread, and the host of its context.
+
+    `finished` is set by the thread, `dropped` by the loop: its verdict was told before the thread returned.
+    """
+
+    __slots__ = ("_pool", "context", "dropped", "finished", "running")
+
+    def __init__(self, pool: ThreadPool, running: Running) -> None:
+        self._pool = pool
+        self.running = running
+        self.finished = False
+        self.dropped = False
+        self.context: JobContext = make_context(running, self)
+
+    def checkpoint(self, checkpoint: Checkpoint) -> None:
+        self._pool.ask(self.running, checkpoint).result()
+
+    async def checkpoint_async(self, checkpoint: Checkpoint) -> None:
+        await asyncio.wrap_future(self._pool.ask(self.running, checkpoint))
+
+
+class ThreadPool:
+    """Threads are started when they are needed, at most `concurrency` of them, and kept.
+
+    They are daemons: one that never returns does not hold up the end of the process.
+    """
+
+    def __init__(
+        self, app: executing.HasMiddleware, settings: WorkerSettings, ended: Ended, save: SaveCheckpoint
+    ) -> None:
+        self._app = app
+        self._limit = settings.concurrency
+        self._ended = ended
+        self._report = Report(ended)
+        self._saving = Saving(save)
+        self._queue: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+        self._tasks: dict[Running, _Task] = {}
+        self._finished: deque[tuple[_Task, Verdict]] = deque()
+        self._waking = False
+        self._closed = False
+        self._threads = 0
+        self._stuck = 0
+
+    @property
+    def stuck(self) -> int:
+        return self._stuck
+
+    async def open(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    def submit(self, running: Running) -> None:
+        task = self._tasks[running] = _Task(self, running)
+        if self._threads < self._limit and self._threads < len(self._tasks) + self._stuck:
+            self._threads += 1
+            threading.Thread(target=self._work, name=f"job-{self._threads}", daemon=True).start()
+        self._queue.put(task)
+
+    def stop(self, running: Running, why: Why) -> None:
+        task = self._tasks.get(running)
+        if task is None or task.finished:
+            return
+        task.context.tell(why)
+        if why in ENDS:
+            task.dropped = True
+            self._stuck += 1
+            del self._tasks[running]
+            self._report.add(running, cut_short(running, why))
+
+    async def close(self) -> None:
+        self._closed = True
+        self._report.close()
+        for task in self._tasks.values():
+            task.context.tell(Why.STOPPING)
+        for _ in range(self._threads):
+            self._queue.put(None)
+        await self._saving.close()
+
+    def ask(self, running: Running, checkpoint: Checkpoint) -> Future[None]:
+        """From the thread of a job: the checkpoint under way."""
+        asked: Future[None] = Future()
+        asked.set_running_or_notify_cancel()  # a coroutine that gives up waiting does not cancel it
+
+        def done(error: BaseException | None) -> None:
+            if error is None:
+                asked.set_result(None)
+            else:
+                asked.set_exception(error)
+
+        self._loop.call_soon_threadsafe(self._saving.start, running, checkpoint, done)
+        return asked
+
+    def _work(self) -> None:
+        while (task := self._queue.get()) is not None:
+            verdict = self._run(task)
+            task.finished = True
+            self._finished.append((task, verdict))
+            del task, verdict  # nothing of a job is kept while the thread waits for the next
+            if not self._waking:
+                self._waking = True
+                try:
+                    self._loop.call_soon_threadsafe(self._deliver)
+                except RuntimeError:
+                    break  # the loop is closed: the worker has ended, and nobody hears of this job
+        executing.close_loop()
+
+    def _run(self, task: _Task) -> Verdict:
+        running = task.running
+        assert running.type is not None
+        try:
+            return executing.run(self._app, running.type, running.job, task.context)
+        except BaseException as error:  # KeyboardInterrupt too, which a thread can only have raised by itself
+            return verdict_on(running, error)
+
+    def _deliver(self) -> None:
+        """On the loop. The flag goes first: what is appended after the last look wakes the loop again."""
+        self._waking = False
+        ended: list[tuple[Running, Verdict]] = []
+        while self._finished:
+            task, verdict = self._finished.popleft()
+            if task.dropped:
+                self._stuck -= 1
+            else:
+                del self._tasks[task.running]
+                ended.append((task.running, verdict))
+        if ended and not self._closed:
+            self._ended(ended)
