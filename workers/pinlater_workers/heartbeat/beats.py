@@ -1,0 +1,100 @@
+"""One beat: a checkpoint for each queue, then a look at what is there, and what that says of each claim."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pinlater.client.async_client import AsyncClient
+from pinlater.errors import PinLaterError, ShardConnectionFailed
+from pinlater.model import Checkpoint, JobInfo, JobState, parse_descriptor
+from pinlater_workers.heartbeat.messages import Watched
+
+CLAIMS_PER_CALL = 1_000
+
+Part = Sequence[tuple[int, Watched]]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Numbers of claims. `good`: there, and beaten; `lost`: gone; `failed`: nobody knows, and `detail` says why."""
+
+    good: list[int] = field(default_factory=list)
+    lost: list[int] = field(default_factory=list)
+    failed: list[int] = field(default_factory=list)
+    detail: str = ""
+
+    def failing(self, part: Part, error: Exception) -> None:
+        self.failed += [number for number, _ in part]
+        self.detail = str(error)
+
+
+async def beat(client: AsyncClient, claims: Mapping[int, Watched], timeout_s: float) -> Outcome:
+    """Every claim is in one list of the outcome. Each call takes `timeout_s` at most; where a shard is out, two rounds.
+
+    A checkpoint that is taken ties its claim to the connection it came by.
+    """
+    outcome = Outcome()
+    beaten: list[tuple[int, Watched]] = []
+
+    async def checkpoint(part: Part) -> None:
+        kept = [Checkpoint(watched.descriptor, claim_descriptor=watched.claim) for _, watched in part]
+        await client.checkpoint(part[0][1].queue, kept, timeout=timeout_s)
+        beaten.extend(part)
+
+    async def look(part: Part) -> None:
+        found = await client.lookup([watched.descriptor for _, watched in part], timeout=timeout_s)
+        for number, watched in part:
+            held = _is_held(found.get(watched.descriptor), watched)
+            (outcome.good if held else outcome.lost).append(number)
+
+    await _each(checkpoint, _parts(claims.items(), lambda watched: watched.queue), outcome)
+    await _each(look, _parts(beaten, lambda watched: ""), outcome)
+    return outcome
+
+
+def _is_held(info: JobInfo | None, watched: Watched) -> bool:
+    return info is not None and info.state is JobState.IN_PROGRESS and info.claim_descriptor == watched.claim
+
+
+def _parts(claims: Iterable[tuple[int, Watched]], of: Callable[[Watched], object]) -> list[Part]:
+    """By what `of` says, and no more than a call takes."""
+    grouped: dict[object, list[tuple[int, Watched]]] = {}
+    for number, watched in claims:
+        grouped.setdefault(of(watched), []).append((number, watched))
+    return [
+        group[start : start + CLAIMS_PER_CALL]
+        for group in grouped.values()
+        for start in range(0, len(group), CLAIMS_PER_CALL)
+    ]
+
+
+async def _each(call: Callable[[Part], Awaitable[None]], parts: Iterable[Part], outcome: Outcome) -> None:
+    await asyncio.gather(*(_whole_or_by_shard(call, part, outcome) for part in parts))
+
+
+async def _whole_or_by_shard(call: Callable[[Part], Awaitable[None]], part: Part, outcome: Outcome) -> None:
+    """Where one shard is out, the claims on the others go by themselves."""
+    try:
+        await call(part)
+    except ShardConnectionFailed as error:
+        shards = _parts(part, _shard)
+        if len(shards) == 1:
+            outcome.failing(part, error)
+        else:
+            await asyncio.gather(*(_one_shard(call, on_shard, outcome) for on_shard in shards))
+    except PinLaterError as error:
+        outcome.failing(part, error)
+
+
+async def _one_shard(call: Callable[[Part], Awaitable[None]], part: Part, outcome: Outcome) -> None:
+    try:
+        await call(part)
+    except PinLaterError as error:
+        outcome.failing(part, error)
+
+
+def _shard(watched: Watched) -> object:
+    ref = parse_descriptor(watched.descriptor)
+    return ref and ref.shard

@@ -1,0 +1,172 @@
+"""The worker's end of its heartbeats: which claims are to be kept alive, and the process that does it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Callable, Iterable, Sequence
+from time import monotonic
+
+import msgspec
+
+from pinlater_workers.heartbeat.child import Child
+from pinlater_workers.heartbeat.messages import Beaten, Begin, ClaimKey, Forget, ToWorker, Trouble, Watch, Watched
+from pinlater_workers.heartbeat.table import surely_held_s, usual_interval_s
+from pinlater_workers.running import Why
+
+LIVED_LONG_S = 1.0
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 10.0
+LOOK_S = 0.25
+
+_log = logging.getLogger(__name__)
+
+
+class Heartbeats:
+    """Keeps claims alive from a process that no job can block, and that ends with this one, however this one does.
+
+    `lost(key, why)` is called on the loop: OUT_OF_TOUCH when two beats of a claim in a row have failed (it stays
+    watched), CLAIM_LOST when the job is not in progress under that claim any more, or when no beat got through for
+    nearly the whole lease (it is forgotten). A claim that an ack has just ended can be told as lost too.
+    `beaten(keys, good_s)`: their leases ran anew from then (time.monotonic) or later.
+    A process that dies is replaced at once and told of every claim; as long as there is none, the leases run on.
+    """
+
+    def __init__(
+        self,
+        servers: Sequence[str],
+        source: str,
+        lease_s: float,
+        lost: Callable[[ClaimKey, Why], None],
+        *,
+        beaten: Callable[[Sequence[ClaimKey], float], None] | None = None,
+        interval_s: float | None = None,
+    ) -> None:
+        self._begin = Begin(list(servers), source, lease_s, interval_s or usual_interval_s(lease_s))
+        self._held_s = surely_held_s(lease_s)
+        self._on_lost = lost
+        self._on_beaten = beaten
+        self._numbers: dict[ClaimKey, int] = {}
+        self._claims: dict[int, Watched] = {}
+        self._last_number = 0
+        self._child: Child | None = None
+        self._keeper: asyncio.Task[None] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process, if there is one at the moment."""
+        return None if self._child is None else self._child.pid
+
+    def __len__(self) -> int:
+        """How many claims are watched."""
+        return len(self._claims)
+
+    async def open(self) -> None:
+        """Starts the process, as soon as it can be started. In the thread that lives as long as the worker does."""
+        self._keeper = asyncio.create_task(self._keep())
+        await asyncio.sleep(0)
+
+    async def close(self) -> None:
+        """Ends the process. The claims stay as they are, until their leases are over."""
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            keeper.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await keeper
+
+    def watch(self, claims: Iterable[Watched]) -> None:
+        """Keep these alive, beginning at once, also where they are watched already.
+
+        A beat ties a claim to the process's connection; so does it again for a claim that was tied to another since.
+        """
+        told = {}
+        for watched in claims:
+            number = self._numbers.get(watched.key)
+            if number is None:
+                self._last_number = number = self._last_number + 1
+                self._numbers[watched.key] = number
+            elif watched.good_s < (good_s := self._claims[number].good_s):
+                watched = msgspec.structs.replace(watched, good_s=good_s)
+            told[number] = self._claims[number] = watched
+        if told and self._child is not None:
+            self._child.send(Watch(told))
+
+    def forget(self, keys: Iterable[ClaimKey]) -> None:
+        """These have ended. Unknown ones are no error."""
+        numbers = [number for key in keys if (number := self._numbers.pop(key, None)) is not None]
+        for number in numbers:
+            del self._claims[number]
+        if numbers and self._child is not None:
+            self._child.send(Forget(numbers))
+
+    # -- the process -----------------------------------------------------------------------------------------------
+
+    async def _keep(self) -> None:
+        """There is a process, again and again. Waits where one could not be started, or did not live long."""
+        pause_s = 0.0
+        while True:
+            began_s = monotonic()
+            try:
+                code = await self._one_process()
+            except OSError as error:
+                _log.error("the heartbeat process cannot be started: %s", error)
+            else:
+                _log.warning("the heartbeat process ended with code %d, and is replaced", code)
+            lived_long = monotonic() - began_s >= LIVED_LONG_S
+            pause_s = 0.0 if lived_long else min(max(FIRST_PAUSE_S, pause_s * 2), LONGEST_PAUSE_S)
+            await self._without(pause_s * random.uniform(0.5, 1.0))
+
+    async def _one_process(self) -> int:
+        """The exit code. OSError: it cannot be started."""
+        child = await Child.start(self._hear)
+        try:
+            self._child = child
+            child.send(self._begin)
+            if self._claims:
+                child.send(Watch(self._claims))
+            await child.ended.wait()
+        finally:
+            self._child = None
+            code = await child.end()
+        return code
+
+    async def _without(self, seconds: float) -> None:
+        """So long there is no process; leases that end meanwhile are told."""
+        until_s = monotonic() + seconds
+        while (left_s := until_s - monotonic()) > 0:
+            self._lose([number for number, each in self._claims.items() if monotonic() >= each.good_s + self._held_s])
+            await asyncio.sleep(min(left_s, LOOK_S))
+
+    # -- what it says ----------------------------------------------------------------------------------------------
+
+    def _hear(self, message: ToWorker) -> None:
+        numbers = [number for number in message.numbers if number in self._claims]
+        if isinstance(message, Beaten):
+            self._note_good(numbers, message.good_s)
+        else:
+            self._note_trouble(numbers, message)
+
+    def _note_good(self, numbers: Iterable[int], good_s: float) -> None:
+        for number in numbers:
+            if self._claims[number].good_s < good_s:
+                self._claims[number] = msgspec.structs.replace(self._claims[number], good_s=good_s)
+        if self._on_beaten is not None:
+            self._on_beaten([self._claims[number].key for number in numbers], good_s)
+
+    def _note_trouble(self, numbers: Sequence[int], trouble: Trouble) -> None:
+        if trouble.why is Why.CLAIM_LOST:
+            self._lose(numbers)
+            return
+        if numbers:
+            _log.warning("heartbeats of %d claims fail: %s", len(numbers), trouble.detail)
+        for number in numbers:
+            self._on_lost(self._claims[number].key, trouble.why)
+
+    def _lose(self, numbers: Iterable[int]) -> None:
+        keys = [self._claims.pop(number).key for number in numbers]
+        for key in keys:
+            del self._numbers[key]
+        for key in keys:
+            self._on_lost(key, Why.CLAIM_LOST)

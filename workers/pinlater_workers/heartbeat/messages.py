@@ -1,0 +1,106 @@
+"""What the worker and its heartbeat process say to each other: MessagePack, each message behind its length in 4 bytes.
+
+Times are seconds of time.monotonic, which is one clock for all processes of a machine.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from pinlater_workers.running import Why
+
+_LENGTH_BYTES = 4
+
+
+class ClaimKey(NamedTuple):
+    """One claim of one job. A claim descriptor alone is shared by all jobs of one dequeue call."""
+
+    descriptor: str
+    claim: str
+
+
+class Watched(msgspec.Struct, frozen=True, array_like=True):
+    """A claim to be kept alive until `until_s`. `good_s`: it surely held then; its lease ran from then or later."""
+
+    queue: str
+    descriptor: str
+    claim: str
+    good_s: float
+    until_s: float
+
+    @property
+    def key(self) -> ClaimKey:
+        return ClaimKey(self.descriptor, self.claim)
+
+
+class Begin(msgspec.Struct, tag=True):
+    """To the process, first. `servers` as AsyncClient takes them."""
+
+    servers: list[str]
+    source: str
+    lease_s: float
+    interval_s: float
+
+
+class Watch(msgspec.Struct, tag=True):
+    """To the process: beat these at once, and then from time to time. By numbers of the worker's choice."""
+
+    claims: dict[int, Watched]
+
+
+class Forget(msgspec.Struct, tag=True):
+    """To the process: these have ended."""
+
+    numbers: list[int]
+
+
+class Beaten(msgspec.Struct, tag=True):
+    """To the worker: these claims were there, and their leases ran from `good_s` or later."""
+
+    numbers: list[int]
+    good_s: float
+
+
+class Trouble(msgspec.Struct, tag=True):
+    """To the worker: what became of these. Those with CLAIM_LOST are not watched any more."""
+
+    numbers: list[int]
+    why: Why
+    detail: str = ""
+
+
+ToProcess = Begin | Watch | Forget
+ToWorker = Beaten | Trouble
+
+_encoder = msgspec.msgpack.Encoder()
+read_by_process = msgspec.msgpack.Decoder(ToProcess).decode
+read_by_worker = msgspec.msgpack.Decoder(ToWorker).decode
+
+
+def written(message: ToProcess | ToWorker) -> bytes:
+    body = _encoder.encode(message)
+    return len(body).to_bytes(_LENGTH_BYTES, "big") + body
+
+
+class Splitter:
+    """Bytes as they come into whole messages."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        buffer = self._buffer
+        buffer += data
+        messages: list[bytes] = []
+        start = 0
+        while len(buffer) - start >= _LENGTH_BYTES:
+            body = start + _LENGTH_BYTES
+            end = body + int.from_bytes(buffer[start:body], "big")
+            if len(buffer) < end:
+                break
+            messages.append(bytes(buffer[body:end]))
+            start = end
+        del buffer[:start]
+        return messages
