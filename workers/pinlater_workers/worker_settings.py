@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from pinlater_workers.job_settings import PoolName
+from pinlater_workers.job_settings import POOLS, PoolName
+from pinlater_workers.settings_table import DAY_S, Key, duration, flag, integer, read_table, text, word
+
+MAX_WEIGHT = 1000
+MAX_CONCURRENCY = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +35,60 @@ class WorkerSettings:
     statsd: str = ""
     statsd_prefix: str = "pinlater_worker"
     create_queues: bool = False
+
+
+def queue_weights(value: object) -> dict[str, int]:
+    """Of a table {a = 3, b = 1}, a list ["a", "b"], or a text "a=3,b". ValueError or TypeError.
+
+    >>> queue_weights("mail=3, reports")
+    {'mail': 3, 'reports': 1}
+    """
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    if isinstance(value, Mapping):
+        return {name: _weight(weight, name) for name, weight in value.items()}
+    if not isinstance(value, list | tuple):
+        raise TypeError
+    weights = {}
+    for part in value:
+        name, equals, weight = part.partition("=")
+        if name.strip() in weights:
+            raise ValueError(f"queue {name.strip()!r} stands there twice")
+        weights[name.strip()] = _weight(int(weight) if equals else 1, name)
+    return weights
+
+
+def _weight(weight: object, name: str) -> int:
+    if not name.strip() or not isinstance(weight, int) or isinstance(weight, bool) or not 1 <= weight <= MAX_WEIGHT:
+        raise ValueError(f"queue {name!r} has weight {weight!r}")
+    return weight
+
+
+def _is_host_port(value: str) -> bool:
+    host, colon, port = value.rpartition(":")
+    return value == "" or (bool(host and colon) and port.isdecimal() and int(port) <= 65535)
+
+
+KEYS: dict[str, Key] = {
+    "queues": Key("queues", queue_weights, f"names of queues, each with a weight of 1 to {MAX_WEIGHT}, as in mail=3,b"),
+    "concurrency": integer("concurrency", 1, MAX_CONCURRENCY),
+    "pool": word("pool", POOLS),
+    "lease": duration("lease_s", 3.0, DAY_S),
+    "grace": duration("grace_s", 0.0, DAY_S),
+    "poll_wait": duration("poll_wait_s", 0.0, 60.0),
+    "ack_delay": duration("ack_delay_s", 0.0, 1.0),
+    "recycle_jobs": integer("recycle_jobs", 0),
+    "recycle_mib": integer("recycle_mib", 0),
+    "unknown_delay": duration("unknown_delay_s", 0.0, DAY_S),
+    "http": text("http", "HOST:PORT, or nothing", _is_host_port),
+    "statsd": text("statsd", "HOST:PORT, or nothing", _is_host_port),
+    "statsd_prefix": text("statsd_prefix", "a text"),
+    "create_queues": flag("create_queues"),
+}
+
+
+def worker_settings(
+    options: Mapping[str, object], where: str, base: WorkerSettings = WorkerSettings()
+) -> WorkerSettings:
+    """The settings that these keys say, on top of others. ConfigurationError."""
+    return replace(base, **read_table(KEYS, options, where))

@@ -1,0 +1,147 @@
+"""What a job's function takes: arguments are checked where they are given, and converted where they arrive."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from inspect import Parameter, signature
+from typing import Any
+
+from pinlater_workers.annotations import Annotation
+from pinlater_workers.errors import ArgumentsInvalid, ConfigurationError
+from pinlater_workers.job_settings import Encoding
+
+RESERVED = ("delay", "run_after", "priority")
+"""What `enqueue` takes for itself."""
+
+_BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+_BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+
+
+class Arguments:
+    """The parameters of one function. ConfigurationError, when it is made: a parameter that no job can have."""
+
+    def __init__(self, function: Callable[..., Any], job: str) -> None:
+        self._job = job
+        hints = _hints(function, job)
+        self._positional: list[tuple[str, Annotation]] = []
+        self._named: dict[str, Annotation] = {}
+        self._rest: Annotation | None = None
+        self._rest_named: Annotation | None = None
+        self._required_positions = 0
+        self._required: set[str] = set()
+        for parameter in signature(function).parameters.values():
+            self._add(parameter, self._annotation(parameter.name, hints.get(parameter.name, Any)))
+
+    def _annotation(self, name: str, hint: Any) -> Annotation:
+        if name in RESERVED:
+            raise ConfigurationError(f"job {self._job!r}: a parameter named {name!r}, which enqueue takes; rename it")
+        try:
+            return Annotation(hint)
+        except TypeError as error:
+            raise ConfigurationError(
+                f"job {self._job!r}: parameter {name!r} is annotated with {hint!r}: {error}; allowed: what msgspec "
+                "can check (numbers, texts, bytes, times, enums, dataclasses, TypedDict, list, dict, ...), and Path"
+            ) from error
+
+    def _add(self, parameter: Parameter, annotation: Annotation) -> None:
+        if parameter.kind in _BY_POSITION:
+            self._positional.append((parameter.name, annotation))
+        if parameter.kind in _BY_NAME:
+            self._named[parameter.name] = annotation
+        if parameter.kind is Parameter.VAR_POSITIONAL:
+            self._rest = annotation
+        elif parameter.kind is Parameter.VAR_KEYWORD:
+            self._rest_named = annotation
+        elif parameter.default is Parameter.empty:
+            if parameter.kind is Parameter.POSITIONAL_ONLY:
+                self._required_positions = len(self._positional)
+            else:
+                self._required.add(parameter.name)
+
+    def check(self, args: Sequence[Any], kwargs: Mapping[str, Any], encoding: Encoding) -> None:
+        """The function takes them, as they arrive. ArgumentsInvalid names the parameter, the value and its type."""
+        self._fit(args, kwargs)
+        for index, value in enumerate(args):
+            name, annotation = self._at(index)
+            self._try(annotation.check, name, annotation, value, encoding)
+        for name, value in kwargs.items():
+            annotation = self._of(name)
+            self._try(annotation.check, name, annotation, value, encoding)
+
+    def read(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], encoding: Encoding
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of a body as the function's annotations want them. ArgumentsInvalid likewise."""
+        self._fit(args, kwargs)
+        positional = []
+        for index, value in enumerate(args):
+            name, annotation = self._at(index)
+            positional.append(self._try(annotation.read, name, annotation, value, encoding))
+        named = {}
+        for name, value in kwargs.items():
+            annotation = self._of(name)
+            named[name] = self._try(annotation.read, name, annotation, value, encoding)
+        return tuple(positional), named
+
+    def _try(
+        self,
+        act: Callable[[Any, Encoding], Any],
+        name: str,
+        annotation: Annotation,
+        value: Any,
+        encoding: Encoding,
+    ) -> Any:
+        try:
+            return act(value, encoding)
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
+            raise ArgumentsInvalid(
+                f"job {self._job!r}: {name} is {_shown(value)}: {error}; allowed: {annotation.shown}"
+            ) from error
+
+    def _at(self, index: int) -> tuple[str, Annotation]:
+        if index < len(self._positional):
+            return self._positional[index]
+        assert self._rest is not None
+        return f"argument {index + 1}", self._rest
+
+    def _of(self, name: str) -> Annotation:
+        annotation = self._named.get(name, self._rest_named)
+        assert annotation is not None
+        return annotation
+
+    def _fit(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """As many as there are parameters, and none twice."""
+        given = len(args)
+        if given > len(self._positional) and self._rest is None:
+            self._refuse(f"takes {len(self._positional)} arguments by position, {given} are given")
+        if given < self._required_positions:
+            self._refuse(f"{self._positional[given][0]} is missing")
+        by_position = {name for name, _ in self._positional[:given]}
+        for name in kwargs:
+            if name in self._named:
+                if name in by_position:
+                    self._refuse(f"{name} is given twice")
+            elif self._rest_named is None:
+                self._refuse(f"has no parameter {name!r}")
+        missing = self._required - by_position - kwargs.keys()
+        if missing:
+            self._refuse(f"{', '.join(sorted(missing))} missing")
+
+    def _refuse(self, why: str) -> None:
+        raise ArgumentsInvalid(f"job {self._job!r}: {why}")
+
+
+def _hints(function: Callable[..., Any], job: str) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except Exception as error:
+        raise ConfigurationError(
+            f"job {job!r}: its annotations cannot be resolved: {error}; import what they name where the function is "
+            "defined, outside of TYPE_CHECKING"
+        ) from error
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:100]}..."

@@ -1,0 +1,93 @@
+"""The body of a job as other languages can write and read it: a first line, then one map. docs/workers-bodies.md.
+
+PINLATER/1 application/json
+{"job": "thumbnail", "args": ["a.jpg"], "kwargs": {"size": 200}, "headers": {}, "snoozes": 0}
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePath
+from typing import Annotated, Any
+
+import msgspec
+
+from pinlater_workers.errors import BodyInvalid
+from pinlater_workers.job_settings import Encoding
+
+VERSION = 1
+
+_CONTENT_TYPES: dict[Encoding, str] = {"json": "application/json", "msgpack": "application/msgpack"}
+_ENCODINGS = {name: encoding for encoding, name in _CONTENT_TYPES.items()}
+_FIRST_LINES = {encoding: f"PINLATER/{VERSION} {name}\n".encode() for encoding, name in _CONTENT_TYPES.items()}
+_FIRST_LINE = re.compile(rb"PINLATER/([0-9]{1,9}) +([^\n]{1,100})\n")
+
+
+class Envelope(msgspec.Struct, frozen=True):
+    """Which job, with what. `args` and `kwargs` are plain values, as JSON or MessagePack have them.
+
+    `headers` travel with the job: a trace context, whatever middleware adds. `snoozes`: how often it was put off.
+    """
+
+    job: str
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    headers: dict[str, str] = {}
+    snoozes: int = 0
+    encoding: Encoding = "json"
+
+
+class _Map(msgspec.Struct, omit_defaults=True):
+    """The map. Some languages write null for an empty list or map."""
+
+    job: str
+    args: list[Any] | None = []
+    kwargs: dict[str, Any] | None = {}
+    headers: dict[str, str] | None = {}
+    snoozes: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+
+def plain(value: Any) -> Any:
+    """For msgspec: what a value that it does not know is written as. TypeError: nothing."""
+    if isinstance(value, PurePath):
+        return str(value)
+    raise TypeError(f"a {type(value).__qualname__} cannot be part of a body")
+
+
+_ENCODERS = {"json": msgspec.json.Encoder(enc_hook=plain), "msgpack": msgspec.msgpack.Encoder(enc_hook=plain)}
+_DECODERS = {"json": msgspec.json.Decoder(_Map), "msgpack": msgspec.msgpack.Decoder(_Map)}
+
+
+def write_envelope(envelope: Envelope) -> bytes:
+    """The body. TypeError, ValueError, OverflowError or RecursionError: a value that the encoding does not have."""
+    written = _Map(envelope.job, envelope.args, envelope.kwargs, envelope.headers, envelope.snoozes)
+    return _FIRST_LINES[envelope.encoding] + _ENCODERS[envelope.encoding].encode(written)
+
+
+def read_envelope(body: bytes) -> Envelope | None:
+    """None: no body of ours. BodyInvalid: the first line is ours, and what follows cannot be read.
+
+    A higher version than ours is a job of a type that nobody here knows, named after the version.
+    """
+    for encoding, line in _FIRST_LINES.items():
+        if body.startswith(line):
+            return _read(body, len(line), encoding)
+    match = _FIRST_LINE.match(body)
+    if match is None:
+        return None
+    if int(match[1]) > VERSION:
+        return Envelope(f"PINLATER/{int(match[1])}")
+    content_type = match[2].decode("utf-8", "replace").partition(";")[0].strip().lower()
+    known = _ENCODINGS.get(content_type)
+    if known is None or int(match[1]) < 1:
+        allowed = " or ".join(_ENCODINGS)
+        raise BodyInvalid(f"a body that begins with {match[0]!r}; allowed: version 1 to {VERSION}, {allowed}")
+    return _read(body, match.end(), known)
+
+
+def _read(body: bytes, start: int, encoding: Encoding) -> Envelope:
+    try:
+        found = _DECODERS[encoding].decode(memoryview(body)[start:])
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BodyInvalid(f"a body of {_CONTENT_TYPES[encoding]} that cannot be read: {error}") from error
+    return Envelope(found.job, found.args or [], found.kwargs or {}, found.headers or {}, found.snoozes, encoding)

@@ -1,0 +1,156 @@
+"""A type of job: a function, what was said of it, and the ways to enqueue it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+
+from pinlater.clock import Clock
+from pinlater.model import Job
+from pinlater_workers.arguments import Arguments
+from pinlater_workers.enqueuing import Outbox, run_after_ms, send_all, send_all_async
+from pinlater_workers.envelope import Envelope, write_envelope
+from pinlater_workers.errors import ArgumentsInvalid, ConfigurationError
+from pinlater_workers.job_settings import JobSettings
+from pinlater_workers.raised import Delay
+
+P = ParamSpec("P")
+ResultT = TypeVar("ResultT", covariant=True)
+Call = Sequence[Any] | Mapping[str, Any]
+"""One call of many: the arguments by position, or by name."""
+
+
+class Producer(Protocol):
+    """The app, as its job types see it."""
+
+    clock: Clock
+    outbox: Outbox
+
+    def headers(self, job: str) -> dict[str, str]:
+        """What travels with a job that is enqueued now."""
+
+
+class JobType:
+    """Called, it is the plain function. `settings` may be changed by a file after it was made, never while it runs."""
+
+    def __init__(self, producer: Producer, function: Callable[..., Any], name: str, settings: JobSettings) -> None:
+        """ConfigurationError: a function that cannot be a job."""
+        functools.update_wrapper(self, function)
+        self._producer = producer
+        self.function = function
+        self.name = name
+        self.settings = settings
+        self.is_coroutine = inspect.iscoroutinefunction(function)
+        self._arguments = Arguments(function, name)
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise ConfigurationError(f"job {name!r} is a generator; allowed: a plain or a coroutine function")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<job {self.name!r} of queue {self.settings.queue!r}>"
+
+    def enqueue(
+        self,
+        *args: Any,
+        delay: Delay | None = None,
+        run_after: datetime | int | None = None,
+        priority: int | None = None,
+        **kwargs: Any,
+    ) -> str:
+        """Store a job for these arguments; its descriptor.
+
+        `delay`: seconds or a timedelta; `run_after`: an aware datetime, or milliseconds since the epoch.
+        ArgumentsInvalid, ValueError: nothing was sent. Else the errors of Client.enqueue.
+        """
+        (job,) = self._jobs([self._body(args, kwargs)], delay, run_after, priority)
+        return self._producer.outbox.send(self.settings.queue, [job])[0]
+
+    def enqueue_many(
+        self,
+        calls: Iterable[Call],
+        *,
+        delay: Delay | None = None,
+        run_after: datetime | int | None = None,
+        priority: int | None = None,
+    ) -> list[str]:
+        """Store a job for each call, in calls of up to 500; the descriptors in order.
+
+        A call is a tuple (or list) of arguments, or a dict of them by name. ArgumentsInvalid, ValueError: nothing was
+        sent. EnqueuedInPart: the first are stored, and says which.
+        """
+        jobs = self._jobs(self._bodies(calls), delay, run_after, priority)
+        return send_all(self._producer.outbox, self.settings.queue, jobs)
+
+    async def enqueue_async(
+        self,
+        *args: Any,
+        delay: Delay | None = None,
+        run_after: datetime | int | None = None,
+        priority: int | None = None,
+        **kwargs: Any,
+    ) -> str:
+        """`enqueue` for an event loop."""
+        (job,) = self._jobs([self._body(args, kwargs)], delay, run_after, priority)
+        return (await self._producer.outbox.send_async(self.settings.queue, [job]))[0]
+
+    async def enqueue_many_async(
+        self,
+        calls: Iterable[Call],
+        *,
+        delay: Delay | None = None,
+        run_after: datetime | int | None = None,
+        priority: int | None = None,
+    ) -> list[str]:
+        """`enqueue_many` for an event loop."""
+        jobs = self._jobs(self._bodies(calls), delay, run_after, priority)
+        return await send_all_async(self._producer.outbox, self.settings.queue, jobs)
+
+    def body(self, *args: Any, **kwargs: Any) -> bytes:
+        """The body of a job for these arguments, without headers. ArgumentsInvalid."""
+        return self._body(args, kwargs, {})
+
+    def arguments(self, envelope: Envelope) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Those of a body, as the function's annotations want them. ArgumentsInvalid: the function does not take them."""
+        return self._arguments.read(envelope.args, envelope.kwargs, envelope.encoding)
+
+    def _bodies(self, calls: Iterable[Call]) -> list[bytes]:
+        headers = self._producer.headers(self.name)
+        return [
+            self._body((), call, headers) if isinstance(call, Mapping) else self._body(call, {}, headers)
+            for call in calls
+        ]
+
+    def _body(self, args: Sequence[Any], kwargs: Mapping[str, Any], headers: dict[str, str] | None = None) -> bytes:
+        encoding = self.settings.encoding
+        self._arguments.check(args, kwargs, encoding)
+        if self.settings.raw:
+            return bytes(*args, **kwargs)
+        headers = self._producer.headers(self.name) if headers is None else headers
+        try:
+            return write_envelope(Envelope(self.name, list(args), dict(kwargs), headers, 0, encoding))
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise ArgumentsInvalid(f"job {self.name!r}: {error}") from error
+
+    def _jobs(
+        self, bodies: Sequence[bytes], delay: Delay | None, run_after: datetime | int | None, priority: int | None
+    ) -> list[Job]:
+        at_ms = run_after_ms(delay, run_after, self._producer.clock.now_ms())
+        level = self.settings.priority if priority is None else priority
+        attempts = self.settings.attempts_allowed
+        return [Job(body, priority=level, run_after_ms=at_ms, attempts_allowed=attempts) for body in bodies]
+
+
+class JobFunction(JobType, Generic[P, ResultT]):
+    """A job type whose calls are checked by a type checker as those of its function."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> ResultT:
+        result: ResultT = self.function(*args, **kwargs)
+        return result
+
+    def body(self, *args: P.args, **kwargs: P.kwargs) -> bytes:
+        return self._body(args, kwargs, {})
