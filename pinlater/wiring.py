@@ -32,6 +32,7 @@ def service_settings(config: Config) -> ServiceSettings:
         max_answer_bytes=max(config.max_frame_bytes - ANSWER_MARGIN_BYTES, config.max_frame_bytes // 2),
         claim_timeout_ms=config.claim_timeout_ms,
         max_claim_timeout_ms=config.max_claim_timeout_ms,
+        release_grace_ms=config.release_grace_ms,
         succeeded_ttl_ms=config.succeeded_ttl_ms,
         failed_ttl_ms=config.failed_ttl_ms,
         admin_password_hash=config.admin_password_hash,

@@ -161,6 +161,13 @@ class Config:
     max_claim_timeout_ms: int = _row(
         "Jobs", Duration(1000, 30 * DAY_MS), DAY_MS, "The longest time-out that a caller may ask for his claim."
     )
+    release_grace_ms: int = _row(
+        "Jobs",
+        Duration(0, 600_000),
+        2000,
+        "After its connection broke, a claim that is bound to it (releaseOnDisconnect) may be heard of again for so "
+        "long; then it is released.",
+    )
     crash_budget: int = _row(
         "Jobs",
         Integer(0, 1_000_000),

@@ -20,6 +20,7 @@ from pinlater.model.cluster import (
     SettingView,
     ShardView,
 )
+from pinlater.model.holder import Holder, Tie
 from pinlater.model.jobs import (
     CONTINUATION_END,
     CONTINUATION_START,
@@ -65,6 +66,7 @@ __all__ = [
     "ClusterStatus",
     "DequeueRequest",
     "DequeuedJob",
+    "Holder",
     "Job",
     "JobAction",
     "JobChange",
@@ -81,6 +83,7 @@ __all__ = [
     "ServerView",
     "SettingView",
     "ShardView",
+    "Tie",
     "claim_source",
     "descriptor_prefix",
     "new_version",

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from pinlater.model.holder import Holder
+
 MAX_TIME_MS = 2**53 - 1
 """The largest time: the largest integer that a double (Redis scores, Lua numbers) holds exactly."""
 
@@ -37,10 +39,14 @@ class CancelOutcome(IntEnum):
 
 @dataclass(slots=True)
 class RequestContext:
-    """Who calls. `source` becomes the last part of the claim descriptors made for this caller."""
+    """Who calls. `source` becomes the last part of the claim descriptors made for this caller.
+
+    `holder` is the caller's connection, in a server, where a call may bind claims to it.
+    """
 
     source: str
     request_id: str = ""
+    holder: Holder | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(slots=True)

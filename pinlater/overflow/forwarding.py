@@ -21,6 +21,7 @@ from pinlater.model import (
     Checkpoint,
     DequeuedJob,
     DequeueRequest,
+    Holder,
     Job,
     RequestContext,
 )
@@ -48,6 +49,12 @@ class Forwarding(NamedCalls):
     def start_draining(self) -> None:
         self._inner.start_draining()
         self._overflow.start_leaving()
+
+    def disconnected(self, holder: Holder, *, silent_ms: int = 0) -> None:
+        self._inner.disconnected(holder, silent_ms=silent_ms)
+
+    def let_go(self, holder: Holder) -> None:
+        self._inner.let_go(holder)
 
     # -- jobs that no shard takes or hands out -----------------------------------------------------------------------
 
@@ -79,14 +86,19 @@ class Forwarding(NamedCalls):
     async def _dequeue_here(
         self, request: DequeueRequest, context: RequestContext | None, began_at: float, refusal: NoHealthyShards
     ) -> list[DequeuedJob]:
-        """From the overflow shard, as long as no shard is back. With nothing there, the shards' refusal."""
+        """From the overflow shard, as long as no shard is back. With nothing there, the shards' refusal.
+
+        Its claims are bound to no connection: their owner may be another process, and moves jobs away all the time.
+        """
         if is_limited(self._overflow.around.queues.settings(request.queue)):  # nothing will come from there
             return await self._inner.dequeue(replace(request, wait_ms=0), context=context)
         ends_at = began_at + min(request.wait_ms, self._inner.settings.max_wait_ms) / 1000
         while True:
             looks_at = min(monotonic() + LOOK_BACK_S, ends_at)
             slice_ms = max(0, round((looks_at - monotonic()) * 1000))
-            jobs = await self._overflow.hand_out(replace(request, wait_ms=slice_ms), context)
+            jobs = await self._overflow.hand_out(
+                replace(request, wait_ms=slice_ms, release_on_disconnect=False), context
+            )
             if jobs or self._overflow.is_leaving:
                 return jobs or []
             if jobs is None or monotonic() >= ends_at:

@@ -18,6 +18,7 @@ from pinlater.model import (
     Checkpoint,
     DequeuedJob,
     DequeueRequest,
+    Holder,
     Job,
     JobInfo,
     JobState,
@@ -116,6 +117,12 @@ class Kept(Delegating, Keeping):
 
     async def give_back(self, jobs: Sequence[DequeuedJob]) -> None:
         await self._service.give_back(jobs)
+
+    def disconnected(self, holder: Holder, *, silent_ms: int = 0) -> None:
+        self._service.disconnected(holder, silent_ms=silent_ms)
+
+    def let_go(self, holder: Holder) -> None:
+        self._service.let_go(holder)
 
     def start_draining(self) -> None:
         self._service.start_draining()

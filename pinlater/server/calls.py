@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from pinlater.api import Api
-from pinlater.model import DequeuedJob, RequestContext
+from pinlater.model import DequeuedJob, Holder, RequestContext
 from pinlater.server.pending import PendingCall
 from pinlater.wire import convert
 from pinlater.wire import convert_operators as operators
@@ -18,6 +18,12 @@ class Service(Api, Protocol):
 
     async def give_back(self, jobs: Sequence[DequeuedJob]) -> None:
         """Back to PENDING, with all attempts: jobs claimed for a caller that can no longer be answered."""
+
+    def disconnected(self, holder: Holder, *, silent_ms: int = 0) -> None:
+        """A connection broke that holds claims, of which nothing was heard for so long already."""
+
+    def let_go(self, holder: Holder) -> None:
+        """A connection that holds claims has left without breaking."""
 
     def start_draining(self) -> None:
         """Long polls end at once, empty; calls that were read are still carried out."""
@@ -68,11 +74,10 @@ class Calls:
         return convert.enqueued_to_wire(await self._service.enqueue(request.queue_name, jobs, context=context))
 
     async def _dequeue(self, context: RequestContext, args: Any, pending: PendingCall) -> Any:
-        """Jobs for a caller that is gone are given back, and the answer is empty.
-
-        `args.request.release_on_disconnect` is accepted and means nothing yet: `pending` knows the connection.
-        """
+        """Jobs for a caller that is gone are given back, and the answer is empty."""
         request = convert.dequeue_from_wire(args.request)
+        if request.release_on_disconnect:
+            context.holder = pending.holder
         pending.waits = pending.long_poll = request.wait_ms > 0
         jobs: Sequence[DequeuedJob] = ()
         try:
@@ -99,6 +104,7 @@ class Calls:
 
     async def _checkpoint(self, context: RequestContext, args: Any, pending: PendingCall) -> None:
         checkpoints = convert.checkpoints_from_wire(args.request.requests)
+        context.holder = pending.holder
         await self._service.checkpoint(args.request.queue_name, checkpoints, context=context)
 
     async def _lookup(self, context: RequestContext, args: Any, pending: PendingCall) -> Any:

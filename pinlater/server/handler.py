@@ -9,10 +9,12 @@ import structlog
 
 from pinlater.errors import Draining, Overloaded, PinLaterError, UnknownError
 from pinlater.metrics import Metrics
+from pinlater.model import Holder
 from pinlater.server.calls import Calls, Service
 from pinlater.server.complaints import Complaints
 from pinlater.server.limits import ServerLimits
 from pinlater.server.pending import PendingCall
+from pinlater.server.probing import SILENT_MS
 from pinlater.wire.codec import (
     BadCall,
     Call,
@@ -125,6 +127,15 @@ class Handler:
                 await self._service.give_back(jobs)
             except Exception as error:
                 _log.warning("give_back_failed", jobs=len(jobs), exc_info=error)
+
+    def connection_lost(self, holder: Holder, error: Exception | None, *, broke: bool) -> None:
+        """What becomes of the claims that are bound to a connection; they stay as they are where it did not break."""
+        if not broke:
+            self._service.let_go(holder)
+        elif isinstance(error, TimeoutError):
+            self._service.disconnected(holder, silent_ms=SILENT_MS)
+        else:
+            self._service.disconnected(holder)
 
     def without_jobs(self, reply: bytes) -> bytes:
         """The answer to a dequeue, emptied."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from pinlater.model import DequeuedJob
+from pinlater.model import DequeuedJob, Holder
 
 
 class PendingCall:
@@ -14,16 +14,17 @@ class PendingCall:
 
     `gone` says that the caller can no longer be answered with jobs: the connection broke, or its sending side ended,
     which is how the death of a process looks. `size` is that of the message in bytes, `unsent` that of an answer that
-    waits for earlier ones. `peer` is the caller's address. `jobs` are those that were claimed for this call, until
-    their answer is written. `waits` marks a long poll that waits, which ends when the caller is gone; `long_poll` a
-    call that was one.
+    waits for earlier ones. `peer` is the caller's address, `holder` his connection. `jobs` are those that were claimed
+    for this call, until their answer is written. `waits` marks a long poll that waits, which ends when the caller is
+    gone; `long_poll` a call that was one.
     """
 
-    __slots__ = ("gone", "jobs", "long_poll", "peer", "reply", "size", "task", "unsent", "waits")
+    __slots__ = ("gone", "holder", "jobs", "long_poll", "peer", "reply", "size", "task", "unsent", "waits")
 
-    def __init__(self, size: int, peer: object) -> None:
+    def __init__(self, size: int, peer: object, holder: Holder) -> None:
         self.size = size
         self.peer = peer
+        self.holder = holder
         self.unsent = 0
         self.reply: bytes | None = None
         self.task: asyncio.Task[Any] | None = None

@@ -16,9 +16,11 @@ from typing import Any, cast
 import structlog
 
 from pinlater.errors import Overloaded
+from pinlater.model import Holder
 from pinlater.server.handler import Handler
 from pinlater.server.limits import ServerLimits
 from pinlater.server.pending import PendingCall
+from pinlater.server.probing import probe
 from pinlater.server.shared import HandOver, Shared
 from pinlater.wire.codec import BadCall
 from pinlater.wire.framing import Splitter
@@ -39,6 +41,9 @@ class Connection(asyncio.Protocol):
         self._messages: Iterator[bytes] | None = None
         self._transport: asyncio.Transport | None = None
         self._peer: object = None
+        self._holder = Holder()
+        self._is_probed = False
+        self._was_handed_over = False
         self._reading = True
         self._ending = False
         self._heard_at = self._stuck_since = self._partial_since = shared.now
@@ -97,6 +102,10 @@ class Connection(asyncio.Protocol):
             if pending.reply is not None and pending.jobs:
                 self._shared.run_detached(self._handler.give_back(pending))
         self._pending.clear()
+        broke = not self._was_handed_over and self._shared.leaving is None
+        self._holder.is_gone = broke
+        if self._holder.ties:
+            self._handler.connection_lost(self._holder, error, broke=broke)
 
     # From bytes to calls
 
@@ -121,7 +130,7 @@ class Connection(asyncio.Protocol):
         self._read(not self._ending)
 
     def _begin(self, message: bytes) -> None:
-        pending = PendingCall(len(message), self._peer)
+        pending = PendingCall(len(message), self._peer, self._holder)
         pending.gone = self._ending
         self._pending.append(pending)
         self._shared.buffered += pending.size
@@ -146,7 +155,15 @@ class Connection(asyncio.Protocol):
         if pending.reply is not None and self._transport is not None and pending is not self._pending[0]:
             pending.unsent = len(pending.reply)
             self._shared.unsent += pending.unsent
+        if self._holder.ties and not self._is_probed:
+            self._probe()
         self._flush()
+
+    def _probe(self) -> None:
+        """Claims are bound to this connection: learn soon where the caller's machine dies without a word."""
+        self._is_probed = True
+        if self._transport is not None:
+            probe(self._transport.get_extra_info("socket"))
 
     async def _refuse(self, pending: PendingCall, message: bytes) -> None:
         try:
@@ -225,7 +242,7 @@ class Connection(asyncio.Protocol):
         self._ending = True
         self._read(False)
         if isinstance(error, BadCall):
-            last = PendingCall(0, self._peer)
+            last = PendingCall(0, self._peer, self._holder)
             last.reply = self._handler.refuse_malformed(error, self._peer)
             self._pending.append(last)
         self._flush()
@@ -277,6 +294,7 @@ class Connection(asyncio.Protocol):
     def _hand_over(self, hand_over: HandOver) -> None:
         assert self._transport is not None
         self._read(False)
+        self._was_handed_over = True
         copy = socket.socket(fileno=os.dup(self._transport.get_extra_info("socket").fileno()))
         self._transport.abort()
         try:

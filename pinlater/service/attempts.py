@@ -10,13 +10,14 @@ from typing import Any
 from pinlater.backends.base import AckOutcome, AckRequest, EndRules, Shard
 from pinlater.clock import Clock
 from pinlater.metrics import Metrics
-from pinlater.model import Ack, CancelOutcome, Checkpoint
+from pinlater.model import Ack, CancelOutcome, Checkpoint, Holder, Tie
 from pinlater.queues.registry import Queues
 from pinlater.service import checks
 from pinlater.service.checks import Checks
 from pinlater.service.counting import count_acked
 from pinlater.service.outcomes import retries
 from pinlater.service.refs import References
+from pinlater.service.ties import Ties
 from pinlater.shards.router import Router
 
 BecamePending = Callable[[str, int, Sequence[int]], None]
@@ -36,6 +37,7 @@ class Attempts:
         metrics: Metrics,
         became_pending: BecamePending,
         has_room: Callable[[str], None],
+        ties: Ties,
     ) -> None:
         """`has_room` is told the queues with fewer jobs in progress than before."""
         self._router = router
@@ -47,15 +49,16 @@ class Attempts:
         self._queues = queues
         self._metrics = metrics
         self._has_room = has_room
+        self._ties = ties
 
     def read_acks(self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack]) -> dict[str, list[AckRequest]]:
         self._checks.amount("jobsSucceeded and jobsFailed", succeeded, failed)
         return self._refs.acks(queue, succeeded, failed, self._clock.now_ms())
 
-    async def ack_whole(self, queue: str, groups: Mapping[str, list[AckRequest]]) -> None:
+    async def ack_whole(self, queue: str, groups: Mapping[str, list[AckRequest]], ending: Sequence[Tie] = ()) -> None:
         """As `ack`, and carried out to the end although the caller goes meanwhile."""
         if groups:
-            task = asyncio.get_running_loop().create_task(self.ack(queue, groups))
+            task = asyncio.get_running_loop().create_task(self.ack(queue, groups, ending))
             self._acking.add(task)
             task.add_done_callback(self._acking.discard)
             await asyncio.shield(task)
@@ -65,7 +68,8 @@ class Attempts:
         while self._acking:
             await asyncio.wait(self._acking)
 
-    async def ack(self, queue: str, groups: Mapping[str, list[AckRequest]]) -> None:
+    async def ack(self, queue: str, groups: Mapping[str, list[AckRequest]], ending: Sequence[Tie] = ()) -> None:
+        """`ending`: the ties that end with it."""
         if not groups:
             return
         now_ms = self._clock.now_ms()
@@ -77,6 +81,8 @@ class Attempts:
                 count_acked(self._metrics, queue, acks, results)
             if results and not acks[-1].succeeded:  # successes come first: then there is a failure among them
                 self._became_pending(queue, *retries(acks, results, now_ms))
+        if ending:
+            self._ties.drop(ending)
         self._has_room(queue)
 
     def _ack_on(
@@ -84,7 +90,10 @@ class Attempts:
     ) -> Coroutine[Any, Any, list[AckOutcome]]:
         return shard.ack(queue, acks, now_ms, rules)
 
-    async def checkpoint(self, queue: str, source: str, checkpoints: Sequence[Checkpoint]) -> None:
+    async def checkpoint(
+        self, queue: str, source: str, checkpoints: Sequence[Checkpoint], holder: Holder | None = None
+    ) -> None:
+        """`holder`: the connection by which they come."""
         self._checks.amount("requests", checkpoints)
         settings = self._queues.settings(queue)
         for each in checkpoints:
@@ -102,7 +111,8 @@ class Attempts:
             (shard_id, lambda shard, each=each: shard.checkpoint(queue, each, now_ms))
             for shard_id, each in groups.items()
         ]
-        for requests, results in zip(groups.values(), await self._router.named(calls), strict=True):
+        for (shard_id, requests), results in zip(groups.items(), await self._router.named(calls), strict=True):
+            self._ties.heard(holder, queue, shard_id, requests, results or (), now_ms)
             moved = [
                 request.run_after_ms or now_ms
                 for request, was_done in zip(requests, results or (), strict=False)

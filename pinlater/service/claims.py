@@ -1,8 +1,16 @@
-"""The names of claims: `SERVER:PROCESS:START:COUNTER:SOURCE`, each used for one dequeue call only."""
+"""The names of claims: `SERVER:PROCESS:START:COUNTER:SOURCE`, each used for one dequeue call only.
+
+A claim that is bound to its caller's connection says so in its counter, with its time-out in ms: `42r30000`. So every
+server that gets a checkpoint which names it knows that it is to be bound, although nothing is shared but the store.
+"""
 
 from __future__ import annotations
 
 from itertools import count
+
+from pinlater.model import CLAIM_PARTS_BEFORE_SOURCE
+
+_BOUND = "r"
 
 
 class ClaimNames:
@@ -13,5 +21,21 @@ class ClaimNames:
         self._prefix = f"{server.replace(':', '-')}:{str(process).replace(':', '-')}:{started_ms}:"
         self._counter = count(1)
 
-    def next(self, source: str) -> str:
-        return f"{self._prefix}{next(self._counter)}:{source}"
+    def next(self, source: str, lease_ms: int | None = None) -> str:
+        """`lease_ms`: the time-out of a claim that is bound to its connection."""
+        if lease_ms is None:
+            return f"{self._prefix}{next(self._counter)}:{source}"
+        return f"{self._prefix}{next(self._counter)}{_BOUND}{lease_ms}:{source}"
+
+
+def lease_of(claim_descriptor: str) -> int | None:
+    """The time-out in ms of a claim that is bound to its connection; None: it is not.
+
+    >>> lease_of("web-1:4711:1790000000000:42r30000:worker:7"), lease_of("web-1:4711:1790000000000:42:worker")
+    (30000, None)
+    """
+    parts = claim_descriptor.split(":", CLAIM_PARTS_BEFORE_SOURCE)
+    if len(parts) <= CLAIM_PARTS_BEFORE_SOURCE:
+        return None
+    _, _, lease_ms = parts[CLAIM_PARTS_BEFORE_SOURCE - 1].partition(_BOUND)
+    return int(lease_ms) if lease_ms.isdecimal() else None

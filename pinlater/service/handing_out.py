@@ -18,7 +18,7 @@ from pinlater.queues.settings import QueueSettings
 from pinlater.service import checks
 from pinlater.service.answers import dequeue_room
 from pinlater.service.checks import Checks
-from pinlater.service.claims import ClaimNames
+from pinlater.service.claims import ClaimNames, lease_of
 from pinlater.service.limits import Limits, is_limited
 from pinlater.service.line import WaitBounds
 from pinlater.service.settings import ServiceSettings
@@ -73,22 +73,26 @@ class HandingOut:
             checks.at_least_1("claimTimeoutMillis", request.claim_timeout_ms)
         return limit
 
-    async def hand_out(self, request: DequeueRequest, limit: int, source: str) -> list[DequeuedJob]:
+    async def hand_out(
+        self, request: DequeueRequest, limit: int, source: str, *, is_bound: bool = False
+    ) -> list[DequeuedJob]:
         """Jobs for a request that was checked. A dry run neither waits nor is limited; who waits looks at all shards,
         whatever its coverage, from the second look on. DequeueRateLimited: see limits.py.
+
+        `is_bound`: the claims will be bound to the caller's connection, and say so.
         """
         queue = request.queue
         checks.existing_queue(queue)
         bounds = self._settings
-        claim_descriptor = self._claims.next(source)
+        settings = self._queues.settings(queue)
+        timeout_ms = request.claim_timeout_ms
+        timeout_ms = settings.claim_timeout_ms if timeout_ms is None else min(timeout_ms, bounds.max_claim_timeout_ms)
+        claim_descriptor = self._claims.next(source, timeout_ms if is_bound else None)
         limit, max_bytes = dequeue_room(bounds.max_answer_bytes, queue, claim_descriptor, limit)
         priorities = self._checks.priorities
         if request.dry_run:
             now_ms = self._clock.now_ms()
             return await self._router.peek(queue, priorities, limit, max_bytes, now_ms, coverage=request.coverage)
-        settings = self._queues.settings(queue)
-        timeout_ms = request.claim_timeout_ms
-        timeout_ms = settings.claim_timeout_ms if timeout_ms is None else min(timeout_ms, bounds.max_claim_timeout_ms)
         max_bytes = min(max_bytes, limit * bounds.max_body_bytes)
         claim = ClaimRequest(claim_descriptor, limit, priorities, timeout_ms, max_bytes)
         wait_ms = min(request.wait_ms, bounds.max_wait_ms)
@@ -146,7 +150,10 @@ class HandingOut:
 
     def _renewed(self, claim: ClaimRequest) -> ClaimRequest:
         """The same claim under a new name: the old one may still be under way."""
-        return replace(claim, claim_descriptor=self._claims.next(claim_source(claim.claim_descriptor)))
+        return replace(
+            claim,
+            claim_descriptor=self._claims.next(claim_source(claim.claim_descriptor), lease_of(claim.claim_descriptor)),
+        )
 
     async def give_back(self, jobs: Sequence[DequeuedJob]) -> None:
         """Jobs whose caller can no longer be answered go back to PENDING with all attempts. Raises nothing."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NoReturn, Protocol
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, NoReturn, Protocol
 
 from pinlater.clock import Clock
 from pinlater.errors import EnqueueRejected, PinLaterError
@@ -18,6 +18,7 @@ from pinlater.model import (
     ClusterStatus,
     DequeuedJob,
     DequeueRequest,
+    Holder,
     Job,
     JobChange,
     JobFilter,
@@ -42,8 +43,10 @@ from pinlater.service.looking import Looking
 from pinlater.service.operating import Operating
 from pinlater.service.recorded import Recorded
 from pinlater.service.refs import References
+from pinlater.service.releasing import Releasing
 from pinlater.service.settings import ServiceSettings, queue_defaults
 from pinlater.service.steering import Steering
+from pinlater.service.ties import Ties
 from pinlater.shards.router import Router
 
 
@@ -87,8 +90,10 @@ class Service:
         self._looking = Looking(router, clock, settings, self._checks, refs)
         self._handing_out = HandingOut(router, clock, settings, self._checks, claims, queues, metrics, pending)
         self._waiting = waiting = self._handing_out.waiting
+        releasing = Releasing(router, clock, refs, queues, metrics, waiting.wake, waiting.has_room)
+        self._ties = Ties(clock, settings.release_grace_ms, releasing.release)
         self._attempts = Attempts(
-            router, clock, self._checks, refs, queues, metrics, waiting.became_pending, waiting.has_room
+            router, clock, self._checks, refs, queues, metrics, waiting.became_pending, waiting.has_room, self._ties
         )
         self._recorded = Recorded(
             clock,
@@ -113,6 +118,7 @@ class Service:
 
     async def close(self) -> None:
         """End the long polls, give back what nobody takes, close the shards."""
+        await self._ties.close()
         await self._handing_out.drain()
         await self._attempts.drain()
         await self._audit.drain()
@@ -124,6 +130,21 @@ class Service:
     def waiting(self) -> int:
         """Dequeues that wait for jobs now."""
         return self._waiting.waiters
+
+    @property
+    def bound_claims(self) -> int:
+        """Claims that are bound to connections, as far as this process knows."""
+        return len(self._ties)
+
+    def disconnected(self, holder: Holder, *, silent_ms: int = 0) -> None:
+        """A connection broke, of which nothing was heard for so long already: after the grace, the claims that are
+        bound to it are released, but for those of which some server heard meanwhile.
+        """
+        self._ties.broke(holder, silent_ms)
+
+    def let_go(self, holder: Holder) -> None:
+        """A connection has left that did not break: the time-outs of its claims decide."""
+        self._ties.let_go(holder)
 
     def wake(self, queue: str, jobs: int) -> None:
         """So many jobs of a queue became eligible, by a hand other than a call of this service."""
@@ -215,19 +236,36 @@ class Service:
             self.metrics.add(1, "enqueues_rejected", queue, rejection(error))
         raise error
 
-    async def dequeue(self, request: DequeueRequest, *, context: RequestContext | None = None) -> list[DequeuedJob]:
+    def dequeue(
+        self, request: DequeueRequest, *, context: RequestContext | None = None
+    ) -> Coroutine[Any, Any, list[DequeuedJob]]:
+        if not request.release_on_disconnect or context is None or context.holder is None:
+            return self._dequeue(request, context)
+        return self._dequeue_bound(request, context, context.holder)
+
+    async def _dequeue_bound(
+        self, request: DequeueRequest, context: RequestContext, holder: Holder
+    ) -> list[DequeuedJob]:
+        jobs = await self._dequeue(request, context, is_bound=True)
+        self._ties.claimed(holder, jobs)
+        return jobs
+
+    async def _dequeue(
+        self, request: DequeueRequest, context: RequestContext | None, *, is_bound: bool = False
+    ) -> list[DequeuedJob]:
         if not request.succeeded and not request.failed:
             limit = self._handing_out.check(request)
-            return await self._handing_out.hand_out(request, limit, self._checks.source(context))
+            return await self._handing_out.hand_out(request, limit, self._checks.source(context), is_bound=is_bound)
         is_applied = False
         try:
             queue = request.ack_queue or request.queue
             acks = self._attempts.read_acks(queue, request.succeeded, request.failed)
             limit = self._handing_out.check(request)
             source = self._checks.source(context)
-            await (self._attempts.ack_whole if request.wait_ms else self._attempts.ack)(queue, acks)
+            ending = self._ties.named(request.succeeded, request.failed)
+            await (self._attempts.ack_whole if request.wait_ms else self._attempts.ack)(queue, acks, ending)
             is_applied = True
-            return await self._handing_out.hand_out(request, limit, source)
+            return await self._handing_out.hand_out(request, limit, source, is_bound=is_bound)
         except PinLaterError as error:
             error.acks_applied = is_applied
             raise
@@ -235,15 +273,18 @@ class Service:
     async def ack(
         self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], *, context: RequestContext | None = None
     ) -> None:
-        await self._attempts.ack(queue, self._attempts.read_acks(queue, succeeded, failed))
+        groups = self._attempts.read_acks(queue, succeeded, failed)
+        await self._attempts.ack(queue, groups, self._ties.named(succeeded, failed))
 
     async def checkpoint(
         self, queue: str, checkpoints: Sequence[Checkpoint], *, context: RequestContext | None = None
     ) -> None:
-        await self._attempts.checkpoint(queue, self._checks.source(context), checkpoints)
+        holder = None if context is None else context.holder
+        await self._attempts.checkpoint(queue, self._checks.source(context), checkpoints, holder)
 
     async def give_back(self, jobs: Sequence[DequeuedJob]) -> None:
         """Jobs whose caller can no longer be answered go back to PENDING with all attempts. Raises nothing."""
+        self._ties.given_back(jobs)
         await self._handing_out.give_back(jobs)
 
     # -- looking -----------------------------------------------------------------------------------------------------

@@ -32,6 +32,9 @@ class ServiceSettings:
     max_claim_timeout_ms: int = 86_400_000
     """A claim's own time-out is cut to this."""
 
+    release_grace_ms: int = 2_000
+    """How long after its connection broke a claim that is bound to it may be heard of again before it is released."""
+
     succeeded_ttl_ms: int = 86_400_000
     """0: a job that succeeded is removed at once."""
 

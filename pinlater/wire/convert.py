@@ -81,7 +81,6 @@ def checkpoints_from_wire(requests: list[Any]) -> list[Checkpoint]:
 
 
 def dequeue_from_wire(request: Any) -> DequeueRequest:
-    """`releaseOnDisconnect` is the connection's business and not part of the request (see server/handler.py)."""
     acks = request.job_ack_request
     return DequeueRequest(
         queue=request.queue_name,
@@ -93,6 +92,7 @@ def dequeue_from_wire(request: Any) -> DequeueRequest:
         coverage=1.0 if request.coverage is None else request.coverage,
         wait_ms=request.wait_ms or 0,
         claim_timeout_ms=request.claim_timeout_ms,
+        release_on_disconnect=request.release_on_disconnect or False,
     )
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from pinlater.model import DequeuedJob, DequeueRequest, Job, RequestContext
+from pinlater.model import DequeuedJob, DequeueRequest, Holder, Job, RequestContext
 
 FIRST_ID = 1_790_000_000_000_000
 
@@ -108,6 +108,12 @@ class EchoService:
     async def give_back(self, jobs: Sequence[DequeuedJob]) -> None:
         self.given_back.extend(jobs)
         self.returned.set()
+
+    def disconnected(self, holder: Holder, *, silent_ms: int = 0) -> None:
+        raise AssertionError("no connection ever holds claims of this service")
+
+    def let_go(self, holder: Holder) -> None:
+        raise AssertionError("no connection ever holds claims of this service")
 
     def start_draining(self) -> None:
         self.draining.set()

@@ -256,9 +256,10 @@ def test_the_body_in_bytes_counts_before_the_one_in_text() -> None:
     assert convert.checkpoints_from_wire(request.requests) == [Checkpoint("d", b"\xff")]
 
 
-def test_release_on_disconnect_is_accepted() -> None:
+def test_a_dequeue_can_ask_to_have_its_claims_bound_to_its_connection() -> None:
     request = arguments("dequeueJobs", (1, STRING, b"mail"), (2, I32, 1), (102, 2, True))
-    assert request.release_on_disconnect is True
+    assert convert.dequeue_from_wire(request) == DequeueRequest("mail", 1, release_on_disconnect=True)
+    request = arguments("dequeueJobs", (1, STRING, b"mail"), (2, I32, 1))
     assert convert.dequeue_from_wire(request) == DequeueRequest("mail", 1)
 
 

@@ -1,0 +1,159 @@
+"""Which claims are bound to which connections, as far as this process knows.
+
+Of each it keeps what it wrote last, the time that the claim was heard of. That is enough to release none that another
+process or server heard of since: the store compares. So a tie that is stale does no harm; those whose claims must have
+expired are dropped now and then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any
+
+from pinlater.backends.base import CheckpointRequest
+from pinlater.clock import Clock
+from pinlater.model import Ack, DequeuedJob, Holder, Tie, descriptor_prefix
+from pinlater.service.claims import lease_of
+
+Release = Callable[[Sequence[Tie]], Coroutine[Any, Any, None]]
+
+_FEW = 1_024
+"""So many are never looked through for stale ones."""
+
+
+class Ties:
+    """`release` gets the ties of a connection that broke, when the grace is over; it may raise nothing."""
+
+    def __init__(self, clock: Clock, grace_ms: int, release: Release) -> None:
+        self._clock = clock
+        self._grace_ms = grace_ms
+        self._release = release
+        self._by_job: dict[str, Tie] = {}
+        self._sweep_at = _FEW
+        self._graces: dict[Holder, asyncio.TimerHandle] = {}
+        self._releasing: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._by_job)
+
+    # -- what binds --------------------------------------------------------------------------------------------------
+
+    def claimed(self, holder: Holder, jobs: Sequence[DequeuedJob]) -> None:
+        """These were handed out by way of a connection, under one claim; nothing where that is not to be bound."""
+        lease_ms = lease_of(jobs[0].claim_descriptor) if jobs else None
+        if lease_ms is not None:
+            for job in jobs:
+                expires_at_ms = job.claim_expires_at_ms  # the store was told a later now than ours where calls waited
+                self._bind(holder, job.descriptor, job.claim_descriptor, expires_at_ms - lease_ms, expires_at_ms)
+
+    def heard(
+        self,
+        holder: Holder | None,
+        queue: str,
+        shard_id: str,
+        checkpoints: Sequence[CheckpointRequest],
+        were_taken: Sequence[bool],
+        now_ms: int,
+    ) -> None:
+        """Checkpoints came by way of a connection; those that were taken bind their claims to it. A claim says itself
+        that it is to be bound; where a checkpoint does not name it, only the process that knows it can tell.
+        """
+        for each, was_taken in zip(checkpoints, were_taken, strict=False):
+            claim_descriptor = each.claim_descriptor
+            lease_ms = lease_of(claim_descriptor) if claim_descriptor else None
+            if not was_taken or (lease_ms is None and not self._by_job):
+                continue
+            descriptor = f"{descriptor_prefix(queue, shard_id, each.priority)}{each.id}"
+            tie = self._by_job.get(descriptor)
+            if tie is not None and tie.heard_at_ms > now_ms:
+                continue  # told late: something newer came meanwhile
+            if tie is not None and not claim_descriptor:
+                claim_descriptor = tie.claim_descriptor
+                lease_ms = lease_of(claim_descriptor)
+            if lease_ms is None:
+                continue
+            if holder is None or each.move_to_pending:
+                self._drop(tie)
+            else:
+                self._bind(holder, descriptor, claim_descriptor, now_ms, now_ms + lease_ms)
+
+    def _bind(
+        self, holder: Holder, descriptor: str, claim_descriptor: str, heard_at_ms: int, expires_at_ms: int
+    ) -> None:
+        self._drop(self._by_job.get(descriptor))
+        tie = Tie(descriptor, claim_descriptor, heard_at_ms, expires_at_ms, holder)
+        self._by_job[descriptor] = holder.ties[descriptor] = tie
+        if holder.is_gone:  # it broke while the store was asked
+            self._wait(holder, self._grace_ms)
+        if len(self._by_job) > self._sweep_at:
+            self._sweep()
+
+    # -- what ends ties ----------------------------------------------------------------------------------------------
+
+    def named(self, *acks: Sequence[Ack]) -> list[Tie]:
+        """The ties that end when these acks were carried out."""
+        by_job = self._by_job
+        if not by_job:
+            return []
+        pairs = [(tie, ack) for some in acks for ack in some if (tie := by_job.get(ack.descriptor)) is not None]
+        return [tie for tie, ack in pairs if ack.claim_descriptor in ("", tie.claim_descriptor)]
+
+    def drop(self, ties: Iterable[Tie]) -> None:
+        """These end, where they are still there."""
+        for tie in ties:
+            self._drop(tie)
+
+    def given_back(self, jobs: Iterable[DequeuedJob]) -> None:
+        for job in jobs:
+            tie = self._by_job.get(job.descriptor)
+            if tie is not None and tie.claim_descriptor == job.claim_descriptor:
+                self._drop(tie)
+
+    def let_go(self, holder: Holder) -> None:
+        """A connection that did not break, but was handed over or closed by this server: the time-outs decide."""
+        self.drop(list(holder.ties.values()))
+
+    def _drop(self, tie: Tie | None) -> None:
+        if tie is not None and self._by_job.get(tie.descriptor) is tie:
+            del self._by_job[tie.descriptor]
+            del tie.holder.ties[tie.descriptor]
+
+    def _sweep(self) -> None:
+        """Drop what is stale: by now these claims expired, or were heard of elsewhere. It takes as long as it takes to
+        look at each, and comes after as many new ones as there were.
+        """
+        now_ms = self._clock.now_ms()
+        self.drop([tie for tie in self._by_job.values() if tie.expires_at_ms < now_ms])
+        self._sweep_at = max(_FEW, 2 * len(self._by_job))
+
+    # -- when a connection breaks ------------------------------------------------------------------------------------
+
+    def broke(self, holder: Holder, silent_ms: int = 0) -> None:
+        """Release what is bound to it after the grace, of which `silent_ms` are over."""
+        holder.is_gone = True
+        if holder.ties:
+            self._wait(holder, max(0, self._grace_ms - silent_ms))
+
+    def _wait(self, holder: Holder, grace_ms: int) -> None:
+        if holder not in self._graces:
+            loop = asyncio.get_running_loop()
+            self._graces[holder] = loop.call_later(grace_ms / 1000, self._grace_is_over, holder)
+
+    def _grace_is_over(self, holder: Holder) -> None:
+        del self._graces[holder]
+        ties = list(holder.ties.values())
+        self.drop(ties)
+        if ties:
+            task = asyncio.get_running_loop().create_task(self._release(ties))
+            self._releasing.add(task)
+            task.add_done_callback(self._releasing.discard)
+
+    async def close(self) -> None:
+        """Nothing is released any more: the time-outs decide."""
+        for timer in self._graces.values():
+            timer.cancel()
+        self._graces.clear()
+        for task in self._releasing:
+            task.cancel()
+        await asyncio.gather(*self._releasing, return_exceptions=True)
