@@ -37,6 +37,7 @@ class ConnectedClient:
         patient: bool = True,
         on_disconnect: Callable[[], None] | None = None,
         stay_s: float = 0.0,
+        wait_for_rate: bool = True,
     ) -> None:
         pool_limits = pool or PoolLimits()
         self.servers = target_servers([*addresses, *servers], cluster, clusters_file)
@@ -46,7 +47,9 @@ class ConnectedClient:
         self._on_disconnect = on_disconnect
         on_lost = None if on_disconnect is None else self._lost
         connected = [Server(address, pool_limits, on_lost) for address in self.servers]
-        self._dispatcher = Dispatcher(connected, random.Random(), patient=patient, stay_s=stay_s)
+        self._dispatcher = Dispatcher(
+            connected, random.Random(), patient=patient, stay_s=stay_s, wait_for_rate=wait_for_rate
+        )
         self._enqueuer = Enqueuer(self._dispatcher, self._context, joining or JoiningLimits())
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False

@@ -14,7 +14,14 @@ from pinlater.client.rotation import Rotation
 from pinlater.client.safety import Safety
 from pinlater.client.server import Server
 from pinlater.client.transport_errors import CallFailed
-from pinlater.errors import OutcomeUnknown, Overloaded, PinLaterError, ProtocolError, ServerUnreachable
+from pinlater.errors import (
+    DequeueRateLimited,
+    OutcomeUnknown,
+    Overloaded,
+    PinLaterError,
+    ProtocolError,
+    ServerUnreachable,
+)
 from pinlater.wire.faults import error_from_exception
 
 Failure = CallFailed | PinLaterError
@@ -41,14 +48,22 @@ class Dispatcher:
     """Sends calls to the servers in turn, each within its deadline.
 
     Not `patient`: where shards cannot be used, each server is asked once, and nothing is waited for. `stay_s`: about
-    how long calls stay with a server that answers, before the next has its turn.
+    how long calls stay with a server that answers, before the next has its turn. Without `wait_for_rate`, a dequeue over
+    its queue's rate fails at once.
     """
 
     def __init__(
-        self, servers: Sequence[Server], rng: random.Random, *, patient: bool = True, stay_s: float = 0.0
+        self,
+        servers: Sequence[Server],
+        rng: random.Random,
+        *,
+        patient: bool = True,
+        stay_s: float = 0.0,
+        wait_for_rate: bool = True,
     ) -> None:
         self._servers = servers
         self._patient = patient
+        self._wait_for_rate = wait_for_rate
         self._rng = rng
         self._rotation: Rotation[Server] = Rotation(rng, stay_s)
         self._closed = False
@@ -71,6 +86,8 @@ class Dispatcher:
                 if blames_server(error) or isinstance(error, ProtocolError):
                     server.standing.failed(loop.time(), self._rng)
                 pause_s = attempts.failed(server, error, self._rng)
+                if isinstance(error, DequeueRateLimited) and not self._wait_for_rate:
+                    raise
                 if pause_s is None or self._closed or loop.time() + pause_s >= call.deadline_s:
                     attempts.raise_verdict(error)
                 await asyncio.sleep(pause_s)

@@ -345,6 +345,14 @@ async def test_a_server_that_says_when_is_asked_then() -> None:
         assert 0.3 <= time.monotonic() - begun_s < 2
 
 
+async def test_one_that_does_not_wait_for_the_rate_is_told_at_once() -> None:
+    service = Reluctant(errors.DequeueRateLimited("slowly", retry_after_ms=1), 1)
+    async with serving(service) as served, AsyncClient(f"127.0.0.1:{served.port}", wait_for_rate=False) as client:
+        with pytest.raises(errors.DequeueRateLimited):
+            await client.dequeue(DequeueRequest("mail", 1))
+        assert _asked(served, "dequeue") == 1
+
+
 async def test_a_server_that_says_a_time_beyond_the_deadline_is_not_waited_for() -> None:
     service = Reluctant(errors.DequeueRateLimited("slowly", retry_after_ms=60_000), 1)
     async with serving(service) as served, AsyncClient(f"127.0.0.1:{served.port}") as client:

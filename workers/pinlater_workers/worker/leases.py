@@ -1,4 +1,4 @@
-"""The claims of this worker, and how long each is held: which the heartbeat process keeps alive, and which are too young.
+"""The claims of this worker, and how long each is held: which are kept alive by heartbeats, and which are too young.
 
 Pure: it is told the time, which is that of time.monotonic.
 """
@@ -15,7 +15,7 @@ HANDED_AFTER_S = 1.0
 """Most jobs have ended by then, and cost no heartbeat."""
 
 MARGIN_S = 30.0
-"""Beyond its time limit a job's claim is kept alive for so long: until the pool has ended it and its result is known."""
+"""A job's claim is kept alive for so long beyond its time limit: until the pool has ended it."""
 
 TOLERANCE_S = 5.0
 """How much later than the end of its lease a claim has surely expired, as the server has it."""
@@ -53,7 +53,7 @@ class Leases:
         self._young[running] = good_s
 
     def end(self, running: Running) -> ClaimKey | None:
-        """It is not held any more. The key of one that the heartbeat process is to forget; unknown ones are no error."""
+        """It is not held any more. Returns the key of one that the heartbeat process is to forget."""
         if self._young.pop(running, None) is not None:
             return None
         lease = self._old.pop(running, None)
