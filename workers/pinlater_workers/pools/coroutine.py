@@ -100,8 +100,9 @@ class AsyncPool:
         self._loop.call_later(CANCEL_AGAIN_S, self._again, task)
 
     def _again(self, task: _Task) -> None:
-        """The job swallows its cancellation or takes its time to clean up, or never began: the worker hears of it now."""
-        assert task.asyncio_task is not None and task.why is not None
+        """The job swallows its cancellation, takes its time to clean up, or never began: the worker hears of it now."""
+        assert task.asyncio_task is not None
+        assert task.why is not None
         if self._closed:
             return
         if self._tasks.pop(task.running, None) is not None:

@@ -1,0 +1,121 @@
+"""What a worker and a process of its pool say to each other, as frames: a length of four bytes, then MessagePack.
+
+Two connections, so that each thread of the process waits for its own: on the one come jobs, one at a time, and verdicts
+go back; on the other, while a job runs, it is told to stop, and asks for checkpoints.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+import pinlater.errors
+import pinlater_workers.errors
+from pinlater.model import Checkpoint, DequeuedJob
+from pinlater_workers.errors import WorkerError
+from pinlater_workers.verdict import Verdict
+
+_LENGTH_BYTES = 4
+
+
+class Message(msgspec.Struct, tag=True, array_like=True, gc=False):
+    """The root."""
+
+
+class Start(Message):
+    """First of all: the app, and where its modules are found."""
+
+    app_spec: str
+    path: list[str]
+
+
+class Ready(Message):
+    """The answer to Start."""
+
+
+class Broken(Message):
+    """The other answer: the app cannot be loaded, and the process ends."""
+
+    error: str
+
+
+class Run(Message):
+    """`name` "": the raw job of the queue. `number`, that of the job in its process, is what Tell refers to."""
+
+    number: int
+    name: str
+    queue: str
+    job: DequeuedJob
+    deadline_ms: int
+    unknown_delay_ms: int
+
+
+class Ended(Message):
+    verdict: Verdict
+
+
+class Tell(Message):
+    number: int
+    why: str
+
+
+class Ask(Message):
+    """`number` is the job's, `ask` that of the question."""
+
+    number: int
+    ask: int
+    checkpoint: Checkpoint
+
+
+class Answer(Message):
+    """`error` "": done; else the name of an exception."""
+
+    ask: int
+    error: str = ""
+    message: str = ""
+
+    @staticmethod
+    def of(ask: int, error: BaseException | None) -> Answer:
+        return Answer(ask) if error is None else Answer(ask, type(error).__name__, str(error))
+
+    def exception(self) -> Exception | None:
+        """As it was raised in the worker, where it is one of this project's; else a WorkerError that names it."""
+        if not self.error:
+            return None
+        for module in (pinlater.errors, pinlater_workers.errors):
+            kind = getattr(module, self.error, None)
+            if isinstance(kind, type) and issubclass(kind, pinlater.errors.PinLaterError | WorkerError):
+                return kind(self.message)
+        return WorkerError(f"{self.error}: {self.message}")
+
+
+ToProcess = Start | Run | Tell | Answer
+FromProcess = Ready | Broken | Ended | Ask
+
+_ENCODER = msgspec.msgpack.Encoder()
+TO_PROCESS: msgspec.msgpack.Decoder[ToProcess] = msgspec.msgpack.Decoder(ToProcess)
+FROM_PROCESS: msgspec.msgpack.Decoder[FromProcess] = msgspec.msgpack.Decoder(FromProcess)
+
+
+def frame(message: Message) -> bytes:
+    content = _ENCODER.encode(message)
+    return len(content).to_bytes(_LENGTH_BYTES, "big") + content
+
+
+class Frames:
+    """Bytes as they come in, whole frames out."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        self._buffer += data
+
+    def next(self) -> bytes | None:
+        """The content of the first whole frame; None: there is none yet."""
+        buffer = self._buffer
+        end = _LENGTH_BYTES + int.from_bytes(buffer[:_LENGTH_BYTES], "big")
+        if len(buffer) < max(end, _LENGTH_BYTES + 1):
+            return None
+        content = bytes(buffer[_LENGTH_BYTES:end])
+        del buffer[:end]
+        return content
