@@ -11,10 +11,10 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from pinlater_workers.context import current
+from pinlater_workers.tracing import current_trace
 
 FORMATS = ("human", "json")
 LEVELS = ("debug", "info", "warning", "error")
@@ -72,25 +72,19 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, default=str, ensure_ascii=False)
 
 
-def trace_id(headers: Mapping[str, str]) -> str:
-    """That of the W3C header `traceparent`; "" for none.
-
-    >>> trace_id({"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"})
-    '4bf92f3577b34da6a3ce929d0e0e4736'
-    """
-    parts = headers.get("traceparent", "").split("-")
-    return parts[1] if len(parts) == 4 else ""
-
-
 def _add_job(record: logging.LogRecord) -> bool:
-    """Runs where the record is made, so the job is that of this thread or task."""
+    """Runs where the record is made, so the job and the trace are those of this thread or task."""
+    fields: dict[str, object] = {}
     try:
         context = current()
+        fields |= {"job": context.job, "descriptor": context.descriptor, "attempt": context.attempt}
     except LookupError:
-        return True
-    fields = {"job": context.job, "descriptor": context.descriptor, "attempt": context.attempt}
-    for name, value in (*fields.items(), ("trace_id", trace_id(context.headers))):
-        if value and not hasattr(record, name):
+        pass
+    trace = current_trace()
+    if trace is not None:
+        fields["trace_id"] = trace.trace_id
+    for name, value in fields.items():
+        if not hasattr(record, name):
             setattr(record, name, value)
     return True
 

@@ -1,0 +1,83 @@
+"""The command `pinlater-worker`. Data goes to stdout, the log and all else to stderr.
+
+Exit codes: 0 done, or stopped by a signal; 1 it failed, and a line says why; 2 the command line, the file or the app is
+wrong, and a line says what to do; 130 Ctrl-C before it ran.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from pinlater_workers import logs
+from pinlater_workers.cli.endings import failures_as_exit_codes
+from pinlater_workers.cli.job_list import jobs
+from pinlater_workers.cli.options import worker_options
+from pinlater_workers.cli.retry_table import retry
+from pinlater_workers.cli.running import run
+
+
+class Commands(click.Group):
+    """Without a command, the worker itself."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with failures_as_exit_codes():
+            return super().invoke(ctx)
+
+
+@click.group(
+    cls=Commands,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+    epilog="""\b
+Examples:
+  pinlater-worker --app shop.jobs:app
+  pinlater-worker --app shop.jobs:app --queues mail=3,reports --concurrency 32 --http 127.0.0.1:9012
+  pinlater-worker --app shop.jobs:app --queues thumbnails --pool process --recycle-mib 500 --server queue-1:9010
+  pinlater-worker --config conf/jobs.toml --grace 2m
+  pinlater-worker jobs --app shop.jobs:app
+  pinlater-worker retry "exponential first=1s factor=2 cap=1h"
+
+\b
+Signals: SIGTERM or SIGINT takes no new jobs, gives those that run --grace to end, and gives the rest back without an
+attempt spent; a second one does that at once. SIGHUP ends likewise and then begins anew, as the same process with new
+code; so does a worker of its own accord when half its slots are held by threads that do not stop.
+Exit codes: 0 stopped by a signal, 1 failed, 2 wrong command line, file or app, 130 interrupted before it ran.""",
+)
+@click.option("--app", metavar="MODULE:NAME", help="The app; the current folder is on the import path.")
+@click.option(
+    "--config", metavar="FILE", type=click.Path(dir_okay=False), help="A TOML file: jobs, or the app, and any setting."
+)
+@click.option(
+    "--server",
+    "servers",
+    multiple=True,
+    metavar="HOST:PORT",
+    help="A server, in place of the app's own; repeatable. dns:NAME:PORT is every address of a name.",
+)
+@click.option("--cluster", metavar="NAME", help="The servers that clusters.toml has under this name.")
+@worker_options
+@click.option("--log-level", type=click.Choice(logs.LEVELS), default="info", show_default=True)
+@click.option("--log-format", type=click.Choice(logs.FORMATS), default="human", show_default=True)
+@click.version_option(package_name="pinlater", message="%(prog)s %(version)s")
+@click.pass_context
+def main(
+    ctx: click.Context,
+    app: str | None,
+    config: str | None,
+    servers: tuple[str, ...],
+    cluster: str | None,
+    log_level: str,
+    log_format: str,
+    **given: Any,
+) -> None:
+    """Run the jobs of an app."""
+    if ctx.invoked_subcommand is not None:
+        return
+    logs.configure(log_level, log_format)
+    run(app, config, servers, cluster, given)
+
+
+main.add_command(jobs)
+main.add_command(retry)

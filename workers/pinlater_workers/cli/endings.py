@@ -1,0 +1,48 @@
+"""How the command ends when it does not succeed: a few lines on stderr that say what to do, and an exit code.
+
+Exit codes: 0 done, or stopped by a signal; 1 it failed; 2 the command line, the file or the app is wrong; 130 Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+
+from pinlater.errors import PinLaterError
+from pinlater_workers.errors import ConfigurationError
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+_LINES = 12
+"""So much of the traceback of an app that cannot be imported: its end says what is wrong."""
+
+
+@contextmanager
+def failures_as_exit_codes() -> Iterator[None]:
+    try:
+        yield
+    except ConfigurationError as error:
+        if error.__cause__ is not None:
+            _say_cause(error.__cause__)
+        say(str(error))
+        raise SystemExit(EXIT_USAGE) from None
+    except PinLaterError as error:
+        say(str(error))
+        raise SystemExit(EXIT_FAILED) from None
+    except (KeyboardInterrupt, click.Abort):
+        say("interrupted")
+        raise SystemExit(EXIT_INTERRUPTED) from None
+
+
+def say(message: str) -> None:
+    click.echo(f"pinlater-worker: {message}", err=True)
+
+
+def _say_cause(error: BaseException) -> None:
+    lines = "".join(traceback.format_exception(error)).rstrip().split("\n")
+    for line in (["  …"] if len(lines) > _LINES else []) + lines[-_LINES:]:
+        click.echo(line, err=True)

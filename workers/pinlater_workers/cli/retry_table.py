@@ -1,0 +1,71 @@
+"""`pinlater-worker retry`: what a policy means, in delays."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+import click
+
+from pinlater_workers.cli.loading import load
+from pinlater_workers.cli.tables import write_table
+from pinlater_workers.durations import duration_text
+from pinlater_workers.errors import ConfigurationError
+from pinlater_workers.retry import DEFAULT_RETRY, Policy, RetryRules, delays
+from pinlater_workers.retry_options import retry_policy
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  pinlater-worker retry
+  pinlater-worker retry "exponential first=1s factor=2 cap=1h retries=8"
+  pinlater-worker retry "delays 1s 5s 1m"
+  pinlater-worker retry --app shop.jobs:app --job thumbnail"""
+)
+@click.argument("policy", required=False)
+@click.option(
+    "--attempts", type=click.IntRange(1, 10_000), metavar="N", help="So many attempts, whatever the policy says."
+)
+@click.option("--app", metavar="MODULE:NAME", help="The app that has the job.")
+@click.option("--config", metavar="FILE", type=click.Path(dir_okay=False), help="The file that has the job.")
+@click.option("--job", metavar="NAME", help="Show the policies of this type of job.")
+def retry(policy: str | None, attempts: int | None, app: str | None, config: str | None, job: str | None) -> None:
+    """Print the delays of a retry POLICY; of the default one, where none is given."""
+    if job is None:
+        if app or config:
+            raise click.UsageError("--app and --config want --job NAME")
+        _print(_parsed(policy) if policy else DEFAULT_RETRY, attempts)
+        return
+    if policy:
+        raise click.UsageError("give a POLICY or --job, not both")
+    found = load(app, config).app.find(job)
+    if found is None:
+        raise ConfigurationError(f"there is no job {job!r}; `pinlater-worker jobs` lists those that there are")
+    _print(found.settings.retry, attempts or found.settings.attempts)
+
+
+def _parsed(text: str) -> RetryRules:
+    try:
+        policy = retry_policy(text)
+    except (ValueError, TypeError) as error:
+        raise click.UsageError(str(error)) from error
+    return policy if isinstance(policy, RetryRules) else RetryRules(policy)
+
+
+def _print(rules: RetryRules, attempts: int | None) -> None:
+    _print_policy(rules.default, attempts)
+    for error, policy in rules.on.items():
+        click.echo(f"\nfor {error.__qualname__}:")
+        _print_policy(policy, attempts)
+
+
+def _print_policy(policy: Policy, attempts: int | None) -> None:
+    waits = delays(policy, policy.retries + 1 if attempts is None else attempts)
+    sums = accumulate(waits)
+    rows = [
+        (number, duration_text(wait), duration_text(total))
+        for number, (wait, total) in enumerate(zip(waits, sums, strict=True), 2)
+    ]
+    write_table(("attempt", "comes after", "all waits"), [(1, "-", "-"), *rows])
+    spread = f"; each wait is up to {policy.jitter:.0%} shorter or longer" if policy.jitter and waits else ""
+    click.echo(f"{len(waits) + 1} attempts{spread}" if waits else "1 attempt, no retry")

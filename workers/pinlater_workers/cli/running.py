@@ -1,0 +1,80 @@
+"""From a command line to a worker that runs, and what happens when it has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pinlater_workers.app import App
+from pinlater_workers.cli.beside import serve
+from pinlater_workers.cli.loading import load
+from pinlater_workers.cli.options import over
+from pinlater_workers.cli.replacing import replace_itself
+from pinlater_workers.errors import ConfigurationError
+from pinlater_workers.handed_down import hand_down
+from pinlater_workers.metrics import Metrics
+from pinlater_workers.worker.worker import Ending, Worker
+from pinlater_workers.worker_settings import WorkerSettings
+
+_log = logging.getLogger("pinlater_workers.cli")
+
+
+def run(
+    app_spec: str | None,
+    config: str | None,
+    servers: Sequence[str],
+    cluster: str | None,
+    given: Mapping[str, Any],
+) -> None:
+    """Until it is stopped. ConfigurationError: it cannot begin."""
+    loaded = load(app_spec, config)
+    if servers or cluster:
+        hand_down(loaded.app, servers, cluster)
+    settings = with_queues(loaded.app, over(loaded.settings, given))
+    _log.info("%s", _begins(loaded.app, loaded.spec, settings))
+    metrics = Metrics()
+    worker = Worker(loaded.app, settings, loaded.spec, metrics)
+    ending = asyncio.run(serve(worker, settings, metrics))
+    loaded.app.close()
+    if ending is Ending.REPLACE:
+        _log.info("beginning anew, as the same process %d", os.getpid())
+        replace_itself()
+    _log.info("ended")
+    view = worker.view()
+    if view.running or view.stuck:
+        _leave_threads()
+
+
+def with_queues(app: App, settings: WorkerSettings) -> WorkerSettings:
+    """The queues of all types of job, where none is named. ConfigurationError: there is nothing to run."""
+    own = sorted({job_type.settings.queue for job_type in app.job_types.values()})
+    if not own:
+        raise ConfigurationError(
+            "the app has no jobs: decorate a function with @app.job(queue=...), and import the module that does so "
+            "in the app's module; or name functions in a file (conf/jobs.toml)"
+        )
+    if not settings.queues:
+        return replace(settings, queues=dict.fromkeys(own, 1))
+    for queue in settings.queues.keys() - own:
+        _log.warning("no job of this app belongs to queue %s: what comes there will be given back", queue)
+    return settings
+
+
+def _begins(app: App, spec: str, settings: WorkerSettings) -> str:
+    queues = " ".join(f"{name}={weight}" for name, weight in settings.queues.items())
+    beside = [f"http://{settings.http}" if settings.http else "no http", f"pid {os.getpid()}"]
+    parts = [f"app {spec}", f"queues {queues}", f"pool {settings.pool} with {settings.concurrency} slots"]
+    return ", ".join([*parts, f"servers {' '.join(app.servers)}", *beside])
+
+
+def _leave_threads() -> None:
+    """Threads that do not stop would keep the process from ending: it ends without them."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
