@@ -1,14 +1,87 @@
-"""PinLater's worker framework: functions that run later, on any server that speaks PinLater.
+"""PinLater's worker framework: functions that run later, on any server that speaks PinLater. docs/workers.md.
 
-app = App(servers=["127.0.0.1:9010"])
+    app = App(servers=["127.0.0.1:9010"])
 
-@app.job(queue="thumbnails")
-def thumbnail(path: str, size: int) -> None: ...
+    @app.job(queue="thumbnails")
+    def thumbnail(path: str, size: int) -> None: ...
 
-thumbnail.enqueue("a.jpg", size=200)
+    thumbnail.enqueue("a.jpg", size=200)
+
+What is named here is the interface for programs; `errors` and `testing` are modules of it.
 """
 
-from pinlater_workers.app import App
-from pinlater_workers.errors import ConfigurationError
+from __future__ import annotations
 
-__all__ = ["App", "ConfigurationError"]
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pinlater_workers.app import App
+    from pinlater_workers.context import JobContext, current
+    from pinlater_workers.enqueuing import EnqueuedInPart
+    from pinlater_workers.errors import ArgumentsInvalid, ConfigurationError, WorkerError
+    from pinlater_workers.job import JobFunction, JobType
+    from pinlater_workers.loading import load_app, load_file
+    from pinlater_workers.middleware import Middleware
+    from pinlater_workers.raised import Fail, Reschedule, Retry, Snooze
+    from pinlater_workers.retry import (
+        Constant,
+        Default,
+        Delays,
+        Exponential,
+        Function,
+        Linear,
+        Never,
+        Policy,
+        RetryRules,
+    )
+
+__all__ = [
+    "App",
+    "ArgumentsInvalid",
+    "ConfigurationError",
+    "Constant",
+    "Default",
+    "Delays",
+    "EnqueuedInPart",
+    "Exponential",
+    "Fail",
+    "Function",
+    "JobContext",
+    "JobFunction",
+    "JobType",
+    "Linear",
+    "Middleware",
+    "Never",
+    "Policy",
+    "Reschedule",
+    "Retry",
+    "RetryRules",
+    "Snooze",
+    "WorkerError",
+    "current",
+    "load_app",
+    "load_file",
+]
+
+_HOMES = {
+    "app": ("App",),
+    "context": ("JobContext", "current"),
+    "enqueuing": ("EnqueuedInPart",),
+    "errors": ("ArgumentsInvalid", "ConfigurationError", "WorkerError"),
+    "job": ("JobFunction", "JobType"),
+    "loading": ("load_app", "load_file"),
+    "middleware": ("Middleware",),
+    "raised": ("Fail", "Reschedule", "Retry", "Snooze"),
+    "retry": ("Constant", "Default", "Delays", "Exponential", "Function", "Linear", "Never", "Policy", "RetryRules"),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    """Imported when asked for: a process of a pool runs its first line at once, and a job's module needs no client."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: object = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = found
+    return found

@@ -26,7 +26,7 @@ from pinlater_workers.job_settings import (
     PoolName,
     job_settings,
 )
-from pinlater_workers.retry import Policy, RetryRules
+from pinlater_workers.retry_options import RetryOption
 from pinlater_workers.tracing import write_trace
 from pinlater_workers.worker_settings import WorkerSettings
 
@@ -34,9 +34,8 @@ if TYPE_CHECKING:
     from pinlater_workers.middleware import Middleware
 
 P = ParamSpec("P")
-JobKind = TypeVar("JobKind", bound=JobType)
 ResultT = TypeVar("ResultT")
-Retry = Policy | RetryRules | str | Sequence[float] | Callable[[int, BaseException], float | None]
+
 
 _NAME = re.compile(r"[\w.:-]{1,200}")
 
@@ -78,8 +77,8 @@ class App:
         queue: str,
         name: str | None = None,
         attempts: int | None = None,
-        retry: Retry | None = None,
-        retry_on: Mapping[type[BaseException], Retry] | None = None,
+        retry: RetryOption | None = None,
+        retry_on: Mapping[type[BaseException], RetryOption] | None = None,
         time_limit: float | str | timedelta = DEFAULT_TIME_LIMIT_S,
         priority: int = 1,
         pool: PoolName | None = None,
@@ -95,7 +94,7 @@ class App:
         """
         options = {"queue": queue, "attempts": attempts, "retry": retry, "retry_on": retry_on, "time_limit": time_limit}
         options |= {"priority": priority, "pool": pool, "encoding": encoding, "max_snoozes": max_snoozes}
-        return self._declaration(JobFunction[P, ResultT], name, options)
+        return self._declaration(name, options)
 
     def raw_job(
         self,
@@ -103,8 +102,8 @@ class App:
         queue: str,
         name: str | None = None,
         attempts: int | None = None,
-        retry: Retry | None = None,
-        retry_on: Mapping[type[BaseException], Retry] | None = None,
+        retry: RetryOption | None = None,
+        retry_on: Mapping[type[BaseException], RetryOption] | None = None,
         time_limit: float | str | timedelta = DEFAULT_TIME_LIMIT_S,
         priority: int = 1,
         pool: PoolName | None = None,
@@ -112,7 +111,7 @@ class App:
         """Make a function of the whole body the one for all jobs of a queue that have no envelope of ours."""
         options = {"queue": queue, "attempts": attempts, "retry": retry, "retry_on": retry_on, "time_limit": time_limit}
         options |= {"priority": priority, "pool": pool, "raw": True}
-        return self._declaration(JobFunction[[bytes], ResultT], name, options)
+        return self._declaration(name, options)
 
     @property
     def job_types(self) -> Mapping[str, JobType]:
@@ -140,15 +139,13 @@ class App:
                 f'{", ".join(sorted(self._types)) or "none"}; for a new one say function = "MODULE:NAME"'
             )
 
-    def _declaration(
-        self, kind: type[JobKind], name: str | None, options: Mapping[str, object]
-    ) -> Callable[[Callable[..., Any]], JobKind]:
+    def _declaration(self, name: str | None, options: Mapping[str, object]) -> Callable[..., JobFunction[Any, Any]]:
         said = {key: value for key, value in options.items() if value is not None}
 
-        def declare(function: Callable[..., Any]) -> JobKind:
+        def declare(function: Callable[..., Any]) -> JobFunction[Any, Any]:
             job_name = getattr(function, "__name__", "") if name is None else name
             settings = job_settings(said, f"@app.job of {job_name!r}")
-            job_type = kind(self, function, job_name, self._tuned(job_name, settings))
+            job_type: JobFunction[Any, Any] = JobFunction(self, function, job_name, self._tuned(job_name, settings))
             self._add(job_type)
             return job_type
 

@@ -7,6 +7,7 @@ PINLATER/1 application/json
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import PurePath
 from typing import Annotated, Any
 
@@ -54,14 +55,20 @@ def plain(value: Any) -> Any:
     raise TypeError(f"a {type(value).__qualname__} cannot be part of a body")
 
 
-_ENCODERS = {"json": msgspec.json.Encoder(enc_hook=plain), "msgpack": msgspec.msgpack.Encoder(enc_hook=plain)}
-_DECODERS = {"json": msgspec.json.Decoder(_Map), "msgpack": msgspec.msgpack.Decoder(_Map)}
+_ENCODERS: dict[Encoding, Callable[[_Map], bytes]] = {
+    "json": msgspec.json.Encoder(enc_hook=plain).encode,
+    "msgpack": msgspec.msgpack.Encoder(enc_hook=plain).encode,
+}
+_DECODERS: dict[Encoding, Callable[[memoryview], _Map]] = {
+    "json": msgspec.json.Decoder(_Map).decode,
+    "msgpack": msgspec.msgpack.Decoder(_Map).decode,
+}
 
 
 def write_envelope(envelope: Envelope) -> bytes:
     """The body. TypeError, ValueError, OverflowError or RecursionError: a value that the encoding does not have."""
     written = _Map(envelope.job, envelope.args, envelope.kwargs, envelope.headers, envelope.snoozes)
-    return _FIRST_LINES[envelope.encoding] + _ENCODERS[envelope.encoding].encode(written)
+    return _FIRST_LINES[envelope.encoding] + _ENCODERS[envelope.encoding](written)
 
 
 def read_envelope(body: bytes) -> Envelope | None:
@@ -87,7 +94,7 @@ def read_envelope(body: bytes) -> Envelope | None:
 
 def _read(body: bytes, start: int, encoding: Encoding) -> Envelope:
     try:
-        found = _DECODERS[encoding].decode(memoryview(body)[start:])
+        found = _DECODERS[encoding](memoryview(body)[start:])
     except (msgspec.DecodeError, RecursionError) as error:
         raise BodyInvalid(f"a body of {_CONTENT_TYPES[encoding]} that cannot be read: {error}") from error
     return Envelope(found.job, found.args or [], found.kwargs or {}, found.headers or {}, found.snoozes, encoding)

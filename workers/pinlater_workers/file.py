@@ -33,8 +33,8 @@ class FileSettings:
         """For messages."""
         return f"{self.path} [{table}]"
 
-    def worker_settings(self, base: WorkerSettings = WorkerSettings()) -> WorkerSettings:
-        return worker_settings(self.worker, self.where("worker"), base)
+    def worker_settings(self) -> WorkerSettings:
+        return worker_settings(self.worker, self.where("worker"))
 
 
 def _texts(value: Any) -> list[str]:

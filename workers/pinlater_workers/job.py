@@ -48,6 +48,11 @@ class JobType:
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise ConfigurationError(f"job {name!r} is a generator; allowed: a plain or a coroutine function")
 
+    @property
+    def app(self) -> Producer:
+        """The one that it was declared with."""
+        return self._producer
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
 
@@ -115,7 +120,7 @@ class JobType:
         return self._body(args, kwargs, {})
 
     def arguments(self, envelope: Envelope) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Those of a body, as the function's annotations want them. ArgumentsInvalid: the function does not take them."""
+        """Those of a body, as the function's annotations want them. ArgumentsInvalid: it does not take them."""
         return self._arguments.read(envelope.args, envelope.kwargs, envelope.encoding)
 
     def _bodies(self, calls: Iterable[Call]) -> list[bytes]:

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 
+from pinlater_workers.durations import parse_duration
 from pinlater_workers.importing import import_object
 from pinlater_workers.retry import Delays, Function, Policy, RetryRules
+from pinlater_workers.retry_text import parse_policy
+
+RetryOption = (
+    Policy | RetryRules | str | Sequence[float | str | timedelta] | Callable[[int, BaseException], float | None]
+)
 
 
 def retry_policy(value: object) -> Policy | RetryRules:
-    """A policy, rules, a text, a list of seconds, or a function of (attempt, error). ValueError or TypeError."""
+    """A policy, rules, a text, a list of durations, or a function of (attempt, error). ValueError or TypeError."""
     if isinstance(value, Policy | RetryRules):
         return value
+    if isinstance(value, str):
+        return parse_policy(value)
     if isinstance(value, Sequence):
-        return Delays(tuple(value))
-    if callable(value):
+        return Delays(tuple(parse_duration(delay) for delay in value))
+    if callable(value) and not isinstance(value, type):
         return Function(value)
     raise TypeError
 

@@ -1,4 +1,4 @@
-"""Settings as a table of keys: each value is checked, and a mistake says where it is, what it is, and what is allowed."""
+"""Settings as a table of keys: a mistake says where it stands, what it is, and what is allowed."""
 
 from __future__ import annotations
 

@@ -87,8 +87,6 @@ KEYS: dict[str, Key] = {
 }
 
 
-def worker_settings(
-    options: Mapping[str, object], where: str, base: WorkerSettings = WorkerSettings()
-) -> WorkerSettings:
+def worker_settings(options: Mapping[str, object], where: str, base: WorkerSettings | None = None) -> WorkerSettings:
     """The settings that these keys say, on top of others. ConfigurationError."""
-    return replace(base, **read_table(KEYS, options, where))
+    return replace(base or WorkerSettings(), **read_table(KEYS, options, where))
