@@ -37,7 +37,8 @@ class AsyncClient(OperatorCalls):
     decides: PINLATER_SERVER, then PINLATER_CLUSTER, then 127.0.0.1:9010. `source` names this client in the claims made
     for it. Each call takes a `timeout` in seconds for all its attempts together; a long poll may take as much longer as
     it waits. Not `patient`, it says at once that shards cannot be used, rather than when that time is over; and without
-    `wait_for_rate`, that a queue's rate is used up. Belongs to the event loop that it is first used on. ValueError: no such address or cluster.
+    `wait_for_rate`, that a queue's rate is used up. Belongs to the event loop that it is first used on. ValueError: no
+    such address or cluster.
 
     For those whose claims are tied to connections: `on_disconnect` is called on the loop after a connection that was
     open has closed, for whatever reason but `close`; `stay_s` is about how many seconds calls stay with one server

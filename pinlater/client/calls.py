@@ -48,8 +48,8 @@ class Dispatcher:
     """Sends calls to the servers in turn, each within its deadline.
 
     Not `patient`: where shards cannot be used, each server is asked once, and nothing is waited for. `stay_s`: about
-    how long calls stay with a server that answers, before the next has its turn. Without `wait_for_rate`, a dequeue over
-    its queue's rate fails at once.
+    how long calls stay with a server that answers, before the next has its turn. Without `wait_for_rate`, a dequeue
+    over its queue's rate fails at once.
     """
 
     def __init__(
