@@ -18,7 +18,7 @@ from pinlater.shards.router import Router
 
 _log = structlog.get_logger("pinlater.service")
 
-TRIES = 4
+TRIES = 6
 FIRST_PAUSE_S = 0.5
 """Doubled from try to try."""
 

@@ -1,0 +1,452 @@
+"""Claims that are bound to connections, with the time and the connections in hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from pinlater.errors import NothingStored, OutcomeUnknown, Overloaded, ShardConnectionFailed
+from pinlater.model import Ack, Checkpoint, DequeuedJob, DequeueRequest, Holder, Job, JobInfo, JobState, RequestContext
+from pinlater.service import Service, ServiceSettings, releasing, ties
+from pinlater.service.claims import ClaimNames, lease_of
+from tests.unit.breaking import HeldTime, settled
+from tests.unit.several import several
+from tests.unit.stand import ME, Stand, stand
+
+LONG = ServiceSettings(release_grace_ms=600_000, poll_min_ms=50_000, poll_max_ms=60_000)
+"""No grace ends, and nobody looks for what he was not told, within a test."""
+
+LEASE_MS = 300_000
+
+
+def by(holder: Holder) -> RequestContext:
+    return RequestContext("me", holder=holder)
+
+
+async def take(service: Service, holder: Holder, limit: int = 10, **fields: object) -> list[DequeuedJob]:
+    """By way of a connection, and bound to it."""
+    request = DequeueRequest("mail", limit, release_on_disconnect=True, **fields)  # type: ignore[arg-type]
+    return await service.dequeue(request, context=by(holder))
+
+
+async def take_one(service: Service, holder: Holder) -> DequeuedJob:
+    await service.enqueue("mail", [Job(b"", attempts_allowed=3)])
+    (job,) = await take(service, holder, 1)
+    return job
+
+
+async def beat(service: Service, holder: Holder, job: DequeuedJob, *, named: bool = True, **fields: object) -> None:
+    """A checkpoint by way of a connection; `named` with its claim."""
+    claim = job.claim_descriptor if named else ""
+    await service.checkpoint(
+        "mail",
+        [Checkpoint(job.descriptor, claim_descriptor=claim, **fields)],  # type: ignore[arg-type]
+        context=by(holder),
+    )
+
+
+async def end_grace(service: Service, holder: Holder) -> None:
+    """The grace of a connection that broke is over; returns when what is to be released was."""
+    service._ties._graces[holder].cancel()
+    service._ties._grace_is_over(holder)
+    while service._ties._releasing:
+        await asyncio.wait(service._ties._releasing)
+
+
+async def lose(service: Service, holder: Holder) -> None:
+    """The connection breaks, and the grace ends."""
+    service.disconnected(holder)
+    await end_grace(service, holder)
+
+
+async def info(service: Service, job: DequeuedJob | str) -> JobInfo:
+    descriptor = job if isinstance(job, str) else job.descriptor
+    return (await service.lookup([descriptor]))[descriptor]
+
+
+async def is_held(service: Service, job: DequeuedJob) -> bool:
+    now = await info(service, job)
+    return now.state is JobState.IN_PROGRESS and now.claim_descriptor == job.claim_descriptor
+
+
+async def test_a_claim_is_released_when_its_connection_broke_and_the_grace_is_over() -> None:
+    async with stand(settings=LONG) as at:
+        holder = Holder()
+        job = await take_one(at.service, holder)
+        at.clock.tick(5_000)
+        at.service.disconnected(holder)
+        await settled()
+        assert await is_held(at.service, job)
+        await end_grace(at.service, holder)
+        now = await info(at.service, job)
+        assert (now.state, now.attempts_remaining, now.crashes) == (JobState.PENDING, 2, 1)
+        assert (
+            now.custom_status == f"[claim released at {at.clock.now_ms()}: its connection broke, attempts remaining 2]"
+        )
+        assert at.service.bound_claims == 0
+        assert counted(at, "retried") == 1
+
+
+def counted(at: Stand, outcome: str) -> float:
+    (count,) = dict(at.service.metrics.snapshot()).get(("claims_released", "mail", outcome), [0])
+    return count
+
+
+async def test_the_grace_ends_by_itself_and_sooner_where_the_connection_was_silent_before() -> None:
+    async with stand(settings=ServiceSettings(release_grace_ms=1_000)) as at:
+        holder = Holder()
+        job = await take_one(at.service, holder)
+        at.service.disconnected(holder, silent_ms=1_000)
+        async with asyncio.timeout(5):
+            while await is_held(at.service, job):
+                await asyncio.sleep(0)
+
+
+async def test_a_claim_that_was_not_asked_to_be_bound_is_not() -> None:
+    async with stand(settings=LONG) as at:
+        await at.service.enqueue("mail", [Job(b""), Job(b"")])
+        holder = Holder()
+        (plain,) = await at.service.dequeue(DequeueRequest("mail", 1), context=by(holder))
+        (unconnected,) = await at.dequeue(1, release_on_disconnect=True)
+        assert lease_of(plain.claim_descriptor) is lease_of(unconnected.claim_descriptor) is None
+        await beat(at.service, holder, plain)
+        assert not holder.ties
+
+
+async def test_a_dry_run_binds_nothing() -> None:
+    async with stand(settings=LONG) as at:
+        await at.service.enqueue("mail", [Job(b"")])
+        holder = Holder()
+        assert len(await take(at.service, holder, dry_run=True)) == 1
+        assert not holder.ties
+
+
+async def test_a_claim_says_that_it_is_bound_and_for_how_long_it_lives() -> None:
+    async with stand(settings=LONG) as at:
+        await at.service.enqueue("mail", [Job(b""), Job(b"")])
+        (one,) = await take(at.service, Holder(), 1)
+        (two,) = await take(at.service, Holder(), 1, claim_timeout_ms=30_000)
+        assert (lease_of(one.claim_descriptor), lease_of(two.claim_descriptor)) == (LEASE_MS, 30_000)
+        assert one.claim_descriptor.split(":")[-1] == "me"
+
+
+def test_texts_that_are_no_marked_claims_bind_nothing() -> None:
+    names = ClaimNames("a", 1, 5)
+    assert [lease_of(each) for each in ("", "a:b:c:4r5", names.next("r5"), "a:b:c:4r:d", "a:b:c:4rx:d")] == [None] * 5
+    assert lease_of(names.next("a:4r5:b", 77)) == 77
+
+
+async def test_a_checkpoint_binds_the_claim_to_the_connection_it_came_by() -> None:
+    async with stand(settings=LONG) as at:
+        first, second = Holder(), Holder()
+        job = await take_one(at.service, first)
+        at.service.disconnected(first)
+        at.clock.tick(1_000)
+        await beat(at.service, second, job)
+        await end_grace(at.service, first)
+        assert await is_held(at.service, job)
+        await lose(at.service, second)
+        assert (await info(at.service, job)).state is JobState.PENDING
+
+
+async def test_a_checkpoint_that_does_not_name_the_claim_binds_it_where_it_is_known() -> None:
+    async with stand(settings=LONG) as at:
+        first, second = Holder(), Holder()
+        job = await take_one(at.service, first)
+        at.clock.tick(1_000)
+        await beat(at.service, second, job, named=False)
+        await lose_nothing(at.service, first)
+        await lose(at.service, second)
+        assert (await info(at.service, job)).state is JobState.PENDING
+
+
+async def lose_nothing(service: Service, holder: Holder) -> None:
+    """The connection breaks, and holds nothing."""
+    service.disconnected(holder)
+    assert not service._ties._graces
+
+
+async def test_a_checkpoint_by_a_caller_without_a_connection_leaves_the_claim_to_its_time_out() -> None:
+    async with stand(settings=LONG) as at:
+        holder = Holder()
+        job = await take_one(at.service, holder)
+        await at.service.checkpoint(
+            "mail", [Checkpoint(job.descriptor, claim_descriptor=job.claim_descriptor)], context=ME
+        )
+        await lose_nothing(at.service, holder)
+
+
+async def test_another_server_that_heard_of_the_claim_is_the_one_that_releases_it() -> None:
+    async with several(shards=1, settings=LONG) as (one, two):
+        await one.service.create_queue("mail")
+        await two.queues.poll()
+        first, second = Holder(), Holder()
+        job = await take_one(one.service, first)
+        one.clock.tick(1_000)
+        await beat(two.service, second, job)
+        await lose(one.service, first)
+        assert await is_held(one.service, job)
+        await lose(two.service, second)
+        assert (await info(one.service, job)).state is JobState.PENDING
+
+
+async def test_clocks_of_servers_are_not_compared() -> None:
+    """The checkpoint came later, by the clock of a server that is behind."""
+    async with several(shards=1, settings=LONG) as (one, two):
+        await one.service.create_queue("mail")
+        await two.queues.poll()
+        first, second = Holder(), Holder()
+        job = await take_one(one.service, first)
+        one.clock.tick(-500)
+        await beat(two.service, second, job)
+        await lose(one.service, first)
+        assert await is_held(one.service, job)
+        await lose(two.service, second)
+        assert (await info(one.service, job)).state is JobState.PENDING
+
+
+async def test_a_checkpoint_without_the_claim_on_another_server_leaves_it_to_the_time_out() -> None:
+    async with several(shards=1, settings=LONG) as (one, two):
+        await one.service.create_queue("mail")
+        await two.queues.poll()
+        first, second = Holder(), Holder()
+        job = await take_one(one.service, first)
+        one.clock.tick(1_000)
+        await beat(two.service, second, job, named=False)
+        assert not second.ties
+        await lose(one.service, first)
+        assert await is_held(one.service, job)
+
+
+@pytest.mark.parametrize("how", ["success", "failure", "riding", "given back", "to pending"])
+async def test_what_ends_a_claim_ends_its_tie(how: str) -> None:
+    async with stand(settings=LONG) as at:
+        holder = Holder()
+        await at.service.enqueue("mail", [Job(b"")] * 3)
+        jobs = await take(at.service, holder)
+        acks = [Ack(job.descriptor) for job in jobs]
+        if how == "success":
+            await at.service.ack("mail", acks, [])
+        elif how == "failure":
+            await at.service.ack("mail", [], acks)
+        elif how == "riding":
+            await at.dequeue(succeeded=acks)
+        elif how == "given back":
+            await at.service.give_back(jobs)
+        else:
+            for job in jobs:
+                await beat(at.service, holder, job, move_to_pending=True)
+        assert at.service.bound_claims == 0
+        await lose_nothing(at.service, holder)
+
+
+async def test_an_ack_of_another_claim_leaves_the_tie() -> None:
+    async with stand(settings=LONG) as at:
+        holder = Holder()
+        job = await take_one(at.service, holder)
+        await at.service.ack("mail", [Ack(job.descriptor, claim_descriptor="a:1:2:3:me")], [])
+        await at.service.give_back([DequeuedJob(job.descriptor, b"", 1, 1, 1, 1, 1, "a:1:2:3:me")])
+        assert at.service.bound_claims == 1
+
+
+async def test_an_ack_that_could_not_be_carried_out_leaves_the_tie_and_one_that_was_is_never_released() -> None:
+    async with stand(settings=LONG) as at:
+        holder = Holder()
+        job = await take_one(at.service, holder)
+        at.stores[0].failures["ack"] = [NothingStored("no")] * 3
+        with pytest.raises(NothingStored):
+            await at.service.ack("mail", [Ack(job.descriptor)], [])
+        assert at.service.bound_claims == 1
+        at.stores[0].failures.clear()
+        at.stores[0].losses["ack"] = [OutcomeUnknown("who knows")]
+        with pytest.raises(OutcomeUnknown):
+            await at.service.ack("mail", [Ack(job.descriptor)], [])
+        await lose(at.service, holder)
+        assert (await info(at.service, job)).state is JobState.SUCCEEDED
+
+
+async def test_a_job_that_was_claimed_anew_meanwhile_keeps_its_tie_when_the_old_ack_returns() -> None:
+    async with stand(settings=LONG) as at:
+        old, new = Holder(), Holder()
+        job = await take_one(at.service, old)
+        at.stores[0].losses["ack"] = [None]
+        gate = at.stores[0].hold("ack")
+        acking = asyncio.create_task(at.service.ack("mail", [], [Ack(job.descriptor)]))
+        await at.stores[0].until_begun("ack")
+        at.clock.tick(1)
+        await at.service.give_back([job])
+        (again,) = await take(at.service, new, 1)
+        gate.set()
+        await acking
+        assert list(new.ties) == [again.descriptor]
+
+
+@pytest.mark.parametrize("budget", [0, 1])
+async def test_a_job_that_used_up_its_crashes_fails(budget: int) -> None:
+    async with stand(settings=LONG) as at:
+        await at.service.queues.change("mail", {"crash_budget": str(budget)}, [], False, "me")
+        holder = Holder()
+        job = await take_one(at.service, holder)
+        await lose(at.service, holder)
+        now = await info(at.service, job)
+        assert now.state is (JobState.FAILED if budget else JobState.PENDING)
+        assert (counted(at, "retried"), counted(at, "failed")) == ((0, 1) if budget else (1, 0))
+
+
+async def test_a_dequeue_that_waits_gets_what_was_released() -> None:
+    async with stand(settings=LONG) as at:
+        dying, waiting = Holder(), Holder()
+        job = await take_one(at.service, dying)
+        task = asyncio.create_task(take(at.service, waiting, wait_ms=50_000))
+        await settled()
+        await lose(at.service, dying)
+        (again,) = await asyncio.wait_for(task, 10)
+        assert again.descriptor == job.descriptor
+        assert lease_of(again.claim_descriptor) == LEASE_MS
+        assert list(waiting.ties) == [job.descriptor]
+
+
+async def test_a_released_claim_makes_room_under_the_maximum_in_progress() -> None:
+    async with stand(settings=LONG) as at:
+        await at.service.queues.change("mail", {"max_in_progress": "1"}, [], False, "me")
+        store = at.stores[0]
+        await store.set_share("mail", 1, 1, at.clock.now_ms())
+        time = HeldTime(store)
+        dying = Holder()
+        await at.service.enqueue("mail", [Job(b"", attempts_allowed=1)])
+        (job,) = await take(at.service, dying)
+        await at.service.enqueue("mail", [Job(b"next")])
+        task = asyncio.create_task(at.dequeue(wait_ms=60_000))
+        await settled()
+        await time.leap(51)  # to its next look, which finds the job, and no room
+        await lose(at.service, dying)
+        (next_job,) = await asyncio.wait_for(task, 10)
+        assert next_job.body == b"next"
+        assert (await info(at.service, job)).state is JobState.FAILED
+
+
+async def test_a_connection_that_left_without_breaking_releases_nothing() -> None:
+    async with stand(settings=LONG) as at:
+        holder, other = Holder(), Holder()
+        job = await take_one(at.service, holder)
+        at.service.let_go(holder)
+        assert at.service.bound_claims == 0
+        await beat(at.service, other, job)
+        assert list(other.ties) == [job.descriptor]
+
+
+async def test_a_checkpoint_that_returns_when_its_connection_is_gone_is_of_a_broken_one() -> None:
+    async with stand(settings=LONG) as at:
+        second = Holder()
+        job = await take_one(at.service, Holder())
+        at.clock.tick(1_000)
+        gate = at.stores[0].hold("checkpoint")
+        beating = asyncio.create_task(beat(at.service, second, job))
+        await at.stores[0].until_begun("checkpoint")
+        second.is_gone = True
+        gate.set()
+        await beating
+        assert await is_held(at.service, job)
+        await end_grace(at.service, second)
+        assert (await info(at.service, job)).state is JobState.PENDING
+
+
+async def test_of_two_checkpoints_the_later_one_binds_whichever_returns_first() -> None:
+    async with stand(settings=LONG) as at:
+        first, second = Holder(), Holder()
+        job = await take_one(at.service, Holder())
+        at.clock.tick(1_000)
+        gate = at.stores[0].hold("checkpoint")
+        early = asyncio.create_task(beat(at.service, first, job))
+        await at.stores[0].until_begun("checkpoint")
+        del at.stores[0].gates["checkpoint"]
+        at.clock.tick(1_000)
+        await beat(at.service, second, job)
+        assert list(second.ties) == [job.descriptor]
+        gate.set()
+        await early
+        assert list(second.ties) == [job.descriptor]
+        assert not first.ties
+
+
+async def test_claims_that_waited_for_each_other_are_known_by_the_time_the_store_was_told() -> None:
+    async with stand(settings=LONG) as at:
+        holder = Holder()
+        await at.service.enqueue("mail", [Job(b"")] * 3)
+        gate = at.stores[0].hold("claim")
+        tasks = [asyncio.create_task(take(at.service, holder, 1)) for _ in range(3)]
+        await at.stores[0].until_begun("claim")
+        at.clock.tick(5)
+        gate.set()
+        jobs = [job for (job,) in await asyncio.gather(*tasks)]
+        for job in jobs:
+            assert holder.ties[job.descriptor].heard_at_ms == (await info(at.service, job)).updated_at_ms
+        await lose(at.service, holder)
+        assert counted(at, "retried") == 3
+
+
+async def test_many_claims_are_released_in_several_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(releasing, "CLAIMS_PER_CALL", 2)
+    async with stand(2, settings=LONG) as at:
+        holder = Holder()
+        for _ in range(8):
+            await at.service.enqueue("mail", [Job(b"")])
+        assert len(await take(at.service, holder)) == 8
+        await lose(at.service, holder)
+        sizes = [len(args[1]) for store in at.stores for args in store.sent["release"]]
+        assert max(sizes) == 2
+        assert counted(at, "retried") == sum(sizes) == 8
+
+
+async def test_a_shard_that_fails_is_tried_again_and_left_to_the_time_outs_in_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(releasing, "FIRST_PAUSE_S", 0)
+    async with stand(settings=LONG) as at:
+        holder, other = Holder(), Holder()
+        job = await take_one(at.service, holder)
+        at.stores[0].failures["release"] = refusals(releasing.TRIES - 1)
+        await lose(at.service, holder)
+        assert counted(at, "retried") == 1
+
+        (job,) = await take(at.service, other)
+        at.stores[0].broken = ShardConnectionFailed("away")
+        await lose(at.service, other)
+        at.stores[0].broken = None
+        assert await is_held(at.service, job)
+        assert at.service.bound_claims == 0
+
+
+def refusals(tries: int) -> Sequence[Exception]:
+    return [Overloaded("too much to do") for _ in range(tries)]
+
+
+async def test_ties_of_claims_that_must_have_expired_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their jobs were acked by way of another process, so nobody told this one."""
+    monkeypatch.setattr(ties, "_FEW", 10)
+    async with stand(settings=LONG) as at:
+        at.service._ties._sweep_at = 10
+        holder = Holder()
+        for _ in range(10):
+            await at.service.enqueue("mail", [Job(b"")] * 10)
+            await take(at.service, holder)
+            at.clock.tick(LEASE_MS // 2)
+        assert at.service.bound_claims <= 2 * 30
+        assert set(holder.ties) == set(at.service._ties._by_job)
+
+
+async def test_a_service_that_closes_releases_nothing_more() -> None:
+    async with stand(settings=LONG) as at:
+        in_grace, being_released = Holder(), Holder()
+        await take_one(at.service, in_grace)
+        await take_one(at.service, being_released)
+        at.service.disconnected(in_grace)
+        at.stores[0].broken = NothingStored("away")
+        at.service.disconnected(being_released)
+        at.service._ties._graces[being_released].cancel()
+        at.service._ties._grace_is_over(being_released)
+        await settled()
+    assert not at.service._ties._graces
+    assert not at.service._ties._releasing
