@@ -103,7 +103,7 @@ class JobContext:
 
     def wait(self, seconds: float) -> bool:
         """Wait for so long. True, at once, when the job is or becomes cancelled. Not on an event loop."""
-        _refuse_on_loop("wait_async")
+        refuse_on_loop("wait_async")
         told = threading.Event()
         if self._cancelled_or(told.set):
             return True
@@ -151,7 +151,7 @@ class JobContext:
         likes. ValueError: no such body. ClaimLost: another worker has the job, and nothing was stored. Else an error of
         pinlater.errors.
         """
-        _refuse_on_loop("checkpoint_async")
+        refuse_on_loop("checkpoint_async")
         kept = self._kept(body)
         self._host.checkpoint(self._checkpoint(kept))
         self._keep(kept)
@@ -164,7 +164,7 @@ class JobContext:
 
     def set_status(self, text: str) -> None:
         """Put a line in front of the job's custom status, where anybody can read it. Keeps the claim too."""
-        _refuse_on_loop("set_status_async")
+        refuse_on_loop("set_status_async")
         self._host.checkpoint(self._checkpoint(None, f"{text}\n"))
 
     async def set_status_async(self, text: str) -> None:
@@ -203,7 +203,7 @@ def current() -> JobContext:
         raise LookupError("no job runs in this thread or task") from None
 
 
-def _refuse_on_loop(instead: str) -> None:
+def refuse_on_loop(instead: str) -> None:
     """Blocking the event loop that is to carry out the call would last for ever."""
     if asyncio._get_running_loop() is not None:
         raise RuntimeError(f"in a coroutine: await {instead}(...)")

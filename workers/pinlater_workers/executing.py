@@ -11,6 +11,7 @@ import logging
 import threading
 from collections.abc import Sequence
 from contextvars import copy_context
+from random import Random
 from typing import Any, Protocol
 
 from pinlater.model import DequeuedJob
@@ -18,7 +19,7 @@ from pinlater_workers.context import CURRENT, JobContext
 from pinlater_workers.envelope import read_envelope
 from pinlater_workers.errors import BodyInvalid
 from pinlater_workers.job import JobType
-from pinlater_workers.judging import judge, stopped
+from pinlater_workers.judging import RANDOM, judge, stopped
 from pinlater_workers.middleware import Middleware
 from pinlater_workers.tracing import set_trace
 from pinlater_workers.verdict import SUCCEEDED, Verdict
@@ -34,22 +35,26 @@ class HasMiddleware(Protocol):
     def middleware(self) -> Sequence[Middleware]: ...
 
 
-def run(app: HasMiddleware, job_type: JobType, job: DequeuedJob, context: JobContext) -> Verdict:
+def run(
+    app: HasMiddleware, job_type: JobType, job: DequeuedJob, context: JobContext, rng: Random | None = RANDOM
+) -> Verdict:
     """Run it in this thread; a coroutine function on an event loop that this thread keeps for them (`close_loop`).
 
-    Context variables that the job sets are gone afterwards.
+    Context variables that the job sets are gone afterwards. `rng` None: retry delays without jitter.
     """
     apart = copy_context()
     if not job_type.is_coroutine:
-        return apart.run(_attempt, app.middleware, job_type, job, context)
+        return apart.run(_attempt, app.middleware, job_type, job, context, rng)
     runner = _runner()
     try:
-        return runner.run(run_async(app, job_type, job, context), context=apart)
+        return runner.run(run_async(app, job_type, job, context, rng), context=apart)
     finally:
         _end_tasks(runner)
 
 
-async def run_async(app: HasMiddleware, job_type: JobType, job: DequeuedJob, context: JobContext) -> Verdict:
+async def run_async(
+    app: HasMiddleware, job_type: JobType, job: DequeuedJob, context: JobContext, rng: Random | None = RANDOM
+) -> Verdict:
     """Run a coroutine function on this loop, in a task of its own: context variables stay set in it."""
     begun: list[Middleware] = []
     try:
@@ -66,7 +71,7 @@ async def run_async(app: HasMiddleware, job_type: JobType, job: DequeuedJob, con
             if begun and context.cancel_reason is not None:
                 _error(begun, context, error, stopped(job_type.settings, job, context.cancel_reason))
             raise
-        return _failed(begun, job_type, job, context, error)
+        return _failed(begun, job_type, job, context, error, rng)
     return SUCCEEDED
 
 
@@ -78,7 +83,9 @@ def close_loop() -> None:
         runner.close()
 
 
-def _attempt(middleware: Sequence[Middleware], job_type: JobType, job: DequeuedJob, context: JobContext) -> Verdict:
+def _attempt(
+    middleware: Sequence[Middleware], job_type: JobType, job: DequeuedJob, context: JobContext, rng: Random | None
+) -> Verdict:
     begun: list[Middleware] = []
     try:
         args, kwargs = _prepare(job_type, job, context)
@@ -90,7 +97,7 @@ def _attempt(middleware: Sequence[Middleware], job_type: JobType, job: DequeuedJ
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        return _failed(begun, job_type, job, context, error)
+        return _failed(begun, job_type, job, context, error, rng)
     return SUCCEEDED
 
 
@@ -121,9 +128,14 @@ def _after(begun: Sequence[Middleware], context: JobContext, result: Any) -> Non
 
 
 def _failed(
-    begun: Sequence[Middleware], job_type: JobType, job: DequeuedJob, context: JobContext, error: BaseException
+    begun: Sequence[Middleware],
+    job_type: JobType,
+    job: DequeuedJob,
+    context: JobContext,
+    error: BaseException,
+    rng: Random | None,
 ) -> Verdict:
-    verdict = judge(job_type.settings, job, error, body=context.body)
+    verdict = judge(job_type.settings, job, error, rng, body=context.body)
     _error(begun, context, error, verdict)
     return verdict
 

@@ -35,9 +35,13 @@ _log = logging.getLogger(__name__)
 
 
 def judge(
-    settings: JobSettings, job: DequeuedJob, error: BaseException, rng: Random = RANDOM, body: bytes | None = None
+    settings: JobSettings,
+    job: DequeuedJob,
+    error: BaseException,
+    rng: Random | None = RANDOM,
+    body: bytes | None = None,
 ) -> Verdict:
-    """`body`: what the newest checkpoint stored, where there was one."""
+    """`body`: what the newest checkpoint stored, where there was one. `rng` None: delays without jitter."""
     error = alone(error)
     try:
         return _judge(settings, job, error, rng, job.body if body is None else body)
@@ -50,7 +54,7 @@ def judge(
         return Verdict(Action.RETRY, delay_ms(after_s or 0.0), status, error=type_name(error))
 
 
-def stopped(settings: JobSettings, job: DequeuedJob, why: Why, rng: Random = RANDOM) -> Verdict:
+def stopped(settings: JobSettings, job: DequeuedJob, why: Why, rng: Random | None = RANDOM) -> Verdict:
     """For a job that its pool has ended: what is to be said in its place."""
     if why is Why.TIME_LIMIT:
         return judge(settings, job, TimeLimitExceeded(f"it ran longer than {settings.time_limit_s:g} s"), rng)
@@ -71,7 +75,7 @@ def delay_ms(delay_s: float) -> int:
     return math.ceil(min(delay_s, LONGEST_S) * 1000)
 
 
-def _judge(settings: JobSettings, job: DequeuedJob, error: BaseException, rng: Random, body: bytes) -> Verdict:
+def _judge(settings: JobSettings, job: DequeuedJob, error: BaseException, rng: Random | None, body: bytes) -> Verdict:
     try:
         if isinstance(error, Snooze):
             return _snooze(settings, job, error, body)
@@ -87,7 +91,7 @@ def _judge(settings: JobSettings, job: DequeuedJob, error: BaseException, rng: R
     return Verdict(Action.RETRY, delay_ms(after_s), status, error=type_name(error))
 
 
-def _retry_s(settings: JobSettings, job: DequeuedJob, error: BaseException, rng: Random) -> float | None:
+def _retry_s(settings: JobSettings, job: DequeuedJob, error: BaseException, rng: Random | None) -> float | None:
     """A job has the fewer of the attempts that it was enqueued with, which the server counts, and its type's."""
     attempt = attempt_number(job)
     if isinstance(error, Retry):

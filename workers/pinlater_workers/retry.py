@@ -61,12 +61,14 @@ class Policy(ABC):
         delay_s = self.base_s(max(1, attempt), error)
         return None if delay_s is None else min(delay_s, self.cap_s)
 
-    def delay_s(self, attempt: int, error: BaseException, rng: Random, retries: int | None = None) -> float | None:
-        """The delay; None: no retry. `retries`, where given, counts instead of the policy's own."""
+    def delay_s(
+        self, attempt: int, error: BaseException, rng: Random | None, retries: int | None = None
+    ) -> float | None:
+        """None: no retry. `retries`, where given, counts instead of the policy's own; `rng` None: no jitter."""
         if attempt > (self.retries if retries is None else retries):
             return None
         delay_s = self.plain_s(attempt, error)
-        if not delay_s or not self.jitter:
+        if not delay_s or not self.jitter or rng is None:
             return delay_s
         return rng.uniform(delay_s * (1 - self.jitter), min(delay_s * (1 + self.jitter), self.cap_s))
 
@@ -195,8 +197,10 @@ class RetryRules:
                     return found
         return self.default
 
-    def delay_s(self, attempt: int, error: BaseException, rng: Random, retries: int | None = None) -> float | None:
-        """The delay; None: no retry. `retries`, where given, counts instead of the default policy's own."""
+    def delay_s(
+        self, attempt: int, error: BaseException, rng: Random | None, retries: int | None = None
+    ) -> float | None:
+        """None: no retry. `retries`, where given, counts instead of the default policy's; `rng` None: no jitter."""
         policy = self.policy(error)
         return policy.delay_s(attempt, error, rng, retries if policy is self.default else None)
 
