@@ -1,0 +1,207 @@
+"""Results on their way to the server, until it has them or their claims have surely expired.
+
+Acks ride on dequeues (polling.py takes them). Those that nothing took within `ack_delay_s` go by a call of their own, as
+do moves; and so does what failed once: it is sent again with backoff, shard by shard, and its claims are kept alive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from pinlater.client.async_client import AsyncClient
+from pinlater.clock import Clock
+from pinlater.errors import BodyTooLarge, PinLaterError, RequestInvalid
+from pinlater_workers.metrics import Metrics
+from pinlater_workers.running import Running, Why
+from pinlater_workers.worker.keeping import Keeping
+from pinlater_workers.worker.outbox import Outbox
+from pinlater_workers.worker.parcel import Parcel
+from pinlater_workers.worker.results import Result, acks, moves
+from pinlater_workers.worker.trouble import Troubles, log, pause_s
+
+CALL_TIMEOUT_S = 5.0
+REFUSED = (RequestInvalid, BodyTooLarge)
+"""One result of a parcel can cause these for all."""
+
+
+class Delivery:
+    def __init__(
+        self,
+        client: AsyncClient,
+        keeping: Keeping,
+        ack_delay_s: float,
+        clock: Clock,
+        troubles: Troubles,
+        metrics: Metrics,
+    ) -> None:
+        self._client = client
+        self._keeping = keeping
+        self._ack_delay_s = ack_delay_s
+        self._clock = clock
+        self._troubles = troubles
+        self._metrics = metrics
+        self._loop = asyncio.get_running_loop()
+        self._rng = random.Random()
+        self._outbox = Outbox()
+        self._on_way = 0
+        self._closed = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._moving: set[str] = set()
+        self._calls: set[asyncio.Task[None]] = set()
+
+    @property
+    def unacked(self) -> int:
+        """Results that the server has not confirmed."""
+        return self._outbox.count + self._on_way
+
+    def put(self, results: Sequence[Result]) -> None:
+        self._outbox.put(results, time.monotonic())
+        if self._timer is None and self._outbox.has_acks:
+            self._timer = self._loop.call_later(self._ack_delay_s, self._send_waiting)
+        self._send_moves()
+
+    # -- riding on a dequeue ---------------------------------------------------------------------------------------
+
+    def ride(self, queue: str) -> Parcel | None:
+        """Acks for a dequeue of this queue to carry; the caller says what became of them."""
+        parcel = self._outbox.take_for(queue)
+        if parcel is not None:
+            self._on_way += len(parcel.results)
+        return parcel
+
+    def delivered(self, parcel: Parcel) -> None:
+        self._on_way -= len(parcel.results)
+        self._keeping.end(parcel.results)
+
+    def undelivered(self, parcel: Parcel) -> None:
+        """They may not have been carried out."""
+        self._spawn(self._deliver_again(parcel))
+
+    # -- calls of their own ----------------------------------------------------------------------------------------
+
+    def _send_waiting(self) -> None:
+        """By the timer: acks that nothing took. It runs on while there are acks at all."""
+        self._timer = None
+        for parcel in self._outbox.take_waiting(time.monotonic() - self._ack_delay_s):
+            self._start(parcel)
+        oldest_s = self._outbox.oldest_s()
+        if oldest_s is not None:
+            pause = max(0.0, oldest_s + self._ack_delay_s - time.monotonic())
+            self._timer = self._loop.call_later(pause, self._send_waiting)
+
+    def _send_moves(self) -> None:
+        """One call at a time for each queue; what comes meanwhile makes the next batch."""
+        for queue in self._outbox.moving():
+            if queue not in self._moving:
+                parcel = self._outbox.take_moves(queue)
+                if parcel is not None:
+                    self._moving.add(queue)
+                    self._start(parcel)
+
+    def _start(self, parcel: Parcel) -> None:
+        self._on_way += len(parcel.results)
+        self._spawn(self._deliver(parcel))
+
+    def _spawn(self, delivering: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(delivering)
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
+
+    async def _deliver(self, parcel: Parcel) -> None:
+        """The first try; then as often as it takes."""
+        is_through = await self._try(parcel)
+        if parcel.moves:
+            self._moving.discard(parcel.queue)
+            self._send_moves()
+        if not is_through:
+            await self._deliver_again(parcel)
+
+    async def _deliver_again(self, parcel: Parcel) -> None:
+        self._keeping.keep(parcel.results)
+        await asyncio.gather(*(self._until_through(part) for part in parcel.by_shard()))
+
+    async def _until_through(self, parcel: Parcel) -> None:
+        while True:
+            parcel.failures += 1
+            await asyncio.sleep(pause_s(parcel.failures, self._rng))
+            self._give_up(parcel)
+            if not parcel.results or await self._try(parcel):
+                return
+
+    def _give_up(self, parcel: Parcel) -> None:
+        """What it would be useless to send: claims that are lost, and those that have surely expired."""
+        useless = parcel.take(self._is_useless)
+        if useless:
+            log.warning(
+                "no server confirmed the results of %d jobs of queue %s while their claims held; they may run again",
+                len(useless),
+                parcel.queue,
+            )
+            self._end(useless)
+
+    def _is_useless(self, running: Running) -> bool:
+        return running.told is Why.CLAIM_LOST or self._keeping.has_expired(running)
+
+    async def _try(self, parcel: Parcel) -> bool:
+        """Whether nothing is left to do: the server has them, or they go on in smaller parcels."""
+        try:
+            await self._call(parcel)
+        except REFUSED as error:
+            self._refused(parcel, error)
+        except PinLaterError as error:
+            self._troubles.begin("results", f"results of jobs are not delivered, and are kept meanwhile: {error}")
+            return False
+        else:
+            self._troubles.over("results", "results of jobs are delivered again")
+            self.delivered(parcel)
+        return True
+
+    async def _call(self, parcel: Parcel) -> None:
+        if parcel.moves:
+            listed = moves(parcel.results, self._clock.now_ms())
+            await self._client.checkpoint(parcel.queue, listed, timeout=CALL_TIMEOUT_S)
+        else:
+            await self._client.ack(parcel.queue, *acks(parcel.results), timeout=CALL_TIMEOUT_S)
+
+    def _refused(self, parcel: Parcel, error: PinLaterError) -> None:
+        """The one that causes it is found by halving; it cannot be delivered at all."""
+        if len(parcel.results) > 1:
+            for half in parcel.halves():
+                self._spawn(self._deliver(half))
+            return
+        descriptor = parcel.results[0][0].job.descriptor
+        log.error("the result of job %s is refused; it runs again when its claim expires: %s", descriptor, error)
+        self._end(parcel.results)
+
+    def _end(self, results: Sequence[Result]) -> None:
+        """Without having been delivered."""
+        self._on_way -= len(results)
+        self._keeping.end(results)
+        for running, _ in results:
+            if running.type is not None:
+                self._metrics.dropped(running.type.name)
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    async def close(self, within_s: float) -> None:
+        """Sends all at once, and again as often as that time allows. Once."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for parcel in self._outbox.take_waiting(time.monotonic()):
+            self._start(parcel)
+        end_s = time.monotonic() + within_s
+        while self._calls and time.monotonic() < end_s:
+            await asyncio.wait(self._calls, timeout=end_s - time.monotonic())
+        left = list(self._calls)
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        if self.unacked:
+            log.error("the worker ends with %d results that no server took; those jobs run again", self.unacked)

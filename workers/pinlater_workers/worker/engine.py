@@ -1,0 +1,115 @@
+"""The parts of a running worker, and how they hold on to each other. docs/workers.md has the drawing.
+
+polling -> jobs -> pool -> jobs -> delivery -> polling     from the claim to the ack
+sweep   -> keeping                                         what runs for a while
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import AsyncExitStack
+from dataclasses import replace
+
+from pinlater_workers.app import App
+from pinlater_workers.metrics import Metrics
+from pinlater_workers.pools.mixed import MixedPool
+from pinlater_workers.view import WorkerView
+from pinlater_workers.worker.delivery import Delivery
+from pinlater_workers.worker.intake import Intake
+from pinlater_workers.worker.jobs import Jobs
+from pinlater_workers.worker.keeping import Keeping
+from pinlater_workers.worker.polling import Polling
+from pinlater_workers.worker.saving import Saving
+from pinlater_workers.worker.stopping import Stop
+from pinlater_workers.worker.sweep import Sweep
+from pinlater_workers.worker.trouble import Troubles, log
+from pinlater_workers.worker_settings import WorkerSettings
+
+STAY_S = 30.0
+"""About how long the calls stay with one of several servers."""
+
+LAST_ACKS_S = 5.0
+HURRIED_ACKS_S = 2.0
+
+
+class Engine:
+    """Made on the event loop that runs it, for one run."""
+
+    def __init__(self, app: App, app_spec: str, settings: WorkerSettings, metrics: Metrics, stop: Stop) -> None:
+        self._settings = settings
+        self._stop = stop
+        self._client = app.connect(on_disconnect=self._disconnected, stay_s=STAY_S, patient=False)
+        self._keeping = Keeping(app.servers, self._client.source, settings.lease_s)
+        troubles = Troubles()
+        self._delivery = Delivery(self._client, self._keeping, settings.ack_delay_s, app.clock, troubles, metrics)
+        self._jobs = Jobs(
+            settings.concurrency,
+            Intake(app, settings.unknown_delay_s, metrics),
+            lambda jobs: MixedPool(app, app_spec, settings, jobs.ended, Saving(self._client)),
+            self._delivery,
+            self._keeping,
+            metrics,
+            app.clock,
+        )
+        self._polling = Polling(self._client, settings, self._delivery, troubles, self._jobs.free, self._jobs.take)
+        self._sweep = Sweep(self._jobs, self._keeping, self._swept)
+        self._keeping.lost = self._jobs.lost
+        self._jobs.begun = self._sweep.begin
+        self._jobs.freed = self._polling.go_on
+        self.is_stuck = False
+
+    async def run(self) -> None:
+        """Until it is stopped, in order. ConfigurationError: the pool cannot be opened."""
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._client.close)
+            stack.push_async_callback(self._keeping.close)
+            await self._keeping.open()
+            stack.push_async_callback(self._delivery.close, 0.0)
+            stack.push_async_callback(self._jobs.close)
+            await self._jobs.pool.open()
+            stack.callback(self._sweep.close)
+            stack.push_async_callback(self._polling.stop)
+            self._polling.go_on()
+            await self._stop.asked.wait()
+            await self._finish()
+
+    def view(self) -> WorkerView:
+        now_s = time.monotonic()
+        running = self._jobs.running_of()
+        is_full = self._jobs.free() <= 0
+        queues = {
+            name: replace(queue, running=running[name], state="full" if is_full and not queue.trouble else queue.state)
+            for name, queue in self._polling.view().items()
+        }
+        return WorkerView(
+            0.0 if is_full else now_s - max(self._polling.good_s, self._jobs.freed_s),
+            self._settings.concurrency,
+            running.total(),
+            self._jobs.pool.stuck,
+            self._delivery.unacked,
+            self._stop.asked.is_set(),
+            queues,
+        )
+
+    async def _finish(self) -> None:
+        """Heartbeats first: the connections that claims are tied to close with the polls."""
+        self._keeping.hand_over_all()
+        self._jobs.take_no_more()
+        await self._polling.stop()
+        await self._stop.unless_hurried(self._jobs.idle, self._settings.grace_s)
+        left = await self._jobs.close()
+        if left:
+            log.warning("%d jobs did not end in time; they are given back, and no attempt is spent", left)
+        await self._delivery.close(HURRIED_ACKS_S if self._stop.hurried.is_set() else LAST_ACKS_S)
+
+    def _swept(self) -> None:
+        """Slots of stuck threads may have become free; or too many are stuck."""
+        stuck, slots = self._jobs.pool.stuck, self._settings.concurrency
+        if stuck * 2 >= slots and not self._stop.asked.is_set():
+            log.error("%d of %d slots are stuck in jobs that do not return: this worker is replaced", stuck, slots)
+            self.is_stuck = True
+            self._stop.ask()
+        self._polling.go_on()
+
+    def _disconnected(self) -> None:
+        self._keeping.hand_over_all()

@@ -1,0 +1,150 @@
+"""What runs in this worker, from the claim to the result."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from pinlater.clock import Clock
+from pinlater.model import DequeuedJob
+from pinlater_workers.metrics import Metrics
+from pinlater_workers.pools.base import Pool
+from pinlater_workers.running import Running, Why
+from pinlater_workers.verdict import Action, Verdict
+from pinlater_workers.worker.delivery import Delivery
+from pinlater_workers.worker.intake import Intake
+from pinlater_workers.worker.keeping import Keeping
+from pinlater_workers.worker.results import Result
+
+UNACKED_PER_SLOT = 20
+LEAST_UNACKED = 10_000
+"""Beyond so many results that no server takes, no more jobs are taken."""
+
+_GIVEN_BACK = Verdict(Action.GIVE_BACK)
+
+
+class Jobs:
+    """`begun` and `freed` are called after jobs began, and after slots became free.
+
+    All of it is called on the event loop; a job costs a few microseconds here, and neither a task nor a timer.
+    """
+
+    def __init__(
+        self,
+        concurrency: int,
+        intake: Intake,
+        pool: Callable[[Jobs], Pool],
+        delivery: Delivery,
+        keeping: Keeping,
+        metrics: Metrics,
+        clock: Clock,
+    ) -> None:
+        self._concurrency = concurrency
+        self._intake = intake
+        self._delivery = delivery
+        self._keeping = keeping
+        self._metrics = metrics
+        self._clock = clock
+        self._max_unacked = max(LEAST_UNACKED, UNACKED_PER_SLOT * concurrency)
+        self._is_stopping = False
+        self._closed = False
+        self.running: dict[Running, None] = {}
+        self.idle = asyncio.Event()
+        self.freed_s = time.monotonic()
+        """Since when a slot is free, while one is."""
+        self.begun: Callable[[], None] = lambda: None
+        self.freed: Callable[[], None] = lambda: None
+        self.pool = pool(self)
+
+    def free(self) -> int:
+        """Slots for jobs to come, dequeues under way not counted out. May be below 0."""
+        if self._is_stopping or self._delivery.unacked > self._max_unacked:
+            return 0
+        return self._concurrency - len(self.running) - self.pool.stuck
+
+    def take(self, queue: str, jobs: Sequence[DequeuedJob]) -> None:
+        """They begin at once. What cannot run here, or comes when the worker stops, is answered instead."""
+        now_s, now_ms = time.monotonic(), self._clock.now_ms()
+        answered: list[Result] = []
+        hold, started, submit = self._keeping.take, self._metrics.started, self.pool.submit
+        for job in jobs:
+            running, verdict = self._intake.running(job, queue, now_s)
+            hold(running, now_s)
+            if verdict is None and self._is_stopping:
+                verdict = _GIVEN_BACK
+            if verdict is not None:
+                answered.append((running, verdict))
+                continue
+            assert running.type is not None
+            self.running[running] = None
+            started(running.type.name, (now_ms - job.run_after_ms) / 1000)
+            submit(running)
+        if answered:
+            self._delivery.put(answered)
+        self.begun()
+
+    def ended(self, results: Sequence[Result]) -> None:
+        """A pool reports. A job whose claim is lost is another worker's: nothing is said of it."""
+        now_s = time.monotonic()
+        if self.free() <= 0:
+            self.freed_s = now_s
+        counted: list[Result] = []
+        for result in results:
+            running, verdict = result
+            del self.running[running]
+            assert running.type is not None
+            name = running.type.name
+            if running.told is Why.CLAIM_LOST:
+                self._metrics.dropped(name)
+                continue
+            is_last = running.job.attempts_remaining <= 1
+            ended = self._metrics.ended
+            ended(name, verdict.action, now_s - running.began_s, is_last=is_last, error=verdict.error)
+            counted.append(result)
+        self._delivery.put(counted)
+        if not self.running:
+            self.idle.set()
+        self.freed()
+
+    def lost(self, running: Running, why: Why) -> None:
+        """Heartbeats say so. Of a job that has ended it concerns the result alone."""
+        if running in self.running:
+            self.stop(running, why)
+        elif why is Why.CLAIM_LOST:
+            running.told = why
+
+    def stop(self, running: Running, why: Why) -> None:
+        running.told = why
+        self.pool.stop(running, why)
+
+    def running_of(self) -> Counter[str]:
+        """How many run, by queue."""
+        return Counter(running.queue for running in self.running)
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def take_no_more(self) -> None:
+        """Those that run are told; what comes all the same is given back."""
+        self._is_stopping = True
+        for running in list(self.running):
+            if running.told is None:
+                self.stop(running, Why.STOPPING)
+        if not self.running:
+            self.idle.set()
+
+    async def close(self) -> int:
+        """The pool ends, and what still ran is given back; how many. Once."""
+        if self._closed:
+            return 0
+        self._closed = True
+        await self.pool.close()
+        left = [running for running in self.running if running.told is not Why.CLAIM_LOST]
+        self.running.clear()
+        self._delivery.put([(running, _GIVEN_BACK) for running in left])
+        for running in left:
+            if running.type is not None:
+                seconds = time.monotonic() - running.began_s
+                self._metrics.ended(running.type.name, Action.GIVE_BACK, seconds)
+        return len(left)

@@ -1,0 +1,123 @@
+"""Dequeues: one under way per queue; the next when one returns and slots are free, with the acks so far riding."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Callable, Mapping
+
+from pinlater.client.async_client import AsyncClient
+from pinlater.errors import PinLaterError, QueueNotFound
+from pinlater.model import DequeuedJob, DequeueRequest
+from pinlater_workers.view import QueueView
+from pinlater_workers.worker.asking import Asking, Poll
+from pinlater_workers.worker.delivery import Delivery
+from pinlater_workers.worker.parcel import Parcel
+from pinlater_workers.worker.results import acks
+from pinlater_workers.worker.standing import UNANSWERED, Standing
+from pinlater_workers.worker.trouble import Troubles
+from pinlater_workers.worker_settings import WorkerSettings
+
+Take = Callable[[str, list[DequeuedJob]], None]
+"""Gets the jobs of a queue that have just been claimed."""
+
+
+class Polling:
+    """`free` says how many slots are free, reserved ones not counted out; `take` gets the jobs."""
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        settings: WorkerSettings,
+        delivery: Delivery,
+        troubles: Troubles,
+        free: Callable[[], int],
+        take: Take,
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self._delivery = delivery
+        self._free = free
+        self._take = take
+        self._lease_ms = int(settings.lease_s * 1000)
+        self._loop = asyncio.get_running_loop()
+        self._standing = Standing(settings.queues, troubles, random.Random())
+        self._asking = Asking(settings.queues, settings.poll_wait_s)
+        self._waiting: set[asyncio.Task[None]] = set()
+        self._asked: set[asyncio.Task[None]] = set()
+        self._stopped = False
+        self.good_s = time.monotonic()
+        """When a server last answered."""
+
+    def go_on(self) -> None:
+        """Sends the dequeues that there are free slots for. Called whenever something has changed."""
+        if self._stopped:
+            return
+        for poll in self._asking.next(self._free() - self._asking.reserved, time.monotonic()):
+            riding = self._delivery.ride(poll.queue)
+            task = self._loop.create_task(self._poll(poll, riding))
+            tasks = self._waiting if poll.wait_s and riding is None else self._asked
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+    async def stop(self) -> None:
+        """No more jobs. The server gives back what it claims for a wait that is broken off; other answers come soon."""
+        self._stopped = True
+        for task in self._waiting:
+            task.cancel()
+        under_way = [*self._waiting, *self._asked]
+        await asyncio.gather(*under_way, return_exceptions=True)
+
+    def view(self) -> Mapping[str, QueueView]:
+        return self._standing.view()
+
+    # -- one dequeue -----------------------------------------------------------------------------------------------
+
+    async def _poll(self, poll: Poll, riding: Parcel | None) -> None:
+        """Acks that ride are not kept waiting for their answer, so the server does not wait for jobs then."""
+        queue = poll.queue
+        request = DequeueRequest(queue, poll.limit, claim_timeout_ms=self._lease_ms, release_on_disconnect=True)
+        if riding is None:
+            request.wait_ms = int(poll.wait_s * 1000)
+        else:
+            request.succeeded, request.failed = acks(riding.results)
+            request.ack_queue = riding.queue
+        try:
+            jobs = await self._client.dequeue(request)
+        except PinLaterError as error:
+            if riding is not None:
+                self._settle(riding, is_applied=error.acks_applied is True)
+            await self._failed(poll, error)
+        except asyncio.CancelledError:
+            self._asking.failed(poll, 0.0)
+            raise
+        else:
+            if riding is not None:
+                self._settle(riding, is_applied=True)
+            self.good_s = time.monotonic()
+            self._standing.answered(queue)
+            self._asking.answered(poll, len(jobs), self.good_s)
+            if jobs:
+                self._take(queue, jobs)
+        self.go_on()
+
+    def _settle(self, riding: Parcel, *, is_applied: bool) -> None:
+        if is_applied:
+            self._delivery.delivered(riding)
+        else:
+            self._delivery.undelivered(riding)
+
+    async def _failed(self, poll: Poll, error: PinLaterError) -> None:
+        """The queue's slots are free for others while it is not asked."""
+        if not isinstance(error, UNANSWERED):
+            self.good_s = time.monotonic()
+        hold_s = self._standing.failed(poll.queue, error)
+        if self._settings.create_queues and isinstance(error, QueueNotFound):
+            with contextlib.suppress(PinLaterError):  # then the queue is looked at again, and this tried again
+                await self._client.create_queue(poll.queue)
+                hold_s = 0.0
+        self._asking.failed(poll, time.monotonic() + hold_s)
+        if hold_s:
+            self._loop.call_later(hold_s, self.go_on)
