@@ -21,6 +21,7 @@ from pinlater_workers.errors import BodyInvalid
 from pinlater_workers.job import JobType
 from pinlater_workers.judging import RANDOM, judge, stopped
 from pinlater_workers.middleware import Middleware
+from pinlater_workers.outcome_log import log_outcome
 from pinlater_workers.tracing import set_trace
 from pinlater_workers.verdict import SUCCEEDED, Verdict
 
@@ -72,6 +73,7 @@ async def run_async(
                 _error(begun, context, error, stopped(job_type.settings, job, context.cancel_reason))
             raise
         return _failed(begun, job_type, job, context, error, rng)
+    log_outcome(context, SUCCEEDED)
     return SUCCEEDED
 
 
@@ -98,6 +100,7 @@ def _attempt(
         raise
     except BaseException as error:
         return _failed(begun, job_type, job, context, error, rng)
+    log_outcome(context, SUCCEEDED)
     return SUCCEEDED
 
 
@@ -137,6 +140,7 @@ def _failed(
 ) -> Verdict:
     verdict = judge(job_type.settings, job, error, rng, body=context.body)
     _error(begun, context, error, verdict)
+    log_outcome(context, verdict, error)
     return verdict
 
 

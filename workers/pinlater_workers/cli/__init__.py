@@ -64,6 +64,7 @@ Exit codes: 0 stopped by a signal, 1 failed, 2 wrong command line, file or app, 
 @click.pass_context
 def main(
     ctx: click.Context,
+    /,
     app: str | None,
     config: str | None,
     servers: tuple[str, ...],

@@ -24,7 +24,7 @@ Examples:
 @click.option("--app", metavar="MODULE:NAME", help="The app; the current folder is on the import path.")
 @click.option("--config", metavar="FILE", type=click.Path(dir_okay=False), help="A TOML file with jobs, or the app.")
 def jobs(app: str | None, config: str | None) -> None:
-    """List the types of job of an app, with their settings as they count."""
+    """List the types of job of an app, with what counts for each."""
     rows = []
     for name, job_type in sorted(load(app, config).app.job_types.items()):
         settings = job_type.settings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import accumulate
+from pathlib import Path
 
 import click
 
@@ -10,6 +11,7 @@ from pinlater_workers.cli.loading import load
 from pinlater_workers.cli.tables import write_table
 from pinlater_workers.durations import duration_text
 from pinlater_workers.errors import ConfigurationError
+from pinlater_workers.importing import add_import_paths
 from pinlater_workers.retry import DEFAULT_RETRY, Policy, RetryRules, delays
 from pinlater_workers.retry_options import retry_policy
 
@@ -30,7 +32,7 @@ Examples:
 @click.option("--config", metavar="FILE", type=click.Path(dir_okay=False), help="The file that has the job.")
 @click.option("--job", metavar="NAME", help="Show the policies of this type of job.")
 def retry(policy: str | None, attempts: int | None, app: str | None, config: str | None, job: str | None) -> None:
-    """Print the delays of a retry POLICY; of the default one, where none is given."""
+    """Print the delays of a retry POLICY, or of the default one."""
     if job is None:
         if app or config:
             raise click.UsageError("--app and --config want --job NAME")
@@ -45,6 +47,7 @@ def retry(policy: str | None, attempts: int | None, app: str | None, config: str
 
 
 def _parsed(text: str) -> RetryRules:
+    add_import_paths([Path.cwd()])
     try:
         policy = retry_policy(text)
     except (ValueError, TypeError) as error:
