@@ -11,7 +11,7 @@ import os
 import sys
 import traceback
 
-from pinlater_workers import executing, logs
+from pinlater_workers import executing, handed_down, logs
 from pinlater_workers.app import App
 from pinlater_workers.context import JobContext
 from pinlater_workers.dying import die_with
@@ -24,7 +24,7 @@ from pinlater_workers.pools.messages import TO_PROCESS, Broken, Ended, Ready, Ru
 from pinlater_workers.pools.signals import in_forks, leave_signals_to_worker
 from pinlater_workers.verdict import Action, Verdict
 
-_BROKEN_LINES = 6
+_TRACE_LINES = 6
 
 
 def main(jobs_fd: int, control_fd: int, worker: int) -> None:
@@ -64,14 +64,16 @@ def _set_up_output() -> None:
 
 def _load(start: Start) -> App:
     sys.path[:] = start.path
-    return load_app(start.app_spec)
+    app = load_app(start.app_spec)
+    handed_down.take_over(app)
+    return app
 
 
 def _last_lines(error: BaseException) -> str:
-    if isinstance(error, ConfigurationError) and error.__cause__ is None:
-        return str(error)
-    lines = "".join(traceback.format_exception(error)).splitlines()
-    return "\n".join(lines[-_BROKEN_LINES:])
+    """What is wrong, and where in the app."""
+    cause = error.__cause__ if isinstance(error, ConfigurationError) else error
+    trace = [] if cause is None else "".join(traceback.format_exception(cause)).splitlines()
+    return "\n".join([f"{type(error).__name__}: {error}", *trace[-_TRACE_LINES:]])
 
 
 def _work(app: App, jobs: Line[ToProcess], control: Control) -> None:

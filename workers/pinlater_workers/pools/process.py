@@ -55,7 +55,7 @@ class ProcessPool:
     def stop(self, running: Running, why: Why) -> None:
         process = self._where.get(running)
         if process is None:
-            if running in self._waiting:
+            if why is not Why.OUT_OF_TOUCH and running in self._waiting:
                 self._waiting.remove(running)
                 self._report.add(running, Verdict(Action.GIVE_BACK))  # it has not begun: no attempt is spent
         elif why in ENDS:

@@ -1,0 +1,107 @@
+"""A pool, and a worker's part in it: hands it jobs, hears of their ends, and carries out their checkpoints."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+from pinlater.model import Checkpoint, DequeuedJob
+from pinlater_workers import App
+from pinlater_workers.envelope import read_envelope
+from pinlater_workers.job import JobType
+from pinlater_workers.pools.base import Ended, Pool, SaveCheckpoint
+from pinlater_workers.running import Running, Why
+from pinlater_workers.verdict import Verdict
+
+WITHIN_S = 20.0
+TIME_LIMIT_S = 60.0
+T = TypeVar("T")
+
+
+class PoolDriver:
+    """Owns the event loop; its calls block the test, at most WITHIN_S each."""
+
+    def __init__(self, app: App, make: Callable[[Ended, SaveCheckpoint], Pool]) -> None:
+        self.app = app
+        self.reports: list[Sequence[tuple[Running, Verdict]]] = []
+        self.verdicts: dict[Running, Verdict] = {}
+        self.saved: list[tuple[Running, Checkpoint]] = []
+        self.refusal: Exception | None = None
+        """What a checkpoint raises."""
+        self._runner = asyncio.Runner()
+        self._numbers = itertools.count(1)
+        self._news = asyncio.Event()
+        self.pool = make(self._ended, self._save)
+
+    def open(self) -> PoolDriver:
+        self.run(self.pool.open())
+        return self
+
+    def close(self) -> None:
+        try:
+            self.run(self.pool.close())
+        finally:
+            self._runner.close()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(asyncio.wait_for(coroutine, WITHIN_S))
+
+    def submit(self, job_type: JobType, *args: object, body: bytes | None = None) -> Running:
+        """A first attempt of two."""
+        body = job_type.body(*args) if body is None else body
+        number = next(self._numbers)
+        job = DequeuedJob(f"job-{number}", body, 1, 2, 2, 0, 0, f"claim-{number}")
+        now_s = time.monotonic()
+        running = Running(job, job_type.settings.queue, job_type, now_s, now_s + TIME_LIMIT_S, read_envelope(body))
+        self.run(self._on_loop(self.pool.submit, running))
+        return running
+
+    def stop(self, running: Running, why: Why) -> None:
+        running.told = why
+        self.run(self._on_loop(self.pool.stop, running, why))
+
+    def verdict(self, running: Running) -> Verdict:
+        self.until(lambda: running in self.verdicts)
+        return self.verdicts[running]
+
+    def result(self, job_type: JobType, *args: object, body: bytes | None = None) -> Verdict:
+        return self.verdict(self.submit(job_type, *args, body=body))
+
+    def statuses(self, running: Running) -> list[str]:
+        return [checkpoint.prepend_status.rstrip() for of, checkpoint in self.saved if of is running]
+
+    def says(self, running: Running) -> str:
+        """The first status that the job sets."""
+        self.until(lambda: bool(self.statuses(running)))
+        return self.statuses(running)[0]
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        self.run(self._until(holds))
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        """Looks at every news, and now and then, as not everything is told."""
+        while not holds():
+            self._news.clear()
+            try:
+                await asyncio.wait_for(self._news.wait(), 0.02)
+            except TimeoutError:
+                continue
+
+    async def _on_loop(self, call: Callable[..., None], *args: object) -> None:
+        call(*args)
+
+    def _ended(self, ended: Sequence[tuple[Running, Verdict]]) -> None:
+        self.reports.append(ended)
+        for running, verdict in ended:
+            assert running not in self.verdicts, "told twice"
+            self.verdicts[running] = verdict
+        self._news.set()
+
+    async def _save(self, running: Running, checkpoint: Checkpoint) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        self.saved.append((running, checkpoint))
+        self._news.set()
