@@ -1,7 +1,7 @@
 """Results on their way to the server, until it has them or their claims have surely expired.
 
-Acks ride on dequeues (polling.py takes them). Those that nothing took within `ack_delay_s` go by a call of their own, as
-do moves; and so does what failed once: it is sent again with backoff, shard by shard, and its claims are kept alive.
+Acks ride on dequeues (polling.py takes them). Those that nothing took in `ack_delay_s` go by a call of their own, as do
+moves; and so does what failed once: it is sent again with backoff, shard by shard, and its claims are kept alive.
 """
 
 from __future__ import annotations

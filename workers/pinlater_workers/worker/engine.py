@@ -38,7 +38,7 @@ class Engine:
     def __init__(self, app: App, app_spec: str, settings: WorkerSettings, metrics: Metrics, stop: Stop) -> None:
         self._settings = settings
         self._stop = stop
-        self._client = app.connect(on_disconnect=self._disconnected, stay_s=STAY_S, patient=False)
+        self._client = app.connect(on_disconnect=self._disconnected, stay_s=STAY_S, patient=False, wait_for_rate=False)
         self._keeping = Keeping(app.servers, self._client.source, settings.lease_s)
         troubles = Troubles()
         self._delivery = Delivery(self._client, self._keeping, settings.ack_delay_s, app.clock, troubles, metrics)
