@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from pinlater.client.async_client import AsyncClient
 from pinlater.client.client import Client
 from pinlater.clock import Clock, SystemClock
+from pinlater_workers.catalogue import Catalogue
 from pinlater_workers.connecting import Connections, Target
 from pinlater_workers.enqueuing import Outbox
-from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.file import FileSettings, read_file
-from pinlater_workers.importing import add_import_paths, import_object
 from pinlater_workers.job import JobFunction, JobType
 from pinlater_workers.job_settings import (
     DEFAULT_MAX_SNOOZES,
     DEFAULT_TIME_LIMIT_S,
     Encoding,
-    JobSettings,
     PoolName,
     job_settings,
 )
@@ -35,9 +31,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 ResultT = TypeVar("ResultT")
-
-
-_NAME = re.compile(r"[\w.:-]{1,200}")
 
 
 class App:
@@ -61,11 +54,10 @@ class App:
             servers = [servers]
         self.middleware: Sequence[Middleware] = tuple(middleware)
         self.clock: Clock = clock or SystemClock()
-        self._types: dict[str, JobType] = {}
+        self._catalogue = Catalogue(self)
         self._connections = Connections(Target(servers, cluster, clusters_file, source))
         self.outbox: Outbox = self._connections
         self._file = FileSettings()
-        self._functions_loaded = True
         if file is not None:
             self.follow(read_file(file))
 
@@ -113,94 +105,42 @@ class App:
         options |= {"priority": priority, "pool": pool, "raw": True}
         return self._declaration(name, options)
 
-    @property
-    def job_types(self) -> Mapping[str, JobType]:
-        """All of them by name, raw ones too, those of a file included."""
-        self._load_functions()
-        return MappingProxyType(self._types)
-
-    def find(self, name: str) -> JobType | None:
-        """The type that an envelope names."""
-        self._load_functions()
-        found = self._types.get(name)
-        return None if found is None or found.settings.raw else found
-
-    def raw(self, queue: str) -> JobType | None:
-        """The type of the jobs of a queue that have no envelope."""
-        self._load_functions()
-        return next((each for each in self._types.values() if each.settings.raw and each.settings.queue == queue), None)
-
-    def check(self) -> None:
-        """ConfigurationError: the file names a job that no code declares and that has no function there."""
-        self._load_functions()
-        for name in self._file.jobs.keys() - self._types.keys():
-            raise ConfigurationError(
-                f"{self._file.where(f'jobs.{name}')}: no job of that name is declared; known: "
-                f'{", ".join(sorted(self._types)) or "none"}; for a new one say function = "MODULE:NAME"'
-            )
-
     def _declaration(self, name: str | None, options: Mapping[str, object]) -> Callable[..., JobFunction[Any, Any]]:
         said = {key: value for key, value in options.items() if value is not None}
 
         def declare(function: Callable[..., Any]) -> JobFunction[Any, Any]:
             job_name = getattr(function, "__name__", "") if name is None else name
-            settings = job_settings(said, f"@app.job of {job_name!r}")
-            job_type: JobFunction[Any, Any] = JobFunction(self, function, job_name, self._tuned(job_name, settings))
-            self._add(job_type)
+            settings = self._catalogue.tuned(job_name, job_settings(said, f"@app.job of {job_name!r}"))
+            job_type: JobFunction[Any, Any] = JobFunction(self, function, job_name, settings)
+            self._catalogue.add(job_type)
             return job_type
 
         return declare
 
-    def _add(self, job_type: JobType) -> None:
-        name, queue = job_type.name, job_type.settings.queue
-        if not _NAME.fullmatch(name):
-            raise ConfigurationError(
-                f"a job named {name!r}; allowed: letters, digits and _.:- only, 1 to 200; say name="
-            )
-        if name in self._types:
-            raise ConfigurationError(f"two jobs are named {name!r}; give one of them another name=")
-        others = [each for each in self._types.values() if each.settings.raw and each.settings.queue == queue]
-        if job_type.settings.raw and others:
-            raise ConfigurationError(f"two raw jobs for queue {queue!r}: {others[0].name!r} and {name!r}; allowed: one")
-        self._types[name] = job_type
+    @property
+    def job_types(self) -> Mapping[str, JobType]:
+        """All of them by name, raw ones too, those of a file included."""
+        return self._catalogue.all()
+
+    def find(self, name: str) -> JobType | None:
+        """The type that an envelope names."""
+        return self._catalogue.find(name)
+
+    def raw(self, queue: str) -> JobType | None:
+        """The type of the jobs of a queue that have no envelope."""
+        return self._catalogue.raw(queue)
 
     # -- what a file says ------------------------------------------------------------------------------------------
 
     def follow(self, file: FileSettings) -> None:
         """What the file says counts before what code says, of this app and of types declared before and later."""
         self._file = file
-        self._functions_loaded = False
-        if file.servers or file.cluster:
-            self.use(servers=file.servers, cluster=file.cluster, clusters_file=file.clusters_file, source=file.source)
-        for name, job_type in self._types.items():
-            job_type.settings = self._tuned(name, job_type.settings)
+        self._catalogue.follow(file)
+        self.use(servers=file.servers, cluster=file.cluster, clusters_file=file.clusters_file, source=file.source)
 
-    def _tuned(self, name: str, settings: JobSettings) -> JobSettings:
-        """What code says of a job, with what the file says on top."""
-        table = self._file.jobs.get(name)
-        return settings if table is None else job_settings(table, self._file.where(f"jobs.{name}"), settings)
-
-    def _load_functions(self) -> None:
-        """Make the types of job whose functions the file names. Only once; not again after a failure."""
-        if self._functions_loaded:
-            return
-        self._functions_loaded = True
-        add_import_paths(self._file.import_paths)
-        for name, table in self._file.jobs.items():
-            if "function" in table and name not in self._types:
-                self._add(self._from_file(name, table))
-
-    def _from_file(self, name: str, table: Mapping[str, object]) -> JobType:
-        where = self._file.where(f"jobs.{name}")
-        found = import_object(table["function"], f"{where}: function")
-        base = None
-        if isinstance(found, JobType):
-            base, found = found.settings, found.function
-        if not callable(found):
-            raise ConfigurationError(
-                f"{where}: function is {table['function']!r}, a {type(found).__name__}; allowed: a function"
-            )
-        return JobType(self, found, name, job_settings(table, where, base))
+    def check(self) -> None:
+        """ConfigurationError: the file names a job that no code declares and that has no function there."""
+        self._catalogue.check()
 
     @property
     def worker_settings(self) -> WorkerSettings:
@@ -217,9 +157,16 @@ class App:
         clusters_file: str | Path | None = None,
         source: str | None = None,
     ) -> None:
-        """Other servers from here on. Before the first call: clients that were made are left as they are."""
+        """Other servers, or another name for this client, from here on; what is not given stays.
+
+        The client for threads is closed; those for event loops that were made are left as they are.
+        """
+        old = self._connections.target
+        if not servers and cluster is None:
+            servers, cluster, clusters_file = old.servers, old.cluster, clusters_file or old.clusters_file
         own = self.outbox is self._connections
-        self._connections = Connections(Target(servers, cluster, clusters_file, source))
+        self._connections.close()
+        self._connections = Connections(Target(servers, cluster, clusters_file, source or old.source))
         if own:
             self.outbox = self._connections
 

@@ -21,11 +21,10 @@ class EnqueuedInPart(WorkerError):
     be stored as well; of the rest surely none is.
     """
 
-    def __init__(self, enqueued: list[str], wanted: int, cause: Exception) -> None:
-        super().__init__(f"{len(enqueued)} of {wanted} jobs are enqueued; then: {cause}")
+    def __init__(self, enqueued: list[str], wanted: int, why: str) -> None:
+        super().__init__(f"{len(enqueued)} of {wanted} jobs are enqueued; then: {why}")
         self.enqueued = enqueued
         self.wanted = wanted
-        self.__cause__ = cause
 
 
 class Outbox(Protocol):
@@ -37,7 +36,7 @@ class Outbox(Protocol):
 
 
 def run_after_ms(delay: Delay | None, run_after: datetime | int | None, now_ms: int) -> int | None:
-    """The time a job waits for; None: at once. ValueError: both are given, a negative delay, a naive datetime."""
+    """The time a job waits for; None: at once. ValueError: both are given, a negative delay, a naive time."""
     if delay is not None:
         if run_after is not None:
             raise ValueError("either delay or run_after can be given, not both")
@@ -46,6 +45,8 @@ def run_after_ms(delay: Delay | None, run_after: datetime | int | None, now_ms: 
         if run_after.tzinfo is None:
             raise ValueError(f"run_after is {run_after}, without a time zone; allowed: as in datetime.now(UTC)")
         return round(run_after.timestamp() * 1000)
+    if run_after is not None and (isinstance(run_after, bool) or not isinstance(run_after, int)):
+        raise ValueError(f"run_after is {run_after!r}; allowed: an aware datetime, or milliseconds as an int")
     return run_after
 
 
@@ -70,7 +71,7 @@ def send_all(outbox: Outbox, queue: str, jobs: Sequence[Job]) -> list[str]:
         except Exception as error:
             if not enqueued:
                 raise
-            raise EnqueuedInPart(enqueued, len(jobs), error) from error
+            raise EnqueuedInPart(enqueued, len(jobs), str(error)) from error
     return enqueued
 
 
@@ -83,5 +84,5 @@ async def send_all_async(outbox: Outbox, queue: str, jobs: Sequence[Job]) -> lis
         except Exception as error:
             if not enqueued:
                 raise
-            raise EnqueuedInPart(enqueued, len(jobs), error) from error
+            raise EnqueuedInPart(enqueued, len(jobs), str(error)) from error
     return enqueued

@@ -19,7 +19,7 @@ from pinlater_workers.raised import Delay
 
 P = ParamSpec("P")
 ResultT = TypeVar("ResultT", covariant=True)
-Call = Sequence[Any] | Mapping[str, Any]
+Call = tuple[Any, ...] | list[Any] | Mapping[str, Any]
 """One call of many: the arguments by position, or by name."""
 
 
@@ -40,11 +40,11 @@ class JobType:
         """ConfigurationError: a function that cannot be a job."""
         functools.update_wrapper(self, function)
         self._producer = producer
-        self.function = function
+        self.function: Callable[..., Any] = function.function if isinstance(function, JobType) else function
         self.name = name
         self.settings = settings
-        self.is_coroutine = inspect.iscoroutinefunction(function)
-        self._arguments = Arguments(function, name)
+        self.is_coroutine = inspect.iscoroutinefunction(self.function)
+        self._arguments = Arguments(self.function, name)
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise ConfigurationError(f"job {name!r} is a generator; allowed: a plain or a coroutine function")
 
@@ -126,20 +126,31 @@ class JobType:
     def _bodies(self, calls: Iterable[Call]) -> list[bytes]:
         headers = self._producer.headers(self.name)
         return [
-            self._body((), call, headers) if isinstance(call, Mapping) else self._body(call, {}, headers)
+            self._body((), call, headers) if isinstance(call, Mapping) else self._body(self._listed(call), {}, headers)
             for call in calls
         ]
 
+    def _listed(self, call: object) -> Sequence[Any]:
+        """A text is a sequence too, but surely not meant as one argument for each letter."""
+        if not isinstance(call, tuple | list):
+            raise ArgumentsInvalid(f"job {self.name!r}: a call {call!r:.100}; allowed: a tuple, a list or a dict")
+        return call
+
     def _body(self, args: Sequence[Any], kwargs: Mapping[str, Any], headers: dict[str, str] | None = None) -> bytes:
+        if self.settings.raw:
+            return self._raw_body(args, kwargs)
         encoding = self.settings.encoding
         self._arguments.check(args, kwargs, encoding)
-        if self.settings.raw:
-            return bytes(*args, **kwargs)
         headers = self._producer.headers(self.name) if headers is None else headers
         try:
             return write_envelope(Envelope(self.name, list(args), dict(kwargs), headers, 0, encoding))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise ArgumentsInvalid(f"job {self.name!r}: {error}") from error
+
+    def _raw_body(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
+        if len(args) != 1 or kwargs or not isinstance(args[0], bytes):
+            raise ArgumentsInvalid(f"job {self.name!r}: it is raw; allowed: one argument, the body as bytes")
+        return args[0]
 
     def _jobs(
         self, bodies: Sequence[bytes], delay: Delay | None, run_after: datetime | int | None, priority: int | None

@@ -32,6 +32,8 @@ def read_table(keys: Mapping[str, Key], values: Mapping[str, object], where: str
             raise ConfigurationError(f"{where}: {name} is no key; allowed: {_known(name, keys)}")
         try:
             fields[key.field] = key.parse(value)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{where}: {error}") from error
         except (ValueError, TypeError) as error:
             said = f": {error}" if str(error) else ""
             raise ConfigurationError(f"{where}: {name} is {value!r:.200}{said}; allowed: {key.allowed}") from error
