@@ -40,7 +40,12 @@ class Child(asyncio.Protocol):
             ours.close()
             raise
         child = cls(process, hear)
-        await asyncio.get_running_loop().create_unix_connection(lambda: child, sock=ours)
+        try:
+            await asyncio.get_running_loop().create_unix_connection(lambda: child, sock=ours)
+        except BaseException:
+            ours.close()
+            await child.end()
+            raise
         return child
 
     @property

@@ -1,0 +1,298 @@
+"""Claims that a process keeps alive, against a real server: who beats, what is told, and who ends with whom."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from pinlater import Ack, AsyncClient, Checkpoint, DequeuedJob, DequeueRequest, Job
+from pinlater.password import hash_password
+from pinlater_workers.heartbeat.link import Heartbeats
+from pinlater_workers.heartbeat.messages import ClaimKey, Watched
+from pinlater_workers.running import Why
+from tests.faults.proxy import Proxy
+from tests.server.running import RunningServer, every, lives, running
+from tests.stores.process import dies_with_us
+
+PASSWORD = "open sesame"
+ROOT = Path(__file__).parents[2]
+LONG_LEASE_S = 60.0
+OFTEN_S = 0.1
+WITHIN_S = 20.0
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    folder = tmp_path_factory.mktemp("served")
+    with running(folder, "--admin-password-hash", hash_password(PASSWORD)) as served:
+        yield served
+
+
+@pytest.fixture
+def address(server: RunningServer) -> str:
+    return f"127.0.0.1:{server.port}"
+
+
+class Stand:
+    """A client, heartbeats, and what they told. `beats` counts the good ones of each claim."""
+
+    def __init__(
+        self, client: AsyncClient, queue: str, beats_at: str, lease_s: float, interval_s: float | None
+    ) -> None:
+        self.client = client
+        self.queue = queue
+        self.lease_s = lease_s
+        self.told: list[tuple[ClaimKey, Why]] = []
+        self.beats: dict[ClaimKey, int] = {}
+        self.heartbeats = Heartbeats(
+            [beats_at],
+            "worker",
+            lease_s,
+            lambda key, why: self.told.append((key, why)),
+            beaten=self._beaten,
+            interval_s=interval_s,
+        )
+
+    def _beaten(self, keys: Sequence[ClaimKey], good_s: float) -> None:
+        assert good_s <= time.monotonic()
+        for key in keys:
+            self.beats[key] = self.beats.get(key, 0) + 1
+
+    async def claim(self, number: int) -> list[DequeuedJob]:
+        await self.client.enqueue(self.queue, [Job(b"x", attempts_allowed=5)] * number)
+        lease_ms = int(self.lease_s * 1000)
+        return await self.client.dequeue(DequeueRequest(self.queue, number, claim_timeout_ms=lease_ms))
+
+    def watch(self, jobs: Sequence[DequeuedJob], until_s: float = math.inf) -> list[ClaimKey]:
+        now_s = time.monotonic()
+        watched = [Watched(self.queue, job.descriptor, job.claim_descriptor, now_s, until_s) for job in jobs]
+        self.heartbeats.watch(watched)
+        return [each.key for each in watched]
+
+    async def held(self, jobs: Sequence[DequeuedJob]) -> bool:
+        found = await self.client.lookup([job.descriptor for job in jobs])
+        return [found[job.descriptor].claim_descriptor for job in jobs] == [job.claim_descriptor for job in jobs]
+
+    async def more_beats(self, key: ClaimKey, number: int = 2) -> None:
+        """So many good ones from now on."""
+        enough = self.beats.get(key, 0) + number
+        await every(0.01, lambda: self.beats.get(key, 0) >= enough)
+
+    async def until_told(self, *told: tuple[ClaimKey, Why]) -> None:
+        await every(0.01, lambda: set(told) <= set(self.told))
+
+
+@contextlib.asynccontextmanager
+async def standing(
+    address: str, queue: str, lease_s: float = LONG_LEASE_S, interval_s: float | None = OFTEN_S, beats_at: str = ""
+) -> AsyncIterator[Stand]:
+    async with AsyncClient(address) as client:
+        await client.create_queue(queue)
+        stand = Stand(client, queue, beats_at or address, lease_s, interval_s)
+        await stand.heartbeats.open()
+        try:
+            yield stand
+        finally:
+            await stand.heartbeats.close()
+
+
+# -- kept alive ----------------------------------------------------------------------------------------------------
+
+
+async def test_claims_live_far_beyond_a_short_lease_and_no_longer_than_they_may(address: str) -> None:
+    async with standing(address, "short", 1.0, None) as stand:
+        kept, limited, forgotten = await stand.claim(3), await stand.claim(1), await stand.claim(1)
+        stand.watch(kept)
+        (ending,) = stand.watch(limited, until_s=time.monotonic() + 0.5)
+        (ended,) = stand.watch(forgotten)
+        await stand.more_beats(ended, 1)
+        stand.heartbeats.forget([ended])
+        await asyncio.sleep(3.0)
+        assert await stand.held(kept)
+        assert not await stand.held(forgotten)
+        assert stand.told == [(ending, Why.CLAIM_LOST)]
+        assert len(stand.heartbeats) == 3
+
+
+async def test_a_process_that_is_killed_is_replaced_and_told_everything(address: str) -> None:
+    async with standing(address, "replaced") as stand:
+        first, second = stand.watch(await stand.claim(2))
+        await stand.more_beats(first)
+        killed = stand.heartbeats.pid
+        assert killed is not None
+        os.kill(killed, signal.SIGKILL)
+        await every(0.01, lambda: stand.heartbeats.pid not in (None, killed))
+        await stand.more_beats(second)
+        assert stand.told == []
+
+
+async def test_signals_that_are_for_the_worker_do_not_end_it(address: str) -> None:
+    async with standing(address, "signals") as stand:
+        (key,) = stand.watch(await stand.claim(1))
+        await stand.more_beats(key)
+        pid = stand.heartbeats.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGTERM)
+        os.kill(pid, signal.SIGINT)
+        await stand.more_beats(key)
+        assert stand.heartbeats.pid == pid
+        await stand.heartbeats.close()
+        assert not lives(pid)
+
+
+async def test_claims_stay_while_no_process_can_be_started_and_are_lost_when_their_leases_end(
+    address: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with monkeypatch.context() as broken:
+        broken.setattr(sys, "executable", "/nowhere/python")
+        async with standing(address, "unstarted") as stand:
+            (key,) = stand.watch(await stand.claim(1))
+            past_s = time.monotonic() - LONG_LEASE_S
+            stand.heartbeats.watch([Watched("unstarted", "gone", "claim", past_s, math.inf)])
+            await stand.until_told((ClaimKey("gone", "claim"), Why.CLAIM_LOST))
+            assert "the heartbeat process cannot be started" in caplog.text
+            broken.undo()
+            await stand.more_beats(key)
+            assert {key for key, _ in stand.told} == {ClaimKey("gone", "claim")}
+
+
+# -- lost ----------------------------------------------------------------------------------------------------------
+
+
+async def test_claims_that_others_ended_are_told_as_lost_and_no_others(address: str) -> None:
+    async with standing(address, "lost") as stand:
+        acked, given_back, taken_over, _ = jobs = await stand.claim(4)
+        keys = stand.watch(jobs)
+        await stand.more_beats(keys[3])
+        await stand.client.ack("lost", [Ack(acked.descriptor)])
+        back = [
+            Checkpoint(job.descriptor, move_to_pending=True, claim_descriptor=job.claim_descriptor, run_after_ms=at_ms)
+            for job, at_ms in ((given_back, 2**50), (taken_over, None))
+        ]
+        await stand.client.checkpoint("lost", back)
+        assert [job.descriptor for job in await stand.client.dequeue(DequeueRequest("lost", 9))] == [
+            taken_over.descriptor
+        ]
+        await stand.until_told(*((key, Why.CLAIM_LOST) for key in keys[:3]))
+        await stand.more_beats(keys[3])
+        assert len(stand.told) == 3
+        assert len(stand.heartbeats) == 1
+
+
+async def test_a_deleted_queue_loses_its_claims(address: str) -> None:
+    async with standing(address, "deleted") as stand:
+        keys = stand.watch(await stand.claim(2))
+        await stand.more_beats(keys[0])
+        await stand.client.delete_queue("deleted", PASSWORD)
+        await stand.until_told(*((key, Why.CLAIM_LOST) for key in keys))
+
+
+async def test_without_the_server_a_worker_is_out_of_touch_until_it_returns(
+    server: RunningServer, address: str
+) -> None:
+    with Proxy(server.port) as proxy:
+        async with standing(address, "away", beats_at=f"127.0.0.1:{proxy.port}") as stand:
+            (key,) = stand.watch(await stand.claim(1))
+            await stand.more_beats(key)
+            proxy.cut()
+            await stand.until_told((key, Why.OUT_OF_TOUCH))
+            proxy.heal()
+            await stand.more_beats(key)
+            proxy.cut()
+            await every(0.01, lambda: len(stand.told) == 2)
+            assert {why for _, why in stand.told} == {Why.OUT_OF_TOUCH}
+
+
+async def test_a_server_that_stays_away_costs_the_claims(server: RunningServer, address: str) -> None:
+    with Proxy(server.port) as proxy:
+        async with standing(address, "gone", 1.0, None, beats_at=f"127.0.0.1:{proxy.port}") as stand:
+            (key,) = stand.watch(await stand.claim(1))
+            await stand.more_beats(key, 1)
+            proxy.cut()
+            await stand.until_told((key, Why.CLAIM_LOST))
+            assert len(stand.heartbeats) == 0
+
+
+async def test_a_broken_connection_is_followed_by_a_beat_at_once(server: RunningServer, address: str) -> None:
+    with Proxy(server.port) as proxy:
+        async with standing(address, "broken", interval_s=600.0, beats_at=f"127.0.0.1:{proxy.port}") as stand:
+            (key,) = stand.watch(await stand.claim(1))
+            await stand.more_beats(key, 1)
+            proxy.drop_connections()
+            await stand.more_beats(key, 1)
+
+
+# -- ends with its worker ------------------------------------------------------------------------------------------
+
+
+class Worker:
+    """A worker process: see beaten_worker.py."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [*dies_with_us(), sys.executable, "-m", "tests.workers.beaten_worker", *arguments],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def line(self) -> list[str]:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().split()
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+async def claimable(address: str, queue: str, number: int) -> None:
+    async with AsyncClient(address) as client:
+        await client.create_queue(queue)
+        await client.enqueue(queue, [Job(b"x", attempts_allowed=5)] * number)
+
+
+@pytest.mark.parametrize("what", ["wait", "fork"])
+async def test_a_worker_that_is_killed_takes_its_heartbeat_process_with_it(address: str, what: str) -> None:
+    await claimable(address, f"killed_{what}", 1)
+    with Worker(address, f"killed_{what}", "30", what) as worker:
+        pid = int(worker.line()[0])
+        forked = int(worker.line()[0]) if what == "fork" else 0
+        try:
+            assert lives(pid)
+            worker.process.kill()
+            killed_s = time.monotonic()
+            await every(0.01, lambda: not lives(pid) or _is_zombie(pid))
+            assert time.monotonic() - killed_s < 2.0
+        finally:
+            if forked:
+                assert lives(forked), "it holds all descriptors of the worker"
+                os.kill(forked, signal.SIGKILL)
+
+
+async def test_a_job_that_holds_the_interpreter_keeps_its_claim(address: str) -> None:
+    await claimable(address, "blocked", 1)
+    with Worker(address, "blocked", "1", "block") as worker:
+        assert worker.line()
+        assert worker.line() == ["free", "again"]
+        async with AsyncClient(address) as client:
+            assert await client.dequeue(DequeueRequest("blocked", 1)) == []
+
+
+def _is_zombie(pid: int) -> bool:
+    """Ended, and its new parent has not looked yet."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
