@@ -1,7 +1,7 @@
 """Whose turn it is: free slots are dealt to queues by weight, one after the other (stride scheduling). Pure.
 
 A queue's pass grows with every slot that it gets, the slower the heavier it is; the lowest pass is next. A queue that
-had nothing for a while starts at the pass of those that had, so it saves up no turns and owes none.
+did not use all of its slots, or was not asked, has no turns to catch up on: it goes on where the others are by then.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ class Turns:
     def __init__(self, weights: Mapping[str, int]) -> None:
         self._stride = {queue: 1.0 / weight for queue, weight in weights.items()}
         self._pass = dict.fromkeys(weights, 0.0)
+        self._sated: set[str] = set()
         self._now = 0.0
 
     def deal(self, contenders: Collection[str], slots: int, takers: Collection[str] | None = None) -> dict[str, int]:
@@ -26,8 +27,12 @@ class Turns:
             takers = contenders
         if not contenders:
             return {}
-        ahead = {queue: max(self._pass[queue], self._now) for queue in contenders}
-        self._now = min(ahead.values())
+        hungry = [self._pass[queue] for queue in contenders if queue not in self._sated]
+        self._now = max(self._now, min(hungry, default=self._now))
+        for queue in self._sated.intersection(contenders):
+            self._pass[queue] = max(self._pass[queue], self._now)
+        self._sated = self._sated.difference(contenders).union(self._pass.keys() - contenders)
+        ahead = {queue: self._pass[queue] for queue in contenders}
         dealt = dict.fromkeys(contenders, 0)
         for _ in range(slots):
             queue = min(ahead, key=ahead.__getitem__)
@@ -41,3 +46,4 @@ class Turns:
     def give_back(self, queue: str, slots: int) -> None:
         """So many of those that it was dealt brought no job."""
         self._pass[queue] -= self._stride[queue] * slots
+        self._sated.add(queue)
