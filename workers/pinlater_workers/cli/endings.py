@@ -5,9 +5,11 @@ Exit codes: 0 done, or stopped by a signal; 1 it failed; 2 the command line, the
 
 from __future__ import annotations
 
+import importlib
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import TracebackType
 
 import click
 
@@ -43,6 +45,17 @@ def say(message: str) -> None:
 
 
 def _say_cause(error: BaseException) -> None:
-    lines = "".join(traceback.format_exception(error)).rstrip().split("\n")
-    for line in (["  …"] if len(lines) > _LINES else []) + lines[-_LINES:]:
+    """Where a module could not be imported: from where the module's own code begins."""
+    trace, is_import = error.__traceback__, False
+    while trace is not None and not (is_import and not _is_machinery(trace)):
+        is_import = is_import or _is_machinery(trace)
+        trace = trace.tb_next
+    if trace is None:
+        return
+    lines = "".join(traceback.format_exception(type(error), error, trace)).rstrip().split("\n")
+    for line in (["  ..."] if len(lines) > _LINES else []) + lines[-_LINES:]:
         click.echo(line, err=True)
+
+
+def _is_machinery(trace: TracebackType) -> bool:
+    return trace.tb_frame.f_code.co_filename.startswith((importlib.__file__, "<frozen importlib"))

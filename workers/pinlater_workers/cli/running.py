@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -39,7 +40,8 @@ def run(
     _log.info("%s", _begins(loaded.app, loaded.spec, settings))
     metrics = Metrics()
     worker = Worker(loaded.app, settings, loaded.spec, metrics)
-    ending = asyncio.run(serve(worker, settings, metrics))
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        ending = runner.run(_served(loaded.app, worker, settings, metrics))
     loaded.app.close()
     if ending is Ending.REPLACE:
         _log.info("beginning anew, as the same process %d", os.getpid())
@@ -48,6 +50,22 @@ def run(
     view = worker.view()
     if view.running or view.stuck:
         _leave_threads()
+
+
+async def _served(app: App, worker: Worker, settings: WorkerSettings, metrics: Metrics) -> Ending:
+    try:
+        return await serve(worker, settings, metrics)
+    finally:
+        await app.close_async()
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """The faster loop, where it is installed."""
+    try:
+        factory: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module("uvloop").new_event_loop
+    except ModuleNotFoundError:
+        return None
+    return factory
 
 
 def with_queues(app: App, settings: WorkerSettings) -> WorkerSettings:

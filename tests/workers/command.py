@@ -1,0 +1,108 @@
+"""`pinlater-worker` as an operator runs it, in a process of its own; its log is read as it comes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.stores.process import dies_with_us
+
+PROGRAM = str(Path(sys.executable).parent / "pinlater-worker")
+WITHIN_S = 20.0
+
+
+class WorkerCommand:
+    """`pinlater-worker ARGUMENTS` in a folder. What it and its jobs print, and its log, are one list of texts."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PINLATER_")}
+        environment["PYTHONUNBUFFERED"] = "1"
+        self.lines: list[str] = []
+        self._news = threading.Condition()
+        self.process = subprocess.Popen(
+            [*dies_with_us(), PROGRAM, "--log-format", "json", *arguments],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for text in self.process.stdout:
+            with self._news:
+                self.lines.append(text.rstrip())
+                self._news.notify_all()
+
+    def wait_for(self, part: str, *, times: int = 1) -> str:
+        """The line that holds this text for the so-manieth time. Fails after a while."""
+        deadline = time.monotonic() + WITHIN_S
+        with self._news:
+            while True:
+                found = [line for line in self.lines if part in line]
+                if len(found) >= times:
+                    return found[times - 1]
+                left = deadline - time.monotonic()
+                assert left > 0, f"no {part!r} in {self.lines}"
+                assert self._reader.is_alive(), f"ended without {part!r}: {self.lines}"
+                self._news.wait(min(left, 0.5))
+
+    def event(self, part: str) -> dict[str, Any]:
+        """A line of the log that holds this text."""
+        event: dict[str, Any] = json.loads(self.wait_for(part))
+        return event
+
+    def ready(self, times: int = 1) -> None:
+        """It says what it runs, the so-manieth time."""
+        self.wait_for(", queues ", times=times)
+
+    def children(self) -> list[int]:
+        pid = self.process.pid
+        return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def ended(self) -> int:
+        """The exit code; all that it said is read then."""
+        code = self.process.wait(WITHIN_S)
+        self._reader.join(WITHIN_S)
+        return code
+
+    def clean_up(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.ended()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@contextlib.contextmanager
+def working(folder: Path, *arguments: str) -> Iterator[WorkerCommand]:
+    """A worker that is ended with the block, however it ends."""
+    worker = WorkerCommand(folder, *arguments)
+    try:
+        yield worker
+    finally:
+        worker.clean_up()
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    """Fails after a while."""
+    deadline = time.monotonic() + WITHIN_S
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
