@@ -128,9 +128,9 @@ class Handler:
             except Exception as error:
                 _log.warning("give_back_failed", jobs=len(jobs), exc_info=error)
 
-    def connection_lost(self, holder: Holder, error: Exception | None, *, broke: bool) -> None:
+    def connection_lost(self, holder: Holder, error: Exception | None) -> None:
         """What becomes of the claims that are bound to a connection; they stay as they are where it did not break."""
-        if not broke:
+        if not holder.is_gone:
             self._service.let_go(holder)
         elif isinstance(error, TimeoutError):
             self._service.disconnected(holder, silent_ms=SILENT_MS)

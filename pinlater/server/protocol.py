@@ -77,6 +77,7 @@ class Connection(asyncio.Protocol):
             if pending.reply is not None and pending.jobs:
                 pending.reply = self._handler.without_jobs(pending.reply)
                 self._shared.run_detached(self._handler.give_back(pending))
+        self._let_go_of_claims(None)
         self._end_if_done()
         return True
 
@@ -102,10 +103,16 @@ class Connection(asyncio.Protocol):
             if pending.reply is not None and pending.jobs:
                 self._shared.run_detached(self._handler.give_back(pending))
         self._pending.clear()
-        broke = not self._was_handed_over and self._shared.leaving is None
-        self._holder.is_gone = broke
-        if self._holder.ties:
-            self._handler.connection_lost(self._holder, error, broke=broke)
+        self._let_go_of_claims(error)
+
+    def _let_go_of_claims(self, error: Exception | None) -> None:
+        """Once; what returns later, of calls that are under way, is of a connection that is gone."""
+        holder = self._holder
+        if holder.is_gone:
+            return
+        holder.is_gone = not self._was_handed_over and self._shared.leaving is None
+        if holder.ties:
+            self._handler.connection_lost(holder, error)
 
     # From bytes to calls
 
