@@ -254,7 +254,7 @@ class Nasty(Exception):
     def __str__(self) -> str:
         if isinstance(self.text, BaseException):
             raise self.text
-        return self.text  # type: ignore[return-value]
+        return self.text
 
 
 @pytest.mark.parametrize("text", [None, 3, b"bytes", RecursionError(), SystemExit(2), Nasty(Nasty(1))])

@@ -172,8 +172,6 @@ class JobContext:
         await self._host.checkpoint_async(self._checkpoint(None, f"{text}\n"))
 
     def _kept(self, body: bytes | None) -> tuple[bytes, Envelope | None] | None:
-        if self._why is Why.CLAIM_LOST:
-            raise ClaimLost(f"the claim of job {self._claimed.descriptor} is lost")
         if body is None or self.envelope is None:
             return None if body is None else (body, None)
         new = renewed(self.envelope, body, self.envelope.snoozes)
@@ -184,6 +182,8 @@ class JobContext:
             self.body, self.envelope = kept
 
     def _checkpoint(self, kept: tuple[bytes, Envelope | None] | None, status: str = "") -> Checkpoint:
+        if self._why is Why.CLAIM_LOST:
+            raise ClaimLost(f"the claim of job {self._claimed.descriptor} is lost")
         return Checkpoint(
             self._claimed.descriptor,
             new_body=None if kept is None else kept[0],

@@ -98,6 +98,10 @@ class Jobs:
     def of(self, job: JobType) -> list[Run]:
         return [each for each in self.runs if each.job == job.name]
 
+    @property
+    def pending(self) -> list[Run]:
+        return [each for each in self.runs if each.state is JobState.PENDING]
+
     def run_all(self, *, max_runs: int = MAX_RUNS, only: Run | None = None) -> None:
         """Until no job is pending, those that jobs enqueue included; `only`: until this one has ended.
 
@@ -145,7 +149,7 @@ class Jobs:
 
     def _next(self, end_ms: float, max_runs: int, only: Run | None) -> Run | None:
         """What runs now; where nothing is due, it is later at once."""
-        waiting = [each for each in self.runs if each.state is JobState.PENDING and only in (None, each)]
+        waiting = [each for each in self.pending if only in (None, each)]
         soonest_ms = min((each.run_after_ms for each in waiting), default=math.inf)
         if soonest_ms == math.inf or soonest_ms > end_ms:
             return None
