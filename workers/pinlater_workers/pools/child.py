@@ -18,7 +18,7 @@ from pinlater_workers.dying import die_with
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.judging import judge
 from pinlater_workers.loading import load_app
-from pinlater_workers.pools.control import Control
+from pinlater_workers.pools.control import Control, JobHost
 from pinlater_workers.pools.line import Line
 from pinlater_workers.pools.messages import TO_PROCESS, Broken, Ended, Ready, Run, Start, ToProcess
 from pinlater_workers.pools.signals import in_forks, leave_signals_to_worker
@@ -89,7 +89,7 @@ def _run(app: App, run: Run, control: Control) -> Verdict:
     job_type = app.find(run.name) if run.name else app.raw(run.queue)
     if job_type is None:
         return Verdict(Action.GIVE_BACK, run.unknown_delay_ms)  # the code has changed since the worker was started
-    context = JobContext(job_type.name, run.queue, run.job, control, run.deadline_ms)
+    context = JobContext(job_type.name, run.queue, run.job, JobHost(control, run.number), run.deadline_ms)
     control.begin(run.number, context)
     try:
         return executing.run(app, job_type, run.job, context)

@@ -16,7 +16,7 @@ from pinlater_workers.running import Why
 
 
 class Control:
-    """The host of a job's context. Its own thread reads, as the main one is busy with the job."""
+    """Its own thread reads, as the main one is busy with the job."""
 
     def __init__(self, line: Line[ToProcess]) -> None:
         self._line = line
@@ -42,18 +42,13 @@ class Control:
         with self._lock:
             self._context = None
 
-    def checkpoint(self, checkpoint: Checkpoint) -> None:
-        self._ask(checkpoint).result()
-
-    async def checkpoint_async(self, checkpoint: Checkpoint) -> None:
-        await asyncio.wrap_future(self._ask(checkpoint))
-
-    def _ask(self, checkpoint: Checkpoint) -> Future[None]:
+    def ask(self, number: int, checkpoint: Checkpoint) -> Future[None]:
+        """For the job of that number: the checkpoint under way."""
         ask = next(self._asks)
         asked: Future[None] = Future()
         asked.set_running_or_notify_cancel()  # a coroutine that gives up waiting does not cancel it
         self._asked[ask] = asked
-        self._line.send(Ask(self._number, ask, checkpoint))
+        self._line.send(Ask(number, ask, checkpoint))
         return asked
 
     def _serve(self) -> None:
@@ -78,3 +73,17 @@ class Control:
             asked.set_result(None)
         else:
             asked.set_exception(error)
+
+
+class JobHost:
+    """The host of one job's context."""
+
+    def __init__(self, control: Control, number: int) -> None:
+        self._control = control
+        self._number = number
+
+    def checkpoint(self, checkpoint: Checkpoint) -> None:
+        self._control.ask(self._number, checkpoint).result()
+
+    async def checkpoint_async(self, checkpoint: Checkpoint) -> None:
+        await asyncio.wrap_future(self._control.ask(self._number, checkpoint))

@@ -8,7 +8,7 @@ from pinlater.model import Checkpoint
 from pinlater_workers import executing
 from pinlater_workers.context import JobContext
 from pinlater_workers.pools.base import Ended, SaveCheckpoint
-from pinlater_workers.pools.ending import ENDS, cut_short, verdict_on
+from pinlater_workers.pools.ending import ENDS, cut_short, has_ended, verdict_on
 from pinlater_workers.pools.making import make_context
 from pinlater_workers.pools.report import Report
 from pinlater_workers.running import Running, Why
@@ -20,9 +20,12 @@ CLOSE_S = 1.0
 
 
 class _Task:
-    """One job on the loop, and the host of its context. `why` is set when it is ended before its time."""
+    """One job on the loop, and the host of its context.
 
-    __slots__ = ("_save", "asyncio_task", "context", "running", "told", "why")
+    `why` is set when it is cancelled, `ended` when the worker was told of its end.
+    """
+
+    __slots__ = ("_save", "asyncio_task", "context", "ended", "running", "why")
 
     def __init__(self, running: Running, save: SaveCheckpoint) -> None:
         self._save = save
@@ -30,12 +33,14 @@ class _Task:
         self.context: JobContext = make_context(running, self)
         self.asyncio_task: asyncio.Task[None] | None = None
         self.why: Why | None = None
-        self.told = False
+        self.ended = False
 
     def checkpoint(self, checkpoint: Checkpoint) -> None:
         raise RuntimeError("a coroutine cannot wait for its own loop: await the context's async twin of this call")
 
     async def checkpoint_async(self, checkpoint: Checkpoint) -> None:
+        if self.ended:
+            raise has_ended()
         await self._save(self.running, checkpoint)
 
 
@@ -90,6 +95,7 @@ class AsyncPool:
             verdict = verdict_on(running, error)
         self._stuck.discard(task)
         if self._tasks.pop(running, None) is not None:
+            task.ended = True
             self._report.add(running, verdict if task.why is None else cut_short(running, task.why))
 
     def _cancel(self, task: _Task) -> None:
@@ -106,6 +112,7 @@ class AsyncPool:
         if self._closed:
             return
         if self._tasks.pop(task.running, None) is not None:
+            task.ended = True
             self._report.add(task.running, cut_short(task.running, task.why))
             if not task.asyncio_task.done():
                 self._stuck.add(task)

@@ -29,6 +29,11 @@ def cut_short(running: Running, why: Why) -> Verdict:
     return _logged(running, stopped(running.type.settings, running.job, why))
 
 
+def has_ended() -> ClaimLost:
+    """For what still calls for a checkpoint of a job that has ended as far as its worker is concerned."""
+    return ClaimLost("the job has ended")
+
+
 def _logged(running: Running, verdict: Verdict) -> Verdict:
     Context().run(_log, make_context(running, _Nobody()), verdict)
     return verdict
@@ -43,7 +48,7 @@ class _Nobody:
     """The host of a job that has ended."""
 
     def checkpoint(self, checkpoint: Checkpoint) -> None:
-        raise ClaimLost("the job has ended")
+        raise has_ended()
 
     async def checkpoint_async(self, checkpoint: Checkpoint) -> None:
-        raise ClaimLost("the job has ended")
+        raise has_ended()

@@ -9,7 +9,7 @@ from collections import deque
 from pinlater_workers.errors import ProcessDied
 from pinlater_workers.pools.base import Ended, SaveCheckpoint
 from pinlater_workers.pools.crew import Crew
-from pinlater_workers.pools.ending import ENDS, cut_short, verdict_on
+from pinlater_workers.pools.ending import ENDS, cut_short, has_ended, verdict_on
 from pinlater_workers.pools.making import deadline_ms
 from pinlater_workers.pools.messages import Answer, Ask, FromProcess, Run, Tell
 from pinlater_workers.pools.messages import Ended as EndedThere
@@ -78,12 +78,13 @@ class ProcessPool:
 
     def received(self, process: Spawned, message: FromProcess) -> None:
         running = process.running
-        if running is None:
-            return  # a job's thread that outlived it
         if isinstance(message, Ask):
             done = functools.partial(self._answer, process, message.ask)
-            self._saving.start(running, message.checkpoint, done)
-        elif isinstance(message, EndedThere):
+            if running is not None and message.number == process.jobs:
+                self._saving.start(running, message.checkpoint, done)
+            else:
+                done(has_ended())
+        elif isinstance(message, EndedThere) and running is not None:
             self._end(process, message.verdict)
             if not process.ending:
                 self._next(process)

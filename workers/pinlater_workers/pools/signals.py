@@ -20,14 +20,25 @@ def leave_signals_to_worker() -> None:
 
 
 def in_forks(close: Callable[[], None]) -> None:
-    """What a job forks may be ended as usual, and has no part in this process's connections: it calls `close`."""
+    """What a job forks may be ended as usual, and has no part in this process's connections: it calls `close`.
+
+    Signals wait meanwhile, so that none of them is taken for one to this process.
+    """
+
+    def before() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, _LEFT_TO_WORKER)
+
+    def after() -> None:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _LEFT_TO_WORKER)
 
     def forked() -> None:
         for number in _LEFT_TO_WORKER:
-            signal.signal(number, signal.SIG_DFL)
+            if signal.getsignal(number) is _nothing:
+                signal.signal(number, signal.SIG_DFL)
+        after()
         close()
 
-    os.register_at_fork(after_in_child=forked)
+    os.register_at_fork(before=before, after_in_parent=after, after_in_child=forked)
 
 
 def _nothing(number: int, frame: FrameType | None) -> None:

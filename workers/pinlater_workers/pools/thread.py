@@ -12,10 +12,10 @@ from pinlater.model import Checkpoint
 from pinlater_workers import executing
 from pinlater_workers.context import JobContext
 from pinlater_workers.pools.base import Ended, SaveCheckpoint
-from pinlater_workers.pools.ending import ENDS, cut_short, verdict_on
+from pinlater_workers.pools.ending import ENDS, cut_short, has_ended, verdict_on
 from pinlater_workers.pools.making import make_context
 from pinlater_workers.pools.report import Report
-from pinlater_workers.pools.saving import Saving
+from pinlater_workers.pools.saving import Done, Saving
 from pinlater_workers.running import Running, Why
 from pinlater_workers.verdict import Verdict
 from pinlater_workers.worker_settings import WorkerSettings
@@ -110,8 +110,14 @@ class ThreadPool:
             else:
                 asked.set_exception(error)
 
-        self._loop.call_soon_threadsafe(self._saving.start, running, checkpoint, done)
+        self._loop.call_soon_threadsafe(self._save, running, checkpoint, done)
         return asked
+
+    def _save(self, running: Running, checkpoint: Checkpoint, done: Done) -> None:
+        if running in self._tasks:
+            self._saving.start(running, checkpoint, done)
+        else:
+            done(has_ended())
 
     def _work(self) -> None:
         while (task := self._queue.get()) is not None:
