@@ -261,8 +261,8 @@ LAPSES = [
         "release",
         "and redis.call('ZSCORE', base .. ':s:1:' .. ARGV[at], id)",
         "",
-        test_wrong_names.test_what_is_not_in_progress_is_neither_given_back_nor_released,
-        state=JobState.SUCCEEDED,
+        test_wrong_names.test_a_claim_under_a_wrong_name_is_neither_given_back_nor_released,
+        wrong="priority",
     ),
     lua(
         "release",

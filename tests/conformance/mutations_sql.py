@@ -128,6 +128,13 @@ STATEMENTS = [
     ),
     *sql("in_progress", QUEUE, ANY_QUEUE, test_wrong_names.test_an_ack_by_a_wrong_name_is_ignored, wrong="queue"),
     *sql(
+        "last_heard_of",
+        QUEUE,
+        ANY_QUEUE,
+        test_wrong_names.test_a_claim_under_a_wrong_name_is_neither_given_back_nor_released,
+        wrong="queue",
+    ),
+    *sql(
         "lapsed",
         "claim_expires_at_ms < $",
         "claim_expires_at_ms <= $",
@@ -251,6 +258,7 @@ ONE_CLAIMER = test_concurrency.test_claimers_never_share_a_job_and_leave_none
 LOCKS = [
     lock("lock_and_skip", "FOR UPDATE SKIP LOCKED", ONE_CLAIMER),
     lock("in_progress", "FOR UPDATE", ONE_ACK),
+    lock("last_heard_of", "FOR UPDATE", test_concurrency.test_a_checkpoint_against_a_release_has_one_winner),
     lock("lapsed", "FOR UPDATE SKIP LOCKED", test_concurrency.test_expiry_at_once_on_several_servers_takes_one_attempt),
     lock("named", "FOR UPDATE", test_concurrency.test_a_claim_against_a_cancel_has_one_winner),
 ]

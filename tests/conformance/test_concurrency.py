@@ -122,6 +122,23 @@ async def test_a_checkpoint_against_expiry_has_one_winner(crowd: Crowd) -> None:
         assert info.state is (JobState.IN_PROGRESS if kept else JobState.PENDING)
 
 
+async def test_a_checkpoint_against_a_release_has_one_winner(crowd: Crowd) -> None:
+    await stored(crowd)
+    claimed_at_ms = crowd[0].now_ms
+    jobs = await crowd[0].claim(JOBS)
+    go_on(crowd, 1)
+    calls: list[Callable[[], Awaitable[Any]]] = []
+    for n, job in enumerate(jobs):
+        calls += [
+            partial(crowd[n % len(crowd)].checkpoint, job.descriptor),
+            partial(crowd[(n + 1) % len(crowd)].release, job, heard_at_ms=claimed_at_ms),
+        ]
+    answers = await at_once(*calls)
+    for job, kept, released in zip(jobs, answers[::2], answers[1::2], strict=True):
+        assert sum(released) == (0 if kept else 1)
+        assert ((await crowd[0].info(job.descriptor)).state is JobState.IN_PROGRESS) is kept
+
+
 async def test_a_claim_against_a_cancel_has_one_winner(crowd: Crowd) -> None:
     descriptors = await stored(crowd)
     cancels = [partial(crowd[n % len(crowd)].cancel, each) for n, each in enumerate(descriptors)]
