@@ -1,4 +1,8 @@
-"""Where a server listens, as people write it: `HOST`, `HOST:PORT` or `[IPV6]:PORT`."""
+"""Where a server listens, as people write it: `HOST`, `HOST:PORT` or `[IPV6]:PORT`.
+
+`dns:NAME:PORT` is every address that the name has, each a server of its own; NAME alone is one of them, as the system
+chooses.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import re
 from typing import NamedTuple
 
 DEFAULT_PORT = 9010
+DNS = "dns:"
 _HOST_PORT = re.compile(r"(?:\[([0-9A-Fa-f]*:[0-9A-Fa-f:.]+(?:%[0-9A-Za-z]+)?)\]|([^\s:/\[\],]+))(?::([0-9]{1,5}))?")
 
 
@@ -17,6 +22,37 @@ class Address(NamedTuple):
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class DnsName(NamedTuple):
+    """All servers whose addresses the name has."""
+
+    name: str
+    port: int = DEFAULT_PORT
+
+    def __str__(self) -> str:
+        return f"{DNS}{self.name}:{self.port}"
+
+
+Target = Address | DnsName
+
+
+def parse_target(text: str) -> Target:
+    """A server, or a name that stands for several. ValueError for anything else.
+
+    >>> parse_target("dns:queue.internal:9011"), parse_target("dns:9011")
+    (DnsName(name='queue.internal', port=9011), Address(host='dns', port=9011))
+    """
+    prefix, rest = text.strip()[: len(DNS)], text.strip()[len(DNS) :]
+    if prefix != DNS or rest.isdecimal():
+        return parse_address(text)
+    try:
+        address = parse_address(rest)
+    except ValueError:
+        address = Address("")
+    if not address.host or ":" in address.host:
+        raise ValueError(f"server address {text!r}; allowed: dns:NAME or dns:NAME:PORT, with a port of 1 to 65535")
+    return DnsName(*address)
 
 
 def parse_address(text: str) -> Address:

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from pinlater.client.calls import Dispatcher, Outgoing
 from pinlater.client.enqueuing import Enqueuer
+from pinlater.client.fleet import Fleet, Resolve, look_up
 from pinlater.client.joining import JoiningLimits
 from pinlater.client.pool import PoolLimits
 from pinlater.client.safety import Safety
@@ -38,6 +39,7 @@ class ConnectedClient:
         on_disconnect: Callable[[], None] | None = None,
         stay_s: float = 0.0,
         wait_for_rate: bool = True,
+        resolve: Resolve = look_up,
     ) -> None:
         pool_limits = pool or PoolLimits()
         self.servers = target_servers([*addresses, *servers], cluster, clusters_file)
@@ -46,9 +48,9 @@ class ConnectedClient:
         self._timeout_s = timeout
         self._on_disconnect = on_disconnect
         on_lost = None if on_disconnect is None else self._lost
-        connected = [Server(address, pool_limits, on_lost) for address in self.servers]
+        fleet = Fleet(self.servers, lambda address: Server(address, pool_limits, on_lost), resolve)
         self._dispatcher = Dispatcher(
-            connected, random.Random(), patient=patient, stay_s=stay_s, wait_for_rate=wait_for_rate
+            fleet, random.Random(), patient=patient, stay_s=stay_s, wait_for_rate=wait_for_rate
         )
         self._enqueuer = Enqueuer(self._dispatcher, self._context, joining or JoiningLimits())
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -65,7 +67,7 @@ class ConnectedClient:
         self._closed = True
         why = "the client was closed"
         await self._enqueuer.close(RuntimeError(why))
-        self._dispatcher.close(why)
+        await self._dispatcher.close(why)
         await asyncio.sleep(0)  # the transports report their end in the loop's next turn
 
     def _lost(self) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from pinlater.client.address import Address
+from pinlater.client.fleet import Fleet
 from pinlater.client.retry import MAX_ROUNDS, backoff_s, blames_server, blames_shards, first_share, may_send_again
 from pinlater.client.rotation import Rotation
 from pinlater.client.safety import Safety
@@ -54,38 +55,41 @@ class Dispatcher:
 
     def __init__(
         self,
-        servers: Sequence[Server],
+        fleet: Fleet,
         rng: random.Random,
         *,
         patient: bool = True,
         stay_s: float = 0.0,
         wait_for_rate: bool = True,
     ) -> None:
-        self._servers = servers
+        self._fleet = fleet
         self._patient = patient
         self._wait_for_rate = wait_for_rate
         self._rng = rng
         self._rotation: Rotation[Server] = Rotation(rng, stay_s)
         self._closed = False
 
-    def close(self, why: str) -> None:
+    async def close(self, why: str) -> None:
         """Closes every connection; no call is sent any more."""
         self._closed = True
-        for server in self._servers:
-            server.close(why)
+        await self._fleet.close(why)
 
     async def call(self, call: Outgoing) -> Any:
         """What the method returns. The typed errors of `pinlater.errors`."""
         loop = asyncio.get_running_loop()
-        attempts = _Attempts(call, len(self._servers), self._patient)
+        attempts = _Attempts(call, self._patient)
         while True:
-            server = self._rotation.pick(self._servers, loop.time(), attempts.tried)
+            servers = self._fleet.servers
+            if self._fleet.due_s <= loop.time():
+                servers = await self._fleet.refreshed(call.deadline_s)
+            server = self._rotation.pick(servers, loop.time(), attempts.tried)
             try:
                 return await self._attempt(call, server, first=attempts.count == 0)
             except (CallFailed, PinLaterError) as error:
                 if blames_server(error) or isinstance(error, ProtocolError):
                     server.standing.failed(loop.time(), self._rng)
-                pause_s = attempts.failed(server, error, self._rng)
+                    self._fleet.doubt()
+                pause_s = attempts.failed(server, servers, error, self._rng)
                 if isinstance(error, DequeueRateLimited) and not self._wait_for_rate:
                     raise
                 if pause_s is None or self._closed or loop.time() + pause_s >= call.deadline_s:
@@ -118,15 +122,13 @@ class _Attempts:
         "_maybe_done",
         "_patient",
         "_round",
-        "_servers",
         "_why",
         "count",
         "tried",
     )
 
-    def __init__(self, call: Outgoing, servers: int, patient: bool) -> None:
+    def __init__(self, call: Outgoing, patient: bool) -> None:
         self._call = call
-        self._servers = servers
         self._patient = patient
         self._definite: Failure | None = None
         self._round = 1
@@ -136,8 +138,8 @@ class _Attempts:
         self.count = 0
         self.tried: set[Server] = set()
 
-    def failed(self, server: Server, error: Failure, rng: random.Random) -> float | None:
-        """The seconds to wait before the next attempt; None: there is none."""
+    def failed(self, server: Server, servers: Sequence[Server], error: Failure, rng: random.Random) -> float | None:
+        """The seconds to wait before the next attempt; None: there is none. `servers`: those that there are."""
         self.count += 1
         self.tried.add(server)
         if isinstance(error, CallFailed):
@@ -146,8 +148,11 @@ class _Attempts:
             return None
         if not self._patient and blames_shards(error):
             self._definite = error
-        if len(self.tried) < self._servers and (self._definite is not None or blames_server(error)):
+        all_tried = self.tried.issuperset(servers)
+        if not all_tried and (self._definite is not None or blames_server(error)):
             return 0.0
+        if all_tried:
+            self.tried.clear()
         return self._next_round(error, rng) if self._definite is None else None
 
     def _note(self, address: Address, error: CallFailed) -> None:
@@ -161,8 +166,6 @@ class _Attempts:
 
     def _next_round(self, error: Failure, rng: random.Random) -> float | None:
         self._round += 1
-        if len(self.tried) >= self._servers:
-            self.tried.clear()
         if isinstance(error, PinLaterError):
             return backoff_s(self._round, error.retry_after_ms, rng)
         return None if self._round > MAX_ROUNDS else backoff_s(self._round, None, rng)

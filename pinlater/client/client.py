@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self, cast, overload
 
-from pinlater.client.address import Address
+from pinlater.client.address import Target
 from pinlater.client.async_client import AsyncClient
 from pinlater.client.background import BackgroundClient
 from pinlater.client.base import DEFAULT_TIMEOUT_S
@@ -68,8 +68,8 @@ class Client(ClientOperatorCalls):
         self._background.close()
 
     @property
-    def servers(self) -> list[Address]:
-        """The servers this client talks to."""
+    def servers(self) -> list[Target]:
+        """The servers this client talks to, as they were given: a name in the DNS stands for all its addresses."""
         return self._background.client.servers
 
     @property

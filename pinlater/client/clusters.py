@@ -3,7 +3,8 @@
     [clusters]
     mail = ["queue-1:9010", "queue-2:9010"]
 
-or, where there is more to say of a cluster than its servers (`check`: docs/cli.md):
+A server is HOST:PORT, or dns:NAME:PORT for every address of a name. Where there is more to say of a cluster than its
+servers (`check`: docs/cli.md):
 
     [clusters.mail]
     servers = ["queue-1:9010", "queue-2:9010"]
@@ -19,7 +20,7 @@ import os
 import tomllib
 from pathlib import Path
 
-from pinlater.client.address import Address, parse_address
+from pinlater.client.address import Target, parse_target
 
 ENVIRONMENT_VARIABLE = "PINLATER_CLUSTERS"
 
@@ -27,13 +28,13 @@ ENVIRONMENT_VARIABLE = "PINLATER_CLUSTERS"
 _KEYS = ("servers", "check")
 
 
-def cluster_servers(name: str, path: str | Path | None = None) -> list[Address]:
+def cluster_servers(name: str, path: str | Path | None = None) -> list[Target]:
     """The addresses of one cluster. ValueError: no file, a file that is not as above, or a name it does not hold."""
     file = clusters_file(path)
     servers = _table(file, name)["servers"]
     if not isinstance(servers, list) or not servers or not all(isinstance(server, str) for server in servers):
         raise ValueError(f"cluster {name!r} in {file} is {servers!r}; allowed: a list of HOST:PORT texts")
-    return [parse_address(server) for server in servers]
+    return [parse_target(server) for server in servers]
 
 
 def cluster_check(name: str, path: str | Path | None = None) -> object:

@@ -52,6 +52,7 @@ class Pool:
         # Who waits, and whether for a connection alone. Gets a connection; None: leave to open one, counted already.
         self._waiters: OrderedDict[asyncio.Future[Connection | None], bool] = OrderedDict()
         self._closed_because = ""
+        self._is_retired = False
 
     async def call(self, method: str, args: Any, deadline_s: float, *, exclusive: bool, share: float = 1.0) -> Reply:
         """One call on some connection. `exclusive`: on one that carries nothing else meanwhile.
@@ -73,6 +74,17 @@ class Pool:
         self._refuse_waiters(why)
         for connection in list(self._open):
             connection.close(why)
+
+    def retire(self) -> None:
+        """No new calls will come; each connection is closed as soon as it carries none."""
+        self._is_retired = True
+        for connection in list(self._idle):
+            connection.close("the server is not used any more")
+
+    @property
+    def is_empty(self) -> bool:
+        """It has no connections, and will have none unless it is used."""
+        return not self._open and not self._opening and not self._waiters
 
     # -- taking and giving back ------------------------------------------------------------------------------------
 
@@ -114,6 +126,8 @@ class Pool:
             connection.idle_since_s = asyncio.get_running_loop().time()
             self._idle.append(connection)
         self._serve_waiters()
+        if self._is_retired:
+            self.retire()
 
     # -- waiting ---------------------------------------------------------------------------------------------------
 

@@ -23,6 +23,16 @@ class Server:
         self.calls = Pool(address, limits, on_lost)
         self.long_polls = Pool(address, replace(limits, connections=LONG_POLL_CONNECTIONS), on_lost)
 
+    @property
+    def is_empty(self) -> bool:
+        """It has no connections."""
+        return self.calls.is_empty and self.long_polls.is_empty
+
+    def retire(self) -> None:
+        """It is not among the servers any more: what it was asked it may answer, then the connections close."""
+        self.calls.retire()
+        self.long_polls.retire()
+
     def close(self, why: str) -> None:
         self.calls.close(why)
         self.long_polls.close(why)

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from pinlater.client.address import DEFAULT_PORT, Address, parse_address
+from pinlater.client.address import DEFAULT_PORT, Address, Target, parse_target
 from pinlater.client.clusters import cluster_servers
 
 SERVER_VARIABLE = "PINLATER_SERVER"
@@ -17,7 +17,7 @@ CLUSTER_VARIABLE = "PINLATER_CLUSTER"
 
 def target_servers(
     servers: Iterable[str] = (), cluster: str | None = None, clusters_file: str | Path | None = None
-) -> list[Address]:
+) -> list[Target]:
     """The addresses given, or those of the cluster, or what the environment says, or this machine at the usual port.
 
     A text may hold several addresses with commas between them. ValueError: not an address, or not a cluster.
@@ -51,6 +51,6 @@ def default_source() -> str:
     return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
 
 
-def _addresses(texts: Iterable[str]) -> list[Address]:
+def _addresses(texts: Iterable[str]) -> list[Target]:
     parts = [part.strip() for text in texts for part in text.split(",")]
-    return list(dict.fromkeys(parse_address(part) for part in parts if part))
+    return list(dict.fromkeys(parse_target(part) for part in parts if part))

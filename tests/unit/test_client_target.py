@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pinlater import AsyncClient
-from pinlater.client.address import Address, parse_address
+from pinlater.client.address import Address, DnsName, Target, parse_address, parse_target
 from pinlater.client.clusters import cluster_servers
 from pinlater.client.target import default_source, target_servers
 
@@ -50,6 +50,38 @@ def test_an_address_is_a_host_with_or_without_a_port(text: str, address: Address
 def test_anything_else_is_refused_and_named(text: str) -> None:
     with pytest.raises(ValueError, match=re.escape(repr(text))):
         parse_address(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "shown"),
+    [
+        (" dns:queue.internal:77", DnsName("queue.internal", 77), "dns:queue.internal:77"),
+        ("dns:queue", DnsName("queue", 9010), "dns:queue:9010"),
+        ("dns:77", Address("dns", 77), "dns:77"),
+        ("dns", Address("dns", 9010), "dns:9010"),
+    ],
+)
+def test_a_name_may_stand_for_several_servers(text: str, target: Target, shown: str) -> None:
+    assert parse_target(text) == target
+    assert str(target) == shown
+    assert parse_target(shown) == target
+
+
+@pytest.mark.parametrize("text", ["dns:", "dns::77", "dns:a:0", "dns:a:b", "dns:[::1]:77", "dns:dns:a:7", "srv:a:1"])
+def test_any_other_name_is_refused_and_named(text: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(repr(text))):
+        parse_target(text)
+
+
+def test_names_are_understood_wherever_servers_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "names.toml"
+    file.write_text('[clusters]\nmail = ["dns:queue:1", "b:2"]\n')
+    named = [DnsName("queue", 1), Address("b", 2)]
+    assert target_servers(cluster="mail", clusters_file=file) == named
+    assert target_servers(["dns:queue:1,b:2"]) == named
+    monkeypatch.setenv("PINLATER_SERVER", "dns:queue:1, b:2")
+    assert target_servers() == named
+    assert AsyncClient().servers == named
 
 
 def test_a_text_may_hold_several_addresses_and_each_counts_once() -> None:
