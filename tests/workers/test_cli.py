@@ -104,8 +104,8 @@ def test_it_runs_jobs_says_how_it_is_and_ends_when_it_is_told(shop: Shop) -> Non
         assert (health["healthy"], health["slots"], health["queues"][shop.queue]["state"]) == (True, 3, "polling")
         with urllib.request.urlopen(f"{address}/metrics", timeout=WITHIN_S) as answer:
             metrics = answer.read().decode()
-        assert f'pinlater_worker_succeeded_total{{job="{shop.queue}_say"}} 1.0' in metrics
-        assert f'pinlater_worker_errors_total{{error="ValueError",job="{shop.queue}_fail"}} 1.0' in metrics
+        assert f'pinlater_worker_succeeded_total{{type="{shop.queue}_say"}} 1.0' in metrics
+        assert f'pinlater_worker_errors_total{{error="ValueError",type="{shop.queue}_fail"}} 1.0' in metrics
         children = worker.children()
         worker.send(signal.SIGTERM)
         assert worker.ended() == 0

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -140,3 +141,5 @@ def test_help_has_examples_and_the_exit_codes() -> None:
     for arguments in (["--help"], ["jobs", "--help"], ["retry", "--help"]):
         assert "Examples:" in answer(*arguments).stdout
     assert "Exit codes:" in answer("--help").stdout
+    assert "[default: 30s]" in answer("--help").stdout
+    assert all(option.help for option in main.params if isinstance(option, click.Option))

@@ -53,7 +53,7 @@ async def test_metrics_are_those_of_the_moment() -> None:
         asked.metrics.started("thumbnail", wait_s=0)
         status, text = await asked.get("/metrics")
         assert status == 200
-        assert 'pinlater_worker_started_total{job="thumbnail"} 1.0' in text
+        assert 'pinlater_worker_started_total{type="thumbnail"} 1.0' in text
         assert "pinlater_worker_slots_busy 2.0" in text
     finally:
         await asked.site.close()

@@ -26,7 +26,8 @@ class Family(NamedTuple):
 BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0)
 """Upper bounds, in seconds: jobs take from a millisecond to an hour."""
 
-_JOB = ("job",)
+_JOB = ("type",)
+"""Not `job`: that is what Prometheus calls the scrape it came by."""
 FAMILIES: dict[str, Family] = {
     "started": Family("counter", _JOB, "Attempts that began."),
     "succeeded": Family("counter", _JOB, "Attempts that succeeded."),
@@ -38,7 +39,7 @@ FAMILIES: dict[str, Family] = {
     "dropped_results": Family(
         "counter", _JOB, "Attempts that ended when it no longer counted: claim lost, limit exceeded."
     ),
-    "errors": Family("counter", ("job", "error"), "Attempts that failed, by the exception's type."),
+    "errors": Family("counter", ("type", "error"), "Attempts that failed, by the exception's type."),
     "unknown_types": Family("counter", ("queue",), "Jobs given back because this worker does not know their type."),
     "run_seconds": Family("histogram", _JOB, "How long attempts ran."),
     "wait_seconds": Family("histogram", _JOB, "From when a job was due to when it began."),

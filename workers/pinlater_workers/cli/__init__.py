@@ -58,8 +58,20 @@ Exit codes: 0 stopped by a signal, 1 failed, 2 wrong command line, file or app, 
 )
 @click.option("--cluster", metavar="NAME", help="The servers that clusters.toml has under this name.")
 @worker_options
-@click.option("--log-level", type=click.Choice(logs.LEVELS), default="info", show_default=True)
-@click.option("--log-format", type=click.Choice(logs.FORMATS), default="human", show_default=True)
+@click.option(
+    "--log-level",
+    type=click.Choice(logs.LEVELS),
+    default="info",
+    show_default=True,
+    help="The least that is logged; at debug every success and every traceback.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(logs.FORMATS),
+    default="human",
+    show_default=True,
+    help="Lines for people, or one JSON object per line.",
+)
 @click.version_option(package_name="pinlater", message="%(prog)s %(version)s")
 @click.pass_context
 def main(
