@@ -47,9 +47,13 @@ class Annotation:
         return slot.value  # type: ignore[attr-defined]
 
     def check(self, value: Any, encoding: Encoding) -> None:
-        """The value is one that arrives. ValueError or TypeError: why it does not."""
+        """The value is one that arrives, but for what `check_written` alone sees. ValueError or TypeError: why not."""
         if type(value) in self._exact and (type(value) is not float or math.isfinite(value)):
             return
+        self.check_written(value, encoding)
+
+    def check_written(self, value: Any, encoding: Encoding) -> None:
+        """Written and read, it arrives. Sees also texts that are no Unicode, and numbers that an encoding lacks."""
         write, parse = _CODECS[encoding]
         arrived = self.read(parse(write(value)), encoding)
         if self._loose and arrived != value:
@@ -127,7 +131,7 @@ def _compare(value: Any, arrived: Any) -> None:
     elif isinstance(value, dict) and isinstance(arrived, dict) and value.keys() == arrived.keys():
         for key, one in value.items():
             _compare(one, arrived[key])
-    elif value != arrived:
+    elif value != arrived and (value == value or arrived == arrived):  # a NaN differs from itself
         _refuse(value, arrived)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from inspect import Parameter, signature
 from typing import Any
 
@@ -62,27 +62,36 @@ class Arguments:
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any], encoding: Encoding) -> None:
         """The function takes them, as they arrive. ArgumentsInvalid names the parameter, the value and its type."""
         self._fit(args, kwargs)
-        for index, value in enumerate(args):
-            name, annotation = self._at(index)
+        for name, annotation, value in self._pairs(args, kwargs):
             self._try(annotation.check, name, annotation, value, encoding)
-        for name, value in kwargs.items():
-            annotation = self._of(name)
-            self._try(annotation.check, name, annotation, value, encoding)
+
+    def check_written(self, args: Sequence[Any], kwargs: Mapping[str, Any], encoding: Encoding) -> None:
+        """ArgumentsInvalid for the one that cannot be written, where writing all of them failed."""
+        for name, annotation, value in self._pairs(args, kwargs):
+            self._try(annotation.check_written, name, annotation, value, encoding)
 
     def read(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], encoding: Encoding
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of a body as the function's annotations want them. ArgumentsInvalid likewise."""
         self._fit(args, kwargs)
-        positional = []
+        read = [
+            self._try(annotation.read, name, annotation, value, encoding)
+            for name, annotation, value in self._pairs(args, kwargs)
+        ]
+        return tuple(read[: len(args)]), dict(zip(kwargs, read[len(args) :], strict=True))
+
+    def _pairs(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Annotation, Any]]:
+        """Each argument with the name of its parameter, and with what that takes."""
         for index, value in enumerate(args):
-            name, annotation = self._at(index)
-            positional.append(self._try(annotation.read, name, annotation, value, encoding))
-        named = {}
+            if index < len(self._positional):
+                yield *self._positional[index], value
+            elif self._rest is not None:
+                yield f"argument {index + 1}", self._rest, value
         for name, value in kwargs.items():
-            annotation = self._of(name)
-            named[name] = self._try(annotation.read, name, annotation, value, encoding)
-        return tuple(positional), named
+            annotation = self._named.get(name, self._rest_named)
+            if annotation is not None:
+                yield name, annotation, value
 
     def _try(
         self,
@@ -98,17 +107,6 @@ class Arguments:
             raise ArgumentsInvalid(
                 f"job {self._job!r}: {name} is {_shown(value)}: {error}; allowed: {annotation.shown}"
             ) from error
-
-    def _at(self, index: int) -> tuple[str, Annotation]:
-        if index < len(self._positional):
-            return self._positional[index]
-        assert self._rest is not None
-        return f"argument {index + 1}", self._rest
-
-    def _of(self, name: str) -> Annotation:
-        annotation = self._named.get(name, self._rest_named)
-        assert annotation is not None
-        return annotation
 
     def _fit(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """As many as there are parameters, and none twice."""

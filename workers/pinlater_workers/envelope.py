@@ -95,6 +95,6 @@ def read_envelope(body: bytes) -> Envelope | None:
 def _read(body: bytes, start: int, encoding: Encoding) -> Envelope:
     try:
         found = _DECODERS[encoding](memoryview(body)[start:])
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BodyInvalid(f"a body of {_CONTENT_TYPES[encoding]} that cannot be read: {error}") from error
     return Envelope(found.job, found.args or [], found.kwargs or {}, found.headers or {}, found.snoozes, encoding)

@@ -145,6 +145,7 @@ class JobType:
         try:
             return write_envelope(Envelope(self.name, list(args), dict(kwargs), headers, 0, encoding))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            self._arguments.check_written(args, kwargs, encoding)
             raise ArgumentsInvalid(f"job {self.name!r}: {error}") from error
 
     def _raw_body(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:

@@ -1,0 +1,185 @@
+"""Jobs are enqueued on a real server, and say what they are to whoever takes them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import count
+
+import pytest
+
+from pinlater.errors import BodyTooLarge, OutcomeUnknown, PriorityNotSupported, QueueNotFound
+from pinlater.model import DequeueRequest, Job, JobInfo
+from pinlater_workers import App, ArgumentsInvalid, EnqueuedInPart
+from pinlater_workers.enqueuing import BYTES_PER_CALL, JOBS_PER_CALL, slices
+from pinlater_workers.envelope import read_envelope
+from pinlater_workers.job import JobType
+from tests.server.running import RunningServer, running
+
+_numbers = count()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    with running(tmp_path_factory.mktemp("server")) as server:
+        yield server
+
+
+@pytest.fixture
+def app(server: RunningServer) -> Iterator[App]:
+    app = App(servers=[f"127.0.0.1:{server.port}"], source="enqueuing")
+    yield app
+    app.close()
+
+
+@pytest.fixture
+def add(app: App) -> JobType:
+    queue = f"sums_{next(_numbers)}"
+    app.client.create_queue(queue)
+
+    @app.job(queue=queue, attempts=4, priority=2)
+    def add(a: int, b: int = 1) -> int:
+        return a + b
+
+    return add
+
+
+def stored(app: App, descriptor: str) -> JobInfo:
+    return app.client.lookup([descriptor], include_body=True)[descriptor]
+
+
+def calls_of(app: App, job_type: JobType) -> list[tuple[object, ...]]:
+    """The arguments of all jobs that can be taken, as the function would be given them."""
+    found = []
+    for job in app.client.dequeue(DequeueRequest(job_type.settings.queue, 10_000)):
+        envelope = read_envelope(job.body)
+        assert envelope is not None
+        args, kwargs = job_type.arguments(envelope)
+        found.append((*args, *kwargs.items()))
+    return sorted(found, key=repr)
+
+
+def test_a_job_has_the_body_the_attempts_and_the_priority_of_its_type(app: App, add: JobType) -> None:
+    info = stored(app, add.enqueue(1, b=2))
+    assert info.body == b'PINLATER/1 application/json\n{"job":"add","args":[1],"kwargs":{"b":2}}'
+    assert (info.attempts_allowed, info.priority) == (4, 2)
+    assert calls_of(app, add) == [(1, ("b", 2))]
+
+
+def test_an_enqueue_may_say_another_priority_and_a_time(app: App, add: JobType) -> None:
+    before_ms = time.time_ns() // 1_000_000
+    later = stored(app, add.enqueue(1, delay=timedelta(hours=1), priority=3))
+    assert before_ms + 3_600_000 <= later.run_after_ms <= before_ms + 3_600_000 + 60_000
+    assert later.priority == 3
+    at = datetime(2100, 1, 1, tzinfo=UTC)
+    assert stored(app, add.enqueue(1, run_after=at)).run_after_ms == at.timestamp() * 1000
+    assert stored(app, add.enqueue(1, run_after=4_000_000_000_000)).run_after_ms == 4_000_000_000_000
+    assert calls_of(app, add) == []
+
+
+def test_many_jobs_are_enqueued_in_order_over_as_many_calls_as_it_takes(app: App, add: JobType) -> None:
+    calls: list[tuple[int, ...] | dict[str, int]] = [(number,) for number in range(JOBS_PER_CALL)]
+    calls += [{"a": -1, "b": 0}, (-2, 3)]
+    descriptors = add.enqueue_many(calls)
+    assert len(set(descriptors)) == JOBS_PER_CALL + 2
+    first, last = read_envelope(stored(app, descriptors[0]).body or b""), stored(app, descriptors[-1]).body
+    assert first is not None
+    assert (first.args, last) == ([0], add.body(-2, 3))
+    assert len(calls_of(app, add)) == JOBS_PER_CALL + 2
+    assert add.enqueue_many([]) == []
+
+
+@pytest.mark.parametrize("wrong", [("one",), {"a": "one"}, (), "text", {"c": 1}])
+def test_one_wrong_call_of_many_and_nothing_is_sent(app: App, add: JobType, wrong: object) -> None:
+    with pytest.raises(ArgumentsInvalid):
+        add.enqueue_many([(1,), (2,), wrong])  # type: ignore[list-item]
+    assert calls_of(app, add) == []
+
+
+def test_enqueueing_on_an_event_loop(app: App, add: JobType) -> None:
+    async def produce() -> list[str]:
+        one, many = await asyncio.gather(add.enqueue_async(1), add.enqueue_many_async([(2,), {"a": 3}]))
+        await app.close_async()
+        return [one, *many]
+
+    for _ in range(2):
+        assert len(asyncio.run(produce())) == 3
+    assert calls_of(app, add) == [(("a", 3),), (("a", 3),), (1,), (1,), (2,), (2,)]
+
+
+def test_a_child_of_a_fork_enqueues_by_itself(app: App, add: JobType) -> None:
+    add.enqueue(1)
+    child = os.fork()
+    if child == 0:
+        try:
+            add.enqueue(2)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    add.enqueue(3)
+    assert calls_of(app, add) == [(1,), (2,), (3,)]
+
+
+def test_refusals_of_the_server_come_as_they_are(app: App, add: JobType) -> None:
+    with pytest.raises(PriorityNotSupported):
+        add.enqueue(1, priority=100)
+    nowhere = app.job(queue="nowhere", name="nowhere")(add.function)
+    with pytest.raises(QueueNotFound, match="nowhere"):
+        nowhere.enqueue(1)
+
+    @app.job(queue=add.settings.queue)
+    def large(text: str) -> None: ...
+
+    with pytest.raises(BodyTooLarge):
+        large.enqueue("x" * 8_000_000)
+
+
+class Breaking:
+    """An outbox whose calls end in an error after so many."""
+
+    def __init__(self, app: App, calls: int) -> None:
+        self._outbox, self._left = app.outbox, calls
+
+    def send(self, queue: str, jobs: Sequence[Job]) -> list[str]:
+        self._fall()
+        return self._outbox.send(queue, jobs)
+
+    async def send_async(self, queue: str, jobs: Sequence[Job]) -> list[str]:
+        self._fall()
+        return await self._outbox.send_async(queue, jobs)
+
+    def _fall(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise OutcomeUnknown("no answer")
+
+
+@pytest.mark.parametrize("on_a_loop", [False, True])
+def test_what_is_enqueued_of_many_is_told_when_a_later_call_fails(app: App, add: JobType, on_a_loop: bool) -> None:
+    calls = [(number,) for number in range(2 * JOBS_PER_CALL + 1)]
+    app.outbox = Breaking(app, 2)
+
+    async def many() -> list[str]:
+        try:
+            return await add.enqueue_many_async(calls)
+        finally:
+            await app.close_async()
+
+    with pytest.raises(EnqueuedInPart, match=r"1000 of 1001 jobs are enqueued; then: no answer") as partly:
+        asyncio.run(many()) if on_a_loop else add.enqueue_many(calls)
+    assert isinstance(partly.value.__cause__, OutcomeUnknown)
+    assert (len(partly.value.enqueued), partly.value.wanted) == (1000, 1001)
+    assert stored(app, partly.value.enqueued[-1]).body == add.body(999)
+    with pytest.raises(OutcomeUnknown):
+        add.enqueue_many(calls)
+
+
+def test_calls_are_bound_in_jobs_and_bytes() -> None:
+    small, large = Job(b"x"), Job(b"x" * (BYTES_PER_CALL // 2 + 1))
+    assert [len(part) for part in slices([small] * (2 * JOBS_PER_CALL + 1))] == [JOBS_PER_CALL, JOBS_PER_CALL, 1]
+    assert [len(part) for part in slices([small, large, large, small])] == [2, 2]
+    assert [len(part) for part in slices([Job(b"x" * (BYTES_PER_CALL + 1)), small])] == [1, 1]
+    assert list(slices([])) == []
