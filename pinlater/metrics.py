@@ -37,7 +37,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "claims_expired": Family("counter", ("queue", "outcome"), "Claims that timed out: retried or failed."),
     "claims_released": Family(
-        "counter", ("queue", "outcome"), "Claims whose connection broke: none, while releaseOnDisconnect has no effect."
+        "counter", ("queue", "outcome"), "Claims released because their connection broke: retried or failed."
     ),
     "jobs_given_back": Family("counter", ("queue",), "Jobs that went back with all attempts: nobody took them."),
     "jobs_collected": Family("counter", ("queue",), "Jobs removed when the time to live after their end was over."),

@@ -23,6 +23,7 @@ from tests.conformance import test_queues as queues
 from tests.conformance import test_records as records
 from tests.conformance import test_replay as replay
 from tests.conformance import test_retry_listed as retry_listed
+from tests.conformance import test_service_binding as binding
 from tests.conformance import test_service_callers as callers
 from tests.conformance import test_service_dequeue as dequeue
 from tests.conformance import test_service_looking as service_looking
@@ -250,5 +251,11 @@ DECISIONS: Mapping[str, Tests] = {
     "23": (
         census.test_the_pages_of_a_census_make_together_what_is_there,
         census.test_a_page_counts_about_as_many_as_the_limit_or_all_there_are,
+    ),
+    "24": (
+        expiry.test_a_claim_that_was_heard_of_since_is_not_released,
+        concurrency.test_a_checkpoint_against_a_release_has_one_winner,
+        binding.test_a_lost_connection_costs_its_claims_an_attempt_and_a_crash,
+        binding.test_a_checkpoint_binds_a_claim_to_the_connection_it_came_by,
     ),
 }

@@ -49,6 +49,16 @@ async def claims_that_expire(client: AsyncClient) -> Counts:
     return {("claims_expired", "lost", "failed"): 1, ("claims_expired", "lost", "retried"): 1}
 
 
+async def claims_whose_connection_breaks(client: AsyncClient, port: int) -> Counts:
+    await new_queue(client, "cut")
+    await client.enqueue("cut", [Job(b"", attempts_allowed=1), Job(b"", attempts_allowed=2)])
+    worker = await Plain.to(port)
+    bound = DequeueRequest("cut", 2, release_on_disconnect=True)
+    assert len((await worker.call("dequeueJobs", request=dequeue_to_wire(bound))).jobs) == 2
+    await worker.close()
+    return {("claims_released", "cut", "failed"): 1, ("claims_released", "cut", "retried"): 1}
+
+
 async def what_maintenance_does_later(client: AsyncClient) -> Counts:
     await new_queue(client, "grave")
     await new_queue(client, "ended", dead_letter_queue="grave", failed_ttl="0s", succeeded_ttl="1ms")

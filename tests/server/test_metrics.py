@@ -23,9 +23,6 @@ from tests.server.running import WITHIN_S, RunningServer, clients_of, running
 from tests.server.test_overflow import create_queue
 from tests.stores.process import StoreServer
 
-NEVER_COUNTED = {"claims_released"}
-"""What nothing can lead to while releaseOnDisconnect has no effect."""
-
 
 class Scrapes:
     """The metrics of a server as Prometheus reads them."""
@@ -89,6 +86,7 @@ def server(tmp_path: Path, durable_redis_server: StoreServer, statsd: Statsd) ->
         *("--store", f"1={durable_redis_server.url()}", "--data", str(tmp_path / "data"), "--processes", "2"),
         *("--http", "127.0.0.1:0", "--statsd", statsd.address, "--stats-interval", "500ms"),
         *("--maintenance-interval", "100ms", "--health-pause", "200ms", "--max-waiters", "1", "--overflow", "64MiB"),
+        *("--release-grace", "100ms"),
         *("--admin-password-hash", hash_password(PASSWORD)),
     ) as started:
         yield started
@@ -108,6 +106,7 @@ async def test_every_metric_is_counted(
         expected: Counts = {
             **await scenarios.acks_of_all_outcomes(client),
             **await scenarios.claims_that_expire(client),
+            **await scenarios.claims_whose_connection_breaks(client, server.port),
             **await scenarios.what_maintenance_does_later(client),
             **await scenarios.changes_by_operators(client),
             **await scenarios.enqueues_that_are_refused(client),
@@ -129,7 +128,7 @@ async def test_every_metric_is_counted(
         durable_redis_server.start()
         expected |= {("overflow_jobs_moved", "mail"): 5, ("jobs_enqueued", "mail", "1"): 5}
         seen |= await scrapes.until({("shard_in", "1"): 1, **expected})
-    assert {key[0] for key in seen} == set(FAMILIES) - NEVER_COUNTED
+    assert {key[0] for key in seen} == set(FAMILIES)
     await asyncio.to_thread(statsd.wait_for, "pinlater.jobs_acked.acked.2.succeeded:2|c")
     await asyncio.to_thread(statsd.wait_for, "pinlater.shard_in.1:1.0|g")
 
