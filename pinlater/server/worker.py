@@ -63,7 +63,8 @@ class Worker:
     async def until_ready(self) -> None:
         """WorkerFailed, and then the process is gone."""
         try:
-            await asyncio.wait_for(asyncio.shield(self.ready), START_WITHIN_S)
+            async with asyncio.timeout(START_WITHIN_S):
+                await asyncio.shield(self.ready)
         except TimeoutError:
             await self.kill()
             raise WorkerFailed(f"a worker process was not ready within {START_WITHIN_S:.0f} s") from None
@@ -81,7 +82,8 @@ class Worker:
         answer = self._asked[number] = asyncio.get_running_loop().create_future()
         try:
             self._channel.send({"do": "report", "kind": kind, "number": number})
-            return await asyncio.wait_for(answer, timeout_s)
+            async with asyncio.timeout(timeout_s):
+                return await answer
         finally:
             self._asked.pop(number, None)
 
@@ -90,7 +92,8 @@ class Worker:
         self._draining = True
         self._channel.send({"do": "drain", "hand_over": hand_over, "timeout_ms": round(timeout_s * 1000)})
         with contextlib.suppress(TimeoutError):
-            return await asyncio.wait_for(asyncio.shield(self.ended), timeout_s + grace_s)
+            async with asyncio.timeout(timeout_s + grace_s):
+                return await asyncio.shield(self.ended)
         return await self.kill()
 
     def hurry(self) -> None:

@@ -102,7 +102,8 @@ class Watch:
     async def _greet(self, member: Member) -> None:
         """StoreRefused: it is another store now."""
         asked_ms = self._clock.now_ms()
-        status = await asyncio.wait_for(member.shard.ping(), PING_TIMEOUT_MS / 1000)
+        async with asyncio.timeout(PING_TIMEOUT_MS / 1000):  # wait_for may swallow a cancellation before Python 3.12
+            status = await member.shard.ping()
         answered_ms = self._clock.now_ms()
         member.skew_ms = min(status.now_ms - asked_ms, 0) or max(status.now_ms - answered_ms, 0)
         if status.store_id != member.store_id:

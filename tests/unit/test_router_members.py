@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -188,6 +189,24 @@ async def test_a_surprise_of_a_driver_counts_as_a_failure_and_does_not_end_the_w
         await members.check(members.all[0])
     assert not members.all[0].is_in
     await members.close()
+
+
+async def test_a_watch_ends_also_at_the_moment_when_its_ping_is_answered() -> None:
+    for steps in range(12):  # of the event loop, from the answer of the store on
+        store = in_memory("1")
+        members = Members([Member(Guarded(store), HeldClock())], HeldClock(), watch_interval_ms=1)
+        await members.open()
+        gate, pings = store.hold("ping"), store.begun["ping"]
+        await store.until_begun("ping", pings + 1)
+        gate.set()
+        store.gates.clear()
+        moves = store.moves
+        while store.moves < moves + 2:
+            await asyncio.sleep(0)
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        async with asyncio.timeout(10):
+            await members.close()
 
 
 async def test_a_ping_measures_how_far_the_store_s_clock_is_from_ours() -> None:
