@@ -82,7 +82,11 @@ class Command:
     """`pinlater ARGUMENTS`, which must end with `code`; None: that is to be seen."""
 
     def __init__(self, cluster: TwoServers) -> None:
-        self.environment = {"PINLATER_SERVER": ",".join(cluster.addresses), "PINLATER_ADMIN_PASSWORD": PASSWORD}
+        self.environment = {
+            "PINLATER_SERVER": ",".join(cluster.addresses),
+            "PINLATER_ADMIN_PASSWORD": PASSWORD,
+            "COLUMNS": "120",
+        }
 
     def __call__(self, *arguments: str, code: int | None = 0, stdin: str = "", **variables: str | None) -> Result:
         result = CliRunner().invoke(main, arguments, input=stdin, env={**self.environment, **variables})

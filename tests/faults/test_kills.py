@@ -20,7 +20,7 @@ from tests.stores.places import Places
 from tests.stores.process import StoreServer, free_port
 
 ROUNDS = int(os.environ.get("PINLATER_KILL_ROUNDS", "20"))
-CALLS_BETWEEN = 1_500
+CALLS_BETWEEN = 1_000
 """Answered calls between two kills."""
 
 CLAIM_TIMEOUT_MS = 2_000
