@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pinlater.model import Checkpoint, DequeuedJob
@@ -19,6 +20,14 @@ from pinlater_workers.verdict import Verdict
 WITHIN_S = 20.0
 TIME_LIMIT_S = 60.0
 T = TypeVar("T")
+
+
+def is_gone(process: int) -> bool:
+    """Or dead, and not waited for by whoever inherited it."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
 
 
 class PoolDriver:
@@ -49,13 +58,16 @@ class PoolDriver:
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(asyncio.wait_for(coroutine, WITHIN_S))
 
-    def submit(self, job_type: JobType, *args: object, body: bytes | None = None) -> Running:
-        """A first attempt of two."""
+    def running(self, job_type: JobType, *args: object, body: bytes | None = None) -> Running:
+        """A first attempt of two, not submitted yet."""
         body = job_type.body(*args) if body is None else body
         number = next(self._numbers)
         job = DequeuedJob(f"job-{number}", body, 1, 2, 2, 0, 0, f"claim-{number}")
         now_s = time.monotonic()
-        running = Running(job, job_type.settings.queue, job_type, now_s, now_s + TIME_LIMIT_S, read_envelope(body))
+        return Running(job, job_type.settings.queue, job_type, now_s, now_s + TIME_LIMIT_S, read_envelope(body))
+
+    def submit(self, job_type: JobType, *args: object, body: bytes | None = None) -> Running:
+        running = self.running(job_type, *args, body=body)
         self.run(self._on_loop(self.pool.submit, running))
         return running
 

@@ -14,7 +14,7 @@ from pinlater_workers.running import Running, Why
 from pinlater_workers.verdict import SUCCEEDED, Action
 from pinlater_workers.worker_settings import WorkerSettings
 from tests.workers.apps.pool_harm import QUEUE, app
-from tests.workers.pool_driver import PoolDriver
+from tests.workers.pool_driver import PoolDriver, is_gone
 
 SPEC = "tests.workers.apps.pool_harm:app"
 
@@ -38,14 +38,6 @@ def job(name: str) -> JobType:
 
 def process_id(driver: PoolDriver) -> int:
     return int(driver.says(driver.submit(job("own_id"))))
-
-
-def is_gone(process: int) -> bool:
-    """Or dead, and not waited for by whoever inherited it."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
 
 
 @pytest.mark.parametrize(

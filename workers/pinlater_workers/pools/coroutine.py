@@ -12,6 +12,7 @@ from pinlater_workers.pools.ending import ENDS, cut_short, has_ended, verdict_on
 from pinlater_workers.pools.making import make_context
 from pinlater_workers.pools.report import Report
 from pinlater_workers.running import Running, Why
+from pinlater_workers.verdict import Verdict
 from pinlater_workers.worker_settings import WorkerSettings
 
 CANCEL_AGAIN_S = 1.0
@@ -75,6 +76,8 @@ class AsyncPool:
         task.context.tell(why)
         if why in ENDS and task.why is None:
             task.why = why
+            assert task.asyncio_task is not None
+            task.asyncio_task.add_done_callback(lambda _: self._cut_short(task, why))
             self._cancel(task)
 
     async def close(self) -> None:
@@ -94,9 +97,8 @@ class AsyncPool:
         except BaseException as error:  # KeyboardInterrupt is the job's own: that of the terminal comes as a signal
             verdict = verdict_on(running, error)
         self._stuck.discard(task)
-        if self._tasks.pop(running, None) is not None:
-            task.ended = True
-            self._report.add(running, verdict if task.why is None else cut_short(running, task.why))
+        if task.why is None:
+            self._end(task, verdict)
 
     def _cancel(self, task: _Task) -> None:
         assert task.asyncio_task is not None
@@ -106,14 +108,20 @@ class AsyncPool:
         self._loop.call_later(CANCEL_AGAIN_S, self._again, task)
 
     def _again(self, task: _Task) -> None:
-        """The job swallows its cancellation, takes its time to clean up, or never began: the worker hears of it now."""
+        """The job swallows its cancellation or takes its time to clean up: the worker hears of it now."""
         assert task.asyncio_task is not None
         assert task.why is not None
-        if self._closed:
-            return
-        if self._tasks.pop(task.running, None) is not None:
-            task.ended = True
-            self._report.add(task.running, cut_short(task.running, task.why))
-            if not task.asyncio_task.done():
-                self._stuck.add(task)
-        self._cancel(task)
+        if not self._closed and not task.asyncio_task.done():
+            self._stuck.add(task)
+            self._cut_short(task, task.why)
+            self._cancel(task)
+
+    def _cut_short(self, task: _Task, why: Why) -> None:
+        """Told once, here or when it has ended."""
+        if not task.ended:
+            self._end(task, cut_short(task.running, why))
+
+    def _end(self, task: _Task, verdict: Verdict) -> None:
+        task.ended = True
+        del self._tasks[task.running]
+        self._report.add(task.running, verdict)

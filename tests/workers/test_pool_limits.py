@@ -1,0 +1,126 @@
+"""Jobs in threads and on the loop that do not end when they are ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from pinlater_workers.job import JobType
+from pinlater_workers.pools.coroutine import AsyncPool
+from pinlater_workers.pools.thread import ThreadPool
+from pinlater_workers.running import Why
+from pinlater_workers.verdict import SUCCEEDED, Action
+from pinlater_workers.worker_settings import WorkerSettings
+from tests.workers.apps import pool_stubborn
+from tests.workers.apps.pool_stubborn import QUEUE, app
+from tests.workers.pool_driver import WITHIN_S, PoolDriver
+
+SETTINGS = WorkerSettings(queues={QUEUE: 1}, concurrency=2)
+
+
+@pytest.fixture
+def threads() -> Iterator[PoolDriver]:
+    pool_stubborn.let_go.clear()
+    pool_stubborn.errors.clear()
+    driver = PoolDriver(app, lambda *told: ThreadPool(app, SETTINGS, *told)).open()
+    yield driver
+    pool_stubborn.let_go.set()
+    driver.close()
+
+
+@pytest.fixture
+def coroutines() -> Iterator[PoolDriver]:
+    pool_stubborn.let_go_async.clear()
+    pool_stubborn.errors.clear()
+    driver = PoolDriver(app, lambda *told: AsyncPool(app, SETTINGS, *told)).open()
+    yield driver
+    pool_stubborn.let_go_async.set()
+    driver.close()
+
+
+def job(name: str) -> JobType:
+    return app.job_types[name]
+
+
+def test_thread_over_its_limit_is_stuck_until_it_returns_and_then_runs_jobs_again(threads: PoolDriver) -> None:
+    stuck = [threads.submit(job("holds_thread")) for _ in range(2)]
+    for running in stuck:
+        threads.says(running)
+        threads.stop(running, Why.TIME_LIMIT)
+    assert [threads.verdict(running).error for running in stuck] == ["TimeLimitExceeded"] * 2
+    assert threads.pool.stuck == 2
+    pool_stubborn.let_go.set()
+    threads.until(lambda: threads.pool.stuck == 0)
+    names = {threads.says(threads.submit(job("names_thread"))) for _ in range(4)}
+    assert names <= {"job-1", "job-2"}
+
+
+def test_thread_whose_job_has_ended_makes_no_checkpoint(threads: PoolDriver) -> None:
+    running = threads.submit(job("holds_thread"))
+    threads.says(running)
+    threads.stop(running, Why.TIME_LIMIT)
+    pool_stubborn.let_go.set()
+    threads.until(lambda: pool_stubborn.errors == ["ClaimLost"])
+    assert threads.statuses(running) == ["begun"]
+
+
+def test_threads_report_together_what_ended_while_the_loop_was_busy(threads: PoolDriver) -> None:
+    async def at_once() -> None:
+        for each in running:
+            threads.pool.submit(each)
+        assert pool_stubborn.fifty.wait(WITHIN_S)
+
+    running = [threads.running(job("counts")) for _ in range(50)]
+    threads.run(at_once())
+    assert {threads.verdict(each) for each in running} == {SUCCEEDED}
+    assert len(threads.reports) <= 3, "but for the last of each thread"
+
+
+def test_coroutine_that_swallows_its_cancellation_is_stuck_and_cancelled_again(coroutines: PoolDriver) -> None:
+    running = coroutines.submit(job("holds_loop"))
+    coroutines.says(running)
+    coroutines.stop(running, Why.TIME_LIMIT)
+    assert coroutines.verdict(running).error == "TimeLimitExceeded"
+    assert coroutines.pool.stuck == 1
+    coroutines.until(lambda: pool_stubborn.errors.count("CancelledError") >= 2)
+    pool_stubborn.let_go_async.set()
+    coroutines.until(lambda: coroutines.pool.stuck == 0)
+    assert pool_stubborn.errors[-1] == "ClaimLost", "it has ended, and can make no checkpoint"
+    assert coroutines.statuses(running) == ["begun"]
+
+
+def test_coroutine_has_time_to_clean_up(coroutines: PoolDriver) -> None:
+    running = coroutines.submit(job("cleans_up"))
+    coroutines.says(running)
+    coroutines.stop(running, Why.TIME_LIMIT)
+    assert coroutines.verdict(running).error == "TimeLimitExceeded"
+    assert coroutines.statuses(running) == ["begun", "cleaned up"]
+    assert coroutines.pool.stuck == 0
+
+
+def test_coroutine_that_is_ended_before_it_began_is_reported(coroutines: PoolDriver) -> None:
+    async def at_once() -> None:
+        coroutines.pool.submit(running)
+        coroutines.pool.stop(running, Why.CLAIM_LOST)
+
+    running = coroutines.running(job("nothing_async"))
+    coroutines.run(at_once())
+    assert coroutines.verdict(running).error == "ClaimLost"
+
+
+def test_coroutines_of_one_turn_of_the_loop_are_reported_together(coroutines: PoolDriver) -> None:
+    async def at_once() -> None:
+        for each in running:
+            coroutines.pool.submit(each)
+
+    async_nothing = job("nothing_async")
+    running = [coroutines.running(async_nothing) for _ in range(50)]
+    coroutines.run(at_once())
+    assert {coroutines.verdict(each) for each in running} == {SUCCEEDED}
+    assert len(coroutines.reports) == 1
+
+
+def test_coroutine_that_would_block_its_loop_fails(coroutines: PoolDriver) -> None:
+    verdict = coroutines.result(job("blocks_for_checkpoint"))
+    assert (verdict.action, verdict.error) == (Action.RETRY, "RuntimeError")
