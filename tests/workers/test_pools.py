@@ -97,10 +97,15 @@ def test_arguments_that_the_function_does_not_take_fail_the_job(driver: PoolDriv
     assert verdict.error == "ArgumentsInvalid"
 
 
-def test_raw_job_takes_the_whole_body(driver: PoolDriver, named: Named) -> None:
-    running = driver.submit(named("raw"), body=b"no envelope")
+@pytest.mark.parametrize("body", [b"no envelope", b"x" * 2_000_000], ids=["short", "long"])
+def test_raw_job_takes_the_whole_body(driver: PoolDriver, named: Named, body: bytes) -> None:
+    running = driver.submit(named("raw"), body=body)
     assert driver.verdict(running) == SUCCEEDED
-    assert driver.statuses(running) == ["no envelope"]
+    assert [checkpoint.new_body for of, checkpoint in driver.saved if of is running] == [body]
+
+
+def test_text_that_no_encoding_takes_fails_the_job_alone(driver: PoolDriver, named: Named) -> None:
+    assert driver.result(named("raises"), "surrogate").error == "ValueError"
 
 
 def test_checkpoint_is_carried_out_for_the_job_and_its_claim(driver: PoolDriver, named: Named) -> None:

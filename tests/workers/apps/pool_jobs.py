@@ -37,6 +37,7 @@ async def raises_async(what: str) -> None:
 def _error(what: str) -> BaseException:
     known = {
         "ValueError": ValueError("a bad value"),
+        "surrogate": ValueError("half of a pair: \udc80"),
         "Retry": Retry("busy", after=3),
         "Fail": Fail("never again"),
         "Snooze": Snooze(5, "not now"),
@@ -76,9 +77,9 @@ async def until_told_async() -> None:
 
 @app.raw_job(queue=QUEUE)
 def raw(body: bytes) -> None:
-    current().set_status(body.decode())
+    current().checkpoint(body)
 
 
 @app.raw_job(queue=f"{QUEUE}-async")
 async def raw_async(body: bytes) -> None:
-    await current().set_status_async(body.decode())
+    await current().checkpoint_async(body)

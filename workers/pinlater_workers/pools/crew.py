@@ -1,4 +1,4 @@
-"""Keeps as many processes as jobs may run: starts, replaces those that end, and slows down where none can start."""
+"""Keeps as many processes as are needed: starts, replaces those that end, and slows down where none can start."""
 
 from __future__ import annotations
 
@@ -34,12 +34,16 @@ class Owner(Protocol):
 
 
 class Crew:
-    """The processes that live. One is started first, as where it cannot load the app no other one can."""
+    """The processes that live: one, and from when so many jobs were there at once as many as these, up to `limit`.
 
-    def __init__(self, owner: Owner, app_spec: str, size: int) -> None:
+    The first is started alone, as where it cannot load the app no other one can.
+    """
+
+    def __init__(self, owner: Owner, app_spec: str, limit: int) -> None:
         self._owner = owner
         self._app_spec = app_spec
-        self._size = size
+        self._limit = limit
+        self._wanted = 1
         self._processes: set[Spawned] = set()
         self._proven = False
         self._pause_s = FIRST_PAUSE_S
@@ -55,12 +59,17 @@ class Crew:
         self.fill()
         await self._first
 
+    def need(self, jobs: int) -> None:
+        """So many jobs are there."""
+        self._wanted = min(max(self._wanted, jobs), self._limit)
+        self.fill()
+
     def fill(self) -> None:
         """Start what is missing; one with its last job is missing already."""
         while not self._closed and self._pausing is None:
             starting = sum(not process.ready for process in self._processes)
             staying = sum(not (process.last or process.ending) for process in self._processes)
-            if staying >= self._size or starting >= (AT_ONCE if self._proven else 1):
+            if staying >= self._wanted or starting >= (AT_ONCE if self._proven else 1):
                 return
             try:
                 self._processes.add(Spawned(self, Start(self._app_spec, sys.path)))

@@ -50,7 +50,7 @@ class ProcessPool:
             self._give(self._idle.pop(), running)
         else:
             self._waiting.append(running)
-            self._crew.fill()
+            self._crew.need(len(self._where) + len(self._waiting))
 
     def stop(self, running: Running, why: Why) -> None:
         process = self._where.get(running)

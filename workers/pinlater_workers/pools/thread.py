@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
 import threading
 from collections import deque
@@ -17,8 +18,10 @@ from pinlater_workers.pools.making import make_context
 from pinlater_workers.pools.report import Report
 from pinlater_workers.pools.saving import Done, Saving
 from pinlater_workers.running import Running, Why
-from pinlater_workers.verdict import Verdict
+from pinlater_workers.verdict import Action, Verdict
 from pinlater_workers.worker_settings import WorkerSettings
+
+_log = logging.getLogger(__name__)
 
 
 class _Task:
@@ -53,7 +56,7 @@ class ThreadPool:
         self, app: executing.HasMiddleware, settings: WorkerSettings, ended: Ended, save: SaveCheckpoint
     ) -> None:
         self._app = app
-        self._limit = settings.concurrency
+        self._settings = settings
         self._ended = ended
         self._report = Report(ended)
         self._saving = Saving(save)
@@ -74,9 +77,13 @@ class ThreadPool:
 
     def submit(self, running: Running) -> None:
         task = self._tasks[running] = _Task(self, running)
-        if self._threads < self._limit and self._threads < len(self._tasks) + self._stuck:
+        if self._threads < self._settings.concurrency and self._threads < len(self._tasks) + self._stuck:
+            try:
+                threading.Thread(target=self._work, name=f"job-{self._threads + 1}", daemon=True).start()
+            except RuntimeError as error:
+                self._give_back(running, error)
+                return
             self._threads += 1
-            threading.Thread(target=self._work, name=f"job-{self._threads}", daemon=True).start()
         self._queue.put(task)
 
     def stop(self, running: Running, why: Why) -> None:
@@ -118,6 +125,12 @@ class ThreadPool:
             self._saving.start(running, checkpoint, done)
         else:
             done(has_ended())
+
+    def _give_back(self, running: Running, error: RuntimeError) -> None:
+        """The system has no further thread for this process: another worker may have one."""
+        _log.error("A job is given back, as no thread could be started for it: %s", error)
+        del self._tasks[running]
+        self._report.add(running, Verdict(Action.GIVE_BACK, int(self._settings.unknown_delay_s * 1000)))
 
     def _work(self) -> None:
         while (task := self._queue.get()) is not None:
