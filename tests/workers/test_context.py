@@ -157,6 +157,12 @@ def test_a_status_is_a_line_in_front() -> None:
     assert sent.asked == [Checkpoint("tested:1:1:1", prepend_status="half way\n", claim_descriptor="claim-1")]
 
 
+def test_any_text_makes_a_status_that_can_be_sent() -> None:
+    sent = Sent()
+    sending(sent).set_status("\ud800" + "x" * 10_000)
+    assert sent.asked[0].prepend_status == "?" + "x" * 4_998 + "\n"
+
+
 def test_coroutines_have_the_same() -> None:
     sent = Sent()
     context = sending(sent)

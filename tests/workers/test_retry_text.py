@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import re
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pinlater_workers import retry_text
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.retry import Constant, Default, Delays, Exponential, Function, Linear, Never, Policy, delays
 from pinlater_workers.retry_table import table
@@ -96,6 +98,10 @@ def test_a_function_is_written_by_its_name() -> None:
     written = policy_text(Function(by_provider, retries=3))
     assert written == "tests.workers.test_retry_text:by_provider retries=3"
     assert parse_policy(written) == Function(by_provider, retries=3)
+
+
+def test_the_examples_in_the_docstrings_are_true() -> None:
+    assert doctest.testmod(retry_text, raise_on_error=True).attempted == 2
 
 
 def test_the_page_has_the_table_of_delays() -> None:

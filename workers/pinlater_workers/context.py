@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Protocol
 
-from pinlater.model import Checkpoint, DequeuedJob
+from pinlater.model import MAX_STATUS_CHARS, Checkpoint, DequeuedJob
 from pinlater_workers.envelope import Envelope, write_envelope
 from pinlater_workers.errors import ClaimLost
 from pinlater_workers.renewing import renewed
@@ -165,11 +165,11 @@ class JobContext:
     def set_status(self, text: str) -> None:
         """Put a line in front of the job's custom status, where anybody can read it. Keeps the claim too."""
         refuse_on_loop("set_status_async")
-        self._host.checkpoint(self._checkpoint(None, f"{text}\n"))
+        self._host.checkpoint(self._checkpoint(None, _line(text)))
 
     async def set_status_async(self, text: str) -> None:
         """As `set_status`, for coroutines."""
-        await self._host.checkpoint_async(self._checkpoint(None, f"{text}\n"))
+        await self._host.checkpoint_async(self._checkpoint(None, _line(text)))
 
     def _kept(self, body: bytes | None) -> tuple[bytes, Envelope | None] | None:
         if body is None or self.envelope is None:
@@ -201,6 +201,11 @@ def current() -> JobContext:
         return CURRENT.get()
     except LookupError:
         raise LookupError("no job runs in this thread or task") from None
+
+
+def _line(text: str) -> str:
+    """As it can be sent, within what a server keeps."""
+    return text[: MAX_STATUS_CHARS - 1].encode(errors="replace").decode() + "\n"
 
 
 def refuse_on_loop(instead: str) -> None:
