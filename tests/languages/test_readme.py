@@ -13,9 +13,9 @@ from tests.languages.conftest import ROOT
 
 
 def example(language: str, port: int) -> str:
-    """The one block in this language."""
+    """The first block in this language."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    (block,) = re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    block = str(re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)[0])
     assert "9010" in block
     return block.replace("9010", str(port))
 
