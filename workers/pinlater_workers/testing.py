@@ -30,6 +30,7 @@ from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.job import JobType
 from pinlater_workers.middleware import Middleware
 from pinlater_workers.running import Why
+from pinlater_workers.testing_line import Line
 from pinlater_workers.testing_run import Recorder, Run, RunHost, VirtualClock, VirtualContext
 from pinlater_workers.verdict import Verdict
 
@@ -86,6 +87,7 @@ class Jobs:
         self.runs: list[Run] = []
         self.tell: Why | None = None
         self._app = app
+        self._line = Line(self.clock)
         self._now_running: Run | None = None
 
     def send(self, queue: str, jobs: Sequence[Job]) -> list[str]:
@@ -135,6 +137,7 @@ class Jobs:
         name = self._type(queue, job.body).name if envelope is None else envelope.job
         kept = Run.of(job, name, queue, len(self.runs) + 1, self.clock.now_ms())
         self.runs.append(kept)
+        self._line.add(kept)
         if self._now_running is not None:
             self._now_running.enqueued.append(kept)
         return kept
@@ -149,13 +152,10 @@ class Jobs:
 
     def _next(self, end_ms: float, max_runs: int, only: Run | None) -> Run | None:
         """What runs now; where nothing is due, it is later at once."""
-        waiting = [each for each in self.pending if only in (None, each)]
-        soonest_ms = min((each.run_after_ms for each in waiting), default=math.inf)
-        if soonest_ms == math.inf or soonest_ms > end_ms:
+        chosen = self._line.first(end_ms) if only is None else only
+        if chosen is None or chosen.state is not JobState.PENDING:
             return None
-        self.clock.advance_to(int(soonest_ms))
-        due = [each for each in waiting if each.run_after_ms <= self.clock.now_ms()]
-        chosen = min(due, key=lambda each: (each.priority, each.run_after_ms))
+        self.clock.advance_to(chosen.run_after_ms)
         if chosen.times >= max_runs:
             raise NeverEnds(
                 f"job {chosen.job!r} was run {chosen.times} times, and comes again: {chosen.snoozes} snoozes, "
@@ -177,6 +177,8 @@ class Jobs:
     def _end(self, run: Run, verdict: Verdict) -> None:
         self._now_running = None
         run.end(verdict, self.clock.now_ms())
+        if run.state is JobState.PENDING:
+            self._line.add(run)
 
 
 async def _run_in_thread(*attempt: Any) -> Verdict:

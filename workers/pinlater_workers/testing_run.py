@@ -34,12 +34,14 @@ class VirtualClock:
 class Run:
     """A job that was enqueued, and what became of it so far.
 
-    `times`: how often it was run; `delays_s`: how long it stayed away after each of these, but for the last. `attempts`
-    of them were spent: all but snoozes and reschedulings. `status` is the job's custom status, as a server keeps it;
-    `statuses`: its parts in the order they were written. `checkpoints`: the bodies that the job stored. `errors`: what
-    was raised, Snooze and the like included; `result`: what it returned at last. `enqueued`: the jobs that it enqueued.
+    `number`: 1 for the first job of the test. `times`: how often it was run; `delays_s`: how long it stayed away after
+    each of these, but for the last. `attempts` of them were spent: all but snoozes and reschedulings. `status`: the
+    job's custom status, as a server keeps it; `statuses`: its parts in the order they were written. `checkpoints`: the
+    bodies that it stored. `errors`: what was raised, Snooze and the like included; `result`: what it returned at last.
+    `enqueued`: the jobs that it enqueued.
     """
 
+    number: int
     descriptor: str
     queue: str
     job: str
@@ -67,7 +69,7 @@ class Run:
         run_after_ms = now_ms if job.run_after_ms is None else job.run_after_ms
         left = job.attempts_allowed
         descriptor = f"{queue}:memory:{number}"
-        return cls(descriptor, queue, name, job.body, job.priority, left, left, now_ms, run_after_ms)
+        return cls(number, descriptor, queue, name, job.body, job.priority, left, left, now_ms, run_after_ms)
 
     @property
     def headers(self) -> dict[str, str]:
