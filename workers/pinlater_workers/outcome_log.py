@@ -11,14 +11,20 @@ from pinlater_workers.context import JobContext
 from pinlater_workers.verdict import Action, Verdict
 
 _log = logging.getLogger("pinlater_workers.jobs")
-_QUIET = (Action.SUCCEED, Action.SNOOZE, Action.RESCHEDULE, Action.GIVE_BACK)
+_QUIET = {
+    Action.SUCCEED: "succeeded",
+    Action.SNOOZE: "is put off",
+    Action.RESCHEDULE: "is done for now",
+    Action.GIVE_BACK: "is given back",
+}
 
 
 def log_outcome(context: JobContext, verdict: Verdict, error: BaseException | None = None) -> None:
     """Called where the job ran, with its context set. `error` is what it raised."""
     if verdict.action in _QUIET:
         if _log.isEnabledFor(logging.DEBUG):
-            _log.debug("%s: %s %s", context.job, verdict.action.name.lower(), verdict.status.rstrip())
+            more = f": {verdict.status.rstrip()}" if verdict.status else ""
+            _log.debug("%s %s%s", context.job, _QUIET[verdict.action], more)
         return
     is_last = verdict.action is Action.FAIL or context.attempts_left == 0
     end = "no attempt follows" if is_last else f"again in {verdict.delay_ms / 1000:g} s"
