@@ -66,7 +66,7 @@ def base_install(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Envir
 
 @pytest.fixture(scope="session")
 def full_install(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """What `pip install pinlater[server,redis,mysql]` gives."""
+    """What `pip install pinlater[server,redis,mysql,workers]` gives."""
     environment = Environment(tmp_path_factory.mktemp("full") / "venv")
-    environment.install(f"{wheel}[server,redis,mysql]")
+    environment.install(f"{wheel}[server,redis,mysql,workers]")
     return environment

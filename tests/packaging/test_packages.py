@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import tarfile
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.packaging.conftest import ROOT, Environment
+from tests.server.running import running
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -26,13 +28,24 @@ def below(name):
 """
 
 
+FOLDERS = {"pinlater": ROOT, "pinlater_workers": ROOT / "workers"}
+EXTRAS_OF_WORKERS = {"aiohttp", "prometheus_client", "statsd", "uvloop"}
+BASE_OF_WORKERS = ["app", "cli", "context", "heartbeat", "loading", "middleware", "pools", "testing", "worker"]
+
+
 def source_files() -> set[str]:
-    """Every file of the package in the checkout, by its path in the wheel."""
-    files = (path for path in (ROOT / "pinlater").rglob("*") if path.suffix in SHIPPED)
-    return {str(path.relative_to(ROOT)) for path in files}
+    """Every file of the packages in the checkout, by its path in the wheel."""
+    return {str(path.relative_to(root)) for root, path in sources()}
 
 
-def test_the_wheel_holds_the_package_whole_and_nothing_else(wheel: Path) -> None:
+def sources() -> Iterator[tuple[Path, Path]]:
+    for package, root in FOLDERS.items():
+        for path in (root / package).rglob("*"):
+            if path.suffix in SHIPPED:
+                yield root, path
+
+
+def test_the_wheel_holds_the_packages_whole_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     carried = {name for name in names if ".dist-info/" not in name}
@@ -44,7 +57,8 @@ def test_the_sdist_holds_what_the_wheel_is_built_from(packages: Path) -> None:
     (sdist,) = packages.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert names >= source_files() | {"thrift/pinlater.thrift", "LICENSE", "README.md", "setup.cfg", "pyproject.toml"}
+    files = {str(path.relative_to(ROOT)) for _, path in sources()}
+    assert names >= files | {"thrift/pinlater.thrift", "LICENSE", "README.md", "setup.cfg", "pyproject.toml"}
 
 
 def test_the_base_install_imports_the_client_and_no_driver(base_install: Environment) -> None:
@@ -76,8 +90,40 @@ def test_the_full_install_imports_every_module(full_install: Environment) -> Non
         for name in source_files()
         if name.endswith(".py") and not name.endswith("__main__.py")
     }
-    imported = set(full_install.python(f"{IMPORT_ALL}\nprint(*below('pinlater'))").split())
-    assert imported == expected
+    everything = f"{IMPORT_ALL}\nprint(*below('pinlater'), *below('pinlater_workers'))"
+    assert set(full_install.python(everything).split()) == expected
+
+
+ENQUEUE = """
+import sys
+from pinlater_workers import App
+app = App(servers=["127.0.0.1:PORT"])
+app.client.create_queue("thumbnails")
+
+@app.job(queue="thumbnails")
+def thumbnail(path: str, size: int) -> None: ...
+
+descriptor = thumbnail.enqueue("a.jpg", size=200)
+print(app.client.lookup([descriptor], include_body=True)[descriptor].body.decode())
+app.close()
+"""
+
+
+def test_the_base_install_enqueues_jobs_for_workers(base_install: Environment, tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        said = base_install.python(ENQUEUE.replace("PORT", str(server.port)))
+    body = 'PINLATER/1 application/json\n{"job":"thumbnail","args":["a.jpg"],"kwargs":{"size":200}}'
+    assert said.strip() == body
+
+
+@pytest.mark.parametrize("part", BASE_OF_WORKERS)
+def test_the_base_install_imports_the_workers_without_their_extras(base_install: Environment, part: str) -> None:
+    code = f"{IMPORT_ALL}\nlist(below('pinlater_workers.{part}')); print(*({EXTRAS_OF_WORKERS!r} & set(sys.modules)))"
+    assert base_install.python(code).strip() == ""
+
+
+def test_the_base_install_has_the_command_of_the_workers(base_install: Environment) -> None:
+    assert "Usage:" in base_install.run(base_install.program("pinlater-worker"), "--help")
 
 
 def test_the_installed_package_finds_its_interface_file(base_install: Environment) -> None:
