@@ -44,7 +44,7 @@ attempts = st.integers(1, 1000) | st.integers(1, 10**400)
 
 
 def test_the_default_is_ten_retries_five_of_them_linear_then_doubling() -> None:
-    assert delays(Default(), 99) == [10, 20, 30, 40, 50, 100, 200, 400, 800, 1600]
+    assert delays(Default(), 11) == [10, 20, 30, 40, 50, 100, 200, 400, 800, 1600]
     assert DEFAULT_RETRY.retries == 10
     assert Default(retries=20).delay_s(20, ERROR, NO_RANDOM) == CAP_S == 3600
     assert Default().jitter == 0.1
@@ -67,11 +67,14 @@ def test_the_default_is_ten_retries_five_of_them_linear_then_doubling() -> None:
     ],
 )
 def test_the_delays_of(policy: Policy, expected: list[float]) -> None:
-    assert delays(policy, 99) == expected
+    assert delays(policy, policy.retries + 1) == expected
 
 
-def test_delays_are_those_between_so_many_attempts() -> None:
+def test_delays_are_those_between_so_many_attempts_of_a_type() -> None:
     assert delays(Constant(1), 3) == [1, 1]
+    assert delays(Constant(1, retries=2), 5) == [1, 1, 1, 1]
+    assert delays(Delays([1, 5]), 5) == [1, 5, 5, 5]
+    assert delays(Never(), 5) == []
     assert delays(Constant(1), 1) == delays(Constant(1), 0) == []
 
 

@@ -206,10 +206,10 @@ class RetryRules:
 
 
 def delays(policy: Policy, attempts: int) -> list[float]:
-    """The waits between so many attempts, without jitter; fewer where the policy ends before."""
+    """The waits of a type of job with so many attempts, without jitter; fewer where the policy itself ends before."""
     error = Exception("an example")
     waits: list[float] = []
-    for attempt in range(1, min(attempts - 1, policy.retries) + 1):
+    for attempt in range(1, attempts):
         wait_s = policy.plain_s(attempt, error)
         if wait_s is None:
             break

@@ -59,7 +59,7 @@ def _print(rules: RetryRules, attempts: int | None) -> None:
     _print_policy(rules.default, attempts)
     for error, policy in rules.on.items():
         click.echo(f"\nfor {error.__qualname__}:")
-        _print_policy(policy, attempts)
+        _print_policy(policy, attempts if attempts is None else min(attempts, policy.retries + 1))
 
 
 def _print_policy(policy: Policy, attempts: int | None) -> None:
