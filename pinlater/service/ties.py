@@ -42,10 +42,17 @@ class Ties:
     def claimed(self, holder: Holder, jobs: Sequence[DequeuedJob]) -> None:
         """These were handed out by way of a connection, under one claim; nothing where that is not to be bound."""
         lease_ms = lease_of(jobs[0].claim_descriptor) if jobs else None
-        if lease_ms is not None:
-            for job in jobs:
-                expires_at_ms = job.claim_expires_at_ms  # the store was told a later now than ours where calls waited
-                self._bind(holder, job.descriptor, job.claim_descriptor, expires_at_ms - lease_ms, expires_at_ms)
+        if lease_ms is None:
+            return
+        by_job, mine = self._by_job, holder.ties
+        for job in jobs:
+            descriptor, expires_at_ms = job.descriptor, job.claim_expires_at_ms
+            if descriptor in by_job:
+                self._drop(by_job[descriptor])
+            # from the expiry: where calls waited for each other, the store was told a later now than ours
+            tie = Tie(descriptor, job.claim_descriptor, expires_at_ms - lease_ms, expires_at_ms, holder)
+            by_job[descriptor] = mine[descriptor] = tie
+        self._bound(holder)
 
     def heard(
         self,
@@ -76,14 +83,12 @@ class Ties:
             if holder is None or each.move_to_pending:
                 self._drop(tie)
             else:
-                self._bind(holder, descriptor, claim_descriptor, now_ms, now_ms + lease_ms)
+                self._drop(tie)
+                tie = Tie(descriptor, claim_descriptor, now_ms, now_ms + lease_ms, holder)
+                self._by_job[descriptor] = holder.ties[descriptor] = tie
+                self._bound(holder)
 
-    def _bind(
-        self, holder: Holder, descriptor: str, claim_descriptor: str, heard_at_ms: int, expires_at_ms: int
-    ) -> None:
-        self._drop(self._by_job.get(descriptor))
-        tie = Tie(descriptor, claim_descriptor, heard_at_ms, expires_at_ms, holder)
-        self._by_job[descriptor] = holder.ties[descriptor] = tie
+    def _bound(self, holder: Holder) -> None:
         if holder.is_gone:  # it broke while the store was asked
             self._wait(holder, self._grace_ms)
         if len(self._by_job) > self._sweep_at:
@@ -96,13 +101,22 @@ class Ties:
         by_job = self._by_job
         if not by_job:
             return []
-        pairs = [(tie, ack) for some in acks for ack in some if (tie := by_job.get(ack.descriptor)) is not None]
-        return [tie for tie, ack in pairs if ack.claim_descriptor in ("", tie.claim_descriptor)]
+        return [
+            tie
+            for some in acks
+            for ack in some
+            if (tie := by_job.get(ack.descriptor)) is not None
+            and (not ack.claim_descriptor or ack.claim_descriptor == tie.claim_descriptor)
+        ]
 
     def drop(self, ties: Iterable[Tie]) -> None:
         """These end, where they are still there."""
+        by_job = self._by_job
         for tie in ties:
-            self._drop(tie)
+            descriptor = tie.descriptor
+            if by_job.get(descriptor) is tie:
+                del by_job[descriptor]
+                del tie.holder.ties[descriptor]
 
     def given_back(self, jobs: Iterable[DequeuedJob]) -> None:
         for job in jobs:
@@ -115,9 +129,8 @@ class Ties:
         self.drop(list(holder.ties.values()))
 
     def _drop(self, tie: Tie | None) -> None:
-        if tie is not None and self._by_job.get(tie.descriptor) is tie:
-            del self._by_job[tie.descriptor]
-            del tie.holder.ties[tie.descriptor]
+        if tie is not None:
+            self.drop((tie,))
 
     def _sweep(self) -> None:
         """Drop what is stale: by now these claims expired, or were heard of elsewhere. It takes as long as it takes to
