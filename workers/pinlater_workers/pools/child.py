@@ -5,11 +5,13 @@ The main thread takes one job after another; a second thread reads what the work
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import io
 import os
 import sys
 import traceback
+from pathlib import Path
 
 from pinlater_workers import executing, handed_down, logs
 from pinlater_workers.app import App
@@ -25,10 +27,13 @@ from pinlater_workers.pools.signals import in_forks, leave_signals_to_worker
 from pinlater_workers.verdict import Action, Verdict
 
 _TRACE_LINES = 6
+_OOM_SCORE = "500"
+"""Of -1000 (never) to 1000."""
 
 
 def main(jobs_fd: int, control_fd: int, worker: int) -> None:
     die_with(worker)
+    _die_first()
     leave_signals_to_worker()
     jobs, control_line = Line(jobs_fd, TO_PROCESS), Line(control_fd, TO_PROCESS)
     start = jobs.receive()
@@ -51,6 +56,13 @@ def main(jobs_fd: int, control_fd: int, worker: int) -> None:
     jobs.send(Ready())
     _work(app, jobs, control)
     executing.close_loop()
+    app.close()
+
+
+def _die_first() -> None:
+    """When memory is short the kernel ends a job, whose next attempt comes, rather than the worker."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
 
 
 def _set_up_output() -> None:

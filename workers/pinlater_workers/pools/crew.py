@@ -97,12 +97,13 @@ class Crew:
         elif isinstance(message, Broken):
             process.broken = message.error
         else:
+            self._pause_s = FIRST_PAUSE_S
             self._owner.received(process, message)
 
     def died(self, process: Spawned, reason: str) -> None:
         self._processes.discard(process)
-        if not process.ready and not self._closed:
-            self._failed(process.broken or f"{reason} before it was ready")
+        if process.jobs == 0 and not self._closed:
+            self._failed(process.broken or f"{reason} before it had a job")
         self._owner.died(process, reason)
         if not self._processes:
             self._empty.set()
@@ -111,8 +112,6 @@ class Crew:
     def _started(self, process: Spawned) -> None:
         process.started()
         self._proven = True
-        self._pause_s = FIRST_PAUSE_S
-        self._said = ""
         if self._first is not None and not self._first.done():
             self._first.set_result(None)
         self.fill()
@@ -120,14 +119,14 @@ class Crew:
             self._owner.ready(process)
 
     def _failed(self, why: str) -> None:
-        """Before the first was ready: for good. Later: again after a pause, and said once."""
+        """Before the first was ready: for good. Later: again after a pause, longer each time until a job has run."""
         self._proven = False
         if self._first is not None and not self._first.done():
             self._closed = True
             self._first.set_exception(ConfigurationError(f"a process of the pool cannot start: {why}"))
             return
         if why != self._said:
-            _log.error("A process of the pool cannot start, and is tried again: %s", why)
+            _log.error("A process of the pool does not start, and is tried again: %s", why)
             self._said = why
         self._pausing = asyncio.get_running_loop().call_later(self._pause_s, self._again)
         self._pause_s = min(self._pause_s * 2, LONGEST_PAUSE_S)
