@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.parallel import ByFile, Worker, is_worker
+from tests.parallel import ByFile, Worker, is_worker, turn_of
 from tests.stores.needs import NEEDS
 
 pytest_plugins = ["tests.stores.fixtures", "tests.cluster.proof_stores", "tests.conformance.report"]
@@ -66,6 +66,8 @@ def stores_of(item: pytest.Item) -> set[str]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if is_worker(config):
+        items.sort(key=lambda item: turn_of(item.nodeid))
     without = set(config.getoption("--without"))
     left_out = [item for item in items if stores_of(item) & without]
     if not left_out:

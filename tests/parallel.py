@@ -1,7 +1,7 @@
 """Several pytest workers at once (`-n 2`): which tests stay together, and what the workers tell the run as a whole.
 
-A worker takes whole files, in the order of collection, so that what a module starts is started once. Folders in
-TOGETHER, whose files share what takes long to start, go to one worker whole.
+A worker takes whole files, so that what a module starts is started once. Folders in TOGETHER, whose files share what
+takes long to start, go to one worker whole.
 """
 
 from __future__ import annotations
@@ -12,6 +12,15 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 TOGETHER = {"tests/cluster", "tests/languages"}
+FIRST = (
+    "tests/cluster/",  # its proofs go by the clock: beside them runs what needs one processor
+    "tests/conformance/",
+    "tests/unit/",
+    "tests/faults/test_kills.py",  # needs all there is: beside it runs what has time
+    "tests/packaging/",
+    "tests/demo/",
+    "tests/languages/",
+)
 
 
 def scope_of(nodeid: str) -> str:
@@ -19,6 +28,11 @@ def scope_of(nodeid: str) -> str:
     path = nodeid.partition("::")[0]
     folder = "/".join(path.split("/")[:2])
     return folder if folder in TOGETHER else path
+
+
+def turn_of(nodeid: str) -> int:
+    """When it is the turn of a test, lowest first."""
+    return next((turn for turn, path in enumerate(FIRST) if nodeid.startswith(path)), len(FIRST))
 
 
 class ByFile(LoadScopeScheduling):
