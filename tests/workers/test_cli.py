@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -88,7 +89,11 @@ def shop(tmp_path: Path, server: int, request: pytest.FixtureRequest) -> Iterato
 def test_it_runs_jobs_says_how_it_is_and_ends_when_it_is_told(shop: Shop) -> None:
     said = shop.enqueue("say", "hello")
     failed = shop.enqueue("fail", attempts=1)
-    with shop.working("--http", "127.0.0.1:0", "--concurrency", "3") as worker:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as statsd, contextlib.ExitStack() as stack:
+        statsd.bind(("127.0.0.1", 0))
+        statsd.settimeout(WITHIN_S)
+        sends = ("--statsd", f"127.0.0.1:{statsd.getsockname()[1]}", "--statsd-prefix", "shop")
+        worker = stack.enter_context(shop.working("--http", "127.0.0.1:0", "--concurrency", "3", *sends))
         begins = worker.event(", queues ")["message"]
         assert f"app shop:app, queues {shop.queue}=1, pool thread with 3 slots, servers 127.0.0.1:" in begins
         assert begins.endswith(f"pid {worker.process.pid}")
@@ -98,6 +103,7 @@ def test_it_runs_jobs_says_how_it_is_and_ends_when_it_is_told(shop: Shop) -> Non
         assert event["descriptor"] == failed
         assert 'raise ValueError("not today")' in event["exception"]
         until(lambda: shop.state(said) is JobState.SUCCEEDED, "the job is not acked")
+        until(lambda: shop.state(failed) is JobState.FAILED, "its failure is not acked")
         address = worker.event("/healthz")["message"].split()[-3].removesuffix("/healthz")
         with urllib.request.urlopen(f"{address}/healthz", timeout=WITHIN_S) as answer:
             health = json.load(answer)
@@ -110,6 +116,8 @@ def test_it_runs_jobs_says_how_it_is_and_ends_when_it_is_told(shop: Shop) -> Non
         worker.send(signal.SIGTERM)
         assert worker.ended() == 0
         assert worker.event("ended")["level"] == "info"
+        while f"shop.succeeded.{shop.queue}_say:1|c" not in statsd.recv(65536).decode().split("\n"):
+            pass
     assert not [child for child in children if Path(f"/proc/{child}").exists()]
 
 
