@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterator, Sequence
 
 import pytest
 
+from pinlater.model import DequeuedJob
 from pinlater_workers.job import JobType
 from pinlater_workers.pools.coroutine import AsyncPool
+from pinlater_workers.pools.report import Report
 from pinlater_workers.pools.thread import ThreadPool
-from pinlater_workers.running import Why
-from pinlater_workers.verdict import SUCCEEDED, Action
+from pinlater_workers.running import Running, Why
+from pinlater_workers.verdict import SUCCEEDED, Action, Verdict
 from pinlater_workers.worker_settings import WorkerSettings
 from tests.workers.apps import pool_stubborn
 from tests.workers.apps.pool_stubborn import QUEUE, app
@@ -75,6 +78,19 @@ def test_threads_report_together_what_ended_while_the_loop_was_busy(threads: Poo
     threads.run(at_once())
     assert {threads.verdict(each) for each in running} == {SUCCEEDED}
     assert len(threads.reports) <= 3, "but for the last of each thread"
+
+
+def test_closing_tells_of_what_has_ended_and_of_nothing_after_it() -> None:
+    async def at_once() -> None:
+        report = Report(told.append)
+        report.add(first, SUCCEEDED)
+        report.close()
+        report.add(second, SUCCEEDED)
+
+    told: list[Sequence[tuple[Running, Verdict]]] = []
+    first, second = (Running(DequeuedJob(name, b"", 1, 2, 2, 0, 0), QUEUE, None, 0, 0) for name in ("first", "second"))
+    asyncio.run(at_once())
+    assert told == [[(first, SUCCEEDED)]]
 
 
 def test_coroutine_that_swallows_its_cancellation_is_stuck_and_cancelled_again(coroutines: PoolDriver) -> None:

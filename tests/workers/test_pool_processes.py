@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -56,6 +57,13 @@ def test_process_that_ends_fails_its_job_and_is_replaced(
     verdict = driver.result(job(name), *args)
     assert (verdict.action, verdict.error) == (Action.RETRY, "ProcessDied")
     assert f"process {process} {reason}" in verdict.status
+    assert process_id(driver) != process
+
+
+def test_process_that_is_killed_between_two_jobs_is_replaced(driver: PoolDriver) -> None:
+    process = process_id(driver)
+    os.kill(process, signal.SIGKILL)
+    driver.until(lambda: not Path(f"/proc/{process}").exists())
     assert process_id(driver) != process
 
 

@@ -95,8 +95,11 @@ class AsyncPool:
         try:
             verdict = await executing.run_async(self._app, running.type, running.job, task.context)
         except BaseException as error:  # KeyboardInterrupt is the job's own: that of the terminal comes as a signal
+            if self._closed or task.why is not None:
+                return
             verdict = verdict_on(running, error)
-        self._stuck.discard(task)
+        finally:
+            self._stuck.discard(task)
         if task.why is None:
             self._end(task, verdict)
 

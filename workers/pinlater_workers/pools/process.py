@@ -41,16 +41,19 @@ class ProcessPool:
         self._idle: list[Spawned] = []
         self._waiting: deque[Running] = deque()
         self._where: dict[Running, Spawned] = {}
+        self._closed = False
 
     async def open(self) -> None:
         await self._crew.open()
 
     def submit(self, running: Running) -> None:
-        if self._idle:
-            self._give(self._idle.pop(), running)
-        else:
-            self._waiting.append(running)
-            self._crew.need(len(self._where) + len(self._waiting))
+        while self._idle:
+            process = self._idle.pop()
+            if not process.ending:
+                self._give(process, running)
+                return
+        self._waiting.append(running)
+        self._crew.need(len(self._where) + len(self._waiting))
 
     def stop(self, running: Running, why: Why) -> None:
         process = self._where.get(running)
@@ -65,9 +68,11 @@ class ProcessPool:
             process.send_control(Tell(process.jobs, why))
 
     async def close(self) -> None:
-        self._report.close()
+        """A verdict that is on its way is taken."""
+        self._closed = True
         self._waiting.clear()
         await self._crew.close(CLOSE_S)
+        self._report.close()
         await self._saving.close()
 
     def ready(self, process: Spawned) -> None:
@@ -90,16 +95,15 @@ class ProcessPool:
                 self._next(process)
 
     def died(self, process: Spawned, reason: str) -> None:
-        if process in self._idle:
+        if process in self._idle and not self._closed:
             self._idle.remove(process)
+            _log.warning("A process of the pool ended between two jobs: %s", reason)
         running = process.running
-        if running is not None:
+        if running is not None and not self._closed:
             if process.why is None:
                 self._end(process, verdict_on(running, ProcessDied(reason)))
             else:
                 self._end(process, cut_short(running, process.why))
-        elif process.ready and not process.ending:
-            _log.warning("A process of the pool ended between two jobs: %s", reason)
 
     def _give(self, process: Spawned, running: Running) -> None:
         assert running.type is not None

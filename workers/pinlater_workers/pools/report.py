@@ -23,10 +23,11 @@ class Report:
         self._jobs.append((running, verdict))
 
     def close(self) -> None:
-        """Nothing more is told."""
+        """What has ended is told now, and nothing after it."""
+        self._tell()
         self._closed = True
 
     def _tell(self) -> None:
         jobs, self._jobs = self._jobs, []
-        if not self._closed:
+        if jobs and not self._closed:
             self._ended(jobs)

@@ -98,6 +98,7 @@ class ThreadPool:
             self._report.add(running, cut_short(running, why))
 
     async def close(self) -> None:
+        self._deliver()
         self._closed = True
         self._report.close()
         for task in self._tasks.values():
