@@ -123,6 +123,14 @@ class AsyncClient(OperatorCalls):
         jobs.sort(key=_IN_ORDER)
         return jobs
 
+    def end_waits(self) -> None:
+        """For the end of a worker: dequeues that wait are answered soon, with jobs where some are on their way already.
+
+        A dequeue that is broken off otherwise loses these, and an attempt of each. The answer can also be an error,
+        OutcomeUnknown: then the server has taken back what it claimed. This client can make no more dequeues that wait.
+        """
+        self._dispatcher.end_waits("the client waits for no more jobs")
+
     async def ack(
         self,
         queue: str,

@@ -69,6 +69,10 @@ class Dispatcher:
         self._rotation: Rotation[Server] = Rotation(rng, stay_s)
         self._closed = False
 
+    def end_waits(self, why: str) -> None:
+        """Long polls are answered soon, and none can be made any more."""
+        self._fleet.end_waits(why)
+
     async def close(self, why: str) -> None:
         """Closes every connection; no call is sent any more."""
         self._closed = True

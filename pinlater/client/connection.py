@@ -77,6 +77,12 @@ class Connection(asyncio.Protocol):
         """Closes at once; calls under way fail."""
         self._break(CallFailed(why, sent=True))
 
+    def say_no_more(self) -> None:
+        """Closes the sending side: the server ends its waits, answers what it can, and closes the other side."""
+        self.usable = False
+        if self._transport is not None:
+            self._transport.write_eof()
+
     # -- sending ---------------------------------------------------------------------------------------------------
 
     def _send(self, method: str, args: Any) -> asyncio.Future[Reply]:

@@ -65,6 +65,11 @@ class Fleet:
         if self._names and self.servers:
             self.due_s = min(self.due_s, self._looked_s + DOUBTED_S)
 
+    def end_waits(self, why: str) -> None:
+        """Long polls are answered soon, and none can be made any more."""
+        for server in (*self.servers, *self._retired):
+            server.end_waits(why)
+
     async def close(self, why: str) -> None:
         """Closes every connection; nothing is looked up any more."""
         self._closed_because = why

@@ -60,6 +60,8 @@ class Pool:
         `share`: how much of the time that is left after the wait for a connection this attempt may use.
         CallFailed; Overloaded: too many calls wait here for a connection; and the errors of Connection.call.
         """
+        if self._closed_because:
+            raise CallFailed(self._closed_because, sent=False)
         connection = None if self._waiters else self._free(exclusive)
         if connection is None:
             connection = await self._wait_or_connect(deadline_s, exclusive, share)
@@ -74,6 +76,13 @@ class Pool:
         self._refuse_waiters(why)
         for connection in list(self._open):
             connection.close(why)
+
+    def end(self, why: str) -> None:
+        """No new calls; the server is told that it need not wait any more before it answers those under way."""
+        self._closed_because = why
+        self._refuse_waiters(why)
+        for connection in list(self._open):
+            connection.say_no_more()
 
     def retire(self) -> None:
         """No new calls will come; each connection is closed as soon as it carries none."""

@@ -33,6 +33,10 @@ class Server:
         self.calls.retire()
         self.long_polls.retire()
 
+    def end_waits(self, why: str) -> None:
+        """Long polls are answered soon, and none can be made any more."""
+        self.long_polls.end(why)
+
     def close(self, why: str) -> None:
         self.calls.close(why)
         self.long_polls.close(why)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from pinlater.client.async_client import AsyncClient
@@ -29,6 +29,8 @@ REFUSED = (RequestInvalid, BodyTooLarge)
 
 
 class Delivery:
+    """`done` gets the task of each call when it has ended."""
+
     def __init__(
         self,
         client: AsyncClient,
@@ -37,6 +39,7 @@ class Delivery:
         clock: Clock,
         troubles: Troubles,
         metrics: Metrics,
+        done: Callable[[asyncio.Task[None]], None],
     ) -> None:
         self._client = client
         self._keeping = keeping
@@ -44,6 +47,7 @@ class Delivery:
         self._clock = clock
         self._troubles = troubles
         self._metrics = metrics
+        self._done = done
         self._loop = asyncio.get_running_loop()
         self._rng = random.Random()
         self._outbox = Outbox()
@@ -77,9 +81,9 @@ class Delivery:
         self._on_way -= len(parcel.results)
         self._keeping.end(parcel.results)
 
-    def undelivered(self, parcel: Parcel) -> None:
+    def undelivered(self, parcel: Parcel, why: str) -> None:
         """They may not have been carried out."""
-        self._spawn(self._deliver_again(parcel))
+        self._spawn(self._deliver_again(parcel, why))
 
     # -- calls of their own ----------------------------------------------------------------------------------------
 
@@ -110,27 +114,32 @@ class Delivery:
         task = self._loop.create_task(delivering)
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)
+        task.add_done_callback(self._done)
 
     async def _deliver(self, parcel: Parcel) -> None:
         """The first try; then as often as it takes."""
-        is_through = await self._try(parcel)
+        why = await self._try(parcel)
         if parcel.moves:
             self._moving.discard(parcel.queue)
             self._send_moves()
-        if not is_through:
-            await self._deliver_again(parcel)
+        if why:
+            await self._deliver_again(parcel, why)
 
-    async def _deliver_again(self, parcel: Parcel) -> None:
+    async def _deliver_again(self, parcel: Parcel, why: str) -> None:
         self._keeping.keep(parcel.results)
-        await asyncio.gather(*(self._until_through(part) for part in parcel.by_shard()))
+        await asyncio.gather(*(self._until_through(part, why) for part in parcel.by_shard()))
 
-    async def _until_through(self, parcel: Parcel) -> None:
+    async def _until_through(self, parcel: Parcel, why: str) -> None:
+        name = f"{id(parcel):x}"
+        self._troubles.begin("results", f"results of jobs are not delivered, and are kept meanwhile: {why}", name)
+        failures = 1
         while True:
-            parcel.failures += 1
-            await asyncio.sleep(pause_s(parcel.failures, self._rng))
+            await asyncio.sleep(pause_s(failures, self._rng))
             self._give_up(parcel)
-            if not parcel.results or await self._try(parcel):
-                return
+            if not parcel.results or not await self._try(parcel):
+                break
+            failures += 1
+        self._troubles.over("results", "no results wait for a server any more", name)
 
     def _give_up(self, parcel: Parcel) -> None:
         """What it would be useless to send: claims that are lost, and those that have surely expired."""
@@ -146,19 +155,17 @@ class Delivery:
     def _is_useless(self, running: Running) -> bool:
         return running.told is Why.CLAIM_LOST or self._keeping.has_expired(running)
 
-    async def _try(self, parcel: Parcel) -> bool:
-        """Whether nothing is left to do: the server has them, or they go on in smaller parcels."""
+    async def _try(self, parcel: Parcel) -> str:
+        """Why it is to be sent again; "": the server has them, or they go on in smaller parcels."""
         try:
             await self._call(parcel)
         except REFUSED as error:
             self._refused(parcel, error)
         except PinLaterError as error:
-            self._troubles.begin("results", f"results of jobs are not delivered, and are kept meanwhile: {error}")
-            return False
+            return str(error)
         else:
-            self._troubles.over("results", "results of jobs are delivered again")
             self.delivered(parcel)
-        return True
+        return ""
 
     async def _call(self, parcel: Parcel) -> None:
         if parcel.moves:

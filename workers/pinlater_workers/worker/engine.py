@@ -10,6 +10,7 @@ import time
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
+from pinlater.client.pool import PoolLimits
 from pinlater_workers.app import App
 from pinlater_workers.metrics import Metrics
 from pinlater_workers.pools.mixed import MixedPool
@@ -25,8 +26,11 @@ from pinlater_workers.worker.sweep import Sweep
 from pinlater_workers.worker.trouble import Troubles, log
 from pinlater_workers.worker_settings import WorkerSettings
 
-STAY_S = 30.0
+STAY_S = 60.0
 """About how long the calls stay with one of several servers."""
+
+IDLE_S = 1800.0
+"""A connection that claims are tied to is not closed for being idle."""
 
 LAST_ACKS_S = 5.0
 HURRIED_ACKS_S = 2.0
@@ -38,10 +42,18 @@ class Engine:
     def __init__(self, app: App, app_spec: str, settings: WorkerSettings, metrics: Metrics, stop: Stop) -> None:
         self._settings = settings
         self._stop = stop
-        self._client = app.connect(on_disconnect=self._disconnected, stay_s=STAY_S, patient=False, wait_for_rate=False)
+        self._client = app.connect(
+            on_disconnect=self._disconnected,
+            stay_s=STAY_S,
+            pool=PoolLimits(idle_s=IDLE_S),
+            patient=False,
+            wait_for_rate=False,
+        )
         self._keeping = Keeping(app.servers, self._client.source, settings.lease_s)
         troubles = Troubles()
-        self._delivery = Delivery(self._client, self._keeping, settings.ack_delay_s, app.clock, troubles, metrics)
+        self._delivery = Delivery(
+            self._client, self._keeping, settings.ack_delay_s, app.clock, troubles, metrics, stop.look_at
+        )
         self._jobs = Jobs(
             settings.concurrency,
             Intake(app, settings.unknown_delay_s, metrics),
@@ -51,7 +63,9 @@ class Engine:
             metrics,
             app.clock,
         )
-        self._polling = Polling(self._client, settings, self._delivery, troubles, self._jobs.free, self._jobs.take)
+        self._polling = Polling(
+            self._client, settings, self._delivery, troubles, self._jobs.free, self._jobs.take, stop.look_at
+        )
         self._sweep = Sweep(self._jobs, self._keeping, self._swept)
         self._keeping.lost = self._jobs.lost
         self._jobs.begun = self._sweep.begin
@@ -72,6 +86,8 @@ class Engine:
             self._polling.go_on()
             await self._stop.asked.wait()
             await self._finish()
+        if self._stop.failure is not None:
+            raise self._stop.failure
 
     def view(self) -> WorkerView:
         now_s = time.monotonic()

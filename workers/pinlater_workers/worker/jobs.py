@@ -52,6 +52,7 @@ class Jobs:
         self._closed = False
         self.running: dict[Running, None] = {}
         self.idle = asyncio.Event()
+        """Set when nothing runs any more, once no more jobs are taken."""
         self.freed_s = time.monotonic()
         """Since when a slot is free, while one is."""
         self.begun: Callable[[], None] = lambda: None
@@ -104,8 +105,8 @@ class Jobs:
             ended(name, verdict.action, now_s - running.began_s, is_last=is_last, error=verdict.error)
             counted.append(result)
         self._delivery.put(counted)
-        if not self.running:
-            self.idle.set()
+        if self._is_stopping:
+            self._note_idle()
         self.freed()
 
     def lost(self, running: Running, why: Why) -> None:
@@ -123,6 +124,10 @@ class Jobs:
         """How many run, by queue."""
         return Counter(running.queue for running in self.running)
 
+    def _note_idle(self) -> None:
+        if not self.running:
+            self.idle.set()
+
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def take_no_more(self) -> None:
@@ -131,8 +136,7 @@ class Jobs:
         for running in list(self.running):
             if running.told is None:
                 self.stop(running, Why.STOPPING)
-        if not self.running:
-            self.idle.set()
+        self._note_idle()
 
     async def close(self) -> int:
         """The pool ends, and what still ran is given back; how many. Once."""

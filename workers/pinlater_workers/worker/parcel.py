@@ -15,13 +15,12 @@ MAX_RESULTS = 1_000
 class Parcel:
     """`moves`: all of them go back to PENDING; else all are acks."""
 
-    __slots__ = ("failures", "moves", "queue", "results")
+    __slots__ = ("moves", "queue", "results")
 
     def __init__(self, queue: str, results: list[Result], *, moves: bool) -> None:
         self.queue = queue
         self.results = results
         self.moves = moves
-        self.failures = 0
 
     def halves(self) -> Iterator[Parcel]:
         middle = len(self.results) // 2
@@ -42,9 +41,7 @@ class Parcel:
         return taken
 
     def _with(self, results: list[Result]) -> Parcel:
-        part = Parcel(self.queue, results, moves=self.moves)
-        part.failures = self.failures
-        return part
+        return Parcel(self.queue, results, moves=self.moves)
 
 
 def _shard(descriptor: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -17,15 +16,20 @@ from pinlater_workers.worker.delivery import Delivery
 from pinlater_workers.worker.parcel import Parcel
 from pinlater_workers.worker.results import acks
 from pinlater_workers.worker.standing import UNANSWERED, Standing
-from pinlater_workers.worker.trouble import Troubles
+from pinlater_workers.worker.trouble import Troubles, log
 from pinlater_workers.worker_settings import WorkerSettings
+
+LAST_ANSWERS_S = 2.0
 
 Take = Callable[[str, list[DequeuedJob]], None]
 """Gets the jobs of a queue that have just been claimed."""
 
 
 class Polling:
-    """`free` says how many slots are free, reserved ones not counted out; `take` gets the jobs."""
+    """`free` says how many slots are free, reserved ones not counted out; `take` gets the jobs.
+
+    `done` gets the task of each dequeue when it has ended.
+    """
 
     def __init__(
         self,
@@ -35,17 +39,18 @@ class Polling:
         troubles: Troubles,
         free: Callable[[], int],
         take: Take,
+        done: Callable[[asyncio.Task[None]], None],
     ) -> None:
         self._client = client
         self._settings = settings
         self._delivery = delivery
         self._free = free
         self._take = take
+        self._done = done
         self._lease_ms = int(settings.lease_s * 1000)
         self._loop = asyncio.get_running_loop()
         self._standing = Standing(settings.queues, troubles, random.Random())
         self._asking = Asking(settings.queues, settings.poll_wait_s)
-        self._waiting: set[asyncio.Task[None]] = set()
         self._asked: set[asyncio.Task[None]] = set()
         self._stopped = False
         self.good_s = time.monotonic()
@@ -58,17 +63,20 @@ class Polling:
         for poll in self._asking.next(self._free() - self._asking.reserved, time.monotonic()):
             riding = self._delivery.ride(poll.queue)
             task = self._loop.create_task(self._poll(poll, riding))
-            tasks = self._waiting if poll.wait_s and riding is None else self._asked
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
+            self._asked.add(task)
+            task.add_done_callback(self._asked.discard)
+            task.add_done_callback(self._done)
 
     async def stop(self) -> None:
-        """No more jobs. The server gives back what it claims for a wait that is broken off; other answers come soon."""
+        """No more jobs, but for those that are on their way already; they come before this returns."""
         self._stopped = True
-        for task in self._waiting:
+        self._client.end_waits()
+        if self._asked:
+            await asyncio.wait(self._asked, timeout=LAST_ANSWERS_S)
+        left = list(self._asked)
+        for task in left:
             task.cancel()
-        under_way = [*self._waiting, *self._asked]
-        await asyncio.gather(*under_way, return_exceptions=True)
+        await asyncio.gather(*left, return_exceptions=True)
 
     def view(self) -> Mapping[str, QueueView]:
         return self._standing.view()
@@ -76,26 +84,27 @@ class Polling:
     # -- one dequeue -----------------------------------------------------------------------------------------------
 
     async def _poll(self, poll: Poll, riding: Parcel | None) -> None:
-        """Acks that ride are not kept waiting for their answer, so the server does not wait for jobs then."""
+        """Acks that ride are not kept waiting for their answer; nor is the news that a trouble is over."""
         queue = poll.queue
         request = DequeueRequest(queue, poll.limit, claim_timeout_ms=self._lease_ms, release_on_disconnect=True)
-        if riding is None:
+        if riding is None and not self._standing.is_troubled(queue):
             request.wait_ms = int(poll.wait_s * 1000)
-        else:
+        if riding is not None:
             request.succeeded, request.failed = acks(riding.results)
             request.ack_queue = riding.queue
         try:
             jobs = await self._client.dequeue(request)
         except PinLaterError as error:
             if riding is not None:
-                self._settle(riding, is_applied=error.acks_applied is True)
+                self._settle(riding, error)
             await self._failed(poll, error)
         except asyncio.CancelledError:
-            self._asking.failed(poll, 0.0)
+            if riding is not None:
+                self._delivery.undelivered(riding, "the worker stops")
             raise
         else:
             if riding is not None:
-                self._settle(riding, is_applied=True)
+                self._delivery.delivered(riding)
             self.good_s = time.monotonic()
             self._standing.answered(queue)
             self._asking.answered(poll, len(jobs), self.good_s)
@@ -103,21 +112,31 @@ class Polling:
                 self._take(queue, jobs)
         self.go_on()
 
-    def _settle(self, riding: Parcel, *, is_applied: bool) -> None:
-        if is_applied:
+    def _settle(self, riding: Parcel, error: PinLaterError) -> None:
+        if error.acks_applied:
             self._delivery.delivered(riding)
         else:
-            self._delivery.undelivered(riding)
+            self._delivery.undelivered(riding, str(error))
 
     async def _failed(self, poll: Poll, error: PinLaterError) -> None:
         """The queue's slots are free for others while it is not asked."""
+        if self._stopped:
+            return
         if not isinstance(error, UNANSWERED):
             self.good_s = time.monotonic()
-        hold_s = self._standing.failed(poll.queue, error)
         if self._settings.create_queues and isinstance(error, QueueNotFound):
-            with contextlib.suppress(PinLaterError):  # then the queue is looked at again, and this tried again
-                await self._client.create_queue(poll.queue)
-                hold_s = 0.0
+            failure = await self._create(poll.queue)
+        else:
+            failure = error
+        hold_s = 0.0 if failure is None else self._standing.failed(poll.queue, failure)
         self._asking.failed(poll, time.monotonic() + hold_s)
         if hold_s:
             self._loop.call_later(hold_s, self.go_on)
+
+    async def _create(self, queue: str) -> PinLaterError | None:
+        try:
+            await self._client.create_queue(queue)
+        except PinLaterError as error:
+            return error
+        log.info("queue %s was not there: created", queue)
+        return None

@@ -39,6 +39,10 @@ class Standing:
         self._rng = rng
         self._queues = {queue: _Queue() for queue in weights}
 
+    def is_troubled(self, name: str) -> bool:
+        """Its last dequeue failed."""
+        return self._queues[name].failures > 0
+
     def answered(self, name: str) -> None:
         """A dequeue went well."""
         queue = self._queues[name]

@@ -11,9 +11,17 @@ class Stop:
     def __init__(self) -> None:
         self.asked = asyncio.Event()
         self.hurried = asyncio.Event()
+        self.failure: BaseException | None = None
 
     def ask(self) -> None:
         (self.hurried if self.asked.is_set() else self.asked).set()
+
+    def look_at(self, task: asyncio.Task[None]) -> None:
+        """A part of the worker has ended. One that broke ends the whole: better than a worker that does nothing."""
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            self.failure = self.failure or failure
+            self.asked.set()
+            self.hurried.set()
 
     async def unless_hurried(self, done: asyncio.Event, within_s: float) -> None:
         """Until that is done, the time is over, or the worker is hurried."""
