@@ -37,4 +37,4 @@ class Pool(Protocol):
         """
 
     async def close(self) -> None:
-        """End all at once; what still runs is killed or left behind. `Ended` hears of what has ended, and then no more."""
+        """End all at once: what still runs is killed or left behind. `Ended` hears of nothing that ends after it."""
