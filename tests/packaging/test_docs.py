@@ -22,7 +22,8 @@ Field = tuple[int, str, str, str, str]
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_link_leads_to_a_file(document: Path) -> None:
-    links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", document.read_text(encoding="utf-8"))
+    prose = re.sub(r"^```.*?^```$", "", document.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", prose)
     assert [link for link in links if "://" not in link and not (document.parent / link).exists()] == []
 
 
