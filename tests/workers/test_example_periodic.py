@@ -32,7 +32,7 @@ def test_it_reports_every_hour_for_a_day(periodic: ModuleType) -> None:
         jobs.run_for(86_400)
     (run,) = jobs.runs
     assert run.state is JobState.PENDING
-    assert 24 <= run.reschedules == run.times <= 26
+    assert run.reschedules == run.times == 25
     assert run.attempts == 0
     assert run.status.startswith(f"rescheduled: round {run.times}: ")
     envelope = read_envelope(run.body)
@@ -65,7 +65,8 @@ def test_a_worker_runs_round_after_round(tmp_path: Path) -> None:
         )
         descriptor = begun.stdout.strip()
         with working(EXAMPLES, "--app", "periodic:app", "--server", f"127.0.0.1:{server.port}") as worker:
-            until(lambda: client.lookup([descriptor])[descriptor].state is JobState.SUCCEEDED, str(worker.lines))
+            worker.ready()
+            until(lambda: client.lookup([descriptor])[descriptor].state is JobState.SUCCEEDED, descriptor)
         info = client.lookup([descriptor])[descriptor]
     assert [line.split(":")[-2].strip() for line in info.custom_status.splitlines()] == [
         "round 4",

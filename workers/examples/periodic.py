@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import time
 
 from pinlater_workers import App, Reschedule, current
 
@@ -30,7 +29,7 @@ def disk_usage(path: str, every_s: float, round: int = 1, before: int | None = N
         current().set_status(report)
         return
     body = disk_usage.body(path, every_s, round=round + 1, before=used, rounds=rounds)
-    raise Reschedule(until_next(every_s, time.time()), body=body, message=report)
+    raise Reschedule(until_next(every_s, app.clock.now_ms() / 1000), body=body, message=report)
 
 
 def until_next(every_s: float, now_s: float) -> float:
