@@ -83,6 +83,14 @@ async def leaves_a_task() -> None:
 
 
 @app.job(queue="tested")
+async def exits_in_a_task() -> None:
+    async def exits() -> None:
+        raise SystemExit(3)
+
+    await asyncio.create_task(exits())
+
+
+@app.job(queue="tested")
 async def long() -> None:
     seen.append("began")
     await asyncio.Event().wait()
@@ -168,6 +176,13 @@ def test_what_a_checkpoint_stored_stays_when_the_job_comes_again(what: str, acti
 def test_a_coroutine_that_raises_cancelled_error_by_itself_has_failed() -> None:
     verdict = attempt(cancels_itself)
     assert (verdict.action, verdict.error) == (Action.RETRY, "CancelledError")
+
+
+def test_a_task_of_a_coroutine_that_exits_ends_the_attempt() -> None:
+    for _ in range(2):
+        verdict = attempt(exits_in_a_task)
+        assert (verdict.action, verdict.error) == (Action.RETRY, "SystemExit")
+    assert attempt(coroutine, 1) is SUCCEEDED
 
 
 def test_tasks_that_a_coroutine_leaves_behind_in_a_thread_end_with_it() -> None:

@@ -49,6 +49,8 @@ def run(
     runner = _runner()
     try:
         return runner.run(run_async(app, job_type, job, context, rng), context=apart)
+    except SystemExit as error:  # of a task that the job made: asyncio lets it through all that awaits it
+        return apart.run(_failed, (), job_type, job, context, error, rng)
     finally:
         _end_tasks(runner)
 
