@@ -184,7 +184,7 @@ async def test_no_call_takes_longer_than_its_timeout(timeout: float) -> None:
             begun_s = time.monotonic()
             with pytest.raises(error, match=r"no answer within .* s"):
                 await call
-            assert timeout * 0.45 <= time.monotonic() - begun_s < timeout + 1.0  # half, where no pause fits in
+            assert timeout * 0.45 <= time.monotonic() - begun_s < timeout + 2.0  # half, where no pause fits in
 
 
 async def test_after_a_timeout_the_late_answer_reaches_nobody() -> None:

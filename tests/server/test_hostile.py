@@ -180,7 +180,7 @@ def test_a_caller_is_served_while_hostile_messages_come(victim: Victim) -> None:
         neighbour.done.set()
         neighbour.join()
     assert neighbour.answers > 10
-    assert neighbour.longest_s < 1.0
+    assert neighbour.longest_s < 2.0
 
 
 def test_memory_does_not_grow_with_the_number_of_hostile_messages(exact_victim: Victim) -> None:
