@@ -12,7 +12,7 @@ class Action(IntEnum):
     SUCCEED = 0
     """An ack, success."""
     RETRY = 1
-    """An ack, failure: one attempt is spent, and the job comes again after `delay_ms`, or is FAILED without attempts."""
+    """An ack, failure: one attempt is spent; the job comes again after `delay_ms`, or without attempts is FAILED."""
     FAIL = 2
     """An ack, permanent failure."""
     SNOOZE = 3
@@ -20,12 +20,12 @@ class Action(IntEnum):
     RESCHEDULE = 4
     """Back to PENDING for `delay_ms`, with all attempts, and with `body` where it is not None."""
     GIVE_BACK = 5
-    """Back to PENDING after `delay_ms` as it is, no attempt spent: this worker does not know the job's type, or stops."""
+    """Back to PENDING after `delay_ms` as it is, no attempt spent: the worker does not know its type, or stops."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`status` goes to the job's custom status (appended by an ack, put in front by a move back to PENDING).
+    """`status`, a line with its end or "", goes to the job's custom status: an ack appends it, a move puts it in front.
 
     `error` is the type of the exception for metrics and logs, "" for none.
     """
