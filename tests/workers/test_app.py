@@ -176,6 +176,16 @@ def test_what_is_enqueued_carries_the_headers_of_middleware_and_the_trace() -> N
     assert app.headers("nothing") == {"stamp": "nothing"}
 
 
+class Number(Middleware):
+    def enqueue(self, headers: Any, job_name: str) -> None:
+        headers["number"] = 3
+
+
+def test_a_header_that_is_no_text_is_refused_in_the_caller() -> None:
+    with pytest.raises(TypeError, match="header 'number' of job 'nothing' is 3; allowed: texts"):
+        declared(App(servers=["nobody.invalid"], middleware=[Number()])).enqueue()
+
+
 def test_a_body_alone_has_no_headers() -> None:
     envelope = read_envelope(declared(App(middleware=[Stamp()])).body())
     assert envelope is not None

@@ -137,6 +137,13 @@ def test_an_app_with_a_file_has_it_count_for_what_is_declared_later(tmp_path: Pa
     app.check()
 
 
+def test_a_producer_has_the_jobs_of_a_file_as_well(tmp_path: Path, module: str) -> None:
+    text = f'import_paths = ["lib"]\n[jobs.one]\nfunction = "{module}:plain"\nqueue = "q"'
+    app = App(written(tmp_path, text))
+    assert app.find("one") is app.job_types["one"]
+    assert app.job_types["one"](3) == 3
+
+
 def test_a_raw_job_of_a_file(tmp_path: Path, module: str) -> None:
     text = f'import_paths = ["lib"]\n[jobs.take]\nfunction = "{module}:take"\nqueue = "foreign"\nraw = true'
     app, _ = load_file(written(tmp_path, text))

@@ -189,10 +189,16 @@ class App:
         return self._connections.connect(**options)
 
     def headers(self, job: str) -> dict[str, str]:
-        """What travels with a job that is enqueued now: what middleware adds, and the current trace."""
+        """What travels with a job that is enqueued now: what middleware adds, and the current trace.
+
+        TypeError: middleware has added what is no text, which no worker could read.
+        """
         headers: dict[str, str] = {}
         for each in self.middleware:
             each.enqueue(headers, job)
+        for name, value in headers.items():
+            if not isinstance(name, str) or not isinstance(value, str):
+                raise TypeError(f"header {name!r} of job {job!r} is {value!r}; allowed: texts")
         write_trace(headers)
         return headers
 
