@@ -17,7 +17,7 @@ from pinlater_workers.pools.base import Ended, Pool, SaveCheckpoint
 from pinlater_workers.running import Running, Why
 from pinlater_workers.verdict import Verdict
 
-WITHIN_S = 20.0
+WITHIN_S = 40.0
 TIME_LIMIT_S = 60.0
 T = TypeVar("T")
 

@@ -156,7 +156,7 @@ def _pairs(stack: contextlib.ExitStack) -> tuple[Sequence[socket.socket], Sequen
 def _spawn(connections: Sequence[socket.socket]) -> subprocess.Popen[bytes]:
     """By exec, in a process group of its own, so that it can be killed with what it started."""
     descriptors = [connection.fileno() for connection in connections]
-    command = [sys.executable, "-m", "pinlater_workers.pools.child", *map(str, descriptors), str(os.getpid())]
+    command = [sys.executable, "-P", "-m", "pinlater_workers.pools.child", *map(str, descriptors), str(os.getpid())]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=descriptors, process_group=0)
 
 
