@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +15,9 @@ from pinlater.client.client import Client
 from pinlater.client.target import target_servers
 from pinlater.model import Job
 from pinlater_workers.errors import ConfigurationError
+
+_making = threading.Lock()
+"""Held for an assignment, so that many threads at once have one client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,9 @@ class Connections:
     def client(self) -> Client:
         """For any number of threads, and for the children of a fork."""
         if self._client is None:
-            self._client = Client(servers=self.addresses, source=self.target.source)
+            made = Client(servers=self.addresses, source=self.target.source)
+            with _making:
+                self._client = self._client or made
         return self._client
 
     def async_client(self) -> AsyncClient:
