@@ -2,14 +2,16 @@
 
     python -m tests.workers.beaten_worker ADDRESS QUEUE LEASE_S WHAT
 
-Prints its heartbeat process's id and its claims when the first beat was good; then, by WHAT: `wait` for ever; `fork` a
-child that holds every descriptor open, print its id and wait; `block` the interpreter as C code does, for BLOCK_S.
+By WHAT: `wait` until the first beat is good, print the heartbeat process's id, and stay; `fork`: the same, and print the
+id of a child that holds every descriptor open; `block` the interpreter for BLOCK_S as C code does, from the moment on
+that the claims are handed over, and print that.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ctypes
+import math
 import os
 import signal
 import sys
@@ -24,22 +26,30 @@ FOR_EVER_S = 600.0
 
 
 async def main(address: str, queue: str, lease_s: float, what: str) -> None:
-    good = asyncio.Event()
-    beats = Heartbeats([address], "worker", lease_s, lambda key, why: None, beaten=lambda keys, good_s: good.set())
+    runs = asyncio.Event()
+    beats = Heartbeats([address], "worker", lease_s, lambda number, why: runs.set())
+    await beats.open()
+    later = Watched(-1, queue, "no descriptor", "no claim", time.monotonic() + FOR_EVER_S, 0.0, math.inf)
+    beats.watch([later])
+    await runs.wait()
     async with AsyncClient(address) as client:
         jobs = await client.dequeue(DequeueRequest(queue, 10, claim_timeout_ms=int(lease_s * 1000)))
-    await beats.open()
     now_s = time.monotonic()
-    beats.watch([Watched(queue, job.descriptor, job.claim_descriptor, now_s, now_s + FOR_EVER_S) for job in jobs])
-    await good.wait()
-    print(beats.pid, *(job.claim_descriptor for job in jobs), flush=True)
+    watched = [
+        Watched(number, queue, job.descriptor, job.claim_descriptor, now_s, now_s, now_s + FOR_EVER_S)
+        for number, job in enumerate(jobs)
+    ]
+    beats.watch(watched)
+    if what == "block":
+        ctypes.PyDLL(None).sleep(BLOCK_S)
+        print("free again", flush=True)
+    while watched[0].good_s == now_s:
+        await asyncio.sleep(0.01)
+    print(beats.pid, flush=True)
     if what == "fork" and (child := os.fork()) == 0:
         signal.pause()
     if what == "fork":
         print(child, flush=True)
-    if what == "block":
-        ctypes.PyDLL(None).sleep(BLOCK_S)
-        print("free again", flush=True)
     await asyncio.sleep(FOR_EVER_S)
 
 

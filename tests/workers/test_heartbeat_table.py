@@ -12,8 +12,12 @@ from pinlater_workers.heartbeat.table import Table, surely_held_s, usual_interva
 LEASE_S = 30.0
 
 
-def watched(good_s: float = 0.0, until_s: float = math.inf) -> Watched:
-    return Watched("mail", "descriptor", "claim", good_s, until_s)
+def watched(number: int = 1, *, good_s: float = 0.0, from_s: float = 0.0, until_s: float = math.inf) -> Watched:
+    return Watched(number, "mail", "descriptor", "claim", good_s, from_s, until_s)
+
+
+def due(table: Table, now_s: float) -> set[int]:
+    return {each.number for each in table.take_due(now_s)}
 
 
 @pytest.fixture
@@ -27,30 +31,39 @@ def test_a_short_lease_is_beaten_more_often_and_taken_for_held_nearly_to_its_end
 
 
 def test_a_claim_is_due_at_once_and_then_every_interval_together_with_those_due_soon(table: Table) -> None:
-    table.watch({1: watched()}, 0.0)
-    assert set(table.take_due(0.0)) == {1}
-    table.watch({2: watched(6.0)}, 6.0)
-    assert set(table.take_due(6.0)) == {1, 2}, "one beat for both"
+    table.watch([watched(1)])
+    assert due(table, 0.0) == {1}
+    table.watch([watched(2, good_s=6.0, from_s=6.0)])
+    assert due(table, 6.0) == {1, 2}, "one beat for both"
     table.beaten([1, 2], 6.0)
     assert table.next_s() == 16.0
-    assert table.take_due(15.9) == {}
-    assert set(table.take_due(16.0)) == {1, 2}
+    assert due(table, 15.9) == set()
+    assert due(table, 16.0) == {1, 2}
+
+
+def test_a_young_claim_is_not_beaten_yet_whatever_else_is_due(table: Table) -> None:
+    table.watch([watched(1), watched(2, from_s=1.0)])
+    assert due(table, 0.9) == {1}
+    table.all_due(0.95)
+    assert due(table, 0.95) == {1}
+    assert table.next_s() == 1.0
+    assert due(table, 1.0) == {2}
 
 
 def test_watched_again_or_with_a_broken_connection_it_is_due_at_once(table: Table) -> None:
-    table.watch({1: watched(), 2: watched()}, 0.0)
+    table.watch([watched(1), watched(2)])
     table.take_due(0.0)
-    table.watch({1: watched()}, 1.0)
-    assert set(table.take_due(1.0)) == {1}
+    table.watch([watched(1)])
+    assert due(table, 1.0) == {1}
     table.all_due(2.0)
-    assert set(table.take_due(2.0)) == {1, 2}
+    assert due(table, 2.0) == {1, 2}
 
 
 def test_no_beat_comes_after_the_time_it_may_live(table: Table) -> None:
-    table.watch({1: watched(until_s=10.0)}, 0.0)
-    assert set(table.take_due(0.0)) == {1}
+    table.watch([watched(until_s=10.0)])
+    assert due(table, 0.0) == {1}
     table.beaten([1], 0.0)
-    assert table.take_due(10.0) == {}
+    assert due(table, 10.0) == set()
     assert table.next_s() == 28.0
     assert table.take_lost(27.9) == []
     assert table.take_lost(28.0) == [1]
@@ -58,19 +71,19 @@ def test_no_beat_comes_after_the_time_it_may_live(table: Table) -> None:
 
 
 def test_two_failed_beats_in_a_row_are_told_once_and_tries_in_between_count_as_one(table: Table) -> None:
-    table.watch({1: watched()}, 0.0)
+    table.watch([watched()])
     table.take_due(0.0)
     table.beaten([1], 0.0)
     told = []
     for second in range(10, 28):
-        assert set(table.take_due(second)) == {1}, "tried again after a second"
+        assert due(table, second) == {1}, "tried again after a second"
         told += [second] * len(table.failed([1], second, second))
     assert told == [20]
     assert table.take_lost(28.0) == [1]
 
 
 def test_a_good_beat_between_failures_starts_again(table: Table) -> None:
-    table.watch({1: watched()}, 0.0)
+    table.watch([watched()])
     assert table.failed([1], 10.0, 10.0) == []
     table.beaten([1], 15.0)
     assert table.failed([1], 14.0, 16.0) == [], "it began before the good one"
@@ -79,7 +92,7 @@ def test_a_good_beat_between_failures_starts_again(table: Table) -> None:
 
 
 def test_what_is_forgotten_is_nothing_to_anybody(table: Table) -> None:
-    table.watch({1: watched()}, 0.0)
+    table.watch([watched()])
     table.take_due(0.0)
     table.forget([1, 7])
     table.beaten([1], 0.0)
@@ -88,7 +101,7 @@ def test_what_is_forgotten_is_nothing_to_anybody(table: Table) -> None:
 
 
 def test_messages_are_read_as_they_were_written_however_they_come() -> None:
-    messages: list[Watch | Forget] = [Watch({7: watched(1.5)}), Forget([1, 2**40]), Forget([])]
+    messages: list[Watch | Forget] = [Watch([watched(7, good_s=1.5)]), Forget([1, 2**40]), Forget([])]
     data = b"".join([written(message) for message in messages])
     whole, bytewise = Splitter(), Splitter()
     assert [read_by_process(body) for body in whole.feed(data)] == messages

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 from pinlater.model import DequeuedJob
-from pinlater_workers.heartbeat.messages import ClaimKey
 from pinlater_workers.running import Running
-from pinlater_workers.worker.leases import HANDED_AFTER_S, MARGIN_S, TOLERANCE_S, Leases
+from pinlater_workers.worker.leases import BEATEN_AFTER_S, MARGIN_S, TOLERANCE_S, Leases
 
 LEASE_S = 30.0
 
@@ -17,52 +16,47 @@ def running(number: int, until_s: float = 100.0) -> Running:
     return Running(job, "mail", None, 0.0, until_s)
 
 
-def test_a_claim_is_handed_over_once_when_it_is_old_enough() -> None:
+def test_a_claim_is_beaten_once_it_is_old_enough_and_until_its_job_must_have_ended() -> None:
     leases = Leases(LEASE_S)
-    one, two, three = running(1), running(2), running(3)
-    assert leases.next_s() == math.inf
-    leases.take(one, 0.0)
-    leases.take(two, 0.5)
-    leases.take(three, 1.5)
-    assert leases.next_s() == HANDED_AFTER_S
-    assert [each.descriptor for each in leases.old_enough(1.6)] == ["mail:s1:p1:1", "mail:s1:p1:2"]
-    assert leases.old_enough(1.6) == []
-    assert leases.next_s() == 2.5
-    (last,) = leases.old_enough(2.5)
-    assert (last.queue, last.key) == ("mail", ClaimKey("mail:s1:p1:3", "one claim for all"))
-    assert (last.good_s, last.until_s) == (1.5, 100.0 + MARGIN_S)
+    first, second = leases.take([running(1), running(2)], 5.0)
+    (third,) = leases.take([running(3)], 6.0)
+    assert len({first.number, second.number, third.number}) == 3
+    assert (second.queue, second.descriptor, second.claim) == ("mail", "mail:s1:p1:2", "one claim for all")
+    assert (third.good_s, third.from_s, third.until_s) == (6.0, 6.0 + BEATEN_AFTER_S, 100.0 + MARGIN_S)
+    (hurried,) = Leases(1.0).take([running(1)], 0.0)
+    assert hurried.from_s < 0.2
 
 
-def test_one_that_ends_is_forgotten_and_told_of_where_it_was_handed_over() -> None:
+def test_with_a_lost_connection_all_are_due_at_once() -> None:
     leases = Leases(LEASE_S)
-    young, old = running(1), running(2)
-    leases.take(old, 0.0)
-    (watched,) = leases.all()
-    leases.take(young, 1.0)
-    assert leases.find(watched.key) is old
-    assert (leases.end(young), leases.end(old), leases.end(old)) == (None, watched.key, None)
-    assert leases.find(watched.key) is None
-    assert (len(leases), leases.holds(old), leases.all()) == (0, False, [])
+    taken = leases.take([running(1), running(2)], 5.0)
+    assert leases.at_once() == taken
+    assert {each.from_s for each in taken} == {0.0}
+
+
+def test_one_that_ends_is_not_held_any_more() -> None:
+    leases = Leases(LEASE_S)
+    one = running(1)
+    (watched,) = leases.take([one], 0.0)
+    assert leases.find(watched.number) is one
+    assert (leases.end(one), leases.end(one)) == (watched.number, None)
+    assert (leases.find(watched.number), len(leases), leases.at_once()) == (None, 0, [])
 
 
 def test_one_with_an_unconfirmed_result_is_kept_without_an_end() -> None:
     leases = Leases(LEASE_S)
-    young, old, gone = running(1), running(2), running(3)
-    leases.take(old, 0.0)
-    leases.old_enough(1.0)
-    leases.take(young, 1.0)
-    assert [each.until_s for each in leases.keep([young, old, gone])] == [math.inf, math.inf]
-    assert leases.old_enough(9.0) == []
+    one, gone = running(1), running(2)
+    (watched,) = leases.take([one], 0.0)
+    assert leases.keep([one, gone]) == [watched]
+    assert watched.until_s == math.inf
 
 
 def test_a_claim_has_surely_expired_a_lease_after_the_last_good_beat() -> None:
     leases = Leases(LEASE_S)
     one = running(1)
     assert leases.has_expired(one, 0.0)
-    leases.take(one, 10.0)
+    (watched,) = leases.take([one], 10.0)
     assert not leases.has_expired(one, 10.0 + LEASE_S)
-    (watched,) = leases.all()
-    leases.beaten([watched.key, ClaimKey("unknown", "claim")], 20.0)
-    leases.beaten([watched.key], 15.0)
+    watched.good_s = 20.0
     assert not leases.has_expired(one, 19.9 + LEASE_S + TOLERANCE_S)
     assert leases.has_expired(one, 20.0 + LEASE_S + TOLERANCE_S)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic
 
 from pinlater.client.async_client import AsyncClient
@@ -31,6 +31,7 @@ class Beating:
         self._table = Table(begin.lease_s, begin.interval_s)
         self._timeout_s = max(SHORTEST_TIMEOUT_S, begin.lease_s / 6)
         self._news = asyncio.Event()
+        self._next_s = math.inf
         self._beats: set[asyncio.Task[None]] = set()
         self._client = AsyncClient(
             servers=begin.servers,
@@ -41,10 +42,10 @@ class Beating:
             on_disconnect=self._disconnected,
         )
 
-    def watch(self, claims: Mapping[int, Watched]) -> None:
-        """Beaten soon, in any case."""
-        self._table.watch(claims, monotonic())
-        self._news.set()
+    def watch(self, claims: Sequence[Watched]) -> None:
+        self._table.watch(claims)
+        if min(each.from_s for each in claims) < self._next_s:
+            self._news.set()
 
     def forget(self, numbers: Sequence[int]) -> None:
         self._table.forget(numbers)
@@ -71,7 +72,7 @@ class Beating:
         lost = self._table.take_lost(now_s)
         if lost:
             self._tell(Trouble(lost, Why.CLAIM_LOST, "no heartbeat got through before the lease was over"))
-        due = self._table.take_due(now_s) if len(self._beats) < BEATS_AT_ONCE else {}
+        due = self._table.take_due(now_s) if len(self._beats) < BEATS_AT_ONCE else []
         if due:
             task = asyncio.create_task(self._beat(due, now_s))
             self._beats.add(task)
@@ -79,15 +80,15 @@ class Beating:
 
     async def _until_next(self) -> None:
         """News, or the time of the next beat; a little later, so that what comes together is beaten together."""
-        next_s = self._table.next_s()
-        wait_s = None if next_s == math.inf else max(0.0, next_s - monotonic())
+        self._next_s = self._table.next_s()
+        wait_s = None if self._next_s == math.inf else max(0.0, self._next_s - monotonic())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 await self._news.wait()
         self._news.clear()
         await asyncio.sleep(GATHER_S)
 
-    async def _beat(self, claims: Mapping[int, Watched], began_s: float) -> None:
+    async def _beat(self, claims: Sequence[Watched], began_s: float) -> None:
         outcome = await beat(self._client, claims, self._timeout_s)
         if outcome.good:
             self._table.beaten(outcome.good, began_s)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from pinlater.client.async_client import AsyncClient
@@ -13,7 +13,7 @@ from pinlater_workers.heartbeat.messages import Watched
 
 CLAIMS_PER_CALL = 1_000
 
-Part = Sequence[tuple[int, Watched]]
+Part = Sequence[Watched]
 
 
 @dataclass(slots=True)
@@ -26,30 +26,30 @@ class Outcome:
     detail: str = ""
 
     def failing(self, part: Part, error: Exception) -> None:
-        self.failed += [number for number, _ in part]
+        self.failed += [watched.number for watched in part]
         self.detail = str(error)
 
 
-async def beat(client: AsyncClient, claims: Mapping[int, Watched], timeout_s: float) -> Outcome:
+async def beat(client: AsyncClient, claims: Sequence[Watched], timeout_s: float) -> Outcome:
     """Every claim is in one list of the outcome. Each call takes `timeout_s` at most; where a shard is out, two rounds.
 
     A checkpoint that is taken ties its claim to the connection it came by.
     """
     outcome = Outcome()
-    beaten: list[tuple[int, Watched]] = []
+    beaten: list[Watched] = []
 
     async def checkpoint(part: Part) -> None:
-        kept = [Checkpoint(watched.descriptor, claim_descriptor=watched.claim) for _, watched in part]
-        await client.checkpoint(part[0][1].queue, kept, timeout=timeout_s)
+        kept = [Checkpoint(watched.descriptor, claim_descriptor=watched.claim) for watched in part]
+        await client.checkpoint(part[0].queue, kept, timeout=timeout_s)
         beaten.extend(part)
 
     async def look(part: Part) -> None:
-        found = await client.lookup([watched.descriptor for _, watched in part], timeout=timeout_s)
-        for number, watched in part:
+        found = await client.lookup([watched.descriptor for watched in part], timeout=timeout_s)
+        for watched in part:
             held = _is_held(found.get(watched.descriptor), watched)
-            (outcome.good if held else outcome.lost).append(number)
+            (outcome.good if held else outcome.lost).append(watched.number)
 
-    await _each(checkpoint, _parts(claims.items(), lambda watched: watched.queue), outcome)
+    await _each(checkpoint, _parts(claims, lambda watched: watched.queue), outcome)
     await _each(look, _parts(beaten, lambda watched: ""), outcome)
     return outcome
 
@@ -58,11 +58,11 @@ def _is_held(info: JobInfo | None, watched: Watched) -> bool:
     return info is not None and info.state is JobState.IN_PROGRESS and info.claim_descriptor == watched.claim
 
 
-def _parts(claims: Iterable[tuple[int, Watched]], of: Callable[[Watched], object]) -> list[Part]:
+def _parts(claims: Iterable[Watched], of: Callable[[Watched], object]) -> list[Part]:
     """By what `of` says, and no more than a call takes."""
-    grouped: dict[object, list[tuple[int, Watched]]] = {}
-    for number, watched in claims:
-        grouped.setdefault(of(watched), []).append((number, watched))
+    grouped: dict[object, list[Watched]] = {}
+    for watched in claims:
+        grouped.setdefault(of(watched), []).append(watched)
     return [
         group[start : start + CLAIMS_PER_CALL]
         for group in grouped.values()

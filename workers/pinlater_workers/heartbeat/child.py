@@ -14,6 +14,7 @@ from pinlater_workers.heartbeat.messages import Splitter, ToProcess, ToWorker, r
 
 LOOK_S = 0.005
 LOOKS = 400
+UNREAD_BYTES = 16 * 2**20
 
 
 class Child(asyncio.Protocol):
@@ -53,9 +54,16 @@ class Child(asyncio.Protocol):
         return self._process.pid
 
     def send(self, message: ToProcess) -> None:
-        """Nothing where it is gone: whoever replaces it is told all."""
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(written(message))
+        """Nothing where it is gone: whoever replaces it is told all. One that does not listen is ended.
+
+        What is sent has left this process when this returns, unless the other one is far behind.
+        """
+        if self._transport is None or self._transport.is_closing():
+            return
+        if self._transport.get_write_buffer_size() > UNREAD_BYTES:
+            self._process.kill()
+            return
+        self._transport.write(written(message))
 
     async def end(self) -> int:
         """The exit code. It ends by itself when it is not spoken to any more, or is killed soon."""

@@ -9,10 +9,8 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
 
-import msgspec
-
 from pinlater_workers.heartbeat.child import Child
-from pinlater_workers.heartbeat.messages import Beaten, Begin, ClaimKey, Forget, ToWorker, Trouble, Watch, Watched
+from pinlater_workers.heartbeat.messages import Beaten, Begin, Forget, ToWorker, Trouble, Watch, Watched
 from pinlater_workers.heartbeat.table import surely_held_s, usual_interval_s
 from pinlater_workers.running import Why
 
@@ -27,10 +25,10 @@ _log = logging.getLogger(__name__)
 class Heartbeats:
     """Keeps claims alive from a process that no job can block, and that ends with this one, however this one does.
 
-    `lost(key, why)` is called on the loop: OUT_OF_TOUCH when two beats of a claim in a row have failed (it stays
+    `lost(number, why)` is called on the loop: OUT_OF_TOUCH when two beats of a claim in a row have failed (it stays
     watched), CLAIM_LOST when the job is not in progress under that claim any more, or when no beat got through for
     nearly the whole lease (it is forgotten). A claim that an ack has just ended can be told as lost too.
-    `beaten(keys, good_s)`: their leases ran anew from then (time.monotonic) or later.
+    `good_s` of what is watched becomes later with every good beat.
     A process that dies is replaced at once and told of every claim; as long as there is none, the leases run on.
     """
 
@@ -39,18 +37,14 @@ class Heartbeats:
         servers: Sequence[str],
         source: str,
         lease_s: float,
-        lost: Callable[[ClaimKey, Why], None],
+        lost: Callable[[int, Why], None],
         *,
-        beaten: Callable[[Sequence[ClaimKey], float], None] | None = None,
         interval_s: float | None = None,
     ) -> None:
         self._begin = Begin(list(servers), source, lease_s, interval_s or usual_interval_s(lease_s))
         self._held_s = surely_held_s(lease_s)
         self._on_lost = lost
-        self._on_beaten = beaten
-        self._numbers: dict[ClaimKey, int] = {}
         self._claims: dict[int, Watched] = {}
-        self._last_number = 0
         self._child: Child | None = None
         self._keeper: asyncio.Task[None] | None = None
 
@@ -76,30 +70,23 @@ class Heartbeats:
             with contextlib.suppress(asyncio.CancelledError):
                 await keeper
 
-    def watch(self, claims: Iterable[Watched]) -> None:
-        """Keep these alive, beginning at once, also where they are watched already.
+    def watch(self, claims: Sequence[Watched]) -> None:
+        """Keep these alive. When this returns the process hears of it, whatever this one does then.
 
-        A beat ties a claim to the process's connection; so does it again for a claim that was tied to another since.
+        A beat ties a claim to the process's connection. For a claim that may have been tied to another one since, this
+        is called again.
         """
-        told = {}
-        for watched in claims:
-            number = self._numbers.get(watched.key)
-            if number is None:
-                self._last_number = number = self._last_number + 1
-                self._numbers[watched.key] = number
-            elif watched.good_s < (good_s := self._claims[number].good_s):
-                watched = msgspec.structs.replace(watched, good_s=good_s)
-            told[number] = self._claims[number] = watched
-        if told and self._child is not None:
-            self._child.send(Watch(told))
+        if not claims:
+            return
+        self._claims.update({watched.number: watched for watched in claims})
+        if self._child is not None:
+            self._child.send(Watch(list(claims)))
 
-    def forget(self, keys: Iterable[ClaimKey]) -> None:
+    def forget(self, numbers: Iterable[int]) -> None:
         """These have ended. Unknown ones are no error."""
-        numbers = [number for key in keys if (number := self._numbers.pop(key, None)) is not None]
-        for number in numbers:
-            del self._claims[number]
-        if numbers and self._child is not None:
-            self._child.send(Forget(numbers))
+        forgotten = [number for number in numbers if self._claims.pop(number, None) is not None]
+        if forgotten and self._child is not None:
+            self._child.send(Forget(forgotten))
 
     # -- the process -----------------------------------------------------------------------------------------------
 
@@ -125,7 +112,7 @@ class Heartbeats:
             self._child = child
             child.send(self._begin)
             if self._claims:
-                child.send(Watch(self._claims))
+                child.send(Watch(list(self._claims.values())))
             await child.ended.wait()
         finally:
             self._child = None
@@ -150,10 +137,8 @@ class Heartbeats:
 
     def _note_good(self, numbers: Iterable[int], good_s: float) -> None:
         for number in numbers:
-            if self._claims[number].good_s < good_s:
-                self._claims[number] = msgspec.structs.replace(self._claims[number], good_s=good_s)
-        if self._on_beaten is not None:
-            self._on_beaten([self._claims[number].key for number in numbers], good_s)
+            watched = self._claims[number]
+            watched.good_s = max(watched.good_s, good_s)
 
     def _note_trouble(self, numbers: Sequence[int], trouble: Trouble) -> None:
         if trouble.why is Why.CLAIM_LOST:
@@ -162,11 +147,10 @@ class Heartbeats:
         if numbers:
             _log.warning("heartbeats of %d claims fail: %s", len(numbers), trouble.detail)
         for number in numbers:
-            self._on_lost(self._claims[number].key, trouble.why)
+            self._on_lost(number, trouble.why)
 
-    def _lose(self, numbers: Iterable[int]) -> None:
-        keys = [self._claims.pop(number).key for number in numbers]
-        for key in keys:
-            del self._numbers[key]
-        for key in keys:
-            self._on_lost(key, Why.CLAIM_LOST)
+    def _lose(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            del self._claims[number]
+        for number in numbers:
+            self._on_lost(number, Why.CLAIM_LOST)

@@ -5,8 +5,6 @@ Times are seconds of time.monotonic, which is one clock for all processes of a m
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import msgspec
 
 from pinlater_workers.running import Why
@@ -14,25 +12,20 @@ from pinlater_workers.running import Why
 _LENGTH_BYTES = 4
 
 
-class ClaimKey(NamedTuple):
-    """One claim of one job. A claim descriptor alone is shared by all jobs of one dequeue call."""
+class Watched(msgspec.Struct, array_like=True, gc=False):
+    """A claim to be kept alive, by a number of the worker's choice.
 
-    descriptor: str
-    claim: str
+    `good_s`: it surely held then, and its lease ran from then or later. Beats come from `from_s` on, the first at once,
+    and none after `until_s`.
+    """
 
-
-class Watched(msgspec.Struct, frozen=True, array_like=True):
-    """A claim to be kept alive until `until_s`. `good_s`: it surely held then; its lease ran from then or later."""
-
+    number: int
     queue: str
     descriptor: str
     claim: str
     good_s: float
+    from_s: float
     until_s: float
-
-    @property
-    def key(self) -> ClaimKey:
-        return ClaimKey(self.descriptor, self.claim)
 
 
 class Begin(msgspec.Struct, tag=True):
@@ -45,9 +38,9 @@ class Begin(msgspec.Struct, tag=True):
 
 
 class Watch(msgspec.Struct, tag=True):
-    """To the process: beat these at once, and then from time to time. By numbers of the worker's choice."""
+    """To the process: beat these, also where they are watched already."""
 
-    claims: dict[int, Watched]
+    claims: list[Watched]
 
 
 class Forget(msgspec.Struct, tag=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from pinlater_workers.heartbeat.messages import Watched
 
@@ -26,10 +26,10 @@ def surely_held_s(lease_s: float) -> float:
 class _Claim:
     __slots__ = ("counted_s", "due_s", "failures", "good_s", "watched")
 
-    def __init__(self, watched: Watched, now_s: float) -> None:
+    def __init__(self, watched: Watched) -> None:
         self.watched = watched
         self.good_s = watched.good_s
-        self.due_s = now_s
+        self.due_s = watched.from_s
         self.failures = 0
         self.counted_s = -math.inf
 
@@ -46,38 +46,39 @@ class Table:
     def __len__(self) -> int:
         return len(self._claims)
 
-    def watch(self, claims: Mapping[int, Watched], now_s: float) -> None:
-        """Due at once, also where they are watched already; what is known of those stays."""
-        for number, watched in claims.items():
-            claim = self._claims.get(number)
+    def watch(self, claims: Iterable[Watched]) -> None:
+        """Due from their `from_s` on, also where they are watched already; what is known of those stays."""
+        known = self._claims
+        for watched in claims:
+            claim = known.get(watched.number)
             if claim is None:
-                self._claims[number] = _Claim(watched, now_s)
+                known[watched.number] = _Claim(watched)
             else:
                 claim.watched = watched
-                claim.due_s = now_s
+                claim.due_s = watched.from_s
 
     def forget(self, numbers: Iterable[int]) -> None:
         for number in numbers:
             self._claims.pop(number, None)
 
     def all_due(self, now_s: float) -> None:
-        """The connection that the claims were tied to is gone."""
+        """A connection is gone that claims which were beaten may be tied to."""
         for claim in self._claims.values():
-            claim.due_s = now_s
+            claim.due_s = min(claim.due_s, max(claim.watched.from_s, now_s))
 
-    def take_due(self, now_s: float) -> dict[int, Watched]:
+    def take_due(self, now_s: float) -> list[Watched]:
         """Those to be beaten now; where there are any, also those due soon. They are due again an interval later.
 
-        None beyond its `until_s`.
+        None before its `from_s`, or after its `until_s`.
         """
-        alive = [(number, claim) for number, claim in self._claims.items() if claim.watched.until_s > now_s]
-        if not any(claim.due_s <= now_s for _, claim in alive):
-            return {}
-        taken = {}
-        for number, claim in alive:
+        alive = [each for each in self._claims.values() if each.watched.from_s <= now_s < each.watched.until_s]
+        if not any(claim.due_s <= now_s for claim in alive):
+            return []
+        taken = []
+        for claim in alive:
             if claim.due_s <= now_s + self._interval_s / 2:
                 claim.due_s = now_s + self._interval_s
-                taken[number] = claim.watched
+                taken.append(claim.watched)
         return taken
 
     def beaten(self, numbers: Iterable[int], began_s: float) -> None:

@@ -66,18 +66,23 @@ class Jobs:
         return self._concurrency - len(self.running) - self.pool.stuck
 
     def take(self, queue: str, jobs: Sequence[DequeuedJob]) -> None:
-        """They begin at once. What cannot run here, or comes when the worker stops, is answered instead."""
+        """They begin at once. What cannot run here, or comes when the worker stops, is answered instead.
+
+        Claims are kept alive before a job begins: it may hold the interpreter from its first instant, for minutes.
+        """
         now_s, now_ms = time.monotonic(), self._clock.now_ms()
+        beginning: list[Running] = []
         answered: list[Result] = []
-        hold, started, submit = self._keeping.take, self._metrics.started, self.pool.submit
         for job in jobs:
             running, verdict = self._intake.running(job, queue, now_s)
-            hold(running, now_s)
-            if verdict is None and self._is_stopping:
-                verdict = _GIVEN_BACK
-            if verdict is not None:
-                answered.append((running, verdict))
-                continue
+            if verdict is None and not self._is_stopping:
+                beginning.append(running)
+            else:
+                answered.append((running, verdict or _GIVEN_BACK))
+        self._keeping.take([*beginning, *(running for running, _ in answered)], now_s)
+        started, submit = self._metrics.started, self.pool.submit
+        for running in beginning:
+            job = running.job
             assert running.type is not None
             self.running[running] = None
             started(running.type.name, (now_ms - job.run_after_ms) / 1000)

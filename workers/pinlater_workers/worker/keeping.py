@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from pinlater_workers.heartbeat.link import Heartbeats
-from pinlater_workers.heartbeat.messages import ClaimKey
 from pinlater_workers.running import Running, Why
 from pinlater_workers.worker.leases import Leases
 from pinlater_workers.worker.results import Result
@@ -17,8 +16,7 @@ class Keeping:
 
     def __init__(self, servers: Sequence[str], source: str, lease_s: float) -> None:
         self._leases = Leases(lease_s)
-        self._heartbeats = Heartbeats(servers, source, lease_s, self._hear, beaten=self._leases.beaten)
-        self.take = self._leases.take
+        self._heartbeats = Heartbeats(servers, source, lease_s, self._hear)
         self.lost: Callable[[Running, Why], None] = lambda running, why: None
 
     async def open(self) -> None:
@@ -31,16 +29,13 @@ class Keeping:
     def holds_any(self) -> bool:
         return bool(self._leases)
 
-    def look(self) -> None:
-        """Hands over the claims that are old enough."""
-        watched = self._leases.old_enough(time.monotonic())
-        if watched:
-            self._heartbeats.watch(watched)
+    def take(self, runnings: Sequence[Running], good_s: float) -> None:
+        """The claims of a dequeue, answered at `good_s`; kept alive from now on, whatever holds up this process."""
+        self._heartbeats.watch(self._leases.take(runnings, good_s))
 
     def hand_over_all(self) -> None:
         """At once: a connection is gone, or is about to go, that claims may be tied to."""
-        if self._leases:
-            self._heartbeats.watch(self._leases.all())
+        self._heartbeats.watch(self._leases.at_once())
 
     def keep(self, results: Iterable[Result]) -> None:
         """Without an end: no server has these results yet."""
@@ -49,16 +44,14 @@ class Keeping:
     def end(self, results: Iterable[Result]) -> None:
         """A server has these results, or they are given up."""
         end = self._leases.end
-        keys = [key for running, _ in results if (key := end(running)) is not None]
-        if keys:
-            self._heartbeats.forget(keys)
+        self._heartbeats.forget([number for running, _ in results if (number := end(running)) is not None])
 
     def has_expired(self, running: Running) -> bool:
         """Surely, by what is known of its claim."""
         return self._leases.has_expired(running, time.monotonic())
 
-    def _hear(self, key: ClaimKey, why: Why) -> None:
-        running = self._leases.find(key)
+    def _hear(self, number: int, why: Why) -> None:
+        running = self._leases.find(number)
         if running is not None:
             if why is Why.CLAIM_LOST:
                 self._leases.end(running)

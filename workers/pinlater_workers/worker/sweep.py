@@ -37,7 +37,6 @@ class Sweep:
 
     def _look(self) -> None:
         self._timer = None
-        self._keeping.look()
         now_s = time.monotonic()
         for running in [each for each in self._jobs.running if each.until_s <= now_s and each.told not in _ENDED]:
             self._jobs.stop(running, Why.TIME_LIMIT)
