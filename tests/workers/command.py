@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from tests.stores.process import dies_with_us
 
@@ -34,15 +34,16 @@ class WorkerCommand:
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stderr=subprocess.PIPE,
             text=True,
         )
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+        pipes = (self.process.stdout, self.process.stderr)
+        self._readers = [threading.Thread(target=self._read, args=[pipe], daemon=True) for pipe in pipes]
+        for reader in self._readers:
+            reader.start()
 
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for text in self.process.stdout:
+    def _read(self, pipe: IO[str]) -> None:
+        for text in pipe:
             with self._news:
                 self.lines.append(text.rstrip())
                 self._news.notify_all()
@@ -57,7 +58,8 @@ class WorkerCommand:
                     return found[times - 1]
                 left = deadline - time.monotonic()
                 assert left > 0, f"no {part!r} in {self.lines}"
-                assert self._reader.is_alive(), f"ended without {part!r}: {self.lines}"
+                is_over = not any(reader.is_alive() for reader in self._readers)
+                assert not is_over, f"ended without {part!r}: {self.lines}"
                 self._news.wait(min(left, 0.5))
 
     def event(self, part: str) -> dict[str, Any]:
@@ -79,15 +81,17 @@ class WorkerCommand:
     def ended(self) -> int:
         """The exit code; all that it said is read then."""
         code = self.process.wait(WITHIN_S)
-        self._reader.join(WITHIN_S)
+        for reader in self._readers:
+            reader.join(WITHIN_S)
         return code
 
     def clean_up(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
         self.ended()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+        for pipe in (self.process.stdout, self.process.stderr):
+            assert pipe is not None
+            pipe.close()
 
 
 @contextlib.contextmanager

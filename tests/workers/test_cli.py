@@ -118,7 +118,7 @@ def test_it_runs_jobs_says_how_it_is_and_ends_when_it_is_told(shop: Shop) -> Non
         assert worker.event("ended")["level"] == "info"
         while f"shop.succeeded.{shop.queue}_say:1|c" not in statsd.recv(65536).decode().split("\n"):
             pass
-    assert not [child for child in children if Path(f"/proc/{child}").exists()]
+    until(lambda: not [each for each in children if Path(f"/proc/{each}").exists()], "its processes outlive it")
 
 
 def test_sigterm_lets_a_job_end(shop: Shop) -> None:
