@@ -2,9 +2,9 @@
 
     python -m tests.workers.beaten_worker ADDRESS QUEUE LEASE_S WHAT
 
-By WHAT: `wait` until the first beat is good, print the heartbeat process's id, and stay; `fork`: the same, and print the
-id of a child that holds every descriptor open; `block` the interpreter for BLOCK_S as C code does, from the moment on
-that the claims are handed over, and print that.
+By WHAT: `wait` until the first beat is good, print the heartbeat process's id, and stay; `fork`: the same, and print
+the id of a child that holds every descriptor open; `block` the interpreter for BLOCK_S as C code does, from the moment
+on that the claims are handed over, and print that.
 """
 
 from __future__ import annotations
