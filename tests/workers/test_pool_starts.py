@@ -81,7 +81,7 @@ def test_first_job_starts_the_processes_of_a_pool_that_was_not_opened() -> None:
 
 def test_process_ends_with_its_worker_however_busy_it_is() -> None:
     worker = subprocess.Popen(
-        [sys.executable, "-m", "tests.workers.apps.pool_endless", "process"], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "tests.workers.pool_endless", "process"], stdout=subprocess.PIPE, text=True
     )
     assert worker.stdout is not None
     try:
@@ -100,7 +100,7 @@ def test_process_ends_with_its_worker_however_busy_it_is() -> None:
 
 def test_worker_ends_at_once_though_a_thread_still_runs_its_job() -> None:
     ended = subprocess.run(
-        [sys.executable, "-m", "tests.workers.apps.pool_endless", "thread"],
+        [sys.executable, "-m", "tests.workers.pool_endless", "thread"],
         capture_output=True,
         text=True,
         timeout=WITHIN_S,

@@ -97,7 +97,7 @@ class Crew:
         elif isinstance(message, Broken):
             process.broken = message.error
         else:
-            self._pause_s = FIRST_PAUSE_S
+            self._pause_s, self._said = FIRST_PAUSE_S, ""
             self._owner.received(process, message)
 
     def died(self, process: Spawned, reason: str) -> None:
@@ -128,6 +128,8 @@ class Crew:
         if why != self._said:
             _log.error("A process of the pool does not start, and is tried again: %s", why)
             self._said = why
+        if self._pausing is not None:
+            return
         self._pausing = asyncio.get_running_loop().call_later(self._pause_s, self._again)
         self._pause_s = min(self._pause_s * 2, LONGEST_PAUSE_S)
 

@@ -1,6 +1,6 @@
 """A worker of one job that nothing but a kill ends, for tests that end the worker.
 
-    python -m tests.workers.apps.pool_endless thread|process
+    python -m tests.workers.pool_endless thread|process
 
 `process`: prints the id of the job's process once the job has begun, and goes on. `thread`: ends with the job running.
 """
