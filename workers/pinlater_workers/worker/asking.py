@@ -3,6 +3,8 @@
 A queue is busy while its last answer was as many jobs as were asked for. While some queue is busy nobody waits: free
 slots are dealt in weighted turn, and one that is not busy is asked again after QUIET_S at the earliest. When no queue
 is busy, the server waits with its answers: the heaviest queue gets all slots but one for each other.
+
+A busy queue is asked for half of all slots at most: the server works on that while the other half runs here.
 """
 
 from __future__ import annotations
@@ -45,12 +47,13 @@ class _Queue:
 
 
 class Asking:
-    """One dequeue under way per queue. `weights`: of every queue, 1 or more."""
+    """One dequeue under way per queue. `weights`: of every queue, 1 or more. `slots`: all that the worker has."""
 
-    def __init__(self, weights: Mapping[str, int], poll_wait_s: float) -> None:
+    def __init__(self, weights: Mapping[str, int], slots: int, poll_wait_s: float) -> None:
         self._turns = Turns(weights)
         self._queues = {queue: _Queue() for queue in sorted(weights, key=weights.__getitem__, reverse=True)}
         self._wait_s = poll_wait_s if len(weights) == 1 else min(poll_wait_s, SHARED_WAIT_S)
+        self._half = min((slots + 1) // 2, MAX_LIMIT)
         self.reserved = 0
 
     def next(self, free: int, now_s: float) -> list[Poll]:
@@ -61,7 +64,7 @@ class Asking:
         if not askable:
             return []
         if len(self._queues) == 1:
-            polls = [Poll(askable[0], min(free, MAX_LIMIT), self._wait_s)]
+            polls = [Poll(askable[0], min(free, self._half), self._wait_s)]
         elif any(each.busy for each in self._queues.values()):
             polls = self._in_turn(askable, free, now_s)
         else:
@@ -99,7 +102,10 @@ class Asking:
         due = {name for name in askable if self._queues[name].busy or self._is_due(name, now_s)}
         under_way = [name for name, each in self._queues.items() if each.busy and each.reserved]
         dealt = self._turns.deal([*due, *under_way], free, due) if due else {}
-        return [Poll(name, min(limit, MAX_LIMIT), 0.0) for name, limit in dealt.items()]
+        polls = [Poll(name, min(limit, self._half), 0.0) for name, limit in dealt.items()]
+        for poll in polls:
+            self._turns.undo(poll.queue, dealt[poll.queue] - poll.limit)
+        return polls
 
     def _is_due(self, name: str, now_s: float) -> bool:
         return now_s - self._queues[name].answered_s >= QUIET_S

@@ -50,7 +50,7 @@ class Polling:
         self._lease_ms = int(settings.lease_s * 1000)
         self._loop = asyncio.get_running_loop()
         self._standing = Standing(settings.queues, troubles, random.Random())
-        self._asking = Asking(settings.queues, settings.poll_wait_s)
+        self._asking = Asking(settings.queues, settings.concurrency, settings.poll_wait_s)
         self._asked: set[asyncio.Task[None]] = set()
         self._stopped = False
         self.good_s = time.monotonic()

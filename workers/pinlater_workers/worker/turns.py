@@ -43,7 +43,11 @@ class Turns:
             self._pass[queue] = ahead[queue]
         return taken
 
+    def undo(self, queue: str, slots: int) -> None:
+        """It was not asked for so many of those that it was dealt."""
+        self._pass[queue] -= self._stride[queue] * slots
+
     def give_back(self, queue: str, slots: int) -> None:
         """So many of those that it was dealt brought no job."""
-        self._pass[queue] -= self._stride[queue] * slots
+        self.undo(queue, slots)
         self._sated.add(queue)
