@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -66,6 +67,19 @@ def test_thread_whose_job_has_ended_makes_no_checkpoint(threads: PoolDriver) -> 
     pool_stubborn.let_go.set()
     threads.until(lambda: pool_stubborn.errors == ["ClaimLost"])
     assert threads.statuses(running) == ["begun"]
+
+
+def test_job_for_which_no_thread_can_be_started_is_given_back(
+    threads: PoolDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        verdict = threads.result(job("names_thread"))
+    assert (verdict.action, verdict.delay_ms) == (Action.GIVE_BACK, 10_000)
+    assert threads.result(job("names_thread")) == SUCCEEDED
 
 
 def test_threads_report_together_what_ended_while_the_loop_was_busy(threads: PoolDriver) -> None:
