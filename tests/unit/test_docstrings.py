@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 import pinlater
+import pinlater_workers
 
-FOLDER = Path(pinlater.__file__).parent
+FOLDERS = [Path(package.__file__).parent for package in (pinlater, pinlater_workers)]
 WITH_EXAMPLES = sorted(
-    ".".join(path.relative_to(FOLDER.parent).with_suffix("").parts)
-    for path in FOLDER.rglob("*.py")
+    ".".join(path.relative_to(folder.parent).with_suffix("").parts)
+    for folder in FOLDERS
+    for path in folder.rglob("*.py")
     if ">>>" in path.read_text(encoding="utf-8")
 )
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 from uuid import UUID
@@ -50,6 +51,10 @@ class Options(TypedDict, total=False):
 
 class Opaque:
     pass
+
+
+class Called:
+    def __call__(self, a: int) -> None: ...
 
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
@@ -283,6 +288,19 @@ def test_names_that_enqueue_takes_for_itself_are_refused_at_decoration() -> None
 
     for function, name in ((one, "delay"), (two, "run_after"), (three, "priority")):
         assert f"a parameter named '{name}'" in refused_at_decoration(function)
+
+
+def test_what_is_no_function_is_refused_at_decoration() -> None:
+    assert "is a partial; allowed: a function" in refused_at_decoration(partial(rest, 1))
+    assert "is a Called; allowed: a function" in refused_at_decoration(Called())
+
+
+def test_a_default_of_none_may_be_given_whatever_the_annotation_says() -> None:
+    def one(at: datetime = None, any: object = None) -> None: ...  # type: ignore[assignment]  # noqa: RUF013
+
+    assert arrived(job(one), None, any=None) == ((None,), {"any": None})
+    with pytest.raises(ArgumentsInvalid, match="at is 3"):
+        job(one).body(3)
 
 
 def test_a_generator_is_refused_at_decoration() -> None:

@@ -25,9 +25,10 @@ _CODECS: dict[Encoding, tuple[Callable[[Any], bytes], Callable[[bytes], Any]]] =
 class Annotation:
     """What a parameter takes. `shown` is its text for people."""
 
-    def __init__(self, hint: Any) -> None:
-        """TypeError: a type that cannot be written and read again."""
+    def __init__(self, hint: Any, *, or_none: bool = False) -> None:
+        """TypeError: a type that cannot be written and read again. `or_none`: None is taken as well."""
         hint = Any if hint is object else hint
+        hint = hint | None if or_none and hint is not Any else hint
         self.shown = inspect_text(hint)
         info = inspect.type_info(hint)
         _refuse_custom(info, set())

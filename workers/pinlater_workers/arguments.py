@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from inspect import Parameter, signature
+from inspect import Parameter, isroutine, signature
 from typing import Any
 
 from pinlater_workers.annotations import Annotation
@@ -23,6 +23,7 @@ class Arguments:
 
     def __init__(self, function: Callable[..., Any], job: str) -> None:
         self._job = job
+        parameters = _parameters(function, job)
         hints = _hints(function, job)
         self._positional: list[tuple[str, Annotation]] = []
         self._named: dict[str, Annotation] = {}
@@ -30,14 +31,15 @@ class Arguments:
         self._rest_named: Annotation | None = None
         self._required_positions = 0
         self._required: set[str] = set()
-        for parameter in signature(function).parameters.values():
-            self._add(parameter, self._annotation(parameter.name, hints.get(parameter.name, Any)))
+        for parameter in parameters:
+            self._add(parameter, self._annotation(parameter, hints.get(parameter.name, Any)))
 
-    def _annotation(self, name: str, hint: Any) -> Annotation:
+    def _annotation(self, parameter: Parameter, hint: Any) -> Annotation:
+        name = parameter.name
         if name in RESERVED:
             raise ConfigurationError(f"job {self._job!r}: a parameter named {name!r}, which enqueue takes; rename it")
         try:
-            return Annotation(hint)
+            return Annotation(hint, or_none=parameter.default is None)
         except TypeError as error:
             raise ConfigurationError(
                 f"job {self._job!r}: parameter {name!r} is annotated with {hint!r}: {error}; allowed: what msgspec "
@@ -128,6 +130,15 @@ class Arguments:
 
     def _refuse(self, why: str) -> None:
         raise ArgumentsInvalid(f"job {self._job!r}: {why}")
+
+
+def _parameters(function: Callable[..., Any], job: str) -> list[Parameter]:
+    if not isroutine(function):
+        raise ConfigurationError(f"job {job!r} is a {type(function).__name__}; allowed: a function")
+    try:
+        return list(signature(function).parameters.values())
+    except ValueError as error:
+        raise ConfigurationError(f"job {job!r}: {error}; allowed: a function of Python") from error
 
 
 def _hints(function: Callable[..., Any], job: str) -> dict[str, Any]:
