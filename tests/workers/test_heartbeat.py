@@ -175,6 +175,19 @@ async def test_claims_stay_while_no_process_can_be_started_and_are_lost_when_the
             assert stand.told == [(77, Why.CLAIM_LOST)]
 
 
+async def test_a_process_that_hangs_costs_the_claims_and_is_replaced(address: str) -> None:
+    async with standing(address, "hanging", 1.5, None) as stand:
+        await stand.process_runs()
+        (watched,) = stand.watch(await stand.claim(1))
+        await stand.more_beats(watched, 1)
+        hanging = stand.heartbeats.pid
+        assert hanging is not None
+        os.kill(hanging, signal.SIGSTOP)
+        await stand.until_told(Why.CLAIM_LOST, watched)
+        await every(0.01, lambda: stand.heartbeats.pid not in (None, hanging))
+        await stand.process_runs()
+
+
 # -- lost ----------------------------------------------------------------------------------------------------------
 
 

@@ -61,9 +61,13 @@ class Child(asyncio.Protocol):
         if self._transport is None or self._transport.is_closing():
             return
         if self._transport.get_write_buffer_size() > UNREAD_BYTES:
-            self._process.kill()
-            return
-        self._transport.write(written(message))
+            self.kill()
+        else:
+            self._transport.write(written(message))
+
+    def kill(self) -> None:
+        """`ended` follows."""
+        self._process.kill()
 
     async def end(self) -> int:
         """The exit code. It ends by itself when it is not spoken to any more, or is killed soon."""

@@ -18,6 +18,7 @@ LIVED_LONG_S = 1.0
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 10.0
 LOOK_S = 0.25
+TELLS_WITHIN_S = 0.5
 
 _log = logging.getLogger(__name__)
 
@@ -113,18 +114,41 @@ class Heartbeats:
             child.send(self._begin)
             if self._claims:
                 child.send(Watch(list(self._claims.values())))
-            await child.ended.wait()
+            await self._until_ended(child)
         finally:
             self._child = None
             code = await child.end()
         return code
 
+    async def _until_ended(self, child: Child) -> None:
+        """A process that lives and says nothing, of claims that it should have told as lost, is ended.
+
+        What looks so twice in a row: after this process was held up, there may be messages that it has not read.
+        """
+        before: set[int] = set()
+        while not child.ended.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await child.ended.wait()
+            overdue = self._overdue(monotonic() - TELLS_WITHIN_S)
+            silent = overdue & before
+            if silent:
+                _log.error("the heartbeat process does not answer, and is ended")
+                child.kill()
+                self._lose(sorted(silent))
+            before = overdue - silent
+
     async def _without(self, seconds: float) -> None:
         """So long there is no process; leases that end meanwhile are told."""
         until_s = monotonic() + seconds
         while (left_s := until_s - monotonic()) > 0:
-            self._lose([number for number, each in self._claims.items() if monotonic() >= each.good_s + self._held_s])
+            self._lose(sorted(self._overdue(monotonic())))
             await asyncio.sleep(min(left_s, LOOK_S))
+
+    def _overdue(self, now_s: float) -> set[int]:
+        """Without a good beat for nearly a lease."""
+        until_s = now_s - self._held_s
+        return {number for number, watched in self._claims.items() if watched.good_s <= until_s}
 
     # -- what it says ----------------------------------------------------------------------------------------------
 
