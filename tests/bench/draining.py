@@ -83,7 +83,9 @@ def main() -> None:
         profile.dump_stats(options.profile)
     cpu = time.process_time() - cpu_began
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    result = {"jobs": jobs, "seconds": round(seconds, 3), "cpu": round(cpu, 2), "max_rss_mib": memory}
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpus = {"worker": round(cpu, 2), "heartbeats": round(ended.ru_utime + ended.ru_stime, 2)}
+    result = {"jobs": jobs, "seconds": round(seconds, 3), "cpu": cpus, "max_rss_mib": memory}
     print(json.dumps(result), flush=True)
 
 

@@ -50,19 +50,18 @@ def one_drain(store: StoreServer, pool: str, options: argparse.Namespace) -> dic
             said, _ = worker.communicate("go\n", timeout=STOP_WITHIN_S * 4)
             cpu = watch.stop()
     result: dict[str, Any] = json.loads(said)
-    return {"rate": result["jobs"] / result["seconds"], "cpu_s": {**cpu, "worker": result["cpu"]}} | result
+    return {"rate": result["jobs"] / result["seconds"], "cpu_s": cpu | result["cpu"]} | result
 
 
 def report(pool: str, rounds: list[dict[str, Any]], jobs: int, measure: float) -> dict[str, Any]:
     last = rounds[-1]
+    all_jobs = jobs + WARM_UP
     rate = statistics.median(each["rate"] for each in rounds)
     return {
         f"{pool}_jobs_per_s": round(rate),
         f"{pool}_rounds": [round(each["rate"]) for each in rounds],
         f"{pool}_per_yardstick": round(rate / measure, 4),
-        f"{pool}_cpu_us_per_job": {
-            name: round(seconds / (jobs + WARM_UP) * 1e6, 1) for name, seconds in last["cpu_s"].items()
-        },
+        f"{pool}_cpu_us_per_job": {name: round(spent / all_jobs * 1e6, 1) for name, spent in last["cpu_s"].items()},
         f"{pool}_max_rss_mib": last["max_rss_mib"],
     }
 
