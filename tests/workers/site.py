@@ -68,6 +68,15 @@ class Site:
     async def info(self, descriptor: str) -> JobInfo:
         return (await self.client.lookup([descriptor], include_body=True))[descriptor]
 
+    async def beaten(self, descriptor: str) -> None:
+        """Its claim holds longer than it did: the heartbeat process is there."""
+        before_ms = (await self.info(descriptor)).claim_expires_at_ms or 0
+
+        async def moved() -> bool:
+            return ((await self.info(descriptor)).claim_expires_at_ms or 0) > before_ms
+
+        await until(moved)
+
     async def ended(self, descriptor: str) -> JobInfo:
         """The job when it has succeeded or failed."""
 

@@ -125,7 +125,7 @@ async def test_acks_whose_answer_was_lost_are_sent_again(server: RunningServer) 
 
 
 async def test_connections_that_break_cost_no_attempt(server: RunningServer) -> None:
-    """Claims are tied to connections: the heartbeat process takes them over at once."""
+    """Claims are tied to connections: the heartbeat process ties them to another at once."""
     with Proxy(server.port) as proxy:
         async with Site(proxy.port, seen_port=server.port) as site:
             gate, starts = threading.Event(), []
@@ -138,8 +138,9 @@ async def test_connections_that_break_cost_no_attempt(server: RunningServer) -> 
             (descriptor,) = await site.client.enqueue(site.queue, [Job(waits.body())])
             async with site.working() as worker:
                 await until(lambda: worker.view().running == 1)
+                await site.beaten(descriptor)
                 proxy.drop_connections()
-                await asyncio.sleep(3.5)  # the server's grace is 2 s
+                await asyncio.sleep(3.0)  # the server's grace is 2 s
                 gate.set()
                 info = await site.ended(descriptor)
             assert info.state is JobState.SUCCEEDED

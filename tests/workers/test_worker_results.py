@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -199,16 +200,20 @@ async def test_a_job_over_its_time_limit_has_failed(server: RunningServer, pool:
             await until(lambda: worker.view().stuck == 0)
 
 
-async def test_a_long_job_is_kept_alive_beyond_its_lease(server: RunningServer) -> None:
+async def test_the_claim_of_a_long_job_is_kept_alive(server: RunningServer) -> None:
     async with Site(server.port) as site:
-        starts: list[int] = []
+        gate, starts = threading.Event(), []
 
         @site.app.job(queue=site.queue, attempts=3)
         def long() -> None:
             starts.append(1)
-            time.sleep(3.5)
+            gate.wait(20)
 
-        async with site.working(lease_s=2.0):
-            info = await site.ended(await long.enqueue_async())
+        async with site.working(lease_s=6.0) as worker:
+            descriptor = await long.enqueue_async()
+            await until(lambda: worker.view().running == 1)
+            await site.beaten(descriptor)
+            gate.set()
+            info = await site.ended(descriptor)
         assert info.state is JobState.SUCCEEDED
         assert starts == [1]

@@ -1,4 +1,4 @@
-"""The parts of a running worker, and how they hold on to each other. docs/workers.md has the drawing.
+"""The parts of a running worker, and how they hold on to each other.
 
 polling -> jobs -> pool -> jobs -> delivery -> polling     from the claim to the ack
 sweep   -> keeping                                         what runs for a while
