@@ -135,14 +135,20 @@ class Delivery:
         failures = 1
         while True:
             await asyncio.sleep(pause_s(failures, self._rng))
+            if not await self._try(parcel):
+                break
             self._give_up(parcel)
-            if not parcel.results or not await self._try(parcel):
+            if not parcel.results:
                 break
             failures += 1
         self._troubles.over("results", "no results wait for a server any more", name)
 
     def _give_up(self, parcel: Parcel) -> None:
-        """What it would be useless to send: claims that are lost, and those that have surely expired."""
+        """What it would be useless to send again: claims that are lost, and those that have surely expired.
+
+        A claim also counts as lost when its ack was carried out and only the answer was not heard: so every result is
+        sent again at least once.
+        """
         useless = parcel.take(self._is_useless)
         if useless:
             log.warning(
