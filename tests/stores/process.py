@@ -40,6 +40,15 @@ def dies_with_us() -> list[str]:
     return [setpriv, "--pdeathsig", "KILL"] if setpriv else []
 
 
+def _states(pid: int) -> list[str]:
+    """What each thread does, as the kernel puts it; a thread that ends meanwhile is left out."""
+    found = []
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(OSError):
+            found.append(stat.read_text().rpartition(")")[2].split()[0])
+    return found
+
+
 class StoreServer(ABC):
     """Started by `start`, ended by `stop`; `kill` and `start` again keep the port and the data.
 
@@ -110,8 +119,12 @@ class StoreServer(ABC):
         self._end(signal.SIGTERM)
 
     def pause(self) -> None:
-        """Freeze the process: its connections stay open, and nothing answers."""
+        """Freeze the process: its connections stay open, and nothing answers; returns when all its threads stand."""
         self._signal(signal.SIGSTOP)
+        deadline = time.monotonic() + STOPPED_WITHIN_S
+        while any(state != "T" for state in _states(self.pid)):
+            assert time.monotonic() < deadline, f"{self.name} goes on"
+            time.sleep(0.001)
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
