@@ -21,7 +21,7 @@ from tests.server.running import running
 from tests.workers.command import WITHIN_S, WorkerCommand, until, working
 
 CODE = """
-import os, time
+import asyncio, os, time
 from pathlib import Path
 from pinlater_workers import App
 
@@ -41,6 +41,15 @@ def wait(path: str) -> None:
 def hang() -> None:
     print("hanging", flush=True)
     time.sleep(60)
+
+@app.job(queue="QUEUE", name="QUEUE_cling", attempts=4)
+async def cling() -> None:
+    print("clinging", flush=True)
+    while True:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            print("not yet", flush=True)
 
 @app.job(queue="QUEUE", name="QUEUE_fail", attempts=1)
 def fail() -> None:
@@ -158,6 +167,21 @@ def test_sighup_begins_anew_as_the_same_process_with_new_code(shop: Shop) -> Non
         assert open_files(worker) <= descriptors + 2
         worker.send(signal.SIGTERM)
         assert worker.ended() == 0
+
+
+def test_a_coroutine_that_never_stops_holds_up_neither_a_new_beginning_nor_the_end(shop: Shop) -> None:
+    descriptor = shop.enqueue("cling")
+    with shop.working("--grace", "0.2s") as worker:
+        worker.wait_for("clinging")
+        pid = worker.process.pid
+        worker.send(signal.SIGHUP)
+        assert json.loads(worker.wait_for(", queues ", times=2))["message"].endswith(f"pid {pid}")
+        worker.wait_for("clinging", times=2)
+        worker.send(signal.SIGTERM)
+        assert worker.ended() == 0
+        assert worker.event("left behind")["level"] == "warning"
+    found = shop.client.lookup([descriptor])[descriptor]
+    assert (found.state, found.attempts_remaining) == (JobState.PENDING, 4)
 
 
 def open_files(worker: WorkerCommand) -> int:

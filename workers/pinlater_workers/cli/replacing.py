@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from typing import NoReturn
+
+from pinlater_workers.cli.leaving import flush
 
 _STARTED_IN = os.getcwd()
 """Where it was started: a relative path on the command line means the same again."""
@@ -16,8 +17,6 @@ def replace_itself() -> NoReturn:
 
     Nothing may run that ends with this process's threads or connections: the worker has ended its children before.
     """
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    flush()
     os.chdir(_STARTED_IN)
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])

@@ -6,13 +6,14 @@ import asyncio
 import importlib
 import logging
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from pinlater_workers.app import App
 from pinlater_workers.cli.beside import serve
+from pinlater_workers.cli.endings import EXIT_FAILED
+from pinlater_workers.cli.leaving import leave_soon
 from pinlater_workers.cli.loading import load
 from pinlater_workers.cli.options import over
 from pinlater_workers.cli.replacing import replace_itself
@@ -41,15 +42,19 @@ def run(
     metrics = Metrics()
     worker = Worker(loaded.app, settings, loaded.spec, metrics)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        ending = runner.run(_served(loaded.app, worker, settings, metrics))
-    loaded.app.close()
-    if ending is Ending.REPLACE:
-        _log.info("beginning anew, as the same process %d", os.getpid())
-        replace_itself()
-    _log.info("ended")
-    view = worker.view()
-    if view.running or view.stuck:
-        _leave_threads()
+        try:
+            ending = runner.run(_served(loaded.app, worker, settings, metrics))
+        except ConfigurationError:
+            raise  # no job has begun
+        except BaseException as error:
+            leave_soon(EXIT_FAILED, error)
+            raise
+        loaded.app.close()
+        if ending is Ending.REPLACE:  # before the loop is closed: that waits for every coroutine
+            _log.info("beginning anew, as the same process %d", os.getpid())
+            replace_itself()
+        _log.info("ended")
+        leave_soon(0)
 
 
 async def _served(app: App, worker: Worker, settings: WorkerSettings, metrics: Metrics) -> Ending:
@@ -88,11 +93,3 @@ def _begins(app: App, spec: str, settings: WorkerSettings) -> str:
     beside = [f"http://{settings.http}" if settings.http else "no http", f"pid {os.getpid()}"]
     parts = [f"app {spec}", f"queues {queues}", f"pool {settings.pool} with {settings.concurrency} slots"]
     return ", ".join([*parts, f"servers {' '.join(app.servers)}", *beside])
-
-
-def _leave_threads() -> None:
-    """Threads that do not stop would keep the process from ending: it ends without them."""
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
