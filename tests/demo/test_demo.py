@@ -2,49 +2,23 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
-EXAMPLES = Path(__file__).parents[2] / "workers" / "examples"
+from tests.demo.examples import EXAMPLES, copied, processes_of, run, table
+
 SIZES = (64, 128, 256)
 
 
 @pytest.fixture
 def demo(tmp_path: Path) -> list[str]:
-    """The command. What it writes goes to demo-output/ beside the copy of workers/."""
-    copy = tmp_path / "workers" / "examples"
-    shutil.copytree(EXAMPLES, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    return [sys.executable, str(copy / "demo.py")]
-
-
-def run(command: list[str]) -> tuple[int, str]:
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60
-    )
-    return done.returncode, done.stdout
-
-
-def table(output: str) -> dict[str, str]:
-    return dict(re.findall(r"^(\S.*?)  +(\S+)$", output, re.MULTILINE))
-
-
-def processes_of(folder: Path) -> list[str]:
-    """The command lines of the processes that have to do with a folder."""
-    lines = []
-    for process in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            lines.append(process.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
-        except OSError:
-            continue
-    return [line for line in lines if str(folder) in line]
+    return copied(tmp_path, "demo.py")
 
 
 def test_it_makes_thumbnails_and_says_why_one_picture_failed(demo: list[str], tmp_path: Path) -> None:
@@ -55,7 +29,8 @@ def test_it_makes_thumbnails_and_says_why_one_picture_failed(demo: list[str], tm
     assert rows["jobs enqueued"] == str((len(sound) + 1) * len(SIZES))
     assert (rows["succeeded"], rows["retried"], rows["failed"]) == (str(len(sound) * len(SIZES)), "3", "3")
     assert "chelsea-truncated.png (broken on purpose)" in output
-    assert output.count("attempt 3: OSError: image file is truncated") == len(SIZES)
+    assert output.count("attempt 2 of 3: OSError: image file is truncated") == len(SIZES)
+    assert output.count("attempt 3 of 3: OSError: image file is truncated") == len(SIZES)
     for path in sound:
         for size in SIZES:
             with Image.open(Path(rows["thumbnails"]) / f"{path.name.replace('.', '-')}-{size}.jpg") as image:
@@ -91,7 +66,10 @@ def test_ctrl_c_ends_it_and_its_processes(demo: list[str], tmp_path: Path) -> No
         assert process.stdout is not None
         while "Enqueued" not in process.stdout.readline():
             assert process.poll() is None
-        assert len(processes_of(tmp_path)) >= 2
+        programs = " ".join(processes_of(tmp_path))
+        assert "demo.py" in programs
+        assert "pinlater serve" in programs
+        assert "pinlater-worker" in programs
         process.send_signal(signal.SIGINT)
         rest = process.stdout.read()
     assert process.returncode == 130, rest

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from thumbnails import thumbnail
+
 from pinlater import Client, JobFilter, JobInfo, JobState
+from pinlater_workers.envelope import read_envelope
 
 JOBS_PER_CALL = 500
 STATUSES_SHOWN = 10
@@ -23,14 +25,14 @@ class Report:
     @property
     def failed_pictures(self) -> set[str]:
         """The file names of the pictures whose jobs failed."""
-        return {_picture(job).name for job in self.failed}
+        return {_wanted(job)[0].name for job in self.failed}
 
 
 def collect(client: Client, queue: str, enqueued: int, seconds: float) -> Report:
-    """Look at every job that has ended. Jobs that were retried are those with more than one attempt behind them."""
+    """Look at every job that has ended. Each attempt that failed has left a line; the last of a failed job is final."""
     succeeded = _ended(client, queue, JobState.SUCCEEDED)
     failed = _ended(client, queue, JobState.FAILED)
-    retried = sum(job.custom_status.count("attempt ") > 1 for job in [*succeeded, *failed])
+    retried = sum(_failures(job) > 0 for job in succeeded) + sum(_failures(job) > 1 for job in failed)
     return Report(enqueued, len(succeeded), retried, _with_bodies(client, failed), seconds)
 
 
@@ -46,17 +48,24 @@ def _with_bodies(client: Client, jobs: list[JobInfo]) -> list[JobInfo]:
     return [job for some in slices for job in client.lookup(some, include_body=True).values()]
 
 
-def _picture(job: JobInfo) -> Path:
-    return Path(json.loads(job.body or b"{}")["picture"])
+def _failures(job: JobInfo) -> int:
+    return sum(line.startswith("attempt ") for line in job.custom_status.splitlines())
+
+
+def _wanted(job: JobInfo) -> tuple[Path, int]:
+    """The picture and the size that a job was about."""
+    envelope = read_envelope(job.body or b"")
+    assert envelope is not None
+    (picture, size, _), _ = thumbnail.arguments(envelope)
+    return picture, size
 
 
 def show(report: Report, thumbnails: Path, broken_on_purpose: set[str]) -> None:
     """The table, after the reason of each failure."""
     for job in report.failed[:STATUSES_SHOWN]:
-        wanted = json.loads(job.body or b"{}")
-        name = _picture(job).name
-        why = " (broken on purpose)" if name in broken_on_purpose else ""
-        print(f"\nFAILED {job.descriptor}: {name}{why} in size {wanted['size']}; its status:")
+        picture, size = _wanted(job)
+        why = " (broken on purpose)" if picture.name in broken_on_purpose else ""
+        print(f"\nFAILED {job.descriptor}: {picture.name}{why} in size {size}; its status:")
         print("\n".join(f"  {line}" for line in job.custom_status.splitlines()))
     if len(report.failed) > STATUSES_SHOWN:
         print(f"\n... and {len(report.failed) - STATUSES_SHOWN} more that failed.")
