@@ -141,6 +141,25 @@ async def test_half_of_the_slots_stuck_it_asks_to_be_replaced(
         assert "2 of 4 slots are stuck" in caplog.text
 
 
+async def test_threads_that_return_when_they_are_told_are_no_reason_to_be_replaced(
+    server: RunningServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Site(server.port) as site:
+
+        @site.app.job(queue=site.queue, attempts=1, time_limit=0.2)
+        def returns() -> None:
+            current().wait(20)
+
+        descriptors = await returns.enqueue_many_async([()] * 4)
+        async with site.working(concurrency=4) as worker:
+            for descriptor in descriptors:
+                assert (await site.ended(descriptor)).state is JobState.FAILED
+            await until(lambda: worker.view().stuck == 0)
+            (last,) = await returns.enqueue_many_async([()])
+            await site.ended(last)
+        assert "stuck" not in caplog.text
+
+
 async def test_a_worker_whose_own_part_breaks_says_so_and_ends(
     server: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

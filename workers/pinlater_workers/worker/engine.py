@@ -6,6 +6,7 @@ sweep   -> keeping                                         what runs for a while
 
 from __future__ import annotations
 
+import math
 import time
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -31,6 +32,9 @@ STAY_S = 60.0
 
 IDLE_S = 1800.0
 """A connection that claims are tied to is not closed for being idle."""
+
+STUCK_S = 2.0
+"""So long half of the slots are stuck before the worker is replaced: a thread that is told returns in a moment."""
 
 LAST_ACKS_S = 5.0
 HURRIED_ACKS_S = 2.0
@@ -71,6 +75,8 @@ class Engine:
         self._jobs.begun = self._sweep.begin
         self._jobs.freed = self._polling.go_on
         self.is_stuck = False
+        self._stuck_s = math.inf
+        """Since when half of the slots are stuck."""
 
     async def run(self) -> None:
         """Until it is stopped, in order. ConfigurationError: the pool cannot be opened."""
@@ -120,8 +126,9 @@ class Engine:
 
     def _swept(self) -> None:
         """Slots of stuck threads may have become free; or too many are stuck."""
-        stuck, slots = self._jobs.pool.stuck, self._settings.concurrency
-        if stuck * 2 >= slots and not self._stop.asked.is_set():
+        stuck, slots, now_s = self._jobs.pool.stuck, self._settings.concurrency, time.monotonic()
+        self._stuck_s = min(self._stuck_s, now_s) if stuck * 2 >= slots else math.inf
+        if now_s - self._stuck_s >= STUCK_S and not self._stop.asked.is_set():
             log.error("%d of %d slots are stuck in jobs that do not return: this worker is replaced", stuck, slots)
             self.is_stuck = True
             self._stop.ask()
