@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from mailing import app, campaign, mail
-from processes import OUTPUT, check, make_anew, run_to_its_end, server, worker
+from processes import OUTPUT, ExampleFailed, check, make_anew, run_to_its_end, server, worker
 from progress import Progress
 from sink import Sink
 
@@ -54,9 +54,9 @@ def _run(number: int, rate: int) -> int:
         working = stack.enter_context(
             worker("mailing:app", serving.address, environment={"MAILING_SMTP": sink.address})
         )
-        campaign.enqueue(recipients, "News", breaks_at=number // 2)
+        descriptor = campaign.enqueue(recipients, "News", breaks_at=number // 2)
         print(f"Enqueued one job for {number} recipients.", flush=True)
-        _wait(app.client, number, serving.process, working)
+        _wait(app.client, descriptor, number, serving.process, working)
         failed = app.client.count(JobFilter(mail.settings.queue, JobState.FAILED))
         _show(sink, rate, failed)
     return 0 if (sink.received, sink.duplicates, failed) == (number - wrong, 0, wrong) else 1
@@ -69,16 +69,17 @@ def write_recipients(file: Path, number: int) -> int:
     return names.count("nobody")
 
 
-def _wait(client: Client, number: int, *processes: subprocess.Popen[str]) -> None:
-    """Until the campaign and all mails have ended."""
-    mails, campaigns = mail.settings.queue, campaign.settings.queue
+def _wait(client: Client, descriptor: str, number: int, *processes: subprocess.Popen[str]) -> None:
+    """Until the campaign and all mails have ended, those that it enqueued twice included."""
+    queue = mail.settings.queue
     with Progress(number) as progress:
         while True:
-            campaigns_left = _unfinished(client, campaigns)  # first: what it enqueued is counted afterwards
-            mails_left = _unfinished(client, mails)
-            succeeded, failed = client.counts([JobFilter(mails, JobState.SUCCEEDED), JobFilter(mails, JobState.FAILED)])
+            job = client.lookup([descriptor])[descriptor]
+            if job.state is JobState.FAILED:
+                raise ExampleFailed(f"the campaign failed: {job.custom_status}")
+            succeeded, failed = client.counts([JobFilter(queue, JobState.SUCCEEDED), JobFilter(queue, JobState.FAILED)])
             progress.update(succeeded, failed)
-            if not campaigns_left and not mails_left:
+            if job.state is JobState.SUCCEEDED and succeeded + failed >= number and not _unfinished(client, queue):
                 return
             check(*processes)
             time.sleep(LOOK_EVERY_S)
