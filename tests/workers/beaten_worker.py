@@ -27,7 +27,7 @@ FOR_EVER_S = 600.0
 
 async def main(address: str, queue: str, lease_s: float, what: str) -> None:
     runs = asyncio.Event()
-    beats = Heartbeats([address], "worker", lease_s, lambda number, why: runs.set())
+    beats = Heartbeats([address], "worker", lease_s, lambda number, why: runs.set(), print)
     await beats.open()
     later = Watched(-1, queue, "no descriptor", "no claim", time.monotonic() + FOR_EVER_S, 0.0, math.inf)
     beats.watch([later])

@@ -55,7 +55,10 @@ class Stand:
         self.lease_s = lease_s
         self.numbers = itertools.count(1)
         self.told: list[tuple[int, Why]] = []
-        self.heartbeats = Heartbeats([beats_at], "worker", lease_s, self._lost, interval_s=interval_s)
+        self.ended: list[int] = []
+        self.heartbeats = Heartbeats(
+            [beats_at], "worker", lease_s, self._lost, self.ended.append, interval_s=interval_s
+        )
 
     def _lost(self, number: int, why: Why) -> None:
         self.told.append((number, why))
@@ -193,10 +196,10 @@ async def test_a_process_that_hangs_costs_the_claims_and_is_replaced(address: st
 
 async def test_claims_that_others_ended_are_told_as_lost_and_no_others(address: str) -> None:
     async with standing(address, "lost") as stand:
-        acked, given_back, taken_over, _ = jobs = await stand.claim(4)
+        given_back, taken_over, retried, _ = jobs = await stand.claim(4)
         claims = stand.watch(jobs)
         await stand.more_beats(claims[3])
-        await stand.client.ack("lost", [Ack(acked.descriptor)])
+        await stand.client.ack("lost", [], [Ack(retried.descriptor, "", 2**40)])
         back = [
             Checkpoint(job.descriptor, move_to_pending=True, claim_descriptor=job.claim_descriptor, run_after_ms=at_ms)
             for job, at_ms in ((given_back, 2**50), (taken_over, None))
@@ -208,6 +211,18 @@ async def test_claims_that_others_ended_are_told_as_lost_and_no_others(address: 
         await stand.until_told(Why.CLAIM_LOST, *claims[:3])
         await stand.more_beats(claims[3])
         assert len(stand.told) == 3
+        assert len(stand.heartbeats) == 1
+
+
+async def test_jobs_that_ended_under_their_claim_are_told_as_ended(address: str) -> None:
+    async with standing(address, "ended") as stand:
+        succeeded, failed, _ = jobs = await stand.claim(3)
+        claims = stand.watch(jobs)
+        await stand.more_beats(claims[2])
+        await stand.client.ack("ended", [Ack(succeeded.descriptor)], [Ack(failed.descriptor, permanent=True)])
+        await every(0.01, lambda: sorted(stand.ended) == [claims[0].number, claims[1].number])
+        await stand.more_beats(claims[2])
+        assert stand.told == []
         assert len(stand.heartbeats) == 1
 
 

@@ -11,7 +11,7 @@ from time import monotonic
 from pinlater.client.async_client import AsyncClient
 from pinlater.client.pool import PoolLimits
 from pinlater_workers.heartbeat.beats import beat
-from pinlater_workers.heartbeat.messages import Beaten, Begin, ToWorker, Trouble, Watched
+from pinlater_workers.heartbeat.messages import Beaten, Begin, Ended, ToWorker, Trouble, Watched
 from pinlater_workers.heartbeat.table import Table
 from pinlater_workers.running import Why
 
@@ -96,6 +96,9 @@ class Beating:
         if outcome.lost:
             self._table.forget(outcome.lost)
             self._tell(Trouble(outcome.lost, Why.CLAIM_LOST, "it is not in progress under this claim any more"))
+        if outcome.ended:
+            self._table.forget(outcome.ended)
+            self._tell(Ended(outcome.ended))
         twice = self._table.failed(outcome.failed, began_s, monotonic())
         if twice:
             self._tell(Trouble(twice, Why.OUT_OF_TOUCH, outcome.detail))

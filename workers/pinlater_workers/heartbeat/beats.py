@@ -18,12 +18,20 @@ Part = Sequence[Watched]
 
 @dataclass(slots=True)
 class Outcome:
-    """Numbers of claims. `good`: there, and beaten; `lost`: gone; `failed`: nobody knows, and `detail` says why."""
+    """Numbers of claims. `good`: there, and beaten; `lost`: gone; `ended`: the job has succeeded or failed, and nobody
+    claimed it after; `failed`: nobody knows, and `detail` says why."""
 
     good: list[int] = field(default_factory=list)
     lost: list[int] = field(default_factory=list)
+    ended: list[int] = field(default_factory=list)
     failed: list[int] = field(default_factory=list)
     detail: str = ""
+
+    def of(self, info: JobInfo | None, claim: str) -> list[int]:
+        """The list for that claim of a job that looks so; None: there is no such job."""
+        if info is None or info.claim_descriptor != claim:
+            return self.lost
+        return self.good if info.state is JobState.IN_PROGRESS else self.ended
 
     def failing(self, part: Part, error: Exception) -> None:
         self.failed += [watched.number for watched in part]
@@ -46,16 +54,11 @@ async def beat(client: AsyncClient, claims: Sequence[Watched], timeout_s: float)
     async def look(part: Part) -> None:
         found = await client.lookup([watched.descriptor for watched in part], timeout=timeout_s)
         for watched in part:
-            held = _is_held(found.get(watched.descriptor), watched)
-            (outcome.good if held else outcome.lost).append(watched.number)
+            outcome.of(found.get(watched.descriptor), watched.claim).append(watched.number)
 
     await _each(checkpoint, _parts(claims, lambda watched: watched.queue), outcome)
     await _each(look, _parts(beaten, lambda watched: ""), outcome)
     return outcome
-
-
-def _is_held(info: JobInfo | None, watched: Watched) -> bool:
-    return info is not None and info.state is JobState.IN_PROGRESS and info.claim_descriptor == watched.claim
 
 
 def _parts(claims: Iterable[Watched], of: Callable[[Watched], object]) -> list[Part]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
 
 from pinlater_workers.heartbeat.child import Child
-from pinlater_workers.heartbeat.messages import Beaten, Begin, Forget, ToWorker, Trouble, Watch, Watched
+from pinlater_workers.heartbeat.messages import Beaten, Begin, Ended, Forget, ToWorker, Trouble, Watch, Watched
 from pinlater_workers.heartbeat.table import surely_held_s, usual_interval_s
 from pinlater_workers.running import Why
 
@@ -28,7 +28,9 @@ class Heartbeats:
 
     `lost(number, why)` is called on the loop: OUT_OF_TOUCH when two beats of a claim in a row have failed (it stays
     watched), CLAIM_LOST when the job is not in progress under that claim any more, or when no beat got through for
-    nearly the whole lease (it is forgotten). A claim that an ack has just ended can be told as lost too.
+    nearly the whole lease (it is forgotten).
+    `ended(number)` likewise, when the job has succeeded or failed and nobody claimed it after (it is forgotten): the
+    worker's own ack has done that, or somebody else's.
     `good_s` of what is watched becomes later with every good beat.
     A process that dies is replaced at once and told of every claim; as long as there is none, the leases run on.
     """
@@ -39,12 +41,14 @@ class Heartbeats:
         source: str,
         lease_s: float,
         lost: Callable[[int, Why], None],
+        ended: Callable[[int], None],
         *,
         interval_s: float | None = None,
     ) -> None:
         self._begin = Begin(list(servers), source, lease_s, interval_s or usual_interval_s(lease_s))
         self._held_s = surely_held_s(lease_s)
         self._on_lost = lost
+        self._on_ended = ended
         self._claims: dict[int, Watched] = {}
         self._child: Child | None = None
         self._keeper: asyncio.Task[None] | None = None
@@ -156,6 +160,11 @@ class Heartbeats:
         numbers = [number for number in message.numbers if number in self._claims]
         if isinstance(message, Beaten):
             self._note_good(numbers, message.good_s)
+        elif isinstance(message, Ended):
+            for number in numbers:
+                del self._claims[number]
+            for number in numbers:
+                self._on_ended(number)
         else:
             self._note_trouble(numbers, message)
 

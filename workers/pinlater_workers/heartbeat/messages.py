@@ -64,8 +64,14 @@ class Trouble(msgspec.Struct, tag=True):
     detail: str = ""
 
 
+class Ended(msgspec.Struct, tag=True):
+    """To the worker: these jobs have ended, and no claim came after these. They are not watched any more."""
+
+    numbers: list[int]
+
+
 ToProcess = Begin | Watch | Forget
-ToWorker = Beaten | Trouble
+ToWorker = Beaten | Trouble | Ended
 
 _encoder = msgspec.msgpack.Encoder()
 read_by_process = msgspec.msgpack.Decoder(ToProcess).decode

@@ -72,6 +72,7 @@ class Engine:
         )
         self._sweep = Sweep(self._jobs, self._keeping, self._swept)
         self._keeping.lost = self._jobs.lost
+        self._keeping.is_answered = self._jobs.is_answered
         self._jobs.begun = self._sweep.begin
         self._jobs.freed = self._polling.go_on
         self.is_stuck = False

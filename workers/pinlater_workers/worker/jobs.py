@@ -121,6 +121,10 @@ class Jobs:
         elif why is Why.CLAIM_LOST:
             running.told = why
 
+    def is_answered(self, running: Running) -> bool:
+        """It does not run here any more: what became of it is with the delivery."""
+        return running not in self.running
+
     def stop(self, running: Running, why: Why) -> None:
         running.told = why
         self.pool.stop(running, why)

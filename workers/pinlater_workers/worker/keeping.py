@@ -12,12 +12,16 @@ from pinlater_workers.worker.results import Result
 
 
 class Keeping:
-    """Leases, and the process that is told of them. `lost` is told of those whose heartbeats fail or that are lost."""
+    """Leases, and the process that is told of them. `lost` is told of those whose heartbeats fail or that are lost.
+
+    `is_answered` says whether a job does not run any more, but has a result that is on its way.
+    """
 
     def __init__(self, servers: Sequence[str], source: str, lease_s: float) -> None:
         self._leases = Leases(lease_s)
-        self._heartbeats = Heartbeats(servers, source, lease_s, self._hear)
+        self._heartbeats = Heartbeats(servers, source, lease_s, self._hear, self._hear_end)
         self.lost: Callable[[Running, Why], None] = lambda running, why: None
+        self.is_answered: Callable[[Running], bool] = lambda running: False
 
     async def open(self) -> None:
         await self._heartbeats.open()
@@ -56,3 +60,11 @@ class Keeping:
             if why is Why.CLAIM_LOST:
                 self._leases.end(running)
             self.lost(running, why)
+
+    def _hear_end(self, number: int) -> None:
+        """Its job has ended under this claim. By an ack of ours, whose answer may never come: then the result is sent
+        again until a server confirms it. Somebody else has ended what still runs: that is lost.
+        """
+        running = self._leases.find(number)
+        if running is not None and not self.is_answered(running):
+            self._hear(number, Why.CLAIM_LOST)

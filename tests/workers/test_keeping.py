@@ -1,0 +1,40 @@
+"""What a worker makes of claims whose jobs have ended meanwhile, against a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import time
+from pathlib import Path
+
+from pinlater import Ack, Job
+from pinlater.model import DequeueRequest
+from pinlater_workers.running import Running, Why
+from pinlater_workers.worker.keeping import Keeping
+from tests.server.running import running
+from tests.workers.site import Site, until
+
+LEASE_S = 60.0
+
+
+async def test_a_result_that_the_server_has_is_no_lost_claim_and_a_job_that_still_runs_is_one(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        async with Site(server.port) as site, contextlib.AsyncExitStack() as stack:
+            keeping, lost = Keeping(site.app.servers, "worker", LEASE_S), list[tuple[Running, Why]]()
+            stack.push_async_callback(keeping.close)
+            await keeping.open()
+            await site.client.enqueue(site.queue, [Job(b"x")] * 2)
+            jobs = await site.client.dequeue(DequeueRequest(site.queue, 2, claim_timeout_ms=int(LEASE_S * 1000)))
+            answered, runs = (Running(job, site.queue, None, 0.0, math.inf) for job in jobs)
+            keeping.lost = lambda each, why: lost.append((each, why))
+            keeping.is_answered = lambda each: each is answered
+            keeping.take([answered, runs], time.monotonic())
+            await site.client.ack(
+                site.queue, [Ack(job.descriptor, claim_descriptor=job.claim_descriptor) for job in jobs]
+            )
+            await until(lambda: bool(lost))
+            await asyncio.sleep(0)
+            assert lost == [(runs, Why.CLAIM_LOST)]
+            assert keeping.has_expired(runs)
+            assert not keeping.has_expired(answered)
