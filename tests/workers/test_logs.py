@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
@@ -146,3 +147,25 @@ def test_a_process_that_is_started_logs_likewise(err: Err) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], env=os.environ, capture_output=True, text=True, check=True)
     assert json.loads(done.stderr)["message"] == "this"
+
+
+def test_a_stream_that_a_job_has_closed_is_nobodys_error(err: Err, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", closed)
+    logs.configure("info", "human")
+    closed.close()
+    log.error("this is lost")
+
+
+def test_logging_that_fails_changes_no_outcome(err: Err) -> None:
+    logs.configure("debug", "json")
+
+    def refuse(record: logging.LogRecord) -> bool:
+        raise RuntimeError("a filter of the app")
+
+    jobs = logging.getLogger("pinlater_workers.jobs")
+    jobs.addFilter(refuse)
+    try:
+        log_outcome(context_of(5), SUCCEEDED)
+    finally:
+        jobs.removeFilter(refuse)

@@ -6,12 +6,13 @@ what is given as `extra`. An app that sets up logging by itself when it is impor
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
 import sys
 import time
-from typing import Any
+from typing import Any, TextIO
 
 from pinlater_workers.context import current
 from pinlater_workers.tracing import current_trace
@@ -28,7 +29,7 @@ _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "ta
 def configure(level: str, format: str) -> None:
     """Send everything from `level` on to stderr, here and in the processes that this one starts."""
     os.environ[_LEVEL_VARIABLE], os.environ[_FORMAT_VARIABLE] = level, format
-    handler = logging.StreamHandler(sys.stderr)
+    handler = Lines(sys.stderr)
     handler.setFormatter(JsonLines() if format == "json" else HumanLines())
     handler.addFilter(_add_job)
     root = logging.getLogger()
@@ -42,6 +43,14 @@ def configure_child() -> None:
     """As the process that started this one was configured."""
     level, format = os.environ.get(_LEVEL_VARIABLE, "info"), os.environ.get(_FORMAT_VARIABLE, "human")
     configure(level if level in LEVELS else "info", format if format in FORMATS else "human")
+
+
+class Lines(logging.StreamHandler[TextIO]):
+    """A job may have closed the stream: what is logged is then lost, and nobody who logs gets an error for it."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        with contextlib.suppress(Exception):  # it is reported on that very stream
+            super().handleError(record)
 
 
 class HumanLines(logging.Formatter):

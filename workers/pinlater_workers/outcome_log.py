@@ -5,6 +5,7 @@ The traceback is there when no attempt follows, and at debug always: a job that 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 
 from pinlater_workers.context import JobContext
@@ -20,7 +21,14 @@ _QUIET = {
 
 
 def log_outcome(context: JobContext, verdict: Verdict, error: BaseException | None = None) -> None:
-    """Called where the job ran, with its context set. `error` is what it raised."""
+    """Called where the job ran, with its context set. `error` is what it raised. Raises nothing: a filter or a handler
+    of the app that fails does not change what became of the attempt.
+    """
+    with contextlib.suppress(Exception):
+        _log_outcome(context, verdict, error)
+
+
+def _log_outcome(context: JobContext, verdict: Verdict, error: BaseException | None) -> None:
     if verdict.action in _QUIET:
         if _log.isEnabledFor(logging.DEBUG):
             more = f": {verdict.status.rstrip()}" if verdict.status else ""
