@@ -28,7 +28,8 @@ def talks_to_server(command: Callable[..., None], *, patient: bool = False) -> C
         "servers",
         multiple=True,
         metavar="HOST:PORT",
-        help="A server; repeatable. [env: PINLATER_SERVER, with commas; default: 127.0.0.1:9010]",
+        help="A server, or dns:NAME:PORT for every address of a name; repeatable. "
+        "[env: PINLATER_SERVER, with commas; default: 127.0.0.1:9010]",
     )
     @click.option(
         "--cluster", metavar="NAME", help="The servers that clusters.toml has under this name. [env: PINLATER_CLUSTER]"

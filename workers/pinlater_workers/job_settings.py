@@ -26,7 +26,8 @@ class JobSettings:
     """`attempts` None: one more than the policy's retries. `pool` None: the worker's own choice.
 
     `time_limit_s`: how long one attempt may run. `raw`: the function takes the whole body as bytes, and runs whatever
-    job of its queue has no envelope. `max_snoozes`: how often Snooze may be raised in the life of one job.
+    job of its queue has no envelope. `max_snoozes`: how often Snooze may be raised before a Reschedule, retries
+    counted in.
     """
 
     queue: str

@@ -1,7 +1,8 @@
 """The parts of a running worker, and how they hold on to each other.
 
 polling -> jobs -> pool -> jobs -> delivery -> polling     from the claim to the ack
-sweep   -> keeping                                         what runs for a while
+jobs    -> keeping                                         claims kept alive, from the claim on
+sweep   -> jobs                                            those over their time limit are ended
 """
 
 from __future__ import annotations
