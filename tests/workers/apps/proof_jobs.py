@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pinlater.model import JobState
@@ -20,9 +22,14 @@ LIMIT_S = 1.0
 WORK_S = 0.02
 SNOOZE_S = 0.1
 HANG_S = 120.0
+LONG_S = 8.0
+HOLD_S = 6
 SNOOZES = 2
 PATIENT = 40
 """Attempts of jobs that succeed in the end: more than all the kills of a proof can spend."""
+
+GATE = "gate"
+"""A file in the worker's folder."""
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "patient": {"attempts": PATIENT},
@@ -58,6 +65,15 @@ FATES = {
     "fails": Fate("thrice", JobState.FAILED),
     "hangs": Fate("short_twice", JobState.FAILED),
 }
+"""Those that a proof counts on, by the thousand."""
+
+CLAIM_FATES = {
+    "sleeps_once": Fate("patient", JobState.SUCCEEDED),
+    "takes_long": Fate("patient", JobState.SUCCEEDED),
+    "holds_interpreter": Fate("patient", JobState.SUCCEEDED),
+    "waits_for_gate": Fate("patient", JobState.SUCCEEDED),
+}
+"""Those that hold their claims for a while."""
 
 
 class Stumbled(Exception):
@@ -68,7 +84,7 @@ app = App(servers=["127.0.0.1:1"])
 
 
 def job_name(pool: str, fate: str) -> str:
-    return f"{pool}_{FATES[fate].settings}"
+    return f"{pool}_{(FATES | CLAIM_FATES)[fate].settings}"
 
 
 def _act(fate: str, context: JobContext) -> float:
@@ -93,6 +109,15 @@ def _act(fate: str, context: JobContext) -> float:
             os._exit(7)
         case "is_killed" if context.attempt == 1:
             os.kill(os.getpid(), signal.SIGKILL)
+        case "sleeps_once" if context.attempt == 1:
+            return HANG_S
+        case "takes_long":
+            return LONG_S
+        case "holds_interpreter":
+            ctypes.PyDLL(None).sleep(HOLD_S)
+        case "waits_for_gate":
+            while not Path(GATE).exists():
+                time.sleep(0.01)
     return 0.0
 
 
@@ -126,7 +151,18 @@ async def on_loop(number: int, fate: str, step: int = 0) -> None:
         await asyncio.sleep(_act(fate, context))
 
 
+def nothing() -> None:
+    pass
+
+
+async def nothing_on_loop() -> None:
+    pass
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {"process": in_process, "thread": in_thread, "async": on_loop}
 for _pool in POOLS:
     for _name, _settings in SETTINGS.items():
         app.job(queue=_pool, name=f"{_pool}_{_name}", pool=_pool, retry=RETRY, **_settings)(FUNCTIONS[_pool])
+
+app.job(queue="thread", name="thread_nothing", pool="thread")(nothing)
+app.job(queue="async", name="async_nothing", pool="async")(nothing_on_loop)

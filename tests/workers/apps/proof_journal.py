@@ -1,8 +1,8 @@
 """What the attempts of a proof leave behind in the folder of their worker, and how it is read.
 
-`journal` has a line when an attempt begins and one when it ends; that of a process which is killed just has no end. Each
-line is one short append, so that those of many processes never mix. `locks` has a byte for each job, which a process
-holds while it runs it and which the kernel gives back the moment that the process dies.
+`journal` has a line when an attempt begins and one when it ends; that of a process which is killed just has no end.
+Each line is one short append, so that those of many processes never mix. `locks` has a byte for each job, which a
+process holds while it runs it, and which the kernel gives back the moment that the process dies.
 """
 
 from __future__ import annotations

@@ -1,0 +1,60 @@
+"""The proof on one store: jobs of every fate in every pool, while workers, their processes and the server die."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from pathlib import Path
+
+from tests.workers.apps.proof_jobs import FATES
+from tests.workers.proof_judge import broken, summary
+from tests.workers.proof_stand import ProofStand
+
+SEED = "PINLATER_PROOF_SEED"
+JOBS = 10_000
+RARE = {
+    "works": 300,
+    "stumbles": 300,
+    "snoozes": 200,
+    "goes_on": 200,
+    "refuses": 200,
+    "fails": 200,
+    "hangs_once": 8,
+    "hangs": 4,
+}
+"""In each queue; of the others there is a share. What ends a process costs a new one."""
+
+IN_PROCESSES = {"goes_on": 12, "exits": 8, "is_killed": 8}
+SHARES = {"process": 0.5, "thread": 0.3, "async": 0.2}
+STEPS = [
+    *("kill_worker", "kill_pool_process", "kill_server", "kill_worker", "kill_heartbeat", "stop_worker"),
+    *("kill_both", "kill_pool_process", "kill_worker", "kill_server"),
+]
+
+
+def counts(jobs: int) -> dict[tuple[str, str], int]:
+    """How many of each queue and fate."""
+    counted = {}
+    for queue, share in SHARES.items():
+        rare = RARE | IN_PROCESSES if queue == "process" else RARE
+        counted |= {(queue, fate): number for fate, number in rare.items()}
+        counted[queue, "quick"] = int(jobs * share) - sum(rare.values())
+    assert {fate for _, fate in counted} == set(FATES)
+    return counted
+
+
+def prove(folder: Path, url: str) -> None:
+    seed = os.environ.get(SEED) or str(random.randrange(10**6))
+    print(f"{SEED}={seed}")
+    rng = random.Random(seed)
+    steps = rng.sample(STEPS, len(STEPS))
+    with ProofStand(folder, url) as stand:
+        began = time.monotonic()
+        jobs = stand.give(counts(JOBS))
+        stand.go_through(steps, rng, JOBS)
+        found = stand.finish(jobs)
+        lines = stand.journal.lines()
+        print(f"{len(jobs)} jobs in {time.monotonic() - began:.1f} s; {summary(found, lines)}; {dict(stand.done)}")
+        assert broken(jobs, found, lines) == []
+        assert stand.tracebacks() == []
