@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pinlater_workers.worker.parcel import MAX_RESULTS, Parcel
+from pinlater_workers.worker.parcel import MAX_RESULTS, Parcel, fitting
 from pinlater_workers.worker.results import Result, is_ack
 
 
@@ -66,10 +66,11 @@ class Outbox:
 
     def _take(self, results: dict[str, list[Result]], queue: str, *, moves: bool) -> Parcel:
         waiting = results[queue]
-        if len(waiting) <= MAX_RESULTS:
+        count = fitting(waiting) if moves else MAX_RESULTS
+        if len(waiting) <= count:
             taken = results.pop(queue)
         else:
-            taken = waiting[:MAX_RESULTS]
-            del waiting[:MAX_RESULTS]
+            taken = waiting[:count]
+            del waiting[:count]
         self.count -= len(taken)
         return Parcel(queue, taken, moves=moves)

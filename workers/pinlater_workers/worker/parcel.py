@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from pinlater.model import parse_descriptor
 from pinlater_workers.running import Running
@@ -10,6 +10,9 @@ from pinlater_workers.worker.results import Result
 
 MAX_RESULTS = 1_000
 """In one call."""
+
+MAX_BODY_BYTES = 1 << 16
+"""So much of new bodies is in one call, or one body: a server breaks the connection over a call that is too large."""
 
 
 class Parcel:
@@ -42,6 +45,16 @@ class Parcel:
 
     def _with(self, results: list[Result]) -> Parcel:
         return Parcel(self.queue, results, moves=self.moves)
+
+
+def fitting(moves: Sequence[Result]) -> int:
+    """How many of the first of these one call takes; 1 or more."""
+    size = 0
+    for index, (_, verdict) in enumerate(moves[:MAX_RESULTS]):
+        size += len(verdict.body or b"")
+        if size > MAX_BODY_BYTES:
+            return max(1, index)
+    return MAX_RESULTS
 
 
 def _shard(descriptor: str) -> str:

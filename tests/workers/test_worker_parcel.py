@@ -1,0 +1,38 @@
+"""How much travels in one call: a server breaks the connection over one that is too large, however often it is sent."""
+
+from __future__ import annotations
+
+import pytest
+
+from pinlater.model import DequeuedJob
+from pinlater_workers.running import Running
+from pinlater_workers.verdict import Action, Verdict
+from pinlater_workers.worker.outbox import Outbox
+from pinlater_workers.worker.parcel import MAX_BODY_BYTES, MAX_RESULTS
+from pinlater_workers.worker.results import Result
+
+
+def put_off(number: int, body_bytes: int) -> Result:
+    job = DequeuedJob(f"mail:s1:p1:{number}", b"", 1, 5, 5, run_after_ms=0, enqueued_at_ms=0)
+    return Running(job, "mail", None, 0.0, 0.0), Verdict(Action.SNOOZE, body=bytes(body_bytes))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "parcels"),
+    [
+        ([10] * (MAX_RESULTS + 1), [MAX_RESULTS, 1]),
+        ([MAX_BODY_BYTES // 2] * 5, [2, 2, 1]),
+        ([MAX_BODY_BYTES * 8, 10, MAX_BODY_BYTES * 8], [1, 1, 1]),
+        ([0] * 3, [3]),
+    ],
+)
+def test_moves_with_large_bodies_go_in_several_calls_in_order(sizes: list[int], parcels: list[int]) -> None:
+    outbox = Outbox()
+    moves = [put_off(number, size) for number, size in enumerate(sizes)]
+    outbox.put(moves, 0.0)
+    taken = []
+    while (parcel := outbox.take_moves("mail")) is not None:
+        taken.append(parcel.results)
+    assert [len(results) for results in taken] == parcels
+    assert [result for results in taken for result in results] == moves
+    assert outbox.count == 0
