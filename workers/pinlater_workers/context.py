@@ -13,10 +13,7 @@ from pinlater.model import MAX_STATUS_CHARS, Checkpoint, DequeuedJob
 from pinlater_workers.envelope import Envelope, write_envelope
 from pinlater_workers.errors import ClaimLost
 from pinlater_workers.renewing import renewed
-from pinlater_workers.running import Why, attempt_number
-
-_FINAL = (Why.TIME_LIMIT, Why.CLAIM_LOST)
-"""Reasons that no other one replaces."""
+from pinlater_workers.running import ENDS, Why, attempt_number
 
 _lock = threading.Lock()
 """Held for moments: one for all, as hardly any job waits."""
@@ -95,7 +92,7 @@ class JobContext:
     def tell(self, why: Why) -> None:
         """The job should stop. May be called from any thread, and more than once."""
         with _lock:
-            if self._why not in _FINAL:
+            if self._why not in ENDS:
                 self._why = why
             wake, self._wake = self._wake, None
         for call in wake or ():

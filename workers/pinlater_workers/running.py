@@ -21,6 +21,10 @@ class Why(StrEnum):
     STOPPING = "the worker stops"
 
 
+ENDS = frozenset({Why.TIME_LIMIT, Why.CLAIM_LOST})
+"""The reasons that end a job, and that no other one replaces; of the others it is only told."""
+
+
 class Running:
     """What the worker keeps of it. `type` None: none that this worker knows. `envelope` None: a body that has none.
 

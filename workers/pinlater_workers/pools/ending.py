@@ -13,9 +13,6 @@ from pinlater_workers.pools.making import make_context
 from pinlater_workers.running import Running, Why
 from pinlater_workers.verdict import Verdict
 
-ENDS = frozenset({Why.TIME_LIMIT, Why.CLAIM_LOST})
-"""The reasons that end a job; of the others it is only told."""
-
 
 def verdict_on(running: Running, error: BaseException) -> Verdict:
     """By the retry rules of its type."""

@@ -9,14 +9,14 @@ from collections import deque
 from pinlater_workers.errors import ProcessDied
 from pinlater_workers.pools.base import Ended, SaveCheckpoint
 from pinlater_workers.pools.crew import Crew
-from pinlater_workers.pools.ending import ENDS, cut_short, has_ended, verdict_on
+from pinlater_workers.pools.ending import cut_short, has_ended, verdict_on
 from pinlater_workers.pools.making import deadline_ms
 from pinlater_workers.pools.messages import Answer, Ask, FromProcess, Run, Tell
 from pinlater_workers.pools.messages import Ended as EndedThere
 from pinlater_workers.pools.report import Report
 from pinlater_workers.pools.saving import Saving
 from pinlater_workers.pools.spawned import Spawned
-from pinlater_workers.running import Running, Why
+from pinlater_workers.running import ENDS, Running, Why
 from pinlater_workers.verdict import Action, Verdict
 from pinlater_workers.worker_settings import WorkerSettings
 

@@ -13,11 +13,11 @@ from pinlater.model import Checkpoint
 from pinlater_workers import executing
 from pinlater_workers.context import JobContext
 from pinlater_workers.pools.base import Ended, SaveCheckpoint
-from pinlater_workers.pools.ending import ENDS, cut_short, has_ended, verdict_on
+from pinlater_workers.pools.ending import cut_short, has_ended, verdict_on
 from pinlater_workers.pools.making import make_context
 from pinlater_workers.pools.report import Report
 from pinlater_workers.pools.saving import Done, Saving
-from pinlater_workers.running import Running, Why
+from pinlater_workers.running import ENDS, Running, Why
 from pinlater_workers.verdict import Action, Verdict
 from pinlater_workers.worker_settings import WorkerSettings
 

@@ -6,13 +6,11 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from pinlater_workers.running import Why
+from pinlater_workers.running import ENDS, Why
 from pinlater_workers.worker.jobs import Jobs
 from pinlater_workers.worker.keeping import Keeping
 
 EVERY_S = 0.2
-
-_ENDED = (Why.TIME_LIMIT, Why.CLAIM_LOST)
 
 
 class Sweep:
@@ -38,7 +36,7 @@ class Sweep:
     def _look(self) -> None:
         self._timer = None
         now_s = time.monotonic()
-        for running in [each for each in self._jobs.running if each.until_s <= now_s and each.told not in _ENDED]:
+        for running in [each for each in self._jobs.running if each.until_s <= now_s and each.told not in ENDS]:
             self._jobs.stop(running, Why.TIME_LIMIT)
         self._swept()
         if self._keeping.holds_any or self._jobs.pool.stuck:
