@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from pinlater_workers.heartbeat.messages import Forget, Splitter, Watch, Watched, read_by_process, written
+from pinlater_workers.frames import Frames
+from pinlater_workers.heartbeat.messages import Forget, Watch, Watched, read_by_process, written
 from pinlater_workers.heartbeat.table import Table, surely_held_s, usual_interval_s
 
 LEASE_S = 30.0
@@ -103,7 +104,7 @@ def test_what_is_forgotten_is_nothing_to_anybody(table: Table) -> None:
 def test_messages_are_read_as_they_were_written_however_they_come() -> None:
     messages: list[Watch | Forget] = [Watch([watched(7, good_s=1.5)]), Forget([1, 2**40]), Forget([])]
     data = b"".join([written(message) for message in messages])
-    whole, bytewise = Splitter(), Splitter()
+    whole, bytewise = Frames(), Frames()
     assert [read_by_process(body) for body in whole.feed(data)] == messages
     read = [body for at in range(len(data)) for body in bytewise.feed(data[at : at + 1])]
     assert [read_by_process(body) for body in read] == messages

@@ -10,7 +10,8 @@ import sys
 from collections.abc import Callable
 from typing import Self, cast
 
-from pinlater_workers.heartbeat.messages import Splitter, ToProcess, ToWorker, read_by_worker, written
+from pinlater_workers.frames import Frames
+from pinlater_workers.heartbeat.messages import ToProcess, ToWorker, read_by_worker, written
 
 LOOK_S = 0.005
 LOOKS = 400
@@ -23,7 +24,7 @@ class Child(asyncio.Protocol):
     def __init__(self, process: subprocess.Popen[bytes], hear: Callable[[ToWorker], None]) -> None:
         self._process = process
         self._hear = hear
-        self._splitter = Splitter()
+        self._frames = Frames()
         self._transport: asyncio.Transport | None = None
         self.ended = asyncio.Event()
 
@@ -88,7 +89,7 @@ class Child(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        for message in self._splitter.feed(data):
+        for message in self._frames.feed(data):
             self._hear(read_by_worker(message))
 
     def connection_lost(self, exc: Exception | None) -> None:

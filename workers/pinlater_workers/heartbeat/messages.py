@@ -1,4 +1,4 @@
-"""What the worker and its heartbeat process say to each other: MessagePack, each message behind its length in 4 bytes.
+"""What the worker and its heartbeat process say to each other: MessagePack in frames.
 
 Times are seconds of time.monotonic, which is one clock for all processes of a machine.
 """
@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
+from pinlater_workers.frames import frame
 from pinlater_workers.running import Why
-
-_LENGTH_BYTES = 4
 
 
 class Watched(msgspec.Struct, array_like=True, gc=False):
@@ -79,27 +78,4 @@ read_by_worker = msgspec.msgpack.Decoder(ToWorker).decode
 
 
 def written(message: ToProcess | ToWorker) -> bytes:
-    body = _encoder.encode(message)
-    return len(body).to_bytes(_LENGTH_BYTES, "big") + body
-
-
-class Splitter:
-    """Bytes as they come into whole messages."""
-
-    def __init__(self) -> None:
-        self._buffer = bytearray()
-
-    def feed(self, data: bytes) -> list[bytes]:
-        buffer = self._buffer
-        buffer += data
-        messages: list[bytes] = []
-        start = 0
-        while len(buffer) - start >= _LENGTH_BYTES:
-            body = start + _LENGTH_BYTES
-            end = body + int.from_bytes(buffer[start:body], "big")
-            if len(buffer) < end:
-                break
-            messages.append(bytes(buffer[body:end]))
-            start = end
-        del buffer[:start]
-        return messages
+    return frame(_encoder.encode(message))

@@ -14,12 +14,12 @@ import sys
 from typing import cast
 
 from pinlater_workers.dying import die_with, when_lost
+from pinlater_workers.frames import Frames
 from pinlater_workers.heartbeat.beating import Beating
 from pinlater_workers.heartbeat.messages import (
     Beaten,
     Begin,
     Forget,
-    Splitter,
     ToProcess,
     ToWorker,
     Watch,
@@ -34,7 +34,7 @@ class Ear(asyncio.Protocol):
     """The connection to the worker."""
 
     def __init__(self) -> None:
-        self._splitter = Splitter()
+        self._frames = Frames()
         self._transport: asyncio.Transport | None = None
         self._beating: Beating | None = None
         self._run: asyncio.Task[None] | None = None
@@ -44,7 +44,7 @@ class Ear(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        for message in self._splitter.feed(data):
+        for message in self._frames.feed(data):
             self._hear(read_by_process(message))
 
     def connection_lost(self, exc: Exception | None) -> None:

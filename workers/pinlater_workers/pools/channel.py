@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from pinlater_workers.pools.messages import FROM_PROCESS, Frames, FromProcess, Message, frame
+from pinlater_workers.frames import Frames
+from pinlater_workers.pools.messages import FROM_PROCESS, FromProcess, Message, written
 
 _READ_BYTES = 1 << 16
 
@@ -32,7 +33,7 @@ class Channel:
 
     def send(self, message: Message) -> None:
         """In order, and never waiting. Nothing is said when the other side is gone: its death is found out apart."""
-        data = frame(message)
+        data = written(message)
         if self._unsent:
             self._unsent += data
         elif self._open and (sent := self._send(data)) < len(data):
@@ -62,9 +63,8 @@ class Channel:
         if not data:
             self._break()
             return False
-        self._frames.feed(data)
         try:
-            while (content := self._frames.next()) is not None:
+            for content in self._frames.feed(data):
                 self._received(FROM_PROCESS.decode(content))
         except msgspec.MsgspecError:
             self._break()

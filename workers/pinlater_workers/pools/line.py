@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from collections import deque
 from typing import Generic, TypeVar
 
 import msgspec
 
-from pinlater_workers.pools.messages import Frames, Message, frame
+from pinlater_workers.frames import Frames
+from pinlater_workers.pools.messages import Message, written
 
 T = TypeVar("T")
 _READ_BYTES = 1 << 16
@@ -23,12 +25,13 @@ class Line(Generic[T]):
         self._socket = socket.socket(fileno=descriptor)
         self._decoder = decoder
         self._frames = Frames()
+        self._received: deque[bytes] = deque()
         self._sending = threading.Lock()
         self._inode = os.fstat(descriptor).st_ino
 
     def send(self, message: Message) -> None:
         """OSError: the worker is gone, or the job has closed the connection."""
-        data = frame(message)
+        data = written(message)
         with self._sending:
             if os.fstat(self._socket.fileno()).st_ino != self._inode:
                 raise OSError("a job has closed the connection to the worker")
@@ -36,15 +39,15 @@ class Line(Generic[T]):
 
     def receive(self) -> T | None:
         """The next message, as long as it takes. None: the worker has ended this connection, or it broke."""
-        while (content := self._frames.next()) is None:
+        while not self._received:
             try:
                 data = self._socket.recv(_READ_BYTES)
             except OSError:
                 return None
             if not data:
                 return None
-            self._frames.feed(data)
-        return self._decoder.decode(content)
+            self._received += self._frames.feed(data)
+        return self._decoder.decode(self._received.popleft())
 
     def close(self) -> None:
         self._socket.close()

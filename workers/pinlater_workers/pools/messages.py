@@ -1,4 +1,4 @@
-"""What a worker and a process of its pool say to each other, as frames: a length of four bytes, then MessagePack.
+"""What a worker and a process of its pool say to each other, MessagePack in frames.
 
 Two connections, so that each thread of the process waits for its own: on the one come jobs, one at a time, and verdicts
 go back; on the other, while a job runs, it is told to stop, and asks for checkpoints.
@@ -12,9 +12,8 @@ import pinlater.errors
 import pinlater_workers.errors
 from pinlater.model import Checkpoint, DequeuedJob
 from pinlater_workers.errors import WorkerError
+from pinlater_workers.frames import frame
 from pinlater_workers.verdict import Verdict
-
-_LENGTH_BYTES = 4
 
 
 class Message(msgspec.Struct, tag=True, array_like=True, gc=False):
@@ -50,10 +49,14 @@ class Run(Message):
 
 
 class Ended(Message):
+    """What became of the job."""
+
     verdict: Verdict
 
 
 class Tell(Message):
+    """The job of that number should stop; `why` is a Why."""
+
     number: int
     why: str
 
@@ -96,26 +99,5 @@ TO_PROCESS: msgspec.msgpack.Decoder[ToProcess] = msgspec.msgpack.Decoder(ToProce
 FROM_PROCESS: msgspec.msgpack.Decoder[FromProcess] = msgspec.msgpack.Decoder(FromProcess)
 
 
-def frame(message: Message) -> bytes:
-    content = _ENCODER.encode(message)
-    return len(content).to_bytes(_LENGTH_BYTES, "big") + content
-
-
-class Frames:
-    """Bytes as they come in, whole frames out."""
-
-    def __init__(self) -> None:
-        self._buffer = bytearray()
-
-    def feed(self, data: bytes) -> None:
-        self._buffer += data
-
-    def next(self) -> bytes | None:
-        """The content of the first whole frame; None: there is none yet."""
-        buffer = self._buffer
-        end = _LENGTH_BYTES + int.from_bytes(buffer[:_LENGTH_BYTES], "big")
-        if len(buffer) < max(end, _LENGTH_BYTES + 1):
-            return None
-        content = bytes(buffer[_LENGTH_BYTES:end])
-        del buffer[:end]
-        return content
+def written(message: Message) -> bytes:
+    return frame(_ENCODER.encode(message))
