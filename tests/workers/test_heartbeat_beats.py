@@ -51,6 +51,13 @@ async def test_one_call_for_each_queue_and_one_look_in_slices() -> None:
         assert asked == [("checkpoint", 1), ("checkpoint", 2), ("checkpoint", 1_000), ("lookup", 3), ("lookup", 1_000)]
 
 
+async def test_where_the_server_names_no_claims_a_job_in_progress_is_held() -> None:
+    claims = [claim("mail", 1, 1, ""), claim("mail", 1, 2, "another")]
+    async with serving(OneShardOut()) as served, AsyncClient(f"127.0.0.1:{served.port}") as client:
+        outcome = await beat(client, claims, TIMEOUT_S)
+    assert (outcome.good, outcome.lost) == ([1], [2])
+
+
 async def test_a_shard_that_is_out_makes_only_its_own_claims_doubtful() -> None:
     claims = [claim("mail", 1, 1), claim("mail", 2, 2), claim("mail", 1, 3), claim("images", 2, 4)]
     for out in ("checkpoint", "lookup"):

@@ -6,8 +6,10 @@ import socket
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from pinlater.model import DequeuedJob
 from pinlater_workers import prometheus
 from pinlater_workers.metrics import ERRORS_MAX, FAMILIES, OTHER, Metrics
+from pinlater_workers.running import waited_s
 from pinlater_workers.statsd_export import StatsdExport
 from pinlater_workers.verdict import Action
 from pinlater_workers.view import WorkerView
@@ -60,6 +62,11 @@ def test_the_types_of_exceptions_that_are_told_apart_are_bounded() -> None:
     assert len(errors) == ERRORS_MAX + 1
     assert errors[OTHER] == [10]
     assert errors["Error3"] == [2]
+
+
+def test_a_job_waits_from_when_it_is_due_and_not_at_all_where_nobody_says_when_that_was() -> None:
+    assert waited_s(DequeuedJob("mail:s1:p1:1", b"", 1, 2, 2, 1_500, 1_000), 2_000) == 0.5
+    assert waited_s(DequeuedJob("mail:s1:p1:1", b"", 1, 2, 2, 0, 0), 2_000) == 0
 
 
 def test_prometheus_reads_every_family_with_its_labels() -> None:

@@ -54,3 +54,8 @@ class Running:
 def attempt_number(job: DequeuedJob) -> int:
     """1 for the first; at least 1 for a job that an operator gave more attempts."""
     return max(1, job.attempts_allowed - job.attempts_remaining + 1)
+
+
+def waited_s(job: DequeuedJob, now_ms: int) -> float:
+    """From when it was due until now; 0 where the server does not say when that was."""
+    return (now_ms - job.run_after_ms) / 1000 if job.run_after_ms else 0.0

@@ -28,10 +28,15 @@ class Outcome:
     detail: str = ""
 
     def of(self, info: JobInfo | None, claim: str) -> list[int]:
-        """The list for that claim of a job that looks so; None: there is no such job."""
-        if info is None or info.claim_descriptor != claim:
+        """The list for that claim of a job that looks so; None: there is no such job.
+
+        `claim` "": the server does not tell workers their claims. Then any job in progress is taken for held.
+        """
+        if info is None or (claim and info.claim_descriptor != claim):
             return self.lost
-        return self.good if info.state is JobState.IN_PROGRESS else self.ended
+        if info.state is JobState.IN_PROGRESS:
+            return self.good
+        return self.ended if claim else self.lost
 
     def failing(self, part: Part, error: Exception) -> None:
         self.failed += [watched.number for watched in part]

@@ -11,7 +11,7 @@ from pinlater.clock import Clock
 from pinlater.model import DequeuedJob
 from pinlater_workers.metrics import Metrics
 from pinlater_workers.pools.base import Pool
-from pinlater_workers.running import Running, Why
+from pinlater_workers.running import Running, Why, waited_s
 from pinlater_workers.verdict import Action, Verdict
 from pinlater_workers.worker.delivery import Delivery
 from pinlater_workers.worker.intake import Intake
@@ -82,10 +82,9 @@ class Jobs:
         self._keeping.take([*beginning, *(running for running, _ in answered)], now_s)
         started, submit = self._metrics.started, self.pool.submit
         for running in beginning:
-            job = running.job
             assert running.type is not None
             self.running[running] = None
-            started(running.type.name, (now_ms - job.run_after_ms) / 1000)
+            started(running.type.name, waited_s(running.job, now_ms))
             submit(running)
         if answered:
             self._delivery.put(answered)
