@@ -35,9 +35,11 @@ FAMILIES: dict[str, Family] = {
     "retried": Family("counter", _JOB, "Attempts that failed with another to follow."),
     "snoozed": Family("counter", _JOB, "Attempts that ended in Snooze."),
     "rescheduled": Family("counter", _JOB, "Attempts that ended in Reschedule."),
-    "given_back": Family("counter", _JOB, "Jobs given back without an attempt spent: the worker stopped."),
+    "given_back": Family(
+        "counter", _JOB, "Jobs given back without an attempt spent: the worker stopped, or had no place to run them."
+    ),
     "dropped_results": Family(
-        "counter", _JOB, "Attempts that ended when it no longer counted: claim lost, limit exceeded."
+        "counter", _JOB, "Results that no server took: the claim was lost or over, or the server refused them."
     ),
     "errors": Family("counter", ("type", "error"), "Attempts that failed, by the exception's type."),
     "unknown_types": Family("counter", ("queue",), "Jobs given back because this worker does not know their type."),
@@ -45,7 +47,9 @@ FAMILIES: dict[str, Family] = {
     "wait_seconds": Family("histogram", _JOB, "From when a job was due to when it began."),
     "slots": Family("gauge", (), "Jobs that may run at once."),
     "slots_busy": Family("gauge", (), "Jobs that run."),
-    "slots_stuck": Family("gauge", (), "Slots of threads that did not stop when their job was over its limit."),
+    "slots_stuck": Family(
+        "gauge", (), "Slots of threads and coroutines that did not stop when their job was over its limit."
+    ),
     "unacked": Family("gauge", (), "Results that the server has not confirmed yet."),
     "last_good_poll_seconds": Family("gauge", (), "Seconds since a server last answered a dequeue."),
 }
@@ -105,7 +109,7 @@ class Metrics:
             kinds[name] = kinds.get(name, 0) + 1
 
     def dropped(self, job: str) -> None:
-        """The end of an attempt came when it no longer counted."""
+        """No server took the result of an attempt."""
         self._types[job].counts[_DROPPED] += 1
 
     def unknown(self, queue: str) -> None:

@@ -75,6 +75,8 @@ class Policy(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Constant(Policy):
+    """The same `delay` each time."""
+
     delay: float
 
     def __post_init__(self) -> None:
@@ -171,6 +173,8 @@ class Function(Policy):
 
 @dataclass(frozen=True, slots=True)
 class Never(Policy):
+    """No retry."""
+
     retries: int = field(default=0, kw_only=True)
 
     def base_s(self, attempt: int, error: BaseException) -> None:

@@ -23,8 +23,8 @@ class WorkerView:
     Any answer counts, one of a paused or unknown queue too. While all slots are taken there is nothing to poll for: it
     is 0 then, and counts again from when a slot became free.
 
-    `running` are the jobs that run; `stuck` the slots beside these whose thread has not returned although its job has
-    ended; what is left of `slots` is free. `unacked` are the results that no server has confirmed yet.
+    `running` are the jobs that run; `stuck` the slots beside these whose thread or coroutine goes on although its job
+    has ended; what is left of `slots` is free. `unacked` are the results that no server has confirmed yet.
     """
 
     since_good_poll_s: float

@@ -21,7 +21,7 @@ class Pool(Protocol):
 
     @property
     def stuck(self) -> int:
-        """Slots of jobs that have ended for the worker, but have not let go: threads that do not return."""
+        """Slots of jobs that have ended for the worker, but go on: threads and coroutines that do not stop."""
 
     async def open(self) -> None:
         """Ready to run. ConfigurationError where it cannot."""

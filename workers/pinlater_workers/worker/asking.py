@@ -85,10 +85,6 @@ class Asking:
         queue.busy = False
         queue.not_before_s = not_before_s
 
-    def is_asked(self, queue: str) -> bool:
-        """A dequeue is under way."""
-        return self._queues[queue].reserved > 0
-
     def _end(self, poll: Poll, unused: int) -> _Queue:
         queue = self._queues[poll.queue]
         queue.reserved = 0
