@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 from pinlater import Job, JobState
 from pinlater_workers.raised import Fail, Snooze
+from pinlater_workers.worker import polling, standing
 from tests.faults.proxy import Proxy
 from tests.server.running import RunningServer, running
 from tests.workers.site import Site, until
@@ -44,6 +46,32 @@ async def test_a_queue_that_is_not_there_is_said_once_and_found_when_it_is_made(
         first, second = [text for text in caplog.messages if missing in text]
         assert "pinlater queue create" in first
         assert "is there" in second
+
+
+async def test_a_timer_that_fires_early_is_set_again(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of another event loop do, whose clock is not the one that the worker reads."""
+
+    class Slow:
+        began_s = time.monotonic()
+
+        def monotonic(self) -> float:
+            return self.began_s + 0.9 * (time.monotonic() - self.began_s)
+
+    monkeypatch.setattr(polling, "time", Slow())
+    monkeypatch.setattr(standing, "LOOK_AGAIN_S", 0.05)
+    async with Site(server.port) as site:
+        missing = f"{site.queue}_later"
+
+        @site.app.job(queue=missing)
+        def quick() -> None:
+            pass
+
+        async with site.working(queues={missing: 1}) as worker:
+            await until(lambda: worker.view().queues[missing].state == "not found")
+            await asyncio.sleep(0.2)
+            await site.client.create_queue(missing)
+            await quick.enqueue_async()
+            await site.all_succeeded(1, missing)
 
 
 async def test_a_queue_is_made_where_the_worker_is_told_to(server: RunningServer) -> None:

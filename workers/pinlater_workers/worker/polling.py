@@ -129,9 +129,18 @@ class Polling:
         else:
             failure = error
         hold_s = 0.0 if failure is None else self._standing.failed(poll.queue, failure)
-        self._asking.failed(poll, time.monotonic() + hold_s)
+        until_s = time.monotonic() + hold_s
+        self._asking.failed(poll, until_s)
         if hold_s:
-            self._loop.call_later(hold_s, self.go_on)
+            self._go_on_at(until_s)
+
+    def _go_on_at(self, until_s: float) -> None:
+        """Not before that moment: a timer may fire a little early, by another clock, and nothing may come after it."""
+        left_s = until_s - time.monotonic()
+        if left_s > 0:
+            self._loop.call_later(left_s, self._go_on_at, until_s)
+        else:
+            self.go_on()
 
     async def _create(self, queue: str) -> PinLaterError | None:
         try:
