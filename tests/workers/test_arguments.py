@@ -50,7 +50,11 @@ class Options(TypedDict, total=False):
 
 
 class Opaque:
-    pass
+    """A class that no body can carry."""
+
+    def __repr__(self) -> str:
+        """The same in every process, as the names of tests are."""
+        return "Opaque()"
 
 
 class Called:
