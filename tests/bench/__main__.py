@@ -2,39 +2,27 @@
 
 In one run, several times in turn: the floor (one client that calls the same scripts directly), the cycle over Thrift
 with clients, server and store as separate processes on this machine's cores, and a yardstick of the machine
-(`redis-benchmark -P 16` SET). What counts is the ratio of figures of one round; machines are noisy.
+(`redis-benchmark -P 16` SET). What counts is the ratio of figures of one round; machines are noisy. Then a worker
+process drains no-op jobs, with threads and with the event loop: `scripts/bench-workers` measures that alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
-import shutil
 import statistics
-import subprocess
 import sys
 from typing import Any
 
 from pinlater.backends.redis import RedisShard
+from tests.bench import workers
 from tests.bench.cpu import CpuWatch
+from tests.bench.figures import keep, show, yardstick
 from tests.bench.floor import floor_rate
 from tests.bench.processes import Client, served
 from tests.stores.places import start_server
 from tests.stores.process import StoreServer
-
-YARDSTICK_CALLS = 500_000
-
-
-def yardstick(port: int) -> float:
-    """SETs per second of `redis-benchmark` with sixteen in a pipeline."""
-    program = shutil.which("redis-benchmark")
-    if program is None:
-        raise SystemExit("redis-benchmark is missing: ./scripts/services installs it")
-    command = [program, "-p", str(port), "-n", str(YARDSTICK_CALLS), "-P", "16", "-t", "set", "-d", "200", "--csv"]
-    last = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1]
-    return float(last.split(",")[1].strip('"'))
 
 
 async def direct(url: str, batches: int, batch: int) -> float:
@@ -98,11 +86,6 @@ def report(rounds: list[dict[str, Any]], measure: float, options: argparse.Names
     }
 
 
-def show(figures: dict[str, Any]) -> None:
-    for name, value in figures.items():
-        print(f"{name:24} {json.dumps(value) if isinstance(value, dict | list) else value}")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="scripts/bench",
@@ -116,6 +99,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=1, help="server processes [1]")
     parser.add_argument("--clients", type=int, default=1, help="client processes [1]")
     parser.add_argument("--in-flight", type=int, default=6, help="calls under way in each client [6]")
+    parser.add_argument("--without-workers", action="store_true", help="leave out the drains of a worker process")
     parser.add_argument("--json", metavar="FILE", help="write the figures there too")
     options = parser.parse_args()
     store = start_server("redis")
@@ -125,13 +109,13 @@ def main() -> None:
         for number in range(1, options.rounds + 1):
             rounds.append(one_round(store, options))
             print(f"round {number} of {options.rounds}: {rounds[-1]['ratio']:.2f} of the floor", file=sys.stderr)
+        figures = report(rounds, measure, options)
+        if not options.without_workers:
+            figures |= workers.measured(store, measure, workers.DEFAULTS)
     finally:
         store.stop()
-    figures = report(rounds, measure, options)
     show(figures)
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(figures, file, indent=2)
+    keep(figures, options.json)
 
 
 if __name__ == "__main__":

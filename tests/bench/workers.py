@@ -14,9 +14,9 @@ import subprocess
 import sys
 from typing import Any
 
-from tests.bench.__main__ import show, yardstick
 from tests.bench.cpu import CpuWatch
 from tests.bench.draining import make_app
+from tests.bench.figures import keep, show, yardstick
 from tests.bench.processes import STOP_WITHIN_S, served
 from tests.stores.places import start_server
 from tests.stores.process import StoreServer, dies_with_us
@@ -66,7 +66,16 @@ def report(pool: str, rounds: list[dict[str, Any]], jobs: int, measure: float) -
     }
 
 
-def main() -> None:
+def measured(store: StoreServer, measure: float, options: argparse.Namespace) -> dict[str, Any]:
+    """The figures of all pools that `options` name."""
+    figures: dict[str, Any] = {"worker": f"{options.jobs} no-op jobs, one process, {options.concurrency} slots"}
+    for pool in options.pool or POOLS:
+        rounds = [one_drain(store, pool, options) for _ in range(options.rounds)]
+        figures |= report(pool, rounds, options.jobs, measure)
+    return figures
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="scripts/bench-workers",
         description=__doc__,
@@ -79,25 +88,24 @@ def main() -> None:
     parser.add_argument("--pool", choices=POOLS, action="append", help="measure this one alone")
     parser.add_argument("--json", metavar="FILE", help="write the figures there too")
     parser.add_argument("--profile", metavar="FILE", help="have the worker write a profile of its loop there (slow)")
-    options = parser.parse_args()
+    return parser
+
+
+DEFAULTS = _parser().parse_args([])
+"""What is measured where nothing else is asked for."""
+
+
+def main() -> None:
+    options = _parser().parse_args()
     store = start_server("redis")
-    figures: dict[str, Any] = {"what": f"{options.jobs} no-op jobs, one worker process"}
     try:
         measure = yardstick(store.port)
-        for pool in options.pool or POOLS:
-            rounds = [one_drain(store, pool, options) for _ in range(options.rounds)]
-            figures |= report(pool, rounds, options.jobs, measure)
+        figures = measured(store, measure, options)
     finally:
         store.stop()
-    figures |= {
-        "concurrency": options.concurrency,
-        "yardstick_sets_per_s": round(measure),
-        "cores": len(os.sched_getaffinity(0)),
-    }
+    figures |= {"yardstick_sets_per_s": round(measure), "cores": len(os.sched_getaffinity(0))}
     show(figures)
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(figures, file, indent=2)
+    keep(figures, options.json)
 
 
 if __name__ == "__main__":
