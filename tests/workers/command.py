@@ -85,6 +85,11 @@ class WorkerCommand:
             reader.join(WITHIN_S)
         return code
 
+    @property
+    def is_silent(self) -> bool:
+        """Nobody holds its output open any more: none of its processes has outlived it."""
+        return not any(reader.is_alive() for reader in self._readers)
+
     def clean_up(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
