@@ -20,12 +20,13 @@ RARE = {
     "goes_on": 200,
     "refuses": 200,
     "fails": 200,
-    "hangs_once": 8,
-    "hangs": 4,
+    "hangs_once": 4,
+    "hangs": 2,
+    "lasts": 3,
 }
 """In each queue; of the others there is a share. What ends a process costs a new one."""
 
-IN_PROCESSES = {"goes_on": 12, "exits": 8, "is_killed": 8}
+IN_PROCESSES = {"goes_on": 8, "exits": 4, "is_killed": 4}
 SHARES = {"process": 0.5, "thread": 0.3, "async": 0.2}
 STEPS = [
     *("kill_worker", "kill_pool_process", "kill_server", "kill_worker", "kill_heartbeat", "stop_worker"),

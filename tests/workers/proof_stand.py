@@ -36,17 +36,18 @@ lease = "{lease}"
 """
 
 
-def until(check: Callable[[], object], what: str, every_s: float = 0.02) -> None:
+def until(check: Callable[[], object], what: str | Callable[[], object], every_s: float = 0.02) -> None:
+    """Fails after a while, and says what."""
     deadline = time.monotonic() + WITHIN_S
     while not check():
-        assert time.monotonic() < deadline, f"it did not come to pass: {what}"
+        assert time.monotonic() < deadline, f"it did not come to pass: {what() if callable(what) else what}"
         time.sleep(every_s)
 
 
 class ProofStand:
     """`workers` are replaced when they are killed; the server keeps its port and its store."""
 
-    def __init__(self, folder: Path, url: str, *, workers: int = 2, slots: int = 6, lease: str = "5s") -> None:
+    def __init__(self, folder: Path, url: str, *, workers: int = 2, slots: int = 8, lease: str = "5s") -> None:
         self.folder = folder
         self.port = free_port()
         self._url = url
@@ -144,6 +145,7 @@ class ProofStand:
 
     def _end(self, worker: WorkerCommand) -> int:
         code = worker.ended()
+        assert worker.is_silent, "processes have outlived their worker"
         worker.clean_up()
         self.said += worker.lines
         return code
@@ -167,7 +169,7 @@ class ProofStand:
         jobs: list[Given] = []
         for part in range(PARTS):
             for (queue, fate), count in counts.items():
-                first, last = count * part // PARTS, count * (part + 1) // PARTS
+                first, last = -(-count * part // PARTS), -(-count * (part + 1) // PARTS)
                 calls = [(len(jobs) + number, fate) for number in range(last - first)]
                 descriptors = app.job_types[job_name(queue, fate)].enqueue_many(calls)
                 jobs += [Given(n, queue, fate, d) for (n, _), d in zip(calls, descriptors, strict=True)]
@@ -188,15 +190,28 @@ class ProofStand:
     def finish(self, jobs: list[Given]) -> dict[str, JobInfo]:
         """When every job has ended and the workers have stopped: what the server says of each."""
         wanted = Counter(FATES[job.fate].state for job in jobs)
-        until(lambda: self.counts() == wanted, "all jobs end as they should", 0.2)
+        until(lambda: self.counts() == wanted, lambda: f"{wanted} jobs, but {self.counts()}: {self._open(jobs)}", 0.2)
         for worker in self.workers:
             worker.send(signal.SIGTERM)
         while self.workers:
             assert self._end(self.workers.pop()) == 0
+        return self._found(jobs)
+
+    def _found(self, jobs: list[Given]) -> dict[str, JobInfo]:
         found: dict[str, JobInfo] = {}
         for start in range(0, len(jobs), SLICE):
             found |= self.client.lookup([job.descriptor for job in jobs[start : start + SLICE]])
         return found
+
+    def _open(self, jobs: list[Given]) -> list[object]:
+        """Jobs that have not ended as they should, some of them."""
+        found = self._found(jobs)
+        wrong = [
+            (job, info)
+            for job in jobs
+            if not ((info := found.get(job.descriptor)) and info.state is FATES[job.fate].state)
+        ]
+        return [*wrong[:10]]
 
     def counts(self) -> Counter[JobState]:
         """By state, of all queues."""

@@ -20,6 +20,9 @@ from tests.workers.apps.proof_journal import KEPT, alone, note, noted
 
 LIMIT_S = 1.0
 WORK_S = 0.02
+LAST_S = 6.5
+"""More than the lease of the proof."""
+
 SNOOZE_S = 0.1
 HANG_S = 120.0
 LONG_S = 8.0
@@ -56,6 +59,7 @@ FATES = {
     "quick": Fate("patient", JobState.SUCCEEDED),
     "works": Fate("patient", JobState.SUCCEEDED),
     "stumbles": Fate("patient", JobState.SUCCEEDED),
+    "lasts": Fate("patient", JobState.SUCCEEDED),
     "snoozes": Fate("patient", JobState.SUCCEEDED),
     "goes_on": Fate("patient", JobState.SUCCEEDED),
     "hangs_once": Fate("short", JobState.SUCCEEDED),
@@ -93,6 +97,8 @@ def _act(fate: str, context: JobContext) -> float:
     match fate:
         case "works":
             return WORK_S
+        case "lasts":
+            return LAST_S
         case "stumbles" if context.attempt <= 2:
             raise Stumbled
         case "snoozes" if context.envelope.snoozes < SNOOZES:
