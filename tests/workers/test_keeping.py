@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from pinlater import Ack, Job
-from pinlater.model import DequeueRequest
+from pinlater.model import Checkpoint, DequeueRequest
 from pinlater_workers.running import Running, Why
 from pinlater_workers.worker.keeping import Keeping
 from tests.server.running import running
@@ -24,12 +24,14 @@ async def test_a_result_that_the_server_has_is_no_lost_claim_and_a_job_that_stil
             keeping, lost = Keeping(site.app.servers, "worker", LEASE_S), list[tuple[Running, Why]]()
             stack.push_async_callback(keeping.close)
             await keeping.open()
-            await site.client.enqueue(site.queue, [Job(b"x")] * 2)
-            jobs = await site.client.dequeue(DequeueRequest(site.queue, 2, claim_timeout_ms=int(LEASE_S * 1000)))
-            answered, runs = (Running(job, site.queue, None, 0.0, math.inf) for job in jobs)
+            await site.client.enqueue(site.queue, [Job(b"x")] * 3)
+            jobs = await site.client.dequeue(DequeueRequest(site.queue, 3, claim_timeout_ms=int(LEASE_S * 1000)))
+            answered, moved, runs = (Running(job, site.queue, None, 0.0, math.inf) for job in jobs)
             keeping.lost = lambda each, why: lost.append((each, why))
-            keeping.is_answered = lambda each: each is answered
-            keeping.take([answered, runs], time.monotonic())
+            keeping.is_answered = lambda each: each is not runs
+            keeping.take([answered, moved, runs], time.monotonic())
+            back = Checkpoint(moved.job.descriptor, claim_descriptor=moved.job.claim_descriptor, move_to_pending=True)
+            await site.client.checkpoint(site.queue, [back])
             await site.client.ack(
                 site.queue, [Ack(job.descriptor, claim_descriptor=job.claim_descriptor) for job in jobs]
             )
@@ -38,3 +40,4 @@ async def test_a_result_that_the_server_has_is_no_lost_claim_and_a_job_that_stil
             assert lost == [(runs, Why.CLAIM_LOST)]
             assert keeping.has_expired(runs)
             assert not keeping.has_expired(answered)
+            assert not keeping.has_expired(moved)

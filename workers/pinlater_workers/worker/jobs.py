@@ -114,11 +114,9 @@ class Jobs:
         self.freed()
 
     def lost(self, running: Running, why: Why) -> None:
-        """Heartbeats say so. Of a job that has ended it concerns the result alone."""
+        """Heartbeats say so of a job that runs."""
         if running in self.running:
             self.stop(running, why)
-        elif why is Why.CLAIM_LOST:
-            running.told = why
 
     def is_answered(self, running: Running) -> bool:
         """It does not run here any more: what became of it is with the delivery."""

@@ -55,16 +55,16 @@ class Keeping:
         return self._leases.has_expired(running, time.monotonic())
 
     def _hear(self, number: int, why: Why) -> None:
-        running = self._leases.find(number)
-        if running is not None:
-            if why is Why.CLAIM_LOST:
-                self._leases.end(running)
-            self.lost(running, why)
-
-    def _hear_end(self, number: int) -> None:
-        """Its job has ended under this claim. By an ack of ours, whose answer may never come: then the result is sent
-        again until a server confirms it. Somebody else has ended what still runs: that is lost.
+        """Of a job that has ended here nothing is lost yet: its result is sent until a server answers, or the claim has
+        surely expired. Where the claim is another's by now, that answer comes too, and changes nothing.
         """
         running = self._leases.find(number)
-        if running is not None and not self.is_answered(running):
-            self._hear(number, Why.CLAIM_LOST)
+        if running is None or self.is_answered(running):
+            return
+        if why is Why.CLAIM_LOST:
+            self._leases.end(running)
+        self.lost(running, why)
+
+    def _hear_end(self, number: int) -> None:
+        """Its job has ended under this claim: by an ack of ours, or, while it still runs, by somebody else."""
+        self._hear(number, Why.CLAIM_LOST)
