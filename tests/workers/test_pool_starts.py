@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +53,30 @@ def test_app_that_is_not_there_is_said_when_the_pool_opens() -> None:
             driver.open()
     finally:
         driver.close()
+
+
+def test_first_process_is_started_again_where_somebody_else_killed_it() -> None:
+    """As the kernel does when memory is short for a moment."""
+    driver = made()
+
+    async def open_and_kill() -> None:
+        before = children()
+        opening = asyncio.create_task(driver.pool.open())
+        await asyncio.sleep(0)
+        (first,) = children() - before
+        os.kill(first, signal.SIGKILL)
+        await opening
+
+    try:
+        driver.run(open_and_kill())
+        assert driver.result(app.job_types["own_id"]) == SUCCEEDED
+    finally:
+        driver.close()
+
+
+def children() -> set[int]:
+    """Of this process."""
+    return {int(each) for each in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()}
 
 
 def test_processes_are_replaced_once_the_app_can_be_imported_again(

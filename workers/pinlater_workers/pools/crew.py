@@ -103,7 +103,7 @@ class Crew:
     def died(self, process: Spawned, reason: str) -> None:
         self._processes.discard(process)
         if process.jobs == 0 and not self._closed:
-            self._failed(process.broken or f"{reason} before it had a job")
+            self._failed(process.broken or f"{reason} before it had a job", may_pass=process.shot)
         self._owner.died(process, reason)
         if not self._processes:
             self._empty.set()
@@ -118,10 +118,10 @@ class Crew:
         if not process.ending:
             self._owner.ready(process)
 
-    def _failed(self, why: str) -> None:
-        """Before the first was ready: for good. Later: again after a pause, longer each time until a job has run."""
+    def _failed(self, why: str, *, may_pass: bool = False) -> None:
+        """Before the first was ready: for good, unless it may pass. Else again after ever longer pauses, until a job ran."""
         self._proven = False
-        if self._first is not None and not self._first.done():
+        if self._first is not None and not self._first.done() and not may_pass:
             self._closed = True
             self._first.set_exception(ConfigurationError(f"a process of the pool cannot start: {why}"))
             return

@@ -41,7 +41,8 @@ class Spawned:
     """Started when made, by the thread whose end it does not outlive. OSError: the system can start no more.
 
     `running` is its job, `jobs` counts those it was given, `ready` that it has loaded the app. `last`: it gets no
-    further job. `why` and `broken`: for what reason it was killed, and what it said of its failure to start.
+    further job. `why` and `broken`: for what reason it was killed, and what it said of its failure to start. `shot`:
+    somebody else killed it, most likely the kernel, as memory was short.
     """
 
     def __init__(self, owner: Owner, start: Start) -> None:
@@ -51,6 +52,7 @@ class Spawned:
         self.last = False
         self.why: Why | None = None
         self.broken = ""
+        self.shot = False
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self._killed_for = ""
@@ -134,7 +136,9 @@ class Spawned:
         os.close(self._pidfd)
         if not self._leaving:
             self.kill()  # the programs that its job has started
-        self._owner.died(self, self._reason(self._process.wait()))
+        code = self._process.wait()
+        self.shot = code == -signal.SIGKILL and not self._killed_for
+        self._owner.died(self, self._reason(code))
 
     def _reason(self, code: int) -> str:
         if self._killed_for:
