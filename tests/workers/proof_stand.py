@@ -102,8 +102,8 @@ class ProofStand:
         self.start_worker()
 
     def stop_worker(self, rng: random.Random) -> None:
-        """SIGTERM: what runs may end."""
-        worker = self.workers.pop(rng.randrange(len(self.workers)))
+        """SIGTERM: what runs may end. The oldest, as one that has just begun to start knows of no signals yet."""
+        worker = self.workers.pop(0)
         worker.send(signal.SIGTERM)
         assert self._end(worker) == 0, worker.lines[-50:]
         self.start_worker()
@@ -192,9 +192,11 @@ class ProofStand:
         wanted = Counter(FATES[job.fate].state for job in jobs)
         until(lambda: self.counts() == wanted, lambda: f"{wanted} jobs, but {self.counts()}: {self._open(jobs)}", 0.2)
         for worker in self.workers:
+            worker.ready()
             worker.send(signal.SIGTERM)
         while self.workers:
-            assert self._end(self.workers.pop()) == 0
+            worker = self.workers.pop()
+            assert self._end(worker) == 0, (worker.process.returncode, worker.lines[-20:])
         return self._found(jobs)
 
     def _found(self, jobs: list[Given]) -> dict[str, JobInfo]:
