@@ -128,7 +128,9 @@ async def test_jobs_of_unknown_types_are_given_back_and_said_once(
         assert len([text for text in caplog.messages if "unknown here" in text]) == 3
 
 
-async def test_a_body_that_cannot_be_read_fails_for_good(server: RunningServer) -> None:
+async def test_a_body_that_cannot_be_read_fails_for_good_and_that_is_said(
+    server: RunningServer, caplog: pytest.LogCaptureFixture
+) -> None:
     async with Site(server.port) as site:
         body = b"PINLATER/1 application/json\n{"
         (descriptor,) = await site.client.enqueue(site.queue, [Job(body, attempts_allowed=5)])
@@ -136,6 +138,7 @@ async def test_a_body_that_cannot_be_read_fails_for_good(server: RunningServer) 
             info = await site.ended(descriptor)
         assert info.state is JobState.FAILED
         assert "BodyInvalid" in info.custom_status
+        assert [text for text in caplog.messages if descriptor in text and "BodyInvalid" in text]
 
 
 async def test_a_raw_job_gets_bodies_that_have_no_envelope(server: RunningServer) -> None:

@@ -110,7 +110,8 @@ def _snooze(settings: JobSettings, job: DequeuedJob, error: Snooze, body: bytes)
         return Verdict(Action.RETRY, delay_ms(error.after_s), _status(job, describe(error)), error=type_name(error))
     count = envelope.snoozes + 1
     if count > settings.max_snoozes:
-        raise TooManySnoozes(f"put off {envelope.snoozes} times: {error.message}")
+        why = f": {error.message}" if error.message else ""
+        raise TooManySnoozes(f"put off {envelope.snoozes} times{why}")
     stored = write_envelope(msgspec.structs.replace(envelope, snoozes=count))
     status = _line(f"snooze {count} of {settings.max_snoozes}", error.message)
     return Verdict(Action.SNOOZE, delay_ms(error.after_s), status, stored, type_name(error))

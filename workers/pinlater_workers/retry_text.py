@@ -12,7 +12,7 @@ names a function of (attempt, error), or a policy.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import MISSING, fields, replace
 from typing import Any
 
 from pinlater_workers.durations import duration_text, parse_duration
@@ -53,7 +53,8 @@ def parse_policy(text: str) -> Policy:
     try:
         return kind(*given, **options)
     except TypeError:
-        missing = " and ".join(f"{name}=..." for name in own if name not in options)
+        needed = {field.name for field in fields(kind) if field.default is MISSING}
+        missing = " and ".join(f"{name}=..." for name in own if name in needed and name not in options)
         raise ValueError(f"a retry policy {text!r}; it needs {missing}") from None
 
 

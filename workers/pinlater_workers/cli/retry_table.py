@@ -11,6 +11,7 @@ from pinlater_workers.cli.loading import load
 from pinlater_workers.cli.tables import write_table
 from pinlater_workers.durations import duration_text
 from pinlater_workers.errors import ConfigurationError
+from pinlater_workers.failure_text import describe
 from pinlater_workers.importing import add_import_paths
 from pinlater_workers.retry import DEFAULT_RETRY, Policy, RetryRules, delays
 from pinlater_workers.retry_options import retry_policy
@@ -63,7 +64,10 @@ def _print(rules: RetryRules, attempts: int | None) -> None:
 
 
 def _print_policy(policy: Policy, attempts: int | None) -> None:
-    waits = delays(policy, policy.retries + 1 if attempts is None else attempts)
+    try:
+        waits = delays(policy, policy.retries + 1 if attempts is None else attempts)
+    except Exception as error:
+        raise ConfigurationError(f"the policy fails for an example, Exception: {describe(error)}") from error
     sums = accumulate(waits)
     rows = [
         (number, duration_text(wait), duration_text(total))

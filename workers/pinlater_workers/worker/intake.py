@@ -34,6 +34,7 @@ class Intake:
             envelope = read_envelope(job.body)
         except BodyInvalid as error:
             status = f"attempt {attempt_number(job)}: BodyInvalid: {error}\n"
+            log.warning("job %s failed, no attempt follows: %s", job.descriptor, status.rstrip())
             return _not_run(job, queue, now_s), Verdict(Action.FAIL, status=status, error="BodyInvalid")
         job_type = self._raw.get(queue) if envelope is None else self._types.get(envelope.job)
         if job_type is None:
