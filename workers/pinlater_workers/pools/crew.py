@@ -119,7 +119,7 @@ class Crew:
             self._owner.ready(process)
 
     def _failed(self, why: str, *, may_pass: bool = False) -> None:
-        """Before the first was ready: for good, unless it may pass. Else again after ever longer pauses, until a job ran."""
+        """Before the first was ready: for good, unless it may pass. Else again, ever later until a job has run."""
         self._proven = False
         if self._first is not None and not self._first.done() and not may_pass:
             self._closed = True
