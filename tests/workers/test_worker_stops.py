@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -177,3 +179,29 @@ async def test_a_worker_whose_own_part_breaks_says_so_and_ends(
         await quick.enqueue_async()
         with pytest.raises(ZeroDivisionError, match="counting"):
             await asyncio.wait_for(site.worker().run(), WITHIN_S)
+
+
+async def test_no_attempt_is_lost_where_the_heartbeat_process_is_slow_when_the_worker_stops(tmp_path: Path) -> None:
+    with running(tmp_path, "--release-grace", "200ms") as server:
+        async with Site(server.port) as site:
+            gate = threading.Event()
+
+            @site.app.job(queue=site.queue, attempts=5)
+            def waits() -> None:
+                gate.wait(20)
+
+            async with started(site) as (worker, _):
+                descriptor = await waits.enqueue_async()
+                await until(lambda: worker.view().running == 1)
+                pid = worker._engine._keeping._heartbeats.pid  # type: ignore[union-attr]
+                assert pid is not None
+                os.kill(pid, signal.SIGSTOP)
+                try:
+                    worker.stop()
+                    await asyncio.sleep(1.0)  # the server's grace, and longer
+                    info = await site.info(descriptor)
+                finally:
+                    os.kill(pid, signal.SIGCONT)
+                    gate.set()
+            assert (info.state, info.attempts_remaining) == (JobState.IN_PROGRESS, 5)
+            assert (await site.info(descriptor)).state is JobState.SUCCEEDED

@@ -59,10 +59,11 @@ class Engine:
         self._delivery = Delivery(
             self._client, self._keeping, settings.ack_delay_s, app.clock, troubles, metrics, stop.look_at
         )
+        self._saving = saving = Saving(self._client)
         self._jobs = Jobs(
             settings.concurrency,
             Intake(app, settings.unknown_delay_s, metrics),
-            lambda jobs: MixedPool(app, app_spec, settings, jobs.ended, Saving(self._client)),
+            lambda jobs: MixedPool(app, app_spec, settings, jobs.ended, saving),
             self._delivery,
             self._keeping,
             metrics,
@@ -116,9 +117,12 @@ class Engine:
         )
 
     async def _finish(self) -> None:
-        """Heartbeats first: the connections that claims are tied to close with the polls."""
+        """Claims first: the connections that they are tied to close with the polls. The heartbeat process may have just
+        been started, or be slow.
+        """
         self._keeping.hand_over_all()
         self._jobs.take_no_more()
+        await self._saving.keep(list(self._jobs.running))
         await self._polling.stop()
         await self._stop.unless_hurried(self._jobs.idle, self._settings.grace_s)
         left = await self._jobs.close()
