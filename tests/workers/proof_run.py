@@ -14,12 +14,12 @@ from tests.workers.proof_stand import ProofStand
 SEED = "PINLATER_PROOF_SEED"
 JOBS = 10_000
 RARE = {
-    "works": 300,
-    "stumbles": 300,
-    "snoozes": 200,
-    "goes_on": 200,
-    "refuses": 200,
-    "fails": 200,
+    "works": 200,
+    "stumbles": 100,
+    "snoozes": 100,
+    "goes_on": 100,
+    "refuses": 100,
+    "fails": 100,
     "hangs_once": 4,
     "hangs": 2,
     "lasts": 3,
