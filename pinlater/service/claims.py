@@ -11,6 +11,8 @@ from itertools import count
 from pinlater.model import CLAIM_PARTS_BEFORE_SOURCE
 
 _BOUND = "r"
+_MOST_DIGITS = 16
+"""A caller can name any claim; int() refuses thousands of digits."""
 
 
 class ClaimNames:
@@ -38,4 +40,4 @@ def lease_of(claim_descriptor: str) -> int | None:
     if len(parts) <= CLAIM_PARTS_BEFORE_SOURCE:
         return None
     _, _, lease_ms = parts[CLAIM_PARTS_BEFORE_SOURCE - 1].partition(_BOUND)
-    return int(lease_ms) if lease_ms.isdecimal() else None
+    return int(lease_ms) if lease_ms.isdecimal() and len(lease_ms) <= _MOST_DIGITS else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 from pinlater.backends.base import CheckpointRequest
@@ -20,6 +21,9 @@ Release = Callable[[Sequence[Tie]], Coroutine[Any, Any, None]]
 
 _FEW = 1_024
 """So many are never looked through for stale ones."""
+
+_MANY = 100_000
+"""Kept when they are looked through: where acks go by other processes and claims live for long, ties would pile up."""
 
 
 class Ties:
@@ -133,11 +137,13 @@ class Ties:
             self.drop((tie,))
 
     def _sweep(self) -> None:
-        """Drop what is stale: by now these claims expired, or were heard of elsewhere. It takes as long as it takes to
-        look at each, and comes after as many new ones as there were.
+        """Drop what is stale: by now these claims expired, or were heard of elsewhere; and of too many those not heard
+        of for longest, whose time-outs decide. It takes as long as it takes to look at each, and comes after as many
+        new ones as there were.
         """
         now_ms = self._clock.now_ms()
         self.drop([tie for tie in self._by_job.values() if tie.expires_at_ms < now_ms])
+        self.drop(list(islice(self._by_job.values(), max(0, len(self._by_job) - _MANY))))
         self._sweep_at = max(_FEW, 2 * len(self._by_job))
 
     # -- when a connection breaks ------------------------------------------------------------------------------------

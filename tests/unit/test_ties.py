@@ -135,6 +135,7 @@ async def test_a_claim_says_that_it_is_bound_and_for_how_long_it_lives() -> None
 def test_texts_that_are_no_marked_claims_bind_nothing() -> None:
     names = ClaimNames("a", 1, 5)
     assert [lease_of(each) for each in ("", "a:b:c:4r5", names.next("r5"), "a:b:c:4r:d", "a:b:c:4rx:d")] == [None] * 5
+    assert lease_of(f"a:b:c:4r{'9' * 5_000}:d") is None
     assert lease_of(names.next("a:4r5:b", 77)) == 77
 
 
@@ -434,6 +435,24 @@ async def test_ties_of_claims_that_must_have_expired_are_dropped(monkeypatch: py
             await take(at.service, holder)
             at.clock.tick(LEASE_MS // 2)
         assert at.service.bound_claims <= 2 * 30
+        assert set(holder.ties) == set(at.service._ties._by_job)
+
+
+async def test_of_too_many_ties_those_heard_of_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ties, "_FEW", 10)
+    monkeypatch.setattr(ties, "_MANY", 20)
+    async with stand(settings=LONG) as at:
+        at.service._ties._sweep_at = 10
+        holder = Holder()
+        await at.service.enqueue("mail", [Job(b"")] * 70)
+        (first,) = await take(at.service, holder, 1)
+        for _ in range(6):
+            jobs = await take(at.service, holder, 10)
+            at.clock.tick(1)
+            kept = [Checkpoint(first.descriptor, claim_descriptor=first.claim_descriptor)]
+            await at.service.checkpoint("mail", kept, context=by(holder))
+            assert at.service.bound_claims <= 2 * 20
+            assert {first.descriptor, *(job.descriptor for job in jobs[1:])} <= set(at.service._ties._by_job)
         assert set(holder.ties) == set(at.service._ties._by_job)
 
 
