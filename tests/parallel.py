@@ -12,9 +12,13 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 TOGETHER = {"tests/cluster", "tests/languages"}
+NEVER_AT_ONCE = "tests/workers/test_proof_"
+"""Files that begin so go to one worker, one after the other: each keeps the machine busy."""
+
 FIRST = (
     "tests/cluster/",  # its proofs go by the clock: beside them runs what needs one processor
     "tests/conformance/",
+    "tests/workers/test_proof_",  # beside them runs what is not timed
     "tests/unit/",
     "tests/faults/test_kills.py",  # needs all there is: beside it runs what has time
     "tests/packaging/",
@@ -26,6 +30,8 @@ FIRST = (
 def scope_of(nodeid: str) -> str:
     """The file of a test, or its folder."""
     path = nodeid.partition("::")[0]
+    if path.startswith(NEVER_AT_ONCE):
+        return NEVER_AT_ONCE
     folder = "/".join(path.split("/")[:2])
     return folder if folder in TOGETHER else path
 
