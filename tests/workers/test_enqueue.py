@@ -94,7 +94,7 @@ def test_many_jobs_are_enqueued_in_order_over_as_many_calls_as_it_takes(app: App
 
 @pytest.mark.parametrize("wrong", [("one",), {"a": "one"}, (), "text", {"c": 1}])
 def test_one_wrong_call_of_many_and_nothing_is_sent(app: App, add: JobType, wrong: object) -> None:
-    with pytest.raises(ArgumentsInvalid):
+    with pytest.raises(ArgumentsInvalid, match="call 2, counted from 0: job "):
         add.enqueue_many([(1,), (2,), wrong])  # type: ignore[list-item]
     assert calls_of(app, add) == []
 

@@ -125,10 +125,14 @@ class JobType:
 
     def _bodies(self, calls: Iterable[Call]) -> list[bytes]:
         headers = self._producer.headers(self.name)
-        return [
-            self._body((), call, headers) if isinstance(call, Mapping) else self._body(self._listed(call), {}, headers)
-            for call in calls
-        ]
+        bodies: list[bytes] = []
+        try:
+            for call in calls:
+                args, kwargs = ((), call) if isinstance(call, Mapping) else (self._listed(call), {})
+                bodies.append(self._body(args, kwargs, headers))
+        except ArgumentsInvalid as error:
+            raise ArgumentsInvalid(f"call {len(bodies)}, counted from 0: {error}") from error
+        return bodies
 
     def _listed(self, call: object) -> Sequence[Any]:
         """A text is a sequence too, but surely not meant as one argument for each letter."""
