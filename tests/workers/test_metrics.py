@@ -27,6 +27,7 @@ def busy() -> Metrics:
     metrics.ended("thumbnail", Action.RETRY, run_s=7200, is_last=True, error="ValueError")
     metrics.dropped("thumbnail")
     metrics.unknown("mail")
+    metrics.unreadable("mail")
     return metrics
 
 
@@ -40,6 +41,7 @@ def test_every_way_to_end_is_counted_and_a_retry_without_attempts_is_a_failure()
     assert series["errors", "thumbnail", "OSError"] == [2]
     assert series["errors", "thumbnail", "ValueError"] == [1]
     assert series["unknown_types", "mail"] == [1]
+    assert series["unreadable", "mail"] == [1]
 
 
 def test_gauges_are_those_of_the_view() -> None:

@@ -134,8 +134,9 @@ async def test_a_body_that_cannot_be_read_fails_for_good_and_that_is_said(
     async with Site(server.port) as site:
         body = b"PINLATER/1 application/json\n{"
         (descriptor,) = await site.client.enqueue(site.queue, [Job(body, attempts_allowed=5)])
-        async with site.working():
+        async with site.working() as worker:
             info = await site.ended(descriptor)
+            assert site.counted(worker, "unreadable") == {site.queue: 1}
         assert info.state is JobState.FAILED
         assert "BodyInvalid" in info.custom_status
         assert [text for text in caplog.messages if descriptor in text and "BodyInvalid" in text]

@@ -43,6 +43,9 @@ FAMILIES: dict[str, Family] = {
     ),
     "errors": Family("counter", ("type", "error"), "Attempts that failed, by the exception's type."),
     "unknown_types": Family("counter", ("queue",), "Jobs given back because this worker does not know their type."),
+    "unreadable": Family(
+        "counter", ("queue",), "Jobs failed for good without having run: the body says it is ours and cannot be read."
+    ),
     "run_seconds": Family("histogram", _JOB, "How long attempts ran."),
     "wait_seconds": Family("histogram", _JOB, "From when a job was due to when it began."),
     "slots": Family("gauge", (), "Jobs that may run at once."),
@@ -91,6 +94,7 @@ class Metrics:
     def __init__(self) -> None:
         self._types: defaultdict[str, _OfType] = defaultdict(_OfType)
         self._unknown: dict[str, int] = {}
+        self._unreadable: dict[str, int] = {}
 
     def started(self, job: str, wait_s: float) -> None:
         """An attempt begins; it was due `wait_s` ago (clocks of two machines: below 0 counts as 0)."""
@@ -116,9 +120,14 @@ class Metrics:
         """A job of an unknown type: counted by queue, as what names bodies hold is not bounded."""
         self._unknown[queue] = self._unknown.get(queue, 0) + 1
 
+    def unreadable(self, queue: str) -> None:
+        """A body that is ours and cannot be read: what type of job it was nobody knows."""
+        self._unreadable[queue] = self._unreadable.get(queue, 0) + 1
+
     def read(self, view: WorkerView) -> Series:
         """All of it, with the gauges of this moment."""
         series: Series = {("unknown_types", queue): [amount] for queue, amount in self._unknown.items()}
+        series.update({("unreadable", queue): [amount] for queue, amount in self._unreadable.items()})
         for job, of_type in self._types.items():
             series.update(_of_type(job, of_type))
         for name, value in _gauges(view):

@@ -33,6 +33,7 @@ class Intake:
         try:
             envelope = read_envelope(job.body)
         except BodyInvalid as error:
+            self._metrics.unreadable(queue)
             status = f"attempt {attempt_number(job)}: BodyInvalid: {error}\n"
             log.warning("job %s failed, no attempt follows: %s", job.descriptor, status.rstrip())
             return _not_run(job, queue, now_s), Verdict(Action.FAIL, status=status, error="BodyInvalid")
