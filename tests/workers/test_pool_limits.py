@@ -54,6 +54,7 @@ def test_thread_over_its_limit_is_stuck_until_it_returns_and_then_runs_jobs_agai
         threads.stop(running, Why.TIME_LIMIT)
     assert [threads.verdict(running).error for running in stuck] == ["TimeLimitExceeded"] * 2
     assert threads.pool.stuck == 2
+    assert set(threads.pool.stuck_jobs()) == set(stuck)
     pool_stubborn.let_go.set()
     threads.until(lambda: threads.pool.stuck == 0)
     names = {threads.says(threads.submit(job("names_thread"))) for _ in range(4)}
@@ -113,6 +114,7 @@ def test_coroutine_that_swallows_its_cancellation_is_stuck_and_cancelled_again(c
     coroutines.stop(running, Why.TIME_LIMIT)
     assert coroutines.verdict(running).error == "TimeLimitExceeded"
     assert coroutines.pool.stuck == 1
+    assert list(coroutines.pool.stuck_jobs()) == [running]
     coroutines.until(lambda: pool_stubborn.errors.count("CancelledError") >= 2)
     pool_stubborn.let_go_async.set()
     coroutines.until(lambda: coroutines.pool.stuck == 0)

@@ -134,13 +134,14 @@ async def test_half_of_the_slots_stuck_it_asks_to_be_replaced(
         def hangs() -> None:
             gate.wait(20)
 
-        await hangs.enqueue_many_async([(), ()])
+        descriptors = await hangs.enqueue_many_async([(), ()])
         async with started(site, concurrency=4) as (_, run):
             pass
         gate.set()
         assert run.result() is Ending.REPLACE
         assert await site.count(JobState.FAILED) == 2
-        assert "2 of 4 slots are stuck" in caplog.text
+        (said,) = [text for text in caplog.messages if "2 of 4 slots are stuck" in text]
+        assert all(f"hangs {descriptor}" in said for descriptor in descriptors)
 
 
 async def test_threads_that_return_when_they_are_told_are_no_reason_to_be_replaced(

@@ -23,6 +23,9 @@ class Pool(Protocol):
     def stuck(self) -> int:
         """Slots of jobs that have ended for the worker, but go on: threads and coroutines that do not stop."""
 
+    def stuck_jobs(self) -> Sequence[Running]:
+        """Those jobs."""
+
     async def open(self) -> None:
         """Ready to run. ConfigurationError where it cannot."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from pinlater.model import Checkpoint
 from pinlater_workers import executing
@@ -61,6 +62,9 @@ class AsyncPool:
     @property
     def stuck(self) -> int:
         return len(self._stuck)
+
+    def stuck_jobs(self) -> Sequence[Running]:
+        return [task.running for task in self._stuck]
 
     async def open(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pinlater_workers.app import App
 from pinlater_workers.job import JobType
 from pinlater_workers.job_settings import PoolName
@@ -42,6 +44,9 @@ class MixedPool:
     @property
     def stuck(self) -> int:
         return sum(pool.stuck for pool in self._pools.values())
+
+    def stuck_jobs(self) -> Sequence[Running]:
+        return [running for pool in self._pools.values() for running in pool.stuck_jobs()]
 
     async def open(self) -> None:
         await self._pools["thread"].open()

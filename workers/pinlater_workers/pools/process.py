@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections import deque
+from collections.abc import Sequence
 
 from pinlater_workers.errors import ProcessDied
 from pinlater_workers.pools.base import Ended, SaveCheckpoint
@@ -42,6 +43,9 @@ class ProcessPool:
         self._waiting: deque[Running] = deque()
         self._where: dict[Running, Spawned] = {}
         self._closed = False
+
+    def stuck_jobs(self) -> Sequence[Running]:
+        return ()
 
     async def open(self) -> None:
         await self._crew.open()

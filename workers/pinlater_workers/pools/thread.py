@@ -7,6 +7,7 @@ import logging
 import queue
 import threading
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import Future
 
 from pinlater.model import Checkpoint
@@ -66,18 +67,21 @@ class ThreadPool:
         self._waking = False
         self._closed = False
         self._threads = 0
-        self._stuck = 0
+        self._stuck: set[_Task] = set()
 
     @property
     def stuck(self) -> int:
-        return self._stuck
+        return len(self._stuck)
+
+    def stuck_jobs(self) -> Sequence[Running]:
+        return [task.running for task in self._stuck]
 
     async def open(self) -> None:
         self._loop = asyncio.get_running_loop()
 
     def submit(self, running: Running) -> None:
         task = self._tasks[running] = _Task(self, running)
-        if self._threads < self._settings.concurrency and self._threads < len(self._tasks) + self._stuck:
+        if self._threads < self._settings.concurrency and self._threads < len(self._tasks) + len(self._stuck):
             try:
                 threading.Thread(target=self._work, name=f"job-{self._threads + 1}", daemon=True).start()
             except RuntimeError as error:
@@ -93,7 +97,7 @@ class ThreadPool:
         task.context.tell(why)
         if why in ENDS:
             task.dropped = True
-            self._stuck += 1
+            self._stuck.add(task)
             del self._tasks[running]
             self._report.add(running, cut_short(running, why))
 
@@ -162,7 +166,7 @@ class ThreadPool:
         while self._finished:
             task, verdict = self._finished.popleft()
             if task.dropped:
-                self._stuck -= 1
+                self._stuck.discard(task)
             else:
                 del self._tasks[task.running]
                 ended.append((task.running, verdict))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
@@ -16,6 +17,7 @@ from pinlater.client.pool import PoolLimits
 from pinlater_workers.app import App
 from pinlater_workers.metrics import Metrics
 from pinlater_workers.pools.mixed import MixedPool
+from pinlater_workers.running import Running
 from pinlater_workers.view import WorkerView
 from pinlater_workers.worker.delivery import Delivery
 from pinlater_workers.worker.intake import Intake
@@ -36,6 +38,9 @@ IDLE_S = 1800.0
 
 STUCK_S = 2.0
 """So long half of the slots are stuck before the worker is replaced: a thread that is told returns in a moment."""
+
+NAMED = 20
+"""So many stuck jobs are named at most."""
 
 LAST_ACKS_S = 5.0
 HURRIED_ACKS_S = 2.0
@@ -135,10 +140,17 @@ class Engine:
         stuck, slots, now_s = self._jobs.pool.stuck, self._settings.concurrency, time.monotonic()
         self._stuck_s = min(self._stuck_s, now_s) if stuck * 2 >= slots else math.inf
         if now_s - self._stuck_s >= STUCK_S and not self._stop.asked.is_set():
-            log.error("%d of %d slots are stuck in jobs that do not return: this worker is replaced", stuck, slots)
+            text = "%d of %d slots are stuck in jobs that do not return: this worker is replaced; they are %s"
+            log.error(text, stuck, slots, _named(self._jobs.pool.stuck_jobs()))
             self.is_stuck = True
             self._stop.ask()
         self._polling.go_on()
 
     def _disconnected(self) -> None:
         self._keeping.hand_over_all()
+
+
+def _named(jobs: Sequence[Running]) -> str:
+    """Types and descriptors."""
+    names = [f"{running.type.name} {running.job.descriptor}" for running in jobs[:NAMED] if running.type is not None]
+    return ", ".join(names) + (f", and {len(jobs) - NAMED} more" if len(jobs) > NAMED else "")
