@@ -6,6 +6,12 @@ import re
 import secrets
 from typing import NamedTuple
 
+_QUEUE_NAME = re.compile(r"[A-Za-z0-9_]{1,64}", re.ASCII)
+
+
+def is_queue_name(name: str) -> bool:
+    return _QUEUE_NAME.fullmatch(name) is not None
+
 
 class JobRef(NamedTuple):
     """The parts of a job descriptor, `QUEUE:sSHARD:pPRIORITY:ID`."""

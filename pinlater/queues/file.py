@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import structlog
 
 from pinlater.config.mistakes import ConfigInvalid, Mistake
-from pinlater.queues.keys import is_queue_name, known_key
+from pinlater.model import is_queue_name
+from pinlater.queues.keys import known_key
 from pinlater.queues.layers import Layer, as_layer
 
 _log = structlog.get_logger("pinlater.queues")

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import difflib
-import re
 
 from pinlater.queues.settings import BY_NAME, QueueSetting
 
-_QUEUE_NAME = re.compile(r"[A-Za-z0-9_]{1,64}", re.ASCII)
 _KEYS = [name for name, setting in BY_NAME.items() if not setting.by_server]
-
-
-def is_queue_name(name: str) -> bool:
-    return _QUEUE_NAME.fullmatch(name) is not None
 
 
 def known_key(key: str) -> tuple[QueueSetting | None, str]:

@@ -15,7 +15,7 @@ from pinlater.errors import (
     RequestInvalid,
 )
 from pinlater.model import MAX_QUEUE_NAME_CHARS, MAX_STATUS_CHARS, MAX_TIME_MS, Job, JobFilter, JobState, RequestContext
-from pinlater.queues.keys import is_queue_name as is_queue_name
+from pinlater.model import is_queue_name as is_queue_name
 from pinlater.queues.settings import QueueSettings
 from pinlater.service.settings import ServiceSettings
 

@@ -22,6 +22,7 @@ from pinlater_workers import (
     Exponential,
     Function,
     JobType,
+    Linear,
     Never,
     RetryRules,
 )
@@ -101,7 +102,7 @@ def test_policies_for_types_of_exception_stand_beside_the_default_one() -> None:
         ({"attempts": True}, "attempts is True; allowed: 1 or more"),
         ({"attempts": "5"}, "attempts is '5'; allowed: 1 or more"),
         ({"priority": 128}, "priority is 128; allowed: 1 to 127"),
-        ({"time_limit": -1}, "time_limit is -1: .*allowed: 1ms to 365d, as in 30s, 10m, 1h30m"),
+        ({"time_limit": -1}, "time_limit is -1; allowed: 1ms to 365d, as in 30s, 10m, 1h30m"),
         ({"time_limit": 0}, "time_limit is 0; allowed: 1ms"),
         ({"time_limit": "soon"}, "time_limit is 'soon'"),
         ({"pool": "fork"}, "pool is 'fork'; allowed: thread or process or async"),
@@ -113,6 +114,7 @@ def test_policies_for_types_of_exception_stand_beside_the_default_one() -> None:
         ({"retry": "nowhere:policy"}, "retry is 'nowhere:policy': importing nowhere failed: ModuleNotFoundError"),
         ({"retry_on": {"NoError": "never"}}, "'NoError' is no type of exception"),
         ({"retry_on": {int: "never"}}, "<class 'int'> is no type of exception"),
+        ({"queue": "a b"}, "queue is 'a b'; allowed: the name of a queue: 1 to 64 letters, digits and _"),
         ({"name": ""}, "a job named ''; allowed: 1 to 200 letters"),
         ({"name": "a/b"}, "a job named 'a/b'; allowed: 1 to 200 letters"),
     ],
@@ -122,10 +124,25 @@ def test_what_a_decorator_cannot_say_is_refused_with_what_is_allowed(options: di
         declared(**options)
 
 
+@pytest.mark.parametrize("kind", ["job", "raw_job"])
+def test_a_decorator_without_its_parentheses_or_queue_is_said(kind: str) -> None:
+    decorator = getattr(App(), kind)
+    for arguments, options in [((nothing,), {}), ((nothing,), {"queue": "q"}), (("q",), {}), ((), {})]:
+        with pytest.raises(ConfigurationError, match=rf"write @app.{kind}\(queue=\.\.\.\) above the function"):
+            decorator(*arguments, **options)
+
+
+def test_a_number_alone_is_seconds() -> None:
+    assert declared(time_limit="90").settings.time_limit_s == 90
+    assert declared(retry="delays 1 2.5").settings.retry.default == Delays([1, 2.5])
+    assert declared(retry="linear step=10 cap=60").settings.retry.default == Linear(10, cap_s=60)
+
+
 def test_two_jobs_of_one_name_are_refused() -> None:
     app = App()
     declared(app)
-    with pytest.raises(ConfigurationError, match="two jobs are named 'nothing'"):
+    place = f"{__name__}:nothing"
+    with pytest.raises(ConfigurationError, match=f"two jobs are named 'nothing', {place} and {place}; give"):
         declared(app)
     assert declared(app, name="nothing.again").name == "nothing.again"
 

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pinlater_workers.cli import main
+from pinlater_workers.cli.beside import what_runs
 
 BROKEN = """
 def begin():
@@ -75,7 +76,9 @@ def answer(*arguments: str) -> Result:
         (("--config", "nowhere.toml"), "nowhere.toml cannot be read: No such file or directory"),
         (("--app", "cli_shop:app", "--queues", "mail=0"), "the command line: queues is 'mail=0'"),
         (("--app", "cli_shop:app", "--concurrency", "0"), "concurrency is 0; allowed: 1 to 10000"),
-        (("--app", "cli_shop:app", "--lease", "soon"), "lease is 'soon'"),
+        (("--app", "cli_shop:app", "--queues", ""), "queues is '': it names no queue; left out, it means all"),
+        (("--app", "cli_shop:app", "--lease", "soon"), "lease is 'soon'; allowed: 3s to 1d"),
+        (("--app", "cli_shop:app", "--lease", "2"), "lease is '2'; allowed: 3s to 1d"),
         (("--app", "cli_shop:app", "--pool", "fibers"), "allowed: thread or process or async"),
         (("--app", "cli_shop:app", "--http", "9012"), "allowed: HOST:PORT"),
         (("--app", "cli_shop:app", "--server", "a:b:c:d"), "a:b:c:d"),
@@ -93,6 +96,12 @@ def test_a_mistake_is_said_with_what_is_right(arguments: tuple[str, ...], said: 
     assert said in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
+
+
+def test_the_end_says_what_becomes_of_jobs_that_run() -> None:
+    assert what_runs(0, 30.0) == ""
+    assert what_runs(2, 30.0) == "; 2 run and have 30 s to end, a second SIGTERM hurries"
+    assert what_runs(2, 0.0) == "; 2 run and are given back"
 
 
 def test_an_app_that_fails_when_it_is_imported_shows_the_end_of_its_traceback() -> None:

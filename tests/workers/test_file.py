@@ -167,6 +167,10 @@ def test_a_raw_job_of_a_file(tmp_path: Path, module: str) -> None:
         ("[worker]\nlease_s = 3", r"\[worker\]: lease_s is no key; allowed: .*\(did you mean lease\?\)"),
         ('[worker]\nlease = "1s"', r"\[worker\]: lease is '1s'; allowed: 3s to 1d, as in"),
         ("[worker]\nqueues = { a = 0 }", r"\[worker\]: queues is .*queue 'a' has weight 0; allowed: names"),
+        ('[worker]\nlease = "soon"', r"\[worker\]: lease is 'soon'; allowed: 3s to 1d, as in"),
+        ('[worker]\nqueues = { "a b" = 1 }', "no queue can have the name 'a b'; allowed: .*1 to 64 letters, digits"),
+        ('[worker]\nqueues = "a=b"', "queue 'a' has weight 'b'; allowed: names"),
+        ('[jobs.a]\nfunction = "JOBS:plain"\nqueue = "a-b"', r"\[jobs.a\]: queue is 'a-b'; allowed: .*1 to 64 letters"),
         ('[worker]\nhttp = "here"', r"\[worker\]: http is 'here'; allowed: HOST:PORT, or nothing"),
         ("[worker]\ncreate_queues = 1", "create_queues is 1; allowed: true or false"),
         ("[jobs.a]", r"\[jobs.a\]: no job of that name is declared; known: none; .*function = \"MODULE:NAME\""),
@@ -208,7 +212,8 @@ def test_an_app_is_found_by_its_name_or_by_its_file(tmp_path: Path, module: str)
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("pinlater", "--app is 'pinlater'; allowed: MODULE:NAME, as in mail.jobs:send"),
+        ("pinlater", "--app is 'pinlater'; allowed: MODULE:NAME, as in mail.jobs:app"),
+        ("tests.workers.apps.leaves:app", "--app is .*: importing tests.workers.apps.leaves failed: SystemExit: 4$"),
         ("not_there:app", "--app is 'not_there:app': importing not_there failed: ModuleNotFoundError"),
         ("pinlater_workers:nothing", "pinlater_workers has no nothing"),
         ("pinlater_workers:App", "a type; allowed: an App, as in"),
@@ -221,13 +226,17 @@ def test_an_app_that_is_not_there_is_said_with_what_to_do(spec: str, message: st
 
 @pytest.mark.parametrize(
     ("said", "meant"),
-    [("a=3, b", {"a": 3, "b": 1}), (["a", "b=2"], {"a": 1, "b": 2}), ({"a": 4}, {"a": 4}), ("", {})],
+    [("a=3, b", {"a": 3, "b": 1}), (["a", "b=2"], {"a": 1, "b": 2}), ({"a": 4}, {"a": 4}), ({}, {})],
 )
 def test_queues_may_be_said_in_three_ways(said: object, meant: dict[str, int]) -> None:
     assert queue_weights(said) == meant
 
 
-@pytest.mark.parametrize("said", ["a=x", "a=0", "a,a", "=3", {"a": "3"}, {"a": True}, 3, ["a=1001"]])
+QUEUES_REFUSED = ["", " ,", "a=x", "a=", "a=0", "a,a", "=3", "a b", "a.b=2", {"a": "3"}, {"a": True}, {"a-b": 1}, 3]
+QUEUES_REFUSED += [["a=1001"], [1], ["x" * 65]]
+
+
+@pytest.mark.parametrize("said", QUEUES_REFUSED)
 def test_queues_that_cannot_be_are_refused(said: object) -> None:
     with pytest.raises((ValueError, TypeError)):
         queue_weights(said)

@@ -53,7 +53,7 @@ def test_place_of_a_job_is_that_of_its_type_else_the_workers(worker: tuple[int, 
 
 @pytest.mark.parametrize(
     ("queue", "pool", "processes"),
-    [(QUEUE, "thread", 0), (QUEUE, "async", 0), (QUEUE, "process", 1), (f"{QUEUE}-process", "thread", 1)],
+    [(QUEUE, "thread", 0), (QUEUE, "async", 0), (QUEUE, "process", 1), (f"{QUEUE}_process", "thread", 1)],
 )
 def test_processes_are_there_from_the_start_where_a_served_queue_needs_them(
     queue: str, pool: PoolName, processes: int

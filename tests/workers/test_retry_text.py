@@ -55,7 +55,7 @@ def test_reads(text: str, policy: Policy) -> None:
         ("linear step=soon", "'step=soon' in a retry policy: 'soon' is no duration"),
         ("linear 10s", "allowed: step=..., retries=..., cap=..., jitter=..."),
         ("constant step=10s", "allowed: delay=..."),
-        ("exponential first=1s factor=0.5", "factor of a retry policy is 0.5; allowed: 1 to 1e"),
+        ("exponential first=1s factor=0.5", "factor of a retry policy is 0.5; allowed: 1 to 1,000,000"),
         ("never retries=few", "'retries=few'"),
         ("delays", "no delays"),
         ("tests.workers.test_retry_text:PAGE", "no function of"),

@@ -44,6 +44,11 @@ async def flaky_coroutine(failures: int) -> str:
 FLAKY = pytest.mark.parametrize("job", [flaky, flaky_coroutine], ids=["plain", "coroutine"])
 
 
+def test_a_plain_function_is_no_job() -> None:
+    with pytest.raises(TypeError, match=r"is no job; allowed: a function with @app.job\(queue=...\) above it"):
+        testing.run(flaky.function, 2)  # type: ignore[arg-type]
+
+
 # -- one job -----------------------------------------------------------------------------------------------------------
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from pinlater.client.async_client import AsyncClient
 from pinlater.client.client import Client
@@ -13,6 +14,7 @@ from pinlater.clock import Clock, SystemClock
 from pinlater_workers.catalogue import Catalogue
 from pinlater_workers.connecting import Connections, Target
 from pinlater_workers.enqueuing import Outbox
+from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.file import FileSettings, read_file
 from pinlater_workers.job import JobFunction, JobType
 from pinlater_workers.job_settings import (
@@ -31,6 +33,20 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 ResultT = TypeVar("ResultT")
+MethodT = TypeVar("MethodT", bound=Callable[..., Any])
+
+
+def _says_queue(method: MethodT) -> MethodT:
+    """ConfigurationError where `@app.job` stands without parentheses, or options are given by position."""
+
+    @wraps(method)
+    def checked(self: App, *args: object, **options: Any) -> Any:
+        if args or "queue" not in options:
+            right = f"@app.{method.__name__}(queue=...)"
+            raise ConfigurationError(f"a job wants its queue, by name; write {right} above the function")
+        return method(self, **options)
+
+    return cast(MethodT, checked)
 
 
 class App:
@@ -63,6 +79,7 @@ class App:
 
     # -- types of job ----------------------------------------------------------------------------------------------
 
+    @_says_queue
     def job(
         self,
         *,
@@ -88,6 +105,7 @@ class App:
         options |= {"priority": priority, "pool": pool, "encoding": encoding, "max_snoozes": max_snoozes}
         return self._declaration(name, options)
 
+    @_says_queue
     def raw_job(
         self,
         *,

@@ -108,7 +108,7 @@ class Arguments:
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
             raise ArgumentsInvalid(
                 f"job {self._job!r}: {name} is {_shown(value)}: {error}; allowed: {annotation.shown}"
-            ) from error
+            ) from None
 
     def _fit(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """As many as there are parameters, and none twice."""

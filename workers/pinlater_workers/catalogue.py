@@ -46,7 +46,8 @@ class Catalogue:
         if not _NAME.fullmatch(name):
             raise ConfigurationError(f"a job named {name!r}; allowed: 1 to 200 letters, digits, _ . : and -; say name=")
         if name in self._types:
-            raise ConfigurationError(f"two jobs are named {name!r}; give one of them another name=")
+            both = f"{_place(self._types[name])} and {_place(job_type)}"
+            raise ConfigurationError(f"two jobs are named {name!r}, {both}; give one of them another name=")
         _check_raw([*self._types.values(), job_type])
         self._types[name] = job_type
 
@@ -101,6 +102,11 @@ class Catalogue:
             kind = type(found).__name__
             raise ConfigurationError(f"{where}: function is {table['function']!r}, a {kind}; allowed: a function")
         return JobType(self._producer, found, name, job_settings(table, where, base))
+
+
+def _place(job_type: JobType) -> str:
+    function = job_type.function
+    return f"{getattr(function, '__module__', '?')}:{getattr(function, '__qualname__', function)}"
 
 
 def _check_raw(types: list[JobType]) -> None:

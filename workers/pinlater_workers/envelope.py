@@ -88,7 +88,7 @@ def read_envelope(body: bytes) -> Envelope | None:
     known = _ENCODINGS.get(content_type)
     if known is None or int(match[1]) < 1:
         allowed = " or ".join(_ENCODINGS)
-        raise BodyInvalid(f"a body that begins with {match[0]!r}; allowed: version 1 to {VERSION}, {allowed}")
+        raise BodyInvalid(f"a body that begins with {match[0]!r}; allowed: version {VERSION}, {allowed}")
     return _read(body, match.end(), known)
 
 

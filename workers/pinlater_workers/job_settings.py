@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from pinlater.model import is_queue_name
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.retry import DEFAULT_RETRY, RetryRules
 from pinlater_workers.retry_options import retry_policies, retry_policy
@@ -16,6 +17,8 @@ Encoding = Literal["json", "msgpack"]
 
 POOLS: tuple[PoolName, ...] = ("thread", "process", "async")
 ENCODINGS: tuple[Encoding, ...] = ("json", "msgpack")
+
+QUEUE_NAME = "1 to 64 letters, digits and _"
 
 DEFAULT_TIME_LIMIT_S = 3600.0
 DEFAULT_MAX_SNOOZES = 100
@@ -46,7 +49,7 @@ class JobSettings:
 
 
 KEYS: dict[str, Key] = {
-    "queue": text("queue", "the name of a queue", bool),
+    "queue": text("queue", f"the name of a queue: {QUEUE_NAME}", is_queue_name),
     "attempts": integer("attempts", 1),
     "retry": Key(
         "retry", retry_policy, "a policy, as in 'exponential first=1s factor=2 cap=1h' (docs/workers-retries.md)"

@@ -33,7 +33,7 @@ def load_file(path: str | Path) -> tuple[App, WorkerSettings]:
 
 
 def _import_app(spec: str, where: str) -> App:
-    found = import_object(spec, where)
+    found = import_object(spec, where, "mail.jobs:app")
     if not isinstance(found, App):
         raise ConfigurationError(
             f"{where} is {spec!r}, a {type(found).__name__}; allowed: an App, as in app = App(...)"

@@ -148,7 +148,7 @@ class Delays(Policy):
     def __post_init__(self) -> None:
         object.__setattr__(self, "delays", tuple(self.delays))
         if not self.delays:
-            raise ValueError("a list of no delays; write Never() for no retry")
+            raise ValueError("a list of no delays; for no retry say never (in code Never())")
         for delay in self.delays:
             _check("delay", delay, 0, LONGEST_S)
         if self.retries == AS_LONG:
@@ -230,7 +230,7 @@ def _grown(first: float, factor: float, times: int) -> float:
 
 def _check(name: str, value: float, least: float, most: float) -> None:
     if not least <= value <= most:
-        raise ValueError(f"{name} of a retry policy is {value!r}; allowed: {least:g} to {most:g}")
+        raise ValueError(f"{name} of a retry policy is {value!r}; allowed: {least:,.10g} to {most:,.10g}")
 
 
 DEFAULT_RETRY = RetryRules(Default())

@@ -5,8 +5,8 @@
     exponential first=1s factor=2 cap=1h        delays 1s 5s 1m
     never                                       mail.policies:by_provider retries=3
 
-`retries`, `cap` and `jitter` go with each of them; what is not said is as in pinlater_workers.retry. The last form
-names a function of (attempt, error), or a policy.
+A number alone is seconds. `retries`, `cap` and `jitter` go with each of them; what is not said is as in
+pinlater_workers.retry. The last form names a function of (attempt, error), or a policy.
 """
 
 from __future__ import annotations

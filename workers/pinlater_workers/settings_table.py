@@ -55,10 +55,13 @@ def integer(field: str, low: int, high: int = MAX_I32) -> Key:
 
 
 def duration(field: str, low_s: float, high_s: float) -> Key:
-    """Seconds, a timedelta, or a text such as "10m"."""
+    """Seconds, a timedelta, or a text such as "10m" or "600"."""
 
     def parse(value: object) -> float:
-        seconds = parse_duration(value)
+        try:
+            seconds = parse_duration(value)
+        except ValueError:
+            raise ValueError from None  # what the key allows says more
         if not low_s <= seconds <= high_s:
             raise ValueError
         return seconds

@@ -42,8 +42,11 @@ class NeverEnds(AssertionError):
 
 
 def run(job_type: JobType, /, *args: Any, **kwargs: Any) -> Run:
-    """One job to its end. What it enqueues is in `Run.enqueued`, and does not run. NeverEnds."""
-    with in_memory(cast(App, job_type.app)) as jobs:
+    """One job to its end. What it enqueues is in `Run.enqueued`, and does not run. NeverEnds.
+
+    TypeError: a function that is no job.
+    """
+    with in_memory(_app(job_type)) as jobs:
         job_type.enqueue(*args, **kwargs)
         jobs.run_all(only=jobs.runs[0])
     return jobs.runs[0]
@@ -51,10 +54,16 @@ def run(job_type: JobType, /, *args: Any, **kwargs: Any) -> Run:
 
 async def run_async(job_type: JobType, /, *args: Any, **kwargs: Any) -> Run:
     """As `run`, for tests that are coroutines."""
-    with in_memory(cast(App, job_type.app)) as jobs:
+    with in_memory(_app(job_type)) as jobs:
         await job_type.enqueue_async(*args, **kwargs)
         await jobs.run_all_async(only=jobs.runs[0])
     return jobs.runs[0]
+
+
+def _app(job_type: object) -> App:
+    if not isinstance(job_type, JobType):
+        raise TypeError(f"{job_type!r:.200} is no job; allowed: a function with @app.job(queue=...) above it")
+    return cast(App, job_type.app)
 
 
 @contextmanager

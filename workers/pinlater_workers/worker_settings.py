@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from pinlater_workers.job_settings import POOLS, PoolName
+from pinlater.model import is_queue_name
+from pinlater_workers.job_settings import POOLS, QUEUE_NAME, PoolName
 from pinlater_workers.settings_table import DAY_S, Key, duration, flag, integer, read_table, text, word
 
 MAX_WEIGHT = 1000
+ALLOWED_QUEUES = f"names of queues ({QUEUE_NAME}), each with a weight of 1 to {MAX_WEIGHT}, as in mail=3,b"
 MAX_CONCURRENCY = 10_000
 
 
@@ -45,21 +47,28 @@ def queue_weights(value: object) -> dict[str, int]:
     """
     if isinstance(value, str):
         value = [part.strip() for part in value.split(",") if part.strip()]
+        if not value:
+            raise ValueError("it names no queue; left out, it means all of the app's jobs")
     if isinstance(value, Mapping):
         return {name: _weight(weight, name) for name, weight in value.items()}
     if not isinstance(value, list | tuple):
         raise TypeError
     weights = {}
     for part in value:
-        name, equals, weight = part.partition("=")
-        if name.strip() in weights:
-            raise ValueError(f"queue {name.strip()!r} stands there twice")
-        weights[name.strip()] = _weight(int(weight) if equals else 1, name)
+        if not isinstance(part, str):
+            raise TypeError(f"{part!r} is no name of a queue")
+        name, equals, text = (each.strip() for each in part.partition("="))
+        if name in weights:
+            raise ValueError(f"queue {name!r} stands there twice")
+        weight = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else text
+        weights[name] = _weight(weight if equals else 1, name)
     return weights
 
 
 def _weight(weight: object, name: str) -> int:
-    if not name.strip() or not isinstance(weight, int) or isinstance(weight, bool) or not 1 <= weight <= MAX_WEIGHT:
+    if not is_queue_name(name):
+        raise ValueError(f"no queue can have the name {name!r}")
+    if not isinstance(weight, int) or isinstance(weight, bool) or not 1 <= weight <= MAX_WEIGHT:
         raise ValueError(f"queue {name!r} has weight {weight!r}")
     return weight
 
@@ -70,7 +79,7 @@ def _is_host_port(value: str) -> bool:
 
 
 KEYS: dict[str, Key] = {
-    "queues": Key("queues", queue_weights, f"names of queues, each with a weight of 1 to {MAX_WEIGHT}, as in mail=3,b"),
+    "queues": Key("queues", queue_weights, ALLOWED_QUEUES),
     "concurrency": integer("concurrency", 1, MAX_CONCURRENCY),
     "pool": word("pool", POOLS),
     "lease": duration("lease_s", 3.0, DAY_S),

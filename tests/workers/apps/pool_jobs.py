@@ -80,6 +80,6 @@ def raw(body: bytes) -> None:
     current().checkpoint(body)
 
 
-@app.raw_job(queue=f"{QUEUE}-async")
+@app.raw_job(queue=f"{QUEUE}_async")
 async def raw_async(body: bytes) -> None:
     await current().checkpoint_async(body)

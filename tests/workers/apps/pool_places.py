@@ -31,12 +31,12 @@ async def coroutine() -> None:
     await current().set_status_async(place())
 
 
-@app.job(queue=f"{QUEUE}-process", pool="process")
+@app.job(queue=f"{QUEUE}_process", pool="process")
 def plain_in_process() -> None:
     current().set_status(place())
 
 
-@app.job(queue=f"{QUEUE}-process", pool="process")
+@app.job(queue=f"{QUEUE}_process", pool="process")
 async def coroutine_in_process() -> None:
     await current().set_status_async(place())
 

@@ -50,10 +50,17 @@ class Signals:
             self._finish("SIGHUP, to begin anew")
 
     def _finish(self, why: str) -> None:
-        running = self._worker.view().running
-        hint = f"; {running} run and have {self._grace_s:g} s to end, a second SIGTERM hurries" if running else ""
-        _log.info("%s: no new jobs%s", why, hint)
+        _log.info("%s: no new jobs%s", why, what_runs(self._worker.view().running, self._grace_s))
         self._worker.stop()
+
+
+def what_runs(running: int, grace_s: float) -> str:
+    """What becomes of it, for the log."""
+    if not running:
+        return ""
+    if not grace_s:
+        return f"; {running} run and are given back"
+    return f"; {running} run and have {grace_s:g} s to end, a second SIGTERM hurries"
 
 
 def optional(module: str, what: str) -> ModuleType:
