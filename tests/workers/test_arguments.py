@@ -254,8 +254,9 @@ def test_arguments_that_do_not_fit_are_refused(args: tuple[Any, ...], kwargs: di
 def test_a_worker_refuses_a_body_whose_arguments_its_function_does_not_take() -> None:
     envelope = read_envelope(b'PINLATER/1 application/json\n{"job":"rest","args":["one"]}')
     assert envelope is not None
-    with pytest.raises(ArgumentsInvalid, match=r"job 'rest': first is 'one': Expected `int`, got `str`; allowed: int"):
+    with pytest.raises(ArgumentsInvalid, match=r"first is 'one': Expected `int`, got `str`; allowed: int") as refused:
         job(rest).arguments(envelope)
+    assert refused.value.__cause__ is None, "a status would say the reason twice"
 
 
 def refused_at_decoration(function: Callable[..., Any]) -> str:
