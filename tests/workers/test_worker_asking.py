@@ -67,11 +67,11 @@ def test_a_busy_queue_that_is_being_asked_keeps_its_share_of_what_is_free() -> N
     assert limits(asking.next(4, 0.1)) == {"b": 2}
 
 
-def test_when_all_are_empty_the_heaviest_waits_with_all_slots_but_one_for_each_other() -> None:
-    asking = Asking({"a": 1, "b": 5, "c": 1}, 8, 20.0)
-    quiet(asking, 8)
-    polls = asking.next(8, 3.0)
-    assert limits(polls) == {"a": 1, "b": 6, "c": 1}
+def test_when_all_are_empty_each_waits_with_one_slot_and_its_share_of_the_others() -> None:
+    asking = Asking({"a": 1, "b": 5, "c": 2}, 12, 20.0)
+    quiet(asking, 12)
+    polls = asking.next(12, 3.0)
+    assert limits(polls) == {"a": 2, "b": 7, "c": 3}
     assert {poll.wait_s for poll in polls} == {SHARED_WAIT_S}
 
 

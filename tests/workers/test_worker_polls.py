@@ -112,7 +112,7 @@ async def test_an_idle_worker_waits_instead_of_asking(server: RunningServer, cal
             await asyncio.sleep(0.5)
         assert len(calls) <= 4
         waiting = {call.queue: call.limit for call in calls if call.wait_ms}
-        assert waiting == {site.queue: 7, other: 1}
+        assert waiting == {site.queue: 6, other: 2}
 
 
 async def test_a_paused_queue_is_asked_now_and_then_and_goes_on_when_it_may(

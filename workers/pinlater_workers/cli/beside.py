@@ -75,13 +75,14 @@ def optional(module: str, what: str) -> ModuleType:
         ) from None
 
 
-async def serve(worker: Worker, settings: WorkerSettings, metrics: Metrics) -> Ending:
-    """Until a signal or the worker itself ends it."""
+async def serve(worker: Worker, settings: WorkerSettings, metrics: Metrics, begins: str) -> Ending:
+    """Until a signal or the worker itself ends it. `begins` is logged when signals are heeded."""
 
     def read() -> dict[tuple[str, ...], list[float]]:
         return metrics.read(worker.view())
 
     signals = Signals(worker, settings.grace_s)
+    _log.info("%s", begins)
     async with AsyncExitStack() as stack:
         if settings.http:
             site = optional("pinlater_workers.web", "--http").Site(worker.view, read, settings.poll_wait_s)

@@ -38,12 +38,12 @@ def run(
     if servers or cluster:
         hand_down(loaded.app, servers, cluster)
     settings = with_queues(loaded.app, over(loaded.settings, given))
-    _log.info("%s", _begins(loaded.app, loaded.spec, settings))
     metrics = Metrics()
     worker = Worker(loaded.app, settings, loaded.spec, metrics)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         try:
-            ending = runner.run(_served(loaded.app, worker, settings, metrics))
+            begins = _begins(loaded.app, loaded.spec, settings)
+            ending = runner.run(_served(loaded.app, worker, settings, metrics, begins))
         except ConfigurationError:
             raise  # no job has begun
         except BaseException as error:
@@ -57,9 +57,9 @@ def run(
         leave_soon(0)
 
 
-async def _served(app: App, worker: Worker, settings: WorkerSettings, metrics: Metrics) -> Ending:
+async def _served(app: App, worker: Worker, settings: WorkerSettings, metrics: Metrics, begins: str) -> Ending:
     try:
-        return await serve(worker, settings, metrics)
+        return await serve(worker, settings, metrics, begins)
     finally:
         await app.close_async()
 

@@ -2,7 +2,7 @@
 
 A queue is busy while its last answer was as many jobs as were asked for. While some queue is busy nobody waits: free
 slots are dealt in weighted turn, and one that is not busy is asked again after QUIET_S at the earliest. When no queue
-is busy, the server waits with its answers: the heaviest queue gets all slots but one for each other.
+is busy, the server waits with its answers: each queue gets one slot, and its share of the others by weight.
 
 A busy queue is asked for half of all slots at most: the server works on that while the other half runs here.
 """
@@ -51,6 +51,7 @@ class Asking:
 
     def __init__(self, weights: Mapping[str, int], slots: int, poll_wait_s: float) -> None:
         self._turns = Turns(weights)
+        self._weights = weights
         self._queues = {queue: _Queue() for queue in sorted(weights, key=weights.__getitem__, reverse=True)}
         self._wait_s = poll_wait_s if len(weights) == 1 else min(poll_wait_s, SHARED_WAIT_S)
         self._half = min((slots + 1) // 2, MAX_LIMIT)
@@ -107,9 +108,14 @@ class Asking:
         return now_s - self._queues[name].answered_s >= QUIET_S
 
     def _waiting(self, askable: list[str], free: int) -> list[Poll]:
-        """The first is the heaviest. Where there are more queues than slots, those asked longest ago come first."""
+        """The first is the heaviest, and gets what cannot be divided. Of more queues than slots, those asked longest
+        ago come first.
+        """
         if free >= len(askable):
-            rest = min(free - len(askable) + 1, MAX_LIMIT)
-            return [Poll(name, rest if name == askable[0] else 1, self._wait_s) for name in askable]
+            rest = free - len(askable)
+            weight = sum(self._weights[name] for name in askable)
+            more = {name: rest * self._weights[name] // weight for name in askable}
+            more[askable[0]] += rest - sum(more.values())
+            return [Poll(name, min(1 + more[name], MAX_LIMIT), self._wait_s) for name in askable]
         first = sorted(askable, key=lambda name: self._queues[name].answered_s)[:free]
         return [Poll(name, 1, min(self._wait_s, ROTATION_WAIT_S)) for name in first]

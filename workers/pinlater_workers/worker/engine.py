@@ -7,6 +7,7 @@ sweep   -> jobs                                            those over their time
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections.abc import Sequence
@@ -82,6 +83,7 @@ class Engine:
         self._keeping.is_answered = self._jobs.is_answered
         self._jobs.begun = self._sweep.begin
         self._jobs.freed = self._polling.go_on
+        self._binding: asyncio.Task[None] | None = None
         self.is_stuck = False
         self._stuck_s = math.inf
         """Since when half of the slots are stuck."""
@@ -90,6 +92,7 @@ class Engine:
         """Until it is stopped, in order. ConfigurationError: the pool cannot be opened."""
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._client.close)
+            stack.push_async_callback(self._end_binding)
             stack.push_async_callback(self._keeping.close)
             await self._keeping.open()
             stack.push_async_callback(self._delivery.close, 0.0)
@@ -135,6 +138,11 @@ class Engine:
             log.warning("%d jobs did not end in time; they are given back, and no attempt is spent", left)
         await self._delivery.close(HURRIED_ACKS_S if self._stop.hurried.is_set() else LAST_ACKS_S)
 
+    async def _end_binding(self) -> None:
+        if self._binding is not None:
+            self._binding.cancel()
+            await asyncio.gather(self._binding, return_exceptions=True)
+
     def _swept(self) -> None:
         """Slots of stuck threads may have become free; or too many are stuck."""
         stuck, slots, now_s = self._jobs.pool.stuck, self._settings.concurrency, time.monotonic()
@@ -147,7 +155,16 @@ class Engine:
         self._polling.go_on()
 
     def _disconnected(self) -> None:
+        """Claims may have been tied to it. The heartbeat process may be slow, so this one binds them too: once for all
+        that break together.
+        """
         self._keeping.hand_over_all()
+        if self._binding is None or self._binding.done():
+            self._binding = asyncio.get_running_loop().create_task(self._bind())
+
+    async def _bind(self) -> None:
+        await asyncio.sleep(0)
+        await self._saving.keep(list(self._jobs.running))
 
 
 def _named(jobs: Sequence[Running]) -> str:

@@ -21,6 +21,9 @@ from pinlater_workers.worker_settings import WorkerSettings
 
 LAST_ANSWERS_S = 2.0
 
+CREATED_PAUSE_S = 0.5
+"""After a queue was created: a server that does not know it yet is not asked in a loop. All do within 2 s."""
+
 Take = Callable[[str, list[DequeuedJob]], None]
 """Gets the jobs of a queue that have just been claimed."""
 
@@ -128,11 +131,10 @@ class Polling:
             failure = await self._create(poll.queue)
         else:
             failure = error
-        hold_s = 0.0 if failure is None else self._standing.failed(poll.queue, failure)
+        hold_s = CREATED_PAUSE_S if failure is None else self._standing.failed(poll.queue, failure)
         until_s = time.monotonic() + hold_s
         self._asking.failed(poll, until_s)
-        if hold_s:
-            self._go_on_at(until_s)
+        self._go_on_at(until_s)
 
     def _go_on_at(self, until_s: float) -> None:
         """Not before that moment: a timer may fire a little early, by another clock, and nothing may come after it."""
