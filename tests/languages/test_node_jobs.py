@@ -37,10 +37,10 @@ def thumbnail(app: App, queue: str) -> JobType:
 
 
 def program(name: str, folder: Path, port: int, queue: str) -> list[str]:
-    """The command of a program of the page, which is written beside the generated classes."""
+    """The command of a program of the page, which is written beside the generated classes and other tests' programs."""
     (text,) = re.findall(rf"```js\n(// {name}: .*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    (folder / name).write_text(text, encoding="utf-8")
-    return ["node", name, "127.0.0.1", str(port), queue]
+    (folder / f"page-{name}").write_text(text, encoding="utf-8")
+    return ["node", f"page-{name}", "127.0.0.1", str(port), queue]
 
 
 def looked_up(app: App, descriptor: str) -> JobInfo:

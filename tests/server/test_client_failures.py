@@ -182,7 +182,7 @@ async def test_no_call_takes_longer_than_its_timeout(timeout: float) -> None:
         ]
         for call, error in expected:
             begun_s = time.monotonic()
-            with pytest.raises(error, match=r"no answer within .* s"):
+            with pytest.raises(error, match=r"no answer within .* s|no connection within the time-out"):
                 await call
             assert timeout * 0.45 <= time.monotonic() - begun_s < timeout + 2.0  # half, where no pause fits in
 
