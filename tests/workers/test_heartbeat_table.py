@@ -101,6 +101,17 @@ def test_what_is_forgotten_is_nothing_to_anybody(table: Table) -> None:
     assert table.next_s() == math.inf
 
 
+def test_what_is_lost_stays_known_until_it_has_surely_expired(table: Table) -> None:
+    """Nobody who finds it in a scan is to keep it alive again."""
+    table.watch([watched(1)])
+    assert table.take_lost(28.0) == [1]
+    assert table.known() == {("descriptor", "claim")}
+    table.lose([], 80.0)
+    assert table.known() == {("descriptor", "claim")}
+    table.lose([], 90.0)
+    assert table.known() == set()
+
+
 def test_messages_are_read_as_they_were_written_however_they_come() -> None:
     messages: list[Watch | Forget] = [Watch([watched(7, good_s=1.5)]), Forget([1, 2**40]), Forget([])]
     data = b"".join([written(message) for message in messages])

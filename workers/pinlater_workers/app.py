@@ -194,6 +194,11 @@ class App:
         return self._connections.addresses
 
     @property
+    def names_its_source(self) -> bool:
+        """All its workers and producers have one source then; else each client has its own."""
+        return self._connections.target.source is not None
+
+    @property
     def client(self) -> Client:
         """For any number of threads, and for the children of a fork."""
         return self._connections.client

@@ -12,6 +12,7 @@ from pinlater.client.async_client import AsyncClient
 from pinlater.client.pool import PoolLimits
 from pinlater_workers.heartbeat.beats import beat
 from pinlater_workers.heartbeat.messages import Beaten, Begin, Ended, ToWorker, Trouble, Watched
+from pinlater_workers.heartbeat.orphans import Orphans
 from pinlater_workers.heartbeat.table import Table
 from pinlater_workers.running import Why
 
@@ -41,6 +42,11 @@ class Beating:
             stay_s=STAY_S,
             on_disconnect=self._disconnected,
         )
+        self._orphans = Orphans(self._client, begin, self._timeout_s, self._table.known)
+
+    def heard(self) -> None:
+        """The worker's event loop goes round."""
+        self._orphans.heard()
 
     def watch(self, claims: Sequence[Watched]) -> None:
         self._table.watch(claims)
@@ -52,20 +58,23 @@ class Beating:
 
     async def run(self) -> None:
         """Until it is cancelled; then nothing is told any more."""
+        orphans = asyncio.create_task(self._orphans.run())
         try:
             while True:
                 self._begin_due()
                 await self._until_next()
         finally:
-            for task in self._beats:
+            tasks = [orphans, *self._beats]
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*self._beats, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             await self._client.close()
 
     def _disconnected(self) -> None:
         """Whichever claims were tied to that connection: a beat ties them to another before the server's grace ends."""
         self._table.all_due(monotonic())
         self._news.set()
+        self._orphans.disconnected()
 
     def _begin_due(self) -> None:
         now_s = monotonic()
@@ -94,7 +103,7 @@ class Beating:
             self._table.beaten(outcome.good, began_s)
             self._tell(Beaten(outcome.good, began_s))
         if outcome.lost:
-            self._table.forget(outcome.lost)
+            self._table.lose(outcome.lost, monotonic())
             self._tell(Trouble(outcome.lost, Why.CLAIM_LOST, "it is not in progress under this claim any more"))
         if outcome.ended:
             self._table.forget(outcome.ended)

@@ -10,14 +10,15 @@ from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
 
 from pinlater_workers.heartbeat.child import Child
-from pinlater_workers.heartbeat.messages import Beaten, Begin, Ended, Forget, ToWorker, Trouble, Watch, Watched
-from pinlater_workers.heartbeat.table import surely_held_s, usual_interval_s
+from pinlater_workers.heartbeat.messages import Alive, Beaten, Begin, Ended, Forget, ToWorker, Trouble, Watch, Watched
+from pinlater_workers.heartbeat.table import silence_s, surely_held_s, usual_interval_s
 from pinlater_workers.running import Why
 
 LIVED_LONG_S = 1.0
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 10.0
 LOOK_S = 0.25
+ALIVE_PER_SILENCE = 3
 TELLS_WITHIN_S = 0.5
 
 _log = logging.getLogger(__name__)
@@ -32,6 +33,8 @@ class Heartbeats:
     `ended(number)` likewise, when the job has succeeded or failed and nobody claimed it after (it is forgotten): the
     worker's own ack has done that, or somebody else's.
     `good_s` of what is watched becomes later with every good beat.
+    While this event loop does not go round, also claims in `queues` that were made for `source` and are not watched:
+    nobody could read of them. `source` is to be this worker's alone then.
     A process that dies is replaced at once and told of every claim; as long as there is none, the leases run on.
     """
 
@@ -44,8 +47,11 @@ class Heartbeats:
         ended: Callable[[int], None],
         *,
         interval_s: float | None = None,
+        queues: Sequence[str] = (),
     ) -> None:
-        self._begin = Begin(list(servers), source, lease_s, interval_s or usual_interval_s(lease_s))
+        self._silent_s = silence_s(lease_s)
+        interval_s = interval_s or usual_interval_s(lease_s)
+        self._begin = Begin(list(servers), source, lease_s, interval_s, list(queues), self._silent_s)
         self._held_s = surely_held_s(lease_s)
         self._on_lost = lost
         self._on_ended = ended
@@ -130,10 +136,14 @@ class Heartbeats:
         What looks so twice in a row: after this process was held up, there may be messages that it has not read.
         """
         before: set[int] = set()
+        said_s = monotonic()
         while not child.ended.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
                     await child.ended.wait()
+            if monotonic() - said_s >= self._silent_s / ALIVE_PER_SILENCE:
+                said_s = monotonic()
+                child.send(Alive())
             overdue = self._overdue(monotonic() - TELLS_WITHIN_S)
             silent = overdue & before
             if silent:

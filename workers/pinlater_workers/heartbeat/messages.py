@@ -28,12 +28,18 @@ class Watched(msgspec.Struct, array_like=True, gc=False):
 
 
 class Begin(msgspec.Struct, tag=True):
-    """To the process, first. `servers` as AsyncClient takes them."""
+    """To the process, first. `servers` as AsyncClient takes them.
+
+    `queues`: where claims for `source`, which is this worker's alone, are looked for when it has been silent for
+    `silent_s`.
+    """
 
     servers: list[str]
     source: str
     lease_s: float
     interval_s: float
+    queues: list[str]
+    silent_s: float
 
 
 class Watch(msgspec.Struct, tag=True):
@@ -46,6 +52,10 @@ class Forget(msgspec.Struct, tag=True):
     """To the process: these have ended."""
 
     numbers: list[int]
+
+
+class Alive(msgspec.Struct, tag=True):
+    """To the process: the worker's event loop goes round."""
 
 
 class Beaten(msgspec.Struct, tag=True):
@@ -69,7 +79,7 @@ class Ended(msgspec.Struct, tag=True):
     numbers: list[int]
 
 
-ToProcess = Begin | Watch | Forget
+ToProcess = Begin | Watch | Forget | Alive
 ToWorker = Beaten | Trouble | Ended
 
 _encoder = msgspec.msgpack.Encoder()

@@ -56,6 +56,7 @@ class Ear(asyncio.Protocol):
             self._run = asyncio.create_task(self._beating.run())
             self._run.add_done_callback(lambda _: self.ended.set())
         elif self._beating is not None:
+            self._beating.heard()
             if isinstance(message, Watch):
                 self._beating.watch(message.claims)
             elif isinstance(message, Forget):

@@ -9,6 +9,7 @@ from pinlater_workers.heartbeat.messages import Watched
 
 LONGEST_INTERVAL_S = 10.0
 LONGEST_MARGIN_S = 2.0
+LONGEST_SILENCE_S = 2.5
 LONGEST_RETRY_S = 1.0
 FAILURES_TOLD = 2
 
@@ -16,6 +17,11 @@ FAILURES_TOLD = 2
 def usual_interval_s(lease_s: float) -> float:
     """The time between two beats of a claim, where nothing fails."""
     return min(lease_s / 3, LONGEST_INTERVAL_S)
+
+
+def silence_s(lease_s: float) -> float:
+    """A worker that has said nothing for so long may have claims that it cannot read of."""
+    return min(LONGEST_SILENCE_S, lease_s / 4)
 
 
 def surely_held_s(lease_s: float) -> float:
@@ -41,7 +47,9 @@ class Table:
         self._interval_s = interval_s
         self._retry_s = min(LONGEST_RETRY_S, interval_s / 4)
         self._held_s = surely_held_s(lease_s)
+        self._lease_s = lease_s
         self._claims: dict[int, _Claim] = {}
+        self._lost: dict[tuple[str, str], float] = {}
 
     def __len__(self) -> int:
         return len(self._claims)
@@ -60,6 +68,18 @@ class Table:
     def forget(self, numbers: Iterable[int]) -> None:
         for number in numbers:
             self._claims.pop(number, None)
+
+    def lose(self, numbers: Iterable[int], now_s: float) -> None:
+        """These are gone, or are to expire: forgotten, but still known for two leases, in which they surely have."""
+        self._lost = {key: lost_s for key, lost_s in self._lost.items() if lost_s > now_s - 2 * self._lease_s}
+        for number in numbers:
+            claim = self._claims.pop(number, None)
+            if claim is not None:
+                self._lost[claim.watched.descriptor, claim.watched.claim] = now_s
+
+    def known(self) -> set[tuple[str, str]]:
+        """Descriptor and claim descriptor of all that are watched, or were lost of late."""
+        return {(claim.watched.descriptor, claim.watched.claim) for claim in self._claims.values()} | self._lost.keys()
 
     def all_due(self, now_s: float) -> None:
         """A connection is gone that claims which were beaten may be tied to."""
@@ -111,7 +131,8 @@ class Table:
     def take_lost(self, now_s: float) -> list[int]:
         """Those without a good beat for so long that they may have expired; they are forgotten."""
         lost = [number for number, claim in self._claims.items() if now_s >= claim.good_s + self._held_s]
-        self.forget(lost)
+        if lost:
+            self.lose(lost, now_s)
         return lost
 
     def next_s(self) -> float:

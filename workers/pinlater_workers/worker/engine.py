@@ -60,7 +60,9 @@ class Engine:
             patient=False,
             wait_for_rate=False,
         )
-        self._keeping = Keeping(app.servers, self._client.source, settings.lease_s)
+        self._keeping = Keeping(
+            app.servers, self._client.source, settings.lease_s, [] if app.names_its_source else list(settings.queues)
+        )
         troubles = Troubles()
         self._delivery = Delivery(
             self._client, self._keeping, settings.ack_delay_s, app.clock, troubles, metrics, stop.look_at

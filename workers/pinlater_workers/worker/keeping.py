@@ -14,12 +14,13 @@ from pinlater_workers.worker.results import Result
 class Keeping:
     """Leases, and the process that is told of them. `lost` is told of those whose heartbeats fail or that are lost.
 
+    `queues`: where claims for `source` are kept alive that this process cannot read of, while a job holds it up.
     `is_answered` says whether a job does not run any more, but has a result that is on its way.
     """
 
-    def __init__(self, servers: Sequence[str], source: str, lease_s: float) -> None:
+    def __init__(self, servers: Sequence[str], source: str, lease_s: float, queues: Sequence[str] = ()) -> None:
         self._leases = Leases(lease_s)
-        self._heartbeats = Heartbeats(servers, source, lease_s, self._hear, self._hear_end)
+        self._heartbeats = Heartbeats(servers, source, lease_s, self._hear, self._hear_end, queues=queues)
         self.lost: Callable[[Running, Why], None] = lambda running, why: None
         self.is_answered: Callable[[Running], bool] = lambda running: False
 
