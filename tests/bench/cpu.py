@@ -34,3 +34,8 @@ class CpuWatch:
 
     def stop(self) -> dict[str, float]:
         return {name: round(cpu_seconds(pid) - self._before[name], 2) for name, pid in self._pids.items()}
+
+
+def per_job(spent_s: dict[str, float], jobs: int) -> dict[str, float]:
+    """Microseconds of each process per job or call."""
+    return {name: seconds / jobs * 1e6 for name, seconds in spent_s.items()}

@@ -56,7 +56,7 @@ class Client:
     def __init__(self, server: str, *, batches: int, batch: int, in_flight: int) -> None:
         shape = ["--batches", str(batches), "--batch", str(batch), "--in-flight", str(in_flight)]
         self._process = subprocess.Popen(
-            [*dies_with_us(), sys.executable, "-m", "tests.bench.client", "--server", server, *shape],
+            [*dies_with_us(), sys.executable, "-m", "tests.bench.cycling", "--server", server, *shape],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

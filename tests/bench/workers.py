@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.bench.cpu import CpuWatch
 from tests.bench.draining import make_app
-from tests.bench.figures import keep, show, yardstick
+from tests.bench.yardsticks import sets_per_s as yardstick
 from tests.bench.processes import STOP_WITHIN_S, served
 from tests.stores.places import start_server
 from tests.stores.process import StoreServer, dies_with_us
