@@ -21,7 +21,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="scripts/bench",
         description=__doc__,
-        epilog=f"measures:\n{measures}\n\nexamples:\n  scripts/bench\n  scripts/bench cycle --rounds 5 --json bench.json",
+        epilog=f"measures:\n{measures}\n\nexamples:\n  scripts/bench\n  scripts/bench cycle --rounds 5 --json b.json",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("measure", nargs="*", metavar="MEASURE", help="only these; all without one")
