@@ -50,13 +50,14 @@ def served(store_urls: list[str], processes: int) -> Iterator[Server]:
             process.stdout.close()
 
 
-class Client:
-    """One client process; it has connected when the constructor returns, and begins at `go`."""
+class Program:
+    """A load program of this package in a process of its own: it says `ready`, begins at `go`, ends with a result."""
 
-    def __init__(self, server: str, *, batches: int, batch: int, in_flight: int) -> None:
-        shape = ["--batches", str(batches), "--batch", str(batch), "--in-flight", str(in_flight)]
+    def __init__(self, module: str, **options: object) -> None:
+        """Returns when the program is ready. Options are those of its command line, with underscores."""
+        shape = [text for name, value in options.items() for text in (f"--{name.replace('_', '-')}", str(value))]
         self._process = subprocess.Popen(
-            [*dies_with_us(), sys.executable, "-m", "tests.bench.cycling", "--server", server, *shape],
+            [*dies_with_us(), sys.executable, "-m", f"tests.bench.{module}", *shape],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -78,5 +79,12 @@ class Client:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"a client process ended with {self._process.wait()}")
+            raise RuntimeError(f"a load program ended with {self._process.wait()}")
         return line
+
+
+class Client(Program):
+    """One client process that runs whole cycles (cycling.py)."""
+
+    def __init__(self, server: str, *, batches: int, batch: int, in_flight: int) -> None:
+        super().__init__("cycling", server=server, batches=batches, batch=batch, in_flight=in_flight)
