@@ -9,7 +9,7 @@ from importlib import import_module
 
 from tests.bench.run import Measure
 
-NAMES = ("cycle",)
+NAMES = ("cycle", "single", "drain", "sqlite", "mariadb")
 """In the order in which they are measured."""
 
 
