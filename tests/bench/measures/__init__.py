@@ -9,7 +9,7 @@ from importlib import import_module
 
 from tests.bench.run import Measure
 
-NAMES = ("cycle", "single", "drain", "sqlite", "mariadb")
+NAMES = ("cycle", "single", "drain", "sqlite", "mariadb", "memory")
 """In the order in which they are measured."""
 
 
