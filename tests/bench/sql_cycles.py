@@ -44,9 +44,7 @@ def cycles(run: Run, name: str, store: SqlStore, jobs: int, goals: list[Goal]) -
         run.say(f"  round {round_number}: {rates[-1] / floors[-1]:.2f} of the floor")
     client = f"batches of {BATCH}, 200-byte bodies, one client process with {IN_FLIGHT} calls in flight"
     inserts = f"rows that are only inserted: {', '.join(map(number, plain))} a second"
-    return Figure(
-        name, "jobs/s", rates, goals, floors, FLOOR_IS, cpu, store.persistence, notes=f"{client}; {inserts}"
-    )
+    return Figure(name, "jobs/s", rates, goals, floors, FLOOR_IS, cpu, store.persistence, notes=f"{client}; {inserts}")
 
 
 async def _direct(shard: Shard, batches: int) -> float:
