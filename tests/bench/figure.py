@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 REFERENCE_SETS_PER_S = 1_300_000
-"""What the yardstick (`redis-benchmark -P 16` SET with 200 bytes) says on a quiet machine of the kind for which absolute
-targets are meant, with 2 cores."""
+"""What the yardstick (`redis-benchmark -P 16` SET with 200 bytes) says on a quiet machine of the kind for which
+absolute targets are meant, with 2 cores."""
 
 
 class Goal(Protocol):
