@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import ssl
 from typing import Any, NoReturn
 
@@ -27,6 +28,8 @@ class RedisStore:
         self.address = address
         self.root = root_key(address.prefix)
         self.identity: tuple[str, str] | None = None
+        self.origin = secrets.token_hex(4).encode()
+        """What this process signs its news with."""
         self._connect_timeout_s = connect_timeout_s
         self._call_timeout_s = call_timeout_s
         self._scripts = load_scripts()

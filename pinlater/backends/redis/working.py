@@ -18,6 +18,7 @@ from pinlater.backends.base import (
     released_status,
 )
 from pinlater.backends.redis.calling import Calling, lowest_id
+from pinlater.backends.redis.news import announcement
 from pinlater.backends.redis.packing import (
     ack_args,
     checkpoint_args,
@@ -40,7 +41,8 @@ class Working(Calling):
             await self._known("ready", queue, (queue, now_ms))
             return []
         args, priorities = enqueue_args(jobs, now_ms)
-        first = await self._known("enqueue", queue, (queue, lowest_id(now_ms), *args))
+        news = announcement(self._store.origin, jobs, now_ms)
+        first = await self._known("enqueue", queue, (queue, lowest_id(now_ms), news, *args))
         return descriptors(queue, self.shard_id, priorities, int(first), len(jobs))
 
     async def ready(self, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[int]:

@@ -54,5 +54,8 @@ local function lapse(root, queue, jobs, now, budget, marks, words)
   local index = marks and ':dead' or ':ended:3'
   write('ZADD', base .. index, ended)
   if failed > 0 then redis.call('ZADD', root .. index, 'LT', now, queue) end
+  local times = {}
+  for i = 1, #freed do times[i] = now end
+  tell(base, now, times)
   return #ids - failed, failed
 end

@@ -10,6 +10,7 @@
 -- BOUND    the acks given
 --#include many
 --#include records
+--#include news
 local MAX_TIME = 9007199254740991  -- a call that waited to be joined has a later now than its delay was checked with
 local root, base, now = KEYS[1], KEYS[2], ARGV[2]
 local marks = ARGV[5] == '1'
@@ -72,7 +73,7 @@ end
 
 local CODES = {[0] = '2', [2] = '1', [3] = '3'}
 local outcome, done, any = {}, {}, false
-local finished, gone, freed, changed = {[2] = {}, [3] = {}}, {}, {}, {}
+local finished, gone, freed, changed, times = {[2] = {}, [3] = {}}, {}, {}, {}, {}
 local last_claim, holder  -- most jobs of a call come from one claim
 for i = 1, total do
   local id, kind, score, code = ids[i], only or kind_of[i], run_after[i], '0'
@@ -95,6 +96,7 @@ for i = 1, total do
       if state == 0 then
         into[n + 1], into[n + 2] = kind.run_after, id
         freed[#freed + 1] = id
+        times[#times + 1] = kind.run_after
       else
         into[n + 1], into[n + 2] = score, id
         local list = finished[state]
@@ -120,5 +122,6 @@ if any then
     if #finished[state] > 0 then redis.call('ZADD', root .. index, 'LT', now, ARGV[1]) end
   end
   for _, key in ipairs({':jobs', ':changed', ':claims', ':links'}) do write('HDEL', base .. key, gone) end
+  tell(base, tonumber(now), times)
 end
 return table.concat(outcome)

@@ -6,6 +6,7 @@
 -- BOUND    limit jobs, BYTES of values and one more; the queues that have marks
 --#include records
 --#include links
+--#include news
 --#include copy
 local BYTES = 33554432
 local root, now, call = KEYS[1], ARGV[2], redis.call

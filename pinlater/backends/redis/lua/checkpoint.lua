@@ -5,6 +5,7 @@
 -- RETURNS  one character per heartbeat: 1 done, 0 no match
 -- BOUND    the heartbeats given
 --#include records
+--#include news
 local base, now = KEYS[2], tonumber(ARGV[2])
 local call = redis.call
 local BEFORE_SOURCE = '^[^:]*:[^:]*:[^:]*:[^:]*:(.*)$'
@@ -29,7 +30,7 @@ local function replace_body(id, body)
   call('HSET', base .. ':jobs', id, sub(value, 1, 15 + status_bytes) .. body)
 end
 
-local outcome, earliest = {}, nil
+local outcome, earliest, times = {}, nil, {}
 for at = 3, #ARGV, 9 do
   local priority, id, flags = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 4])
   local claim, running = held(priority, id, ARGV[at + 2], ARGV[at + 3])
@@ -44,6 +45,7 @@ for at = 3, #ARGV, 9 do
       call('ZREM', running, id)
       call('HDEL', base .. ':claims', id)
       call('ZADD', base .. ':s:0:' .. priority, ARGV[at + 5], id)
+      times[#times + 1] = ARGV[at + 5]
     else
       local _, timeout = unpack_record(CLAIM, claim)
       call('ZADD', running, ARGV[at + 5], id)
@@ -54,4 +56,5 @@ for at = 3, #ARGV, 9 do
 end
 -- Earlier than the claim's own only where a clock was set back.
 if earliest then call('ZADD', KEYS[1] .. ':claimed', 'LT', string.format('%.0f', earliest), ARGV[1]) end
+tell(base, now, times)
 return table.concat(outcome)

@@ -6,6 +6,7 @@
 -- BOUND    limit jobs, and QUEUES queues more: those whose claims were all ended otherwise take none of the limit
 --#include many
 --#include records
+--#include news
 --#include lapse
 local QUEUES = 1000
 local root, left, now = KEYS[1], tonumber(ARGV[1]), ARGV[2]

@@ -4,7 +4,8 @@
 -- RETURNS  how many
 -- BOUND    the jobs given
 --#include records
-local base, call, count = KEYS[2], redis.call, 0
+--#include news
+local base, call, times = KEYS[2], redis.call, {}
 for at = 2, #ARGV, 3 do
   local priority, id = ARGV[at], ARGV[at + 1]
   local run_after = call('ZSCORE', base .. ':s:1:' .. priority, id)
@@ -16,7 +17,8 @@ for at = 2, #ARGV, 3 do
     call('HDEL', base .. ':claims', id)
     call('ZADD', base .. ':s:0:' .. priority, run_after, id)
     call('HSET', base .. ':changed', id, pack(CHANGED, tonumber(ARGV[1]), remaining, allowed, crashes) .. status)
-    count = count + 1
+    times[#times + 1] = run_after
   end
 end
-return count
+tell(base, tonumber(ARGV[1]), times)
+return #times

@@ -6,6 +6,7 @@
 -- BOUND    the jobs given
 --#include many
 --#include records
+--#include news
 --#include lapse
 local base, jobs, seen = KEYS[2], {}, {}
 for at = 9, #ARGV, 4 do

@@ -6,6 +6,7 @@
 --#include many
 --#include records
 --#include links
+--#include news
 --#include retry
 if redis.call('HEXISTS', KEYS[1] .. ':queues', ARGV[1]) == 0 then return false end
 local ids = redis.call('ZRANGE', KEYS[2] .. ':s:3:' .. ARGV[2], 0, tonumber(ARGV[5]) - 1)

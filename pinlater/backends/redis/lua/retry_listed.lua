@@ -6,6 +6,7 @@
 --#include many
 --#include records
 --#include links
+--#include news
 --#include retry
 local base = KEYS[2]
 if redis.call('HEXISTS', KEYS[1] .. ':queues', ARGV[1]) == 0 then return false end
