@@ -1,7 +1,6 @@
 """One worker process of a benchmark: `python -m tests.bench.draining --help`.
 
-Says `ready`, waits for a line on standard input, drains the queue until so many jobs have succeeded and all results are
-acked, and prints one JSON object.
+Says `ready`, waits for a line on standard input, runs jobs until none has come for a while, and prints one JSON object.
 """
 
 from __future__ import annotations
@@ -15,12 +14,17 @@ import sys
 import time
 
 from pinlater_workers import App
+from pinlater_workers.cli.running import loop_factory
 from pinlater_workers.metrics import Metrics
 from pinlater_workers.worker import Worker
 from pinlater_workers.worker_settings import WorkerSettings
 
 QUEUE = "bench"
-LOOK_EVERY_S = 0.005
+LOOK_EVERY_S = 0.02
+QUIET_S = 1.0
+
+Progress = list[tuple[float, int]]
+"""At which moment of time.monotonic, which is one clock for all processes, how many jobs were acked."""
 
 
 def make_app(server: str) -> App:
@@ -38,18 +42,18 @@ def make_app(server: str) -> App:
     return app
 
 
-async def drain(worker: Worker, metrics: Metrics, pool: str, warm_up: int, jobs: int) -> tuple[int, float]:
-    """How many succeeded and were acked in how many seconds, once so many had warmed it up."""
+async def drain(worker: Worker, metrics: Metrics, pool: str) -> Progress:
+    """How it went, from the start until no job had come for QUIET_S."""
     run = asyncio.create_task(worker.run())
-    while (before := succeeded(metrics, worker, pool)) < warm_up:
+    progress: Progress = [(time.monotonic(), 0)]
+    while not progress[-1][1] or time.monotonic() - progress[-1][0] < QUIET_S:
         await asyncio.sleep(LOOK_EVERY_S)
-    began = time.monotonic()
-    while succeeded(metrics, worker, pool) < warm_up + jobs or worker.view().unacked:
-        await asyncio.sleep(LOOK_EVERY_S)
-    seconds = time.monotonic() - began
+        acked = succeeded(metrics, worker, pool) - worker.view().unacked
+        if acked > progress[-1][1]:
+            progress.append((time.monotonic(), acked))
     worker.stop()
     await run
-    return warm_up + jobs - before, seconds
+    return progress
 
 
 def succeeded(metrics: Metrics, worker: Worker, pool: str) -> int:
@@ -61,31 +65,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--server", required=True, help="HOST:PORT")
     parser.add_argument("--pool", choices=("thread", "async"), required=True)
-    parser.add_argument("--jobs", type=int, required=True)
-    parser.add_argument("--warm-up", type=int, default=0, help="jobs before these that do not count")
     parser.add_argument("--concurrency", type=int, default=200)
-    parser.add_argument("--profile", metavar="FILE", help="write a profile of the main thread there")
+    parser.add_argument("--profile", metavar="FILE", help="write a profile of the main thread there (slow)")
     options = parser.parse_args()
-    app = make_app(options.server)
     metrics = Metrics()
     settings = WorkerSettings(queues={QUEUE: 1}, concurrency=options.concurrency, pool=options.pool)
-    worker = Worker(app, settings, "tests.bench.draining:app", metrics)
+    worker = Worker(make_app(options.server), settings, "tests.bench.draining:app", metrics)
     print("ready", flush=True)
     sys.stdin.readline()
     cpu_began = time.process_time()
     profile = cProfile.Profile() if options.profile else None
     if profile:
         profile.enable()
-    with asyncio.Runner() as runner:
-        jobs, seconds = runner.run(drain(worker, metrics, options.pool, options.warm_up, options.jobs))
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        progress = runner.run(drain(worker, metrics, options.pool))
     if profile:
         profile.disable()
         profile.dump_stats(options.profile)
-    cpu = time.process_time() - cpu_began
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpus = {"worker": round(cpu, 2), "heartbeats": round(ended.ru_utime + ended.ru_stime, 2)}
-    result = {"jobs": jobs, "seconds": round(seconds, 3), "cpu": cpus, "max_rss_mib": memory}
+    result = {
+        "jobs": progress[-1][1],
+        "progress": progress,
+        "cpu": time.process_time() - cpu_began,
+        "heartbeats_cpu": ended.ru_utime + ended.ru_stime,
+        "max_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+    }
     print(json.dumps(result), flush=True)
 
 

@@ -40,7 +40,7 @@ def run(
     settings = with_queues(loaded.app, over(loaded.settings, given))
     metrics = Metrics()
     worker = Worker(loaded.app, settings, loaded.spec, metrics)
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         try:
             begins = _begins(loaded.app, loaded.spec, settings)
             ending = runner.run(_served(loaded.app, worker, settings, metrics, begins))
@@ -64,7 +64,7 @@ async def _served(app: App, worker: Worker, settings: WorkerSettings, metrics: M
         await app.close_async()
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """The faster loop, where it is installed."""
     try:
         factory: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module("uvloop").new_event_loop
