@@ -31,7 +31,7 @@ class Coalescing(Passing):
         self._enqueues: Joiner[str, Job, str] = Joiner(inner.enqueue, _weigh_jobs, bounds, held_up=held_up)
         self._claims: Joiner[_ClaimKey, ClaimRequest, list[DequeuedJob]] = Joiner(
             self._send_claims,
-            _weigh_claims,
+            weigh_claims,
             replace(bounds, max_bytes=bounds.max_claim_bytes),
             undo=self._undo_claim,
             ages=True,
@@ -85,7 +85,7 @@ def _weigh_jobs(jobs: Sequence[Job]) -> tuple[int, int]:
     return len(jobs), sum([len(job.body) for job in jobs])
 
 
-def _weigh_claims(requests: Sequence[ClaimRequest]) -> tuple[int, int]:
+def weigh_claims(requests: Sequence[ClaimRequest]) -> tuple[int, int]:
     """What a claim brings is held in memory until its caller has it."""
     return sum([request.limit for request in requests]), sum([request.max_bytes for request in requests])
 

@@ -26,6 +26,8 @@ async def ask_in_time(
     `undo` gets what such a shard brings later, and all that comes if the caller goes, or if a shard fails in a way
     that no store should; that failure is raised.
     """
+    if len(members) == 1:  # nobody to hold up, and what its caller leaves behind the shard gives back itself
+        return [await _outcome(call(members[0]))]
     loop = asyncio.get_running_loop()
     tasks = [loop.create_task(_outcome(call(member))) for member in members]
     try:

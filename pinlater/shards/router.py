@@ -20,8 +20,9 @@ from pinlater.errors import (
     QueueNotFound,
     ShardConnectionFailed,
 )
-from pinlater.model import DequeuedJob, Job
-from pinlater.shards.claiming import claim_over, fitting
+from pinlater.model import DequeuedJob, Job, parse_descriptor
+from pinlater.shards.claiming import fitting
+from pinlater.shards.dequeues import Dequeues
 from pinlater.shards.member import Member, answers, ask_all, missing
 from pinlater.shards.members import Members
 from pinlater.shards.merge import Place, Scanned, ScanQuery, scan_over
@@ -37,12 +38,15 @@ class Router:
     def __init__(self, members: Members) -> None:
         self.members = members
         self._giving_back = GivingBack()
+        deadline_ms = max(member.deadline_ms for member in members.all)
+        self._dequeues = Dequeues(self._share, deadline_ms, self._giving_back, self._give_back_all)
 
     async def open(self) -> None:
         """See Members.open."""
         await self.members.open()
 
     async def close(self) -> None:
+        await self._dequeues.drain()
         await self._giving_back.drain()
         await self.members.close()
 
@@ -86,7 +90,7 @@ class Router:
         members = self._share(coverage)
         if len(members) == 1:
             return await members[0].shard.claim(queue, requests, now_ms, capped=capped)
-        return await claim_over(members, queue, requests, now_ms, self._giving_back, capped=capped)
+        return await self._dequeues.claim(queue, requests, now_ms, coverage=coverage, capped=capped)
 
     async def peek(
         self, queue: str, priorities: Sequence[int], limit: int, max_bytes: int, now_ms: int, *, coverage: float = 1.0
@@ -114,6 +118,14 @@ class Router:
         """Back to PENDING, with a few tries, errors logged only. How many went back."""
         member = self.members.by_id(shard_id)
         return 0 if member is None else await give_back(member.shard, queue, jobs, now_ms)
+
+    async def _give_back_all(self, queue: str, jobs: Sequence[DequeuedJob], now_ms: int) -> None:
+        by_shard: dict[str, list[DequeuedJob]] = {}
+        for job in jobs:
+            ref = parse_descriptor(job.descriptor)
+            if ref is not None:
+                by_shard.setdefault(ref.shard, []).append(job)
+        await asyncio.gather(*[self.give_back(queue, shard, part, now_ms) for shard, part in by_shard.items()])
 
     # -- calls that name jobs ----------------------------------------------------------------------------------------
 

@@ -216,6 +216,48 @@ async def test_a_dequeue_whose_caller_goes_gives_back_what_the_shards_gave() -> 
         assert await at.service.count(PENDING) == 2
 
 
+async def test_dequeues_that_come_during_a_look_share_the_next_one() -> None:
+    async with stand(2) as at:
+        await on_each(at, *[Job(b"x")] * 4)
+        gate = at.stores[0].hold("ready")
+        calls = [asyncio.create_task(at.dequeue(2)) for _ in range(4)]
+        await at.stores[0].until_begun("ready")
+        await settled()
+        gate.set()
+        answered = await asyncio.gather(*calls)
+        assert [len(jobs) for jobs in answered] == [2, 2, 2, 2]
+        assert len({job.descriptor for jobs in answered for job in jobs}) == 8
+        assert [store.begun["ready"] for store in at.stores] == [2, 2]
+
+
+async def test_a_dequeue_that_shares_a_look_and_goes_gives_its_jobs_back() -> None:
+    async with stand(2) as at:
+        await on_each(at, *[Job(b"x")] * 3)
+        for store in at.stores:
+            store.hold("claim")
+        calls = [asyncio.create_task(at.dequeue(2)) for _ in range(3)]
+        while not any(store.begun["claim"] for store in at.stores):
+            await settled()
+        for store in at.stores:
+            store.gates["claim"].set()
+            store.hold("claim")
+        await calls[0]
+        while sum(store.begun["claim"] for store in at.stores) < 3:
+            await settled()
+        calls[1].cancel()
+        await settled()
+        for store in at.stores:
+            store.gates["claim"].set()
+        assert len(await calls[2]) == 2
+        await at.router._dequeues.drain()
+        assert await at.service.count(PENDING) == 2
+
+
+def test_a_plan_asks_as_few_shards_as_it_can() -> None:
+    assert plan_claims([[3], [5], [4]], [5]).shares == [[0], [5], [0]]
+    assert plan_claims([[3, 0], [5, 0], [4, 9]], [5, 4, 2]).shares == [[0, 0, 2], [5, 0, 0], [0, 4, 0]]
+
+
 def test_a_plan_takes_all_of_a_level_before_the_next_and_serves_requests_in_order() -> None:
     assert plan_claims([[3, 0], [1, 9]], [2, 10]).shares == [[2, 1], [0, 9]]
     assert plan_claims([[0, 0], [0, 0]], [5]) == ([[0], [0]], 0)
