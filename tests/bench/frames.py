@@ -13,8 +13,8 @@ from pinlater.wire.faults import error_from_exception
 from pinlater.wire.header import REPLY, Protocol, write_header
 
 CONTEXT = RequestContext("bench")
-_SUCCESS = b"\x0c\x00\x00"
-"""What follows the header of an answer that is no exception: field 0, a struct."""
+_SUCCESS, _VOID = b"\x0c\x00\x00", b"\x00"
+"""What follows the header of an answer that is no exception: field 0, a struct; or nothing."""
 
 
 def create_queue(seqid: int, queue: str) -> bytes:
@@ -36,7 +36,8 @@ def ack(seqid: int, queue: str, succeeded: Sequence[Ack]) -> bytes:
 
 def check(method: str, seqid: int, answer: bytes) -> None:
     """The answer is to that very call, and is a success."""
-    if not answer.startswith(write_header(Protocol.BINARY, REPLY, method, seqid) + _SUCCESS):
+    header = write_header(Protocol.BINARY, REPLY, method, seqid)
+    if not answer.startswith((header + _SUCCESS, header + _VOID)):
         raise RuntimeError(f"{method} {seqid} was answered with {decode_reply(answer)}")
 
 

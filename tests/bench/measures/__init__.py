@@ -9,7 +9,19 @@ from importlib import import_module
 
 from tests.bench.run import Measure
 
-NAMES = ("cycle", "single", "drain", "sqlite", "mariadb", "memory")
+NAMES = (
+    "cycle",
+    "shards",
+    "enqueue",
+    "single",
+    "plain",
+    "single_cycles",
+    "processes",
+    "drain",
+    "sqlite",
+    "mariadb",
+    "memory",
+)
 """In the order in which they are measured."""
 
 
