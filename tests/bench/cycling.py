@@ -30,10 +30,10 @@ async def cycles(client: AsyncClient, calls: list[int], batch: int, body: bytes)
     return done
 
 
-async def drain(client: AsyncClient, batch: int) -> int:
-    """What concurrent cycles left behind: a dequeue may have found fewer than a batch."""
+async def drain(client: AsyncClient, jobs_left: int, batch: int) -> int:
+    """As many jobs as concurrent cycles left behind: a dequeue may have found fewer than a batch."""
     done = 0
-    while jobs := await client.dequeue(DequeueRequest(QUEUE, batch)):
+    while done < jobs_left and (jobs := await client.dequeue(DequeueRequest(QUEUE, min(batch, jobs_left - done)))):
         await client.ack(QUEUE, [Ack(job.descriptor) for job in jobs], [])
         done += len(jobs)
     return done
@@ -49,7 +49,7 @@ async def run(server: str, batches: int, batch: int, in_flight: int) -> None:
         calls = [1] * batches
         began, cpu_began = time.monotonic(), time.process_time()
         done = sum(await asyncio.gather(*(cycles(client, calls, batch, body) for _ in range(in_flight))))
-        done += await drain(client, batch)
+        done += await drain(client, batches * batch - done, batch)
         seconds, cpu = time.monotonic() - began, time.process_time() - cpu_began
     print(json.dumps({"jobs": done, "seconds": round(seconds, 3), "cpu": round(cpu, 2)}), flush=True)
 

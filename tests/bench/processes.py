@@ -28,11 +28,16 @@ class Server:
         """By the name that a report shows; the supervisor is left out, it only waits."""
         return {f"server {number}": pid for number, pid in enumerate(children(self._process.pid), 1)}
 
+    @property
+    def supervisor(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
 
 @contextlib.contextmanager
-def served(store_urls: list[str], processes: int) -> Iterator[Server]:
+def served(store_urls: list[str], processes: int, *, http: str = "none") -> Iterator[Server]:
     """A server on these stores, one shard each, until the block ends."""
-    command = [str(Path(sys.executable).parent / "pinlater"), "serve", "--port", "0", "--http", "none"]
+    command = [str(Path(sys.executable).parent / "pinlater"), "serve", "--port", "0", "--http", http]
     command += ["--processes", str(processes)]
     for number, url in enumerate(store_urls, 1):
         command += ["--store", f"{number}={url}"]
