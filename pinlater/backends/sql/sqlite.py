@@ -1,7 +1,8 @@
 """A shard in one SQLite file (WAL, every commit flushed to the disk), or in memory: the standard library alone.
 
-One thread writes, with one connection; another one reads, so that a long scan keeps no job waiting. A second process
-may have the same file open, as two servers have during a restart: they wait for each other's transactions.
+One thread writes, with one connection: small calls that wait for it share a transaction, and so one flush to the disk.
+Another thread reads, so that a long scan keeps no job waiting. A second process may have the same file open, as two
+servers have during a restart: they wait for each other's transactions.
 """
 
 from __future__ import annotations

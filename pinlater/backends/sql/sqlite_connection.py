@@ -10,10 +10,15 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, TypeVar
 
+from pinlater.backends.sql.acking import ack
+from pinlater.backends.sql.checkpointing import checkpoint
+from pinlater.backends.sql.claiming import claim, give_back
 from pinlater.backends.sql.session import NewJob, Row, Session
+from pinlater.backends.sql.sharing import SharingThread
 from pinlater.backends.sql.sqlite_errors import shard_error
 from pinlater.backends.sql.statements import load_statements, parts
-from pinlater.backends.sql.threads import Threads
+from pinlater.backends.sql.storing import enqueue
+from pinlater.backends.sql.threads import Call, Outcome
 from pinlater.model import MAX_STATUS_CHARS
 
 Result = TypeVar("Result")
@@ -28,6 +33,9 @@ _PRAGMAS = (
     "PRAGMA journal_size_limit = 67108864",
 )
 _STATEMENTS = load_statements("sqlite.sql")
+SMALL_STEPS = frozenset({enqueue, claim, ack, checkpoint, give_back})
+"""Steps that take but a moment: where several wait, they share a transaction."""
+
 ROWS_PER_INSERT = 64
 _INSERTS = {
     1 << power: f"{_STATEMENTS['insert_jobs']} {','.join([_STATEMENTS['insert_jobs_row']] * (1 << power))}"
@@ -96,20 +104,20 @@ class SqliteConnection:
         self._path = path
         self._begin = begin
         self._busy_timeout_s = busy_timeout_ms / 1000
-        self._threads = Threads(1, "pinlater-sqlite")
+        self._thread = SharingThread("pinlater-sqlite", self._transact)
         self._connection: sqlite3.Connection | None = None
         self._session = SqliteSession(None, _STATEMENTS, "")
 
     async def open(self) -> None:
-        await self._threads.call(self._open)
+        await self._thread.call(self._open)
 
     def call(self, shard_id: str, step: Callable[..., Result], arguments: Sequence[Any]) -> asyncio.Future[Result]:
-        """Run a step in a transaction of its own. Calls are carried out one after the other."""
-        return self._threads.call(self._transact, shard_id, step, arguments)
+        """Run a step. One comes after the other; small ones that wait share a transaction."""
+        return self._thread.share(step in SMALL_STEPS, self._run, shard_id, step, arguments)
 
     async def close(self) -> None:
-        self._threads.call(self._close)
-        await self._threads.close()
+        self._thread.call(self._close)
+        await self._thread.close()
 
     def _open(self) -> None:
         try:
@@ -147,22 +155,53 @@ class SqliteConnection:
         if self._connection is not None:
             self._connection.close()
 
-    def _transact(self, shard_id: str, step: Callable[..., Result], arguments: Sequence[Any]) -> Result:
-        session = self._session
-        session.shard_id = shard_id
-        execute = session.cursor.execute
+    def _run(self, shard_id: str, step: Callable[..., Result], arguments: Sequence[Any]) -> Result:
+        self._session.shard_id = shard_id
+        return step(self._session, *arguments)
+
+    def _transact(self, calls: Sequence[Call]) -> list[Outcome]:
+        """Several steps in one transaction, flushed to the disk once. Of each all is kept or nothing.
+
+        What loses the transaction is the outcome of all.
+        """
+        execute = self._session.cursor.execute
         committing = False
         try:
             execute(self._begin)
-            result = step(session, *arguments)
+            outcomes = [self._outcome(call, is_alone=len(calls) == 1) for call in calls]
             committing = True
-            execute("COMMIT")
+            if self._in_transaction():
+                execute("COMMIT")
         except BaseException as error:
             self._roll_back()
-            if isinstance(error, sqlite3.Error):
-                raise shard_error(error, self._path, committing=committing) from error
-            raise
-        return result
+            return [Outcome(error=self._mapped(error, committing)) for _ in calls]
+        return outcomes
+
+    def _outcome(self, call: Call, *, is_alone: bool) -> Outcome:
+        """Of one step. Raises where it has lost the transaction."""
+        execute = self._session.cursor.execute
+        if not is_alone:
+            execute("SAVEPOINT step")
+        outcome = call.carry_out()
+        if outcome.error is not None:
+            if not self._in_transaction():
+                raise outcome.error
+            execute("ROLLBACK" if is_alone else "ROLLBACK TO step")
+            outcome = Outcome(error=self._mapped(outcome.error, committing=False))
+        if not is_alone:
+            execute("RELEASE step")
+        return outcome
+
+    def _mapped(self, error: BaseException, committing: bool) -> BaseException:
+        """An error of SQLite as ours; any other as it is."""
+        if not isinstance(error, sqlite3.Error):
+            return error
+        ours = shard_error(error, self._path, committing=committing)
+        ours.__cause__ = error
+        return ours
+
+    def _in_transaction(self) -> bool:
+        return self._connection is not None and self._connection.in_transaction
 
     def _roll_back(self) -> None:
         if self._connection is not None and self._connection.in_transaction:

@@ -4,13 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 Result = TypeVar("Result")
-_Call = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[..., Any], tuple[Any, ...]]
+
+
+class Outcome(NamedTuple):
+    """What a call returned or raised."""
+
+    result: Any = None
+    error: BaseException | None = None
+
+
+class Call(NamedTuple):
+    """A call that waits for a thread, and the future of its outcome."""
+
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Any]
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+    def carry_out(self) -> Outcome:
+        try:
+            return Outcome(self.function(*self.arguments))
+        except BaseException as error:
+            return Outcome(error=error)
 
 
 def _end() -> None:
@@ -21,17 +42,14 @@ class Threads:
     """`count` threads with one queue before them. Calls begin in the order in which they were made."""
 
     def __init__(self, count: int, name: str) -> None:
-        self._calls: SimpleQueue[_Call] = SimpleQueue()
+        self._calls: SimpleQueue[Call] = SimpleQueue()
         self._threads = [Thread(target=self._work, name=f"{name}-{number}", daemon=True) for number in range(count)]
         for thread in self._threads:
             thread.start()
 
     def call(self, function: Callable[..., Result], *arguments: Any) -> asyncio.Future[Result]:
         """Run it on one of the threads. Cancelled before it begins, it never runs; later, it ends by itself."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Result] = loop.create_future()
-        self._calls.put((loop, future, function, arguments))
-        return future
+        return self._put(Call, function, arguments)
 
     async def close(self) -> None:
         """Let every call made so far end, and the threads with them."""
@@ -42,40 +60,41 @@ class Threads:
             thread.join()  # it has nothing left to do but to return
         self._threads.clear()
 
+    def _put(
+        self, kind: type[Call], function: Callable[..., Result], arguments: tuple[Any, ...]
+    ) -> asyncio.Future[Result]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Result] = loop.create_future()
+        self._calls.put(kind(loop, future, function, arguments))
+        return future
+
     def _work(self) -> None:
-        function: Callable[..., Any] | None = None
-        while function is not _end:
-            loop, future, function, arguments = self._calls.get()
-            if not future.cancelled():
-                _run(loop, future, function, arguments)
-            del loop, future, arguments  # else they live on while the thread waits for its next call
+        while self._take(self._calls.get()):
+            pass  # and no call is kept while the thread waits for its next one
+
+    def _take(self, call: Call) -> bool:
+        """Carry out this call; False if it was the last one."""
+        if not call.future.cancelled():
+            tell([(call, call.carry_out())])
+        return call.function is not _end
 
 
-def _run(
-    loop: asyncio.AbstractEventLoop,
-    future: asyncio.Future[Any],
-    function: Callable[..., Any],
-    arguments: tuple[Any, ...],
-) -> None:
-    try:
-        result = function(*arguments)
-    except BaseException as error:
-        _tell(loop, _fail, future, error)
-    else:
-        _tell(loop, _answer, future, result)
+def tell(outcomes: Iterable[tuple[Call, Outcome]]) -> None:
+    """Answer calls, with one wake-up of the loop for all of them."""
+    per_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Outcome]]] = {}
+    for call, outcome in outcomes:
+        per_loop.setdefault(call.loop, []).append((call.future, outcome))
+    for loop, answers in per_loop.items():
+        # RuntimeError: the loop was closed meanwhile, nobody listens any more
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(_answer, answers)
 
 
-def _tell(loop: asyncio.AbstractEventLoop, how: Callable[[Any, Any], None], future: Any, outcome: Any) -> None:
-    # RuntimeError: the loop was closed meanwhile, nobody listens any more
-    with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(how, future, outcome)
-
-
-def _answer(future: asyncio.Future[Any], result: Any) -> None:
-    if not future.done():
-        future.set_result(result)
-
-
-def _fail(future: asyncio.Future[Any], error: BaseException) -> None:
-    if not future.done():
-        future.set_exception(error)
+def _answer(answers: Iterable[tuple[asyncio.Future[Any], Outcome]]) -> None:
+    for future, outcome in answers:
+        if future.done():
+            continue
+        if outcome.error is None:
+            future.set_result(outcome.result)
+        else:
+            future.set_exception(outcome.error)
