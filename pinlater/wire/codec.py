@@ -20,6 +20,9 @@ from pinlater.wire.walk import BinaryWalk
 from pinlater.wire.walk_compact import CompactWalk
 
 _REPLACED = "\ufffd".encode()
+_COPIED_BYTES = 1024
+"""Shorter messages are encoded again with the bodies in them: to copy those is less than to look for them."""
+
 _APPLICATION_ERROR = Layout(
     "TApplicationException",
     [
@@ -100,16 +103,21 @@ def decode_reply(data: bytes, limits: WireLimits = DEFAULT_LIMITS) -> Reply:
     if header.kind != REPLY:
         raise WireError(f"a message of type {header.kind}; an answer is {REPLY}")
     method = _method(header.name)
+    result = decode_result(data, header, method, limits)
+    return Reply(header.name, header.seqid, None if method.void else result.success, result.e)
+
+
+def decode_result(data: bytes, header: Header, method: Method, limits: WireLimits) -> Any:
+    """What follows the header of an answer: a struct with `success` (but for a void method) and `e`. WireError."""
     if len(data) > limits.walk_over_bytes:
         check_struct(data, header, method.result, limits)
     result = decode_struct(data, header.body, header.protocol, method.result, limits)
     lacking = method.result.missing([result])
     if lacking is not None:
         raise WireError(f"{lacking} is missing")
-    success = None if method.void else result.success
-    if success is None and result.e is None and not method.void:
-        raise WireError(f"the answer to {header.name} is empty")
-    return Reply(header.name, header.seqid, success, result.e)
+    if result.e is None and not method.void and result.success is None:
+        raise WireError(f"the answer to {method.name} is empty")
+    return result
 
 
 def encode_call(name: str, seqid: int, args: Any, protocol: Protocol = Protocol.BINARY) -> bytes:
@@ -154,19 +162,15 @@ def _decode_args(data: bytes, header: Header, method: Method, limits: WireLimits
 def _is_whole(data: bytes, header: Header, method: Method, args: Any) -> bool:
     """Whether the decoded arguments, encoded again, are the message, and lack nothing."""
     try:
-        again, hidden = _encode_again(header.protocol, method, args)
-    except (TypeError, AttributeError):  # a list of structs, or a struct, is missing
+        again, hidden = _encode_again(header.protocol, method, args, len(data))
+    except (TypeError, AttributeError):  # something is LACKING
         return False
-    return (
-        len(again) + hidden == len(data) - header.body
-        and _REPLACED not in again
-        and method.args.missing([args]) is None
-    )
+    return len(again) + hidden == len(data) - header.body and _REPLACED not in again
 
 
-def _encode_again(protocol: Protocol, method: Method, args: Any) -> tuple[bytes, int]:
-    """The arguments, but for the bodies of jobs in the binary protocol, whose bytes are only counted."""
-    if protocol is Protocol.COMPACT or method.bodies is None:
+def _encode_again(protocol: Protocol, method: Method, args: Any, size: int) -> tuple[bytes, int]:
+    """The arguments, but for the bodies of jobs in a longer message of the binary protocol, which are only counted."""
+    if size < _COPIED_BYTES or method.bodies is None or protocol is Protocol.COMPACT:
         return encode_struct(args, protocol, method.args.encode_args), 0
     return encode_struct(args, protocol, method.args.bodiless_args), sum(map(len, method.bodies(args)))
 

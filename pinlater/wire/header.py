@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from enum import IntEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 from pinlater.wire.malformed import WireError
@@ -23,6 +24,9 @@ class Protocol(IntEnum):
     BINARY = 0
     COMPACT = 1
     BINARY_OLD = 2
+
+
+_STRICT = Protocol.BINARY
 
 
 class Header(NamedTuple):
@@ -58,22 +62,28 @@ def read_header(data: bytes | bytearray, start: int = 0) -> Header:
     """The header of the message at `start`. WireError; Incomplete where it ends early."""
     if len(data) <= start:
         raise Incomplete(start + 1)
-    protocol = protocol_of(data[start])
-    if protocol is Protocol.COMPACT:
-        return _read_compact(data, start)
-    if protocol is Protocol.BINARY:
+    if data[start] == BINARY_FIRST_BYTE:
         return _read_binary(data, start)
+    if protocol_of(data[start]) is Protocol.COMPACT:
+        return _read_compact(data, start)
     return _read_old(data, start)
 
 
 def write_header(protocol: Protocol, kind: int, name: str, seqid: int) -> bytes:
+    if protocol is _STRICT:
+        return _binary_head(kind, name) + _I32.pack(seqid)
     raw = name.encode()
-    if protocol is Protocol.BINARY:
-        return _BINARY.pack(0x8001, 0, kind, len(raw)) + raw + _I32.pack(seqid)
     if protocol is Protocol.BINARY_OLD:
         return _I32.pack(len(raw)) + raw + bytes((kind,)) + _I32.pack(seqid)
     mark = bytes((COMPACT_FIRST_BYTE, (kind << 5) | _COMPACT_VERSION))
     return mark + _varint(seqid & 0xFFFFFFFF) + _varint(len(raw)) + raw
+
+
+@lru_cache(maxsize=256)
+def _binary_head(kind: int, name: str) -> bytes:
+    """What stands in front of the sequence id; the same for all calls of a method."""
+    raw = name.encode()
+    return _BINARY.pack(0x8001, 0, kind, len(raw)) + raw
 
 
 def _read_binary(data: bytes | bytearray, start: int) -> Header:
@@ -85,8 +95,7 @@ def _read_binary(data: bytes | bytearray, start: int) -> Header:
     end = start + 8 + _name_length(length)
     if len(data) < end + 4:
         raise Incomplete(end + 4)
-    (seqid,) = _I32.unpack_from(data, end)
-    return Header(Protocol.BINARY, kind, _name(data[start + 8 : end]), seqid, end + 4)
+    return Header(_STRICT, kind, _name(bytes(data[start + 8 : end])), _I32.unpack_from(data, end)[0], end + 4)
 
 
 def _read_old(data: bytes | bytearray, start: int) -> Header:
@@ -96,7 +105,7 @@ def _read_old(data: bytes | bytearray, start: int) -> Header:
     if len(data) < end + 5:
         raise Incomplete(end + 5)
     (seqid,) = _I32.unpack_from(data, end + 1)
-    return Header(Protocol.BINARY_OLD, data[end], _name(data[start + 4 : end]), seqid, end + 5)
+    return Header(Protocol.BINARY_OLD, data[end], _name(bytes(data[start + 4 : end])), seqid, end + 5)
 
 
 def _read_compact(data: bytes | bytearray, start: int) -> Header:
@@ -111,7 +120,7 @@ def _read_compact(data: bytes | bytearray, start: int) -> Header:
     if len(data) < end:
         raise Incomplete(end)
     seqid &= 0xFFFFFFFF
-    return Header(Protocol.COMPACT, kind, _name(data[at:end]), seqid - ((seqid & 0x80000000) << 1), end)
+    return Header(Protocol.COMPACT, kind, _name(bytes(data[at:end])), seqid - ((seqid & 0x80000000) << 1), end)
 
 
 def read_varint(data: bytes | bytearray, at: int, most: int) -> tuple[int, int]:
@@ -144,7 +153,8 @@ def _name_length(length: int) -> int:
     return length
 
 
-def _name(raw: bytes | bytearray) -> str:
+@lru_cache(maxsize=256)
+def _name(raw: bytes) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError as error:

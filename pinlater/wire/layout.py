@@ -3,7 +3,7 @@
 The C codec of Apache's package reads a tuple of field tuples; the walk reads a dict by field id. Both are derived once
 from thriftpy2's `thrift_spec`. Decoded structs are instances of plain classes whose attributes have the names of the
 model (`run_after_ms`, not `runAfterTimestampMillis`), so that the objects of the model are encoded as they are, without
-a copy. A field that was not sent is None: defaults belong to the conversion.
+a copy. An optional field that was not sent is None: defaults belong to the conversion.
 """
 
 from __future__ import annotations
@@ -56,8 +56,17 @@ class Field(NamedTuple):
     bit: int
 
 
+class _Lacking:
+    """Stands where a required field was not sent. The codec leaves out None, but cannot encode this: TypeError or
+    AttributeError, so that a message which lacks something is found out when it is encoded again, at no cost.
+    """
+
+
+LACKING = _Lacking()
+
+
 class Struct:
-    """The root of all decoded structs: attributes, and None for what was not sent."""
+    """The root of all decoded structs: attributes; None for what was not sent, LACKING where it had to be."""
 
     no_body = b""
 
@@ -82,7 +91,9 @@ class Layout:
         self.name = name
         self.fields = {field.id: field for field in fields}
         self.required_bits = sum(field.bit for field in fields if field.required)
-        self.cls: type = type(name, (Struct,), {field.attribute: None for field in fields})
+        self.cls: type = type(
+            name, (Struct,), {field.attribute: LACKING if field.required else None for field in fields}
+        )
         ordered = [self.fields[field_id] for field_id in sorted(self.fields)]
         sparse: list[Any] = [None] * (max(self.fields, default=-1) + 1)
         for field in fields:
@@ -96,7 +107,7 @@ class Layout:
     def missing(self, values: list[Any]) -> str | None:
         """The name of a required field that one of these structs, or one inside them, lacks."""
         for name, get in self._getters:
-            if [None for value in values if get(value) is None]:
+            if [None for value in values if get(value) is LACKING]:
                 return f"{self.name}.{name}"
         for get, node in self._nested:
             for value in values:

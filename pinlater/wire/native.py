@@ -29,33 +29,29 @@ def _ends_early(partial: bytes, needed: int) -> NoReturn:
 
 
 class _Source:
-    """What the C codec asks of a transport: a BytesIO, and more bytes, which there never are."""
+    """What the C codec asks of a protocol, and of its transport: bounds, a BytesIO, and more bytes, which there never
+    are.
+    """
 
-    __slots__ = ("cstringio_buf",)
-    cstringio_buf: BytesIO
+    __slots__ = ("container_length_limit", "cstringio_buf", "string_length_limit")
     cstringio_refill = staticmethod(_ends_early)
 
+    def __init__(self, buffer: BytesIO, limits: WireLimits) -> None:
+        self.cstringio_buf = buffer
+        self.string_length_limit = limits.max_message_bytes
+        self.container_length_limit = limits.max_container
 
-class _Bounds:
-    """What the C codec asks of a protocol."""
-
-    __slots__ = ("container_length_limit", "string_length_limit", "trans")
-    container_length_limit: int
-    string_length_limit: int
-    trans: _Source
+    @property
+    def trans(self) -> _Source:
+        return self
 
 
 def decode_struct(data: bytes, start: int, protocol: Protocol, layout: Layout, limits: WireLimits) -> Any:
     """The struct that fills `data` from `start` to the end. WireError for anything else."""
-    source = _Source()
-    source.cstringio_buf = buffer = BytesIO(data)
+    buffer = BytesIO(data)
     buffer.seek(start)
-    bounds = _Bounds()
-    bounds.trans = source
-    bounds.string_length_limit = limits.max_message_bytes
-    bounds.container_length_limit = limits.max_container
     try:
-        value = _DECODE[protocol](None, bounds, layout.decode_args)
+        value = _DECODE[protocol](None, _Source(buffer, limits), layout.decode_args)
     except Exception as error:  # EOFError, OverflowError, TypeError, ValueError, TProtocolException and others
         raise WireError(f"{layout.name}: {error}") from error
     if buffer.tell() != len(data):
