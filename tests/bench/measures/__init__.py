@@ -20,6 +20,7 @@ NAMES = (
     "drain",
     "sqlite",
     "mariadb",
+    "mariadb_single",
     "memory",
 )
 """In the order in which they are measured."""
