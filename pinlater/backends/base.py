@@ -16,7 +16,7 @@ A job is named on its shard by (queue, priority, id); a name whose priority is n
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -261,6 +261,17 @@ class Grave(NamedTuple):
     attempts_allowed: int
 
 
+class News(NamedTuple):
+    """What a store tells of a queue: so many jobs are eligible now, and the first of the others at `due_ms`."""
+
+    ready: int
+    due_ms: int | None
+
+
+Hear = Callable[[News | None], None]
+"""Told the news of one queue; None: there will be none any more."""
+
+
 class Shard(Protocol):
     """One store. Built with its address and shard id; a coroutine method may be called only between open and close."""
 
@@ -309,6 +320,19 @@ class Shard(Protocol):
 
     async def ready(self, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[int]:
         """How many jobs are eligible per priority, each counted up to `limit`. QueueNotFound."""
+
+    async def next_due(self, queues: Sequence[str], priorities: Sequence[int]) -> dict[str, int | None]:
+        """The smallest run_after of the PENDING jobs of each queue, or None; a queue that is not there is left out.
+
+        One read of an index per queue and priority, however many jobs there are.
+        """
+
+    async def follow(self, queue: str, hear: Hear | None) -> bool:
+        """True: from now on, until it is told None, `hear` is told of every job that becomes PENDING in the queue, by
+        whichever process, but for those that this shard's own `enqueue` brings. False: not by this store, or not now.
+
+        The last `hear` of a queue counts; None ends it. Raises nothing.
+        """
 
     async def claim(
         self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, capped: bool = False

@@ -1,52 +1,35 @@
-"""When delayed jobs become eligible, as far as this server knows: bounded, and only to look no later than needed."""
+"""When the next delayed job of a queue becomes eligible, as far as this process knows: so that it looks no later."""
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 
-_MAX_TIMES = 256
 _MAX_QUEUES = 10_000
 
 
 class DueTimes:
-    """The next times of each queue. What passes the bounds is forgotten: looking finds those jobs, a little later."""
+    """The earliest time of each queue. What comes behind it is learned by looking, when it has come."""
 
     def __init__(self) -> None:
-        self._times: dict[str, list[int]] = {}
+        self._times: dict[str, int] = {}
 
-    def add(self, queue: str, times_ms: Sequence[int], now_ms: int) -> None:
-        times = self._times.get(queue)
-        if times is None:
-            if len(self._times) >= _MAX_QUEUES:
-                return
-            times = self._times[queue] = []
-        while times and times[0] <= now_ms:
-            heapq.heappop(times)
-        known = set(times)
-        for time_ms in sorted(set(times_ms) - known):
-            if len(times) < _MAX_TIMES:
-                heapq.heappush(times, time_ms)
-            elif time_ms < max(times):
-                times.remove(max(times))
-                heapq.heapify(times)
-                heapq.heappush(times, time_ms)
-            else:
-                break
+    def add(self, queue: str, times_ms: Sequence[int]) -> bool:
+        """Whether the first of these is earlier than what was known."""
+        earliest_ms = min(times_ms)
+        known_ms = self._times.get(queue)
+        if known_ms is None and len(self._times) >= _MAX_QUEUES:
+            return False
+        if known_ms is not None and known_ms <= earliest_ms:
+            return False
+        self._times[queue] = earliest_ms
+        return True
 
     def take(self, queue: str, now_ms: int) -> bool:
-        """Forget what is due by now; whether anything was."""
-        times = self._times.get(queue)
-        if times is None:
+        """Whether that time has come; then it is forgotten."""
+        if self._times.get(queue, now_ms + 1) > now_ms:
             return False
-        taken = False
-        while times and times[0] <= now_ms:
-            heapq.heappop(times)
-            taken = True
-        if not times:
-            del self._times[queue]
-        return taken
+        del self._times[queue]
+        return True
 
     def next(self, queue: str) -> int | None:
-        times = self._times.get(queue)
-        return times[0] if times else None
+        return self._times.get(queue)

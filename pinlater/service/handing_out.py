@@ -52,7 +52,7 @@ class HandingOut:
         self._pending = pending
         self._giving_back: set[asyncio.Task[None]] = set()
         self._limits = Limits(router, clock, queues, metrics)
-        waits = WaitBounds(settings.max_waiters, settings.poll_min_ms, settings.poll_max_ms)
+        waits = WaitBounds(settings.max_waiters, settings.poll_min_ms, settings.poll_max_ms, settings.poll_told_ms)
         self.waiting = Waiting(router, clock, waits, self._limits, self._renewed, self._give_back_later)
         queues.on_change(self.waiting.settings_changed)
 

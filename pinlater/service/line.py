@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -56,8 +56,10 @@ class Line:
         "expected",
         "held",
         "pause_ms",
+        "priorities",
         "queue",
         "task",
+        "was_due",
     )
 
     def __init__(self, queue: str, pause_ms: int) -> None:
@@ -65,12 +67,16 @@ class Line:
         self._waiters: dict[Waiter, None] = {}
         self._last_number = 0
         self._is_in_order = True
+        self.priorities: Sequence[int] = ()
+        """Those of the last who joined: all dequeues of a server ask for the same."""
         self.expected = 0
         self.pause_ms = pause_ms
         self.error: PinLaterError | None = None
         self.held: Held | None = None
         """What kept the last round from handing out what was eligible."""
         self._held_until_s = 0.0
+        self.was_due = False
+        """A delayed job's time has come: when the next one's will, is not known."""
         self.bell: asyncio.Future[None] | None = None
         self.task: asyncio.Task[None] | None = None
 
@@ -80,6 +86,7 @@ class Line:
     def join(self, waiter: Waiter) -> None:
         """Stand where one belongs that came then: a first look may have taken longer than that of who came later."""
         self._waiters[waiter] = None
+        self.priorities = waiter.request.priorities
         if waiter.number < self._last_number:
             self._is_in_order = False
         else:
@@ -97,6 +104,12 @@ class Line:
         return self._waiters
 
     # -- waking ------------------------------------------------------------------------------------------------------
+
+    def look_now(self) -> None:
+        """Something may have happened that nobody tells of; of no use to a line that is held."""
+        if self.held_s() == 0:
+            self.pause_ms = 0
+            self.ring()
 
     def ring(self) -> None:
         """Go on now, whatever keeps the line waiting."""
@@ -161,6 +174,7 @@ class WaitBounds:
     max_waiters: int
     poll_min_ms: int
     poll_max_ms: int
+    poll_told_ms: int
 
 
 def covering(waiters: Iterable[Waiter], jobs: int) -> list[Waiter]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import random
 from collections.abc import Callable, Sequence, Sized
 
 from pinlater.backends.base import ClaimRequest
@@ -13,11 +15,18 @@ from pinlater.queues.settings import QueueSettings
 from pinlater.service.due import DueTimes
 from pinlater.service.limits import Limits
 from pinlater.service.line import Line, WaitBounds, Waiter, covering
+from pinlater.service.looks import Looks
 from pinlater.shards.router import Router
 
 _READY_LIMIT = 1_000
-_LINES_PER_MS = 1
+_SOME = 1_000
+"""How many jobs are expected where nobody said how many there are."""
+
+_LINES_PER_MS = 5
 """Lines are looked at no more often, all together, than this many times a millisecond."""
+
+_EARLY_S = 0.001
+"""uvloop's timers have whole milliseconds, and may ring so early. Before a job is due, this goes round again then."""
 
 _MAX_HOLD_MS = 1_000
 """A line whose queue has a slow rate is looked at this often all the same: others may have given tokens back."""
@@ -33,6 +42,8 @@ class Serving:
         bounds: WaitBounds,
         limits: Limits,
         due: DueTimes,
+        looks: Looks,
+        is_told: Callable[[str], bool],
         lines: Sized,
         renew: Callable[[ClaimRequest], ClaimRequest],
         give_back: Callable[[Sequence[DequeuedJob]], None],
@@ -42,36 +53,53 @@ class Serving:
         self._bounds = bounds
         self._limits = limits
         self._due = due
+        self._looks = looks
+        self._is_told = is_told
         self._lines = lines
+        self._phase_s = random.random()
         self._renew = renew
         self._give_back = give_back
         self.is_draining = False
 
     async def serve(self, line: Line) -> None:
-        """Until nobody is in line."""
-        while line:
+        """Until nobody is in line, and it is known when the next delayed job is due: who left comes back."""
+        while line or line.was_due:
             if line.expected <= 0 or line.held_s() > 0:
                 await self._pause(line)
-            if line:
+            if line or line.was_due:
                 await self._round(line)
 
     async def _pause(self, line: Line) -> None:
-        """Until the bell rings, a job is due, or it is time to look again; while the line is held, none of them helps
-        but the bell.
-        """
+        """Until jobs are expected, or it is time to look again; while the line is held, nothing helps but the bell."""
+        held_s = line.held_s()
+        if held_s > 0:
+            await self._rest(line, asyncio.get_running_loop().time() + held_s)
+            return
         loop = asyncio.get_running_loop()
-        pause_s = line.held_s()
-        if pause_s == 0:
-            now_ms = self._clock.now_ms()
+        look_at = self._look_at(loop.time(), line.pause_ms / 1000)
+        while line and line.expected <= 0 and line.pause_ms > 0:
+            now_ms, now = self._clock.now_ms(), loop.time()
             if self._due.take(line.queue, now_ms):
+                line.expected, line.was_due = _SOME, True
                 return
-            pause_ms = line.pause_ms
-            next_ms = self._due.next(line.queue)
-            if next_ms is not None:
-                pause_ms = min(pause_ms, next_ms - now_ms + 1)
-            pause_s = pause_ms / 1000
+            due_ms = self._due.next(line.queue)
+            due_at = look_at if due_ms is None else now + (due_ms - now_ms) / 1000
+            if look_at <= now + _EARLY_S:
+                return
+            await self._rest(line, min(look_at, due_at))
+
+    def _look_at(self, now: float, pause_s: float) -> float:
+        """On a beat that all lines of this process share, so that one question serves them all."""
+        if pause_s == 0:
+            return now
+        beats = (now + self._phase_s) / pause_s
+        return (math.floor(beats + 0.25) + 1) * pause_s - self._phase_s
+
+    async def _rest(self, line: Line, until: float) -> None:
+        """Until then, or until the bell rings."""
+        loop = asyncio.get_running_loop()
         line.bell = loop.create_future()
-        timer = loop.call_later(pause_s, line.ring)
+        timer = loop.call_at(until, line.ring)
         try:
             await line.bell
         finally:
@@ -101,20 +129,27 @@ class Serving:
             line.error = None
         self._answer(line, batch, claimed)
 
-    async def _look(self, line: Line) -> int:
-        wanted = min(_READY_LIMIT, sum(waiter.request.limit for waiter in line.waiters()))
-        priorities = next(iter(line.waiters())).request.priorities
-        found = await self._router.ready(line.queue, priorities, wanted, self._clock.now_ms())
+    async def _look(self, line: Line) -> None:
+        """See whether jobs are to be expected, or when the next one is due."""
+        line.was_due = False
+        due_ms = await self._looks.next_due(line.queue, line.priorities)
+        if due_ms is not None:
+            if due_ms <= self._clock.now_ms():
+                line.expected = max(line.expected, _SOME)
+            else:
+                self._due.add(line.queue, (due_ms,))
+        is_told = self._is_told(line.queue) and line.expected <= 0
+        line.pause_ms = self._bounds.poll_told_ms if is_told else self._slower_ms(line)
+
+    def _slower_ms(self, line: Line) -> int:
         slowest_ms = max(self._bounds.poll_max_ms, len(self._lines) // _LINES_PER_MS)
-        line.pause_ms = min(max(self._bounds.poll_min_ms, line.pause_ms * 2), slowest_ms)
-        return found
+        return min(max(self._bounds.poll_min_ms, line.pause_ms * 2), slowest_ms)
 
     async def _claim(self, line: Line, batch: list[Waiter]) -> list[list[DequeuedJob]]:
         """For a queue without limits; puts those it claims for into the batch."""
         line.hold(None, 0)
         if line.expected <= 0:
-            found = await self._look(line)
-            line.expected += found
+            await self._look(line)
         _put_in(batch, covering(line.waiters(), line.expected))
         line.expected = 0
         if not batch:
@@ -122,11 +157,18 @@ class Serving:
         return await self._router.claim(line.queue, [waiter.request for waiter in batch], self._clock.now_ms())
 
     async def _claim_limited(self, line: Line, batch: list[Waiter], settings: QueueSettings) -> list[list[DequeuedJob]]:
-        """Always looks first: tokens are asked for no more than what is ready, and whether anything is, is what those
-        are told whose time is over.
+        """Always counts first: tokens are asked for no more than what is ready, and whether anything is, is what those
+        are told whose time is over. What frees room elsewhere is told by nobody, so it looks at the pace of those.
         """
+        if line.expected <= 0:
+            await self._look(line)
+        if line.expected <= 0:
+            line.hold(None, 0)
+            return []
         line.expected = 0
-        found = await self._look(line)
+        wanted = min(_READY_LIMIT, sum(waiter.request.limit for waiter in line.waiters()))
+        found = await self._router.ready(line.queue, line.priorities, wanted, self._clock.now_ms())
+        line.pause_ms = self._slower_ms(line)
         _put_in(batch, covering(line.waiters(), found))
         claimed = await self._limits.claim(line.queue, settings, found, [waiter.request for waiter in batch])
         held = claimed.held
@@ -157,7 +199,7 @@ class Serving:
                 self._hand_over(line, waiter, jobs)
             elif waiter.is_over:
                 line.end_wait(waiter, self.is_draining)
-        if served:
+        if served or line.was_due:
             line.pause_ms = 0 if line else self._bounds.poll_min_ms
 
     def _hand_over(self, line: Line, waiter: Waiter, jobs: list[DequeuedJob]) -> None:

@@ -51,8 +51,11 @@ class ServiceSettings:
     """Long polls that wait in this process; one more is refused as Overloaded."""
 
     poll_min_ms: int = 5
-    poll_max_ms: int = 100
+    poll_max_ms: int = 40
     """How often a queue that is waited for is looked at, for jobs that another process brought: at first, and later."""
+
+    poll_told_ms: int = 1_500
+    """The same where the stores tell of such jobs."""
 
     page_jobs: int = 1_000
     """Jobs per step of a call over many jobs (patterns, retry, delete)."""

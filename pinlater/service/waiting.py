@@ -1,8 +1,9 @@
 """Dequeues that wait for jobs: one line per queue, served in order of arrival, and one task per line that looks.
 
 What this server learns (an enqueue, a retry, jobs given back, a delayed job that is due, other settings) wakes the line
-at once. What other processes do is found by looking: one look per queue and process, however many wait, rarer while
-nothing comes. A line whose queue is at its rate sleeps until the next job is allowed, whatever comes meanwhile.
+at once, and so does what a store tells of other processes (following.py). A store that tells nothing is looked at: with
+one question for all queues, however many wait, and rarer while nothing comes. A line whose queue is at its rate sleeps
+until the next job is allowed, whatever comes meanwhile.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from pinlater.backends.base import ClaimRequest
+from pinlater.backends.base import ClaimRequest, News
 from pinlater.clock import Clock
 from pinlater.errors import Overloaded, QueueNotFound
 from pinlater.model import DequeuedJob
 from pinlater.service.due import DueTimes
+from pinlater.service.following import Following
 from pinlater.service.limits import Limits
 from pinlater.service.line import Arrival, Line, WaitBounds, Waiter
+from pinlater.service.looks import Looks
 from pinlater.service.serving import Serving
 from pinlater.shards.router import Router
 
@@ -39,7 +42,11 @@ class Waiting:
         self._give_back = give_back
         self._lines: dict[str, Line] = {}
         self._due = DueTimes()
-        self._serving = Serving(router, clock, bounds, limits, self._due, self._lines, renew, give_back)
+        self._following = following = Following(router.members, self.has_line, self._heard, self._look_now)
+        looks = Looks(router.members)
+        self._serving = Serving(
+            router, clock, bounds, limits, self._due, looks, following.is_told, self._lines, renew, give_back
+        )
         self._arrivals = self._wakes = self._waiting = 0
         self.is_draining = False
 
@@ -54,9 +61,9 @@ class Waiting:
 
     def due_at(self, queue: str, times_ms: Sequence[int]) -> None:
         """Jobs become eligible at these times."""
-        self._due.add(queue, times_ms, self._clock.now_ms())
+        is_first = self._due.add(queue, times_ms)
         line = self._lines.get(queue)
-        if line is not None and line.held_s() == 0:
+        if is_first and line is not None and line.held_s() == 0:
             line.ring()
 
     def became_pending(self, queue: str, now: int, later_ms: Sequence[int]) -> None:
@@ -65,6 +72,15 @@ class Waiting:
             self.wake(queue, now)
         if later_ms:
             self.due_at(queue, later_ms)
+
+    def _heard(self, queue: str, news: News) -> None:
+        """A store tells of what another process did."""
+        self.became_pending(queue, news.ready, () if news.due_ms is None else (news.due_ms,))
+
+    def _look_now(self, queue: str) -> None:
+        line = self._lines.get(queue)
+        if line is not None:
+            line.look_now()
 
     def has_room(self, queue: str) -> None:
         """Fewer jobs are in progress: worth a look where that is what a line waits for."""
@@ -105,6 +121,7 @@ class Waiting:
         tasks = [line.task for line in self._lines.values() if line.task is not None]
         if tasks:
             await asyncio.wait(tasks)
+        await self._following.close()
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
@@ -138,9 +155,8 @@ class Waiting:
         line = self._line(queue)
         waiter = Waiter(arrival.number, request)
         line.join(waiter)
-        if arrival.wakes != self._wakes and line.held_s() == 0:
-            line.pause_ms = 0
-            line.ring()
+        if arrival.wakes != self._wakes:
+            line.look_now()
         timer = loop.call_later(wait_ms / 1000, self._end_wait, line, waiter)
         self._waiting += 1
         try:
@@ -164,6 +180,7 @@ class Waiting:
         if line is None:
             line = self._lines[queue] = Line(queue, self._bounds.poll_min_ms)
             line.task = asyncio.get_running_loop().create_task(self._serve(line))
+            self._following.is_told(queue)
         return line
 
     async def _serve(self, line: Line) -> None:
@@ -171,6 +188,7 @@ class Waiting:
             await self._serving.serve(line)
         finally:
             del self._lines[line.queue]
+            self._following.left(line.queue)
             for waiter in line.waiters():  # serving broke off: an empty answer rather than none
                 if not waiter.answer.done():
                     waiter.answer.set_result([])

@@ -89,6 +89,9 @@ class Guarded(Passing):
     async def ready(self, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[int]:
         return await self._calls.make("ready", lambda: self._inner.ready(queue, priorities, limit, now_ms), read=True)
 
+    async def next_due(self, queues: Sequence[str], priorities: Sequence[int]) -> dict[str, int | None]:
+        return await self._calls.make("next_due", lambda: self._inner.next_due(queues, priorities), read=True)
+
     async def claim(
         self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, capped: bool = False
     ) -> list[list[DequeuedJob]]:

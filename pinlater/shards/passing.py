@@ -15,6 +15,7 @@ from pinlater.backends.base import (
     ClaimRequest,
     EndRules,
     Grave,
+    Hear,
     JobKey,
     LapsedCounts,
     Note,
@@ -72,6 +73,12 @@ class Passing:
 
     async def ready(self, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[int]:
         return await self._inner.ready(queue, priorities, limit, now_ms)
+
+    async def next_due(self, queues: Sequence[str], priorities: Sequence[int]) -> dict[str, int | None]:
+        return await self._inner.next_due(queues, priorities)
+
+    async def follow(self, queue: str, hear: Hear | None) -> bool:
+        return await self._inner.follow(queue, hear)
 
     async def claim(
         self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, capped: bool = False

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from pinlater.backends.base import ScanRequest
-from pinlater.model import JobState
+from pinlater.model import MAX_TIME_MS, JobState
 from tests.conformance import machine_base as base
 from tests.conformance.census import NO_JOBS, whole_census
 from tests.conformance.machine_base import MachineBase
@@ -37,6 +37,17 @@ class LookingRules(MachineBase):
             ],
             queue,
         )
+
+    @rule(wanted=base.some_priorities)
+    def next_due(self, wanted: Sequence[int]) -> None:
+        names = [queue + self.suffix for queue in self.known]
+        found = self.on_shard(self.shard.next_due(names, wanted))
+        assert found is not None
+        assert found == {
+            name: min((job.run_after_ms for job in self.reference.eligible(name, wanted, MAX_TIME_MS)), default=None)
+            for name in names
+            if name in self.reference.queues
+        }
 
     @rule(queue=base.queues, state=base.states, wanted=base.some_priorities, future=st.booleans())
     def count_and_scan(self, queue: str, state: JobState, wanted: Sequence[int], future: bool) -> None:

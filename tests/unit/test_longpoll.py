@@ -112,8 +112,8 @@ async def test_a_job_that_another_process_brought_is_found_by_looking() -> None:
 async def test_five_hundred_who_wait_look_once_and_not_five_hundred_times() -> None:
     async with stand(settings=ServiceSettings(poll_min_ms=5, poll_max_ms=10)) as at:
         waiting = [await in_line(at) for _ in range(500)]
-        claims, looks = at.stores[0].begun["claim"], at.stores[0].begun["ready"]
-        await at.stores[0].until_begun("ready", looks + 5)
+        claims, looks = at.stores[0].begun["claim"], at.stores[0].begun["next_due"]
+        await at.stores[0].until_begun("next_due", looks + 5)
         assert at.stores[0].begun["claim"] == claims
         at.service.start_draining()
         assert await asyncio.gather(*waiting) == [[]] * 500
@@ -250,17 +250,26 @@ async def test_riding_acks_are_said_to_be_applied_when_the_queue_goes_while_wait
         assert await at.service.count(JobFilter("mail", JobState.SUCCEEDED)) == 1
 
 
-def test_due_times_are_bounded_and_the_earliest_are_kept() -> None:
+def test_of_due_times_the_earliest_is_kept_until_it_has_come() -> None:
     due = DueTimes()
-    due.add("mail", range(2_000, 1_000, -1), 0)
+    assert due.add("mail", range(2_000, 1_000, -1))
+    assert not due.add("mail", [1_500])
     assert due.next("mail") == 1_001
-    assert len(due._times["mail"]) == 256
-    due.add("mail", [500], 0)
-    assert due.next("mail") == 500
+    assert due.add("mail", [500])
     assert not due.take("mail", 499)
     assert due.take("mail", 500)
-    assert due.take("mail", 5_000)
+    assert not due.take("mail", 5_000)
     assert due.next("mail") is None
+
+
+def test_due_times_are_of_a_bounded_number_of_queues() -> None:
+    due = DueTimes()
+    for number in range(10_000):
+        due.add(f"queue_{number}", [1_000])
+    assert not due.add("mail", [500])
+    assert due.next("mail") is None
+    assert due.take("queue_0", 1_000)
+    assert due.add("mail", [500])
 
 
 def waiters_in(line: Line) -> list[int]:

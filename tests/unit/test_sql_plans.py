@@ -179,6 +179,7 @@ def test_mysql_looks_at_nothing_where_nothing_is_due(mysql_cursor: Any, name: st
 @pytest.mark.parametrize(
     ("name", "values", "bound"),
     [
+        ("next_due_in_priority", (1, ("mail",)), 3),
         ("census_all", (NOW_MS, 1, 100), 310),  # what was read is grouped, which reads it again
         ("census_between", (0, 1, 0, 1, 0, NOW_MS, 100), 210),
         ("in_progress_up_to", (1, 100), 5),

@@ -7,15 +7,12 @@ process that enqueued them, which knows already, or "-".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
+from pinlater.backends.base import News
 from pinlater.model import Job
 
-
-class News(NamedTuple):
-    origin: bytes
-    ready: int
-    due_ms: int | None
+UNCLEAR = News(1, None)
+"""What a message of another form is taken for."""
 
 
 def channel(base: bytes) -> bytes:
@@ -29,7 +26,7 @@ def announcement(origin: bytes, jobs: Sequence[Job], now_ms: int) -> bytes:
     return b"%s %d %d" % (origin, len(jobs) - len(later), min(later, default=0))
 
 
-def read(message: bytes) -> News:
-    """ValueError for what is not of this form."""
+def read(message: bytes) -> tuple[bytes, News]:
+    """The origin, and what it tells. ValueError for what is not of this form."""
     origin, ready, due_ms = message.split(b" ")
-    return News(origin, int(ready), int(due_ms) or None)
+    return origin, News(int(ready), int(due_ms) or None)

@@ -6,6 +6,7 @@ import secrets
 
 from pinlater.backends.base import StoreStatus
 from pinlater.backends.redis.address import parse_address
+from pinlater.backends.redis.following import Following
 from pinlater.backends.redis.looking import Looking
 from pinlater.backends.redis.maintaining import Maintaining
 from pinlater.backends.redis.operating import Operating
@@ -25,7 +26,7 @@ _EVICTS = (
 )
 
 
-class RedisShard(Recording, Working, Looking, Operating, Maintaining, Sharing):
+class RedisShard(Recording, Working, Following, Looking, Operating, Maintaining, Sharing):
     """`redis://` or `rediss://` URL (see address.py); an id of "" lets the store's own record decide."""
 
     def __init__(
@@ -54,6 +55,7 @@ class RedisShard(Recording, Working, Looking, Operating, Maintaining, Sharing):
         return store_id
 
     async def close(self) -> None:
+        await self._close_channels()
         await self._store.close()
 
     async def ping(self) -> StoreStatus:

@@ -30,7 +30,7 @@ class RedisStore:
         self.identity: tuple[str, str] | None = None
         self.origin = secrets.token_hex(4).encode()
         """What this process signs its news with."""
-        self._connect_timeout_s = connect_timeout_s
+        self.connect_timeout_s = connect_timeout_s
         self._call_timeout_s = call_timeout_s
         self._scripts = load_scripts()
         self._link: Link | None = None
@@ -52,6 +52,15 @@ class RedisStore:
             return await link.send(("EVAL", script.source, len(keys), *keys, *args))
         except ReplyError as error:
             raise _mapped(error, link) from error
+
+    async def may_publish(self) -> bool:
+        """Whether scripts may tell anybody anything. NothingStored, OutcomeUnknown."""
+        link = await self._connected()
+        try:
+            await link.send(("PUBLISH", self.root + b":news", b""))
+        except ReplyError:
+            return False
+        return True
 
     async def eviction_policy(self) -> str:
         """What Redis removes when its memory is full, as `allkeys-lru`; "" where it has no bound or does not say."""
@@ -101,14 +110,14 @@ class RedisStore:
         address, loop = self.address, asyncio.get_running_loop()
         link = Link(self._call_timeout_s)
         try:
-            async with asyncio.timeout(self._connect_timeout_s):
+            async with asyncio.timeout(self.connect_timeout_s):
                 await loop.create_connection(lambda: link, address.host, address.port, ssl=address.tls)
                 await self._handshake(link)
         except ReplyError as error:
             await self._give_up(link, str(error), error)
         except TimeoutError as error:
             tls = "; does it speak TLS?" if address.tls else ""
-            await self._give_up(link, f"no connection within {self._connect_timeout_s:g} s{tls}", error)
+            await self._give_up(link, f"no connection within {self.connect_timeout_s:g} s{tls}", error)
         except (OSError, ssl.SSLError, OutcomeUnknown) as error:
             await self._give_up(link, _reason(error), error)
         except BaseException:

@@ -49,6 +49,14 @@ class Working(Calling):
         counts = await self._known("ready", queue, (queue, now_ms, *priorities))
         return [min(count, limit) for count in counts]
 
+    async def next_due(self, queues: Sequence[str], priorities: Sequence[int]) -> dict[str, int | None]:
+        times = await self._store.call("next_due", (self._root,), (len(priorities), *priorities, *queues))
+        return {
+            queue: int(time_ms) if time_ms else None
+            for queue, time_ms in zip(queues, times, strict=True)
+            if time_ms is not None
+        }
+
     async def claim(
         self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, capped: bool = False
     ) -> list[list[DequeuedJob]]:

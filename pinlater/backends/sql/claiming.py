@@ -34,6 +34,21 @@ def ready(session: Session, queue: str, priorities: Sequence[int], limit: int, n
     return [counts[priority] for priority in priorities]
 
 
+def next_due(session: Session, queues: Sequence[str], priorities: Sequence[int]) -> dict[str, int | None]:
+    """One statement for all of them."""
+    if not queues:
+        return {}
+    priorities = priorities or (0,)
+    pieces = [session.statements["next_due_in_priority"]] * len(priorities)
+    names = session.bound_texts(sorted(set(queues)))
+    session.cursor.execute("\nUNION ALL\n".join(pieces), [value for each in priorities for value in (each, names)])
+    earliest: dict[str, int | None] = {}
+    for queue, time_ms in session.cursor.fetchall():
+        known = (each_ms for each_ms in (earliest.get(queue), time_ms) if each_ms is not None)
+        earliest[queue] = min(known, default=None)
+    return earliest
+
+
 def claim(
     session: Session, queue: str, requests: Sequence[ClaimRequest], now_ms: int, capped: bool
 ) -> list[list[DequeuedJob]]:

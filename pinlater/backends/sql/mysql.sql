@@ -195,6 +195,11 @@ SELECT %s, COUNT(*) FROM (SELECT 1 FROM pinlater_jobs FORCE INDEX (pinlater_jobs
     WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = %s)
         AND state = 0 AND priority = %s AND run_after_ms <= %s LIMIT %s) AS eligible
 
+-- name: next_due_in_priority
+SELECT queue.name, (SELECT run_after_ms FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order)
+    WHERE queue_id = queue.id AND state = 0 AND priority = %s ORDER BY run_after_ms LIMIT 1)
+FROM pinlater_queues queue WHERE queue.name IN %s
+
 -- name: candidates
 -- All priorities at once: the index is read in its own order, one stretch per priority, and reading ends at the limit.
 SELECT id, priority, run_after_ms, attempts_allowed, attempts_remaining, created_at_ms, body_bytes,

@@ -17,6 +17,7 @@ from pinlater.backends.base import (
     ClaimRequest,
     EndRules,
     Grave,
+    Hear,
     JobKey,
     LapsedCounts,
     Note,
@@ -84,6 +85,13 @@ class SqlShard(ABC):
 
     async def ready(self, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[int]:
         return await self._read(claiming.ready, queue, priorities, limit, now_ms)
+
+    async def next_due(self, queues: Sequence[str], priorities: Sequence[int]) -> dict[str, int | None]:
+        return await self._read(claiming.next_due, queues, priorities)
+
+    async def follow(self, queue: str, hear: Hear | None) -> bool:
+        """SQL tells nobody anything."""
+        return False
 
     async def claim(
         self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, capped: bool = False

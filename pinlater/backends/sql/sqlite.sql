@@ -179,6 +179,11 @@ SELECT ?, COUNT(*) FROM (SELECT 1 FROM pinlater_jobs
     WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = ?)
         AND state = 0 AND priority = ? AND run_after_ms <= ? LIMIT ?)
 
+-- name: next_due_in_priority
+SELECT queue.name, (SELECT run_after_ms FROM pinlater_jobs INDEXED BY pinlater_jobs_order
+    WHERE queue_id = queue.id AND state = 0 AND priority = ? ORDER BY run_after_ms LIMIT 1)
+FROM pinlater_queues queue WHERE queue.name IN (SELECT value FROM json_each(?))
+
 -- name: candidates
 -- One priority at a time: over several, SQLite would sort all that is eligible.
 SELECT id, priority, run_after_ms, attempts_allowed, attempts_remaining, created_at_ms, body_bytes,

@@ -1,0 +1,131 @@
+"""Which queues the stores tell this process of, so that it need not look for what other processes bring.
+
+A queue is followed while somebody waits for its jobs, and a while longer: who took a job mostly comes back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from pinlater.backends.base import News
+from pinlater.errors import PinLaterError
+from pinlater.shards.member import Member
+from pinlater.shards.members import Members
+
+_KEEP_S = 30.0
+"""How long a queue is followed after the last who waited."""
+
+_TRY_AGAIN_S = 5.0
+"""After a shard would not, or could not, tell of a queue."""
+
+_MAX_QUEUES = 10_000
+"""Of more, the stores are looked at."""
+
+
+class Following:
+    """`heard` gets the news of a queue, `changed` is called when its shards begin or cease to tell of it."""
+
+    def __init__(
+        self,
+        members: Members,
+        is_waited_for: Callable[[str], bool],
+        heard: Callable[[str, News], None],
+        changed: Callable[[str], None],
+    ) -> None:
+        self._members = members
+        self._is_waited_for = is_waited_for
+        self._heard = heard
+        self._changed = changed
+        self._telling: dict[str, set[Member]] = {}
+        self._asked: dict[tuple[str, Member], asyncio.Task[None]] = {}
+        self._broken: set[tuple[str, Member]] = set()
+        """Asked, and told that it is over before the answer was read."""
+        self._not_before_s: dict[Member, float] = {}
+        self._leaving: dict[str, asyncio.TimerHandle] = {}
+        self._ending: set[asyncio.Task[Any]] = set()
+        self._is_closed = False
+
+    def is_told(self, queue: str) -> bool:
+        """Whether all shards in use tell of the queue now; those that do not are asked to."""
+        telling = self._telling.get(queue)
+        if telling is None:
+            if len(self._telling) >= _MAX_QUEUES or self._is_closed:
+                return False
+            telling = self._telling[queue] = set()
+        silent = [member for member in self._members.healthy() if member not in telling]
+        for member in silent:
+            self._ask(queue, member)
+        return not silent
+
+    def left(self, queue: str) -> None:
+        """Nobody waits for it any more."""
+        if queue in self._telling and queue not in self._leaving and not self._is_closed:
+            self._leaving[queue] = asyncio.get_running_loop().call_later(_KEEP_S, self._leave, queue)
+
+    async def close(self) -> None:
+        """Tell nobody anything more."""
+        self._is_closed = True
+        for timer in self._leaving.values():
+            timer.cancel()
+        tasks = [*self._asked.values(), *self._ending]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _ask(self, queue: str, member: Member) -> None:
+        loop = asyncio.get_running_loop()
+        if (queue, member) in self._asked or self._is_closed or self._not_before_s.get(member, 0.0) > loop.time():
+            return
+        self._asked[queue, member] = loop.create_task(self._begin(queue, member))
+
+    async def _begin(self, queue: str, member: Member) -> None:
+        try:
+            tells = await member.shard.follow(queue, partial(self._hear, queue, member))
+        except PinLaterError:
+            tells = False
+        finally:
+            del self._asked[queue, member]
+        if (queue, member) in self._broken:
+            self._broken.remove((queue, member))
+            tells = False
+        if not tells:
+            self._not_before_s[member] = asyncio.get_running_loop().time() + _TRY_AGAIN_S
+        elif queue in self._telling:
+            self._telling[queue].add(member)
+            self._changed(queue)
+        else:
+            await member.shard.follow(queue, None)
+
+    def _hear(self, queue: str, member: Member, news: News | None) -> None:
+        if self._is_closed:
+            return
+        if news is not None:
+            self._heard(queue, news)
+            return
+        if (queue, member) in self._asked:
+            self._broken.add((queue, member))
+        self._telling.get(queue, set()).discard(member)
+        self._changed(queue)
+
+    def _leave(self, queue: str) -> None:
+        del self._leaving[queue]
+        if self._is_waited_for(queue):
+            return
+        for member in self._telling.pop(queue):
+            self._mind(member.shard.follow(queue, None))
+
+    def _mind(self, ending: Coroutine[Any, Any, object]) -> None:
+        task = asyncio.get_running_loop().create_task(_quietly(ending))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+
+async def _quietly(ending: Coroutine[Any, Any, object]) -> None:
+    try:
+        await ending
+    except PinLaterError:
+        return

@@ -1,0 +1,75 @@
+"""Looking for jobs that nobody told of: one question to the stores for all queues that are looked at together."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Sequence
+
+from pinlater.errors import PinLaterError, QueueNotFound
+from pinlater.shards.member import answers, ask_all
+from pinlater.shards.members import Members
+
+_QUEUES = 500
+"""In one question."""
+
+_Asked = asyncio.Future[int | None]
+
+
+class Looks:
+    """Who asks at the same moment, or while a question is under way, shares the next one."""
+
+    def __init__(self, members: Members) -> None:
+        self._members = members
+        self._asked: dict[tuple[int, ...], dict[str, _Asked]] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    async def next_due(self, queue: str, priorities: Sequence[int]) -> int | None:
+        """The smallest run_after of a queue's pending jobs; None: there are none. QueueNotFound; errors of the shards.
+
+        One line asks for a queue at a time.
+        """
+        loop = asyncio.get_running_loop()
+        asked: _Asked = loop.create_future()
+        self._asked.setdefault(tuple(priorities), {})[queue] = asked
+        if self._task is None:
+            self._task = loop.create_task(self._ask_all())
+        return await asked
+
+    async def _ask_all(self) -> None:
+        while self._asked:
+            priorities, asked = self._asked.popitem()
+            queues = list(asked)
+            for first in range(0, len(queues), _QUEUES):
+                some = queues[first : first + _QUEUES]
+                await self._ask(priorities, {queue: asked[queue] for queue in some})
+        self._task = None
+
+    async def _ask(self, priorities: Sequence[int], asked: dict[str, _Asked]) -> None:
+        try:
+            times = await self._earliest(list(asked), priorities)
+        except PinLaterError as error:
+            error.__traceback__ = None  # it keeps the frames, and they what was asked
+            for each in asked.values():
+                if not each.done():
+                    each.set_exception(copy.copy(error))
+            return
+        for queue, each in asked.items():
+            if each.done():
+                continue
+            if queue in times:
+                each.set_result(times[queue])
+            else:
+                each.set_exception(QueueNotFound.of(queue))
+
+    async def _earliest(self, queues: Sequence[str], priorities: Sequence[int]) -> dict[str, int | None]:
+        """Over the shards that answer. A queue that none of them has is left out."""
+        self._members.require_any()
+        healthy = self._members.healthy()
+        found = answers(await ask_all(healthy, lambda shard: shard.next_due(queues, priorities)))
+        earliest: dict[str, int | None] = {}
+        for times in found:
+            for queue, time_ms in times.items():
+                known = (each_ms for each_ms in (earliest.get(queue), time_ms) if each_ms is not None)
+                earliest[queue] = min(known, default=None)
+        return earliest
