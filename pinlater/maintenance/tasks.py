@@ -1,8 +1,8 @@
 """What runs in the background for every shard that is this server's own: claims that expired go back, dead letters are
 moved, ended jobs whose time is over are removed.
 
-One periodic job per shard and task, each a loop of bounded steps until nothing is due or the next one's time has come.
-A shard that is out is left alone, and with a store whose clock disagrees with ours all are: claims would be ended
+One periodic job per shard and task, each a loop of short steps (stride.py) with rests between them until nothing is
+due. A shard that is out is left alone, and with a store whose clock disagrees with ours all are: claims would be ended
 early or late. Two servers at it at once do no harm.
 """
 
@@ -19,6 +19,7 @@ from pinlater.backends.base import EndRules, Grave, PerQueue, Retention
 from pinlater.clock import Clock
 from pinlater.cluster.leases import Leases
 from pinlater.errors import PinLaterError
+from pinlater.maintenance.stride import Stride
 from pinlater.maintenance.tally import Tally
 from pinlater.metrics import Metrics
 from pinlater.periodic import Periodic
@@ -29,8 +30,11 @@ _log = structlog.get_logger("pinlater.maintenance")
 MARKS_EVERY_MS = 600_000
 """How often a shard is looked through for marks of deleted queues that are no longer kept."""
 
-Step = Callable[[Member, Tally], Coroutine[Any, Any, int]]
-"""One bounded step on one shard; how many jobs it changed."""
+RUN_S = 10.0
+"""A run that has so much to do ends after this time, and says in the log what it did."""
+
+Step = Callable[[Member, Tally, int], Coroutine[Any, Any, int]]
+"""One step on one shard over at most so many jobs; how many it changed."""
 
 
 class Rules(Protocol):
@@ -51,7 +55,7 @@ class MaintenanceSettings:
     """How often each shard is looked at."""
 
     step_limit: int = 1_000
-    """Jobs per step, each one call of the store."""
+    """Jobs per step at most, each one call of the store."""
 
 
 class Maintenance:
@@ -113,10 +117,8 @@ class Maintenance:
         """Remove jobs that ended long enough ago, what deleted queues left, and in the end the marks of these."""
         await self._steps("jobs_collected", shard_id, self._collect)
 
-    async def _expire(self, member: Member, tally: Tally) -> int:
-        counts = await member.shard.expire_claims(
-            self._settings.step_limit, self._clock.now_ms(), self._queues.end_rules()
-        )
+    async def _expire(self, member: Member, tally: Tally, limit: int) -> int:
+        counts = await member.shard.expire_claims(limit, self._clock.now_ms(), self._queues.end_rules())
         for queue, lapsed in counts.items():
             for outcome, jobs in (("retried", lapsed.retried), ("failed", lapsed.failed)):
                 if jobs:
@@ -126,21 +128,18 @@ class Maintenance:
                 self._wake(queue, lapsed.retried)
         return sum(sum(lapsed) for lapsed in counts.values())
 
-    async def _bury(self, member: Member, tally: Tally) -> int:
+    async def _bury(self, member: Member, tally: Tally, limit: int) -> int:
         graves = self._queues.graves()
-        counts = await member.shard.bury(self._settings.step_limit, self._clock.now_ms(), graves)
+        counts = await member.shard.bury(limit, self._clock.now_ms(), graves)
         for queue, jobs in counts.items():
             tally.add(queue, "moved", jobs)
             self._metrics.add(jobs, "jobs_buried", queue)
             self._wake(graves[queue].queue, jobs)
         return sum(counts.values())
 
-    async def _collect(self, member: Member, tally: Tally) -> int:
+    async def _collect(self, member: Member, tally: Tally, limit: int) -> int:
         counts = await member.shard.collect(
-            self._settings.step_limit,
-            self._clock.now_ms(),
-            self._queues.retention(),
-            marks_before=self._marks_before(member),
+            limit, self._clock.now_ms(), self._queues.retention(), marks_before=self._marks_before(member)
         )
         for queue, jobs in counts.items():
             if queue:
@@ -162,20 +161,21 @@ class Maintenance:
     # -- the loop around their steps ---------------------------------------------------------------------------------
 
     async def _steps(self, event: str, shard_id: str, step: Step) -> None:
-        """Step after step until nothing is due, or the next run's time has come; an error of the shard ends it."""
+        """Step after step until nothing is due, or RUN_S are over; an error of the shard ends it."""
         loop = asyncio.get_running_loop()
         begun_at = loop.time()
-        tally = Tally()
+        tally, stride = Tally(), Stride(self._settings.step_limit)
         try:
             while True:
                 member = self._members.by_id(shard_id)
                 if member is None or not self._may_touch(member):
                     break
-                changed = await step(member, tally)
-                over = loop.time() - begun_at >= self._settings.interval_ms / 1000
-                if changed == 0 or self._periodic.is_stopping or over:
+                step_at = loop.time()
+                changed = await step(member, tally, stride.limit)
+                ended_at = loop.time()
+                if changed == 0 or self._periodic.is_stopping or ended_at - begun_at >= RUN_S:
                     break
-                await asyncio.sleep(0)
+                await asyncio.sleep(stride.took(ended_at - step_at, changed))
         except PinLaterError as error:
             _log.warning("maintenance_interrupted", task=event, shard=shard_id, error=error.message)
         if tally.has_any():

@@ -244,8 +244,8 @@ LAPSES = [
     ),
     lua(
         "expire_claims",
-        "if remaining > 0 then",
-        "if remaining >= 0 then",
+        "retries = remaining > 0",
+        "retries = remaining >= 0",
         test_states.test_an_expired_claim_is_a_failed_attempt_and_a_crash,
         attempts=1,
         state=JobState.FAILED,
