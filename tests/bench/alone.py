@@ -1,4 +1,4 @@
-"""One server process without its supervisor and its periodic work: `python -m tests.bench.alone STORE_URL`.
+"""One server process without its supervisor and its periodic work: `python -m tests.bench.alone STORE_URL...`.
 
 For counting the instructions of calls: prints the port that it listens on, and serves until its standard input ends.
 """
@@ -18,10 +18,9 @@ from pinlater.server.process import GC_THRESHOLD, new_loop
 NEVER_MS = 600_000
 
 
-async def serve(url: str, folder: str) -> None:
-    config = Config(
-        stores=(StoreConfig("1", url),), data=folder, lease_ms=NEVER_MS, stats_interval_ms=NEVER_MS, log_level="error"
-    )
+async def serve(urls: list[str], folder: str) -> None:
+    stores = tuple(StoreConfig(str(number), url) for number, url in enumerate(urls, 1))
+    config = Config(stores=stores, data=folder, lease_ms=NEVER_MS, stats_interval_ms=NEVER_MS, log_level="error")
     with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
         listener.setblocking(False)
         port = listener.getsockname()[1]
@@ -46,4 +45,4 @@ async def accept(app: App, listener: socket.socket) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory(prefix="pinlater-bench-") as data, asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(serve(sys.argv[1], data))
+        runner.run(serve(sys.argv[1:], data))

@@ -8,6 +8,7 @@ an AsyncClient. Code of Python, its C libraries and the event loop counts; the k
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -37,28 +38,28 @@ class Server:
         self._body = os.urandom(200)
         self._jobs: list[DequeuedJob] = []
 
-    def counts(self) -> Iterator[tuple[str, float]]:
-        """Each after a round that does not count, until everything is imported, compiled and cached."""
-        first = self._callers[0]
-        first.call(frames.create_queue(1, QUEUE))
+    def single(self) -> Iterator[tuple[str, float]]:
+        """Of calls with a job each, or none."""
         for _ in range(CALLS * 3 // BATCH):
-            first.call(frames.enqueue(1, QUEUE, self._new(BATCH)))
+            self._callers[0].call(frames.enqueue(1, QUEUE, self._new(BATCH)))
         for what, one, at_a_time in (
             ("empty call", lambda: frames.enqueue(1, QUEUE, []), 1),
+            (f"empty call, {CONNECTIONS} at a time", lambda: frames.enqueue(1, QUEUE, []), CONNECTIONS),
             ("single enqueue", lambda: frames.enqueue(1, QUEUE, self._new(1)), 1),
             (f"single enqueue, {CONNECTIONS} at a time", lambda: frames.enqueue(1, QUEUE, self._new(1)), CONNECTIONS),
             ("single dequeue, ack riding", self._dequeue_one, 1),
             (f"single dequeue, ack riding, {CONNECTIONS} at a time", self._dequeue_one, CONNECTIONS),
         ):
-            yield f"server: {what}", self._per_call(one, at_a_time, CALLS)
+            yield what, self._per_call(one, at_a_time, CALLS)
         self._drain()
-        batches = CALLS // 10
+
+    def batches(self) -> Iterator[tuple[str, float]]:
         for what, one in (
             ("enqueue", lambda: frames.enqueue(1, QUEUE, self._new(BATCH))),
             ("dequeue", lambda: frames.dequeue(1, QUEUE, BATCH)),
             ("ack", lambda: frames.ack(1, QUEUE, [Ack(self._jobs.pop().descriptor) for _ in range(BATCH)])),
         ):
-            yield f"server: {what}, per job of {BATCH}", self._per_call(one, 1, batches) / BATCH
+            yield f"{what}, per job of {BATCH}", self._per_call(one, 1, CALLS // 10) / BATCH
 
     def _new(self, count: int) -> list[Job]:
         return [Job(self._body, attempts_allowed=5) for _ in range(count)]
@@ -68,7 +69,7 @@ class Server:
 
     def _per_call(self, call: Callable[[], bytes], at_a_time: int, calls: int) -> float:
         rounds = max(1, calls // at_a_time)
-        self._rounds(call, at_a_time, max(1, rounds // 4))
+        self._rounds(call, at_a_time, max(1, rounds // 4))  # until everything is imported, compiled and cached
         with self._process.counting():
             self._rounds(call, at_a_time, rounds)
         return self._process.taken() / (rounds * at_a_time)
@@ -96,16 +97,29 @@ class Server:
                 return
 
 
+@contextlib.contextmanager
+def server_on(*urls: str) -> Iterator[Server]:
+    """A server under valgrind, with a queue and connections."""
+    with counted("-m", "tests.bench.alone", *urls) as process, contextlib.ExitStack() as open_ones:
+        port = int(process.said())
+        callers = [open_ones.enter_context(contextlib.closing(frames.Caller(port))) for _ in range(CONNECTIONS)]
+        callers[0].call(frames.create_queue(1, QUEUE))
+        yield Server(process, callers)
+
+
 def of_the_server(store: StoreServer) -> Iterator[tuple[str, float]]:
     store.empty(0)
-    with counted("-m", "tests.bench.alone", store.url(0)) as process:
-        port = int(process.said())
-        callers = [frames.Caller(port) for _ in range(CONNECTIONS)]
-        try:
-            yield from Server(process, callers).counts()
-        finally:
-            for caller in callers:
-                caller.close()
+    with server_on(store.url(0)) as server:
+        yield from server.single()
+        yield from server.batches()
+
+
+def of_two_shards(store: StoreServer) -> Iterator[tuple[str, float]]:
+    """In one Redis, which makes no difference to the server."""
+    store.empty(0)
+    store.empty(1)
+    with server_on(store.url(0), store.url(1)) as server:
+        yield from server.batches()
 
 
 def of_the_client(store: StoreServer) -> Iterator[tuple[str, float]]:
@@ -122,7 +136,7 @@ def of_the_client(store: StoreServer) -> Iterator[tuple[str, float]]:
             _ask(process, asked, max(calls // 4, 1))
             with process.counting():
                 _ask(process, asked, calls)
-            yield f"client: {what}", process.taken() / (calls * jobs)
+            yield what, process.taken() / (calls * jobs)
 
 
 def _ask(process: Counted, what: str, times: int) -> None:
@@ -132,6 +146,7 @@ def _ask(process: Counted, what: str, times: int) -> None:
 
 PARTS: dict[str, Callable[[StoreServer], Iterator[tuple[str, float]]]] = {
     "server": of_the_server,
+    "two-shards": of_two_shards,
     "client": of_the_client,
 }
 
@@ -154,8 +169,8 @@ def main() -> None:
     try:
         for part in options.part or PARTS:
             for what, instructions in PARTS[part](store):
-                counts[what] = round(instructions)
-                print(f"{what:52} {instructions:12,.0f}", flush=True)
+                counts[f"{part}: {what}"] = round(instructions)
+                print(f"{part + ': ' + what:52} {instructions:12,.0f}", flush=True)
     finally:
         store.stop()
     if options.json:
