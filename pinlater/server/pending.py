@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from pinlater.model import DequeuedJob, Holder
+from pinlater.server.work import Work
 
 
-class PendingCall:
-    """What is kept of a call until its answer is written.
+class PendingCall(Work):
+    """What is kept of a call until its answer is written; `on_end` is told when it is over.
 
     `gone` says that the caller can no longer be answered with jobs: the connection broke, or its sending side ended,
     which is how the death of a process looks. `size` is that of the message in bytes, `unsent` that of an answer that
@@ -19,21 +19,32 @@ class PendingCall:
     gone; `long_poll` a call that was one.
     """
 
-    __slots__ = ("gone", "holder", "jobs", "long_poll", "peer", "reply", "size", "task", "unsent", "waits")
+    __slots__ = ("_on_end", "gone", "holder", "jobs", "long_poll", "peer", "reply", "size", "unsent", "waits")
 
-    def __init__(self, size: int, peer: object, holder: Holder) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        on_end: Callable[[PendingCall], None],
+        size: int,
+        peer: object,
+        holder: Holder,
+    ) -> None:
+        super().__init__(loop)
+        self._on_end = on_end
         self.size = size
         self.peer = peer
         self.holder = holder
         self.unsent = 0
         self.reply: bytes | None = None
-        self.task: asyncio.Task[Any] | None = None
         self.jobs: Sequence[DequeuedJob] = ()
         self.waits = self.long_poll = False
         self.gone = False
 
+    def ended(self) -> None:
+        self._on_end(self)
+
     def caller_is_gone(self) -> None:
         """No jobs any more for this call; a long poll ends."""
         self.gone = True
-        if self.waits and self.task is not None:
-            self.task.cancel()
+        if self.waits:
+            self.cancel()

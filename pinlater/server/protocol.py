@@ -46,6 +46,7 @@ class Connection(asyncio.Protocol):
         self._was_handed_over = False
         self._reading = True
         self._ending = False
+        self._is_going_on = False
         self._heard_at = self._stuck_since = self._partial_since = shared.now
         self._writing_paused = False
         self._partial = 0
@@ -67,7 +68,7 @@ class Connection(asyncio.Protocol):
         self._heard_at = self._shared.now
         self._chunk = len(data)
         self._messages = self._splitter.feed(data)
-        self._pump()
+        self._go_on()
 
     def eof_received(self) -> bool:
         """The caller sends no more. What it sent is answered; but its jobs are given back, for so a process dies."""
@@ -88,7 +89,7 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._writing_paused = False
         self._count_unsent(0)
-        self._pump()
+        self._go_on()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
@@ -116,37 +117,65 @@ class Connection(asyncio.Protocol):
 
     # From bytes to calls
 
-    def _pump(self) -> None:
-        """Begin the calls that have arrived, as far as the bounds allow; read on only when all have begun."""
-        while self._messages is not None:
-            if self._writing_paused or len(self._pending) >= self._limits.max_frames_in_flight:
+    def _go_on(self) -> None:
+        """Write the answers that are next in order, begin the calls that wait, write what is answered at once."""
+        if self._is_going_on or self._transport is None:
+            return
+        self._is_going_on = True
+        self._write()
+        if self._messages is not None or not self._reading:
+            self._begin_calls()
+            self._write()
+        self._is_going_on = False
+        if self._ending:
+            self._end_if_done()
+        elif self._shared.leaving is not None:
+            self.leave()
+
+    def _begin_calls(self) -> None:
+        """As far as the bounds allow; read on only when all have begun. No more of them in one turn than may be in
+        flight: those that are answered at once would hold up all other connections.
+        """
+        most = self._limits.max_frames_in_flight
+        turn = most
+        while self._messages is not None and turn:
+            if len(self._pending) >= most:
+                self._write()
+            if self._writing_paused or len(self._pending) >= most:
                 self._shared.counters["reads_paused"] += 1
-                self._count_partial(self._splitter.buffered + self._chunk)
-                self._read(False)
-                return
+                break
             try:
                 message = next(self._messages, None)
             except WireError as error:
                 self._lose(error)
-                return
+                break
             if message is None:
                 self._messages = None
             else:
                 self._begin(message)
-        self._count_partial(self._splitter.buffered)
-        self._read(not self._ending)
+                turn -= 1
+        if self._messages is None:
+            self._count_partial(self._splitter.buffered)
+            self._read(not self._ending)
+        else:
+            self._count_partial(self._splitter.buffered + self._chunk)
+            self._read(False)
+            if not turn:
+                self._shared.loop.call_soon(self._go_on)
 
     def _begin(self, message: bytes) -> None:
-        pending = PendingCall(len(message), self._peer, self._holder)
+        shared = self._shared
+        pending = PendingCall(shared.loop, self._answered, len(message), self._peer, self._holder)
         pending.gone = self._ending
         self._pending.append(pending)
-        self._shared.buffered += pending.size
-        if max(self._shared.buffered, self._shared.unsent) > self._limits.max_buffered_bytes:
-            self._shared.counters["calls_over_buffer"] += 1
-            work = self._refuse(pending, message)
-        else:
-            work = self._answer(pending, message)
-        pending.task = self._shared.run(work)
+        shared.buffered += pending.size
+        if max(shared.buffered, shared.unsent) > self._limits.max_buffered_bytes:
+            shared.counters["calls_over_buffer"] += 1
+            self._refuse(pending, message)
+            return
+        pending.begin(self._answer(pending, message))
+        if not pending.is_over:
+            shared.calls.add(pending)
 
     async def _answer(self, pending: PendingCall, message: bytes) -> None:
         try:
@@ -157,14 +186,17 @@ class Connection(asyncio.Protocol):
             pending.reply = reply
         except WireError as error:
             self._drop(error)
-        finally:
-            self._shared.tasks.discard(pending.task)
+
+    def _answered(self, pending: PendingCall) -> None:
+        shared = self._shared
+        shared.calls.discard(pending)
         if pending.reply is not None and self._transport is not None and pending is not self._pending[0]:
             pending.unsent = len(pending.reply)
-            self._shared.unsent += pending.unsent
+            shared.unsent += pending.unsent
         if self._holder.ties and not self._is_probed:
             self._probe()
-        self._flush()
+        self._heard_at = shared.now
+        self._go_on()
 
     def _probe(self) -> None:
         """Claims are bound to this connection: learn soon where the caller's machine dies without a word."""
@@ -172,14 +204,11 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             probe(self._transport.get_extra_info("socket"))
 
-    async def _refuse(self, pending: PendingCall, message: bytes) -> None:
+    def _refuse(self, pending: PendingCall, message: bytes) -> None:
         try:
             pending.reply = self._handler.refuse(message, self._overloaded())
         except WireError as malformed:
             self._drop(malformed)
-        finally:
-            self._shared.tasks.discard(pending.task)
-        self._flush()
 
     def _overloaded(self) -> Overloaded:
         held = self._limits.max_buffered_bytes
@@ -213,27 +242,22 @@ class Connection(asyncio.Protocol):
 
     # From answers to bytes
 
-    def _flush(self) -> None:
-        """Write the answers that are next in order, then go on with what waited for them."""
-        transport = self._transport
-        if transport is None:
-            return
-        pending = self._pending
+    def _write(self) -> None:
+        """The answers that are next in order."""
+        pending, shared, framed = self._pending, self._shared, self._splitter.framed
+        parts: list[bytes] = []
         while pending and (reply := pending[0].reply) is not None:
             done = pending.popleft()
-            self._shared.buffered -= done.size
-            self._shared.unsent -= done.unsent
+            shared.buffered -= done.size
+            shared.unsent -= done.unsent
             done.jobs = ()
-            transport.write(len(reply).to_bytes(4, "big") + reply if self._splitter.framed else reply)
-        if self._writing_paused:
-            self._count_unsent(transport.get_write_buffer_size())
-        self._heard_at = self._shared.now
-        if not self._reading or self._messages is not None:
-            self._pump()
-        if self._ending:
-            self._end_if_done()
-        elif self._shared.leaving is not None:
-            self.leave()
+            if framed:
+                parts.append(len(reply).to_bytes(4, "big"))
+            parts.append(reply)
+        if parts and self._transport is not None:
+            self._transport.write(b"".join(parts))
+            if self._writing_paused:
+                self._count_unsent(self._transport.get_write_buffer_size())
 
     # The end
 
@@ -249,10 +273,10 @@ class Connection(asyncio.Protocol):
         self._ending = True
         self._read(False)
         if isinstance(error, BadCall):
-            last = PendingCall(0, self._peer, self._holder)
+            last = PendingCall(self._shared.loop, self._answered, 0, self._peer, self._holder)
             last.reply = self._handler.refuse_malformed(error, self._peer)
             self._pending.append(last)
-        self._flush()
+        self._go_on()
 
     def _drop(self, error: WireError) -> None:
         """A message without a readable header has no answer, and nothing behind it would be in order."""

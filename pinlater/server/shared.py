@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pinlater.server.complaints import Complaints
+from pinlater.server.work import Work
 
 HandOver = Callable[[socket.socket], None]
 
@@ -51,9 +52,11 @@ class Shared:
         self.complaints = complaints
         self.buffered = self.unsent = 0
         self.leaving: Leaving | None = None
-        self.tasks: set[asyncio.Task[Any] | None] = set()
-        self._loop = asyncio.get_running_loop()
-        self.now = self._loop.time()
+        self.calls: set[Work] = set()
+        """Those that wait for something."""
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.loop = asyncio.get_running_loop()
+        self.now = self.loop.time()
         self._max_connections = max_connections
 
     def admit(self, connection: Leaver) -> bool:
@@ -72,12 +75,8 @@ class Shared:
         self.counters["half_sent_over_buffer"] += 1
         max(self.connections, key=lambda connection: connection.partial).abort()
 
-    def run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """A task that takes itself out of `tasks` when it is done: cheaper than a callback."""
-        task = self._loop.create_task(work)
-        self.tasks.add(task)
-        return task
-
     def run_detached(self, work: Coroutine[Any, Any, None]) -> None:
         """A task that nobody waits for but the end of the server."""
-        self.run(work).add_done_callback(self.tasks.discard)
+        task = self.loop.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)

@@ -117,7 +117,12 @@ class ThriftServer:
 
     async def _finish_tasks(self) -> None:
         """Cancel calls that are still running; what they claimed is given back by whoever carries them out."""
-        tasks = [task for task in (*self._shared.tasks, *self._adopting) if task is not None]
+        calls = tuple(self._shared.calls)
+        for call in calls:
+            call.cancel()
+        for call in calls:
+            await call.wait()
+        tasks = (*self._shared.tasks, *self._adopting)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -42,7 +42,12 @@ class Splitter:
         """
         if self.framed is None and data:
             self.framed = data[0] not in (BINARY_FIRST_BYTE, COMPACT_FIRST_BYTE)
-        return self._frames(data) if self.framed else self._unframed(data)
+        if not self.framed:
+            return self._unframed(data)
+        length = len(data) - 4
+        if not self._buffer and 0 < length <= self._limits.max_message_bytes and data[:4] == length.to_bytes(4, "big"):
+            return iter((data[4:],))  # one frame, as most often
+        return self._frames(data)
 
     def _frames(self, data: bytes) -> Iterator[bytes]:
         buffer = self._buffer
