@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from pinlater import AsyncClient, Client, DequeuedJob, DequeueRequest, Job, JobInfo, JobState
+from pinlater import AsyncClient, Client, DequeuedJob, DequeueRequest, Job, JobFilter, JobInfo, JobState
 from pinlater_workers.heartbeat.messages import Begin
 from pinlater_workers.heartbeat.orphans import Key, Orphans
+from pinlater_workers.worker.quick import IN_A_ROW
 from tests.server.running import RunningServer, running
 from tests.workers.apps import holding
 from tests.workers.command import WorkerCommand, until, working
@@ -71,6 +72,24 @@ def test_a_job_claimed_while_another_holds_the_interpreter_runs_with_its_one_att
     until(lambda: site.info.state is not JobState.IN_PROGRESS, "it ends")
     assert (site.info.state, site.info.claim_descriptor) == (JobState.SUCCEEDED, claim)
     site.worker.wait_for("quick ran")
+
+
+def test_a_type_whose_jobs_were_quick_may_hold_the_interpreter_with_its_one_attempt(server: RunningServer) -> None:
+    """The heartbeat process was not told of such a claim: it has to find it."""
+    address, queue, job = f"127.0.0.1:{server.port}", "quick", holding.holds_from_its_first_instant
+    options = ["--server", address, "--queues", queue, "--lease", f"{LEASE_S}s", "--concurrency", "2"]
+    with Client(address) as client:
+        client.create_queue(queue)
+        before = client.enqueue(queue, [Job(job.body(0))] * (IN_A_ROW * 2))
+        with working(ROOT, "--app", f"{holding.__name__}:app", *options) as worker:
+            worker.ready()
+            ended = JobFilter(queue, JobState.SUCCEEDED)
+            until(lambda: client.count(ended) == len(before), "its type is known to be quick")
+            (descriptor,) = client.enqueue(queue, [Job(job.body(HOLDS_S), attempts_allowed=1)])
+            worker.wait_for(f"holds for {HOLDS_S} s")
+            claim = client.lookup([descriptor])[descriptor].claim_descriptor
+            until(lambda: client.count(ended) > len(before), "it ends")
+            assert client.lookup([descriptor])[descriptor].claim_descriptor == claim
 
 
 def test_a_worker_that_is_killed_while_a_job_holds_its_interpreter_leaves_no_claim_behind(

@@ -39,7 +39,7 @@ def test_one_that_ends_is_not_held_any_more() -> None:
     one = running(1)
     (watched,) = leases.take([one], 0.0)
     assert leases.find(watched.number) is one
-    assert (leases.end(one), leases.end(one)) == (watched.number, None)
+    assert (leases.end([one]), leases.end([one])) == ([watched.number], [])
     assert (leases.find(watched.number), len(leases), leases.at_once()) == (None, 0, [])
 
 
@@ -60,3 +60,28 @@ def test_a_claim_has_surely_expired_a_lease_after_the_last_good_beat() -> None:
     watched.good_s = 20.0
     assert not leases.has_expired(one, 19.9 + LEASE_S + TOLERANCE_S)
     assert leases.has_expired(one, 20.0 + LEASE_S + TOLERANCE_S)
+
+
+def test_quick_ones_have_no_number_until_they_are_old_and_are_held_all_the_same() -> None:
+    leases = Leases(LEASE_S)
+    ended, old, young, unknown = (running(number) for number in range(4))
+    leases.take_quick([ended, old], 5.0)
+    leases.take_quick([young], 6.0)
+    assert len(leases) == 3
+    assert leases.end([ended]) == []
+    assert leases.has_expired(ended, 5.0)
+    assert not leases.has_expired(old, 5.0 + LEASE_S)
+    assert leases.has_expired(old, 5.0 + LEASE_S + TOLERANCE_S)
+    (told,) = leases.no_more_quick(5.0)
+    assert (leases.of(told), told.good_s, told.from_s) == (old, 5.0, 5.0 + BEATEN_AFTER_S)
+    assert leases.no_more_quick(5.9) == []
+    (kept,) = leases.keep([young, unknown])
+    assert (leases.of(kept), kept.until_s) == (young, math.inf)
+    assert leases.end([old, young]) == [told.number, kept.number]
+    assert len(leases) == 0
+
+
+def test_with_a_lost_connection_quick_ones_are_due_at_once_too() -> None:
+    leases = Leases(LEASE_S)
+    leases.take_quick([running(1)], 5.0)
+    assert [each.from_s for each in leases.at_once()] == [0.0]

@@ -23,7 +23,7 @@ _CODECS: dict[Encoding, tuple[Callable[[Any], bytes], Callable[[bytes], Any]]] =
 
 
 class Annotation:
-    """What a parameter takes. `shown` is its text for people."""
+    """What a parameter takes. `shown` is its text for people; values of the types `exact` arrive as they are."""
 
     def __init__(self, hint: Any, *, or_none: bool = False) -> None:
         """TypeError: a type that cannot be written and read again. `or_none`: None is taken as well."""
@@ -32,14 +32,14 @@ class Annotation:
         self.shown = inspect_text(hint)
         info = inspect.type_info(hint)
         _refuse_custom(info, set())
-        self._exact = _exact_types(hint)
+        self.exact = _exact_types(hint)
         self._loose = _is_loose(info)
         self._slot = msgspec.defstruct("Slot", [("value", hint)], array_like=True)
         msgspec.json.Decoder(self._slot, dec_hook=_made)
 
     def read(self, value: Any, encoding: Encoding) -> Any:
         """The value of a body as the function wants it. ValueError: it is none."""
-        if type(value) in self._exact:
+        if type(value) in self.exact:
             return value
         try:
             slot = msgspec.convert([value], self._slot, dec_hook=_made, str_keys=encoding == "json")
@@ -49,7 +49,7 @@ class Annotation:
 
     def check(self, value: Any, encoding: Encoding) -> None:
         """The value is one that arrives, but for what `check_written` alone sees. ValueError or TypeError: why not."""
-        if type(value) in self._exact and (type(value) is not float or math.isfinite(value)):
+        if type(value) in self.exact and (type(value) is not float or math.isfinite(value)):
             return
         self.check_written(value, encoding)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from inspect import Parameter, isroutine, signature
 from typing import Any
 
@@ -13,6 +13,9 @@ from pinlater_workers.job_settings import Encoding
 
 RESERVED = ("delay", "run_after", "priority")
 """What `enqueue` takes for itself."""
+
+MAX_SHAPES = 100
+"""So many shapes of calls are remembered: what a function with **names is given can have any."""
 
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
@@ -31,6 +34,7 @@ class Arguments:
         self._rest_named: Annotation | None = None
         self._required_positions = 0
         self._required: set[str] = set()
+        self._shapes: dict[tuple[object, ...], Sequence[tuple[str, Annotation]]] = {}
         for parameter in parameters:
             self._add(parameter, self._annotation(parameter, hints.get(parameter.name, Any)))
 
@@ -63,37 +67,55 @@ class Arguments:
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any], encoding: Encoding) -> None:
         """The function takes them, as they arrive. ArgumentsInvalid names the parameter, the value and its type."""
-        self._fit(args, kwargs)
-        for name, annotation, value in self._pairs(args, kwargs):
-            self._try(annotation.check, name, annotation, value, encoding)
+        takers = self._takers(args, kwargs)
+        for place, value in enumerate((*args, *kwargs.values())):
+            name, annotation = takers[place]
+            if type(value) not in annotation.exact or type(value) is float:
+                self._try(annotation.check, name, annotation, value, encoding)
 
     def check_written(self, args: Sequence[Any], kwargs: Mapping[str, Any], encoding: Encoding) -> None:
         """ArgumentsInvalid for the one that cannot be written, where writing all of them failed."""
-        for name, annotation, value in self._pairs(args, kwargs):
+        takers = self._takers(args, kwargs)
+        for place, value in enumerate((*args, *kwargs.values())):
+            name, annotation = takers[place]
             self._try(annotation.check_written, name, annotation, value, encoding)
 
     def read(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], encoding: Encoding
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of a body as the function's annotations want them. ArgumentsInvalid likewise."""
-        self._fit(args, kwargs)
-        read = [
-            self._try(annotation.read, name, annotation, value, encoding)
-            for name, annotation, value in self._pairs(args, kwargs)
-        ]
-        return tuple(read[: len(args)]), dict(zip(kwargs, read[len(args) :], strict=True))
+        takers = self._takers(args, kwargs)
+        values = [*args, *kwargs.values()]
+        for place, value in enumerate(values):
+            name, annotation = takers[place]
+            if type(value) not in annotation.exact:
+                values[place] = self._try(annotation.read, name, annotation, value, encoding)
+        if not kwargs:
+            return tuple(values), {}
+        return tuple(values[: len(args)]), dict(zip(kwargs, values[len(args) :], strict=True))
 
-    def _pairs(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Annotation, Any]]:
-        """Each argument with the name of its parameter, and with what that takes."""
-        for index, value in enumerate(args):
-            if index < len(self._positional):
-                yield *self._positional[index], value
-            elif self._rest is not None:
-                yield f"argument {index + 1}", self._rest, value
-        for name, value in kwargs.items():
+    def _takers(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[tuple[str, Annotation]]:
+        """The parameter of each argument, in order. Calls of one shape are fitted once."""
+        shape = (len(args), *kwargs)
+        takers = self._shapes.get(shape)
+        if takers is None:
+            self._fit(args, kwargs)
+            takers = [*self._by_position(len(args)), *self._by_name(kwargs)]
+            if len(self._shapes) < MAX_SHAPES:
+                self._shapes[shape] = takers
+        return takers
+
+    def _by_position(self, count: int) -> Iterator[tuple[str, Annotation]]:
+        yield from self._positional[:count]
+        if self._rest is not None:
+            for index in range(len(self._positional), count):
+                yield f"argument {index + 1}", self._rest
+
+    def _by_name(self, names: Iterable[str]) -> Iterator[tuple[str, Annotation]]:
+        for name in names:
             annotation = self._named.get(name, self._rest_named)
             if annotation is not None:
-                yield name, annotation, value
+                yield name, annotation
 
     def _try(
         self,

@@ -24,7 +24,7 @@ _FIRST_LINES = {encoding: f"PINLATER/{VERSION} {name}\n".encode() for encoding, 
 _FIRST_LINE = re.compile(rb"PINLATER/([0-9]{1,9}) +([^\n]{1,100})\n")
 
 
-class Envelope(msgspec.Struct, frozen=True):
+class Envelope(msgspec.Struct, frozen=True, gc=False):
     """Which job, with what. `args` and `kwargs` are plain values, as JSON or MessagePack have them.
 
     `headers` travel with the job: a trace context, whatever middleware adds. `snoozes`: how often it was put off.
@@ -38,7 +38,7 @@ class Envelope(msgspec.Struct, frozen=True):
     encoding: Encoding = "json"
 
 
-class _Map(msgspec.Struct, omit_defaults=True):
+class _Map(msgspec.Struct, omit_defaults=True, gc=False):
     """The map. Some languages write null for an empty list or map."""
 
     job: str

@@ -9,7 +9,7 @@ import contextlib
 import logging
 
 from pinlater_workers.context import JobContext
-from pinlater_workers.verdict import Action, Verdict
+from pinlater_workers.verdict import SUCCEEDED, Action, Verdict
 
 _log = logging.getLogger("pinlater_workers.jobs")
 _QUIET = {
@@ -24,6 +24,8 @@ def log_outcome(context: JobContext, verdict: Verdict, error: BaseException | No
     """Called where the job ran, with its context set. `error` is what it raised. Raises nothing: a filter or a handler
     of the app that fails does not change what became of the attempt.
     """
+    if verdict is SUCCEEDED and not _log.isEnabledFor(logging.DEBUG):
+        return
     with contextlib.suppress(Exception):
         _log_outcome(context, verdict, error)
 

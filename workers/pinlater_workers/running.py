@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from pinlater.model import DequeuedJob
 
 if TYPE_CHECKING:
@@ -25,30 +27,19 @@ ENDS = frozenset({Why.TIME_LIMIT, Why.CLAIM_LOST})
 """The reasons that end a job, and that no other one replaces; of the others it is only told."""
 
 
-class Running:
+class Running(msgspec.Struct, eq=False, gc=False):
     """What the worker keeps of it. `type` None: none that this worker knows. `envelope` None: a body that has none.
 
     `began_s` and `until_s` (the time limit) are of time.monotonic. `told` is why it was told to stop, if it was.
     """
 
-    __slots__ = ("began_s", "envelope", "job", "queue", "told", "type", "until_s")
-
-    def __init__(
-        self,
-        job: DequeuedJob,
-        queue: str,
-        type: JobType | None,
-        began_s: float,
-        until_s: float,
-        envelope: Envelope | None = None,
-    ) -> None:
-        self.job = job
-        self.queue = queue
-        self.type = type
-        self.began_s = began_s
-        self.until_s = until_s
-        self.envelope = envelope
-        self.told: Why | None = None
+    job: DequeuedJob
+    queue: str
+    type: JobType | None
+    began_s: float
+    until_s: float
+    envelope: Envelope | None = None
+    told: Why | None = None
 
 
 def attempt_number(job: DequeuedJob) -> int:

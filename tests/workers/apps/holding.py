@@ -22,5 +22,12 @@ def hold(seconds: int) -> None:
 
 
 @app.job(queue=QUEUE, attempts=1)
+def holds_from_its_first_instant(seconds: int) -> None:
+    if seconds:
+        print(f"holds for {seconds} s", flush=True)
+        ctypes.PyDLL(None).sleep(seconds)
+
+
+@app.job(queue=QUEUE, attempts=1)
 def quick() -> None:
     print("quick ran", flush=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+import msgspec
+
 from pinlater.model import Checkpoint
 from pinlater_workers import executing
 from pinlater_workers.context import JobContext
@@ -21,21 +23,15 @@ CLOSE_S = 1.0
 """How long close() waits for cancelled jobs."""
 
 
-class _Task:
-    """One job on the loop, and the host of its context.
+class _Host(msgspec.Struct, eq=False):
+    """That of a job on the loop. It does not know its context: without a circle both are gone when the job ends.
 
-    `why` is set when it is cancelled, `ended` when the worker was told of its end.
+    `ended`: the worker was told of its end.
     """
 
-    __slots__ = ("_save", "asyncio_task", "context", "ended", "running", "why")
-
-    def __init__(self, running: Running, save: SaveCheckpoint) -> None:
-        self._save = save
-        self.running = running
-        self.context: JobContext = make_context(running, self)
-        self.asyncio_task: asyncio.Task[None] | None = None
-        self.why: Why | None = None
-        self.ended = False
+    running: Running
+    save: SaveCheckpoint
+    ended: bool = False
 
     def checkpoint(self, checkpoint: Checkpoint) -> None:
         raise RuntimeError("a coroutine cannot wait for its own loop: await the context's async twin of this call")
@@ -43,7 +39,17 @@ class _Task:
     async def checkpoint_async(self, checkpoint: Checkpoint) -> None:
         if self.ended:
             raise has_ended()
-        await self._save(self.running, checkpoint)
+        await self.save(self.running, checkpoint)
+
+
+class _Task(msgspec.Struct, eq=False):
+    """One job on the loop. `why` is set when it is cancelled."""
+
+    running: Running
+    host: _Host
+    context: JobContext
+    asyncio_task: asyncio.Task[None] | None = None
+    why: Why | None = None
 
 
 class AsyncPool:
@@ -70,7 +76,8 @@ class AsyncPool:
         self._loop = asyncio.get_running_loop()
 
     def submit(self, running: Running) -> None:
-        task = self._tasks[running] = _Task(running, self._save)
+        host = _Host(running, self._save)
+        task = self._tasks[running] = _Task(running, host, make_context(running, host))
         task.asyncio_task = self._loop.create_task(self._run(task))
 
     def stop(self, running: Running, why: Why) -> None:
@@ -125,10 +132,10 @@ class AsyncPool:
 
     def _cut_short(self, task: _Task, why: Why) -> None:
         """Told once, here or when it has ended."""
-        if not task.ended:
+        if not task.host.ended:
             self._end(task, cut_short(task.running, why))
 
     def _end(self, task: _Task, verdict: Verdict) -> None:
-        task.ended = True
+        task.host.ended = True
         del self._tasks[task.running]
         self._report.add(task.running, verdict)

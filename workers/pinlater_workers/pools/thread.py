@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 
+import msgspec
+
 from pinlater.model import Checkpoint
 from pinlater_workers import executing
 from pinlater_workers.context import JobContext
@@ -25,26 +27,29 @@ from pinlater_workers.worker_settings import WorkerSettings
 _log = logging.getLogger(__name__)
 
 
-class _Task:
-    """One job in a thread, and the host of its context.
+class _Host(msgspec.Struct, eq=False):
+    """That of a job in a thread. It does not know its context: without a circle both are gone when the job ends."""
+
+    pool: ThreadPool
+    running: Running
+
+    def checkpoint(self, checkpoint: Checkpoint) -> None:
+        self.pool.ask(self.running, checkpoint).result()
+
+    async def checkpoint_async(self, checkpoint: Checkpoint) -> None:
+        await asyncio.wrap_future(self.pool.ask(self.running, checkpoint))
+
+
+class _Task(msgspec.Struct, eq=False):
+    """One job in a thread.
 
     `finished` is set by the thread, `dropped` by the loop: its verdict was told before the thread returned.
     """
 
-    __slots__ = ("_pool", "context", "dropped", "finished", "running")
-
-    def __init__(self, pool: ThreadPool, running: Running) -> None:
-        self._pool = pool
-        self.running = running
-        self.finished = False
-        self.dropped = False
-        self.context: JobContext = make_context(running, self)
-
-    def checkpoint(self, checkpoint: Checkpoint) -> None:
-        self._pool.ask(self.running, checkpoint).result()
-
-    async def checkpoint_async(self, checkpoint: Checkpoint) -> None:
-        await asyncio.wrap_future(self._pool.ask(self.running, checkpoint))
+    running: Running
+    context: JobContext
+    finished: bool = False
+    dropped: bool = False
 
 
 class ThreadPool:
@@ -80,7 +85,7 @@ class ThreadPool:
         self._loop = asyncio.get_running_loop()
 
     def submit(self, running: Running) -> None:
-        task = self._tasks[running] = _Task(self, running)
+        task = self._tasks[running] = _Task(running, make_context(running, _Host(self, running)))
         if self._threads < self._settings.concurrency and self._threads < len(self._tasks) + len(self._stuck):
             try:
                 threading.Thread(target=self._work, name=f"job-{self._threads + 1}", daemon=True).start()

@@ -96,17 +96,18 @@ class Jobs:
         if self.free() <= 0:
             self.freed_s = now_s
         counted: list[Result] = []
+        ran, ended = self._keeping.ran, self._metrics.ended
         for result in results:
             running, verdict = result
             del self.running[running]
             assert running.type is not None
-            name = running.type.name
+            name, run_s = running.type.name, now_s - running.began_s
+            ran(name, run_s)
             if running.told is Why.CLAIM_LOST:
                 self._metrics.dropped(name)
                 continue
             is_last = running.job.attempts_remaining <= 1
-            ended = self._metrics.ended
-            ended(name, verdict.action, now_s - running.began_s, is_last=is_last, error=verdict.error)
+            ended(name, verdict.action, run_s, is_last=is_last, error=verdict.error)
             counted.append(result)
         self._delivery.put(counted)
         if self._is_stopping:

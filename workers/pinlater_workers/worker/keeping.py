@@ -8,18 +8,22 @@ from collections.abc import Callable, Iterable, Sequence
 from pinlater_workers.heartbeat.link import Heartbeats
 from pinlater_workers.running import Running, Why
 from pinlater_workers.worker.leases import Leases
+from pinlater_workers.worker.quick import QUICK_S, Quick
 from pinlater_workers.worker.results import Result
 
 
 class Keeping:
     """Leases, and the process that is told of them. `lost` is told of those whose heartbeats fail or that are lost.
 
-    `queues`: where claims for `source` are kept alive that this process cannot read of, while a job holds it up.
+    `queues`: where claims for `source` are kept alive that the process was not told of, while a job holds up this one.
+    So those of jobs that most likely end at once are told late; without `queues`, as soon as they are taken.
     `is_answered` says whether a job does not run any more, but has a result that is on its way.
     """
 
     def __init__(self, servers: Sequence[str], source: str, lease_s: float, queues: Sequence[str] = ()) -> None:
         self._leases = Leases(lease_s)
+        self._quick = Quick()
+        self._may_be_late = bool(queues)
         self._heartbeats = Heartbeats(servers, source, lease_s, self._hear, self._hear_end, queues=queues)
         self.lost: Callable[[Running, Why], None] = lambda running, why: None
         self.is_answered: Callable[[Running], bool] = lambda running: False
@@ -36,7 +40,29 @@ class Keeping:
 
     def take(self, runnings: Sequence[Running], good_s: float) -> None:
         """The claims of a dequeue, answered at `good_s`; kept alive from now on, whatever holds up this process."""
-        self._heartbeats.watch(self._leases.take(runnings, good_s))
+        late = [each for each in runnings if self._is_late(each)] if self._may_be_late else []
+        if late:
+            self._leases.take_quick(late, good_s)
+        if len(late) < len(runnings):
+            at_once = runnings if not late else [each for each in runnings if not self._is_late(each)]
+            self._heartbeats.watch(self._leases.take(at_once, good_s))
+
+    def _is_late(self, running: Running) -> bool:
+        """Where a server names no claims, nobody finds those that were not told."""
+        return running.type is not None and running.type.name in self._quick and running.job.claim_descriptor != ""
+
+    def ran(self, job: str, run_s: float) -> None:
+        """An attempt at a job of this type has ended after so long."""
+        self._quick.note(job, run_s)
+
+    def tell_late(self, now_s: float) -> None:
+        """Of those that have not ended at once."""
+        told = self._leases.no_more_quick(now_s - QUICK_S)
+        for watched in told:
+            running = self._leases.of(watched)
+            if running.type is not None:
+                self._quick.note(running.type.name, now_s - running.began_s)
+        self._heartbeats.watch(told)
 
     def hand_over_all(self) -> None:
         """At once: a connection is gone, or is about to go, that claims may be tied to."""
@@ -48,8 +74,7 @@ class Keeping:
 
     def end(self, results: Iterable[Result]) -> None:
         """A server has these results, or they are given up."""
-        end = self._leases.end
-        self._heartbeats.forget([number for running, _ in results if (number := end(running)) is not None])
+        self._heartbeats.forget(self._leases.end([running for running, _ in results]))
 
     def has_expired(self, running: Running) -> bool:
         """Surely, by what is known of its claim."""
@@ -63,7 +88,7 @@ class Keeping:
         if running is None or self.is_answered(running):
             return
         if why is Why.CLAIM_LOST:
-            self._leases.end(running)
+            self._leases.end([running])
         self.lost(running, why)
 
     def _hear_end(self, number: int) -> None:

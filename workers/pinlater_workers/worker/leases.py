@@ -22,58 +22,87 @@ TOLERANCE_S = 5.0
 
 
 class Leases:
-    """Every claim from its dequeue until its result is through, or it is lost. Each has a number, used once."""
+    """Every claim from its dequeue until its result is through, or it is lost.
+
+    A claim gets a number, used once, when the heartbeat process is to hear of it. Those that are `quick` stay here
+    until they are old enough: most have ended by then.
+    """
 
     def __init__(self, lease_s: float) -> None:
         self._lease_s = lease_s
         self._beaten_after_s = min(BEATEN_AFTER_S, lease_s / 6)
         self._last_number = 0
+        self._quick: dict[Running, float] = {}
         self._held: dict[Running, Watched] = {}
         self._running: dict[int, Running] = {}
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._held) + len(self._quick)
 
     def take(self, runnings: Iterable[Running], good_s: float) -> list[Watched]:
         """The claims of a dequeue that was answered at `good_s`."""
-        number, from_s = self._last_number, good_s + self._beaten_after_s
-        taken = []
-        for running in runnings:
-            number += 1
-            job, until_s = running.job, running.until_s + MARGIN_S
-            watched = Watched(number, running.queue, job.descriptor, job.claim_descriptor, good_s, from_s, until_s)
-            self._held[running] = watched
-            self._running[number] = running
-            taken.append(watched)
-        self._last_number = number
-        return taken
+        return [self._watched(running, good_s) for running in runnings]
 
-    def end(self, running: Running) -> int | None:
-        """It is not held any more. Its number, if it was."""
-        watched = self._held.pop(running, None)
-        if watched is None:
-            return None
-        del self._running[watched.number]
-        return watched.number
+    def take_quick(self, runnings: Iterable[Running], good_s: float) -> None:
+        """Such that nothing is said of for now."""
+        self._quick.update(dict.fromkeys(runnings, good_s))
+
+    def no_more_quick(self, until_s: float) -> list[Watched]:
+        """Those of them that were taken by then: they are like all others from now on."""
+        old = []
+        for running, good_s in self._quick.items():
+            if good_s > until_s:
+                break  # they stand in the order in which they were taken
+            old.append(running)
+        return [self._watched(running, self._quick.pop(running)) for running in old]
+
+    def end(self, runnings: Iterable[Running]) -> list[int]:
+        """They are not held any more. The numbers of those that have one."""
+        numbers = []
+        for running in runnings:
+            if self._quick.pop(running, None) is None:
+                watched = self._held.pop(running, None)
+                if watched is not None:
+                    del self._running[watched.number]
+                    numbers.append(watched.number)
+        return numbers
 
     def find(self, number: int) -> Running | None:
         """Whose claim that is."""
         return self._running.get(number)
 
+    def of(self, watched: Watched) -> Running:
+        """Whose claim is held so."""
+        return self._running[watched.number]
+
     def at_once(self) -> list[Watched]:
         """All of them, to be beaten at once: a connection is gone that some may have been tied to."""
+        self.no_more_quick(math.inf)
         for watched in self._held.values():
             watched.from_s = 0.0
         return list(self._held.values())
 
     def keep(self, runnings: Iterable[Running]) -> list[Watched]:
         """Those of them that are held: to be kept alive without an end, since their results are not through yet."""
-        kept = [watched for running in runnings if (watched := self._held.get(running)) is not None]
-        for watched in kept:
-            watched.until_s = math.inf
+        kept = []
+        for running in runnings:
+            good_s = self._quick.pop(running, None)
+            watched = self._held.get(running) if good_s is None else self._watched(running, good_s)
+            if watched is not None:
+                watched.until_s = math.inf
+                kept.append(watched)
         return kept
 
     def has_expired(self, running: Running, now_s: float) -> bool:
         """Surely, by what is known of it; also one that is not held at all."""
         watched = self._held.get(running)
-        return watched is None or now_s >= watched.good_s + self._lease_s + TOLERANCE_S
+        good_s = self._quick.get(running, -math.inf) if watched is None else watched.good_s
+        return now_s >= good_s + self._lease_s + TOLERANCE_S
+
+    def _watched(self, running: Running, good_s: float) -> Watched:
+        self._last_number = number = self._last_number + 1
+        job, from_s, until_s = running.job, good_s + self._beaten_after_s, running.until_s + MARGIN_S
+        watched = Watched(number, running.queue, job.descriptor, job.claim_descriptor, good_s, from_s, until_s)
+        self._held[running] = watched
+        self._running[number] = running
+        return watched

@@ -38,6 +38,7 @@ class Sweep:
         now_s = time.monotonic()
         for running in [each for each in self._jobs.running if each.until_s <= now_s and each.told not in ENDS]:
             self._jobs.stop(running, Why.TIME_LIMIT)
+        self._keeping.tell_late(now_s)
         self._swept()
         if self._keeping.holds_any or self._jobs.pool.stuck:
             self.begin()
