@@ -78,77 +78,133 @@ class Dispatcher:
         self._closed = True
         await self._fleet.close(why)
 
-    async def call(self, call: Outgoing) -> Any:
-        """What the method returns. The typed errors of `pinlater.errors`."""
+    async def call(self, call: Outgoing, begun: Begun | None = None) -> Any:
+        """What the method returns. The typed errors of `pinlater.errors`.
+
+        With `begun`, the first attempt was that one, and has failed.
+        """
         loop = asyncio.get_running_loop()
-        attempts = _Attempts(call, self._patient)
+        attempts: _Attempts | None = None
+        if begun is not None:
+            assert begun.error is not None
+            attempts = _Attempts(call, self._patient)
+            await self._after(begun.error, attempts, begun.server, self._fleet.servers)
         while True:
             servers = self._fleet.servers
-            if self._fleet.due_s <= loop.time():
+            now_s = loop.time()
+            if self._fleet.due_s <= now_s:
                 servers = await self._fleet.refreshed(call.deadline_s)
-            server = self._rotation.pick(servers, loop.time(), attempts.tried)
+                now_s = loop.time()
+            server = self._rotation.pick(servers, now_s, () if attempts is None else attempts.tried)
+            share = first_share(call.safety) if attempts is None else 1.0
+            pool = server.long_polls if call.long_poll else server.calls
             try:
-                return await self._attempt(call, server, first=attempts.count == 0)
+                if now_s >= call.deadline_s:
+                    raise CallFailed("no time was left", sent=False, busy=True)
+                result = await pool.call(
+                    call.method, call.args, call.deadline_s, exclusive=not call.pipelined, share=share
+                )
+                return success_in(result, server)
             except (CallFailed, PinLaterError) as error:
-                if blames_server(error) or isinstance(error, ProtocolError):
-                    server.standing.failed(loop.time(), self._rng)
-                    self._fleet.doubt()
-                pause_s = attempts.failed(server, servers, error, self._rng)
-                if isinstance(error, DequeueRateLimited) and not self._wait_for_rate:
-                    raise
-                if pause_s is None or self._closed or loop.time() + pause_s >= call.deadline_s:
-                    attempts.raise_verdict(error)
-                await asyncio.sleep(pause_s)
-                if call.revise is not None:
-                    call.revise(error)
+                attempts = attempts or _Attempts(call, self._patient)
+                await self._after(error, attempts, server, servers)
 
-    async def _attempt(self, call: Outgoing, server: Server, *, first: bool) -> Any:
-        """CallFailed, PinLaterError."""
-        if asyncio.get_running_loop().time() >= call.deadline_s:
-            raise CallFailed("no time was left", sent=False, busy=True)
-        share = first_share(call.safety) if first else 1.0
-        pool = server.long_polls if call.long_poll else server.calls
-        reply = await pool.call(call.method, call.args, call.deadline_s, exclusive=not call.pipelined, share=share)
-        if server.standing.failures:
-            server.standing.answered()
-        if reply.exception is not None:
-            raise error_from_exception(reply.exception)
-        return reply.success
+    def begin(self, call: Outgoing, on_end: Callable[[Begun], None]) -> bool:
+        """Sends a pipelined call of Safety.ONCE, if that can be done at once. Its end is told in the very moment.
+
+        False: it cannot, and nothing was done; it is left to `call`.
+        """
+        now_s = asyncio.get_running_loop().time()
+        if self._fleet.due_s <= now_s or now_s >= call.deadline_s:
+            return False
+        server = self._rotation.pick(self._fleet.servers, now_s, ())
+        try:
+            return server.calls.begin(call.method, call.args, call.deadline_s, Begun(server, on_end))
+        except (CallFailed, PinLaterError):
+            return False
+
+    async def _after(self, error: Failure, attempts: _Attempts, server: Server, servers: Sequence[Server]) -> None:
+        """Waits until it is time for the next attempt; raises what the caller gets, where there is none."""
+        call, now_s = attempts.call, asyncio.get_running_loop().time()
+        if blames_server(error) or isinstance(error, ProtocolError):
+            server.standing.failed(now_s, self._rng)
+            self._fleet.doubt()
+        pause_s = attempts.failed(server, servers, error, self._rng)
+        if isinstance(error, DequeueRateLimited) and not self._wait_for_rate:
+            raise error
+        if pause_s is None or self._closed or now_s + pause_s >= call.deadline_s:
+            attempts.raise_verdict(error)
+        await asyncio.sleep(pause_s)
+        if call.revise is not None:
+            call.revise(error)
+
+
+class Begun:
+    """A first attempt under way, and its end: `success`, or `error`. It is the waiter of its connection."""
+
+    __slots__ = ("_on_end", "error", "server", "success")
+
+    def __init__(self, server: Server, on_end: Callable[[Begun], None]) -> None:
+        self._on_end = on_end
+        self.server = server
+        self.success: Any = None
+        self.error: Failure | None = None
+
+    def done(self) -> bool:
+        """Nobody gives it up."""
+        return self.success is not None or self.error is not None
+
+    def set_result(self, result: Any) -> None:
+        try:
+            self.success = success_in(result, self.server)
+        except PinLaterError as error:
+            self.error = error
+        self._on_end(self)
+
+    def set_exception(self, error: Failure) -> None:
+        self.error = error
+        self._on_end(self)
+
+
+def success_in(result: Any, server: Server) -> Any:
+    """What a method returns, in the struct of an answer by that server; the error in it is raised."""
+    if server.standing.failures:
+        server.standing.answered()
+    if result.e is not None:
+        raise error_from_exception(result.e)
+    return getattr(result, "success", None)
 
 
 class _Attempts:
-    """What one call has been through so far."""
+    """What one call has been through, once an attempt has failed."""
 
     __slots__ = (
         "_busy",
-        "_call",
         "_definite",
         "_maybe_done",
         "_patient",
         "_round",
         "_why",
-        "count",
+        "call",
         "tried",
     )
 
     def __init__(self, call: Outgoing, patient: bool) -> None:
-        self._call = call
+        self.call = call
         self._patient = patient
         self._definite: Failure | None = None
         self._round = 1
         self._maybe_done = False
         self._busy = False
         self._why: dict[Address, str] = {}
-        self.count = 0
         self.tried: set[Server] = set()
 
     def failed(self, server: Server, servers: Sequence[Server], error: Failure, rng: random.Random) -> float | None:
         """The seconds to wait before the next attempt; None: there is none. `servers`: those that there are."""
-        self.count += 1
         self.tried.add(server)
         if isinstance(error, CallFailed):
             self._note(server.address, error)
-        if not may_send_again(error, self._call.safety):
+        if not may_send_again(error, self.call.safety):
             return None
         if not self._patient and blames_shards(error):
             self._definite = error
@@ -181,9 +237,9 @@ class _Attempts:
         """
         if isinstance(error, PinLaterError):
             raise error
-        method = self._call.method
+        method = self.call.method
         tried = "; ".join(f"{address}: {why}" for address, why in self._why.items())
-        if self._maybe_done and self._call.safety in (Safety.REPEAT, Safety.ONCE):
+        if self._maybe_done and self.call.safety in (Safety.REPEAT, Safety.ONCE):
             message = f"{method} was sent and may have been carried out, but no answer came: {tried}"
             raise OutcomeUnknown(message) from error
         if self._definite is not None:

@@ -10,34 +10,66 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from pinlater.client.address import Address
+from pinlater.client.exchange import EXCHANGES, Exchange
 from pinlater.client.transport_errors import CallFailed
 from pinlater.errors import PinLaterError, ProtocolError, RequestInvalid
-from pinlater.wire.codec import ApplicationError, Reply, decode_reply, encode_call
+from pinlater.wire.codec import ApplicationError, decode_reply, decode_result
 from pinlater.wire.faults import error_from_application
 from pinlater.wire.framing import Splitter
-from pinlater.wire.header import Header, read_header
+from pinlater.wire.header import read_header
+from pinlater.wire.idl import METHODS
 from pinlater.wire.limits import WireLimits
 from pinlater.wire.malformed import WireError
 
 _LAST_SEQID = 2**31 - 1
 
 
+_EARLY_S = 0.001
+"""Event loops count in milliseconds: a timer may be early by one."""
+
+
+class Waiter(Protocol):
+    """Who waits for an answer: a future, or what is told of it at once, without a turn of the loop."""
+
+    def done(self) -> bool: ...
+
+    def set_result(self, result: Any, /) -> None: ...
+
+    def set_exception(self, error: Any, /) -> None: ...
+
+
+class _Sent(NamedTuple):
+    """A call under way; `due` is what its answer begins with. `sent_s` and `deadline_s` are of the loop's clock."""
+
+    seqid: int
+    exchange: Exchange
+    due: bytes
+    waiter: Waiter
+    sent_s: float
+    deadline_s: float
+
+
 class Connection(asyncio.Protocol):
     """The asyncio protocol of one connection.
 
     `users`: the calls that it is reserved for, sent or about to be. `exclusive`: its one call shares it with no other.
+    One timer serves all calls: it is set for the earliest deadline, and looks for the next one when it is over, so that
+    a call that is answered in time costs none.
     """
 
     __slots__ = (
         "_address",
         "_limits",
         "_loop",
+        "_on_answered",
         "_on_closed",
         "_seqid",
         "_splitter",
+        "_timer",
+        "_timer_s",
         "_transport",
         "_waiting",
         "exclusive",
@@ -46,32 +78,51 @@ class Connection(asyncio.Protocol):
         "users",
     )
 
-    def __init__(self, address: Address, limits: WireLimits, on_closed: Callable[[Connection], None]) -> None:
+    def __init__(
+        self,
+        address: Address,
+        limits: WireLimits,
+        on_answered: Callable[[Connection], None],
+        on_closed: Callable[[Connection], None],
+    ) -> None:
+        """`on_answered` is called once for every call that was answered, before its waiter knows."""
         self._address = address
         self._limits = limits
+        self._on_answered = on_answered
         self._on_closed = on_closed
         self._loop = asyncio.get_running_loop()
         self._splitter = Splitter(limits)
         self._splitter.framed = True
         self._transport: asyncio.Transport | None = None
-        self._waiting: deque[tuple[int, str, asyncio.Future[Reply]]] = deque()
+        self._waiting: deque[_Sent] = deque()
         self._seqid = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_s = 0.0
         self.exclusive = False
         self.usable = False
         self.users = 0
         self.idle_since_s = 0.0
 
-    async def call(self, method: str, args: Any, deadline_s: float) -> Reply:
-        """The answer to one call. CallFailed; ProtocolError; RequestInvalid for what cannot be encoded."""
-        future = self._send(method, args)
-        timer = self._loop.call_at(deadline_s, self._expire, future, deadline_s - self._loop.time())
-        try:
-            return await future
-        except asyncio.CancelledError:
-            self._give_up()
-            raise
-        finally:
-            timer.cancel()
+    def send(self, method: str, args: Any, deadline_s: float, waiter: Waiter) -> None:
+        """Sends a call; its waiter gets the struct of the answer, or CallFailed or ProtocolError.
+
+        CallFailed: the connection is closed; RequestInvalid for what cannot be encoded.
+        """
+        if not self.usable or self._transport is None:
+            raise CallFailed("the connection is closed", sent=False)
+        self._seqid = seqid = self._seqid % _LAST_SEQID + 1
+        exchange = EXCHANGES[method]
+        message = self._encoded(exchange, seqid, args)
+        self._waiting.append(_Sent(seqid, exchange, exchange.due(seqid), waiter, self._loop.time(), deadline_s))
+        if self._timer is None or deadline_s < self._timer_s:
+            self._set_timer(deadline_s)
+        self._transport.write(len(message).to_bytes(4, "big") + message)
+
+    def give_up(self) -> None:
+        """One call's answer is not waited for: no new calls here, and the end as soon as nobody waits."""
+        self.usable = False
+        if all(sent.waiter.done() for sent in self._waiting):
+            self._break(CallFailed("the connection was given up", sent=True))
 
     def close(self, why: str) -> None:
         """Closes at once; calls under way fail."""
@@ -85,37 +136,38 @@ class Connection(asyncio.Protocol):
 
     # -- sending ---------------------------------------------------------------------------------------------------
 
-    def _send(self, method: str, args: Any) -> asyncio.Future[Reply]:
-        if not self.usable or self._transport is None:
-            raise CallFailed("the connection is closed", sent=False)
-        self._seqid = seqid = self._seqid % _LAST_SEQID + 1
-        message = self._encoded(method, seqid, args)
-        future: asyncio.Future[Reply] = self._loop.create_future()
-        self._waiting.append((seqid, method, future))
-        self._transport.write(len(message).to_bytes(4, "big") + message)
-        return future
-
-    def _encoded(self, method: str, seqid: int, args: Any) -> bytes:
+    def _encoded(self, exchange: Exchange, seqid: int, args: Any) -> bytes:
         try:
-            message = encode_call(method, seqid, args)
+            message = exchange.call(seqid, args)
         except (TypeError, ValueError, OverflowError, AttributeError) as error:
-            raise RequestInvalid(f"{method}: cannot be encoded: {error}") from error
+            raise RequestInvalid(f"{exchange.name}: cannot be encoded: {error}") from error
         if len(message) > self._limits.max_message_bytes:
             raise RequestInvalid.of(
-                f"{method}: the size of the call", len(message), f"up to {self._limits.max_message_bytes} bytes"
+                f"{exchange.name}: the size of the call", len(message), f"up to {self._limits.max_message_bytes} bytes"
             )
         return message
 
-    def _expire(self, future: asyncio.Future[Reply], waited_s: float) -> None:
-        if not future.done():
-            future.set_exception(CallFailed(f"no answer within {waited_s:.3g} s", sent=True))
-            self._give_up()
+    # -- deadlines -------------------------------------------------------------------------------------------------
 
-    def _give_up(self) -> None:
-        """One call's answer is not waited for: no new calls here, and the end as soon as nobody waits."""
-        self.usable = False
-        if all(future.done() for _, _, future in self._waiting):
-            self._break(CallFailed("the connection was given up", sent=True))
+    def _set_timer(self, deadline_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_s = deadline_s
+        self._timer = self._loop.call_at(deadline_s, self._expire)
+
+    def _expire(self) -> None:
+        """Calls whose time is over fail; the others get a timer for the next of them."""
+        self._timer = None
+        now_s = self._loop.time()
+        late = [sent for sent in self._waiting if sent.deadline_s <= now_s + _EARLY_S and not sent.waiter.done()]
+        for sent in late:
+            waited_s = sent.deadline_s - sent.sent_s
+            sent.waiter.set_exception(CallFailed(f"no answer within {waited_s:.3g} s", sent=True))
+        if late:
+            self.give_up()
+        next_s = min((sent.deadline_s for sent in self._waiting if not sent.waiter.done()), default=None)
+        if next_s is not None:
+            self._set_timer(next_s)
 
     # -- answers ---------------------------------------------------------------------------------------------------
 
@@ -136,21 +188,30 @@ class Connection(asyncio.Protocol):
         """Settles the call that is due. WireError: the answer is not readable, or not to that call."""
         if not self._waiting:
             raise WireError("an answer that nobody asked for")
-        seqid, method, future = self._waiting[0]
+        sent = self._waiting[0]
+        usual = message.startswith(sent.due)
+        result = sent.exchange.result(message, self._limits) if usual else self._unusual(message, sent)
+        self._waiting.popleft()
+        self._on_answered(self)
+        if sent.waiter.done():
+            self.give_up()
+        elif isinstance(result, PinLaterError):
+            sent.waiter.set_exception(result)
+        else:
+            sent.waiter.set_result(result)
+
+    def _unusual(self, message: bytes, sent: _Sent) -> Any:
+        """What an answer holds that is an application error, or in another form of the protocol. WireError."""
+        header = read_header(message)
         error: PinLaterError | None = None
         try:
-            answer: Reply | Header = (reply := decode_reply(message, self._limits))
+            decode_reply(message, self._limits)
         except ApplicationError as refused:
-            answer, error = read_header(message), error_from_application(refused)
-        if answer.name != method or answer.seqid != seqid:
-            raise WireError(f"answer {answer.seqid} to {answer.name!r} where {seqid} to {method!r} is due")
-        self._waiting.popleft()
-        if future.done():
-            self._give_up()
-        elif error is None:
-            future.set_result(reply)
-        else:
-            future.set_exception(error)
+            error = error_from_application(refused)
+        if header.name != sent.exchange.name or header.seqid != sent.seqid:
+            due = f"{sent.seqid} to {sent.exchange.name!r}"
+            raise WireError(f"answer {header.seqid} to {header.name!r} where {due} is due")
+        return error or decode_result(message, header, METHODS[header.name], self._limits)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._break(
@@ -164,9 +225,12 @@ class Connection(asyncio.Protocol):
         if transport is None:
             return
         transport.abort()
-        for _, _, future in self._waiting:
-            if not future.done():
-                future.set_exception(error)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for sent in self._waiting:
+            if not sent.waiter.done():
+                sent.waiter.set_exception(error)
                 error = _for_the_next(error)
         self._waiting.clear()
         self._on_closed(self)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Awaitable, Callable, Sequence
 
-from pinlater.client.calls import Dispatcher, Outgoing
-from pinlater.client.joining import Joiner, JoiningLimits
+from pinlater.client.calls import Begun, Dispatcher, Outgoing
+from pinlater.client.joining import Joiner, JoiningLimits, Outcome
 from pinlater.client.safety import Safety
 from pinlater.errors import ProtocolError, RequestInvalid
 from pinlater.model import Job, RequestContext
 from pinlater.wire.convert_client import call_args, enqueue_to_wire
+
+MAX_IDLE = 100
+"""Joiners that are kept though nothing is in them; with more, all of these are dropped."""
 
 
 class Enqueuer:
@@ -27,12 +29,9 @@ class Enqueuer:
         """The descriptor of one job, to come; it travels with others of its queue. RequestInvalid, Overloaded."""
         if type(job.body) is not bytes:
             raise RequestInvalid.of("body", job.body, "bytes")
-        key = (queue, timeout_s)
-        joiner = self._joiners.get(key)
+        joiner = self._joiners.get((queue, timeout_s))
         if joiner is None:
-            send = partial(self._send, queue, context=self._context)
-            on_idle = partial(self._joiners.pop, key, None)
-            joiner = self._joiners[key] = Joiner(send, timeout_s, self._limits, on_idle)
+            joiner = self._joiner(queue, timeout_s)
         return joiner.add(job)
 
     async def send(self, queue: str, jobs: Sequence[Job], deadline_s: float, context: RequestContext) -> list[str]:
@@ -40,18 +39,45 @@ class Enqueuer:
         for job in jobs:
             if type(job.body) is not bytes:
                 raise RequestInvalid.of("body", job.body, "bytes")
-        return await self._send(queue, jobs, deadline_s, context)
-
-    async def _send(self, queue: str, jobs: Sequence[Job], deadline_s: float, context: RequestContext) -> list[str]:
-        args = call_args("enqueueJobs", context, request=enqueue_to_wire(queue, jobs))
-        response = await self._dispatcher.call(Outgoing("enqueueJobs", args, Safety.ONCE, deadline_s, pipelined=True))
-        descriptors: list[str] = response.job_descriptors
-        if len(descriptors) != len(jobs):
-            raise ProtocolError(f"{len(descriptors)} descriptors came for {len(jobs)} jobs")
-        return descriptors
+        return await self._end(self._call(queue, jobs, deadline_s, context), jobs)
 
     async def close(self, error: Exception) -> None:
         """Whoever still waits gets `error`."""
         for joiner in list(self._joiners.values()):
             await joiner.close(error)
         self._joiners.clear()
+
+    def _joiner(self, queue: str, timeout_s: float) -> Joiner:
+        if len(self._joiners) >= MAX_IDLE:
+            self._joiners = {key: joiner for key, joiner in self._joiners.items() if not joiner.is_idle}
+
+        def begin(jobs: Sequence[Job], deadline_s: float, on_end: Callable[[Outcome], None]) -> bool:
+            call = self._call(queue, jobs, deadline_s, self._context)
+            return self._dispatcher.begin(call, lambda begun: on_end(self._outcome(call, jobs, begun)))
+
+        def send(jobs: Sequence[Job], deadline_s: float) -> Awaitable[list[str]]:
+            return self._end(self._call(queue, jobs, deadline_s, self._context), jobs)
+
+        joiner = self._joiners[queue, timeout_s] = Joiner(begin, send, timeout_s, self._limits)
+        return joiner
+
+    def _call(self, queue: str, jobs: Sequence[Job], deadline_s: float, context: RequestContext) -> Outgoing:
+        args = call_args("enqueueJobs", context, request=enqueue_to_wire(queue, jobs))
+        return Outgoing("enqueueJobs", args, Safety.ONCE, deadline_s, pipelined=True)
+
+    def _outcome(self, call: Outgoing, jobs: Sequence[Job], begun: Begun) -> Outcome:
+        if begun.error is None and len(begun.success.job_descriptors) == len(jobs):
+            descriptors: list[str] = begun.success.job_descriptors
+            return descriptors
+        return lambda: self._end(call, jobs, begun)
+
+    async def _end(self, call: Outgoing, jobs: Sequence[Job], begun: Begun | None = None) -> list[str]:
+        """With `begun`, that was the first attempt."""
+        if begun is not None and begun.error is None:
+            response = begun.success
+        else:
+            response = await self._dispatcher.call(call, begun)
+        descriptors: list[str] = response.job_descriptors
+        if len(descriptors) != len(jobs):
+            raise ProtocolError(f"{len(descriptors)} descriptors came for {len(jobs)} jobs")
+        return descriptors

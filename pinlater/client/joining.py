@@ -2,7 +2,8 @@
 
 With nothing in flight a job leaves at the end of the event loop's turn, with all others enqueued in that turn. While a
 batch is in flight the next one gathers; it leaves when that one returns, when it is full, or after LONGEST_WAIT_S.
-Every caller has its own answer.
+Many jobs leave as two batches, so that one is under way in the server and the store while the callers of the other go
+on. Every caller has its own answer.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import copy
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pinlater.errors import BodyTooLarge, Overloaded, PinLaterError, PriorityNotSupported, RequestInvalid
 from pinlater.model import Job
@@ -28,15 +30,26 @@ OF_ONE_MEMBER = (RequestInvalid, BodyTooLarge, PriorityNotSupported)
 Send = Callable[[Sequence[Job], float], Awaitable[list[str]]]
 """Stores jobs, all or none, in one call before a deadline (seconds of the loop's clock); a descriptor per job."""
 
+Outcome = list[str] | Callable[[], Awaitable[list[str]]]
+"""The descriptors; or what is still to be done, where they did not come at the first attempt."""
+
+Begin = Callable[[Sequence[Job], float, Callable[[Outcome], None]], bool]
+"""As `Send`, but without a task: whether the call has been sent at once; its outcome is told in the very moment."""
+
 
 @dataclass(frozen=True, slots=True)
 class JoiningLimits:
-    """Bounds on one batch, on the batches in flight, and on the full ones waiting behind these."""
+    """Bounds on one batch, on the batches in flight, and on the full ones waiting behind these.
+
+    `two_from`: so many jobs leave as two batches, where nothing is in flight: two calls at a time are faster than one,
+    though they cost more.
+    """
 
     batch_jobs: int = 1_000
     batch_bytes: int = 1024 * 1024
     batches_in_flight: int = 8
     batches_waiting: int = 32
+    two_from: int = 32
 
 
 class Batch:
@@ -50,45 +63,63 @@ class Batch:
         self.bytes = 0
         self.deadline_s = deadline_s
 
+    def split(self) -> Batch:
+        """Keeps the first half; the other one is returned."""
+        half = len(self.jobs) // 2
+        other = Batch(self.deadline_s)
+        other.jobs, other.futures = self.jobs[half:], self.futures[half:]
+        del self.jobs[half:], self.futures[half:]
+        return other
+
 
 class Joiner:
-    """Joins the enqueues of one queue that have the same time-out; `on_idle` is called when nothing is left in it."""
+    """Joins the enqueues of one queue that have the same time-out; `is_idle` where nothing is left in it."""
 
-    def __init__(self, send: Send, timeout_s: float, limits: JoiningLimits, on_idle: Callable[[], object]) -> None:
+    def __init__(self, begin: Begin, send: Send, timeout_s: float, limits: JoiningLimits) -> None:
+        self._begin = begin
         self._send = send
         self._timeout_s = timeout_s
+        self._batch_jobs = limits.batch_jobs
+        self._batch_bytes = limits.batch_bytes
         self._limits = limits
-        self._on_idle = on_idle
         self._loop = asyncio.get_running_loop()
         self._gathering: Batch | None = None
         self._full: deque[Batch] = deque()
-        self._in_flight: set[asyncio.Task[None]] = set()
+        self._in_flight: dict[Batch, asyncio.Task[None] | None] = {}
         self._slow_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        return self._gathering is None and not self._full and not self._in_flight
 
     def add(self, job: Job) -> asyncio.Future[str]:
         """The job's descriptor, to come. Overloaded: too many batches wait already."""
         weight = len(job.body) + JOB_OVERHEAD_BYTES
         batch = self._gathering
-        if batch is None or batch.bytes + weight > self._limits.batch_bytes:
+        if batch is None or batch.bytes + weight > self._batch_bytes:
             batch = self._open_batch()
         future = self._loop.create_future()
         batch.jobs.append(job)
         batch.futures.append(future)
         batch.bytes += weight
-        if len(batch.jobs) >= self._limits.batch_jobs:
+        if len(batch.jobs) >= self._batch_jobs:
             self._close_batch()
         return future
 
     async def close(self, error: Exception) -> None:
         """Everyone still waiting gets `error`; calls in flight are given up."""
-        self._stop_timer()
-        for batch in [*self._full, *([self._gathering] if self._gathering else [])]:
+        if self._slow_timer is not None:
+            self._slow_timer.cancel()
+        gathering = [] if self._gathering is None else [self._gathering]
+        for batch in (*self._in_flight, *self._full, *gathering):
             _fail(batch.futures, error)
+        tasks = [task for task in self._in_flight.values() if task is not None]
+        self._in_flight.clear()
         self._full.clear()
         self._gathering = None
-        for task in self._in_flight:
-            task.cancel(str(error))
-        await asyncio.gather(*self._in_flight, return_exceptions=True)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     # -- batches ---------------------------------------------------------------------------------------------------
 
@@ -97,77 +128,113 @@ class Joiner:
             raise Overloaded(f"{len(self._full)} batches of enqueues are waiting in this client already")
         self._close_batch()
         batch = self._gathering = Batch(self._loop.time() + self._timeout_s)
-        if self._in_flight:
-            self._slow_timer = self._loop.call_later(LONGEST_WAIT_S, self._leave_anyway)
-        else:
+        if not self._in_flight:
             self._loop.call_soon(self._leave)
+        elif self._slow_timer is None:
+            self._slow_timer = self._loop.call_later(LONGEST_WAIT_S, self._leave_slowly)
         return batch
 
     def _close_batch(self) -> None:
         """Takes no more jobs into the batch that gathers; it leaves at once where a place in flight is free."""
         if self._gathering is not None:
-            self._stop_timer()
             self._full.append(self._gathering)
             self._gathering = None
             self._leave_anyway()
 
     def _leave(self) -> None:
-        """One batch leaves, if nothing is in flight."""
+        """What there is leaves, if nothing is in flight."""
         if not self._in_flight:
             self._leave_anyway()
 
+    def _leave_slowly(self) -> None:
+        """A batch that has gathered for long leaves; the timer may have been set for one before it."""
+        self._slow_timer = None
+        if self._gathering is not None:
+            left_s = self._gathering.deadline_s - self._timeout_s + LONGEST_WAIT_S - self._loop.time()
+            if left_s > 0.001:
+                self._slow_timer = self._loop.call_later(left_s, self._leave_slowly)
+            else:
+                self._leave_anyway()
+
     def _leave_anyway(self) -> None:
-        """One batch leaves, if there is one and a place in flight is free."""
-        if len(self._in_flight) >= self._limits.batches_in_flight:
+        """One batch leaves, if there is one and a place in flight is free; a large one, where none is taken, as two."""
+        places = self._limits.batches_in_flight - len(self._in_flight)
+        if places <= 0:
             return
         if self._full:
             self._fly(self._full.popleft())
         elif self._gathering is not None:
-            self._stop_timer()
             batch, self._gathering = self._gathering, None
+            two = not self._in_flight and places > 1 and len(batch.jobs) >= self._limits.two_from
+            other = batch.split() if two else None
             self._fly(batch)
+            if other is not None:
+                self._fly(other)
 
     def _fly(self, batch: Batch) -> None:
-        task = self._loop.create_task(self._store(batch.jobs, batch.futures, batch.deadline_s))
-        self._in_flight.add(task)
-        task.add_done_callback(self._landed)
+        self._in_flight[batch] = None
+        if not self._begin(batch.jobs, batch.deadline_s, partial(self._ended, batch)):
+            self._go_on(batch, partial(self._send, batch.jobs, batch.deadline_s))
 
-    def _landed(self, task: asyncio.Task[None]) -> None:
-        """The next batch leaves. The callers of this one have run by now, so what they enqueued next is in it."""
-        self._in_flight.discard(task)
-        if self._full or self._gathering is not None:
-            self._leave_anyway()
-        elif not self._in_flight:
-            self._on_idle()
+    def _ended(self, batch: Batch, outcome: Outcome) -> None:
+        """The first attempt is over."""
+        if batch not in self._in_flight:  # closed meanwhile
+            return
+        if isinstance(outcome, list):
+            _settle(batch.futures, outcome)
+            self._loop.call_soon(self._landed, batch)
+        else:
+            self._go_on(batch, outcome)
 
-    def _stop_timer(self) -> None:
-        if self._slow_timer is not None:
-            self._slow_timer.cancel()
-            self._slow_timer = None
+    def _go_on(self, batch: Batch, send: Callable[[], Awaitable[list[str]]]) -> None:
+        task = self._loop.create_task(self._store(batch.jobs, batch.futures, batch.deadline_s, send))
+        self._in_flight[batch] = task
+        task.add_done_callback(lambda _: self._landed(batch))
+
+    def _landed(self, batch: Batch) -> None:
+        """The next batch leaves. The callers of this one have run by now, so what they enqueued next is in it.
+
+        While the other of two is in flight, it does not leave with much less than that one carries: it joins its jobs.
+        """
+        self._in_flight.pop(batch, None)
+        small = self._gathering is not None and not self._full
+        if small and len(self._gathering.jobs) * 2 < sum(len(each.jobs) for each in self._in_flight):
+            return
+        self._leave_anyway()
 
     # -- answers ---------------------------------------------------------------------------------------------------
 
-    async def _store(self, jobs: list[Job], futures: list[asyncio.Future[str]], deadline_s: float) -> None:
-        """Sends one batch and answers its callers; refused for one member's sake, it is sent again in halves."""
+    async def _store(
+        self,
+        jobs: list[Job],
+        futures: list[asyncio.Future[str]],
+        deadline_s: float,
+        send: Callable[[], Awaitable[list[str]]],
+    ) -> None:
+        """Awaits the answer to one batch for its callers; refused for one member's sake, it is sent again in halves."""
         try:
-            descriptors = await self._send(jobs, deadline_s)
+            descriptors = await send()
         except OF_ONE_MEMBER as error:
             if len(jobs) == 1:
                 _fail(futures, error)
                 return
             half = len(jobs) // 2
             await asyncio.gather(
-                self._store(jobs[:half], futures[:half], deadline_s),
-                self._store(jobs[half:], futures[half:], deadline_s),
+                *(
+                    self._store(jobs[part], futures[part], deadline_s, partial(self._send, jobs[part], deadline_s))
+                    for part in (slice(half), slice(half, None))
+                )
             )
         except Exception as error:
             _fail(futures, error)
-        except asyncio.CancelledError as cancelled:
-            _fail(futures, RuntimeError(*cancelled.args))
         else:
-            for future, descriptor in zip(futures, descriptors, strict=True):
-                if not future.done():
-                    future.set_result(descriptor)
+            _settle(futures, descriptors)
+
+
+def _settle(futures: list[asyncio.Future[str]], descriptors: list[str]) -> None:
+    for future, descriptor in zip(futures, descriptors, strict=True):
+        if not future.done():
+            future.set_result(descriptor)
 
 
 def _fail(futures: list[asyncio.Future[str]], error: Exception) -> None:

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pinlater.client.address import Address
-from pinlater.client.connection import Connection
+from pinlater.client.connection import Connection, Waiter
 from pinlater.client.transport_errors import CallFailed
 from pinlater.errors import Overloaded
-from pinlater.wire.codec import Reply
 from pinlater.wire.limits import DEFAULT_LIMITS, WireLimits
 
 
@@ -54,21 +53,32 @@ class Pool:
         self._closed_because = ""
         self._is_retired = False
 
-    async def call(self, method: str, args: Any, deadline_s: float, *, exclusive: bool, share: float = 1.0) -> Reply:
-        """One call on some connection. `exclusive`: on one that carries nothing else meanwhile.
+    async def call(self, method: str, args: Any, deadline_s: float, *, exclusive: bool, share: float = 1.0) -> Any:
+        """One call on some connection: the struct of its answer. `exclusive`: where nothing else is carried meanwhile.
 
         `share`: how much of the time that is left after the wait for a connection this attempt may use.
-        CallFailed; Overloaded: too many calls wait here for a connection; and the errors of Connection.call.
+        CallFailed; Overloaded: too many calls wait here for a connection; and the errors of Connection.send.
         """
         if self._closed_because:
             raise CallFailed(self._closed_because, sent=False)
         connection = None if self._waiters else self._free(exclusive)
         if connection is None:
             connection = await self._wait_or_connect(deadline_s, exclusive, share)
+        waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._send(connection, method, args, _part(share, deadline_s), waiter)
         try:
-            return await connection.call(method, args, _part(share, deadline_s))
-        finally:
-            self._give_back(connection)
+            return await waiter
+        except asyncio.CancelledError:
+            connection.give_up()
+            raise
+
+    def begin(self, method: str, args: Any, deadline_s: float, waiter: Waiter) -> bool:
+        """Sends a call that may share its connection, if one is free at once. The errors of Connection.send."""
+        connection = None if self._waiters or self._closed_because else self._free(False)
+        if connection is None:
+            return False
+        self._send(connection, method, args, deadline_s, waiter)
+        return True
 
     def close(self, why: str) -> None:
         """Closes every connection at once, for good; the calls on them and those waiting fail."""
@@ -96,6 +106,13 @@ class Pool:
         return not self._open and not self._opening and not self._waiters
 
     # -- taking and giving back ------------------------------------------------------------------------------------
+
+    def _send(self, connection: Connection, method: str, args: Any, deadline_s: float, waiter: Waiter) -> None:
+        try:
+            connection.send(method, args, deadline_s, waiter)
+        except BaseException:
+            self._give_back(connection)
+            raise
 
     def _free(self, exclusive: bool) -> Connection | None:
         """For a newcomer, while nobody waits."""
@@ -239,7 +256,7 @@ class Pool:
         try:
             async with asyncio.timeout_at(min(until_s, loop.time() + self._limits.connect_timeout_s)):
                 _, connection = await loop.create_connection(
-                    lambda: Connection(self._address, self._limits.wire, self._forget), *self._address
+                    lambda: Connection(self._address, self._limits.wire, self._give_back, self._forget), *self._address
                 )
         except TimeoutError:
             raise CallFailed("no connection within the time-out", sent=False) from None

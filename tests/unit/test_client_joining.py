@@ -34,7 +34,7 @@ class Calls:
         return [body.decode() for body in bodies]
 
     def joiner(self, timeout_s: float = 10.0, **limits: int) -> Joiner:
-        return Joiner(self.send, timeout_s, JoiningLimits(**limits), lambda: None)
+        return Joiner(lambda *_: False, self.send, timeout_s, JoiningLimits(**{"two_from": 10_000} | limits))
 
 
 async def _turns(count: int = 6) -> None:
@@ -81,6 +81,37 @@ async def test_callers_that_go_on_at_once_are_joined_again() -> None:
 
     await asyncio.gather(*map(caller, range(50)))
     assert [len(batch) for batch in calls.batches] == [50] * 10
+
+
+async def test_many_leave_as_two_calls_and_stay_two() -> None:
+    calls = Calls()
+    joiner = calls.joiner(two_from=20)
+
+    async def caller(number: int) -> None:
+        for _ in range(10):
+            await joiner.add(Job(b"%d" % number))
+
+    await asyncio.gather(*map(caller, range(20)))
+    assert [len(batch) for batch in calls.batches] == [10] * 20
+
+
+async def test_few_wait_for_the_many_that_are_in_flight() -> None:
+    calls = Calls()
+    calls.hold = asyncio.Semaphore(0)
+    joiner = calls.joiner(two_from=20)
+    first = _add(joiner, *range(20))
+    await _turns()
+    more = _add(joiner, 20, 21)
+    calls.hold.release()
+    await asyncio.gather(*first[:10])
+    await _turns()
+    assert [len(batch) for batch in calls.batches] == [10, 10]
+    calls.hold.release()
+    await asyncio.gather(*first)
+    await _turns()
+    assert [len(batch) for batch in calls.batches] == [10, 10, 2]
+    calls.hold.release()
+    assert await asyncio.gather(*more) == ["20", "21"]
 
 
 async def test_a_slow_call_holds_the_next_back_for_a_moment_only() -> None:

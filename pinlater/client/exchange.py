@@ -1,0 +1,43 @@
+"""One method as bytes: calls of it, and answers to them. What is the same in every call is made once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pinlater.wire.codec import decode_result
+from pinlater.wire.header import CALL, REPLY, Header, Protocol, write_header
+from pinlater.wire.idl import METHODS, Method
+from pinlater.wire.limits import WireLimits
+from pinlater.wire.native import encode_struct
+
+_SEQID_BYTES = 4
+
+
+class Exchange:
+    """Calls of a method are encoded, and the answer that is due is told by its first bytes."""
+
+    __slots__ = ("_args", "_call_head", "_header", "_method", "_reply_head", "name")
+
+    def __init__(self, method: Method) -> None:
+        self.name = method.name
+        self._method = method
+        self._args = method.args.encode_args
+        self._call_head = write_header(Protocol.BINARY, CALL, method.name, 0)[:-_SEQID_BYTES]
+        self._reply_head = write_header(Protocol.BINARY, REPLY, method.name, 0)[:-_SEQID_BYTES]
+        self._header = Header(Protocol.BINARY, REPLY, method.name, 0, len(self._reply_head) + _SEQID_BYTES)
+
+    def call(self, seqid: int, args: Any) -> bytes:
+        """One call; TypeError and others where it cannot be encoded."""
+        return self._call_head + seqid.to_bytes(_SEQID_BYTES, "big") + encode_struct(args, Protocol.BINARY, self._args)
+
+    def due(self, seqid: int) -> bytes:
+        """With what the answer to that call begins."""
+        return self._reply_head + seqid.to_bytes(_SEQID_BYTES, "big")
+
+    def result(self, answer: bytes, limits: WireLimits) -> Any:
+        """What an answer that begins as is due holds: `success`, or the declared exception as `e`. WireError."""
+        return decode_result(answer, self._header, self._method, limits)
+
+
+EXCHANGES = {name: Exchange(method) for name, method in METHODS.items()}
+"""By the name of the method."""
