@@ -2,8 +2,7 @@
 
 With nothing in flight a job leaves at the end of the event loop's turn, with all others enqueued in that turn. While a
 batch is in flight the next one gathers; it leaves when that one returns, when it is full, or after LONGEST_WAIT_S.
-Many jobs leave as two batches, so that one is under way in the server and the store while the callers of the other go
-on. Every caller has its own answer.
+Every caller has its own answer.
 """
 
 from __future__ import annotations
@@ -39,17 +38,12 @@ Begin = Callable[[Sequence[Job], float, Callable[[Outcome], None]], bool]
 
 @dataclass(frozen=True, slots=True)
 class JoiningLimits:
-    """Bounds on one batch, on the batches in flight, and on the full ones waiting behind these.
-
-    `two_from`: so many jobs leave as two batches, where nothing is in flight: two calls at a time are faster than one,
-    though they cost more.
-    """
+    """Bounds on one batch, on the batches in flight, and on the full ones waiting behind these."""
 
     batch_jobs: int = 1_000
     batch_bytes: int = 1024 * 1024
     batches_in_flight: int = 8
     batches_waiting: int = 32
-    two_from: int = 32
 
 
 class Batch:
@@ -62,14 +56,6 @@ class Batch:
         self.futures: list[asyncio.Future[str]] = []
         self.bytes = 0
         self.deadline_s = deadline_s
-
-    def split(self) -> Batch:
-        """Keeps the first half; the other one is returned."""
-        half = len(self.jobs) // 2
-        other = Batch(self.deadline_s)
-        other.jobs, other.futures = self.jobs[half:], self.futures[half:]
-        del self.jobs[half:], self.futures[half:]
-        return other
 
 
 class Joiner:
@@ -142,7 +128,7 @@ class Joiner:
             self._leave_anyway()
 
     def _leave(self) -> None:
-        """What there is leaves, if nothing is in flight."""
+        """One batch leaves, if nothing is in flight."""
         if not self._in_flight:
             self._leave_anyway()
 
@@ -157,23 +143,22 @@ class Joiner:
                 self._leave_anyway()
 
     def _leave_anyway(self) -> None:
-        """One batch leaves, if there is one and a place in flight is free; a large one, where none is taken, as two."""
-        places = self._limits.batches_in_flight - len(self._in_flight)
-        if places <= 0:
+        """One batch leaves, if there is one and a place in flight is free."""
+        if len(self._in_flight) >= self._limits.batches_in_flight:
             return
         if self._full:
             self._fly(self._full.popleft())
         elif self._gathering is not None:
             batch, self._gathering = self._gathering, None
-            two = not self._in_flight and places > 1 and len(batch.jobs) >= self._limits.two_from
-            other = batch.split() if two else None
             self._fly(batch)
-            if other is not None:
-                self._fly(other)
 
     def _fly(self, batch: Batch) -> None:
         self._in_flight[batch] = None
-        if not self._begin(batch.jobs, batch.deadline_s, partial(self._ended, batch)):
+        try:
+            has_begun = self._begin(batch.jobs, batch.deadline_s, partial(self._ended, batch))
+        except Exception:  # the other way meets it too, and tells the callers
+            has_begun = False
+        if not has_begun:
             self._go_on(batch, partial(self._send, batch.jobs, batch.deadline_s))
 
     def _ended(self, batch: Batch, outcome: Outcome) -> None:
@@ -192,14 +177,8 @@ class Joiner:
         task.add_done_callback(lambda _: self._landed(batch))
 
     def _landed(self, batch: Batch) -> None:
-        """The next batch leaves. The callers of this one have run by now, so what they enqueued next is in it.
-
-        While the other of two is in flight, it does not leave with much less than that one carries: it joins its jobs.
-        """
+        """The next batch leaves. The callers of this one have run by now, so what they enqueued next is in it."""
         self._in_flight.pop(batch, None)
-        small = self._gathering is not None and not self._full
-        if small and len(self._gathering.jobs) * 2 < sum(len(each.jobs) for each in self._in_flight):
-            return
         self._leave_anyway()
 
     # -- answers ---------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from pinlater import errors
-from pinlater.client.joining import Joiner, JoiningLimits
+from pinlater.client.joining import Joiner, JoiningLimits, Outcome
 from pinlater.model import Job
 
 POISON = b"poison"
@@ -34,7 +34,22 @@ class Calls:
         return [body.decode() for body in bodies]
 
     def joiner(self, timeout_s: float = 10.0, **limits: int) -> Joiner:
-        return Joiner(lambda *_: False, self.send, timeout_s, JoiningLimits(**{"two_from": 10_000} | limits))
+        return Joiner(lambda *_: False, self.send, timeout_s, JoiningLimits(**limits))
+
+
+class Begun:
+    """First attempts without a task; their outcomes are told when the test says so."""
+
+    def __init__(self) -> None:
+        self.calls = Calls()
+        self.batches: list[list[bytes]] = []
+        self.ends: list[Callable[[Outcome], None]] = []
+        self.joiner = Joiner(self.begin, self.calls.send, 10.0, JoiningLimits())
+
+    def begin(self, jobs: Sequence[Job], deadline_s: float, on_end: Callable[[Outcome], None]) -> bool:
+        self.batches.append([job.body for job in jobs])
+        self.ends.append(on_end)
+        return True
 
 
 async def _turns(count: int = 6) -> None:
@@ -81,37 +96,6 @@ async def test_callers_that_go_on_at_once_are_joined_again() -> None:
 
     await asyncio.gather(*map(caller, range(50)))
     assert [len(batch) for batch in calls.batches] == [50] * 10
-
-
-async def test_many_leave_as_two_calls_and_stay_two() -> None:
-    calls = Calls()
-    joiner = calls.joiner(two_from=20)
-
-    async def caller(number: int) -> None:
-        for _ in range(10):
-            await joiner.add(Job(b"%d" % number))
-
-    await asyncio.gather(*map(caller, range(20)))
-    assert [len(batch) for batch in calls.batches] == [10] * 20
-
-
-async def test_few_wait_for_the_many_that_are_in_flight() -> None:
-    calls = Calls()
-    calls.hold = asyncio.Semaphore(0)
-    joiner = calls.joiner(two_from=20)
-    first = _add(joiner, *range(20))
-    await _turns()
-    more = _add(joiner, 20, 21)
-    calls.hold.release()
-    await asyncio.gather(*first[:10])
-    await _turns()
-    assert [len(batch) for batch in calls.batches] == [10, 10]
-    calls.hold.release()
-    await asyncio.gather(*first)
-    await _turns()
-    assert [len(batch) for batch in calls.batches] == [10, 10, 2]
-    calls.hold.release()
-    assert await asyncio.gather(*more) == ["20", "21"]
 
 
 async def test_a_slow_call_holds_the_next_back_for_a_moment_only() -> None:
@@ -198,3 +182,56 @@ async def test_at_the_end_everyone_who_waits_is_told() -> None:
     await joiner.close(RuntimeError("closed"))
     answers = await asyncio.gather(*futures, return_exceptions=True)
     assert [str(answer) for answer in answers] == ["closed", "closed"]
+
+
+async def test_a_first_attempt_that_succeeds_needs_no_other() -> None:
+    begun = Begun()
+    futures = _add(begun.joiner, 1, 2)
+    await _turns()
+    more = _add(begun.joiner, 3)
+    await _turns()
+    assert begun.batches == [[b"1", b"2"]]
+    begun.ends[0](["one", "two"])
+    assert await asyncio.gather(*futures) == ["one", "two"]
+    await _turns()
+    assert begun.batches == [[b"1", b"2"], [b"3"]]
+    begun.ends[1](["three"])
+    assert await more[0] == "three"
+    await _turns()
+    assert begun.joiner.is_idle
+    assert begun.calls.batches == []
+
+
+async def test_what_is_left_after_a_first_attempt_is_done_for_its_callers() -> None:
+    begun = Begun()
+    futures = _add(begun.joiner, 1, 2)
+    await _turns()
+
+    async def rest() -> list[str]:
+        raise errors.RequestInvalid("poison")
+
+    begun.ends[0](rest)
+    assert await asyncio.gather(*futures) == ["1", "2"]
+    assert begun.calls.batches == [[b"1"], [b"2"]], "refused for one member's sake, sent again in halves"
+
+
+async def test_a_first_attempt_under_way_ends_with_the_joiner() -> None:
+    begun = Begun()
+    futures = _add(begun.joiner, 1)
+    await _turns()
+    await begun.joiner.close(RuntimeError("closed"))
+    with pytest.raises(RuntimeError, match="closed"):
+        await futures[0]
+    begun.ends[0](["too late"])
+    await _turns()
+    assert begun.joiner.is_idle
+
+
+async def test_a_first_attempt_that_cannot_be_made_is_left_to_the_other_way() -> None:
+    calls = Calls()
+
+    def begin(jobs: Sequence[Job], deadline_s: float, on_end: Callable[[Outcome], None]) -> bool:
+        raise ValueError("no")
+
+    joiner = Joiner(begin, calls.send, 10.0, JoiningLimits())
+    assert await asyncio.gather(*_add(joiner, 1, 2)) == ["1", "2"]
