@@ -12,6 +12,7 @@ class DueTimes:
 
     def __init__(self) -> None:
         self._times: dict[str, int] = {}
+        self._sure: set[str] = set()
 
     def add(self, queue: str, times_ms: Sequence[int]) -> bool:
         """Whether the first of these is earlier than what was known."""
@@ -29,7 +30,21 @@ class DueTimes:
         if self._times.get(queue, now_ms + 1) > now_ms:
             return False
         del self._times[queue]
+        self._sure.discard(queue)
         return True
+
+    def is_sure(self, queue: str) -> bool:
+        """Whether `next` is true, also where it says that there is none: then a look would bring nothing new."""
+        return queue in self._sure
+
+    def make_sure(self, queue: str) -> None:
+        """The stores were looked at, and will tell of what comes."""
+        if len(self._sure) < _MAX_QUEUES:
+            self._sure.add(queue)
+
+    def doubt(self, queue: str) -> None:
+        """There may be jobs that nobody told of, or some are behind those that are eligible."""
+        self._sure.discard(queue)
 
     def next(self, queue: str) -> int | None:
         return self._times.get(queue)

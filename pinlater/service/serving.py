@@ -133,13 +133,17 @@ class Serving:
         """See whether jobs are to be expected, or when the next one is due."""
         line.was_due = False
         due_ms = await self._looks.next_due(line.queue, line.priorities)
+        is_told, slower_ms = self._is_told(line.queue), self._slower_ms(line)
+        if due_ms is not None and due_ms <= self._clock.now_ms():
+            line.expected = max(line.expected, _SOME)
+            line.pause_ms = slower_ms
+            self._due.doubt(line.queue)
+            return
+        line.pause_ms = self._bounds.poll_told_ms if is_told else slower_ms
         if due_ms is not None:
-            if due_ms <= self._clock.now_ms():
-                line.expected = max(line.expected, _SOME)
-            else:
-                self._due.add(line.queue, (due_ms,))
-        is_told = self._is_told(line.queue) and line.expected <= 0
-        line.pause_ms = self._bounds.poll_told_ms if is_told else self._slower_ms(line)
+            self._due.add(line.queue, (due_ms,))
+        if is_told:
+            self._due.make_sure(line.queue)
 
     def _slower_ms(self, line: Line) -> int:
         slowest_ms = max(self._bounds.poll_max_ms, len(self._lines) // _LINES_PER_MS)

@@ -78,6 +78,8 @@ class Waiting:
         self.became_pending(queue, news.ready, () if news.due_ms is None else (news.due_ms,))
 
     def _look_now(self, queue: str) -> None:
+        """The stores begin or cease to tell of a queue: what happened just before may not have been told."""
+        self._due.doubt(queue)
         line = self._lines.get(queue)
         if line is not None:
             line.look_now()
@@ -178,9 +180,10 @@ class Waiting:
     def _line(self, queue: str) -> Line:
         line = self._lines.get(queue)
         if line is None:
-            line = self._lines[queue] = Line(queue, self._bounds.poll_min_ms)
+            is_sure = self._following.is_told(queue) and self._due.is_sure(queue)
+            line = Line(queue, self._bounds.poll_told_ms if is_sure else self._bounds.poll_min_ms)
+            self._lines[queue] = line
             line.task = asyncio.get_running_loop().create_task(self._serve(line))
-            self._following.is_told(queue)
         return line
 
     async def _serve(self, line: Line) -> None:

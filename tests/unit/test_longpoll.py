@@ -262,6 +262,19 @@ def test_of_due_times_the_earliest_is_kept_until_it_has_come() -> None:
     assert due.next("mail") is None
 
 
+def test_what_comes_next_is_known_until_it_has_come_or_something_may_have_been_missed() -> None:
+    due = DueTimes()
+    assert not due.is_sure("mail")
+    due.make_sure("mail")
+    due.add("mail", [500])
+    assert due.is_sure("mail")
+    assert due.take("mail", 500)
+    assert not due.is_sure("mail")
+    due.make_sure("mail")
+    due.doubt("mail")
+    assert not due.is_sure("mail")
+
+
 def test_due_times_are_of_a_bounded_number_of_queues() -> None:
     due = DueTimes()
     for number in range(10_000):
