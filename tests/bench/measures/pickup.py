@@ -1,0 +1,77 @@
+"""How long a job takes from the enqueue call to a worker that waits for it, at 50 jobs a second."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from typing import NamedTuple
+
+from tests.bench.cpu import CpuWatch, per_job
+from tests.bench.figure import AtMost, Figure, Goal
+from tests.bench.processes import Program, served
+from tests.bench.run import PERSISTENCE, Run
+from tests.bench.stands import stand
+
+JOBS = 400
+SOON: tuple[Goal, Goal] = (AtMost(0.8), AtMost(2))
+POLLED: tuple[Goal, Goal] = (AtMost(50), AtMost(50))
+
+
+class _Case(NamedTuple):
+    store: str
+    processes: int
+    servers: int
+    goals: tuple[Goal, Goal]
+
+    @property
+    def name(self) -> str:
+        others = {(1, 1): "", (2, 1): ", two processes", (1, 2): ", two servers"}
+        return self.store + others[self.processes, self.servers]
+
+
+CASES = (
+    _Case("redis", 1, 1, SOON),
+    _Case("redis", 2, 1, SOON),
+    _Case("redis", 1, 2, SOON),
+    _Case("sqlite", 1, 1, SOON),
+    _Case("mysql", 1, 1, POLLED),
+    _Case("mysql", 2, 1, POLLED),
+)
+
+
+def measure(run: Run) -> Iterator[Figure]:
+    for case in CASES:
+        rounds, cpu = [], {}
+        for _ in range(run.sizes.rounds):
+            times, cpu = _times(run, case)
+            rounds.append(times)
+            run.say(f"  {case.name}: p50 {quantile(times, 0.5):.2f} ms, p99 {quantile(times, 0.99):.2f} ms")
+        for share, goal in zip((0.5, 0.99), case.goals, strict=True):
+            yield Figure(
+                f"pickup/p{share * 100:.0f} {case.name}",
+                "ms",
+                [quantile(times, share) for times in rounds],
+                [goal],
+                cpu_us=cpu,
+                persistence=PERSISTENCE[case.store],
+                notes=f"{len(rounds[0])} jobs a round, 50 a second; until the program that waits has the job",
+            )
+
+
+def _times(run: Run, case: _Case) -> tuple[list[float], dict[str, float]]:
+    with stand(run, case.store) as store, ExitStack() as ending:
+        url = store.fresh()
+        servers = [ending.enter_context(served([url], case.processes)) for _ in range(case.servers)]
+        pids = [pid for server in servers for pid in server.pids().values()]
+        enqueue_at = servers[-1].address
+        program = Program("picking_up", server=servers[0].address, enqueue_at=enqueue_at, jobs=run.sizes.jobs(JOBS))
+        watch = CpuWatch({**store.pids, **{f"server {number}": pid for number, pid in enumerate(pids, 1)}})
+        watch.start()
+        program.go()
+        times = program.result()["ms"]
+        return times, per_job(watch.stop(), len(times))
+
+
+def quantile(times: Sequence[float], share: float) -> float:
+    """The smallest that so many are not above."""
+    return sorted(times)[min(len(times) - 1, int(len(times) * share))]
