@@ -102,14 +102,22 @@ def test_every_script_names_what_it_takes_and_what_bounds_it() -> None:
 def test_jobs_of_several_priorities_keep_their_places() -> None:
     jobs = [Job(b"a", priority=2), Job(b"b", priority=1), Job(b"c", priority=2, run_after_ms=5)]
     args, priorities = enqueue_args(jobs, NOW_MS)
-    assert args[:5] == [2, 2, 2, 1, 1]
-    assert args[7::3] == [0, 2, 1]
+    assert args[:7] == [2, 2, 2, b"", 1, 1, NOW_MS]
+    assert args[9:13] == [NOW_MS, 5, 0, 2]
+    assert args[14:] == [1]
     first = 1_790_000_000_000_000
     assert descriptors("mail", "1", priorities, first, 3) == [
         f"mail:s1:p2:{first}",
         f"mail:s1:p1:{first + 1}",
         f"mail:s1:p2:{first + 2}",
     ]
+
+
+def test_a_run_after_that_all_jobs_share_is_told_once() -> None:
+    assert enqueue_args([Job(b"a"), Job(b"b")], NOW_MS)[0][:4] == [1, 1, 2, NOW_MS]
+    later = [Job(b"a", run_after_ms=NOW_MS + 1), Job(b"b", run_after_ms=NOW_MS + 1)]
+    assert len(enqueue_args(later, NOW_MS)[0]) == 4 + 2
+    assert enqueue_args([later[0], Job(b"b")], NOW_MS)[0][-2:] == [NOW_MS + 1, NOW_MS]
 
 
 def test_acks_of_one_kind_are_told_once() -> None:

@@ -79,6 +79,22 @@ async def test_a_job_never_claimed_has_two_entries_and_no_more(subject: Subject,
     assert set(admin.scan_iter(match=base + "*")) == {f"{base}:jobs", f"{base}:s:0:2"}
 
 
+async def test_jobs_that_come_by_the_dozen_lie_in_trees_that_hold_nothing_else(
+    subject: Subject, admin: redis.Redis
+) -> None:
+    for count in (15, 15, 70, 1):
+        await subject.enqueue(*[Job(b"x")] * count)
+        pending = "{pinlater}:q:mail:s:0:1"
+        assert admin.object("encoding", pending) == ("listpack" if admin.zcard(pending) == 15 else "skiplist")
+    jobs = await subject.claim(50)
+    ended = await subject.claim(50)
+    assert await subject.ack_all([job.descriptor for job in ended]) == 50
+    left = {name.rpartition("mail:")[2]: admin.zcard(name) for name in admin.scan_iter(match="*:mail:*", _type="zset")}
+    assert left == {"s:0:1": 1, "s:1:1": 50, "s:2:1": 50, "expiry": 50, "ended:2": 50}
+    assert {admin.object("encoding", "{pinlater}:q:mail:" + name) for name in left if name != "s:0:1"} == {"skiplist"}
+    assert len(jobs) == 50
+
+
 async def test_a_deleted_queue_leaves_no_key(subject: Subject, admin: redis.Redis) -> None:
     for state in reversed(JobState):
         await subject.job_in(state, custom_status="first")

@@ -30,31 +30,49 @@ Args = list[str | bytes | int]
 
 def enqueue_args(jobs: Sequence[Job], now_ms: int) -> tuple[Args, list[int]]:
     """The arguments per job, and the priorities in the order in which they come (see enqueue.lua)."""
-    now = b"%d" % now_ms
-    heads: dict[tuple[int, int], bytes] = {}
-    by_priority: dict[int, Args] = {}
-    one = len({job.priority for job in jobs}) == 1
-    for place, job in enumerate(jobs):
-        priority, attempts, run_after_ms = job.priority, job.attempts_allowed, job.run_after_ms
-        head = heads.get((priority, attempts))
-        if head is None:
-            head = heads[priority, attempts] = HEAD.pack(now_ms, attempts, priority, 0)
-            by_priority.setdefault(priority, [])
+    priorities = [job.priority for job in jobs]
+    if priorities.count(priorities[0]) == len(jobs):
+        about, lists = _listed(jobs, priorities[0], now_ms)
+        return [1, *about, *lists], priorities[:1]
+    places: dict[int, list[int]] = {}
+    for place, priority in enumerate(priorities):
+        places.setdefault(priority, []).append(place)
+    heads: Args = [len(places)]
+    tails: Args = []
+    for priority, own in places.items():
+        about, lists = _listed([jobs[place] for place in own], priority, now_ms)
+        heads += about
+        tails += lists
+        tails += own
+    return heads + tails, priorities
+
+
+def _listed(jobs: Sequence[Job], priority: int, now_ms: int) -> tuple[Args, Args]:
+    """What is said of all jobs of a priority, and their values and run_afters."""
+    values: Args = _values(jobs, priority, now_ms)
+    run_afters = [job.run_after_ms for job in jobs]
+    first = run_afters[0]
+    if run_afters.count(first) == len(jobs):
+        return [priority, len(jobs), now_ms if first is None else first], values
+    values += [now_ms if run_after_ms is None else run_after_ms for run_after_ms in run_afters]
+    return [priority, len(jobs), b""], values
+
+
+def _values(jobs: Sequence[Job], priority: int, now_ms: int) -> Args:
+    """What BASE:jobs gets of each."""
+    heads: dict[int, bytes] = {}
+    values: Args = []
+    for job in jobs:
+        attempts = job.attempts_allowed
         if job.custom_status:
             status = job.custom_status[:MAX_STATUS_CHARS].encode()
-            head = HEAD.pack(now_ms, attempts, priority, len(status)) + status
-        args = by_priority[priority]
-        args.append(now if run_after_ms is None else run_after_ms)
-        args.append(head + job.body)
-        if not one:
-            args.append(place)
-    step = 2 if one else 3
-    counts: Args = [len(by_priority)]
-    for priority, args in by_priority.items():
-        counts += (priority, len(args) // step)
-    for args in by_priority.values():
-        counts += args
-    return counts, [job.priority for job in jobs] if not one else [jobs[0].priority]
+            values.append(HEAD.pack(now_ms, attempts, priority, len(status)) + status + job.body)
+            continue
+        head = heads.get(attempts)
+        if head is None:
+            head = heads[attempts] = HEAD.pack(now_ms, attempts, priority, 0)
+        values.append(head + job.body)
+    return values
 
 
 def descriptors(queue: str, shard: str, priorities: list[int], first: int, count: int) -> list[str]:

@@ -30,7 +30,7 @@ end
 for i = 1, tonumber(ARGV[6]) do
   local kind = {
     group = group_of(ARGV[at]), ending = ARGV[at + 1],
-    run_after = string.format('%.0f', math.min(tonumber(now) + tonumber(ARGV[at + 2]), MAX_TIME)),
+    run_after = string.format('%d', math.min(tonumber(now) + tonumber(ARGV[at + 2]), MAX_TIME)),
     claim = ARGV[at + 3] ~= '' and ARGV[at + 3], status = ARGV[at + 4],
   }
   kind.rewrites = kind.ending ~= '1' or kind.status ~= ''
@@ -112,13 +112,13 @@ if any then
   for _, group in ipairs(groups) do
     write('ZREM', base .. ':s:1:' .. group.priority, group.out)
     write('ZREM', base .. ':expiry', group.out)
-    for state, members in pairs(group.into) do write('ZADD', base .. ':s:' .. state .. ':' .. group.priority, members) end
+    for state, members in pairs(group.into) do add(base .. ':s:' .. state .. ':' .. group.priority, members) end
   end
   write('HDEL', base .. ':claims', freed)
   write('HSET', base .. ':changed', changed)
   for state = 2, 3 do
     local index = into_index[state]
-    write('ZADD', base .. index, finished[state])
+    add(base .. index, finished[state])
     if #finished[state] > 0 then redis.call('ZADD', root .. index, 'LT', now, ARGV[1]) end
   end
   for _, key in ipairs({':jobs', ':changed', ':claims', ':links'}) do write('HDEL', base .. key, gone) end

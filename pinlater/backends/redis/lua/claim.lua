@@ -6,13 +6,14 @@
 -- RETURNS  per request {ids, run_afters with commas between, values, changed or ''}, the last left out where all are '';
 --          nil: no such queue
 -- BOUND    limits and max_bytes; one page of values at a time
+--#include many
 --#include records
 local root, base, now = KEYS[1], KEYS[2], ARGV[2]
 if redis.call('HEXISTS', root .. ':queues', ARGV[1]) == 0 then return false end
 local PAGE = 128
 local jobs_key, changed_key = base .. ':jobs', base .. ':changed'
 local claims_key, expiry_key = base .. ':claims', base .. ':expiry'
-local call, unpack = redis.call, unpack
+local call = redis.call
 -- What this script adds there belongs to jobs that it has handed out, so it need not look again.
 local any_changed = call('EXISTS', changed_key) == 1
 local earliest
@@ -28,8 +29,10 @@ local function take(out, priority, left, room, expiry, prefix, descriptor)
     if n == 0 then break end
     local at_end = n < page
     -- Large bodies that will not fit are not even read, where the first one tells the size of the others.
-    local fitting = math.floor(room / call('HSTRLEN', jobs_key, found[1])) + 1
-    if fitting < n then n, at_end = fitting, false end
+    if n > 1 then
+      local fitting = math.floor(room / call('HSTRLEN', jobs_key, found[1])) + 1
+      if fitting < n then n, at_end = fitting, false end
+    end
     local ids = {}
     for i = 1, n do ids[i] = found[2 * i - 1] end
     local values = call('HMGET', jobs_key, unpack(ids))
@@ -62,8 +65,8 @@ local function take(out, priority, left, room, expiry, prefix, descriptor)
     end
     if fit == 0 then break end
     call('ZREMRANGEBYRANK', pending, 0, fit - 1)
-    call('ZADD', base .. ':s:1:' .. priority, unpack(moved))
-    call('ZADD', expiry_key, unpack(expiries))
+    add(base .. ':s:1:' .. priority, moved)
+    add(expiry_key, expiries)
     call('HSET', claims_key, unpack(claims))
     if #first_status > 0 then call('HSET', changed_key, unpack(first_status)) end
     taken = taken + fit
@@ -95,5 +98,5 @@ while at <= #ARGV do
   answer[#answer + 1] = any and {table.concat(out[1]), table.concat(out[2], ','), out[3], out[4]} or {}
   at = last + 1
 end
-if earliest then call('ZADD', root .. ':claimed', 'LT', string.format('%.0f', earliest), ARGV[1]) end
+if earliest then call('ZADD', root .. ':claimed', 'LT', string.format('%d', earliest), ARGV[1]) end
 return answer
