@@ -64,7 +64,9 @@ class PoolDriver:
         number = next(self._numbers)
         job = DequeuedJob(f"job-{number}", body, 1, 2, 2, 0, 0, f"claim-{number}")
         now_s = time.monotonic()
-        return Running(job, job_type.settings.queue, job_type, now_s, now_s + TIME_LIMIT_S, read_envelope(body))
+        deadline_ms = int((time.time() + TIME_LIMIT_S) * 1000)
+        until_s, envelope = now_s + TIME_LIMIT_S, read_envelope(body)
+        return Running(job, job_type.settings.queue, job_type, now_s, until_s, envelope, deadline_ms)
 
     def submit(self, job_type: JobType, *args: object, body: bytes | None = None) -> Running:
         running = self.running(job_type, *args, body=body)

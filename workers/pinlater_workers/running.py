@@ -30,7 +30,8 @@ ENDS = frozenset({Why.TIME_LIMIT, Why.CLAIM_LOST})
 class Running(msgspec.Struct, eq=False, gc=False):
     """What the worker keeps of it. `type` None: none that this worker knows. `envelope` None: a body that has none.
 
-    `began_s` and `until_s` (the time limit) are of time.monotonic. `told` is why it was told to stop, if it was.
+    `began_s` and `until_s` (the time limit) are of time.monotonic, `deadline_ms` is the limit by the wall clock.
+    `told` is why it was told to stop, if it was.
     """
 
     job: DequeuedJob
@@ -39,6 +40,7 @@ class Running(msgspec.Struct, eq=False, gc=False):
     began_s: float
     until_s: float
     envelope: Envelope | None = None
+    deadline_ms: int = 0
     told: Why | None = None
 
 

@@ -40,6 +40,7 @@ class MixedPool:
             "async": AsyncPool(app, settings, ended, save),
             "process": self._processes,
         }
+        self._of_type: dict[JobType | None, Pool] = {}
 
     @property
     def stuck(self) -> int:
@@ -55,7 +56,8 @@ class MixedPool:
             await self._processes.open()
 
     def submit(self, running: Running) -> None:
-        self._pool(running).submit(running)
+        pool = self._of_type.get(running.type) or self._pool(running)
+        pool.submit(running)
 
     def stop(self, running: Running, why: Why) -> None:
         self._pool(running).stop(running, why)
@@ -66,7 +68,8 @@ class MixedPool:
 
     def _pool(self, running: Running) -> Pool:
         assert running.type is not None
-        return self._pools[pool_of(running.type, self._settings.pool)]
+        pool = self._of_type[running.type] = self._pools[pool_of(running.type, self._settings.pool)]
+        return pool
 
     def _needs_processes(self) -> bool:
         queues = self._settings.queues

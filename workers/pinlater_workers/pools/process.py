@@ -11,7 +11,6 @@ from pinlater_workers.errors import ProcessDied
 from pinlater_workers.pools.base import Ended, SaveCheckpoint
 from pinlater_workers.pools.crew import Crew
 from pinlater_workers.pools.ending import cut_short, has_ended, verdict_on
-from pinlater_workers.pools.making import deadline_ms
 from pinlater_workers.pools.messages import Answer, Ask, FromProcess, Run, Tell
 from pinlater_workers.pools.messages import Ended as EndedThere
 from pinlater_workers.pools.report import Report
@@ -116,7 +115,7 @@ class ProcessPool:
         self._where[running] = process
         name = "" if running.type.settings.raw else running.type.name
         delay_ms = int(self._settings.unknown_delay_s * 1000)
-        process.send(Run(process.jobs, name, running.queue, running.job, deadline_ms(running), delay_ms))
+        process.send(Run(process.jobs, name, running.queue, running.job, running.deadline_ms, delay_ms))
         if running.told is not None:
             process.send_control(Tell(process.jobs, running.told))
         if process.jobs == self._settings.recycle_jobs:

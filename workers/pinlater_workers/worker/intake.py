@@ -28,7 +28,7 @@ class Intake:
         self._rng = random.Random()
         self._said: set[tuple[str, str]] = set()
 
-    def running(self, job: DequeuedJob, queue: str, now_s: float) -> tuple[Running, Verdict | None]:
+    def running(self, job: DequeuedJob, queue: str, now_s: float, now_ms: int) -> tuple[Running, Verdict | None]:
         """The job, ready to run; or with what becomes of it where this worker cannot run it."""
         try:
             envelope = read_envelope(job.body)
@@ -41,7 +41,8 @@ class Intake:
         if job_type is None:
             name = "a body that is no envelope" if envelope is None else envelope.job
             return _not_run(job, queue, now_s), self._unknown(queue, name)
-        return Running(job, queue, job_type, now_s, now_s + job_type.settings.time_limit_s, envelope), None
+        limit_s = job_type.settings.time_limit_s
+        return Running(job, queue, job_type, now_s, now_s + limit_s, envelope, now_ms + int(limit_s * 1000)), None
 
     def _unknown(self, queue: str, name: str) -> Verdict:
         """Back to where a worker that knows it may take it. No attempt is spent."""

@@ -65,29 +65,34 @@ class Jobs:
             return 0
         return self._concurrency - len(self.running) - self.pool.stuck
 
-    def take(self, queue: str, jobs: Sequence[DequeuedJob]) -> None:
-        """They begin at once. What cannot run here, or comes when the worker stops, is answered instead.
+    def take(self, queue: str, jobs: Sequence[DequeuedJob]) -> Callable[[], None]:
+        """They take up slots, and begin when what is returned is called. What cannot run here, or comes when the worker
+        stops, is answered instead.
 
         Claims are kept alive before a job begins: it may hold the interpreter from its first instant, for minutes.
         """
         now_s, now_ms = time.monotonic(), self._clock.now_ms()
         beginning: list[Running] = []
         answered: list[Result] = []
+        prepared = self._intake.running
         for job in jobs:
-            running, verdict = self._intake.running(job, queue, now_s)
+            running, verdict = prepared(job, queue, now_s, now_ms)
             if verdict is None and not self._is_stopping:
                 beginning.append(running)
             else:
                 answered.append((running, verdict or _GIVEN_BACK))
         self._keeping.take([*beginning, *(running for running, _ in answered)], now_s)
+        self.running.update(dict.fromkeys(beginning))
+        if answered:
+            self._delivery.put(answered)
+        return lambda: self._begin(beginning, now_ms)
+
+    def _begin(self, beginning: Sequence[Running], now_ms: int) -> None:
         started, submit = self._metrics.started, self.pool.submit
         for running in beginning:
             assert running.type is not None
-            self.running[running] = None
             started(running.type.name, waited_s(running.job, now_ms))
             submit(running)
-        if answered:
-            self._delivery.put(answered)
         self.begun()
 
     def ended(self, results: Sequence[Result]) -> None:

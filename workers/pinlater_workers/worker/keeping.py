@@ -23,6 +23,8 @@ class Keeping:
     def __init__(self, servers: Sequence[str], source: str, lease_s: float, queues: Sequence[str] = ()) -> None:
         self._leases = Leases(lease_s)
         self._quick = Quick()
+        self.ran = self._quick.note
+        """To be told of each attempt at a job of a type that has ended, and after how long."""
         self._may_be_late = bool(queues)
         self._heartbeats = Heartbeats(servers, source, lease_s, self._hear, self._hear_end, queues=queues)
         self.lost: Callable[[Running, Why], None] = lambda running, why: None
@@ -40,20 +42,19 @@ class Keeping:
 
     def take(self, runnings: Sequence[Running], good_s: float) -> None:
         """The claims of a dequeue, answered at `good_s`; kept alive from now on, whatever holds up this process."""
-        late = [each for each in runnings if self._is_late(each)] if self._may_be_late else []
+        late = self._late(runnings)
         if late:
             self._leases.take_quick(late, good_s)
         if len(late) < len(runnings):
-            at_once = runnings if not late else [each for each in runnings if not self._is_late(each)]
+            at_once = [each for each in runnings if each not in set(late)] if late else runnings
             self._heartbeats.watch(self._leases.take(at_once, good_s))
 
-    def _is_late(self, running: Running) -> bool:
+    def _late(self, runnings: Sequence[Running]) -> list[Running]:
         """Where a server names no claims, nobody finds those that were not told."""
-        return running.type is not None and running.type.name in self._quick and running.job.claim_descriptor != ""
-
-    def ran(self, job: str, run_s: float) -> None:
-        """An attempt at a job of this type has ended after so long."""
-        self._quick.note(job, run_s)
+        if not self._may_be_late:
+            return []
+        quick = self._quick.names
+        return [each for each in runnings if each.type and each.type.name in quick and each.job.claim_descriptor]
 
     def tell_late(self, now_s: float) -> None:
         """Of those that have not ended at once."""

@@ -24,8 +24,8 @@ LAST_ANSWERS_S = 2.0
 CREATED_PAUSE_S = 0.5
 """After a queue was created: a server that does not know it yet is not asked in a loop. All do within 2 s."""
 
-Take = Callable[[str, list[DequeuedJob]], None]
-"""Gets the jobs of a queue that have just been claimed."""
+Take = Callable[[str, list[DequeuedJob]], Callable[[], None]]
+"""Gets the jobs of a queue that have just been claimed: they take up slots. What it returns begins them."""
 
 
 class Polling:
@@ -112,7 +112,10 @@ class Polling:
             self._standing.answered(queue)
             self._asking.answered(poll, len(jobs), self.good_s)
             if jobs:
-                self._take(queue, jobs)
+                begin = self._take(queue, jobs)
+                self.go_on()  # first: the server works on the next ones while these run
+                begin()
+                return
         self.go_on()
 
     def _settle(self, riding: Parcel, error: PinLaterError) -> None:

@@ -9,17 +9,24 @@ IN_A_ROW = 100
 
 
 class Quick:
-    """By the attempts that were last: so many in a row that took less than QUICK_S. Nobody knows of a new type."""
+    """By the attempts that were last: so many in a row that took less than QUICK_S. Nobody knows of a new type.
+
+    `names` are those of the types.
+    """
 
     def __init__(self) -> None:
         self._in_a_row: defaultdict[str, int] = defaultdict(int)
+        self.names: set[str] = set()
 
     def note(self, job: str, run_s: float) -> None:
         """An attempt ended, or goes on, after so long."""
-        if run_s < QUICK_S:
-            self._in_a_row[job] += 1
-        else:
+        if job in self.names:
+            if run_s >= QUICK_S:
+                self.names.remove(job)
+        elif run_s >= QUICK_S:
             self._in_a_row[job] = 0
-
-    def __contains__(self, job: str) -> bool:
-        return self._in_a_row[job] >= IN_A_ROW
+        else:
+            self._in_a_row[job] += 1
+            if self._in_a_row[job] == IN_A_ROW:
+                self._in_a_row[job] = 0
+                self.names.add(job)
