@@ -9,7 +9,7 @@ early or late. Two servers at it at once do no harm.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -44,7 +44,7 @@ class Rules(Protocol):
 
     def retention(self) -> PerQueue[Retention]: ...
 
-    def graves(self) -> dict[str, Grave]: ...
+    def graves(self) -> Mapping[str, Grave]: ...
 
     def marks_before(self, now_ms: int) -> str: ...
 

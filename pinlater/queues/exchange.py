@@ -63,6 +63,8 @@ class Exchange:
         self._on_news = on_news
         self._held: dict[tuple[str, str | None], Held] = {}
         self._generation = 0
+        self._marks: set[str] = set()
+        """The winners that are marks of deleted queues."""
         self._busy: dict[Member, asyncio.Task[bool]] = {}
         """Shards that are being read or told by us, other than for a change."""
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -78,6 +80,7 @@ class Exchange:
             if winner is not known:
                 self.winners[record.name] = winner
                 news.add(record.name)
+                (self._marks.add if winner.is_deleted else self._marks.discard)(record.name)
         if news:
             self._generation += 1
             self._on_news(news)
@@ -85,8 +88,8 @@ class Exchange:
     def forget_marks(self) -> None:
         """Marks of queues that were deleted long ago: the shards forget them too."""
         before_ms = self._clock.now_ms() - KEEP_MARKS_MS
-        old = [name for name, each in self.winners.items() if each.is_deleted and version_ms(each.version) < before_ms]
-        for name in old:
+        for name in [name for name in self._marks if version_ms(self.winners[name].version) < before_ms]:
+            self._marks.discard(name)
             del self.winners[name]
 
     def missed(self, name: str) -> list[str]:

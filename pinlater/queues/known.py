@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import replace
 
 import structlog
@@ -16,7 +16,7 @@ from pinlater.backends.base import EndRules, Grave, PerQueue, Record, Retention
 from pinlater.clock import Clock
 from pinlater.errors import QueueNotFound
 from pinlater.model import MAX_TIME_MS, QueueView
-from pinlater.queues import rules
+from pinlater.queues.derived import Derived
 from pinlater.queues.exchange import KEEP_MARKS_MS, Exchange
 from pinlater.queues.file import QueueFile
 from pinlater.queues.layers import DEFAULTS, Layers
@@ -48,8 +48,6 @@ class Known:
         self._exchange = Exchange(members, clock, self._took)
         self._callbacks: list[Callable[[str], None]] = []
         self._names: set[str] = set()
-        self._rules: PerQueue[EndRules] | None = None
-        self._retention: PerQueue[Retention] | None = None
         self._special: dict[str, QueueSettings] = {}
         self._for_all = self._layers.for_all()
         self._missing_graves: Counter[str] = Counter()
@@ -84,25 +82,25 @@ class Known:
         record = self._exchange.winners.get(queue)
         return record is not None and record.is_deleted
 
-    def limited(self) -> set[str]:
-        """The queues with a maximum in progress."""
-        return {name for name in self._names if self.settings(name).max_in_progress is not None}
+    def limited(self) -> Set[str]:
+        """The queues with a maximum in progress; this and the next four are the same object until a setting changes."""
+        return self._derived.limited
+
+    def bounded(self) -> Set[str]:
+        """The queues with a maximum of pending jobs."""
+        return self._derived.bounded
 
     def end_rules(self) -> PerQueue[EndRules]:
-        """What the ends of attempts mean, per queue; the same object until a setting changes."""
-        if self._rules is None:
-            self._rules = rules.end_rules(self._for_all, self._special)
-        return self._rules
+        """What the ends of attempts mean, per queue."""
+        return self._derived.end_rules
 
     def retention(self) -> PerQueue[Retention]:
-        """How long ended jobs are kept, per queue; the same object until a setting changes."""
-        if self._retention is None:
-            self._retention = rules.retention(self._for_all, self._special)
-        return self._retention
+        """How long ended jobs are kept, per queue."""
+        return self._derived.retention
 
-    def graves(self) -> dict[str, Grave]:
+    def graves(self) -> Mapping[str, Grave]:
         """Where the dead letters of each queue go."""
-        return rules.graves(self._names, self.settings)
+        return self._derived.graves
 
     def view(self, name: str) -> QueueView:
         """All settings, and where each comes from. QueueNotFound; DEFAULTS is what counts for all."""
@@ -180,7 +178,7 @@ class Known:
         before, before_all = self._special, self._for_all
         self._for_all = self._unpaused(self._layers.for_all())
         self._special = {name: self._unpaused(each) for name, each in self._layers.special(self._names).items()}
-        self._rules = self._retention = None
+        self._derived = Derived(self._names, self._for_all, self._special)
         self._are_graves_new = True
         paused = [each for each in (self._for_all, *self._special.values()) if each.paused]
         self._pause_ends_ms = min((each.paused_until_ms or MAX_TIME_MS for each in paused), default=MAX_TIME_MS)

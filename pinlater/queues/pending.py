@@ -76,7 +76,7 @@ class Pending:
 
     async def poll(self) -> None:
         """Count the queues that are due. Raises nothing: what could not be counted keeps its last count."""
-        bounded = {name for name in self._queues.names() if self._queues.settings(name).max_pending is not None}
+        bounded = self._queues.bounded()
         for name in self._levels.keys() - bounded:
             del self._levels[name]
         for name in sorted(bounded):
