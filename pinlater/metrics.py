@@ -95,7 +95,8 @@ class Metrics:
     def __init__(self) -> None:
         self.counters: defaultdict[tuple[Any, ...], float] = defaultdict(float)
         self.gauges: dict[tuple[Any, ...], float] = {}
-        self._histograms: dict[tuple[Any, ...], list[float]] = {}
+        self._histograms: dict[tuple[Any, ...], tuple[tuple[float, ...], list[float]]] = {}
+        """The upper bounds of the buckets, then what `snapshot` says of the histogram."""
 
     def add(self, amount: float, *key: object) -> None:
         """Count: `add(3, "jobs_enqueued", "mail", 1)`."""
@@ -103,10 +104,12 @@ class Metrics:
 
     def observe(self, value: float, *key: object) -> None:
         """One more value of a histogram."""
-        slots = self._histograms.get(key)
-        if slots is None:
-            slots = self._histograms[key] = [0.0] * (len(FAMILIES[str(key[0])].buckets) + 2)
-        slots[bisect_left(FAMILIES[str(key[0])].buckets, value)] += 1
+        histogram = self._histograms.get(key)
+        if histogram is None:
+            buckets = FAMILIES[str(key[0])].buckets
+            histogram = self._histograms[key] = (buckets, [0.0] * (len(buckets) + 2))
+        buckets, slots = histogram
+        slots[bisect_left(buckets, value)] += 1
         slots[-1] += value
 
     def set_gauges(self, prefix: Sequence[object], values: dict[tuple[Any, ...], float]) -> None:
@@ -118,8 +121,9 @@ class Metrics:
 
     def snapshot(self) -> list[tuple[Key, list[float]]]:
         """All of it: per key one value, or for a histogram its buckets, what lies above them, and the sum."""
-        plain = [(key, [value]) for source in (self.counters, self.gauges) for key, value in source.items()]
-        return [(tuple(map(str, key)), list(values)) for key, values in (*plain, *self._histograms.items())]
+        counted = [(key, [value]) for source in (self.counters, self.gauges) for key, value in source.items()]
+        counted += [(key, list(slots)) for key, (_, slots) in self._histograms.items()]
+        return [(tuple(map(str, key)), values) for key, values in counted]
 
 
 def merge(into: Merged, snapshot: Snapshot, *, ended: bool = False) -> None:

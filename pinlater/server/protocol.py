@@ -245,6 +245,8 @@ class Connection(asyncio.Protocol):
     def _write(self) -> None:
         """The answers that are next in order."""
         pending, shared, framed = self._pending, self._shared, self._splitter.framed
+        if not pending or pending[0].reply is None:
+            return
         parts: list[bytes] = []
         while pending and (reply := pending[0].reply) is not None:
             done = pending.popleft()
@@ -254,7 +256,7 @@ class Connection(asyncio.Protocol):
             if framed:
                 parts.append(len(reply).to_bytes(4, "big"))
             parts.append(reply)
-        if parts and self._transport is not None:
+        if self._transport is not None:
             self._transport.write(b"".join(parts))
             if self._writing_paused:
                 self._count_unsent(self._transport.get_write_buffer_size())

@@ -75,9 +75,9 @@ class Calls:
         self.on_slow: Callable[[HeldUp], None] | None = None
         """Called with a HeldUp when a call passes half its deadline."""
 
-    def held_up(self) -> HeldUp | None:
-        """The error of a call that may not start now."""
-        return self._held_up() if self._pace.is_slow(asyncio.get_running_loop().time()) else None
+    def held_up(self, now: float) -> HeldUp | None:
+        """The error of a call that may not start now, by the loop's time."""
+        return self._held_up() if self._pace.is_slow(now) else None
 
     async def make(
         self,

@@ -45,21 +45,24 @@ class JoinBounds:
 class _Member(Generic[I, O]):
     __slots__ = ("answer", "asked_at", "has_left", "items", "jobs", "now_ms", "size")
 
-    def __init__(self, items: Sequence[I], now_ms: int, asked_at: float, jobs: int, size: int) -> None:
+    def __init__(
+        self, answer: asyncio.Future[list[O]], items: Sequence[I], now_ms: int, asked_at: float, jobs: int, size: int
+    ) -> None:
+        self.answer = answer
         self.items = items
         self.now_ms = now_ms
         self.asked_at = asked_at
         self.jobs = jobs
         self.size = size
         self.has_left = False
-        self.answer: asyncio.Future[list[O]] = asyncio.get_running_loop().create_future()
 
 
 class Joiner(Generic[K, I, O]):
     """Joins the calls of one kind. `send` makes one call of the store; its answer aligns with the items.
 
     `undo` gets the answer of a caller that is gone; `send_for_gone` sends a waiting call although its caller has gone;
-    `ages` adds the time that a call waited to its now. `held_up` gives the error of a call that may not wait now.
+    `ages` adds the time that a call waited to its now. `held_up` gives the error of a call that may not wait, by the
+    loop's time.
     """
 
     def __init__(
@@ -71,7 +74,7 @@ class Joiner(Generic[K, I, O]):
         undo: Callable[[K, list[O], int], Coroutine[Any, Any, object]] | None = None,
         send_for_gone: bool = False,
         ages: bool = False,
-        held_up: Callable[[], PinLaterError | None] | None = None,
+        held_up: Callable[[float], PinLaterError | None] | None = None,
     ) -> None:
         self._send = send
         self._weigh = weigh
@@ -107,12 +110,16 @@ class Joiner(Generic[K, I, O]):
         if len(self._callers) >= self._bounds.max_waiting:
             told = f"{len(self._callers)} calls wait for the store already"
             raise Overloaded.by("waiting_joined_calls", told, retry_after_ms=100)
-        error = None if self._held_up is None else self._held_up()
+        loop = asyncio.get_running_loop()
+        asked_at = loop.time()
+        error = None if self._held_up is None else self._held_up(asked_at)
         if error is not None:
             raise error
-        loop = asyncio.get_running_loop()
-        member: _Member[I, O] = _Member(items, now_ms, loop.time(), jobs, size)
-        self._waiting.setdefault(key, deque()).append(member)
+        member: _Member[I, O] = _Member(loop.create_future(), items, now_ms, asked_at, jobs, size)
+        waiting = self._waiting.get(key)
+        if waiting is None:
+            waiting = self._waiting[key] = deque()
+        waiting.append(member)
         self._callers[member] = None
         if self._timer is None:
             self._timer = loop.call_at(member.asked_at + self._bounds.max_wait_ms / 1000, self._look)

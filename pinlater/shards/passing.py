@@ -39,14 +39,15 @@ class Passing:
 
     def __init__(self, inner: Shard) -> None:
         self._inner = inner
+        self._innermost: Shard = inner._innermost if isinstance(inner, Passing) else inner
 
     @property
     def shard_id(self) -> str:
-        return self._inner.shard_id
+        return self._innermost.shard_id
 
     @shard_id.setter
     def shard_id(self, shard_id: str) -> None:
-        self._inner.shard_id = shard_id
+        self._innermost.shard_id = shard_id
 
     @property
     def calls(self) -> Calls | None:

@@ -74,7 +74,7 @@ class Router:
         answers(failures)
         raise AssertionError("answers() raises where there is none")
 
-    async def claim(
+    def claim(
         self,
         queue: str,
         requests: Sequence[ClaimRequest],
@@ -82,15 +82,15 @@ class Router:
         *,
         coverage: float = 1.0,
         capped: bool = False,
-    ) -> list[list[DequeuedJob]]:
+    ) -> Coroutine[Any, Any, list[list[DequeuedJob]]]:
         """Jobs for each request in turn, highest priority first over the shards looked at. QueueNotFound.
 
         `capped`: on each shard no more than its share of the queue's claims leaves free.
         """
         members = self._share(coverage)
         if len(members) == 1:
-            return await members[0].shard.claim(queue, requests, now_ms, capped=capped)
-        return await self._dequeues.claim(queue, requests, now_ms, coverage=coverage, capped=capped)
+            return members[0].shard.claim(queue, requests, now_ms, capped=capped)
+        return self._dequeues.claim(queue, requests, now_ms, coverage=coverage, capped=capped)
 
     async def peek(
         self, queue: str, priorities: Sequence[int], limit: int, max_bytes: int, now_ms: int, *, coverage: float = 1.0
@@ -135,13 +135,13 @@ class Router:
         ShardConnectionFailed, after all the others were done, where one that is needed cannot be reached.
         """
         if len(calls) == 1:
-            outcomes = [await self._named(*calls[0])]
-        else:
-            outcomes = list(await asyncio.gather(*[self._named(*each) for each in calls]))
+            only = await self._named(*calls[0])
+            if isinstance(only, PinLaterError):
+                raise only
+            return [only]
+        outcomes = await asyncio.gather(*[self._named(*each) for each in calls])
         failures = [outcome for outcome in outcomes if isinstance(outcome, PinLaterError)]
         if failures:
-            if len(calls) == 1:
-                raise failures[0]
             raise together(failures)
         return [outcome for outcome in outcomes if not isinstance(outcome, PinLaterError)]
 
