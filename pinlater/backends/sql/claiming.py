@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pinlater.backends.base import ClaimKey, ClaimRequest
 from pinlater.backends.sql.acking import claims_standing
 from pinlater.backends.sql.capping import room_for_claims
-from pinlater.backends.sql.rows import Descriptors, bodies, dequeued_job, how_many_fit
+from pinlater.backends.sql.rows import Descriptors, bodies, dequeued_jobs, how_many_fit
 from pinlater.backends.sql.session import Row, Session
 from pinlater.errors import QueueNotFound
 from pinlater.model import DequeuedJob
@@ -128,12 +128,8 @@ def _hand_out(
     descriptors = Descriptors(queue, session.shard_id)
     large = _large_bodies(session, [row for share in shares for row in share])
     return [
-        [
-            dequeued_job(row, large.get(row[0], row[BODY]), descriptors, request.claim_descriptor, expires_at_ms)
-            for row in share
-        ]
+        dequeued_jobs(share, large, descriptors, request.claim_descriptor, now_ms + request.claim_timeout_ms)
         for request, share in zip(requests, shares, strict=True)
-        for expires_at_ms in (now_ms + request.claim_timeout_ms,)
     ]
 
 
@@ -149,7 +145,7 @@ def peek(
     (rows,) = _shares(session, session.queue_id(queue), [ClaimRequest("", limit, priorities, 0, max_bytes)], now_ms)
     large = _large_bodies(session, rows)
     descriptors = Descriptors(queue, session.shard_id)
-    return [dequeued_job(row, large.get(row[0], row[BODY]), descriptors, "", 0) for row in rows]
+    return dequeued_jobs(rows, large, descriptors, "", 0)
 
 
 def give_back(session: Session, queue: str, claims: Sequence[ClaimKey], now_ms: int) -> int:

@@ -117,12 +117,13 @@ class MysqlSession(Session):
         some: list[NewJob] = []
         size = 0
         for job in jobs:
-            job_bytes = _ROW_BYTES + 2 * job.body_bytes + 4 * len(job.custom_status)
+            *_, custom_status, body_bytes, body = job
+            job_bytes = _ROW_BYTES + 2 * body_bytes + 4 * len(custom_status)
             if some and (size + job_bytes > limit or len(some) == ROWS_PER_INSERT):
                 yield some
                 some, size = [], 0
             if job_bytes > limit:
-                self._check_fits(job.body, job.custom_status)
+                self._check_fits(body, custom_status)
             some.append(job)
             size += job_bytes
         if some:

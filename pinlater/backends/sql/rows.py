@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import count
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 from pinlater.backends.sql.session import NewJob, Row, Session
 from pinlater.model import MAX_STATUS_CHARS, DequeuedJob, Job, JobInfo, JobState, descriptor_prefix
 
 
-class Descriptors:
-    """Makes the descriptors of one queue; the text before the id is made once per priority."""
+class Descriptors(dict[int, str]):
+    """What stands before the ids in the descriptors of one queue, by priority."""
 
     def __init__(self, queue: str, shard_id: str) -> None:
         self._queue = queue
         self._shard_id = shard_id
-        self._prefixes: dict[int, str] = {}
+
+    def __missing__(self, priority: int) -> str:
+        prefix = self[priority] = descriptor_prefix(self._queue, self._shard_id, priority)
+        return prefix
 
     def of(self, priority: int, job_id: int) -> str:
-        prefix = self._prefixes.get(priority)
-        if prefix is None:
-            prefix = self._prefixes[priority] = descriptor_prefix(self._queue, self._shard_id, priority)
-        return f"{prefix}{job_id}"
+        return f"{self[priority]}{job_id}"
 
 
 def new_jobs(jobs: Sequence[Job], queue_id: int, first_id: int, now_ms: int) -> list[NewJob]:
     """A row per job, with ids from `first_id` on."""
-    ids = count(first_id)
     return [
-        NewJob(
-            next(ids),
+        (
+            job_id,
             queue_id,
             job.priority,
             now_ms if job.run_after_ms is None else job.run_after_ms,
@@ -42,24 +39,28 @@ def new_jobs(jobs: Sequence[Job], queue_id: int, first_id: int, now_ms: int) -> 
             len(job.body),
             job.body,
         )
-        for job in jobs
+        for job_id, job in enumerate(jobs, first_id)
     ]
 
 
-def dequeued_job(row: Row, body: Any, descriptors: Descriptors, claim: str, expires_at_ms: int) -> DequeuedJob:
-    """From a row of `candidates`."""
-    job_id, priority, run_after_ms, allowed, remaining, created_at_ms = row[:6]
-    return DequeuedJob(
-        descriptors.of(priority, job_id),
-        body,
-        priority,
-        allowed,
-        remaining,
-        run_after_ms,
-        created_at_ms,
-        claim,
-        expires_at_ms,
-    )
+def dequeued_jobs(
+    rows: Iterable[Row], large: Mapping[int, bytes], descriptors: Descriptors, claim: str, expires_at_ms: int
+) -> list[DequeuedJob]:
+    """From rows of `candidates`, and the bodies that were too large to come with them."""
+    return [
+        DequeuedJob(
+            f"{descriptors[priority]}{job_id}",
+            large[job_id] if body is None else body,
+            priority,
+            allowed,
+            remaining,
+            run_after_ms,
+            created_at_ms,
+            claim,
+            expires_at_ms,
+        )
+        for job_id, priority, run_after_ms, allowed, remaining, created_at_ms, _, body in rows
+    ]
 
 
 def job_info(row: Row, descriptors: Descriptors, body: bytes | None) -> JobInfo:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from pinlater.backends.base import ClaimRequest
 from pinlater.errors import QueueNotFound
@@ -22,20 +22,9 @@ IDS_PER_STATEMENT = 500
 """MariaDB turns lists of 1,000 and more into a join with a temporary table."""
 
 
-class NewJob(NamedTuple):
-    """A row to insert; the order of the fields is that of the statement's values."""
-
-    id: int
-    queue_id: int
-    priority: int
-    run_after_ms: int
-    attempts_allowed: int
-    attempts_remaining: int
-    created_at_ms: int
-    updated_at_ms: int
-    custom_status: str
-    body_bytes: int
-    body: bytes
+NewJob = tuple[int, int, int, int, int, int, int, int, str, int, bytes]
+"""A row to insert, in the order of the statement's values: id, queue_id, priority, run_after_ms, attempts_allowed,
+attempts_remaining, created_at_ms, updated_at_ms, custom_status, body_bytes, body."""
 
 
 class Session(ABC):

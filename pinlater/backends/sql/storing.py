@@ -23,7 +23,6 @@ def enqueue(session: Session, queue: str, jobs: Sequence[Job], now_ms: int) -> l
     if not jobs:
         return []
     first_id = first_new_id(session, len(jobs), now_ms)
-    rows = new_jobs(jobs, queue_id, first_id, now_ms)
-    session.insert_jobs(rows)
+    session.insert_jobs(new_jobs(jobs, queue_id, first_id, now_ms))
     descriptors = Descriptors(queue, session.shard_id)
-    return [descriptors.of(row.priority, row.id) for row in rows]
+    return [f"{descriptors[job.priority]}{job_id}" for job_id, job in enumerate(jobs, first_id)]
