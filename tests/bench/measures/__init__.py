@@ -18,6 +18,8 @@ NAMES = (
     "single_cycles",
     "processes",
     "drain",
+    "worker_drain",
+    "together",
     "pickup",
     "delayed",
     "idle",
