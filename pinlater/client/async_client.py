@@ -88,14 +88,15 @@ class AsyncClient(OperatorCalls):
         Single jobs that are enqueued at the same time travel in one call; their fates stay separate.
         OutcomeUnknown: they may be stored; sending again may then store them twice.
         """
-        one = isinstance(jobs, Job)
+        if isinstance(jobs, Job) and context is None:
+            self._check_usable()
+            return await self._enqueuer.join(queue, jobs, self._timeout_s if timeout is None else timeout)
         listed = [jobs] if isinstance(jobs, Job) else jobs
         if len(listed) == 1 and context is None:
             self._check_usable()
-            descriptor = await self._enqueuer.join(queue, listed[0], self._timeout_s if timeout is None else timeout)
-            return descriptor if one else [descriptor]
+            return [await self._enqueuer.join(queue, listed[0], self._timeout_s if timeout is None else timeout)]
         descriptors = await self._enqueuer.send(queue, listed, self._deadline_s(timeout), context or self._context)
-        return descriptors[0] if one else descriptors
+        return descriptors[0] if isinstance(jobs, Job) else descriptors
 
     # -- workers ---------------------------------------------------------------------------------------------------
 

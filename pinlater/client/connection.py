@@ -113,10 +113,10 @@ class Connection(asyncio.Protocol):
         self._seqid = seqid = self._seqid % _LAST_SEQID + 1
         exchange = EXCHANGES[method]
         message = self._encoded(exchange, seqid, args)
+        self._transport.write(len(message).to_bytes(4, "big") + message)
         self._waiting.append(_Sent(seqid, exchange, exchange.due(seqid), waiter, self._loop.time(), deadline_s))
         if self._timer is None or deadline_s < self._timer_s:
             self._set_timer(deadline_s)
-        self._transport.write(len(message).to_bytes(4, "big") + message)
 
     def give_up(self) -> None:
         """One call's answer is not waited for: no new calls here, and the end as soon as nobody waits."""

@@ -13,7 +13,11 @@ from pinlater.client.address import Address
 from pinlater.client.connection import Connection, Waiter
 from pinlater.client.transport_errors import CallFailed
 from pinlater.errors import Overloaded
-from pinlater.wire.limits import DEFAULT_LIMITS, WireLimits
+from pinlater.wire.limits import WireLimits
+
+ANSWER_LIMITS = WireLimits(walk_over_bytes=1024 * 1024)
+"""Larger answers are walked before they are decoded. To walk one with 1,000 jobs of 200 bytes would cost nine times
+what it costs to decode it, and up to this size the decoder cannot be made to take longer than a walk may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +33,7 @@ class PoolLimits:
     waiting_calls: int = 10_000
     connect_timeout_s: float = 2.0
     idle_s: float = 20.0
-    wire: WireLimits = DEFAULT_LIMITS
+    wire: WireLimits = ANSWER_LIMITS
 
 
 class Pool:

@@ -44,16 +44,14 @@ def call_args(method: str, context: RequestContext, **arguments: Any) -> Any:
     """The arguments of one call, by the names of the interface: `request`, `name`, `password`."""
     args = METHODS[method].args.cls()
     args.context = context
-    for name, value in arguments.items():
-        setattr(args, name, value)
+    vars(args).update(arguments)
     return args
 
 
 def filled(cls: type, **values: Any) -> Any:
     """A struct with these values; None, and what is not named, is not sent."""
     target = cls()
-    for name, value in values.items():
-        setattr(target, name, value)
+    vars(target).update(values)
     return target
 
 
@@ -158,24 +156,21 @@ def cancel_to_wire(queue: str, descriptors: Sequence[str]) -> Any:
 
 def dequeued_from_wire(response: Any) -> list[DequeuedJob]:
     """The jobs in the order of the answer. What an older server does not say is 0 or ""; names hold priorities."""
-    metadata = response.job_metadata or {}
-    jobs = []
-    for descriptor, body in (response.jobs or {}).items():
-        more = metadata.get(descriptor, _NO_METADATA)
-        jobs.append(
-            DequeuedJob(
-                descriptor,
-                body,
-                more.priority or _priority(descriptor),
-                more.attempts_allowed or 0,
-                more.attempts_remaining or 0,
-                more.run_after_ms or 0,
-                more.enqueued_at_ms or 0,
-                more.claim_descriptor or "",
-                more.claim_expires_at_ms or 0,
-            )
+    get = (response.job_metadata or {}).get
+    return [
+        DequeuedJob(
+            descriptor,
+            body,
+            (more := get(descriptor, _NO_METADATA)).priority or _priority(descriptor),
+            more.attempts_allowed or 0,
+            more.attempts_remaining or 0,
+            more.run_after_ms or 0,
+            more.enqueued_at_ms or 0,
+            more.claim_descriptor or "",
+            more.claim_expires_at_ms or 0,
         )
-    return jobs
+        for descriptor, body in (response.jobs or {}).items()
+    ]
 
 
 def job_info_from_wire(info: Any) -> JobInfo:
