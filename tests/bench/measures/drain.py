@@ -25,7 +25,8 @@ IN_FLIGHT = 6
 
 def measure(run: Run) -> Iterator[Figure]:
     store, batches = run.store("redis"), run.sizes.jobs(JOBS) // BATCH
-    rates, floors, cpu = [], [], {}
+    rates, floors = list[float](), list[float]()
+    cpu: dict[str, float] = {}
     for number in range(run.sizes.rounds):
         before = _direct(store, batches // 2)
         rate, cpu = _over_thrift(store, batches)

@@ -29,7 +29,8 @@ def measure(run: Run) -> Iterator[Figure]:
 
 def _figure(run: Run, name: str, usual_calls: int, in_flight: int, goals: list[Goal]) -> Figure:
     store, calls = run.store("redis"), run.sizes.jobs(usual_calls)
-    rates, floors, cpu = [], [], {}
+    rates, floors = list[float](), list[float]()
+    cpu: dict[str, float] = {}
     for number in range(run.sizes.rounds):
         before = _direct(store, calls, in_flight)
         rate, cpu = _over_thrift(store, calls, in_flight)
