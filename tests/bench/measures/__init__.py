@@ -27,6 +27,9 @@ NAMES = (
     "mariadb",
     "mariadb_single",
     "memory",
+    "idle_queues",
+    "maintenance",
+    "growth",
 )
 """In the order in which they are measured."""
 
