@@ -14,7 +14,7 @@ import pytest
 from pinlater import AsyncClient, DequeueRequest, Job, JobState
 from pinlater.password import hash_password
 from tests.server.running import RunningServer, running
-from tests.workers.site import Site, until
+from tests.workers.site import WITHIN_S, Site, until
 
 PASSWORD = "for tests"
 
@@ -60,6 +60,31 @@ async def test_all_jobs_run_and_are_acked(server: RunningServer, pool: str) -> N
             await until(lambda: worker.view().unacked == 0)
         assert sorted(ran) == list(range(1000))
         assert site.counted(worker, "succeeded") == {"plain": 500, "coroutine": 500}
+
+
+async def test_the_next_dequeue_is_on_its_way_before_the_jobs_of_the_last_begin(server: RunningServer) -> None:
+    """So the server works while they run, even while one of them keeps the event loop."""
+    async with Site(server.port) as site:
+        descriptors: list[str] = []
+        seen: list[bool] = []
+
+        def sees_claimed(descriptor: str) -> bool:
+            end_s = time.monotonic() + WITHIN_S
+            while not (claimed := site.app.client.lookup([descriptor])[descriptor].state is JobState.IN_PROGRESS):
+                if time.monotonic() > end_s:
+                    break
+                time.sleep(0.01)
+            return claimed
+
+        @site.app.job(queue=site.queue)
+        async def keeps_the_loop(number: int) -> None:
+            if number == 0:
+                seen.append(sees_claimed(descriptors[1]))
+
+        descriptors += [await keeps_the_loop.enqueue_async(number) for number in range(2)]
+        async with site.working(concurrency=2, pool="async"):
+            await site.all_succeeded(2)
+        assert seen == [True]
 
 
 async def test_never_more_jobs_are_claimed_than_there_are_slots(server: RunningServer) -> None:

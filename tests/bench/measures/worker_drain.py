@@ -8,7 +8,7 @@ from tests.bench.figure import AtLeast, Figure
 from tests.bench.run import PERSISTENCE, Run
 from tests.bench.working import Shape, drained
 
-JOBS = 120_000
+JOBS = 150_000
 
 SHAPES = {
     "worker_drain/threads": (Shape("thread", 2), AtLeast(50_000)),
@@ -20,7 +20,8 @@ SHAPES = {
 
 def measure(run: Run) -> Iterator[Figure]:
     for name, (shape, goal) in SHAPES.items():
-        rates, cpu = [], {}
+        rates: list[float] = []
+        cpu: dict[str, float] = {}
         for number in range(run.sizes.rounds):
             rate, cpu = drained(run.store("redis"), shape, run.sizes.jobs(JOBS))
             rates.append(rate)
