@@ -342,6 +342,19 @@ async def test_rules_follow_the_settings() -> None:
         assert one.queues.limited() == {"mail"}
 
 
+async def test_a_bound_for_all_queues_counts_for_those_that_are_there() -> None:
+    async with several(1) as (one,):
+        for name in ("mail", "other"):
+            await one.queues.create(name, "ann")
+        assert one.queues.bounded() == one.queues.limited() == set()
+        await change(one, "@defaults", max_pending="5")
+        assert one.queues.bounded() == {"mail", "other"}
+        await one.queues.delete("other", "ann")
+        await one.queues.create("third", "ann")
+        assert one.queues.bounded() == {"mail", "third"}
+        assert one.queues.limited() == set()
+
+
 async def test_marks_are_kept_for_thirty_days() -> None:
     async with several(1) as (one,):
         await one.queues.create("mail", "ann")
@@ -355,6 +368,17 @@ async def test_marks_are_kept_for_thirty_days() -> None:
         await one.queues.poll()
         assert not one.queues.was_deleted("mail")
         assert (await one.queues.create("mail", "ann")).is_new
+
+
+async def test_a_queue_that_is_made_again_is_not_forgotten_with_its_old_mark() -> None:
+    async with several(1) as (one,):
+        await one.queues.create("mail", "ann")
+        await one.queues.delete("mail", "ann")
+        await one.queues.create("mail", "ann")
+        one.clock.tick(31 * 86_400_000)
+        await one.queues.poll()
+        assert one.queues.has("mail")
+        assert one.queues.view("mail").version
 
 
 async def test_a_shard_is_ordered_to_take_no_new_jobs_on_every_server() -> None:
