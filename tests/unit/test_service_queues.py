@@ -201,7 +201,7 @@ async def test_who_waits_for_a_queue_that_another_server_deletes_is_told_at_the_
     async with several(settings=SESAME) as (one, two):
         await one.service.create_queue("mail")
         waiting = asyncio.create_task(two.service.dequeue(DequeueRequest("mail", 1, wait_ms=60_000)))
-        await two.ways[0].until_begun("ready", 2)
+        await two.ways[0].until_begun("next_due", 2)
         await one.service.delete_queue("mail", "sesame")
         await two.queues.poll()
         with pytest.raises(QueueNotFound):
