@@ -100,13 +100,16 @@ class Metrics:
         """An attempt begins; it was due `wait_s` ago (clocks of two machines: below 0 counts as 0)."""
         of_type = self._types[job]
         of_type.counts[_STARTED] += 1
-        _observe(of_type.wait, wait_s if wait_s > 0 else 0.0)
+        of_type.wait[bisect_left(BUCKETS, wait_s)] += 1
+        if wait_s > 0:
+            of_type.wait[-1] += wait_s
 
     def ended(self, job: str, action: Action, run_s: float, *, is_last: bool = False, error: str = "") -> None:
         """`is_last`: no attempt is left, so that RETRY means FAILED. `error`: the type of the exception."""
         of_type = self._types[job]
         of_type.counts[Action.FAIL if is_last and action is Action.RETRY else action] += 1
-        _observe(of_type.run, run_s)
+        of_type.run[bisect_left(BUCKETS, run_s)] += 1
+        of_type.run[-1] += run_s
         if error:
             kinds = of_type.errors
             name = error if error in kinds or len(kinds) < ERRORS_MAX else OTHER
@@ -133,11 +136,6 @@ class Metrics:
         for name, value in _gauges(view):
             series[(name,)] = [value]
         return series
-
-
-def _observe(slots: list[float], value: float) -> None:
-    slots[bisect_left(BUCKETS, value)] += 1
-    slots[-1] += value
 
 
 def _of_type(job: str, of_type: _OfType) -> Iterator[tuple[tuple[str, ...], list[float]]]:

@@ -144,10 +144,15 @@ class ThreadPool:
 
     def _work(self) -> None:
         while (task := self._queue.get()) is not None:
-            verdict = self._run(task)
+            running = task.running
+            assert running.type is not None
+            try:
+                verdict = executing.run(self._app, running.type, running.job, task.context)
+            except BaseException as error:  # KeyboardInterrupt too, which a thread can only have raised by itself
+                verdict = verdict_on(running, error)
             task.finished = True
             self._finished.append((task, verdict))
-            del task, verdict  # nothing of a job is kept while the thread waits for the next
+            del task, running, verdict  # nothing of a job is kept while the thread waits for the next
             if not self._waking:
                 self._waking = True
                 try:
@@ -155,14 +160,6 @@ class ThreadPool:
                 except RuntimeError:
                     break  # the loop is closed: the worker has ended, and nobody hears of this job
         executing.close_loop()
-
-    def _run(self, task: _Task) -> Verdict:
-        running = task.running
-        assert running.type is not None
-        try:
-            return executing.run(self._app, running.type, running.job, task.context)
-        except BaseException as error:  # KeyboardInterrupt too, which a thread can only have raised by itself
-            return verdict_on(running, error)
 
     def _deliver(self) -> None:
         """On the loop. The flag goes first: what is appended after the last look wakes the loop again."""

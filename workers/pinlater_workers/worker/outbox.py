@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from pinlater_workers.worker.parcel import MAX_RESULTS, Parcel, fitting
-from pinlater_workers.worker.results import Result, is_ack
+from pinlater_workers.worker.results import ACKS, Result
 
 
 class Outbox:
@@ -17,17 +17,19 @@ class Outbox:
         self._moves: dict[str, list[Result]] = {}
         self.count = 0
 
-    def put(self, results: Iterable[Result], now_s: float) -> None:
+    def put(self, results: Sequence[Result], now_s: float) -> None:
+        acks, moves = self._acks, self._moves
         for result in results:
-            queue = result[0].queue
-            if not is_ack(result[1]):
-                self._moves.setdefault(queue, []).append(result)
-            elif queue in self._acks:
-                self._acks[queue].append(result)
+            running, verdict = result
+            queue = running.queue
+            if verdict.action not in ACKS:
+                moves.setdefault(queue, []).append(result)
+            elif queue in acks:
+                acks[queue].append(result)
             else:
-                self._acks[queue] = [result]
+                acks[queue] = [result]
                 self._since_s[queue] = now_s
-            self.count += 1
+        self.count += len(results)
 
     @property
     def has_acks(self) -> bool:

@@ -10,12 +10,8 @@ from pinlater_workers.verdict import Action, Verdict
 
 Result = tuple[Running, Verdict]
 
-_ACKS = frozenset({Action.SUCCEED, Action.RETRY, Action.FAIL})
-
-
-def is_ack(verdict: Verdict) -> bool:
-    """An ack; else a move back to PENDING, which is a checkpoint to the server."""
-    return verdict.action in _ACKS
+ACKS = frozenset({Action.SUCCEED, Action.RETRY, Action.FAIL})
+"""The server is told by an ack; else by a move back to PENDING, which is a checkpoint to it."""
 
 
 def acks(results: Sequence[Result]) -> tuple[list[Ack], list[Ack]]:
