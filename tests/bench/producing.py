@@ -22,11 +22,11 @@ def main() -> None:
     options = parser.parse_args()
     app = make_app(options.server)
     job = app.job_types[options.type]
-    job.enqueue_many([(0,)])
+    app.client.queue_names()
     print("ready", flush=True)
     sys.stdin.readline()
     began_s, cpu_began = time.monotonic(), time.process_time()
-    for start in range(1, options.jobs, options.at_once):
+    for start in range(0, options.jobs, options.at_once):
         job.enqueue_many([(number,) for number in range(start, min(start + options.at_once, options.jobs))])
     result = {"jobs": options.jobs, "began_s": began_s, "ended_s": time.monotonic()}
     print(json.dumps(result | {"cpu": time.process_time() - cpu_began}), flush=True)

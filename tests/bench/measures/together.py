@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 from tests.bench.cpu import CpuWatch, per_job
@@ -14,6 +15,8 @@ from tests.stores.process import StoreServer
 
 JOBS = 200_000
 AT_ONCE = 1_000
+SETTLED_S = 2.0
+"""Then the workers wait for jobs, and their heartbeat processes are there."""
 
 SHAPES = {"together/threads": Shape("thread", 2), "together/asyncio": Shape("async", 2)}
 
@@ -42,8 +45,10 @@ def _at_once(store: StoreServer, shape: Shape, jobs: int) -> tuple[float, dict[s
         workers = started(server, shape)
         watch = CpuWatch({"redis": store.pid, **server.pids()})
         watch.start()
-        for program in (*workers, producer):
-            program.go()
+        for worker in workers:
+            worker.go()
+        time.sleep(SETTLED_S)
+        producer.go()
         produced = producer.result()
         results = [worker.result() for worker in workers]
         spent = watch.stop() | spent_by(results) | {"producer": produced["cpu"]}
