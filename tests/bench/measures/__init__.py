@@ -23,13 +23,13 @@ NAMES = (
     "pickup",
     "delayed",
     "idle",
+    "idle_queues",
     "sqlite",
     "mariadb",
     "mariadb_single",
-    "memory",
-    "idle_queues",
-    "maintenance",
     "growth",
+    "maintenance",
+    "memory",
 )
 """In the order in which they are measured."""
 
