@@ -75,8 +75,9 @@ class MysqlSession(Session):
         """Rows of many statements where they are large, in this one transaction."""
         head, row = self.statements["insert_jobs"], self.statements["insert_jobs_row"]
         for some in self._packets(jobs):
-            values = [value for job in some for value in job]
-            self.cursor.execute(f"{head} {','.join([row] * len(some))}", values)
+            rows = [row % (*numbers, body_bytes) for *numbers, _, body_bytes, _ in some]
+            values = [value for *_, custom_status, _, body in some for value in (custom_status, body)]
+            self.cursor.execute(f"{head} {','.join(rows)}", values)
 
     def candidates(self, queue_id: int, priorities: Sequence[int], limit: int, now_ms: int) -> list[Row]:
         if not priorities:
