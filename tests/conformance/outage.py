@@ -72,7 +72,8 @@ class Outage(Served):
         member = self.members.by_id(OUT)
         assert member is not None
         calls = member.shard.calls if isinstance(member.shard, Passing) else None
-        return member.is_in and (calls is None or calls.held_up() is None)
+        now = asyncio.get_running_loop().time()
+        return member.is_in and (calls is None or calls.held_up(now) is None)
 
     async def _checked_until(self, reached: Callable[[], bool], member: Member | None = None) -> None:
         member = member or self.members.by_id(OUT)
