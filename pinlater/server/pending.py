@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from pinlater.model import DequeuedJob, Holder
-from pinlater.server.work import Work
+from pinlater.work import Work
 
 
 class PendingCall(Work):
@@ -40,7 +40,9 @@ class PendingCall(Work):
         self.waits = self.long_poll = False
         self.gone = False
 
-    def ended(self) -> None:
+    def ended(self, value: None, error: BaseException | None) -> None:
+        if isinstance(error, Exception):
+            self._loop.call_exception_handler({"message": "a call broke off", "exception": error})
         self._on_end(self)
 
     def caller_is_gone(self) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pinlater.server.complaints import Complaints
-from pinlater.server.work import Work
+from pinlater.work import Work
 
 HandOver = Callable[[socket.socket], None]
 

@@ -9,6 +9,7 @@ While one call is past half its deadline no other starts, and none waits for a t
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -16,7 +17,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pinlater.errors import NothingStored, OutcomeUnknown, Overloaded, StoreConflict
+from pinlater.promise import Promise
 from pinlater.shards.pace import Pace
+from pinlater.work import Work
 
 R = TypeVar("R")
 V = TypeVar("V")
@@ -57,6 +60,32 @@ class HeldUp(NothingStored):
     """The call never began: an earlier one is past half its deadline. Says nothing more of the store's health."""
 
 
+class _UnderWay(Work):
+    """A call that went to the store. It runs on when its caller has left."""
+
+    __slots__ = ("_calls", "answer", "is_read", "is_urgent", "name", "undo")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        calls: Calls,
+        name: str,
+        is_read: bool,
+        is_urgent: bool,
+        undo: Undo[Any] | None,
+    ) -> None:
+        super().__init__(loop)
+        self._calls = calls
+        self.answer: Promise[Any] = Promise(loop)
+        self.name = name
+        self.is_read = is_read
+        self.is_urgent = is_urgent
+        self.undo = undo
+
+    def ended(self, value: Any, error: BaseException | None) -> None:
+        self._calls._ended(self, value, error)
+
+
 class Calls:
     """The calls to one shard: who runs, who waits for a turn, and what still runs although nobody waits for it."""
 
@@ -67,7 +96,12 @@ class Calls:
         self._turns: deque[asyncio.Future[bool | None]] = deque()
         """True: it is yours; False: the deadline came first; None: the shard is too slow now."""
         self._free = settings.max_running
-        self._running: set[asyncio.Task[Any]] = set()
+        self._under_way: dict[_UnderWay, float] = {}
+        """And the deadline of each."""
+        self._undoing: set[asyncio.Task[object]] = set()
+        self._idle: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._looks_at = math.inf
         deadline_s = settings.deadline_ms / 1000
         self._pace = Pace(deadline_s, self._hold_up, deadline_s if is_pinged else 0.0)
         self.deadline_ms = settings.deadline_ms
@@ -94,42 +128,54 @@ class Calls:
         slow others are, and is not reported.
         """
         loop = asyncio.get_running_loop()
-        asked_at = loop.time()
-        ends_at = asked_at + self._settings.deadline_ms / 1000
-        if not is_urgent and self._pace.is_slow(asked_at):
+        now = loop.time()
+        ends_at = now + self._settings.deadline_ms / 1000
+        if not is_urgent and self._pace.is_slow(now):
             raise self._held_up()
         if self._free > 0 or is_urgent:
             self._free -= 1
         else:
             await self._turn(loop, ends_at)
-        task = loop.create_task(self._try(call, read, ends_at))
-        self._running.add(task)
+            now = loop.time()
+        under_way = _UnderWay(loop, self, name, read, is_urgent, undo)
+        answer: Promise[R] = under_way.answer
+        self._under_way[under_way] = ends_at
+        if ends_at < self._looks_at:
+            self._look_at(loop, ends_at)
         if not is_urgent:
-            self._pace.began(task, loop.time())
-        answered = loop.create_future()
-        task.add_done_callback(lambda done: self._ended(name, done, answered, undo))
-        timer = loop.call_at(ends_at, _settle, answered, False)
-        try:
-            in_time = await answered
-        except asyncio.CancelledError:
-            if not answered.cancelled() and answered.result():  # the answer came at the very moment the caller left
-                self._abandoned(task, undo)
-            raise
-        finally:
-            timer.cancel()
-        if in_time:
-            try:
-                answer = task.result()
-                if is_urgent:
-                    self._pace.answered()
-                return answer
-            finally:
-                del task  # else its error keeps this frame, and with it all that the caller sent, until the next gc
+            self._pace.began(under_way, now)
+        under_way.begin(self._try(call, read, ends_at))
+        del under_way  # else its error keeps this frame, and with it all that the caller sent, until the next gc
+        return await answer
+
+    def _look_at(self, loop: asyncio.AbstractEventLoop, when: float) -> None:
+        """One timer for all: it goes to the next that may miss its deadline."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._looks_at = when
+        self._timer = loop.call_at(when, self._look)
+
+    def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        self._timer, self._looks_at = None, math.inf
+        for under_way, ends_at in list(self._under_way.items()):
+            if ends_at <= now:
+                self._under_way[under_way] = math.inf
+                self._missed(under_way, now)
+        next_at = min(self._under_way.values(), default=math.inf)
+        if next_at < self._looks_at:
+            self._look_at(loop, next_at)
+
+    def _missed(self, under_way: _UnderWay, now: float) -> None:
+        """Its deadline is over."""
+        if under_way.answer.done():
+            return
         text = f"shard {self._shard_id()}: no answer within {self._settings.deadline_ms} ms"
-        late = NothingStored(text) if read else OutcomeUnknown(text)
-        if self._pace.gave_up(task, loop.time()) and self.report is not None:
-            self.report(name, True, late)
-        raise late
+        late = NothingStored(text) if under_way.is_read else OutcomeUnknown(text)
+        if self._pace.gave_up(under_way, now) and self.report is not None:
+            self.report(under_way.name, True, late)
+        under_way.answer.set_exception(late)
 
     async def _try(self, call: Callable[[], Coroutine[Any, Any, R]], read: bool, ends_at: float) -> R:
         tries = 1
@@ -197,30 +243,48 @@ class Calls:
                 return
         self._free += 1
 
-    def _ended(self, name: str, task: asyncio.Task[R], answered: asyncio.Future[bool], undo: Undo[R] | None) -> None:
-        self._running.discard(task)
-        is_late = self._pace.ended(task, asyncio.get_running_loop().time())
-        if is_late is not None and self.report is not None and not task.cancelled():
-            self.report(name, is_late, task.exception())
+    def _ended(self, under_way: _UnderWay, value: Any, error: BaseException | None) -> None:
+        del self._under_way[under_way]
+        is_late = self._pace.ended(under_way, asyncio.get_running_loop().time())
+        if is_late is not None and self.report is not None and not isinstance(error, asyncio.CancelledError):
+            self.report(under_way.name, is_late, error)
         self._leave()
-        if answered.done():
-            self._abandoned(task, undo)
+        if self._idle is not None:
+            self._note_idle()
+        answer = under_way.answer
+        if answer.done():
+            if error is None and under_way.undo is not None:
+                self._undo(under_way.undo(value))
+        elif error is not None:
+            answer.set_exception(error)
         else:
-            answered.set_result(True)
+            if under_way.is_urgent:
+                self._pace.answered()
+            answer.set_result(value)
 
-    def _abandoned(self, task: asyncio.Task[R], undo: Undo[R] | None) -> None:
-        if task.cancelled() or task.exception() is not None or undo is None:
-            return
-        undoing = asyncio.get_running_loop().create_task(undo(task.result()))
-        self._running.add(undoing)
-        undoing.add_done_callback(self._running.discard)
+    def _undo(self, undoing: Coroutine[Any, Any, object]) -> None:
+        task = asyncio.get_running_loop().create_task(undoing)
+        self._undoing.add(task)
+        task.add_done_callback(self._undone)
+
+    def _undone(self, task: asyncio.Task[object]) -> None:
+        self._undoing.discard(task)
+        self._note_idle()
+
+    def _note_idle(self) -> None:
+        if self._idle is not None and not self._under_way and not self._undoing:
+            _settle(self._idle, None)
 
     async def drain(self) -> None:
         """Until nothing is under way any more, undoing included; at most two deadlines."""
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + 2 * self._settings.deadline_ms / 1000
-        while self._running and loop.time() < ends_at:
-            await asyncio.wait(self._running, timeout=ends_at - loop.time())
+        while (self._under_way or self._undoing) and loop.time() < ends_at:
+            self._idle = loop.create_future()
+            await asyncio.wait([self._idle], timeout=ends_at - loop.time())
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer, self._looks_at = None, math.inf
         self._pace.close()
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Hashable
 
-Call = asyncio.Task[Any]
+Call = Hashable
 
 
 class Pace:

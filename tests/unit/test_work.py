@@ -8,21 +8,24 @@ from typing import Any
 
 import pytest
 
-from pinlater.server.work import Work
+from pinlater.model import Holder
+from pinlater.server.pending import PendingCall
+from pinlater.work import Work
 
 
 class Noting(Work):
-    __slots__ = ("ends",)
+    __slots__ = ("ends", "error", "value")
 
     def __init__(self) -> None:
         super().__init__(asyncio.get_running_loop())
         self.ends = 0
 
-    def ended(self) -> None:
+    def ended(self, value: Any, error: BaseException | None) -> None:
         self.ends += 1
+        self.value, self.error = value, error
 
 
-async def begun(coroutine: Coroutine[Any, Any, None]) -> Noting:
+async def begun(coroutine: Coroutine[Any, Any, Any]) -> Noting:
     """Begun as a connection does it: by the loop, outside of every task."""
     work = Noting()
     asyncio.get_running_loop().call_soon(work.begin, coroutine)
@@ -112,13 +115,43 @@ async def test_a_bounded_wait_inside_ends() -> None:
     assert seen == [work, "over"]
 
 
-async def test_an_error_that_nobody_expected_is_told_to_the_loop() -> None:
+async def test_it_tells_what_the_call_returned_or_why_it_broke_off() -> None:
+    async def call() -> str:
+        await asyncio.sleep(0)
+        return "done"
+
+    async def broken() -> None:
+        raise RuntimeError("broken")
+
+    work = await begun(call())
+    await work.wait()
+    assert (work.value, work.error) == ("done", None)
+    work = await begun(broken())
+    assert (work.value, str(work.error), work.ends) == (None, "broken", 1)
+
+
+async def test_begun_by_a_task_it_is_a_task_of_its_own() -> None:
+    seen: list[object] = []
+
+    async def call() -> None:
+        seen.append(asyncio.current_task())
+
+    work = Noting()
+    work.begin(call())
+    assert seen == [work]
+    assert isinstance(asyncio.current_task(), asyncio.Task)
+
+
+async def test_a_call_of_a_connection_that_breaks_off_is_told_to_the_loop() -> None:
     told: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    ended: list[PendingCall] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: told.append(context))
 
     async def call() -> None:
         raise RuntimeError("broken")
 
-    work = await begun(call())
-    assert work.ends == 1
+    pending = PendingCall(loop, ended.append, 0, None, Holder())
+    pending.begin(call())
     assert [str(context["exception"]) for context in told] == ["broken"]
+    assert ended == [pending]

@@ -19,22 +19,31 @@ class Work:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._coroutine: Coroutine[Any, Any, None] | None = None
+        self._coroutine: Coroutine[Any, Any, Any] | None = None
         self._waits_for: asyncio.Future[Any] | None = None
         self._over: asyncio.Future[None] | None = None
         self._must_cancel = False
         self._cancels = 0
 
-    def begin(self, coroutine: Coroutine[Any, Any, None]) -> None:
+    def begin(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        """From outside of every task, or from within one, which is none of the coroutine's business."""
         self._coroutine = coroutine
-        self._step()
+        outer = asyncio.current_task(self._loop)
+        if outer is None:
+            self._step()
+            return
+        _leave_task(self._loop, outer)
+        try:
+            self._step()
+        finally:
+            _enter_task(self._loop, outer)
 
     @property
     def is_over(self) -> bool:
         return self._coroutine is None
 
-    def ended(self) -> None:
-        """The coroutine is over, also where it was cancelled or failed."""
+    def ended(self, value: Any, error: BaseException | None) -> None:
+        """The coroutine is over: it returned this, or broke off with that error, a CancelledError for one."""
 
     async def wait(self) -> None:
         """Until it is over; for one at a time."""
@@ -65,6 +74,7 @@ class Work:
         coroutine, loop = self._coroutine, self._loop
         assert coroutine is not None
         self._waits_for = None
+        value = error = None
         _enter_task(loop, self)  # type: ignore[arg-type]
         try:
             if self._must_cancel:
@@ -72,17 +82,21 @@ class Work:
                 waits_for = coroutine.throw(asyncio.CancelledError())
             else:
                 waits_for = coroutine.send(None)
-        except (StopIteration, asyncio.CancelledError):
+        except StopIteration as end:
             self._coroutine = None
-        except Exception as error:
+            value = end.value
+        except (Exception, asyncio.CancelledError) as failure:
             self._coroutine = None
-            loop.call_exception_handler({"message": "a call broke off", "exception": error})
+            error = failure
         finally:
             _leave_task(loop, self)  # type: ignore[arg-type]
         if self._coroutine is None:
             if self._over is not None and not self._over.done():
                 self._over.set_result(None)
-            self.ended()
+            try:
+                self.ended(value, error)
+            finally:
+                del error  # which keeps this frame
         elif waits_for is None:  # a sleep of no length
             loop.call_soon(self._step)
         else:
