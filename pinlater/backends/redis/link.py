@@ -1,4 +1,4 @@
-"""One connection to Redis on which calls follow one another without waiting: a call is one write and one future.
+"""One connection to Redis on which calls follow one another without waiting: a call is one write and one promise.
 
 Answers come in the order of the calls, so a caller that gives up leaves its place in the row and its answer reaches
 nobody. A connection that breaks, or on which the oldest call waits too long, takes all its calls with it.
@@ -15,6 +15,7 @@ import hiredis
 
 from pinlater.backends.redis.errors import ReplyError
 from pinlater.errors import NothingStored, OutcomeUnknown
+from pinlater.promise import Promise
 
 _KEEPALIVE_IDLE_S = 30
 _KEEPALIVE_EVERY_S = 5
@@ -29,7 +30,7 @@ class Link(asyncio.Protocol):
         self._timeout_s = timeout_s
         self._loop = asyncio.get_running_loop()
         self._reader = hiredis.Reader(replyError=ReplyError)
-        self._waiting: deque[tuple[asyncio.Future[Any], float]] = deque()
+        self._waiting: deque[tuple[Promise[Any], float]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
         self._idle = self._loop.create_future()
@@ -39,21 +40,21 @@ class Link(asyncio.Protocol):
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
-    def send(self, command: tuple[Any, ...]) -> asyncio.Future[Any]:
+    def send(self, command: tuple[Any, ...]) -> Promise[Any]:
         """Write one command, of text, bytes and integers; NothingStored where the link is not open.
 
-        The future gets the answer, ReplyError, or OutcomeUnknown.
+        The promise gets the answer, ReplyError, or OutcomeUnknown.
         """
         if self._transport is None or not self.open:
             raise NothingStored(f"redis: {self._why}")
         packed = hiredis.pack_command(command)  # may raise, so before there is a place in the row
-        future = self._loop.create_future()
+        promise: Promise[Any] = Promise(self._loop)
         now = self._loop.time()
-        self._waiting.append((future, now))
+        self._waiting.append((promise, now))
         if self._timer is None:
             self._timer = self._loop.call_at(now + self._timeout_s, self._check)
         self._transport.write(packed)
-        return future
+        return promise
 
     async def close(self) -> None:
         """Let the calls under way end, each within its time-out, then close."""
@@ -94,19 +95,25 @@ class Link(asyncio.Protocol):
             _keep_alive(sock)
 
     def data_received(self, data: bytes) -> None:
-        reader, waiting = self._reader, self._waiting
+        answers = []
         try:
-            reader.feed(data)
-            while (answer := reader.gets()) is not False:
-                future, _ = waiting.popleft()
-                if future.done():
-                    continue
-                if isinstance(answer, ReplyError):
-                    future.set_exception(answer)
-                else:
-                    future.set_result(answer)
-        except (hiredis.HiredisError, IndexError) as error:
+            self._reader.feed(data)
+            while (answer := self._reader.gets()) is not False:
+                answers.append(answer)
+        except hiredis.HiredisError as error:
             self._break(f"not an answer of Redis: {error}")
+        waiting = self._waiting
+        for answer in answers:
+            if not waiting:
+                self._break("not an answer of Redis: nothing was asked")
+                break
+            promise, _ = waiting.popleft()
+            if promise.done():
+                continue
+            if isinstance(answer, ReplyError):
+                promise.set_exception(answer)
+            else:
+                promise.set_result(answer)
         if not waiting and not self.open and not self._idle.done():
             self._idle.set_result(None)
 
@@ -118,9 +125,9 @@ class Link(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         while self._waiting:
-            future, _ = self._waiting.popleft()
-            if not future.done():
-                future.set_exception(OutcomeUnknown(f"redis: {self._why}"))
+            promise, _ = self._waiting.popleft()
+            if not promise.done():
+                promise.set_exception(OutcomeUnknown(f"redis: {self._why}"))
         if not self._idle.done():
             self._idle.set_result(None)
         self._gone.set_result(None)

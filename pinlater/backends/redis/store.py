@@ -9,6 +9,7 @@ import asyncio
 import os
 import secrets
 import ssl
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from pinlater.backends.redis.address import Address
@@ -141,7 +142,9 @@ class RedisStore:
             self.check_identity((shard or b"").decode(), (store or b"").decode())
         # Where that is not allowed, a call that is answered with NOSCRIPT brings its script along.
         loaded = [link.send(("SCRIPT", "LOAD", script.source)) for script in self._scripts.values()]
-        await asyncio.gather(*loaded, return_exceptions=True)
+        for each in loaded:
+            with suppress(ReplyError):
+                await each
 
     def check_identity(self, shard: str, store: str) -> None:
         """StoreRefused where the store is not the one that was opened."""
