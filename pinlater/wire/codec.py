@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from pinlater.wire.handed_out import HandedOut
 from pinlater.wire.header import CALL, EXCEPTION, REPLY, Header, Protocol, read_header, write_header
 from pinlater.wire.idl import METHODS, Method
 from pinlater.wire.layout import I32, STRING, Field, Layout, Node, number
@@ -129,6 +130,8 @@ def encode_reply(
     name: str, seqid: int, success: Any = None, exception: Any = None, protocol: Protocol = Protocol.BINARY
 ) -> bytes:
     """An answer: `success`, or the declared exception (see faults.py)."""
+    if type(success) is HandedOut and protocol is not Protocol.COMPACT:
+        return write_header(protocol, REPLY, name, seqid) + success.binary_result()
     layout = METHODS[name].result
     result = layout.cls()
     if exception is not None:

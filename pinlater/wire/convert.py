@@ -24,10 +24,10 @@ from pinlater.model import (
     RequestContext,
     ScanPage,
 )
+from pinlater.wire.handed_out import HandedOut
 from pinlater.wire.idl import struct
 
 _EnqueueResponse = struct("PinLaterEnqueueResponse")
-_DequeueResponse = struct("PinLaterDequeueResponse")
 _ScanResponse = struct("PinLaterScanJobsResponse")
 _CancelResponse = struct("CancelJobsResponse")
 _STATES = {int(state): state for state in JobState}
@@ -130,12 +130,8 @@ def enqueued_to_wire(descriptors: list[str]) -> Any:
     return response
 
 
-def dequeued_to_wire(jobs: Sequence[DequeuedJob]) -> Any:
-    """Both maps have the order in which the jobs were handed out."""
-    response = _DequeueResponse()
-    response.jobs = {job.descriptor: job.body for job in jobs}
-    response.job_metadata = {job.descriptor: job for job in jobs}
-    return response
+def dequeued_to_wire(jobs: Sequence[DequeuedJob]) -> HandedOut:
+    return HandedOut(jobs)
 
 
 def scan_page_to_wire(page: ScanPage) -> Any:

@@ -29,8 +29,10 @@ from pinlater.wire.codec import decode_call, decode_reply, encode_call, encode_r
 from pinlater.wire.convert_client import call_args
 from pinlater.wire.faults import error_from_application, error_from_exception, exception_from_error
 from pinlater.wire.header import Protocol
+from pinlater.wire.idl import METHODS, struct
 from pinlater.wire.limits import WireLimits
 from pinlater.wire.malformed import ApplicationErrorKind, WireError
+from pinlater.wire.native import encode_struct
 from tests.server.raw_thrift import CONTEXT, I32, LIST, STRING, STRUCT, message
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -59,6 +61,9 @@ dequeued = st.builds(
     text,
     time_ms,
 )
+
+ALIKE = [DequeuedJob(f"q:s1:p1:{10**15 + n}", b"x" * (n % 3), 1, 5, 5, 7, 8, "claim", 9) for n in range(4)]
+"""Jobs that differ in their descriptors and bodies only."""
 
 
 def through(method: str, protocol: Protocol, wire_limits: WireLimits, seqid: int, **arguments: Any) -> Any:
@@ -125,6 +130,15 @@ def test_dequeue_requests(protocol: Protocol, wire_limits: WireLimits, sent: Deq
 def test_dequeued_jobs_in_their_order(protocol: Protocol, wire_limits: WireLimits, sent: list[DequeuedJob]) -> None:
     response = answered("dequeueJobs", protocol, wire_limits, convert.dequeued_to_wire(sent))
     assert convert_client.dequeued_from_wire(response) == sent
+
+
+@given(st.lists(st.sampled_from(ALIKE) | dequeued, max_size=6, unique_by=lambda job: job.descriptor))
+def test_dequeued_jobs_are_put_together_as_the_codec_does_it(sent: list[DequeuedJob]) -> None:
+    layout = METHODS["dequeueJobs"].result
+    result = layout.cls()
+    result.success = convert.dequeued_to_wire(sent)
+    encoded = encode_struct(result, Protocol.BINARY, layout.encode_args)
+    assert result.success.binary_result() == encoded
 
 
 @given(
@@ -264,8 +278,7 @@ def test_a_dequeue_can_ask_to_have_its_claims_bound_to_its_connection() -> None:
 
 
 def test_what_an_older_server_does_not_say_is_filled_in() -> None:
-    response = convert.dequeued_to_wire(())
+    response = struct("PinLaterDequeueResponse")()
     response.jobs = {"q:s1:p2:1000000000000000": b"x"}
-    response.job_metadata = None
     (job,) = convert_client.dequeued_from_wire(decode_reply(encode_reply("dequeueJobs", 1, response)).success)
     assert (job.priority, job.claim_descriptor, job.attempts_allowed) == (2, "", 0)

@@ -9,7 +9,16 @@ import pytest
 from pinlater.backends.base import AckRequest
 from pinlater.backends.redis.address import parse_address
 from pinlater.backends.redis.errors import ReplyError, mapped
-from pinlater.backends.redis.packing import CHANGED, CLAIM, HEAD, ack_args, descriptors, enqueue_args
+from pinlater.backends.redis.packing import (
+    CHANGED,
+    CLAIM,
+    HEAD,
+    ID,
+    ack_args,
+    dequeued,
+    descriptors,
+    enqueue_args,
+)
 from pinlater.backends.redis.scripts import load_scripts
 from pinlater.errors import NothingStored, OutcomeUnknown, RequestInvalid
 from pinlater.model import Job
@@ -111,6 +120,34 @@ def test_jobs_of_several_priorities_keep_their_places() -> None:
         f"mail:s1:p1:{first + 1}",
         f"mail:s1:p2:{first + 2}",
     ]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 100, 1_003, 2_500])
+def test_descriptors_go_on_over_a_thousand(count: int) -> None:
+    first = 1_790_000_000_000_998
+    assert descriptors("mail", "1", [2], first, count) == [f"mail:s1:p2:{first + n}" for n in range(count)]
+
+
+def test_dequeued_jobs_are_each_told_with_what_is_their_own() -> None:
+    ids = [1_790_000_000_000_998, 1_790_000_000_000_999, 1_790_000_000_001_000, 1_790_000_000_001_001, 10**15, 10**15]
+    heads = [(7, 5, 1, 0), (7, 5, 1, 0), (7, 5, 1, 0), (7, 5, 2, 2), (7, 4, 2, 0), (8, 5, 1, 0)]
+    values = [HEAD.pack(*head) + b"okay"[: head[3]] + b"body" for head in heads]
+    changed = [b"", b"", CHANGED.pack(9, 1, 3, 0), b"", b"", b""]
+    packed = b"".join(map(ID.pack, ids))
+    jobs = dequeued([packed, b"5,5,6,6,6,5", values, changed], "mail", "1", "claim", 99)
+    assert [(job.descriptor, job.run_after_ms, job.attempts_remaining) for job in jobs] == [
+        (f"mail:s1:p{head[2]}:{each}", run_after_ms, remaining)
+        for each, head, run_after_ms, remaining in zip(ids, heads, (5, 5, 6, 6, 6, 5), (5, 5, 1, 5, 4, 5), strict=True)
+    ]
+    assert [(job.enqueued_at_ms, job.attempts_allowed) for job in jobs] == [
+        (7, 5),
+        (7, 5),
+        (7, 3),
+        (7, 5),
+        (7, 4),
+        (8, 5),
+    ]
+    assert {(job.body, job.claim_descriptor, job.claim_expires_at_ms) for job in jobs} == {(b"body", "claim", 99)}
 
 
 def test_a_run_after_that_all_jobs_share_is_told_once() -> None:

@@ -22,6 +22,9 @@ CLAIM = Struct(">QQIB")
 ID = Struct(">Q")
 """An id as Redis holds it: shorter than its 16 digits by half, and sorted by age just so."""
 
+LAST_DIGITS = [f"{number:03}" for number in range(1000)]
+"""Jobs of one batch have ids that mostly differ in these: written from here, an id costs a third."""
+
 _CLAIM_START = Struct(">QQ")
 _BODY, _ATTEMPTS, _MOVE = 1, 2, 4
 
@@ -77,12 +80,16 @@ def _values(jobs: Sequence[Job], priority: int, now_ms: int) -> Args:
 
 def descriptors(queue: str, shard: str, priorities: list[int], first: int, count: int) -> list[str]:
     """A descriptor per id from `first` on; one priority stands for all."""
-    ids = range(first, first + count)
+    end = first + count
     if len(priorities) == 1:
         prefix = descriptor_prefix(queue, shard, priorities[0])
-        return [prefix + str(each) for each in ids]
+        texts: list[str] = []
+        for thousand in range(first - first % 1000, end, 1000):
+            before = f"{prefix}{thousand // 1000}"
+            texts += [before + digits for digits in LAST_DIGITS[max(first - thousand, 0) : end - thousand]]
+        return texts
     prefixes = {priority: descriptor_prefix(queue, shard, priority) for priority in set(priorities)}
-    return [prefixes[priority] + str(each) for priority, each in zip(priorities, ids, strict=True)]
+    return [prefixes[priority] + str(each) for priority, each in zip(priorities, range(first, end), strict=True)]
 
 
 def claim_args(requests: Sequence[ClaimRequest], now_ms: int) -> Args:
@@ -104,22 +111,31 @@ def dequeued(
         return []
     packed_ids, scores, values, changes = answer
     ids: Iterable[int] = Struct(f">{len(values)}Q").unpack(packed_ids)
-    run_afters_ms = map(int, scores.split(b",")) if scores else ()
     jobs: list[DequeuedJob] = []
-    append, head, changed_record, start = jobs.append, HEAD.unpack_from, CHANGED.unpack_from, HEAD.size
-    prefixes: dict[int, str] = {}
-    for job_id, run_after_ms, value, changed in zip(ids, run_afters_ms, values, changes or repeat(b""), strict=False):
-        created_at_ms, allowed, priority, status_bytes = head(value)
-        remaining = allowed
+    append, head_bytes = jobs.append, HEAD.size
+    head = score = None
+    run_after_ms = created_at_ms = attempts = priority = body_at = thousand = 0
+    before = ""
+    for job_id, own_score, value, changed in zip(ids, scores.split(b","), values, changes or repeat(b""), strict=False):
+        if own_score != score:
+            score, run_after_ms = own_score, int(own_score)
+        own_head = value[:head_bytes]
+        if own_head != head:
+            head = own_head
+            created_at_ms, attempts, priority, status_bytes = HEAD.unpack(head)
+            body_at, thousand = head_bytes + status_bytes, 0
+        last_digits = job_id - thousand
+        if not 0 <= last_digits < 1000:
+            last_digits = job_id % 1000
+            thousand = job_id - last_digits
+            before = f"{descriptor_prefix(queue, shard, priority)}{job_id // 1000}"
+        allowed = remaining = attempts
         if changed:
-            _, remaining, allowed, _ = changed_record(changed)
-        prefix = prefixes.get(priority)
-        if prefix is None:
-            prefix = prefixes[priority] = descriptor_prefix(queue, shard, priority)
+            _, remaining, allowed, _ = CHANGED.unpack_from(changed)
         append(
             DequeuedJob(
-                prefix + str(job_id),
-                value[start + status_bytes :],
+                before + LAST_DIGITS[last_digits],
+                value[body_at:],
                 priority,
                 allowed,
                 remaining,

@@ -1,0 +1,70 @@
+"""The answer to a dequeue.
+
+In the binary protocol it is put together here: the C codec takes ten instructions for every byte that it writes, and
+asks every job for seven fields, 9,000 instructions per job. Jobs of one answer mostly differ in their descriptors
+and bodies only, so the codec is asked once for what they have in common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+
+from pinlater.model import DequeuedJob
+from pinlater.wire.header import Protocol
+from pinlater.wire.idl import LAYOUTS, MODULE
+from pinlater.wire.layout import MAP, STRING, STRUCT
+from pinlater.wire.native import encode_struct
+
+_METADATA = LAYOUTS.of(MODULE.PinLaterDequeueMetadata)
+_SUCCESS = b"\x0c\x00\x00"
+_map = Struct(">bhbbi").pack
+_length = Struct(">i").pack
+
+
+class HandedOut:
+    """The interface's PinLaterDequeueResponse; both maps have the order in which the jobs were handed out."""
+
+    __slots__ = ("_jobs",)
+
+    def __init__(self, jobs: Sequence[DequeuedJob]) -> None:
+        self._jobs = jobs
+
+    @property
+    def jobs(self) -> dict[str, bytes]:
+        return {job.descriptor: job.body for job in self._jobs}
+
+    @property
+    def job_metadata(self) -> dict[str, DequeuedJob]:
+        return {job.descriptor: job for job in self._jobs}
+
+    def binary_result(self) -> bytes:
+        """The result struct of the call as the codec encodes it in the binary protocol."""
+        jobs = self._jobs
+        bodies = [_SUCCESS, _map(MAP, 1, STRING, STRING, len(jobs))]
+        metadata = [_map(MAP, 2, STRING, STRUCT, len(jobs))]
+        last, about = None, b""
+        name_bytes = body_bytes = -1
+        name_length = body_length = b""
+        for job in jobs:
+            name, body = job.descriptor.encode(), job.body
+            others = (
+                job.run_after_ms,
+                job.enqueued_at_ms,
+                job.attempts_remaining,
+                job.attempts_allowed,
+                job.priority,
+                job.claim_descriptor,
+                job.claim_expires_at_ms,
+            )
+            if others != last:
+                last, about = others, encode_struct(job, Protocol.BINARY, _METADATA.encode_args)
+            if len(name) != name_bytes:
+                name_bytes = len(name)
+                name_length = _length(name_bytes)
+            if len(body) != body_bytes:
+                body_bytes = len(body)
+                body_length = _length(body_bytes)
+            bodies += (name_length, name, body_length, body)
+            metadata += (name_length, name, about)
+        return b"".join([*bodies, *metadata, b"\0\0"])
