@@ -11,6 +11,7 @@ from pinlater.backends.base import ClaimRequest
 from pinlater.clock import Clock
 from pinlater.errors import PinLaterError, QueueNotFound
 from pinlater.model import DequeuedJob
+from pinlater.promise import Promise
 from pinlater.queues.settings import QueueSettings
 from pinlater.service.due import DueTimes
 from pinlater.service.limits import Limits
@@ -98,7 +99,7 @@ class Serving:
     async def _rest(self, line: Line, until: float) -> None:
         """Until then, or until the bell rings."""
         loop = asyncio.get_running_loop()
-        line.bell = loop.create_future()
+        line.bell = Promise(loop)
         timer = loop.call_at(until, line.ring)
         try:
             await line.bell
@@ -210,8 +211,8 @@ class Serving:
         if waiter.answer.done():
             self._give_back(jobs)
             return
-        waiter.answer.set_result(jobs)
         line.leave(waiter)
+        waiter.answer.set_result(jobs)
 
 
 def _put_in(batch: list[Waiter], waiters: list[Waiter]) -> None:

@@ -163,10 +163,6 @@ class Waiting:
         self._waiting += 1
         try:
             return await waiter.answer
-        except asyncio.CancelledError:
-            if not waiter.answer.cancelled() and waiter.answer.exception() is None:
-                self._give_back(waiter.answer.result())
-            raise
         finally:
             timer.cancel()
             self._waiting -= 1
