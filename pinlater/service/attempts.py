@@ -7,7 +7,8 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from pinlater.backends.base import AckOutcome, AckRequest, EndRules, Shard
+from pinlater.backends.acks import Acks
+from pinlater.backends.base import AckOutcome, EndRules, Shard
 from pinlater.clock import Clock
 from pinlater.metrics import Metrics
 from pinlater.model import Ack, CancelOutcome, Checkpoint, Holder, Tie
@@ -51,11 +52,11 @@ class Attempts:
         self._has_room = has_room
         self._ties = ties
 
-    def read_acks(self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack]) -> dict[str, list[AckRequest]]:
+    def read_acks(self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack]) -> dict[str, Acks]:
         self._checks.amount("jobsSucceeded and jobsFailed", succeeded, failed)
         return self._refs.acks(queue, succeeded, failed, self._clock.now_ms())
 
-    async def ack_whole(self, queue: str, groups: Mapping[str, list[AckRequest]], ending: Sequence[Tie] = ()) -> None:
+    async def ack_whole(self, queue: str, groups: Mapping[str, Acks], ending: Sequence[Tie] = ()) -> None:
         """As `ack`, and carried out to the end although the caller goes meanwhile."""
         if groups:
             task = asyncio.get_running_loop().create_task(self.ack(queue, groups, ending))
@@ -68,7 +69,7 @@ class Attempts:
         while self._acking:
             await asyncio.wait(self._acking)
 
-    async def ack(self, queue: str, groups: Mapping[str, list[AckRequest]], ending: Sequence[Tie] = ()) -> None:
+    async def ack(self, queue: str, groups: Mapping[str, Acks], ending: Sequence[Tie] = ()) -> None:
         """`ending`: the ties that end with it."""
         if not groups:
             return
@@ -79,14 +80,14 @@ class Attempts:
         for acks, results in zip(groups.values(), outcomes, strict=True):
             if results and (self._queues.has(queue) or any(results)):  # any name can stand in an ack: no label for it
                 count_acked(self._metrics, queue, acks, results)
-            if results and not acks[-1].succeeded:  # successes come first: then there is a failure among them
+            if results and acks.has_failures:
                 self._became_pending(queue, *retries(acks, results, now_ms))
         if ending:
             self._ties.drop(ending)
         self._has_room(queue)
 
     def _ack_on(
-        self, queue: str, now_ms: int, rules: EndRules, acks: list[AckRequest], shard: Shard
+        self, queue: str, now_ms: int, rules: EndRules, acks: Acks, shard: Shard
     ) -> Coroutine[Any, Any, list[AckOutcome]]:
         return shard.ack(queue, acks, now_ms, rules)
 

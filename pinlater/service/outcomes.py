@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
-from pinlater.backends.base import AckOutcome, AckRequest
+from pinlater.backends.acks import Acks
+from pinlater.backends.base import AckOutcome
 
 
-def retries(acks: Iterable[AckRequest], outcomes: Iterable[AckOutcome], now_ms: int) -> tuple[int, list[int]]:
+def retries(acks: Acks, outcomes: Sequence[AckOutcome], now_ms: int) -> tuple[int, list[int]]:
     """How many jobs went back to PENDING without delay, and the times of those that did with one."""
-    now = 0
+    now = start = 0
     later: list[int] = []
-    for ack, outcome in zip(acks, outcomes, strict=False):
-        if outcome is AckOutcome.RETRIED:
-            if ack.retry_delay_ms:
-                later.append(now_ms + ack.retry_delay_ms)
-            else:
-                now += 1
+    for kind, ids in acks.runs:
+        amount = outcomes[start : start + len(ids)].count(AckOutcome.RETRIED)
+        start += len(ids)
+        if kind.retry_delay_ms:
+            later += [now_ms + kind.retry_delay_ms] * amount
+        else:
+            now += amount
     return now, later

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from pinlater.backends.base import AckRequest, CheckpointRequest, JobKey
+from pinlater.backends.acks import AckKind, Acks
+from pinlater.backends.base import CheckpointRequest, JobKey
 from pinlater.model import MAX_STATUS_CHARS, MAX_TIME_MS, Ack, Checkpoint, JobRef, parse_descriptor
 from pinlater.service import checks
 
@@ -15,6 +16,7 @@ T = TypeVar("T")
 _ID_DIGITS = 16
 _MIN_ID = 10 ** (_ID_DIGITS - 1)
 _MAX_PREFIXES = 10_000
+_LAST_DIGITS = {f"{number:03}": number for number in range(1000)}
 
 
 class References:
@@ -39,39 +41,39 @@ class References:
             self._prefixes[descriptor[:-_ID_DIGITS]] = ref
         return ref
 
-    def acks(
-        self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], now_ms: int
-    ) -> dict[str, list[AckRequest]]:
-        """What to tell each shard. RequestInvalid for a negative delay. The hot loop: `parse`, written out."""
-        groups: dict[str, list[AckRequest]] = {}
+    def acks(self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], now_ms: int) -> dict[str, Acks]:
+        """What to tell each shard. RequestInvalid for a negative delay. A descriptor that differs from the one before
+        in its last three digits only is not read anew.
+        """
+        groups: dict[str, Acks] = {}
+        last_digits = _LAST_DIGITS
         for is_success, acks in ((True, succeeded), (False, failed)):
-            last_prefix, group, priority = None, [], 0
+            before, thousand, others, ids = None, 0, None, list[int]()
             for ack in acks:
-                if ack.retry_delay_ms:
-                    checks.delay("retryDelayMillis", ack.retry_delay_ms, now_ms)
                 text = ack.descriptor
-                prefix = text[:-16]
-                if prefix != last_prefix:
-                    place = self._prefixes.get(prefix) or self._learn(text)
-                    if place is None or place[0] != queue:
-                        continue
-                    last_prefix, priority = prefix, place[2]
-                    group = groups.setdefault(place[1], [])
-                try:
-                    job_id = int(text[-16:])
-                except ValueError:
+                own = (ack.append_status, ack.retry_delay_ms, ack.claim_descriptor, ack.permanent)
+                if own == others and text[:-3] == before:
+                    digits = last_digits.get(text[-3:])
+                    if digits is not None:
+                        ids.append(thousand + digits)
                     continue
-                if not 1_000_000_000_000_000 <= job_id <= MAX_TIME_MS or not text.isascii():
+                status, delay_ms, claim_descriptor, permanent = others = own
+                if delay_ms:
+                    checks.delay("retryDelayMillis", delay_ms, now_ms)
+                before = None
+                ref = self.parse(text)
+                if ref is None or ref.queue != queue:
                     continue
-                status = ack.append_status
-                if len(status) > MAX_STATUS_CHARS:
-                    status = status[:MAX_STATUS_CHARS]
-                group.append(
-                    AckRequest(
-                        priority, job_id, is_success, status, ack.retry_delay_ms, ack.claim_descriptor, ack.permanent
-                    )
+                before, thousand = text[:-3], ref.id - ref.id % 1000
+                kind = AckKind(
+                    ref.priority, is_success, status[:MAX_STATUS_CHARS], delay_ms, claim_descriptor, permanent
                 )
-        return {shard_id: group for shard_id, group in groups.items() if group}
+                group = groups.get(ref.shard)
+                if group is None:
+                    group = groups[ref.shard] = Acks()
+                ids = group.run(kind)
+                ids.append(ref.id)
+        return groups
 
     def checkpoints(
         self, queue: str, source: str, requests: Sequence[Checkpoint]

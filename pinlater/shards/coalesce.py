@@ -9,6 +9,7 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
+from pinlater.backends.acks import Acks
 from pinlater.backends.base import NO_RULES, AckOutcome, AckRequest, ClaimRequest, EndRules, Shard
 from pinlater.errors import PinLaterError
 from pinlater.model import DequeuedJob, Job
@@ -38,7 +39,7 @@ class Coalescing(Passing):
             held_up=held_up,
         )
         self._acks: Joiner[_AckKey, AckRequest, AckOutcome] = Joiner(
-            self._send_acks, _weigh_acks, bounds, send_for_gone=True, held_up=held_up
+            self._send_acks, _weigh_acks, bounds, send_for_gone=True, held_up=held_up, join=Acks.joined
         )
         if calls is not None:
             calls.on_slow = self._refuse_waiting
@@ -91,4 +92,5 @@ def weigh_claims(requests: Sequence[ClaimRequest]) -> tuple[int, int]:
 
 
 def _weigh_acks(acks: Sequence[AckRequest]) -> tuple[int, int]:
-    return len(acks), sum([len(ack.append_status) for ack in acks])
+    acks = Acks.of(acks)
+    return len(acks), sum([len(kind.append_status) * len(ids) for kind, ids in acks.runs])

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections import deque
-from collections.abc import Callable, Coroutine, Hashable, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from pinlater.errors import OutcomeUnknown, Overloaded, PinLaterError, QueueNotFound
+from pinlater.promise import Promise
 from pinlater.shards.calls import HeldUp, NoTurn
 
 K = TypeVar("K", bound=Hashable)
@@ -46,7 +47,7 @@ class _Member(Generic[I, O]):
     __slots__ = ("answer", "asked_at", "has_left", "items", "jobs", "now_ms", "size")
 
     def __init__(
-        self, answer: asyncio.Future[list[O]], items: Sequence[I], now_ms: int, asked_at: float, jobs: int, size: int
+        self, answer: Promise[list[O]], items: Sequence[I], now_ms: int, asked_at: float, jobs: int, size: int
     ) -> None:
         self.answer = answer
         self.items = items
@@ -62,7 +63,7 @@ class Joiner(Generic[K, I, O]):
 
     `undo` gets the answer of a caller that is gone; `send_for_gone` sends a waiting call although its caller has gone;
     `ages` adds the time that a call waited to its now. `held_up` gives the error of a call that may not wait, by the
-    loop's time.
+    loop's time. `join` makes one call's items of several calls'.
     """
 
     def __init__(
@@ -75,8 +76,10 @@ class Joiner(Generic[K, I, O]):
         send_for_gone: bool = False,
         ages: bool = False,
         held_up: Callable[[float], PinLaterError | None] | None = None,
+        join: Callable[[Iterable[Sequence[I]]], Sequence[I]] | None = None,
     ) -> None:
         self._send = send
+        self._join: Callable[[Iterable[Sequence[I]]], Sequence[I]] = join or _in_a_row
         self._weigh = weigh
         self._bounds = bounds
         self._undo = undo
@@ -115,7 +118,7 @@ class Joiner(Generic[K, I, O]):
         error = None if self._held_up is None else self._held_up(asked_at)
         if error is not None:
             raise error
-        member: _Member[I, O] = _Member(loop.create_future(), items, now_ms, asked_at, jobs, size)
+        member: _Member[I, O] = _Member(Promise(loop), items, now_ms, asked_at, jobs, size)
         waiting = self._waiting.get(key)
         if waiting is None:
             waiting = self._waiting[key] = deque()
@@ -125,10 +128,6 @@ class Joiner(Generic[K, I, O]):
             self._timer = loop.call_at(member.asked_at + self._bounds.max_wait_ms / 1000, self._look)
         try:
             return await member.answer
-        except asyncio.CancelledError:
-            if not member.answer.cancelled() and member.answer.exception() is None:
-                self._give_up(key, member.answer.result(), now_ms)
-            raise
         finally:
             del self._callers[member]
             del member  # its error would keep it, and it the error
@@ -137,7 +136,7 @@ class Joiner(Generic[K, I, O]):
         """One timer for all: refuse who waited too long, and look again when the next one would have."""
         loop = asyncio.get_running_loop()
         self._timer = None
-        for member in self._callers:
+        for member in list(self._callers):
             ends_at = member.asked_at + self._bounds.max_wait_ms / 1000
             if ends_at > loop.time():
                 self._timer = loop.call_at(ends_at, self._look)
@@ -147,7 +146,7 @@ class Joiner(Generic[K, I, O]):
 
     def refuse_waiting(self, error: PinLaterError) -> None:
         """Nobody waits any longer for a batch that has not left."""
-        for member in self._callers:
+        for member in list(self._callers):
             if not member.has_left:
                 _refuse(member, copy.copy(error))
 
@@ -192,7 +191,7 @@ class Joiner(Generic[K, I, O]):
         if len(batch) == 1:
             await self._send_alone(key, batch[0])
             return
-        items = [item for member in batch for item in member.items]
+        items = self._join([member.items for member in batch])
         try:
             answers = await self._send(key, items, max(map(self._now_ms, batch)))
         except SHARED_FATE as error:
@@ -253,6 +252,10 @@ class Joiner(Generic[K, I, O]):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _in_a_row(several: Iterable[Sequence[I]]) -> Sequence[I]:
+    return [item for items in several for item in items]
 
 
 def _refuse(member: _Member[I, O], error: Exception) -> None:

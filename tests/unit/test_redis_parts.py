@@ -6,6 +6,7 @@ import ssl
 
 import pytest
 
+from pinlater.backends.acks import Acks
 from pinlater.backends.base import AckRequest
 from pinlater.backends.redis.address import parse_address
 from pinlater.backends.redis.errors import ReplyError, mapped
@@ -158,7 +159,7 @@ def test_a_run_after_that_all_jobs_share_is_told_once() -> None:
 
 
 def test_acks_of_one_kind_are_told_once() -> None:
-    one = ack_args([AckRequest(1, number, True, claim_descriptor="a:1:2:3:w") for number in range(100)])
+    one = ack_args(Acks.of([AckRequest(1, number, True, claim_descriptor="a:1:2:3:w") for number in range(100)]))
     assert len(one) == 1 + 5 + 2
-    two = ack_args([AckRequest(1, 1, True), AckRequest(1, 2, False), AckRequest(1, 3, True)])
+    two = ack_args(Acks.of([AckRequest(1, 1, True), AckRequest(1, 2, False), AckRequest(1, 3, True)]))
     assert two[-2] == b"\x00\x00\x00\x01\x00\x00"

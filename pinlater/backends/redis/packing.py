@@ -7,7 +7,8 @@ from itertools import repeat
 from struct import Struct
 from typing import Any
 
-from pinlater.backends.base import AckRequest, CheckpointRequest, ClaimKey, ClaimRequest, JobKey, QuietClaim
+from pinlater.backends.acks import AckKind, Acks
+from pinlater.backends.base import CheckpointRequest, ClaimKey, ClaimRequest, JobKey, QuietClaim
 from pinlater.model import MAX_STATUS_CHARS, DequeuedJob, Job, JobInfo, JobState, descriptor_prefix
 
 HEAD = Struct(">QIBH")
@@ -148,20 +149,17 @@ def dequeued(
     return jobs
 
 
-def ack_args(acks: Sequence[AckRequest]) -> Args:
+def ack_args(acks: Acks) -> Args:
     """Number of kinds, the kinds, which ack is of which kind, the ids (see ack.lua)."""
-    kinds: dict[tuple[int, bool, str, int, str, bool], int] = {}
+    kinds: dict[AckKind, int] = {}
     which: list[int] = []
-    ids: list[int] = []
-    for ack in acks:
-        kind = (ack.priority, ack.succeeded, ack.append_status, ack.retry_delay_ms, ack.claim_descriptor, ack.permanent)
-        which.append(kinds.setdefault(kind, len(kinds)))
-        ids.append(ack.id)
+    for kind, ids in acks.runs:
+        which += [kinds.setdefault(kind, len(kinds))] * len(ids)
     args: Args = [len(kinds)]
     for priority, succeeded, status, delay_ms, claim, permanent in kinds:
         args += (priority, 1 if succeeded else 2 if permanent else 0, delay_ms, claim, status)
     args.append(b"" if len(kinds) == 1 else Struct(f">{len(which)}H").pack(*which))
-    args.append(Struct(f">{len(ids)}Q").pack(*ids))
+    args.append(Struct(f">{len(which)}Q").pack(*acks.ids))
     return args
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pinlater.backends.acks import Acks
 from pinlater.backends.base import (
     NO_RULES,
     AckOutcome,
@@ -79,9 +80,12 @@ class Working(Calling):
         if not acks:
             return []
         ends = (int(rules.keep_succeeded), int(rules.keep_failed), int(rules.dead_letters))
-        args = (queue, now_ms, *ends, *ack_args(acks))
+        args = (queue, now_ms, *ends, *ack_args(Acks.of(acks)))
+        codes: bytes = await self._call("ack", queue, args)
         outcomes = _ACK_OUTCOMES
-        return [outcomes[code] for code in await self._call("ack", queue, args)]
+        if codes.count(codes[0]) == len(codes):
+            return [outcomes[codes[0]]] * len(codes)
+        return [outcomes[code] for code in codes]
 
     async def checkpoint(self, queue: str, checkpoints: Sequence[CheckpointRequest], now_ms: int) -> list[bool]:
         codes = await self._call("checkpoint", queue, checkpoint_args(queue, checkpoints, now_ms))
