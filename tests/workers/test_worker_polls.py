@@ -112,6 +112,19 @@ async def test_never_more_jobs_are_claimed_than_there_are_slots(server: RunningS
             await site.all_succeeded(12)
 
 
+async def test_jobs_that_wait_for_each_other_have_a_thread_each(server: RunningServer) -> None:
+    async with Site(server.port) as site:
+        meeting = threading.Barrier(8)
+
+        @site.app.job(queue=site.queue, attempts=1)
+        def meets(number: int) -> None:
+            meeting.wait(WITHIN_S)
+
+        await meets.enqueue_many_async([(number,) for number in range(80)])
+        async with site.working(concurrency=8):
+            await site.all_succeeded(80)
+
+
 async def test_an_ack_waits_for_nothing_while_a_long_poll_does(server: RunningServer) -> None:
     async with Site(server.port) as site:
 

@@ -56,6 +56,10 @@ class ThreadPool:
     """Threads are started when they are needed, at most `concurrency` of them, and kept.
 
     They are daemons: one that never returns does not hold up the end of the process.
+
+    One thread at a time is called out of its sleep, and calls the next where jobs are left: those that end at once are
+    run by the few that are awake, instead of waking a thread each (half of the processor time of a job that does
+    nothing).
     """
 
     def __init__(
@@ -66,7 +70,9 @@ class ThreadPool:
         self._ended = ended
         self._report = Report(ended)
         self._saving = Saving(save)
-        self._queue: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+        self._line: deque[_Task] = deque()
+        self._calls: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._called = False
         self._tasks: dict[Running, _Task] = {}
         self._finished: deque[tuple[_Task, Verdict]] = deque()
         self._waking = False
@@ -93,7 +99,8 @@ class ThreadPool:
                 self._give_back(running, error)
                 return
             self._threads += 1
-        self._queue.put(task)
+        self._line.append(task)
+        self._call()
 
     def stop(self, running: Running, why: Why) -> None:
         task = self._tasks.get(running)
@@ -113,7 +120,7 @@ class ThreadPool:
         for task in self._tasks.values():
             task.context.tell(Why.STOPPING)
         for _ in range(self._threads):
-            self._queue.put(None)
+            self._calls.put(None)
         await self._saving.close()
 
     def ask(self, running: Running, checkpoint: Checkpoint) -> Future[None]:
@@ -142,8 +149,31 @@ class ThreadPool:
         del self._tasks[running]
         self._report.add(running, Verdict(Action.GIVE_BACK, int(self._settings.unknown_delay_s * 1000)))
 
+    def _call(self) -> None:
+        """Wakes a thread, if none is on its way."""
+        if not self._called:
+            self._called = True
+            self._calls.put(None)
+
+    def _next(self) -> _Task | None:
+        """In a thread: the next job, as long as it takes; None: there are no more. The flag goes before the look: what
+        is put in line after that wakes a thread again.
+        """
+        while True:
+            try:
+                task = self._line.popleft()
+            except IndexError:
+                self._calls.get()
+                if self._closed:
+                    return None
+                self._called = False
+            else:
+                if self._line:
+                    self._call()
+                return task
+
     def _work(self) -> None:
-        while (task := self._queue.get()) is not None:
+        while (task := self._next()) is not None:
             running = task.running
             assert running.type is not None
             try:

@@ -65,9 +65,8 @@ class Jobs:
             return 0
         return self._concurrency - len(self.running) - self.pool.stuck
 
-    def take(self, queue: str, jobs: Sequence[DequeuedJob]) -> Callable[[], None]:
-        """They take up slots, and begin when what is returned is called. What cannot run here, or comes when the worker
-        stops, is answered instead.
+    def take(self, queue: str, jobs: Sequence[DequeuedJob]) -> None:
+        """They take up slots, and begin. What cannot run here, or comes when the worker stops, is answered instead.
 
         Claims are kept alive before a job begins: it may hold the interpreter from its first instant, for minutes.
         """
@@ -85,7 +84,7 @@ class Jobs:
         self.running.update(dict.fromkeys(beginning))
         if answered:
             self._delivery.put(answered)
-        return lambda: self._begin(beginning, now_ms)
+        self._begin(beginning, now_ms)
 
     def _begin(self, beginning: Sequence[Running], now_ms: int) -> None:
         started, submit = self._metrics.started, self.pool.submit

@@ -24,8 +24,8 @@ LAST_ANSWERS_S = 2.0
 CREATED_PAUSE_S = 0.5
 """After a queue was created: a server that does not know it yet is not asked in a loop. All do within 2 s."""
 
-Take = Callable[[str, list[DequeuedJob]], Callable[[], None]]
-"""Gets the jobs of a queue that have just been claimed: they take up slots. What it returns begins them."""
+Take = Callable[[str, list[DequeuedJob]], None]
+"""Gets the jobs of a queue that have just been claimed: they take up slots, and begin."""
 
 
 class Polling:
@@ -55,6 +55,8 @@ class Polling:
         self._standing = Standing(settings.queues, troubles, random.Random())
         self._asking = Asking(settings.queues, settings.concurrency, settings.poll_wait_s)
         self._asked: set[asyncio.Task[None]] = set()
+        self._coming = 0
+        """Jobs that have been claimed, and are about to be taken."""
         self._stopped = False
         self.good_s = time.monotonic()
         """When a server last answered."""
@@ -63,7 +65,7 @@ class Polling:
         """Sends the dequeues that there are free slots for. Called whenever something has changed."""
         if self._stopped:
             return
-        for poll in self._asking.next(self._free() - self._asking.reserved, time.monotonic()):
+        for poll in self._asking.next(self._free() - self._coming - self._asking.reserved, time.monotonic()):
             riding = self._delivery.ride(poll.queue)
             task = self._loop.create_task(self._poll(poll, riding))
             self._asked.add(task)
@@ -112,11 +114,22 @@ class Polling:
             self._standing.answered(queue)
             self._asking.answered(poll, len(jobs), self.good_s)
             if jobs:
-                begin = self._take(queue, jobs)
-                self.go_on()  # first: the server works on the next ones while these run
-                begin()
+                await self._taken(queue, jobs)
                 return
         self.go_on()
+
+    async def _taken(self, queue: str, jobs: list[DequeuedJob]) -> None:
+        """The next dequeue leaves first, in the loop's next turn: the server works on it while these are read and run.
+
+        They are taken whatever happens meanwhile, as they are claimed.
+        """
+        self._coming += len(jobs)
+        self.go_on()
+        try:
+            await asyncio.sleep(0)
+        finally:
+            self._coming -= len(jobs)
+            self._take(queue, jobs)
 
     def _settle(self, riding: Parcel, error: PinLaterError) -> None:
         if error.acks_applied:
