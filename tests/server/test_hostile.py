@@ -22,7 +22,9 @@ from pinlater.wire.codec import ApplicationError, decode_reply
 from tests.server.hostile import all_messages
 from tests.server.serving import call_names
 
-MOST_CPU_S = 0.1
+MOST_CPU_S = 0.15
+"""The dearest is walked to the last of its 150,000 steps: 83 ms. Beside busy neighbours a core does less in its time."""
+
 MOST_KIB = 64 * 1024
 MOST_GROWTH_KIB = 3 * 1024  # less than one of the larger messages
 FAMILIES = ["binary, ", "compact, ", "binary of 120 KiB, ", "compact of 120 KiB, "]
