@@ -63,11 +63,11 @@ QUEUES = [
 ]
 
 CLAIMS = [
-    lua("claim", "'-inf', now, 'W", "'-inf', '+inf', 'W", test_states.test_a_future_job_is_not_handed_out),
+    lua("claim", "latest = now", "latest = '+inf'", test_states.test_a_future_job_is_not_handed_out),
     lua(
         "claim",
-        "'-inf', now, 'W",
-        "'-inf', '(' .. now, 'W",
+        "latest = now",
+        "latest = '(' .. now",
         test_claims.test_a_job_is_handed_out_at_exactly_its_time_and_not_a_millisecond_before,
     ),
     lua(

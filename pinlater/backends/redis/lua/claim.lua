@@ -18,25 +18,41 @@ local call = redis.call
 local any_changed = call('EXISTS', changed_key) == 1
 local earliest
 
+-- The ids of up to `page` eligible jobs, and their scores. To write a score costs Redis 3,000 instructions, and jobs that
+-- came together have the same one: of several jobs in their order only the first and the last are asked for it.
+local function eligible(pending, page)
+  local latest = now
+  if page == 1 then
+    local found = call('ZRANGEBYSCORE', pending, '-inf', latest, 'WITHSCORES', 'LIMIT', 0, 1)
+    return {found[1]}, {found[2]}
+  end
+  local ids = call('ZRANGEBYSCORE', pending, '-inf', latest, 'LIMIT', 0, page)
+  local n = #ids
+  if n == 0 then return ids, {} end
+  local score = call('ZSCORE', pending, ids[1])
+  if n > 1 and call('ZSCORE', pending, ids[n]) ~= score then return ids, call('ZMSCORE', pending, unpack(ids)) end
+  local scores = {}
+  for i = 1, n do scores[i] = score end
+  return ids, scores
+end
+
 -- Up to `left` jobs of one priority into `out`; returns how many and the bytes that are left, negative when full.
 local function take(out, priority, left, room, expiry, prefix, descriptor)
   local pending, taken = base .. ':s:0:' .. priority, 0
   local records, ids_out, scores_out, values_out = {}, out[1], out[2], out[3]
   while taken < left and room >= 0 do
     local page = math.min(PAGE, left - taken)
-    local found = call('ZRANGEBYSCORE', pending, '-inf', now, 'WITHSCORES', 'LIMIT', 0, page)
-    local n = #found / 2
+    local ids, scores = eligible(pending, page)
+    local n = #ids
     if n == 0 then break end
     local at_end = n < page
     -- Large bodies that will not fit are not even read, where the first one tells the size of the others.
     if n > 1 then
-      local fitting = math.floor(room / call('HSTRLEN', jobs_key, found[1])) + 1
+      local fitting = math.floor(room / call('HSTRLEN', jobs_key, ids[1])) + 1
       if fitting < n then n, at_end = fitting, false end
     end
-    local ids = {}
-    for i = 1, n do ids[i] = found[2 * i - 1] end
-    local values = call('HMGET', jobs_key, unpack(ids))
-    local changed = any_changed and call('HMGET', changed_key, unpack(ids))
+    local values = call('HMGET', jobs_key, unpack(ids, 1, n))
+    local changed = any_changed and call('HMGET', changed_key, unpack(ids, 1, n))
     local moved, expiries, claims, first_status, fit, o = {}, {}, {}, {}, 0, #ids_out
     for i = 1, n do
       local value = values[i]
@@ -51,7 +67,7 @@ local function take(out, priority, left, room, expiry, prefix, descriptor)
       if room < 0 and o > 0 then break end
       fit = i
       local id = ids[i]
-      moved[2 * i - 1], moved[2 * i] = found[2 * i], id
+      moved[2 * i - 1], moved[2 * i] = scores[i], id
       expiries[2 * i - 1], expiries[2 * i] = expiry, id
       claims[2 * i - 1], claims[2 * i] = id, record[1]
       local was = changed and changed[i] or ''
@@ -60,7 +76,7 @@ local function take(out, priority, left, room, expiry, prefix, descriptor)
         first_status[#first_status + 1] = pack(CHANGED, now, record[3], record[3], 0) .. sub(value, 16, 15 + record[2])
       end
       o = o + 1
-      ids_out[o], scores_out[o], values_out[o] = id, found[2 * i], value
+      ids_out[o], scores_out[o], values_out[o] = id, scores[i], value
       if changed then out[4][o] = was end
     end
     if fit == 0 then break end
