@@ -6,6 +6,7 @@ import asyncio
 import math
 import random
 from collections.abc import Callable, Sequence, Sized
+from time import perf_counter
 
 from pinlater.backends.base import ClaimRequest
 from pinlater.clock import Clock
@@ -26,8 +27,8 @@ _SOME = 1_000
 _LINES_PER_MS = 5
 """Lines are looked at no more often, all together, than this many times a millisecond."""
 
-_EARLY_S = 0.001
-"""uvloop's timers have whole milliseconds, and may ring so early. Before a job is due, this goes round again then."""
+_TICK_S = 0.001
+"""uvloop's timers have whole milliseconds, from a time of their own, and may ring so early or so late."""
 
 _MAX_HOLD_MS = 1_000
 """A line whose queue has a slow rate is looked at this often all the same: others may have given tokens back."""
@@ -84,10 +85,20 @@ class Serving:
                 line.expected, line.was_due = _SOME, True
                 return
             due_ms = self._due.next(line.queue)
-            due_at = look_at if due_ms is None else now + (due_ms - now_ms) / 1000
-            if look_at <= now + _EARLY_S:
+            if look_at <= now + _TICK_S:
                 return
-            await self._rest(line, min(look_at, due_at))
+            if due_ms is None:
+                await self._rest(line, look_at)
+            elif due_ms > now_ms + 1:
+                await self._rest(line, min(look_at, now + (due_ms - now_ms) / 1000 - _TICK_S))
+            else:
+                await self._last_ms(line, due_ms)
+
+    async def _last_ms(self, line: Line, due_ms: int) -> None:
+        """Turn after turn of the loop: a timer would ring half a millisecond late on average."""
+        until = perf_counter() + _TICK_S
+        while line and line.expected <= 0 and self._clock.now_ms() < due_ms and perf_counter() < until:  # noqa: ASYNC110
+            await asyncio.sleep(0)
 
     def _look_at(self, now: float, pause_s: float) -> float:
         """On a beat that all lines of this process share, so that one question serves them all."""
