@@ -83,18 +83,18 @@ class Guarded(Passing):
     async def records(self, since: int, limit: int) -> RecordPage:
         return await self._calls.make("records", lambda: self._inner.records(since, limit), read=True)
 
-    async def enqueue(self, queue: str, jobs: Sequence[Job], now_ms: int) -> list[str]:
-        return await self._calls.make("enqueue", lambda: self._inner.enqueue(queue, jobs, now_ms))
+    def enqueue(self, queue: str, jobs: Sequence[Job], now_ms: int) -> Coroutine[Any, Any, list[str]]:
+        return self._calls.make("enqueue", lambda: self._inner.enqueue(queue, jobs, now_ms))
 
-    async def ready(self, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[int]:
-        return await self._calls.make("ready", lambda: self._inner.ready(queue, priorities, limit, now_ms), read=True)
+    def ready(self, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> Coroutine[Any, Any, list[int]]:
+        return self._calls.make("ready", lambda: self._inner.ready(queue, priorities, limit, now_ms), read=True)
 
-    async def next_due(self, queues: Sequence[str], priorities: Sequence[int]) -> dict[str, int | None]:
-        return await self._calls.make("next_due", lambda: self._inner.next_due(queues, priorities), read=True)
+    def next_due(self, queues: Sequence[str], priorities: Sequence[int]) -> Coroutine[Any, Any, dict[str, int | None]]:
+        return self._calls.make("next_due", lambda: self._inner.next_due(queues, priorities), read=True)
 
-    async def claim(
+    def claim(
         self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, capped: bool = False
-    ) -> list[list[DequeuedJob]]:
+    ) -> Coroutine[Any, Any, list[list[DequeuedJob]]]:
         loop = asyncio.get_running_loop()
         asked_at = loop.time()
 
@@ -106,7 +106,7 @@ class Guarded(Passing):
         async def undo(claimed: list[list[DequeuedJob]]) -> None:
             await give_back(self._inner, queue, [job for jobs in claimed for job in jobs], now_ms)
 
-        return await self._calls.make("claim", call, undo=undo)
+        return self._calls.make("claim", call, undo=undo)
 
     async def peek(
         self, queue: str, priorities: Sequence[int], limit: int, max_bytes: int, now_ms: int
@@ -115,13 +115,15 @@ class Guarded(Passing):
             "peek", lambda: self._inner.peek(queue, priorities, limit, max_bytes, now_ms), read=True
         )
 
-    async def ack(
+    def ack(
         self, queue: str, acks: Sequence[AckRequest], now_ms: int, rules: EndRules = NO_RULES
-    ) -> list[AckOutcome]:
-        return await self._calls.make("ack", lambda: self._inner.ack(queue, acks, now_ms, rules))
+    ) -> Coroutine[Any, Any, list[AckOutcome]]:
+        return self._calls.make("ack", lambda: self._inner.ack(queue, acks, now_ms, rules))
 
-    async def checkpoint(self, queue: str, checkpoints: Sequence[CheckpointRequest], now_ms: int) -> list[bool]:
-        return await self._calls.make("checkpoint", lambda: self._inner.checkpoint(queue, checkpoints, now_ms))
+    def checkpoint(
+        self, queue: str, checkpoints: Sequence[CheckpointRequest], now_ms: int
+    ) -> Coroutine[Any, Any, list[bool]]:
+        return self._calls.make("checkpoint", lambda: self._inner.checkpoint(queue, checkpoints, now_ms))
 
     async def give_back(self, queue: str, claims: Sequence[ClaimKey], now_ms: int) -> int:
         return await self._calls.make("give_back", lambda: self._inner.give_back(queue, claims, now_ms))

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from pinlater.errors import OutcomeUnknown, Overloaded, PinLaterError, QueueNotFound
-from pinlater.promise import Promise
 from pinlater.shards.calls import HeldUp, NoTurn
 
 K = TypeVar("K", bound=Hashable)
@@ -47,7 +46,7 @@ class _Member(Generic[I, O]):
     __slots__ = ("answer", "asked_at", "has_left", "items", "jobs", "now_ms", "size")
 
     def __init__(
-        self, answer: Promise[list[O]], items: Sequence[I], now_ms: int, asked_at: float, jobs: int, size: int
+        self, answer: asyncio.Future[list[O]], items: Sequence[I], now_ms: int, asked_at: float, jobs: int, size: int
     ) -> None:
         self.answer = answer
         self.items = items
@@ -118,7 +117,7 @@ class Joiner(Generic[K, I, O]):
         error = None if self._held_up is None else self._held_up(asked_at)
         if error is not None:
             raise error
-        member: _Member[I, O] = _Member(Promise(loop), items, now_ms, asked_at, jobs, size)
+        member: _Member[I, O] = _Member(loop.create_future(), items, now_ms, asked_at, jobs, size)
         waiting = self._waiting.get(key)
         if waiting is None:
             waiting = self._waiting[key] = deque()
@@ -128,6 +127,10 @@ class Joiner(Generic[K, I, O]):
             self._timer = loop.call_at(member.asked_at + self._bounds.max_wait_ms / 1000, self._look)
         try:
             return await member.answer
+        except asyncio.CancelledError:
+            if not member.answer.cancelled() and member.answer.exception() is None:
+                self._give_up(key, member.answer.result(), now_ms)
+            raise
         finally:
             del self._callers[member]
             del member  # its error would keep it, and it the error
@@ -136,7 +139,7 @@ class Joiner(Generic[K, I, O]):
         """One timer for all: refuse who waited too long, and look again when the next one would have."""
         loop = asyncio.get_running_loop()
         self._timer = None
-        for member in list(self._callers):
+        for member in self._callers:
             ends_at = member.asked_at + self._bounds.max_wait_ms / 1000
             if ends_at > loop.time():
                 self._timer = loop.call_at(ends_at, self._look)
@@ -146,7 +149,7 @@ class Joiner(Generic[K, I, O]):
 
     def refuse_waiting(self, error: PinLaterError) -> None:
         """Nobody waits any longer for a batch that has not left."""
-        for member in list(self._callers):
+        for member in self._callers:
             if not member.has_left:
                 _refuse(member, copy.copy(error))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from typing import Any
 
 from pinlater.backends.redis.keys import base_key
@@ -21,8 +22,8 @@ class Calling:
         self._store = store
         self._root = store.root
 
-    async def _call(self, script: str, queue: str, args: Args | tuple[Any, ...]) -> Any:
-        return await self._store.call(script, (self._root, base_key(self._root, queue)), args)
+    def _call(self, script: str, queue: str, args: Args | tuple[Any, ...]) -> Coroutine[Any, Any, Any]:
+        return self._store.call(script, (self._root, base_key(self._root, queue)), args)
 
     async def _known(self, script: str, queue: str, args: Args | tuple[Any, ...]) -> Any:
         """As `_call`; QueueNotFound where the script says so."""
