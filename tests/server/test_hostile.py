@@ -23,7 +23,7 @@ from tests.server.hostile import all_messages
 from tests.server.serving import call_names
 
 MOST_CPU_S = 0.15
-"""The dearest is walked to the last of its 150,000 steps: 83 ms. Beside busy neighbours a core does less in its time."""
+"""The dearest is walked to the last of its 150,000 steps: 83 ms. Beside busy neighbours a core does less."""
 
 MOST_KIB = 64 * 1024
 MOST_GROWTH_KIB = 3 * 1024  # less than one of the larger messages
