@@ -22,6 +22,7 @@ from tests.conformance import (
 )
 from tests.conformance.mutation import Mutation
 from tests.conformance.mutations_redis_cluster import CLUSTER
+from tests.conformance.subject import START_MS
 
 
 def lua(script: str, old: str, new: str, test: Callable[..., Any], **given: Any) -> Mutation:
@@ -122,6 +123,22 @@ ACKS = [
         succeeded=True,
     ),
     lua("ack", "run_after[i], '0'", "run_after[i] or '5', '0'", test_fencing.test_an_ack_of_an_unknown_job_is_ignored),
+    lua(
+        "ack",
+        "scores[i] = alike[ids[i]]",
+        "scores[i] = score",
+        test_fencing.test_many_jobs_that_are_acked_keep_their_run_after,
+        odd_run_after_ms=START_MS - 5,
+        missing=False,
+    ),
+    lua(
+        "claim",
+        "~= score then",
+        "== false then",
+        test_fencing.test_many_jobs_that_are_acked_keep_their_run_after,
+        odd_run_after_ms=START_MS - 5,
+        missing=False,
+    ),
     lua("ack", "not done[id] and ", "", test_fencing.test_a_retried_job_named_twice_is_not_failed_twice),
     lua(
         "ack",

@@ -125,6 +125,26 @@ async def test_unlike_acks_of_one_call_each_have_their_own_outcome(subject: Subj
     assert statuses == ["a", "", "c", "d"]
 
 
+@pytest.mark.parametrize("odd_run_after_ms", [None, START_MS - 5])
+@pytest.mark.parametrize("missing", [False, True])
+async def test_many_jobs_that_are_acked_keep_their_run_after(
+    subject: Subject, odd_run_after_ms: int | None, missing: bool
+) -> None:
+    """Also where the first and the last of the acks have the same one, and a job between them has another, or ended."""
+    jobs = [Job(b"x", 1, START_MS - 10) for _ in range(20)]
+    jobs[7].run_after_ms = odd_run_after_ms or jobs[7].run_after_ms
+    descriptors = await subject.enqueue(*jobs)
+    claimed = {job.descriptor: job.run_after_ms for job in await subject.claim(20)}
+    assert claimed == {each: job.run_after_ms for each, job in zip(descriptors, jobs, strict=True)}
+    if missing:
+        await subject.succeed(descriptors[9])
+    assert await subject.ack_all(descriptors) == 20 - missing
+    infos = [await subject.info(each) for each in descriptors]
+    assert [(info.state, info.run_after_ms) for info in infos] == [
+        (JobState.SUCCEEDED, job.run_after_ms) for job in jobs
+    ]
+
+
 @pytest.mark.parametrize("source", ["worker", "", "a:b", ":", "wörker ☃", "x" * 200])
 async def test_a_checkpoint_without_a_claim_needs_exactly_the_same_source(subject: Subject, source: str) -> None:
     descriptor = await subject.job()
