@@ -22,6 +22,12 @@ def children(pid: int) -> list[int]:
     return found
 
 
+def started_by_main_thread() -> list[int]:
+    """The children of this process, but for those that other threads started: there may be hundreds of threads."""
+    pid = os.getpid()
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 class CpuWatch:
     """Processor time per named process between `start` and `stop`."""
 

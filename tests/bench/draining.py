@@ -12,19 +12,28 @@ import json
 import resource
 import sys
 import time
+from typing import NamedTuple
 
 from pinlater_workers import App
 from pinlater_workers.cli.running import loop_factory
 from pinlater_workers.metrics import Metrics
 from pinlater_workers.worker import Worker
 from pinlater_workers.worker_settings import WorkerSettings
+from tests.bench.cpu import cpu_seconds, started_by_main_thread
 
 QUEUE = "bench"
 LOOK_EVERY_S = 0.02
 QUIET_S = 1.0
 
-Progress = list[tuple[float, int]]
-"""At which moment of time.monotonic, which is one clock for all processes, how many jobs were acked."""
+
+class Look(NamedTuple):
+    """What this worker had done and used by a moment of time.monotonic, which is one clock for all processes."""
+
+    moment_s: float
+    acked: int
+    cpu_s: float
+    heartbeats_s: float
+    """The processor time of its heartbeat process."""
 
 
 def make_app(server: str) -> App:
@@ -42,18 +51,22 @@ def make_app(server: str) -> App:
     return app
 
 
-async def drain(worker: Worker, metrics: Metrics, pool: str) -> Progress:
+async def drain(worker: Worker, metrics: Metrics, pool: str) -> list[Look]:
     """How it went, from the start until no job had come for QUIET_S."""
     run = asyncio.create_task(worker.run())
-    progress: Progress = [(time.monotonic(), 0)]
-    while not progress[-1][1] or time.monotonic() - progress[-1][0] < QUIET_S:
+    progress = [look(0)]
+    while not progress[-1].acked or time.monotonic() - progress[-1].moment_s < QUIET_S:
         await asyncio.sleep(LOOK_EVERY_S)
         acked = succeeded(metrics, worker, pool) - worker.view().unacked
-        if acked > progress[-1][1]:
-            progress.append((time.monotonic(), acked))
+        if acked > progress[-1].acked:
+            progress.append(look(acked))
     worker.stop()
     await run
     return progress
+
+
+def look(acked: int) -> Look:
+    return Look(time.monotonic(), acked, time.process_time(), sum(map(cpu_seconds, started_by_main_thread())))
 
 
 def succeeded(metrics: Metrics, worker: Worker, pool: str) -> int:
@@ -73,7 +86,6 @@ def main() -> None:
     worker = Worker(make_app(options.server), settings, "tests.bench.draining:app", metrics)
     print("ready", flush=True)
     sys.stdin.readline()
-    cpu_began = time.process_time()
     profile = cProfile.Profile() if options.profile else None
     if profile:
         profile.enable()
@@ -82,12 +94,9 @@ def main() -> None:
     if profile:
         profile.disable()
         profile.dump_stats(options.profile)
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     result = {
-        "jobs": progress[-1][1],
+        "jobs": progress[-1].acked,
         "progress": progress,
-        "cpu": time.process_time() - cpu_began,
-        "heartbeats_cpu": ended.ru_utime + ended.ru_stime,
         "max_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
     }
     print(json.dumps(result), flush=True)

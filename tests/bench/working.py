@@ -7,12 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.bench.cpu import CpuWatch, per_job
-from tests.bench.draining import QUEUE, Progress, make_app
+from tests.bench.draining import QUEUE, Look, make_app
 from tests.bench.processes import Program, Server, served
 from tests.stores.process import StoreServer
 
-WARM = 0.1
-"""The first of the jobs do not count in a drain: until connections, threads and heartbeat processes are there."""
+SETTLED_S = 1.0
+"""What was before does not count in a drain: connections, threads and heartbeat processes begin."""
+
+
+Progress = list[tuple[float, int]]
+"""At which moment how many jobs were acked, by all workers."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,10 @@ class Shape:
 
 
 def drained(store: StoreServer, shape: Shape, jobs: int) -> tuple[float, dict[str, float]]:
-    """Jobs per second from a full queue, and the processor time of every process per job."""
+    """Jobs per second from a full queue, and the processor time of every process per job.
+
+    Neither counts the start of the workers: what they do in SETTLED_S, or the first half of the jobs.
+    """
     store.empty(0)
     with served([store.url(0)], 1) as server:
         app = make_app(server.address)
@@ -42,12 +49,13 @@ def drained(store: StoreServer, shape: Shape, jobs: int) -> tuple[float, dict[st
         for worker in workers:
             worker.go()
         results = [worker.result() for worker in workers]
-        spent = watch.stop() | spent_by(results)
+        spent = watch.stop()
     counted = check(results, jobs)
-    first = round(counted * WARM)
     progress = together(results)
+    settled_s = min(reached_s(progress, counted // 2), progress[0][0] + SETTLED_S)
+    first = next(acked for moment, acked in progress if moment >= settled_s)
     seconds = reached_s(progress, counted) - reached_s(progress, first)
-    return (counted - first) / seconds, per_job(spent, counted)
+    return (counted - first) / seconds, per_job(spent, counted) | per_job(spent_by(results, settled_s), counted - first)
 
 
 def started(server: Server, shape: Shape) -> list[Program]:
@@ -63,12 +71,15 @@ def check(results: Sequence[dict[str, Any]], jobs: int) -> int:
     return jobs
 
 
-def spent_by(results: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Processor seconds of the workers, and of their heartbeat processes."""
-    return {
-        "workers": sum(result["cpu"] for result in results),
-        "heartbeats": sum(result["heartbeats_cpu"] for result in results),
-    }
+def spent_by(results: Sequence[dict[str, Any]], since_s: float) -> dict[str, float]:
+    """Processor seconds of the workers, and of their heartbeat processes, from that moment until the last ack."""
+    spent = {"workers": 0.0, "heartbeats": 0.0}
+    for result in results:
+        looks = [Look(*each) for each in result["progress"]]
+        began = next((each for each in looks if each.moment_s >= since_s), looks[-1])
+        spent["workers"] += looks[-1].cpu_s - began.cpu_s
+        spent["heartbeats"] += looks[-1].heartbeats_s - began.heartbeats_s
+    return spent
 
 
 def together(results: Sequence[dict[str, Any]]) -> Progress:
@@ -76,7 +87,7 @@ def together(results: Sequence[dict[str, Any]]) -> Progress:
     steps = sorted(
         (moment, after - before)
         for result in results
-        for (_, before), (moment, after) in zip(result["progress"], result["progress"][1:], strict=False)
+        for (_, before, *_), (moment, after, *_) in zip(result["progress"], result["progress"][1:], strict=False)
     )
     acked, progress = 0, []
     for moment, more in steps:

@@ -51,6 +51,7 @@ def _at_once(store: StoreServer, shape: Shape, jobs: int) -> tuple[float, dict[s
         producer.go()
         produced = producer.result()
         results = [worker.result() for worker in workers]
-        spent = watch.stop() | spent_by(results) | {"producer": produced["cpu"]}
+        began_s = produced["began_s"]
+        spent = watch.stop() | spent_by(results, began_s) | {"producer": produced["cpu"]}
     counted = check(results, jobs)
-    return counted / (together(results)[-1][0] - produced["began_s"]), per_job(spent, counted)
+    return counted / (together(results)[-1][0] - began_s), per_job(spent, counted)
