@@ -70,8 +70,14 @@ class Acks(Sequence[AckRequest]):
     def _each(self) -> list[AckRequest]:
         return [AckRequest(kind.priority, job_id, *kind[1:]) for kind, ids in self.runs for job_id in ids]
 
+    def __bool__(self) -> bool:
+        return bool(self.runs)
+
     def __len__(self) -> int:
-        return sum([len(ids) for _, ids in self.runs])
+        amount = 0
+        for _, ids in self.runs:
+            amount += len(ids)
+        return amount
 
     @overload
     def __getitem__(self, index: int) -> AckRequest: ...

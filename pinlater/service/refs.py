@@ -48,7 +48,8 @@ class References:
         groups: dict[str, Acks] = {}
         last_digits = _LAST_DIGITS
         for is_success, acks in ((True, succeeded), (False, failed)):
-            before, thousand, others, ids = None, 0, None, list[int]()
+            before, thousand, others = None, 0, None
+            ids: list[int] = []
             for ack in acks:
                 text = ack.descriptor
                 own = (ack.append_status, ack.retry_delay_ms, ack.claim_descriptor, ack.permanent)
@@ -61,18 +62,19 @@ class References:
                 if delay_ms:
                     checks.delay("retryDelayMillis", delay_ms, now_ms)
                 before = None
-                ref = self.parse(text)
-                if ref is None or ref.queue != queue:
+                place = self._prefixes.get(text[:-_ID_DIGITS]) or self._learn(text)
+                if place is None or place[0] != queue:
                     continue
-                before, thousand = text[:-3], ref.id - ref.id % 1000
-                kind = AckKind(
-                    ref.priority, is_success, status[:MAX_STATUS_CHARS], delay_ms, claim_descriptor, permanent
-                )
-                group = groups.get(ref.shard)
+                job_id = _job_id(text)
+                if not job_id:
+                    continue
+                before, thousand = text[:-3], job_id - job_id % 1000
+                kind = AckKind(place[2], is_success, status[:MAX_STATUS_CHARS], delay_ms, claim_descriptor, permanent)
+                group = groups.get(place[1])
                 if group is None:
-                    group = groups[ref.shard] = Acks()
+                    group = groups[place[1]] = Acks()
                 ids = group.run(kind)
-                ids.append(ref.id)
+                ids.append(job_id)
         return groups
 
     def checkpoints(

@@ -130,7 +130,7 @@ def encode_reply(
     name: str, seqid: int, success: Any = None, exception: Any = None, protocol: Protocol = Protocol.BINARY
 ) -> bytes:
     """An answer: `success`, or the declared exception (see faults.py)."""
-    if type(success) is HandedOut and protocol is not Protocol.COMPACT:
+    if type(success) is HandedOut and success.has_many and protocol is not Protocol.COMPACT:
         return write_header(protocol, REPLY, name, seqid) + success.binary_result()
     layout = METHODS[name].result
     result = layout.cls()

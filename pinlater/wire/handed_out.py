@@ -20,6 +20,7 @@ _METADATA = LAYOUTS.of(MODULE.PinLaterDequeueMetadata)
 _SUCCESS = b"\x0c\x00\x00"
 _map = Struct(">bhbbi").pack
 _length = Struct(">i").pack
+_FEW = 2
 
 
 class HandedOut:
@@ -29,6 +30,11 @@ class HandedOut:
 
     def __init__(self, jobs: Sequence[DequeuedJob]) -> None:
         self._jobs = jobs
+
+    @property
+    def has_many(self) -> bool:
+        """So many that the codec takes longer than this."""
+        return len(self._jobs) > _FEW
 
     @property
     def jobs(self) -> dict[str, bytes]:
