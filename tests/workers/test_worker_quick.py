@@ -16,3 +16,11 @@ def test_a_type_is_quick_after_so_many_short_attempts_in_a_row_and_until_one_tha
     assert "mail" not in quick.names
     quick.note("thumbnail", QUICK_S)
     assert "thumbnail" not in quick.names
+
+
+def test_attempts_that_ended_together_count_each() -> None:
+    quick = Quick()
+    quick.note("thumbnail", 0.0, IN_A_ROW - 1)
+    assert "thumbnail" not in quick.names
+    quick.note("thumbnail", 0.0, 2)
+    assert "thumbnail" in quick.names

@@ -104,12 +104,16 @@ class Metrics:
         if wait_s > 0:
             of_type.wait[-1] += wait_s
 
-    def ended(self, job: str, action: Action, run_s: float, *, is_last: bool = False, error: str = "") -> None:
-        """`is_last`: no attempt is left, so that RETRY means FAILED. `error`: the type of the exception."""
+    def ended(
+        self, job: str, action: Action, run_s: float, *, is_last: bool = False, error: str = "", times: int = 1
+    ) -> None:
+        """`is_last`: no attempt is left, so that RETRY means FAILED. `error`: the type of the exception, where there is
+        one, of one attempt. `times`: so many attempts that ended so.
+        """
         of_type = self._types[job]
-        of_type.counts[Action.FAIL if is_last and action is Action.RETRY else action] += 1
-        of_type.run[bisect_left(BUCKETS, run_s)] += 1
-        of_type.run[-1] += run_s
+        of_type.counts[Action.FAIL if is_last and action is Action.RETRY else action] += times
+        of_type.run[bisect_left(BUCKETS, run_s)] += times
+        of_type.run[-1] += run_s * times
         if error:
             kinds = of_type.errors
             name = error if error in kinds or len(kinds) < ERRORS_MAX else OTHER

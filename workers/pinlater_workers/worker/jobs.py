@@ -95,24 +95,36 @@ class Jobs:
         self.begun()
 
     def ended(self, results: Sequence[Result]) -> None:
-        """A pool reports. A job whose claim is lost is another worker's: nothing is said of it."""
+        """A pool reports. A job whose claim is lost is another worker's: nothing is said of it.
+
+        Those of one dequeue and one type that succeeded are counted together: they took equally long, as told here.
+        """
         now_s = time.monotonic()
         if self.free() <= 0:
             self.freed_s = now_s
         counted: list[Result] = []
+        succeeded: dict[tuple[str, float], int] = {}
         ran, ended = self._keeping.ran, self._metrics.ended
         for result in results:
             running, verdict = result
             del self.running[running]
             assert running.type is not None
             name, run_s = running.type.name, now_s - running.began_s
-            ran(name, run_s)
             if running.told is Why.CLAIM_LOST:
+                ran(name, run_s)
                 self._metrics.dropped(name)
                 continue
-            is_last = running.job.attempts_remaining <= 1
-            ended(name, verdict.action, run_s, is_last=is_last, error=verdict.error)
             counted.append(result)
+            if verdict.action is Action.SUCCEED:
+                alike = (name, run_s)
+                succeeded[alike] = succeeded.get(alike, 0) + 1
+            else:
+                ran(name, run_s)
+                is_last = running.job.attempts_remaining <= 1
+                ended(name, verdict.action, run_s, is_last=is_last, error=verdict.error)
+        for (name, run_s), times in succeeded.items():
+            ran(name, run_s, times)
+            ended(name, Action.SUCCEED, run_s, times=times)
         self._delivery.put(counted)
         if self._is_stopping:
             self._note_idle()

@@ -18,15 +18,15 @@ class Quick:
         self._in_a_row: defaultdict[str, int] = defaultdict(int)
         self.names: set[str] = set()
 
-    def note(self, job: str, run_s: float) -> None:
-        """An attempt ended, or goes on, after so long."""
+    def note(self, job: str, run_s: float, times: int = 1) -> None:
+        """An attempt ended, or goes on, after so long; or so many attempts."""
         if job in self.names:
             if run_s >= QUICK_S:
                 self.names.remove(job)
         elif run_s >= QUICK_S:
             self._in_a_row[job] = 0
         else:
-            self._in_a_row[job] += 1
-            if self._in_a_row[job] == IN_A_ROW:
+            self._in_a_row[job] += times
+            if self._in_a_row[job] >= IN_A_ROW:
                 self._in_a_row[job] = 0
                 self.names.add(job)
