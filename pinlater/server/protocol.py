@@ -122,11 +122,13 @@ class Connection(asyncio.Protocol):
         if self._is_going_on or self._transport is None:
             return
         self._is_going_on = True
-        self._write()
-        if self._messages is not None or not self._reading:
-            self._begin_calls()
+        try:
             self._write()
-        self._is_going_on = False
+            if self._messages is not None or not self._reading:
+                self._begin_calls()
+                self._write()
+        finally:
+            self._is_going_on = False
         if self._ending:
             self._end_if_done()
         elif self._shared.leaving is not None:

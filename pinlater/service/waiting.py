@@ -188,6 +188,6 @@ class Waiting:
         finally:
             del self._lines[line.queue]
             self._following.left(line.queue)
-            for waiter in line.waiters():  # serving broke off: an empty answer rather than none
+            for waiter in list(line.waiters()):  # serving broke off: an empty answer rather than none
                 if not waiter.answer.done():
                     waiter.answer.set_result([])

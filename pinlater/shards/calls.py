@@ -160,7 +160,7 @@ class Calls:
         now = loop.time()
         self._timer, self._looks_at = None, math.inf
         for under_way, ends_at in list(self._under_way.items()):
-            if ends_at <= now:
+            if ends_at <= now and under_way in self._under_way:  # it may end while an earlier one's caller goes on
                 self._under_way[under_way] = math.inf
                 self._missed(under_way, now)
         next_at = min(self._under_way.values(), default=math.inf)

@@ -10,6 +10,7 @@ import redis
 
 from pinlater.backends.base import AckOutcome, AckRequest, ClaimKey, LapsedCounts, Record, ScanPosition
 from pinlater.backends.redis import RedisShard
+from pinlater.backends.redis.link import Link
 from pinlater.errors import NothingStored, OutcomeUnknown, QueueNotFound, StoreRefused
 from pinlater.model import Job, JobState, new_version
 from tests.conformance.subject import START_MS, TIMEOUT_MS, Subject, key_of
@@ -403,6 +404,26 @@ async def test_a_call_that_cannot_be_written_shifts_nobodys_answer(subject: Subj
         await subject.succeed(first, append_status="\ud800")
     assert (await subject.info(second)).body == b"second"
     assert await subject.count(JobState.PENDING) == 2
+
+
+async def test_a_caller_that_fails_as_it_goes_on_takes_the_connection_with_it(
+    redis_server: StoreServer, redis_places: Places
+) -> None:
+    """The answers behind his would else be taken for those of later calls."""
+    redis_places.fresh()
+    loop = asyncio.get_running_loop()
+    failed: list[str] = []
+    loop.set_exception_handler(lambda _, about: failed.append(str(about.get("exception"))))
+    link = Link(5.0)
+    await loop.create_connection(lambda: link, "127.0.0.1", redis_server.port)
+    first, second = link.send(("ECHO", "first")), link.send(("ECHO", "second"))
+    first.add_done_callback(lambda _: 1 // 0)
+    with pytest.raises(OutcomeUnknown, match="a caller failed"):
+        await second
+    assert len(failed) == 1
+    assert "division" in failed[0]
+    with pytest.raises(NothingStored):
+        link.send(("ECHO", "third"))
 
 
 async def test_a_connection_cut_while_idle_is_made_anew(redis_server: StoreServer, redis_places: Places) -> None:

@@ -102,11 +102,21 @@ class Link(asyncio.Protocol):
                 answers.append(answer)
         except hiredis.HiredisError as error:
             self._break(f"not an answer of Redis: {error}")
+        try:
+            self._settle(answers)
+        except BaseException:  # of a caller that went on: an answer left over would be taken for the next call's
+            self._break("a caller failed")
+            raise
+        if not self._waiting and not self.open and not self._idle.done():
+            self._idle.set_result(None)
+
+    def _settle(self, answers: list[Any]) -> None:
+        """In the order of the calls."""
         waiting = self._waiting
         for answer in answers:
             if not waiting:
                 self._break("not an answer of Redis: nothing was asked")
-                break
+                return
             promise, _ = waiting.popleft()
             if promise.done():
                 continue
@@ -114,8 +124,6 @@ class Link(asyncio.Protocol):
                 promise.set_exception(answer)
             else:
                 promise.set_result(answer)
-        if not waiting and not self.open and not self._idle.done():
-            self._idle.set_result(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if exc is not None:

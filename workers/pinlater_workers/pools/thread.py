@@ -58,8 +58,7 @@ class ThreadPool:
     They are daemons: one that never returns does not hold up the end of the process.
 
     One thread at a time is called out of its sleep, and calls the next where jobs are left: those that end at once are
-    run by the few that are awake, instead of waking a thread each (half of the processor time of a job that does
-    nothing).
+    run by the few that are awake, instead of waking a thread each.
     """
 
     def __init__(
