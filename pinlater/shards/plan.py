@@ -17,20 +17,21 @@ def plan_claims(ready: Sequence[Sequence[int]], limits: Sequence[int]) -> Plan:
     """`ready[shard][level]` jobs are eligible, highest priority first; requests are served in their order.
 
     Every job of a level that is ready anywhere is planned for before one of the next level is, and no shard may give
-    jobs of a level below the last one planned for: whatever others take meanwhile, the order holds. The shard with the
-    most jobs of a level gives first: shards drain evenly, and as few as possible are asked.
+    jobs of a level below the last one planned for: whatever others take meanwhile, the order holds. The shards give in
+    the order in which they stand, and none is asked when there is enough; who calls shuffles them: if the fullest gave
+    first, a shard with few jobs beside one that stays full would never have its turn.
 
     >>> plan_claims([[1, 5], [2, 0]], [4])
     Plan(shares=[[2], [2]], levels=2)
     >>> plan_claims([[1, 5], [2, 0]], [2])
-    Plan(shares=[[0], [2]], levels=1)
+    Plan(shares=[[1], [1]], levels=1)
     """
     shares = [[0] * len(limits) for _ in ready]
     wanted = list(limits)
     current = levels = 0
     for level in range(len(ready[0]) if ready else 0):
-        for shard in sorted(range(len(ready)), key=lambda shard: -ready[shard][level]):
-            left = ready[shard][level]
+        for shard, counts in enumerate(ready):
+            left = counts[level]
             while left > 0 and current < len(wanted):
                 taken = min(left, wanted[current])
                 shares[shard][current] += taken
