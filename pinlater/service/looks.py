@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pinlater.errors import PinLaterError, QueueNotFound
 from pinlater.shards.member import answers, ask_all
@@ -50,9 +50,10 @@ class Looks:
             times = await self._earliest(list(asked), priorities)
         except PinLaterError as error:
             error.__traceback__ = None  # it keeps the frames, and they what was asked
-            for each in asked.values():
-                if not each.done():
-                    each.set_exception(copy.copy(error))
+            _fail(asked.values(), error)
+            return
+        except Exception as error:  # an unforeseen one is theirs too: else they, and who asks later, would wait for ever
+            _fail(asked.values(), error)
             return
         for queue, each in asked.items():
             if each.done():
@@ -73,3 +74,9 @@ class Looks:
                 known = (each_ms for each_ms in (earliest.get(queue), time_ms) if each_ms is not None)
                 earliest[queue] = min(known, default=None)
         return earliest
+
+
+def _fail(asked: Iterable[_Asked], error: Exception) -> None:
+    for each in asked:
+        if not each.done():
+            each.set_exception(copy.copy(error))
