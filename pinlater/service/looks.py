@@ -52,7 +52,7 @@ class Looks:
             error.__traceback__ = None  # it keeps the frames, and they what was asked
             _fail(asked.values(), error)
             return
-        except Exception as error:  # an unforeseen one is theirs too: else they, and who asks later, would wait for ever
+        except Exception as error:  # unforeseen: without an answer they, and who asks later, would wait for ever
             _fail(asked.values(), error)
             return
         for queue, each in asked.items():
