@@ -76,6 +76,8 @@ class Promise(Generic[R]):
 
     def add_done_callback(self, wake: Callable[[Any], object], *, context: Context | None = None) -> None:
         self._wake, self._context = wake, context
+        if self._is_done:  # between the moment at which it was waited for and this
+            self._loop.call_soon(self._go_on)
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
         return self._loop

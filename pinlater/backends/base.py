@@ -278,6 +278,10 @@ class Shard(Protocol):
     shard_id: str
     """1 to 16 letters and digits; stands in every descriptor this shard makes."""
 
+    @property
+    def keeps_order(self) -> bool:
+        """Whether a claim that is begun right behind an enqueue, before that is answered, sees its jobs."""
+
     async def open(self) -> str:
         """Connect, bring the schema up to date, write the shard id and a random store id where there are none yet.
 

@@ -55,6 +55,7 @@ class Line:
         "bell",
         "error",
         "expected",
+        "foretold",
         "held",
         "pause_ms",
         "priorities",
@@ -71,6 +72,9 @@ class Line:
         self.priorities: Sequence[int] = ()
         """Those of the last who joined: all dequeues of a server ask for the same."""
         self.expected = 0
+        """How many jobs are. Below 0: so many were handed out already that are yet to be announced."""
+        self.foretold = 0
+        """How many the claim that begins next may meet before they are announced."""
         self.pause_ms = pause_ms
         self.error: PinLaterError | None = None
         self.held: Held | None = None
@@ -122,6 +126,17 @@ class Line:
         if self.held_s() == 0:
             self.expected += jobs
             self.ring()
+
+    @property
+    def is_resting(self) -> bool:
+        """Nothing is under way for it, so that its bell begins a round at once."""
+        return self.bell is not None and not self.bell.done()
+
+    def foretell(self, jobs: int) -> None:
+        """So many jobs are on their way to the store, ahead of any claim that begins now. `wake` announces them."""
+        self.foretold = jobs
+        self.wake(jobs)
+        self.foretold = 0
 
     def hold(self, held: Held | None, hold_ms: int) -> None:
         """Nothing can be handed out for so long, whatever becomes eligible."""

@@ -224,11 +224,12 @@ class Service:
                 self._pending.check(queue, len(jobs))
         except PinLaterError as error:
             self._rejected(queue, error)
-        descriptors = await self.router.enqueue(queue, jobs, now_ms)
+        ready = len(jobs) - len(later)
+        descriptors = await self._waiting.claim_behind(queue, ready, self.router.enqueue(queue, jobs, now_ms))
         count_enqueued(self.metrics, queue, jobs)
         if settings.max_pending is not None:
             self._pending.added(queue, len(jobs))
-        self._waiting.became_pending(queue, len(jobs) - len(later), later)
+        self._waiting.became_pending(queue, ready, later)
         return descriptors
 
     def _rejected(self, queue: str, error: PinLaterError) -> NoReturn:

@@ -163,6 +163,7 @@ class Serving:
 
     async def _claim(self, line: Line, batch: list[Waiter]) -> list[list[DequeuedJob]]:
         """For a queue without limits; puts those it claims for into the batch."""
+        foretold = line.foretold
         line.hold(None, 0)
         if line.expected <= 0:
             await self._look(line)
@@ -170,7 +171,11 @@ class Serving:
         line.expected = 0
         if not batch:
             return []
-        return await self._router.claim(line.queue, [waiter.request for waiter in batch], self._clock.now_ms())
+        requests = [waiter.request for waiter in batch]
+        claimed = await self._router.claim(line.queue, requests, self._clock.now_ms())
+        if foretold:
+            line.expected -= min(foretold, sum(map(len, claimed)))
+        return claimed
 
     async def _claim_limited(self, line: Line, batch: list[Waiter], settings: QueueSettings) -> list[list[DequeuedJob]]:
         """Always counts first: tokens are asked for no more than what is ready, and whether anything is, is what those

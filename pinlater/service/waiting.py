@@ -9,12 +9,15 @@ until the next job is allowed, whatever comes meanwhile.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 from pinlater.backends.base import ClaimRequest, News
 from pinlater.clock import Clock
 from pinlater.errors import Overloaded, QueueNotFound
 from pinlater.model import DequeuedJob
+from pinlater.sent import when_sent
 from pinlater.service.due import DueTimes
 from pinlater.service.following import Following
 from pinlater.service.limits import Limits
@@ -22,6 +25,8 @@ from pinlater.service.line import Arrival, Line, WaitBounds, Waiter
 from pinlater.service.looks import Looks
 from pinlater.service.serving import Serving
 from pinlater.shards.router import Router
+
+R = TypeVar("R")
 
 
 class Waiting:
@@ -47,6 +52,7 @@ class Waiting:
         self._serving = Serving(
             router, clock, bounds, limits, self._due, looks, following.is_told, self._lines, renew, give_back
         )
+        self._keeps_order = router.members.keep_order()
         self._arrivals = self._wakes = self._waiting = 0
         self.is_draining = False
 
@@ -58,6 +64,24 @@ class Waiting:
         line = self._lines.get(queue)
         if line is not None and jobs > 0:
             line.wake(jobs)
+
+    def claim_behind(self, queue: str, jobs: int, enqueue: Coroutine[Any, Any, R]) -> Coroutine[Any, Any, R]:
+        """The enqueue of so many eligible jobs, with the claim of who waits for them sent right behind it, in the same
+        write or transaction of the store, where that keeps the order. They are to be announced as any others.
+        """
+        line = self._lines.get(queue)
+        if line is None or not jobs or not line.is_resting or line.held_s() > 0 or self._limits.of(queue) is not None:
+            return enqueue
+        if not self._keeps_order:
+            return enqueue
+        return self._with_claim(line, jobs, enqueue)
+
+    async def _with_claim(self, line: Line, jobs: int, enqueue: Coroutine[Any, Any, R]) -> R:
+        try:
+            return await when_sent(enqueue, partial(line.foretell, jobs))
+        except BaseException:
+            line.wake(jobs)  # whether they were stored or not: a look tells
+            raise
 
     def due_at(self, queue: str, times_ms: Sequence[int]) -> None:
         """Jobs become eligible at these times."""

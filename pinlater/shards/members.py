@@ -49,6 +49,10 @@ class Members:
     def healthy(self) -> list[Member]:
         return [member for member in self.all if member.health.is_in]
 
+    def keep_order(self) -> bool:
+        """Whether every store does; see Shard.keeps_order."""
+        return all(member.shard.keeps_order for member in self.all)
+
     def require_any(self) -> None:
         """NoHealthyShards."""
         if not self.healthy():

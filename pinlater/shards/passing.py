@@ -50,6 +50,10 @@ class Passing:
         self._innermost.shard_id = shard_id
 
     @property
+    def keeps_order(self) -> bool:
+        return self._innermost.keeps_order
+
+    @property
     def calls(self) -> Calls | None:
         """The guard's calls to the store, where there is a guard inside: how they go, and what bounds them."""
         return self._inner.calls if isinstance(self._inner, Passing) else None

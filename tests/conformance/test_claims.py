@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from pinlater.model import MAX_TIME_MS, Job, JobState
 from tests.conformance.subject import NO_BOUND, START_MS, Subject, key_of
 
@@ -182,3 +184,16 @@ async def test_ten_thousand_jobs_go_through_one_call_of_each_kind(subject: Subje
     assert {info.state for info in found if info is not None} == {JobState.IN_PROGRESS}
     assert await subject.ack_all(descriptors) == 10_000
     assert await subject.count(JobState.SUCCEEDED) == 10_000
+
+
+async def test_a_claim_begun_right_behind_an_enqueue_sees_its_jobs_where_the_store_keeps_order(
+    subject: Subject,
+) -> None:
+    for number in range(20):
+        body = b"%d" % number
+        descriptor, claimed = await asyncio.gather(subject.job(body), subject.claim())
+        if subject.shard.keeps_order:
+            assert [job.body for job in claimed] == [body]
+        elif not claimed:
+            claimed = await subject.claim()
+        assert [job.descriptor for job in claimed] == [descriptor]

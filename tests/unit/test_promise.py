@@ -85,3 +85,14 @@ async def test_what_was_settled_before_is_not_waited_for() -> None:
     asyncio.get_running_loop().call_soon(ran.append, "a turn of the loop")
     assert await promise == 7
     assert ran == []
+
+
+async def test_who_comes_after_it_is_settled_goes_on_soon() -> None:
+    """As one that a task has been told of, and that is settled before the task asks to be woken."""
+    promise: Promise[str] = Promise(asyncio.get_running_loop())
+    woken: list[object] = []
+    promise.set_result("there")
+    promise.add_done_callback(woken.append)
+    assert woken == []
+    await asyncio.sleep(0)
+    assert woken == [promise]

@@ -29,6 +29,8 @@ _EVICTS = (
 class RedisShard(Recording, Working, Following, Looking, Operating, Maintaining, Sharing):
     """`redis://` or `rediss://` URL (see address.py); an id of "" lets the store's own record decide."""
 
+    keeps_order = True  # one connection
+
     def __init__(
         self,
         url: str,

@@ -55,6 +55,8 @@ Result = TypeVar("Result")
 class SqlShard(ABC):
     """What is the same on every SQL database; a dialect says how a step is run."""
 
+    keeps_order = False
+
     def __init__(self, shard_id: str) -> None:
         self.shard_id = shard_id
         self._identity = Identity(shard_id, "")

@@ -33,6 +33,8 @@ class SqliteShard(SqlShard):
     `busy_timeout_ms`: how long to wait for another process's transaction before StoreConflict.
     """
 
+    keeps_order = True  # one writer
+
     def __init__(self, place: str, shard_id: str = "", *, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> None:
         super().__init__(shard_id)
         self._path = path_of(place)
