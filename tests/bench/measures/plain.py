@@ -46,9 +46,11 @@ def measure(run: Run) -> Iterator[Figure]:
     )
 
 
-def over_thrift(store: StoreServer, what: str, calls: int, processes: int = 1) -> Outcome:
+def over_thrift(
+    store: StoreServer, what: str, calls: int, processes: int = 1, connections: int = CONNECTIONS
+) -> Outcome:
     """From plain connections to an empty store."""
     store.empty(1)
     with served([store.url(1)], processes) as server:
-        program = Program("plain", server=server.address, what=what, calls=calls, connections=CONNECTIONS)
+        program = Program("plain", server=server.address, what=what, calls=calls, connections=connections)
         return loaded(program, server, store)

@@ -19,8 +19,14 @@ def measure(run: Run) -> Iterator[Figure]:
     batches, calls = run.sizes.jobs(JOBS) // cycle.BATCH, run.sizes.jobs(CALLS)
     in_batches = partial(cycle.over_thrift, [store], batches)
     singly = partial(plain.over_thrift, store, "enqueue", calls)
+
+    def as_many_each(processes: int) -> Outcome:
+        return singly(processes=processes, connections=processes * plain.CONNECTIONS)
+
     yield _figure(run, "processes/cycle", in_batches, f"whole cycles, batches of {cycle.BATCH}")
-    yield _figure(run, "processes/plain", singly, f"single enqueue calls from {plain.CONNECTIONS} plain connections")
+    single = f"single enqueue calls from {plain.CONNECTIONS} plain connections"
+    yield _figure(run, "processes/plain", singly, single)
+    yield _figure(run, "processes/plain, each as many", as_many_each, f"{single} for each process")
 
 
 def _figure(run: Run, name: str, of: Callable[..., Outcome], what: str) -> Figure:
