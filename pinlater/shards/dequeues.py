@@ -47,7 +47,7 @@ class Dequeues:
         self._joiner: Joiner[_Alike, ClaimRequest, list[DequeuedJob]] = Joiner(
             self._claim,
             weigh_claims,
-            replace(bounds, max_bytes=bounds.max_claim_bytes),
+            replace(bounds, alone_jobs=bounds.max_jobs, max_bytes=bounds.max_claim_bytes),
             undo=self._undo,
             ages=True,
         )

@@ -26,8 +26,13 @@ SHARED_FATE = (OutcomeUnknown, NoTurn, HeldUp, Overloaded, QueueNotFound)
 
 @dataclass(frozen=True, slots=True)
 class JoinBounds:
+    alone_jobs: int = 100
+    """A call with so many jobs goes alone and at once: what a call costs by itself is little for each of them, and a
+    store that gets one large batch after the other rests while the next is made, and has the server rest meanwhile.
+    """
+
     max_jobs: int = 1_000
-    """Jobs in a joined batch; a call with so many goes alone and at once."""
+    """Jobs in a joined batch."""
 
     max_bytes: int = 4 * 1024 * 1024
     """Bytes in a joined batch; one call alone may have more."""
@@ -104,7 +109,7 @@ class Joiner(Generic[K, I, O]):
             finally:
                 self._next(key)
         jobs, size = self._weigh(items)
-        if jobs >= self._bounds.max_jobs:
+        if jobs >= self._bounds.alone_jobs:
             return await self._send(key, items, now_ms)
         return await self._wait(key, items, now_ms, jobs, size)
 

@@ -84,8 +84,8 @@ async def test_a_batch_is_bounded_in_jobs_and_in_bytes() -> None:
         assert [len(args[1]) for args in store.sent["enqueue"]] == [1, 2, 2, 1]
 
 
-async def test_a_call_as_large_as_a_batch_does_not_wait() -> None:
-    async with joining(max_jobs=3) as (shard, store):
+async def test_a_large_call_does_not_wait() -> None:
+    async with joining(alone_jobs=3) as (shard, store):
         store.hold("enqueue")
         await enqueues(shard, b"0")
         big = asyncio.create_task(shard.enqueue("mail", [Job(b"x")] * 3, NOW_MS))
