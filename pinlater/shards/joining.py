@@ -32,10 +32,10 @@ class JoinBounds:
     """
 
     max_jobs: int = 1_000
-    """Jobs in a joined batch."""
+    """Jobs in a joined batch; a call with so many always goes alone."""
 
     max_bytes: int = 4 * 1024 * 1024
-    """Bytes in a joined batch; one call alone may have more."""
+    """Bytes in a joined batch, and in all calls together that go alone with fewer jobs; one call may have more."""
 
     max_claim_bytes: int = 128 * 1024 * 1024
     """Bytes that a joined claim may bring, if all jobs are as large as can be; one caller alone may ask for more."""
@@ -91,6 +91,7 @@ class Joiner(Generic[K, I, O]):
         self._ages = ages
         self._held_up = held_up
         self._busy: set[K] = set()
+        self._alone_size = 0
         self._waiting: dict[K, deque[_Member[I, O]]] = {}
         self._callers: dict[_Member[I, O], None] = {}  # in order of arrival
         self._timer: asyncio.TimerHandle | None = None
@@ -109,8 +110,14 @@ class Joiner(Generic[K, I, O]):
             finally:
                 self._next(key)
         jobs, size = self._weigh(items)
-        if jobs >= self._bounds.alone_jobs:
+        if jobs >= self._bounds.max_jobs:
             return await self._send(key, items, now_ms)
+        if jobs >= self._bounds.alone_jobs and self._alone_size + size <= self._bounds.max_bytes:
+            self._alone_size += size
+            try:
+                return await self._send(key, items, now_ms)
+            finally:
+                self._alone_size -= size
         return await self._wait(key, items, now_ms, jobs, size)
 
     async def _wait(self, key: K, items: Sequence[I], now_ms: int, jobs: int, size: int) -> list[O]:

@@ -94,6 +94,26 @@ async def test_a_large_call_does_not_wait() -> None:
         assert len(await big) == 3
 
 
+async def test_large_calls_wait_where_those_under_way_have_all_the_bytes_there_may_be() -> None:
+    async with joining(alone_jobs=2, max_bytes=40) as (shard, store):
+        gate = store.hold("enqueue")
+        tasks = [
+            asyncio.create_task(shard.enqueue("mail", [Job(bytes([65 + number]) * 10)] * 2, NOW_MS))
+            for number in range(5)
+        ]
+        await settled()
+        assert store.begun["enqueue"] == 3  # the first, and two large ones
+        gate.set()
+        assert [len(await task) for task in tasks] == [2] * 5
+        assert store.begun["enqueue"] == 4  # the others together
+        again = store.hold("enqueue")
+        tasks = [asyncio.create_task(shard.enqueue("mail", [Job(b"x" * 10)] * 2, NOW_MS)) for _ in range(3)]
+        await settled()
+        assert store.begun["enqueue"] == 7  # what went alone has given its bytes back
+        again.set()
+        await asyncio.gather(*tasks)
+
+
 async def test_one_caller_too_many_is_refused() -> None:
     async with joining(max_waiting=1) as (shard, store):
         gate = store.hold("enqueue")
