@@ -38,9 +38,6 @@ CLAIM_MS = int(CLAIM_S * 1000)
 HANGING_S = 1.5 * DEADLINE_S + SLACK_S
 """No call starts at a store that is past half a deadline with another; one that began just before takes its own."""
 
-SLOW_S = HANGING_S + DEADLINE_S
-"""A store that answers now in time and now too late is started at again after each answer, until it is out."""
-
 
 class Fault(NamedTuple):
     """`errors_s`: from its beginning on until no caller may see an error any more."""
@@ -66,7 +63,7 @@ FAULTS = {
     "stopped": of_stores(StoreServer.pause, StoreServer.resume, errors_s=HANGING_S),
     "refusing": of_networks(Proxy.cut),
     "silent": of_networks(Proxy.black_hole, errors_s=HANGING_S),
-    "slow": of_networks(lambda proxy: proxy.delay(0.35 * DEADLINE_S), errors_s=SLOW_S),
+    "slow": of_networks(lambda proxy: proxy.delay(0.35 * DEADLINE_S), errors_s=HANGING_S),
 }
 SICK = ("1", "3")
 
