@@ -244,8 +244,9 @@ class Calls:
         self._free += 1
 
     def _ended(self, under_way: _UnderWay, value: Any, error: BaseException | None) -> None:
-        del self._under_way[under_way]
-        is_late = self._pace.ended(under_way, asyncio.get_running_loop().time())
+        now = asyncio.get_running_loop().time()
+        left_s = self._under_way.pop(under_way) - now
+        is_late = self._pace.ended(under_way, now)
         if is_late is not None and self.report is not None and not isinstance(error, asyncio.CancelledError):
             self.report(under_way.name, is_late, error)
         self._leave()
@@ -258,7 +259,7 @@ class Calls:
         elif error is not None:
             answer.set_exception(error)
         else:
-            if under_way.is_urgent:
+            if under_way.is_urgent and left_s >= self._settings.deadline_ms / 2000:  # slower is as bad as a call
                 self._pace.answered()
             answer.set_result(value)
 

@@ -89,10 +89,11 @@ class Watch:
             member.note_failure(PING, trouble)
 
     async def _ping(self, member: Member) -> None:
+        asked_s = asyncio.get_running_loop().time()
         await self._greet(member)
         if member.is_in:
             member.trouble = ""
-            member.health.succeeded(PING, self._clock.now_ms())
+            member.learn(PING, asyncio.get_running_loop().time() - asked_s > member.deadline_ms / 2000, None)
 
     async def _probe(self, member: Member) -> None:
         await self._greet(member)

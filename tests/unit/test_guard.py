@@ -329,6 +329,25 @@ async def test_after_a_missed_deadline_no_call_starts_until_the_store_answered_a
         assert await shard.ready("mail", (1,), 1, NOW_MS) == [0]
 
 
+async def test_a_ping_that_is_answered_late_lets_no_call_start_after_a_missed_deadline() -> None:
+    async with guarded(deadline_ms=10_000) as (shard, store):
+        time = HeldTime()
+        store.hold("enqueue")
+        slow = await enqueueing(shard, store)
+        await time.leap(10)
+        with pytest.raises(OutcomeUnknown):
+            await slow
+        gate = store.hold("ping")
+        ping = asyncio.create_task(shard.ping())
+        await time.leap(6)
+        gate.set()
+        await ping
+        with pytest.raises(HeldUp):
+            await shard.ready("mail", (1,), 1, NOW_MS)
+        await shard.ping()
+        assert await shard.ready("mail", (1,), 1, NOW_MS) == [0]
+
+
 async def test_after_a_missed_deadline_calls_start_again_a_deadline_later_though_nobody_pings() -> None:
     async with guarded(deadline_ms=10_000) as (shard, store):
         time = HeldTime()
