@@ -35,6 +35,7 @@ _BOUNDS: Sequence[tuple[str, str, Callable[[Config], int]]] = (
     ("max-body", "half of max-frame", lambda config: config.max_frame_bytes // 2),
     ("max-unframed", "max-frame", lambda config: config.max_frame_bytes),
     ("max-jobs", "max-container", lambda config: config.max_container),
+    ("max-jobs", "a tenth of max-steps", lambda config: config.max_steps // 10),  # six each; less in compact
     ("health-min-good", "health-window", lambda config: config.health_window),
 )
 """Settings that are bounded by another one."""

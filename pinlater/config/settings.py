@@ -208,7 +208,7 @@ class Config:
     )
     max_container: int = _row("Limits", Integer(100, 10_000_000), 65_536, "Elements of one list or map of a message.")
     max_steps: int = _row(
-        "Limits", Integer(1000, 100_000_000), 150_000, "Fields and elements of a large message in all."
+        "Limits", Integer(1000, 100_000_000), 100_000, "Fields and elements of a large message in all."
     )
     max_wait_ms: int = _row(
         "Limits", Duration(0, 600_000), 60_000, "The longest a dequeue may wait for jobs (waitMillis)."

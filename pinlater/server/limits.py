@@ -47,7 +47,7 @@ class ServerLimits:
     max_container: int = 65_536
     """Elements of one list or map in a message; well over the bounds of the service, which refuses by name."""
 
-    max_steps: int = 150_000
+    max_steps: int = 100_000
     """Fields and elements of a message that has to be walked (a large or an unusual one)."""
 
     def wire(self) -> WireLimits:

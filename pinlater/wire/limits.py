@@ -18,8 +18,9 @@ class WireLimits:
     max_container: int = 65_536
     """Elements of one list, set or map."""
 
-    max_steps: int = 150_000
-    """Fields and elements of one message, counted where it is walked: some 80 ms of work at the most."""
+    max_steps: int = 100_000
+    """Fields and elements of one message, counted where it is walked: some 50 ms of work at the most. 10,000 jobs
+    take 60,000, also where fewer are allowed (`CompactWalk.share`)."""
 
     walk_over_bytes: int = 128 * 1024
     """From this size on a message is walked before it is decoded; below, the decoder cannot be made to take long."""

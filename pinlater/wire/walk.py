@@ -40,77 +40,82 @@ class BinaryWalk:
     def struct(self, layout: Layout) -> Walk:
         """Walk one struct of the interface. Written out, since it is what a large message spends its time in."""
         data, fields, seen, at = self.data, layout.fields, 0, self.at
+        size, most = len(data), 4 + self.limits.max_message_bytes
         while True:
-            while len(data) < at + 1:
-                yield at + 1
+            while size < at + 3:  # the three bytes of a field, or the last one of the struct
+                if size > at and not data[at]:
+                    break
+                yield at + 1 if size <= at else at + 3
+                size = len(data)
             ttype = data[at]
             if not ttype:
                 break
-            while len(data) < at + 3:
-                yield at + 3
             field = fields.get(data[at + 1] << 8 | data[at + 2])
-            self.at = at = at + 3
-            self._steps -= 1
-            if self._steps < 0:
-                raise self._too_many()
+            at += 3
             if field is None:
-                self._step(UNKNOWN_COSTS)
+                self.at = at
+                self._step(1 + UNKNOWN_COSTS)
                 yield from self.skip(ttype, 1)
                 at = self.at
+                size = len(data)
                 continue
             node = field.node
             if node.ttype != ttype or seen & field.bit:
                 raise wrong_field(layout, field, ttype)
             seen |= field.bit
             if ttype == STRING:
-                while len(data) < at + 4:
+                while size < at + 4:
                     yield at + 4
-                length = int.from_bytes(data[at : at + 4], "big")
-                if length > self.limits.max_message_bytes:
-                    raise self._too_long(length)
-                end = at + 4 + length
-                while len(data) < end:
+                    size = len(data)
+                end = at + 4 + int.from_bytes(data[at : at + 4], "big")
+                if end > at + most:
+                    raise self._too_long(end - at - 4)
+                while size < end:
                     yield end
+                    size = len(data)
                 if node.text:
                     check_utf8(data[at + 4 : end])
                 at = end
             elif node.size:
                 at += node.size
-                while len(data) < at:
+                while size < at:
                     yield at
+                    size = len(data)
             else:
+                self.at = at
                 yield from self.value(node)
                 at = self.at
+                size = len(data)
         self.at = at + 1
+        self._step(seen.bit_count())
         if seen & layout.required_bits != layout.required_bits:
             raise missing_field(layout, seen)
 
     def value(self, node: Node) -> Walk:
         """Walk one value of a known type."""
         if node.ttype == STRING:
-            yield from self.string(node.text)
-        elif node.struct is not None:
-            yield from self.struct(node.struct)
-        elif node.ttype == MAP:
-            yield from self._map(node)
-        elif node.ttype in (LIST, SET):
-            yield from self._list(node)
-        else:
-            yield from self._bytes(self.fixed[node.ttype])
+            return self.string(node.text)
+        if node.struct is not None:
+            return self.struct(node.struct)
+        if node.ttype == MAP:
+            return self._map(node)
+        if node.ttype in (LIST, SET):
+            return self._list(node)
+        return self._bytes(self.fixed[node.ttype])
 
     def string(self, text: bool) -> Walk:
-        yield from self._need(4)
-        length = int.from_bytes(self.data[self.at : self.at + 4], "big")
-        self.at += 4
-        yield from self._text(length, text)
-
-    def _text(self, length: int, text: bool) -> Walk:
+        data, at = self.data, self.at + 4
+        while len(data) < at:
+            yield at
+        length = int.from_bytes(data[at - 4 : at], "big")
         if length > self.limits.max_message_bytes:
             raise self._too_long(length)
-        yield from self._need(length)
+        end = at + length
+        while len(data) < end:
+            yield end
         if text:
-            check_utf8(self.data[self.at : self.at + length])
-        self.at += length
+            check_utf8(data[at:end])
+        self.at = end
 
     def _list(self, node: Node) -> Walk:
         yield from self._need(5)
@@ -125,7 +130,7 @@ class BinaryWalk:
         if count and ttype != value.ttype:
             raise WireError(f"elements of wire type {ttype}; expected {value.ttype}")
         for _ in repeat(None, count):
-            yield from self.struct(value.struct) if value.struct is not None else self.value(value)
+            yield from self.value(value)
 
     def _map(self, node: Node) -> Walk:
         yield from self._need(6)
@@ -137,7 +142,7 @@ class BinaryWalk:
         key, value = node.key, node.value
         assert key is not None
         assert value is not None
-        self._count(count)
+        self._count(count, 2)
         if count and types != (key.ttype, value.ttype):
             raise WireError(f"a map of wire types {types}; expected {(key.ttype, value.ttype)}")
         for _ in repeat(None, count):
@@ -178,7 +183,7 @@ class BinaryWalk:
             yield from self.skip(ttype, depth + 1)
 
     def _skip_elements(self, types: tuple[int, ...], count: int, depth: int) -> Walk:
-        self._count(count * len(types))
+        self._count(count, len(types))
         if len(types) == 1 and self.fixed.get(types[0]):
             yield from self._bytes(count * self.fixed[types[0]])
             return
@@ -197,10 +202,10 @@ class BinaryWalk:
     def _i32(self, at: int) -> int:
         return int.from_bytes(self.data[at : at + 4], "big", signed=True)
 
-    def _count(self, count: int) -> None:
+    def _count(self, count: int, each: int = 1) -> None:
         if not 0 <= count <= self.limits.max_container:
             raise WireError(f"a container of {count} elements; allowed: 0 to {self.limits.max_container}")
-        self._step(count)
+        self._step(count * each)
 
     def _step(self, count: int = 1) -> None:
         self._steps -= count

@@ -24,9 +24,11 @@ class CompactWalk(BinaryWalk):
 
     def struct(self, layout: Layout) -> Walk:
         data, fields, seen, last, at = self.data, layout.fields, 0, 0, self.at
+        size = len(data)
         while True:
-            while len(data) < at + 1:
+            while size <= at:
                 yield at + 1
+                size = len(data)
             mark = data[at]
             kind = mark & 0x0F
             at += 1
@@ -37,51 +39,54 @@ class CompactWalk(BinaryWalk):
             else:
                 self.at = at
                 yield from self._field_id()
-                last, at = self._varint_value, self.at
+                last, at, size = self._varint_value, self.at, len(data)
             ttype = _TYPES[kind]
-            self._steps -= 1
-            if self._steps < 0:
-                raise self._too_many()
             field = fields.get(last)
             if field is None:
-                self._step(UNKNOWN_COSTS)
+                self._step(1 + UNKNOWN_COSTS)
                 if ttype != BOOL:
                     self.at = at
                     yield from self.skip(ttype, 1)
-                    at = self.at
+                    at, size = self.at, len(data)
                 continue
-            if field.node.ttype != ttype or seen & field.bit:
+            node = field.node
+            if node.ttype != ttype or seen & field.bit:
                 raise wrong_field(layout, field, ttype)
             seen |= field.bit
-            if ttype in _VARINT_BYTES and len(data) > at and data[at] < 0x80:
+            if ttype in _VARINT_BYTES and size > at and data[at] < 0x80:
                 at += 1
-            elif ttype == STRING:
-                self.at = at
-                yield from self.string(field.node.text)
-                at = self.at
+            elif ttype == STRING and size > at and data[at] < 0x80 and size > at + data[at]:  # short, and all there
+                end = at + 1 + data[at]
+                if node.text:
+                    check_utf8(data[at + 1 : end])
+                at = end
             elif ttype != BOOL:
                 self.at = at
-                yield from self.value(field.node)
-                at = self.at
+                yield from self.value(node)
+                at, size = self.at, len(data)
         self.at = at
+        self._step(seen.bit_count())
         if seen & layout.required_bits != layout.required_bits:
             raise missing_field(layout, seen)
 
     def value(self, node: Node) -> Walk:
-        if node.ttype in _VARINT_BYTES:
-            yield from self._varint(_VARINT_BYTES[node.ttype])
-        else:
-            yield from super().value(node)
+        return self._varint(_VARINT_BYTES[node.ttype]) if node.ttype in _VARINT_BYTES else super().value(node)
 
     def string(self, text: bool) -> Walk:
         data, at = self.data, self.at
-        if len(data) > at and data[at] < 0x80 and len(data) > at + data[at]:  # short, and all there
-            self.at = end = at + 1 + data[at]
-            if text:
-                check_utf8(data[at + 1 : end])
-            return
-        yield from self._varint(5)
-        yield from self._text(self._varint_value, text)
+        if len(data) > at and data[at] < 0x80:
+            length, at = data[at], at + 1
+        else:
+            yield from self._varint(5)
+            length, at = self._varint_value, self.at
+            if length > self.limits.max_message_bytes:
+                raise self._too_long(length)
+        end = at + length
+        while len(data) < end:
+            yield end
+        if text:
+            check_utf8(data[at:end])
+        self.at = end
 
     def skip(self, ttype: int, depth: int) -> Walk:
         check_depth(depth)

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from pinlater.model import Job, RequestContext
 from pinlater.wire.codec import encode_call
-from pinlater.wire.convert_client import call_args, enqueue_to_wire
+from pinlater.wire.convert_client import call_args, enqueue_to_wire, lookup_to_wire
+from pinlater.wire.convert_operators import update_queue_to_wire
 from pinlater.wire.header import Protocol
 from tests.server.raw_thrift import CONTEXT, STRING, message
 
@@ -96,9 +97,25 @@ def many_jobs(protocol: Protocol) -> bytes:
     return encode_call("enqueueJobs", 1, call_args("enqueueJobs", RequestContext("me"), request=request), protocol)
 
 
+def many_texts(protocol: Protocol) -> bytes:
+    """Pairs and elements, each a short text."""
+    texts = [str(number) for number in range(60_000)]
+    request = update_queue_to_wire("mail", "secret", dict.fromkeys(texts, "x"), texts, False)
+    return encode_call("updateQueue", 1, call_args("updateQueue", RequestContext("me"), request=request), protocol)
+
+
+def many_descriptors(protocol: Protocol) -> bytes:
+    """A list that is walked to its end, and a byte too many there."""
+    request = lookup_to_wire([str(number) for number in range(60_000)], False)
+    args = call_args("lookupJobs", RequestContext("me"), request=request)
+    return encode_call("lookupJobs", 1, args, protocol) + b"x"
+
+
 def all_messages() -> Iterator[tuple[str, bytes]]:
-    yield "binary, 40,000 jobs with all their fields", many_jobs(Protocol.BINARY)
-    yield "compact, 40,000 jobs with all their fields", many_jobs(Protocol.COMPACT)
+    for protocol in (Protocol.BINARY, Protocol.COMPACT):
+        yield f"{protocol.name.lower()}, 40,000 jobs with all their fields", many_jobs(protocol)
+        yield f"{protocol.name.lower()}, 180,000 short texts", many_texts(protocol)
+        yield f"{protocol.name.lower()}, 60,000 descriptors and a byte", many_descriptors(protocol)
     for name, data in binary_messages():
         yield f"binary, {name}", data
     for name, data in compact_messages():

@@ -23,7 +23,7 @@ from tests.server.hostile import all_messages
 from tests.server.serving import call_names
 
 MOST_CPU_S = 0.15
-"""The dearest is walked to the last of its 150,000 steps: 83 to 105 ms. Beside busy neighbours a core does less."""
+"""The dearest is walked to the last of its 100,000 steps: 50 to 85 ms. Beside busy neighbours a core does less."""
 
 LOOP_S = 0.1
 """What a million additions take on such a core; where they take longer, so may messages."""

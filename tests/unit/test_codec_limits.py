@@ -1,0 +1,95 @@
+"""The bounds on one message leave room for the largest that is meant, and stop the worst that is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from pinlater.client.pool import ANSWER_LIMITS
+from pinlater.config.loading import load
+from pinlater.model import Ack, Job, JobInfo, JobState, RequestContext
+from pinlater.server.limits import ServerLimits
+from pinlater.service.settings import ServiceSettings
+from pinlater.wire import convert_client, convert_operators
+from pinlater.wire.codec import decode_call, decode_reply, encode_call, encode_reply
+from pinlater.wire.convert_client import call_args
+from pinlater.wire.header import Protocol
+from pinlater.wire.idl import LAYOUTS, MODULE
+from pinlater.wire.limits import WireLimits
+from pinlater.wire.malformed import WireError
+from pinlater.wire.walk_compact import CompactWalk
+
+EACH_PROTOCOL = pytest.mark.parametrize("protocol", [Protocol.BINARY, Protocol.COMPACT])
+REQUESTS, ANSWERS = ServerLimits().wire(), ANSWER_LIMITS
+MOST = ServiceSettings().max_jobs
+
+
+@EACH_PROTOCOL
+def test_a_request_may_hold_the_most_jobs_with_all_their_fields(protocol: Protocol) -> None:
+    sent = [Job(b"body", 2, 1_790_000_000_000, 3, "status")] * MOST
+    request = convert_client.enqueue_to_wire("mail", sent)
+    data = encode_call("enqueueJobs", 1, call_args("enqueueJobs", RequestContext("me", "1"), request=request), protocol)
+    assert len(data) > REQUESTS.walk_over_bytes
+    assert len(decode_call(data, REQUESTS).args.request.jobs) == MOST
+
+
+@EACH_PROTOCOL
+def test_a_request_may_hold_the_most_acks_with_all_their_fields(protocol: Protocol) -> None:
+    sent = [Ack("mail:s1:p1:1790000000000001", "why", 5_000, "h:1:2:3:me", permanent=True)] * MOST
+    request = convert_client.acks_to_wire("mail", [], sent)
+    args = call_args("ackDequeuedJobs", RequestContext("me", "1"), request=request)
+    data = encode_call("ackDequeuedJobs", 1, args, protocol)
+    assert len(decode_call(data, REQUESTS).args.request.jobs_failed) == MOST
+
+
+def test_a_configuration_leaves_room_for_its_jobs_in_one_request() -> None:
+    config = load({"max-jobs": "30000", "max-steps": "300000"}, {}).config
+    assert (config.max_jobs, config.max_steps) == (30_000, 300_000)
+    assert load({"max-steps": "1000"}, {}).config.max_jobs == 100
+
+
+def test_an_answer_may_hold_the_most_jobs_with_all_that_is_known_of_them() -> None:
+    descriptor = "mail:s1:p1:{}"
+    known = {
+        descriptor.format(number): JobInfo(
+            descriptor.format(number),
+            JobState.FAILED,
+            1,
+            2,
+            0,
+            "why",
+            5,
+            6,
+            7,
+            claim_descriptor="h:1:2:3:me",
+            claimed_at_ms=8,
+            claim_expires_at_ms=9,
+            finished_at_ms=10,
+            crashes=2,
+            body=b"body",
+            origin=descriptor.format(1),
+            moved_to=descriptor.format(2),
+        )
+        for number in range(MOST)
+    }
+    reply = encode_reply("lookupJobs", 1, known)
+    assert len(reply) > ANSWERS.walk_over_bytes
+    found = convert_client.lookup_from_wire(decode_reply(reply, ANSWERS).success)
+    assert found == known
+    fields = LAYOUTS.of(MODULE.PinLaterJobInfo).fields.values()
+    one = known[descriptor.format(3)]
+    assert [field.name for field in fields if getattr(one, field.attribute) is None] == []  # else there is a larger one
+
+
+@EACH_PROTOCOL
+@pytest.mark.parametrize(("count", "is_too_many"), [(95, False), (100, True)])
+def test_keys_and_values_count_as_elements_do(protocol: Protocol, count: int, is_too_many: bool) -> None:
+    settings = {str(number): "x" for number in range(count)}
+    request = convert_operators.update_queue_to_wire("mail", "secret", settings, [], False)
+    data = encode_call("updateQueue", 1, call_args("updateQueue", RequestContext("me"), request=request), protocol)
+    share = 1 if protocol is Protocol.BINARY else CompactWalk.share
+    limits = WireLimits(walk_over_bytes=0, max_steps=int(200 / share))  # some fields are counted too
+    if is_too_many:
+        with pytest.raises(WireError, match="fields and elements in one message"):
+            decode_call(data, limits)
+    else:
+        assert decode_call(data, limits).args.request.settings == settings
