@@ -19,7 +19,7 @@ from pinlater.service import checks
 from pinlater.service.answers import dequeue_room
 from pinlater.service.checks import Checks
 from pinlater.service.claims import ClaimNames, lease_of
-from pinlater.service.limits import Limits, is_limited
+from pinlater.service.limits import Held, Limits, is_limited
 from pinlater.service.line import WaitBounds
 from pinlater.service.settings import ServiceSettings
 from pinlater.service.waiting import Waiting
@@ -97,7 +97,12 @@ class HandingOut:
         claim = ClaimRequest(claim_descriptor, limit, priorities, timeout_ms, max_bytes)
         wait_ms = min(request.wait_ms, bounds.max_wait_ms)
         if wait_ms == 0:
-            jobs = await self._now(queue, settings, claim, request.coverage, is_last=True)
+            jobs, held = await self._now(queue, settings, claim, request.coverage)
+            if held is not None:
+                self._limits.count(1, queue, held.reason)
+                error = held.error()
+                if error is not None and not jobs:
+                    raise error
         else:
             jobs = await self._wait(queue, settings, claim, request.coverage, wait_ms)
         if jobs:
@@ -108,34 +113,29 @@ class HandingOut:
         self, queue: str, settings: QueueSettings, claim: ClaimRequest, coverage: float, wait_ms: int
     ) -> list[DequeuedJob]:
         arrival = self.waiting.arrive()
+        held = None
         if not self.waiting.has_line(queue):
             try:
-                jobs = await self._now(queue, settings, claim, coverage, is_last=False)
+                jobs, held = await self._now(queue, settings, claim, coverage)
             except Overloaded:  # thousands come at once after a restart: the line has room for them, and looks once
                 jobs = []
             if jobs:
                 return jobs
-        return await self.waiting.wait(queue, claim, wait_ms, arrival)
+        return await self.waiting.wait(queue, claim, wait_ms, arrival, held)
 
     async def _now(
-        self, queue: str, settings: QueueSettings, claim: ClaimRequest, coverage: float, *, is_last: bool
-    ) -> list[DequeuedJob]:
-        """What can be handed out at once. DequeueRateLimited where the queue is paused, and for a look that is the
-        last one where the rate leaves nothing of what is eligible.
-        """
+        self, queue: str, settings: QueueSettings, claim: ClaimRequest, coverage: float
+    ) -> tuple[list[DequeuedJob], Held | None]:
+        """What can be handed out at once, and what kept it from more. DequeueRateLimited where the queue is paused."""
         if not is_limited(settings):
-            return (await self._router.claim(queue, (claim,), self._clock.now_ms(), coverage=coverage))[0]
+            (jobs,) = await self._router.claim(queue, (claim,), self._clock.now_ms(), coverage=coverage)
+            return jobs, None
         refusal = self._limits.refusal(queue)
         if refusal is not None:
             self._limits.count(1, queue, "paused")
             raise refusal
         (jobs,), held = await self._limits.look_and_claim(queue, settings, claim, coverage)
-        if held is not None and is_last:
-            self._limits.count(1, queue, held.reason)
-            error = held.error()
-            if error is not None and not jobs:
-                raise error
-        return jobs
+        return jobs, held
 
     def _handed_out(self, queue: str, jobs: Sequence[DequeuedJob]) -> None:
         """Count them; they are in order of priority."""

@@ -147,6 +147,11 @@ class Line:
         """How long it is held yet."""
         return max(0.0, self._held_until_s - asyncio.get_running_loop().time()) if self._held_until_s else 0.0
 
+    def has_room(self) -> None:
+        """Fewer jobs are in progress: worth a look where that is what the line waits for, or is perhaps about to."""
+        if not self.is_resting or (self.held is not None and self.held.reason == "in_progress"):
+            self.let_go()
+
     def let_go(self) -> None:
         """What held it may be over: look now."""
         self._held_until_s = 0.0

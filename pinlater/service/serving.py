@@ -15,7 +15,7 @@ from pinlater.model import DequeuedJob
 from pinlater.promise import Promise
 from pinlater.queues.settings import QueueSettings
 from pinlater.service.due import DueTimes
-from pinlater.service.limits import Limits
+from pinlater.service.limits import Held, Limits
 from pinlater.service.line import Line, WaitBounds, Waiter, covering
 from pinlater.service.looks import Looks
 from pinlater.shards.router import Router
@@ -192,16 +192,17 @@ class Serving:
         line.pause_ms = self._slower_ms(line)
         _put_in(batch, covering(line.waiters(), found))
         claimed = await self._limits.claim(line.queue, settings, found, [waiter.request for waiter in batch])
-        held = claimed.held
-        if held is None:
-            line.hold(None, 0)
-        elif held.reason == "rate":
+        self.hold(line, claimed.held)
+        if claimed.held is not None:
+            self._count_held(claimed.held.reason, line.queue, batch, claimed.jobs)
+        return claimed.jobs
+
+    def hold(self, line: Line, held: Held | None) -> None:
+        """Until the rate allows a job, or until the next look where there was no room, unless some came meanwhile."""
+        if held is not None and held.reason == "rate":
             line.hold(held, min(max(held.retry_after_ms, self._bounds.poll_min_ms), _MAX_HOLD_MS))
         else:
             line.hold(held, line.pause_ms)
-        if held is not None:
-            self._count_held(held.reason, line.queue, batch, claimed.jobs)
-        return claimed.jobs
 
     def _count_held(self, reason: str, queue: str, batch: list[Waiter], claimed: list[list[DequeuedJob]]) -> None:
         """Each waiter once, however often it is passed over."""

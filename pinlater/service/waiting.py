@@ -20,7 +20,7 @@ from pinlater.model import DequeuedJob
 from pinlater.sent import when_sent
 from pinlater.service.due import DueTimes
 from pinlater.service.following import Following
-from pinlater.service.limits import Limits
+from pinlater.service.limits import Held, Limits
 from pinlater.service.line import Arrival, Line, WaitBounds, Waiter
 from pinlater.service.looks import Looks
 from pinlater.service.serving import Serving
@@ -109,10 +109,13 @@ class Waiting:
             line.look_now()
 
     def has_room(self, queue: str) -> None:
-        """Fewer jobs are in progress: worth a look where that is what a line waits for."""
+        """Fewer jobs are in progress than before."""
+        if self._limits.of(queue) is None:
+            return
+        self._wakes += 1
         line = self._lines.get(queue)
-        if line is not None and line.held is not None and line.held.reason == "in_progress":
-            line.let_go()
+        if line is not None:
+            line.has_room()
 
     def settings_changed(self, queue: str) -> None:
         """Other settings count for a queue, or ("") for any: who waits on a paused one is told so now."""
@@ -163,8 +166,11 @@ class Waiting:
     def has_line(self, queue: str) -> bool:
         return queue in self._lines
 
-    async def wait(self, queue: str, request: ClaimRequest, wait_ms: int, arrival: Arrival) -> list[DequeuedJob]:
-        """Jobs as soon as there are some; none when the time is over, or on a draining server.
+    async def wait(
+        self, queue: str, request: ClaimRequest, wait_ms: int, arrival: Arrival, held: Held | None = None
+    ) -> list[DequeuedJob]:
+        """Jobs as soon as there are some; none when the time is over, or on a draining server. `held`: what left
+        nothing for a look that was made before.
 
         DequeueRateLimited on a paused queue at once, and when the time is over where the rate kept eligible jobs back;
         QueueNotFound, also later; Overloaded; and where the shards could not be looked at to the end, that error.
@@ -178,10 +184,11 @@ class Waiting:
             self._limits.count(1, queue, "paused")
             raise refusal
         loop = asyncio.get_running_loop()
-        line = self._line(queue)
+        is_news = arrival.wakes != self._wakes
+        line = self._line(queue, None if is_news else held)
         waiter = Waiter(arrival.number, request)
         line.join(waiter)
-        if arrival.wakes != self._wakes:
+        if is_news:
             line.look_now()
         timer = loop.call_later(wait_ms / 1000, self._end_wait, line, waiter)
         self._waiting += 1
@@ -197,11 +204,12 @@ class Waiting:
     def _end_wait(self, line: Line, waiter: Waiter) -> None:
         line.end_wait(waiter, self.is_draining)
 
-    def _line(self, queue: str) -> Line:
+    def _line(self, queue: str, held: Held | None) -> Line:
         line = self._lines.get(queue)
         if line is None:
-            is_sure = self._following.is_told(queue) and self._due.is_sure(queue)
+            is_sure = self._following.is_told(queue) and self._due.is_sure(queue) and held is None
             line = Line(queue, self._bounds.poll_told_ms if is_sure else self._bounds.poll_min_ms)
+            self._serving.hold(line, held)
             self._lines[queue] = line
             line.task = asyncio.get_running_loop().create_task(self._serve(line))
         return line

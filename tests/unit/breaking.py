@@ -43,6 +43,8 @@ class Breaking(Passing):
         """Raised instead of every call."""
         self.gates: dict[str, asyncio.Event] = {}
         """Per call: it reaches the store only when this is set."""
+        self.late: dict[str, asyncio.Event] = {}
+        """Per call: the store has done it, and the answer comes only when this is set."""
         self.begun: Counter[str] = Counter()
         self.sent: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
         self._inside = 0
@@ -69,6 +71,8 @@ class Breaking(Passing):
             self._inside -= 1
             self.moves += 1
             self._progress.set()
+        if name in self.late:
+            await self.late[name].wait()
         _raise_next(self.losses[name])
         return answer
 
@@ -76,6 +80,11 @@ class Breaking(Passing):
         """Hold calls until the event is set."""
         self.gates[name] = asyncio.Event()
         return self.gates[name]
+
+    def hold_answer(self, name: str) -> asyncio.Event:
+        """Hold the answers of calls that the store carries out until the event is set."""
+        self.late[name] = asyncio.Event()
+        return self.late[name]
 
     async def until_begun(self, name: str, times: int = 1) -> None:
         while self.begun[name] < times:
@@ -95,6 +104,9 @@ class Breaking(Passing):
         for name, gate in list(self.gates.items()):
             gate.set()
             del self.gates[name]
+        for late in self.late.values():
+            late.set()
+        self.late.clear()
 
     async def until_quiet(self) -> None:
         """Nothing is under way in the store itself."""

@@ -139,6 +139,63 @@ async def test_the_maximum_in_progress_is_an_empty_answer_and_an_ack_ends_the_wa
         assert at.service.metrics.counters[("dequeues_limited", "mail", "in_progress")] >= 2
 
 
+async def capped(at: Stand) -> str:
+    """Two jobs, of which one may be in progress, and is."""
+    await change(at, max_in_progress="1")
+    await at.service.enqueue("mail", [Job(b"x"), Job(b"y")])
+    await Shares(at.members, at.service.queues, at.clock).balance("mail")
+    (job,) = await at.dequeue()
+    return job.descriptor
+
+
+async def test_an_ack_while_a_first_look_finds_no_room_is_not_missed() -> None:
+    async with stand(settings=SELDOM) as at:
+        held = await capped(at)
+        gate = at.stores[0].hold_answer("claim")
+        claims = at.stores[0].begun["claim"]
+        waiting = asyncio.create_task(at.dequeue(wait_ms=60_000))
+        await at.stores[0].until_begun("claim", claims + 1)
+        await at.stores[0].until_quiet()
+        await at.service.ack("mail", [Ack(held)], [])
+        gate.set()
+        assert len(await asyncio.wait_for(waiting, 10)) == 1
+
+
+async def test_an_ack_after_a_first_look_found_no_room_ends_the_wait() -> None:
+    async with stand(settings=SELDOM) as at:
+        held = await capped(at)
+        waiting = await in_line(at)
+        await at.service.ack("mail", [Ack(held)], [])
+        assert len(await asyncio.wait_for(waiting, 10)) == 1
+
+
+async def test_who_waits_after_a_first_look_that_the_rate_cut_short_waits_as_long_as_the_rate_says() -> None:
+    async with stand(settings=SELDOM) as at:
+        await change(at, max_jobs_per_second="2/s")
+        await at.service.enqueue("mail", [Job(b"x")] * 20)
+        await at.dequeue(20)
+        waiting = await in_line(at)
+        line = at.service._waiting._lines["mail"]
+        assert line.held is not None
+        assert 0 < line.held_s() <= 1
+        at.clock.tick(1_000)
+        assert len(await asyncio.wait_for(waiting, 10)) == 1
+
+
+async def test_an_ack_while_the_line_is_being_refused_room_is_not_missed() -> None:
+    async with stand(settings=SELDOM) as at:
+        held = await capped(at)
+        waiting = await in_line(at)
+        gate = at.stores[0].hold_answer("claim")
+        claims = at.stores[0].begun["claim"]
+        at.service._waiting._lines["mail"].let_go()
+        await at.stores[0].until_begun("claim", claims + 1)
+        await at.stores[0].until_quiet()
+        await at.service.ack("mail", [Ack(held)], [])
+        gate.set()
+        assert len(await asyncio.wait_for(waiting, 10)) == 1
+
+
 async def test_a_free_share_is_found_although_jobs_wait_on_a_shard_without_one() -> None:
     async with stand(2) as at:
         await change(at, max_in_progress="1")
