@@ -57,5 +57,7 @@ def prove(folder: Path, url: str) -> None:
         found = stand.finish(jobs)
         lines = stand.journal.lines()
         print(f"{len(jobs)} jobs in {time.monotonic() - began:.1f} s; {summary(found, lines)}; {dict(stand.done)}")
-        assert broken(jobs, found, lines) == []
-        assert stand.tracebacks() == []
+        wrong = broken(jobs, found, lines)
+        assert not wrong, wrong
+        tracebacks = stand.tracebacks()
+        assert not tracebacks, tracebacks

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from pinlater_workers.errors import ConfigurationError
+from pinlater_workers.pools.messages import Start, written
 from pinlater_workers.pools.process import ProcessPool
 from pinlater_workers.verdict import SUCCEEDED
 from pinlater_workers.worker_settings import WorkerSettings
@@ -123,6 +125,23 @@ def test_process_ends_with_its_worker_however_busy_it_is() -> None:
         driver.until(lambda: is_gone(process))
     finally:
         driver.close()
+
+
+def test_process_whose_worker_has_gone_ends_without_a_word() -> None:
+    """The kernel closes a worker's connections before it ends the processes that the worker started."""
+    (jobs, theirs), (control, their_control) = socket.socketpair(), socket.socketpair()
+    descriptors = [theirs.fileno(), their_control.fileno()]
+    with jobs, theirs, control, their_control:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "pinlater_workers.pools.child", *map(str, descriptors), str(os.getpid())],
+            pass_fds=descriptors,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        theirs.close()
+        jobs.sendall(written(Start(SPEC, sys.path)))
+        jobs.close()
+        assert (process.communicate(timeout=WITHIN_S)[1], process.returncode) == ("", 1)
 
 
 def test_worker_ends_at_once_though_a_thread_still_runs_its_job() -> None:

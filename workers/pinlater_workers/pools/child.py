@@ -22,7 +22,7 @@ from pinlater_workers.judging import judge
 from pinlater_workers.loading import load_app
 from pinlater_workers.pools.control import Control, JobHost
 from pinlater_workers.pools.line import Line
-from pinlater_workers.pools.messages import TO_PROCESS, Broken, Ended, Ready, Run, Start, ToProcess
+from pinlater_workers.pools.messages import TO_PROCESS, Broken, Ended, Message, Ready, Run, Start, ToProcess
 from pinlater_workers.pools.signals import in_forks, leave_signals_to_worker
 from pinlater_workers.verdict import Action, Verdict
 
@@ -43,7 +43,7 @@ def main(jobs_fd: int, control_fd: int, worker: int) -> None:
     try:
         app = _load(start)
     except BaseException as error:
-        jobs.send(Broken(_last_lines(error)))
+        _tell(jobs, Broken(_last_lines(error)))
         return
 
     def close() -> None:
@@ -53,7 +53,7 @@ def main(jobs_fd: int, control_fd: int, worker: int) -> None:
     in_forks(close)
     control = Control(control_line)
     control.start()
-    jobs.send(Ready())
+    _tell(jobs, Ready())
     _work(app, jobs, control)
     executing.close_loop()
     app.close()
@@ -94,7 +94,15 @@ def _work(app: App, jobs: Line[ToProcess], control: Control) -> None:
         verdict = _run(app, job, control)
         if os.getpid() != process:
             os._exit(0)  # the job has forked, and this is the other one
-        jobs.send(Ended(verdict))
+        _tell(jobs, Ended(verdict))
+
+
+def _tell(jobs: Line[ToProcess], message: Message) -> None:
+    """A worker that has just died hears nothing more, and needs no traceback in its log."""
+    try:
+        jobs.send(message)
+    except (BrokenPipeError, ConnectionResetError):
+        os._exit(1)
 
 
 def _run(app: App, run: Run, control: Control) -> Verdict:
