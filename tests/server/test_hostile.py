@@ -25,9 +25,6 @@ from tests.server.serving import call_names
 MOST_CPU_S = 0.15
 """The dearest is walked to the last of its 100,000 steps: 50 to 85 ms. Beside busy neighbours a core does less."""
 
-LOOP_S = 0.1
-"""What a million additions take on such a core; where they take longer, so may messages."""
-
 MOST_KIB = 64 * 1024
 MOST_GROWTH_KIB = 3 * 1024  # less than one of the larger messages
 FAMILIES = ["binary, ", "compact, ", "binary of 120 KiB, ", "compact of 120 KiB, "]
@@ -157,16 +154,7 @@ def test_a_hostile_message_costs_little_and_others_are_served(victim: Victim, fa
         tries: list[tuple[float, int]] = []
         while not any(cpu_s < MOST_CPU_S and memory_kib < MOST_KIB for cpu_s, memory_kib in tries):
             assert len(tries) < 3, (name, tries)  # the first use of a path is dearer, and so is a cold cache
-            cpu_s, memory_kib = cost(victim, data)
-            tries.append((cpu_s if cpu_s < MOST_CPU_S else cpu_s / slowness(), memory_kib))
-
-
-def slowness() -> float:
-    """How much longer than usual this core takes for the same work now; 1 where it does not."""
-    began, total = time.process_time(), 0
-    for number in range(1_000_000):
-        total += number
-    return max(1.0, (time.process_time() - began) / LOOP_S)
+            tries.append(cost(victim, data))
 
 
 def cost(victim: Victim, data: bytes) -> tuple[float, int]:
