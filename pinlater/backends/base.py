@@ -268,6 +268,9 @@ class News(NamedTuple):
     due_ms: int | None
 
 
+CHANGED = News(0, None)
+"""Something has changed, by whichever process, and perhaps in this queue: a look tells."""
+
 Hear = Callable[[News | None], None]
 """Told the news of one queue; None: there will be none any more."""
 
@@ -333,7 +336,8 @@ class Shard(Protocol):
 
     async def follow(self, queue: str, hear: Hear | None) -> bool:
         """True: from now on, until it is told None, `hear` is told of every job that becomes PENDING in the queue, by
-        whichever process, but for those that this shard's own `enqueue` brings. False: not by this store, or not now.
+        whichever process, but for those that this shard's own `enqueue` brings; by name, or as CHANGED, which may also
+        come for nothing. False: not by this store, or not now.
 
         The last `hear` of a queue counts; None ends it. Raises nothing.
         """

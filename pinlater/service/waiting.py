@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from pinlater.backends.base import ClaimRequest, News
+from pinlater.backends.base import CHANGED, ClaimRequest, News
 from pinlater.clock import Clock
 from pinlater.errors import Overloaded, QueueNotFound
 from pinlater.model import DequeuedJob
@@ -98,7 +98,10 @@ class Waiting:
             self.due_at(queue, later_ms)
 
     def _heard(self, queue: str, news: News) -> None:
-        """A store tells of what another process did."""
+        """A store tells of what another process did, or that it may have done something."""
+        if news == CHANGED:
+            self._look_now(queue)
+            return
         self.became_pending(queue, news.ready, () if news.due_ms is None else (news.due_ms,))
 
     def _look_now(self, queue: str) -> None:

@@ -14,10 +14,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pinlater.backends.base import RecordPage, StoreStatus
+from pinlater.backends.base import Hear, RecordPage, StoreStatus
 from pinlater.backends.sql.identity import establish_identity
 from pinlater.backends.sql.shard import SqlShard
 from pinlater.backends.sql.sqlite_connection import SqliteConnection
+from pinlater.backends.sql.sqlite_watch import Watch, data_version
 from pinlater.errors import NothingStored, StoreRefused
 
 Result = TypeVar("Result")
@@ -42,6 +43,7 @@ class SqliteShard(SqlShard):
         self._file: tuple[int, int] | None = None
         self._writer: SqliteConnection | None = None
         self._reader: SqliteConnection | None = None
+        self._watch = Watch(lambda: self._read(data_version))
 
     async def open(self) -> str:
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
@@ -61,6 +63,7 @@ class SqliteShard(SqlShard):
         return self._identity.store_id
 
     async def close(self) -> None:
+        await self._watch.close()
         reader, writer = self._reader, self._writer
         self._reader = self._writer = None
         if reader is not None and reader is not writer:
@@ -72,6 +75,10 @@ class SqliteShard(SqlShard):
         """Looks at the path too: a file that was deleted under an open connection still takes jobs, and loses them."""
         self._check_file()
         return await super().ping()
+
+    async def follow(self, queue: str, hear: Hear | None) -> bool:
+        """In memory all that happens is this process's own doing."""
+        return self._path != IN_MEMORY and await self._watch.follow(queue, hear)
 
     async def records(self, since: int, limit: int) -> RecordPage:
         self._check_file()
