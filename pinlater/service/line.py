@@ -57,6 +57,7 @@ class Line:
         "expected",
         "foretold",
         "held",
+        "is_doubted",
         "pause_ms",
         "priorities",
         "queue",
@@ -76,6 +77,8 @@ class Line:
         self.foretold = 0
         """How many the claim that begins next may meet before they are announced."""
         self.pause_ms = pause_ms
+        self.is_doubted = False
+        """Something may have happened since the look that is under way, or the last one, began."""
         self.error: PinLaterError | None = None
         self.held: Held | None = None
         """What kept the last round from handing out what was eligible."""
@@ -114,6 +117,7 @@ class Line:
         """Something may have happened that nobody tells of; of no use to a line that is held."""
         if self.held_s() == 0:
             self.pause_ms = 0
+            self.is_doubted = True
             self.ring()
 
     def ring(self) -> None:

@@ -143,7 +143,7 @@ class Serving:
 
     async def _look(self, line: Line) -> None:
         """See whether jobs are to be expected, or when the next one is due."""
-        line.was_due = False
+        line.was_due = line.is_doubted = False
         due_ms = await self._looks.next_due(line.queue, line.priorities)
         is_told, slower_ms = self._is_told(line.queue), self._slower_ms(line)
         if due_ms is not None and due_ms <= self._clock.now_ms():
@@ -151,9 +151,11 @@ class Serving:
             line.pause_ms = slower_ms
             self._due.doubt(line.queue)
             return
-        line.pause_ms = self._bounds.poll_told_ms if is_told else slower_ms
         if due_ms is not None:
             self._due.add(line.queue, (due_ms,))
+        if line.is_doubted:
+            return  # what was found may be older than what there is: once more, without a pause
+        line.pause_ms = self._bounds.poll_told_ms if is_told else slower_ms
         if is_told:
             self._due.make_sure(line.queue)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pinlater.backends.base import ClaimRequest
+from pinlater.backends.base import CHANGED, ClaimRequest
 from pinlater.errors import NoHealthyShards, NothingStored, Overloaded, QueueNotFound
 from pinlater.model import Ack, Checkpoint, DequeuedJob, DequeueRequest, Job, JobFilter, JobState
 from pinlater.password import hash_password
@@ -314,3 +314,19 @@ async def test_thousands_leave_a_line_as_fast_as_they_would_a_short_one() -> Non
         line.leave(waiter)
     assert time.process_time() - began_s < 1.0  # a search through a list takes minutes
     assert not line
+
+
+async def test_what_changes_while_a_look_is_under_way_is_looked_for_again() -> None:
+    async with stand(settings=SELDOM) as at:
+        waiting = await in_line(at)
+        store = at.stores[0]
+        late = store.hold_answer("next_due")
+        looks = store.begun["next_due"]
+        at.service._waiting._heard("mail", CHANGED)
+        await store.until_begun("next_due", looks + 1)
+        await store.until_quiet()
+        await store._inner.enqueue("mail", [Job(b"x")], at.clock.now_ms())  # as another process does
+        at.service._waiting._heard("mail", CHANGED)
+        late.set()
+        (job,) = await asyncio.wait_for(waiting, 10)
+        assert job.body == b"x"
