@@ -66,15 +66,19 @@ class Following:
             self._leaving[queue] = asyncio.get_running_loop().call_later(_KEEP_S, self._leave, queue)
 
     async def close(self) -> None:
-        """Tell nobody anything more."""
+        """Tell nobody anything more, and follow nothing."""
         self._is_closed = True
         for timer in self._leaving.values():
             timer.cancel()
+        followed = [*self._asked, *((queue, member) for queue, telling in self._telling.items() for member in telling)]
         tasks = [*self._asked.values(), *self._ending]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+        self._telling.clear()
+        for queue, member in followed:
+            await _quietly(member.shard.follow(queue, None))
 
     def _ask(self, queue: str, member: Member) -> None:
         loop = asyncio.get_running_loop()
