@@ -260,6 +260,17 @@ async def enqueueing(shard: Guarded, store: Breaking, times: int = 1) -> asyncio
     return call
 
 
+async def after_a_missed_deadline(shard: Guarded, store: Breaking) -> HeldTime:
+    """A deadline of 10 s; the time stands still since then."""
+    time = HeldTime()
+    store.hold("enqueue")
+    slow = await enqueueing(shard, store)
+    await time.leap(10)
+    with pytest.raises(OutcomeUnknown):
+        await slow
+    return time
+
+
 async def test_while_a_call_is_past_half_its_deadline_no_other_starts_but_a_ping() -> None:
     async with guarded(deadline_ms=10_000) as (shard, store):
         time = HeldTime()
@@ -317,12 +328,7 @@ async def test_a_second_slow_call_is_noticed_too() -> None:
 async def test_after_a_missed_deadline_no_call_starts_until_the_store_answered_a_ping() -> None:
     """Else each of the next callers would wait his whole deadline, until three of them are a verdict."""
     async with guarded(deadline_ms=10_000) as (shard, store):
-        time = HeldTime()
-        store.hold("enqueue")
-        slow = await enqueueing(shard, store)
-        await time.leap(10)
-        with pytest.raises(OutcomeUnknown):
-            await slow
+        await after_a_missed_deadline(shard, store)
         with pytest.raises(HeldUp):
             await shard.ready("mail", (1,), 1, NOW_MS)
         await shard.ping()
@@ -331,12 +337,7 @@ async def test_after_a_missed_deadline_no_call_starts_until_the_store_answered_a
 
 async def test_a_ping_that_is_answered_late_lets_no_call_start_after_a_missed_deadline() -> None:
     async with guarded(deadline_ms=10_000) as (shard, store):
-        time = HeldTime()
-        store.hold("enqueue")
-        slow = await enqueueing(shard, store)
-        await time.leap(10)
-        with pytest.raises(OutcomeUnknown):
-            await slow
+        time = await after_a_missed_deadline(shard, store)
         gate = store.hold("ping")
         ping = asyncio.create_task(shard.ping())
         await time.leap(6)
@@ -350,12 +351,7 @@ async def test_a_ping_that_is_answered_late_lets_no_call_start_after_a_missed_de
 
 async def test_after_a_missed_deadline_calls_start_again_a_deadline_later_though_nobody_pings() -> None:
     async with guarded(deadline_ms=10_000) as (shard, store):
-        time = HeldTime()
-        store.hold("enqueue")
-        slow = await enqueueing(shard, store)
-        await time.leap(10)
-        with pytest.raises(OutcomeUnknown):
-            await slow
+        time = await after_a_missed_deadline(shard, store)
         await time.leap(9.9)
         with pytest.raises(HeldUp):
             await shard.ready("mail", (1,), 1, NOW_MS)

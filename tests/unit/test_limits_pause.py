@@ -139,25 +139,30 @@ async def test_the_maximum_in_progress_is_an_empty_answer_and_an_ack_ends_the_wa
         assert at.service.metrics.counters[("dequeues_limited", "mail", "in_progress")] >= 2
 
 
-async def capped(at: Stand) -> str:
-    """Two jobs, of which one may be in progress, and is."""
+async def capped(at: Stand, jobs: int = 2) -> str:
+    """So many jobs, of which one may be in progress, and is."""
     await change(at, max_in_progress="1")
-    await at.service.enqueue("mail", [Job(b"x"), Job(b"y")])
+    await at.service.enqueue("mail", [Job(b"x")] * jobs)
     await Shares(at.members, at.service.queues, at.clock).balance("mail")
     (job,) = await at.dequeue()
     return job.descriptor
 
 
+async def ack_while_it_is_refused(at: Stand, descriptor: str) -> None:
+    """The store has found no room for the claim that comes next, which hears of it after the ack."""
+    store = at.stores[0]
+    gate = store.hold_answer("claim")
+    await store.until_begun("claim", store.begun["claim"] + 1)
+    await store.until_quiet()
+    await at.service.ack("mail", [Ack(descriptor)], [])
+    gate.set()
+
+
 async def test_an_ack_while_a_first_look_finds_no_room_is_not_missed() -> None:
     async with stand(settings=SELDOM) as at:
         held = await capped(at)
-        gate = at.stores[0].hold_answer("claim")
-        claims = at.stores[0].begun["claim"]
         waiting = asyncio.create_task(at.dequeue(wait_ms=60_000))
-        await at.stores[0].until_begun("claim", claims + 1)
-        await at.stores[0].until_quiet()
-        await at.service.ack("mail", [Ack(held)], [])
-        gate.set()
+        await ack_while_it_is_refused(at, held)
         assert len(await asyncio.wait_for(waiting, 10)) == 1
 
 
@@ -184,15 +189,11 @@ async def test_who_waits_after_a_first_look_that_the_rate_cut_short_waits_as_lon
 
 async def test_an_ack_while_the_line_is_being_refused_room_is_not_missed() -> None:
     async with stand(settings=SELDOM) as at:
-        held = await capped(at)
+        held = await capped(at, 1)
         waiting = await in_line(at)
-        gate = at.stores[0].hold_answer("claim")
-        claims = at.stores[0].begun["claim"]
-        at.service._waiting._lines["mail"].let_go()
-        await at.stores[0].until_begun("claim", claims + 1)
-        await at.stores[0].until_quiet()
-        await at.service.ack("mail", [Ack(held)], [])
-        gate.set()
+        enqueueing = asyncio.create_task(at.service.enqueue("mail", [Job(b"y")]))
+        await ack_while_it_is_refused(at, held)
+        await enqueueing
         assert len(await asyncio.wait_for(waiting, 10)) == 1
 
 
