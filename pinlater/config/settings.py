@@ -106,7 +106,8 @@ class Config:
         "Stores",
         Duration(100, 3_600_000),
         60_000,
-        "How long a shard is left out before it is tried again; a second at most while no other one is left.",
+        "The longest time for which a shard that is out is left alone before it is tried again. It is a second at "
+        "first, and while no other shard is left, and doubles with each try that fails.",
     )
     overflow_bytes: int = _row(
         "Stores",

@@ -2,9 +2,11 @@
 
     IN ──(too few good outcomes, or failures in a row)──> OUT ──(pause over: some pings)──> IN with a fresh window
                                                            ^                |
-                                                           └──(one fails)───┘
+                                                           └──(one fails)───┘ twice the pause
 
 Only pings bring a shard back: the late success of a call that was under way when it went out does not.
+Pauses begin short, so that a short fault costs little, and double, so that a store that answers pings but fails at work
+is soon tried as rarely as one that is gone.
 """
 
 from __future__ import annotations
@@ -27,16 +29,46 @@ class HealthSettings:
     failures_in_a_row: int = 3
     """Of calls of any kind, or of one kind, whatever others did meanwhile: a store can answer pings and take no job."""
 
-    pause_ms: int = 60_000
-    """How long a sick shard is left alone."""
+    first_pause_ms: int = 1_000
+    """A sick shard is left alone for so long at first, and whenever no other shard can serve in its place."""
 
-    lonely_pause_ms: int = 1_000
-    """As long as no other shard can serve in its place."""
+    pause_ms: int = 60_000
+    """For twice as long each time it fails again, but never for longer than this.
+
+    A shard that was in for so long begins with the first pause again.
+    """
 
     probes: int = 3
     """Pings that must succeed, one after the other, before it comes back."""
 
     probe_gap_ms: int = 500
+
+
+class Pause:
+    """A wait that is twice as long each time, between two bounds; how long it is now, and since when it runs."""
+
+    __slots__ = ("_first_ms", "_length_ms", "_longest_ms", "since_ms")
+
+    def __init__(self, first_ms: int, longest_ms: int) -> None:
+        self._first_ms = min(first_ms, longest_ms)
+        self._longest_ms = longest_ms
+        self._length_ms = 0
+        self.since_ms = 0
+
+    def lengthen(self) -> None:
+        self._length_ms = min(max(2 * self._length_ms, self._first_ms), self._longest_ms)
+
+    def forget(self) -> None:
+        """The next one is the first again."""
+        self._length_ms = 0
+
+    def ends_ms(self, *, first: bool = False) -> int:
+        """When it is over; `first`: as if it were the first one."""
+        return self.since_ms + min(self._length_ms, self._first_ms if first else self._longest_ms)
+
+    def is_over(self, now_ms: int, *, first: bool = False) -> bool:
+        """A clock that was set back ends it too: it must not last for as long as the clock was wrong."""
+        return not self.since_ms <= now_ms < self.ends_ms(first=first)
 
 
 class Good(NamedTuple):
@@ -51,8 +83,9 @@ class Health:
 
     __slots__ = (
         "_bad",
+        "_in_since_ms",
         "_outcomes",
-        "_probe_from_ms",
+        "_pause",
         "_probes_left",
         "_settings",
         "_slow",
@@ -67,7 +100,8 @@ class Health:
         self._bad = 0
         self._streak = self._slow = 0
         self._streaks: dict[str, int] = {}
-        self._probe_from_ms = 0
+        self._pause = Pause(self._settings.first_pause_ms, self._settings.pause_ms)
+        self._in_since_ms = 0
         self._probes_left = self._settings.probes
         self.is_in = False
 
@@ -118,10 +152,15 @@ class Health:
     # -- while it is out ---------------------------------------------------------------------------------------------
 
     def trip(self, now_ms: int) -> None:
-        """Out at once, for a pause."""
+        """Out at once, for a pause. Told while a pause runs, it begins again, and is no longer for that."""
+        pause, settings = self._pause, self._settings
+        if self.is_in and now_ms - self._in_since_ms >= settings.pause_ms:
+            pause.forget()
+        if self.is_in or self.is_probing or pause.is_over(now_ms):
+            pause.lengthen()
+        pause.since_ms = now_ms
         self.is_in = False
-        self._probe_from_ms = now_ms
-        self._probes_left = self._settings.probes
+        self._probes_left = settings.probes
 
     @property
     def probe_gap_ms(self) -> int:
@@ -134,22 +173,24 @@ class Health:
 
     def next_probe_ms(self, *, is_alone: bool) -> int:
         """From when on a ping is welcome while it is out; `is_alone`: no other shard serves in its place."""
-        settings = self._settings
         if self.is_probing:
-            return self._probe_from_ms + settings.probe_gap_ms
-        return self._probe_from_ms + (
-            min(settings.pause_ms, settings.lonely_pause_ms) if is_alone else settings.pause_ms
-        )
+            return self._pause.since_ms + self._settings.probe_gap_ms
+        return self._pause.ends_ms(first=is_alone)
+
+    def is_due(self, now_ms: int, *, is_alone: bool) -> bool:
+        """Whether a ping is welcome now."""
+        return not self._pause.since_ms <= now_ms < self.next_probe_ms(is_alone=is_alone)
 
     def probe_succeeded(self, now_ms: int) -> bool:
         """True: these were enough, and `admit` may follow."""
-        self._probe_from_ms = now_ms
+        self._pause.since_ms = now_ms
         self._probes_left = max(self._probes_left - 1, 0)
         return self._probes_left == 0
 
-    def admit(self) -> None:
-        """In, with nothing held against it."""
+    def admit(self, now_ms: int) -> None:
+        """In, with nothing held against it but the length of its last pause."""
         self.is_in = True
+        self._in_since_ms = now_ms
         self._outcomes.clear()
         self._bad = self._streak = self._slow = 0
         self._streaks.clear()

@@ -84,10 +84,10 @@ class Member:
                 self._refused()
         elif isinstance(error, StoreRefused):
             self._refused()
-        elif error is None or isinstance(error, PinLaterError):
-            went_out = self.health.succeeded(name, self._clock.now_ms(), is_slow=is_late)
-            if went_out:
-                self.go_out(f"its answers take longer than half of {self.deadline_ms} ms")
+        elif (error is None or isinstance(error, PinLaterError)) and self.health.succeeded(
+            name, self._clock.now_ms(), is_slow=is_late
+        ):
+            self._went_out(f"its answers take longer than half of {self.deadline_ms} ms")
 
     def _refused(self) -> None:
         if self.is_in and self.on_refusal is not None:
@@ -98,22 +98,30 @@ class Member:
         if self.is_in or self.store_id is None:
             self.trouble = trouble
         if self.health.failed(kind, self._clock.now_ms()):
-            _log.warning("shard_out", shard=self.shard.shard_id, error=trouble)
+            self._went_out(trouble)
 
     def go_out(self, trouble: str) -> None:
         """Out, for a pause that begins now."""
-        if self.trouble != trouble or self.is_in:
-            _log.warning("shard_out", shard=self.shard.shard_id, error=trouble)
-        self.trouble = trouble
+        is_news = self.trouble != trouble or self.is_in
         self.health.trip(self._clock.now_ms())
+        if is_news:
+            self._went_out(trouble)
+
+    def _went_out(self, trouble: str) -> None:
+        self.trouble = trouble
+        _log.warning("shard_out", shard=self.shard.shard_id, error=trouble)
 
     def come_in(self) -> None:
         self.trouble = ""
-        self.health.admit()
+        self.health.admit(self._clock.now_ms())
 
     def next_probe_ms(self) -> int:
         """When a shard that is out is tried again."""
         return self.health.next_probe_ms(is_alone=self.is_alone())
+
+    def is_due(self) -> bool:
+        """Whether it is time to try a shard that is out."""
+        return self.health.is_due(self._clock.now_ms(), is_alone=self.is_alone())
 
     def view(self) -> ShardView:
         """As this process sees it."""

@@ -55,7 +55,7 @@ class Watch:
             await self._found(member, self._open_late, is_final=False)
         elif member.is_in:
             await self._found(member, self._ping, is_final=False)
-        elif self._clock.now_ms() >= member.next_probe_ms():
+        elif member.is_due():
             await self._found(member, self._probe, is_final=True)
 
     def _confirm(self, member: Member) -> None:

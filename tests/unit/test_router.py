@@ -122,7 +122,7 @@ async def test_failures_in_a_row_take_a_shard_out_and_pings_bring_it_back() -> N
         at.stores[0].failures.clear()
         await at.members.check(member)
         assert not member.health.is_probing, "the pause is not over"
-        at.clock.tick(60_000)
+        at.clock.tick(1_000)
         for _ in range(3):
             assert not member.is_in
             await at.members.check(member)
@@ -287,7 +287,7 @@ async def test_what_names_jobs_on_a_shard_that_is_out_fails_after_all_the_others
             await at.service.ack("mail", acks(jobs), [])
         with pytest.raises(ShardConnectionFailed, match="shard 1"):
             await at.service.lookup([job.descriptor for job in jobs])
-        at.members.by_id("1").health.admit()  # type: ignore[union-attr]
+        at.members.by_id("1").come_in()  # type: ignore[union-attr]
         found = await at.service.lookup([job.descriptor for job in jobs])
         assert {shard_of(each): info.state.name for each, info in found.items()} == {
             "1": "IN_PROGRESS",

@@ -49,10 +49,10 @@ async def serves_as_if_alone(at: Stand, time: HeldTime) -> None:
 
 
 async def comes_back(at: Stand) -> None:
-    """After the pause, by pings alone."""
+    """After the first pause, a second, by pings alone."""
     store, member = sick(at)
     store.heal()
-    at.clock.tick(59_999)
+    at.clock.tick(999)
     await at.members.check(member)
     assert not member.health.is_probing
     at.clock.tick(1)
@@ -218,9 +218,15 @@ async def test_while_no_other_shard_serves_in_its_place_a_shard_is_tried_again_e
 ) -> None:
     async with stand(2, dequeue_only=dequeue_only) as at:
         _, member = sick(at)
+        store, _ = sick(at)
         if not dequeue_only:
             at.members.all[1].go_out("it is away too")
         member.go_out("it was away")
+        for _ in range(5):
+            at.clock.tick(1_000)
+            store.failures["ping"] = [OutcomeUnknown("reset")]
+            await at.members.check(member)
+            assert member.view().next_try_ms == at.clock.now_ms() + 1_000
         at.clock.tick(999)
         await at.members.check(member)
         assert not member.health.is_probing
@@ -231,15 +237,68 @@ async def test_while_no_other_shard_serves_in_its_place_a_shard_is_tried_again_e
         assert member.view().next_try_ms == at.clock.now_ms() + 500
 
 
-async def test_a_probe_that_fails_is_another_pause() -> None:
+async def test_a_probe_that_fails_is_a_longer_pause_up_to_the_bound() -> None:
     async with stand(2) as at:
         store, member = sick(at)
         member.go_out("it was away")
-        at.clock.tick(60_000)
-        await at.members.check(member)
-        store.failures["ping"] = [OutcomeUnknown("reset")]
-        at.clock.tick(500)
-        await at.members.check(member)
-        assert member.view().state == "out"
+        pauses_s = []
+        for _ in range(8):
+            next_try_ms = member.view().next_try_ms
+            assert next_try_ms is not None
+            pauses_s.append((next_try_ms - at.clock.now_ms()) // 1_000)
+            at.clock.tick(next_try_ms - at.clock.now_ms())
+            await at.members.check(member)
+            store.failures["ping"] = [OutcomeUnknown("reset")]
+            at.clock.tick(500)
+            await at.members.check(member)
+            assert member.view().state == "out"
+            assert member.trouble == "reset"
+        assert pauses_s == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+async def test_a_shard_that_answers_pings_and_takes_no_job_is_soon_tried_as_rarely_as_one_that_is_gone() -> None:
+    async with stand(2) as at:
+        time = HeldTime(*at.stores)
+        store, member = sick(at)
+        store.failures["enqueue"] = [OutcomeUnknown("reset")] * 1_000
+        failed = 0
+        for _ in range(10):
+            asked = store.begun["enqueue"]
+            while member.is_in:
+                await enqueued(at, time)
+            failed += store.begun["enqueue"] - asked
+            next_try_ms = member.view().next_try_ms
+            assert next_try_ms is not None
+            at.clock.tick(next_try_ms - at.clock.now_ms())
+            for _ in range(3):
+                await at.members.check(member)
+                at.clock.tick(500)
+        assert failed == 30
+        member.go_out("once more")
         assert member.view().next_try_ms == at.clock.now_ms() + 60_000
-        assert member.trouble == "reset"
+
+
+async def test_a_shard_that_is_well_again_is_there_when_the_other_one_goes() -> None:
+    """With the settings as they come: a fault of some seconds costs no more than about as long again."""
+    async with stand(2) as at:
+        store, member = sick(at)
+        other_store, other = at.stores[1], at.members.all[1]
+        store.broken = NothingStored("connection refused")
+        for _ in range(3):
+            await at.members.check(member)
+        assert not member.is_in
+
+        async def seconds(count: int) -> None:
+            for _ in range(2 * count):
+                at.clock.tick(500)
+                await at.members.check(member)
+
+        await seconds(5)
+        store.heal()
+        await seconds(5)
+        assert member.is_in
+        other_store.broken = NothingStored("connection refused")
+        for _ in range(3):
+            await at.members.check(other)
+        assert not other.is_in
+        assert len(await at.service.enqueue("mail", [Job(b"x")])) == 1
