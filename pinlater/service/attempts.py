@@ -13,7 +13,6 @@ from pinlater.clock import Clock
 from pinlater.metrics import Metrics
 from pinlater.model import Ack, CancelOutcome, Checkpoint, Holder, Tie
 from pinlater.queues.registry import Queues
-from pinlater.service import checks
 from pinlater.service.checks import Checks
 from pinlater.service.counting import count_acked
 from pinlater.service.outcomes import retries
@@ -97,13 +96,7 @@ class Attempts:
         """`holder`: the connection by which they come."""
         self._checks.amount("requests", checkpoints)
         settings = self._queues.settings(queue)
-        for each in checkpoints:
-            if each.new_body is not None:
-                self._checks.body(each.new_body, settings.max_body_bytes)
-            if each.run_after_ms is not None:
-                checks.time("runAfterTimestampMillis", each.run_after_ms)
-            if each.attempts_allowed is not None:
-                checks.attempts("numOfAttemptsAllowed", each.attempts_allowed, settings.max_attempts)
+        checkpoints = [self._checks.checkpoint(each, settings) for each in checkpoints]
         groups = self._refs.checkpoints(queue, source, checkpoints)
         if not groups:
             return

@@ -184,6 +184,7 @@ def _check_gifts(change: JobChange) -> None:
     if change.attempts is not None:
         if change.action not in (JobAction.RETRY, JobAction.REPLAY):
             raise RequestInvalid.of("attempts", change.attempts, "nothing, but for RETRY and REPLAY")
+        checks.at_least_1("attempts", change.attempts)
         checks.attempts("attempts", change.attempts)
     if change.run_after_ms is not None:
         if change.action is not JobAction.RETRY:

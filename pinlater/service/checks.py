@@ -14,7 +14,16 @@ from pinlater.errors import (
     QueueNotFound,
     RequestInvalid,
 )
-from pinlater.model import MAX_QUEUE_NAME_CHARS, MAX_STATUS_CHARS, MAX_TIME_MS, Job, JobFilter, JobState, RequestContext
+from pinlater.model import (
+    MAX_QUEUE_NAME_CHARS,
+    MAX_STATUS_CHARS,
+    MAX_TIME_MS,
+    Checkpoint,
+    Job,
+    JobFilter,
+    JobState,
+    RequestContext,
+)
 from pinlater.model import is_queue_name as is_queue_name
 from pinlater.queues.settings import QueueSettings
 from pinlater.service.settings import ServiceSettings
@@ -73,34 +82,57 @@ class Checks:
         return (filter.priority,)
 
     def jobs(self, jobs: Sequence[Job], now_ms: int, queue: QueueSettings) -> tuple[Sequence[Job], list[int]]:
-        """Jobs fit to be stored in a queue, and the run_after times among them that lie in the future."""
+        """Jobs fit to be stored in a queue, and the run_after times among them that lie in the future.
+
+        What clients of the classic server send for "at once" and "one attempt" (0, or less) counts as that.
+        """
         if len(jobs) > self._settings.max_jobs:
             self.amount("jobs", jobs)
         levels = self._settings.num_priority_levels
         max_bytes = min(self._settings.max_body_bytes, queue.max_body_bytes)
         max_attempts = queue.max_attempts or MAX_INT32
         later: list[int] = []
-        long_status = False
+        is_lenient = False
         for job in jobs:
             if len(job.body) > max_bytes:
                 self.body(job.body, max_bytes)
             if not 1 <= job.priority <= levels:
                 self.priority(job.priority)
             if not 1 <= job.attempts_allowed <= max_attempts:
-                raise RequestInvalid.of("numAttemptsAllowed", job.attempts_allowed, f"1 to {max_attempts}")
+                attempts("numAttemptsAllowed", job.attempts_allowed, max_attempts)
+                is_lenient = True
             run_after_ms = job.run_after_ms
             if run_after_ms is not None:
-                if not 0 <= run_after_ms <= MAX_TIME_MS:
-                    time("runAfterTimestampMillis", run_after_ms)
+                if not 0 < run_after_ms <= MAX_TIME_MS:
+                    run_at("runAfterTimestampMillis", run_after_ms)
+                    is_lenient = True
                 if run_after_ms > now_ms:
                     later.append(run_after_ms)
             if len(job.custom_status) > MAX_STATUS_CHARS:
-                long_status = True
-        return [_cut(job) for job in jobs] if long_status else jobs, later
+                is_lenient = True
+        return [_as_meant(job) for job in jobs] if is_lenient else jobs, later
+
+    def checkpoint(self, each: Checkpoint, queue: QueueSettings) -> Checkpoint:
+        """A checkpoint fit to be carried out for a job of that queue."""
+        if each.new_body is not None:
+            self.body(each.new_body, queue.max_body_bytes)
+        run_after_ms = run_at("runAfterTimestampMillis", each.run_after_ms)
+        allowed = each.attempts_allowed
+        if allowed is not None:
+            allowed = attempts("numOfAttemptsAllowed", allowed, queue.max_attempts)
+        if run_after_ms == each.run_after_ms and allowed == each.attempts_allowed:
+            return each
+        return replace(each, run_after_ms=run_after_ms, attempts_allowed=allowed)
 
 
-def _cut(job: Job) -> Job:
-    return replace(job, custom_status=job.custom_status[:MAX_STATUS_CHARS])
+def _as_meant(job: Job) -> Job:
+    run_after_ms = job.run_after_ms
+    return replace(
+        job,
+        run_after_ms=None if run_after_ms is None or run_after_ms <= 0 else run_after_ms,
+        attempts_allowed=max(job.attempts_allowed, 1),
+        custom_status=job.custom_status[:MAX_STATUS_CHARS],
+    )
 
 
 def new_queue(name: str) -> None:
@@ -127,11 +159,23 @@ def at_least_1(field: str, value: int) -> None:
         raise RequestInvalid.of(field, value, "1 or more")
 
 
-def attempts(field: str, value: int, most: int | None = None) -> None:
-    """`most`: that of the queue, where it has one."""
+def run_at(field: str, value_ms: int | None) -> int | None:
+    """When a job may run; None is now. So is 0, or less: clients that fill every field send that."""
+    if value_ms is None or value_ms <= 0:
+        return None
+    time(field, value_ms)
+    return value_ms
+
+
+def attempts(field: str, value: int, most: int | None = None) -> int:
+    """How many attempts a job gets. 0, or less, counts as one, which is what the classic server on Redis made of it.
+
+    `most`: that of the queue, where it has one.
+    """
     most = most or MAX_INT32
-    if not 1 <= value <= most:
+    if value > most:
         raise RequestInvalid.of(field, value, f"1 to {most}")
+    return max(value, 1)
 
 
 def delay(field: str, value_ms: int, now_ms: int) -> None:

@@ -49,13 +49,12 @@ class Operating:
     async def retry_failed(self, queue: str, priority: int, attempts: int, run_after_ms: int | None, limit: int) -> int:
         self._checks.priority(priority)
         checks.existing_queue(queue)
-        checks.attempts("attemptsToAllow", attempts)
+        granted = checks.attempts("attemptsToAllow", attempts)
         checks.at_least_1("limit", limit)
-        if run_after_ms is not None:
-            checks.time("runAfterTimestampMillis", run_after_ms)
+        at_ms = checks.run_at("runAfterTimestampMillis", run_after_ms)
 
         def step(shard: Shard, amount: int) -> Coroutine[Any, Any, int]:
-            return shard.retry_failed(queue, priority, attempts, run_after_ms, amount, self._clock.now_ms())
+            return shard.retry_failed(queue, priority, granted, at_ms, amount, self._clock.now_ms())
 
         return await self._in_slices(step, limit)
 

@@ -39,7 +39,10 @@ from tests.conformance import test_tokens as tokens
 Tests = tuple[Callable[..., Any], ...]
 
 STATES: Mapping[str, Tests] = {
-    "enqueue": (states.test_an_enqueued_job_is_pending_with_all_its_attempts_from_now_on,),
+    "enqueue": (
+        states.test_an_enqueued_job_is_pending_with_all_its_attempts_from_now_on,
+        requests.test_no_time_is_now_and_no_attempts_are_one,
+    ),
     "claim": (states.test_a_claim_puts_a_pending_job_in_progress_under_a_descriptor_until_its_expiry,),
     "claim within a share": (
         shares.test_capped_claims_go_up_to_the_share_and_no_further,

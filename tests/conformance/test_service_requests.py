@@ -26,9 +26,7 @@ BAD_JOBS: dict[str, tuple[Job, type[PinLaterError]]] = {
     "priority 0": (Job(b"", 0), PriorityNotSupported),
     "priority 4": (Job(b"", 4), PriorityNotSupported),
     "a negative priority": (Job(b"", -1), PriorityNotSupported),
-    "no attempts": (Job(b"", attempts_allowed=0), RequestInvalid),
     "attempts beyond an i32": (Job(b"", attempts_allowed=2**31), RequestInvalid),
-    "a time before all time": (Job(b"", run_after_ms=-1), RequestInvalid),
     "a time after all time": (Job(b"", run_after_ms=MAX_TIME_MS + 1), RequestInvalid),
     "a body over the bound": (Job(bytes(MIB + 1)), BodyTooLarge),
 }
@@ -103,7 +101,7 @@ async def test_an_ack_with_a_negative_delay_refuses_the_whole_request(served: Se
 
 @pytest.mark.parametrize(
     "fields",
-    [{"attempts_allowed": 0}, {"run_after_ms": -1}, {"run_after_ms": MAX_TIME_MS + 1}, {"new_body": bytes(MIB + 1)}],
+    [{"attempts_allowed": 2**31}, {"run_after_ms": MAX_TIME_MS + 1}, {"new_body": bytes(MIB + 1)}],
     ids=lambda fields: ", ".join(fields),
 )
 async def test_an_invalid_checkpoint_refuses_the_whole_request(served: Served, fields: dict[str, Any]) -> None:
@@ -191,6 +189,30 @@ async def test_invalid_limits_and_attempts_of_operators_are_refused(served: Serv
         with pytest.raises(RequestInvalid):
             await served.api.retry_failed(QUEUE, limit=limit)
     with pytest.raises(RequestInvalid):
-        await served.api.retry_failed(QUEUE, attempts=0)
+        await served.api.retry_failed(QUEUE, attempts=2**31)
     with pytest.raises(RequestInvalid):
-        await served.api.retry_failed(QUEUE, run_after_ms=-1)
+        await served.api.retry_failed(QUEUE, run_after_ms=MAX_TIME_MS + 1)
+
+
+@pytest.mark.parametrize("value", [0, -1, -(2**31)])
+async def test_no_time_is_now_and_no_attempts_are_one(served: Served, value: int) -> None:
+    """Clients of the classic server fill every field: such a job may neither overtake older ones nor be stuck."""
+    (descriptor,) = await served.enqueue(Job(b"", run_after_ms=value, attempts_allowed=value))
+    await _has_one_attempt_from_now_on(served, descriptor)
+    served.clock.tick(5)
+    (job,) = await served.dequeue(1)
+    beat = Checkpoint(job.descriptor, run_after_ms=value, attempts_allowed=value)
+    await served.api.checkpoint(QUEUE, [beat], context=served.context)
+    await _has_one_attempt_from_now_on(served, descriptor)
+    await served.api.ack(QUEUE, [], [Ack(descriptor)])
+    assert (await served.info(descriptor)).state is JobState.FAILED
+    served.clock.tick(5)
+    assert await served.api.retry_failed(QUEUE, attempts=value, run_after_ms=value) == 1
+    await _has_one_attempt_from_now_on(served, descriptor)
+    assert [job.descriptor for job in await served.dequeue(1)] == [descriptor]
+
+
+async def _has_one_attempt_from_now_on(served: Served, descriptor: str) -> None:
+    info = await served.info(descriptor)
+    assert (info.attempts_allowed, info.attempts_remaining) == (1, 1)
+    assert info.run_after_ms == served.clock.now_ms()

@@ -62,7 +62,7 @@ def counted(at: Stand | Server, family: str) -> dict[tuple[object, ...], float]:
         ({"max_body": "5B"}, Job(b"123456"), BodyTooLarge, "a body has 6 bytes; allowed: at most 5", "body"),
         ({"max_pending": "0"}, Job(b"x"), EnqueueRejected, "0", "pending"),
         ({}, Job(b"x", 9), PriorityNotSupported, "priority 9", "priority"),
-        ({}, Job(b"x", run_after_ms=-1), RequestInvalid, "runAfter", "invalid"),
+        ({}, Job(b"x", run_after_ms=2**53), RequestInvalid, "runAfter", "invalid"),
     ],
 )  # fmt: skip
 async def test_a_refused_enqueue_stores_nothing_says_why_and_is_counted(
