@@ -9,7 +9,7 @@ from pinlater import wiring
 from pinlater.backends.base import Shard
 from pinlater.clock import SystemClock
 from pinlater.config import Config, StoreConfig
-from pinlater.errors import PinLaterError
+from pinlater.errors import PinLaterError, install_command
 from pinlater.metrics import Metrics
 from pinlater.server.process import StartRefused
 from pinlater.shards.coalesce import Coalescing
@@ -35,7 +35,7 @@ def backend(store: StoreConfig) -> Shard:
         shard: Shard = getattr(importlib.import_module(module), name)(store.url, store.id)
     except ModuleNotFoundError as missing:
         raise StartRefused(
-            f"{store.masked()} needs the Python package {missing.name}: pip install 'pinlater[{extra}]'"
+            f"{store.masked()} needs the Python package {missing.name}: {install_command(extra)}"
         ) from missing
     except PinLaterError as error:
         raise StartRefused(f"{store.masked()}: {error.message}") from error

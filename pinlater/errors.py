@@ -33,6 +33,15 @@ from enum import IntEnum
 from typing import ClassVar
 
 
+def install_command(extra: str) -> str:
+    """What brings the packages of an extra. PinLater is on no package index: it is installed from its checkout.
+
+    >>> install_command("redis")
+    "pip install '.[redis]' in the checkout of PinLater"
+    """
+    return f"pip install '.[{extra}]' in the checkout of PinLater"
+
+
 class ErrorCode(IntEnum):
     """The error codes of the wire contract. 400-499 is the caller's fault: no retry as it is, but for 429 and 430."""
 

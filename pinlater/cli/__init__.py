@@ -12,6 +12,8 @@ from typing import NamedTuple, NoReturn
 
 import click
 
+from pinlater.errors import install_command
+
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_UNREACHABLE = 3
@@ -67,7 +69,7 @@ class LazyGroup(click.Group):
 
 def extra_missing(what: str, module: str, extra: str) -> NoReturn:
     """End with the one line that helps."""
-    click.echo(f"pinlater: {what} needs the Python package {module}: pip install 'pinlater[{extra}]'", err=True)
+    click.echo(f"pinlater: {what} needs the Python package {module}: {install_command(extra)}", err=True)
     raise SystemExit(EXIT_FAILED)
 
 

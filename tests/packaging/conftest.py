@@ -58,7 +58,7 @@ def wheel(packages: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def base_install(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """What `pip install pinlater` gives."""
+    """The client and the command line: `pip install .`"""
     environment = Environment(tmp_path_factory.mktemp("base") / "venv")
     environment.install(str(wheel))
     return environment
@@ -66,7 +66,7 @@ def base_install(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Envir
 
 @pytest.fixture(scope="session")
 def full_install(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """What `pip install pinlater[server,redis,mysql,workers]` gives."""
+    """Everything: `pip install '.[server,redis,mysql,workers]'`"""
     environment = Environment(tmp_path_factory.mktemp("full") / "venv")
     environment.install(f"{wheel}[server,redis,mysql,workers]")
     return environment

@@ -18,6 +18,15 @@ ROW = re.compile(r"^\| (\w+)(?: \(exception\))? \| (\d.*?) \|", re.MULTILINE)
 WRITTEN_FIELD = re.compile(r"(\d+) ([ro]) ([\w<>, ]+?) (\w+)(?: = (\S+))?(?= ·| \(|$)")
 METHOD = re.compile(r"^  ([\w<>, ]+) (\w+)\(1: RequestContext context(?:, )?(.*?)\)\s+throws", re.MULTILINE)
 Field = tuple[int, str, str, str, str]
+FROM_AN_INDEX = re.compile(
+    r"(?:\b(?:pip3?|pipx|uv|uvx|poetry|pdm|conda|mamba|npm|npx|yarn|pnpm|brew|apt|apt-get|dnf|gem|go)\s+"
+    r"(?:(?:install|add|i|get|run|tool|pip|inject)\s+)*|--with[= ])"
+    r"(?:-{1,2}[\w-]+[= ])*[\"'`]?pinlater(?:[-_]\w+)?(?![\w/.-])",
+    re.IGNORECASE,
+)
+"""A command that takes PinLater from a package index, where it is not."""
+
+TEXTS = {".py", ".md", ".toml", ".yaml", ".yml", ".cfg", ".js", ".json", ".sh", ".service", ".thrift", ".txt", ""}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -25,6 +34,41 @@ def test_every_link_leads_to_a_file(document: Path) -> None:
     prose = re.sub(r"^```.*?^```$", "", document.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", prose)
     assert [link for link in links if "://" not in link and not (document.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "finds_nothing"),
+    [
+        ("pip install 'pinlater[server]'", True),
+        ('pip install "pinlater[workers]"', True),
+        ("pip install pinlater", True),
+        ("`python -m pip install --upgrade pinlater`", True),
+        ("uv pip install pinlater-workers", True),
+        ("npm install pinlater", True),
+        ("pipx run pinlater serve", True),
+        ("pip install '.[server]'", False),
+        ('pip install "/src[workers]"', False),
+        ("pip install ./pinlater-0.1.0-py3-none-any.whl", False),
+        ("pip install pinlater-0.1.0-py3-none-any.whl", False),
+        ("pip install /srv/pinlater", False),
+        ("kubectl apply -f conf/kubernetes/pinlater.yaml", False),
+    ],
+)
+def test_what_takes_pinlater_from_an_index_is_found(text: str, finds_nothing: bool) -> None:
+    assert bool(FROM_AN_INDEX.search(text)) is finds_nothing
+
+
+def test_nothing_tells_anybody_to_install_pinlater_from_an_index_where_it_is_not() -> None:
+    """Documents, texts and code say what works in a checkout; `errors.install_command` is the one place for code."""
+    found = {}
+    for folder in (ROOT, *(each for each in ROOT.iterdir() if each.is_dir() and not each.name.startswith("."))):
+        for path in folder.glob("*") if folder == ROOT else folder.rglob("*"):
+            if path.suffix not in TEXTS or not path.is_file() or path == Path(__file__) or "node_modules" in path.parts:
+                continue
+            lines = FROM_AN_INDEX.findall(path.read_text(encoding="utf-8", errors="replace"))
+            if lines and not path.is_relative_to(ROOT / "pinlater.egg-info"):
+                found[str(path.relative_to(ROOT))] = lines
+    assert found == {}
 
 
 def interface() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tarfile
 import zipfile
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from pinlater.errors import install_command
 from tests.packaging.conftest import ROOT, Environment
 from tests.server.running import running
 
@@ -80,7 +82,7 @@ def test_the_base_install_has_the_command(base_install: Environment, command: st
 
 
 def test_the_base_install_says_what_a_server_needs(base_install: Environment) -> None:
-    with pytest.raises(AssertionError, match=r"pip install 'pinlater\[server\]'"):
+    with pytest.raises(AssertionError, match=re.escape(install_command("server"))):
         base_install.run(base_install.program("pinlater"), "serve")
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from pinlater.errors import install_command
 from pinlater.identity import known_stores
 from tests.server.running import PROGRAM, WITHIN_S, Plain, RunningServer, lives, running
 from tests.stores.places import Places
@@ -194,7 +195,7 @@ def test_a_missing_extra_is_one_line(tmp_path: Path) -> None:
     code = "import sys; sys.modules['structlog'] = None; from pinlater.cli import main; main(['serve'])"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr == "pinlater: serve needs the Python package structlog: pip install 'pinlater[server]'\n"
+    assert done.stderr == f"pinlater: serve needs the Python package structlog: {install_command('server')}\n"
 
 
 def test_a_missing_driver_is_one_line(tmp_path: Path) -> None:
@@ -204,7 +205,7 @@ def test_a_missing_driver_is_one_line(tmp_path: Path) -> None:
         [sys.executable, "-c", code, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
-    assert "pip install 'pinlater[redis]'" in last_line(done)
+    assert install_command("redis") in last_line(done)
 
 
 # -- which store is it? ------------------------------------------------------------------------------------------------

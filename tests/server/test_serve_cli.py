@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from pinlater.errors import install_command
 from pinlater.password import verify_password
 
 WITHOUT_EXTRAS = """
@@ -51,5 +52,5 @@ def test_the_server_says_what_it_lacks() -> None:
     code, _, err = run("serve", code=WITHOUT_EXTRAS)
     assert code == 1
     assert err.startswith("pinlater: serve needs the Python package ")
-    assert err.endswith(": pip install 'pinlater[server]'\n")
+    assert err.endswith(f": {install_command('server')}\n")
     assert err.count("\n") == 1

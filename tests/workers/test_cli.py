@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from pinlater import Client, Job, JobState
+from pinlater.errors import install_command
 from tests.server.running import running
 from tests.workers.command import WITHIN_S, WorkerCommand, until, working
 
@@ -204,4 +205,4 @@ def test_what_an_extra_is_missing_for_is_said(shop: Shop) -> None:
     command = [sys.executable, "-c", code, *shop.arguments, "--http", "127.0.0.1:0"]
     done = subprocess.run(command, cwd=shop.folder, capture_output=True, text=True, check=False, timeout=WITHIN_S)
     assert done.returncode == 2
-    assert '--http needs the Python package aiohttp: pip install "pinlater[workers]"' in done.stderr
+    assert f"--http needs the Python package aiohttp: {install_command('workers')}" in done.stderr

@@ -9,6 +9,7 @@ import signal
 from contextlib import AsyncExitStack, suppress
 from types import ModuleType
 
+from pinlater.errors import install_command
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.metrics import Metrics
 from pinlater_workers.worker.worker import Ending, Worker
@@ -71,7 +72,7 @@ def optional(module: str, what: str) -> ModuleType:
         if missing.name not in _EXTRA:
             raise
         raise ConfigurationError(
-            f'{what} needs the Python package {missing.name}: pip install "pinlater[workers]"'
+            f"{what} needs the Python package {missing.name}: {install_command('workers')}"
         ) from None
 
 
