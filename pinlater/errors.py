@@ -24,7 +24,8 @@
     └── UnknownError              UNKNOWN                      anything else a server says
 
 No new wire codes are ever added (old clients in languages with closed enums fail to decode one): what has no code
-of its own is UNKNOWN, and `reason` is the stable word for programs.
+of its own is UNKNOWN, and `reason` is the stable word for programs. It is always set: the name of the code, where the
+table above has no finer word and none is given.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ class PinLaterError(Exception):
 
     code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN
     reason: str = ""
+    """Of an error: the stable word for programs. Of a class: its own, "" where that is the name of the code."""
     retryable: bool = False
 
     def __init__(
@@ -76,16 +78,16 @@ class PinLaterError(Exception):
     ) -> None:
         super().__init__(message)
         self.message = message
-        if reason is not None:
-            self.reason = reason
+        self.reason = reason or self.reason or self.code.name
         if retryable is not None:
             self.retryable = retryable
         self.retry_after_ms = retry_after_ms
         self.acks_applied = acks_applied
 
     def wire_message(self) -> str:
-        """The message as sent: where the code is UNKNOWN it begins with the reason."""
-        if self.code is ErrorCode.UNKNOWN and self.reason and not self.message.startswith(self.reason):
+        """The message as sent: where the code is UNKNOWN, and the reason says more, it begins with the reason."""
+        says_more = self.code is ErrorCode.UNKNOWN and self.reason != self.code.name
+        if says_more and not self.message.startswith(self.reason):
             return f"{self.reason}: {self.message}"
         return self.message
 

@@ -57,7 +57,7 @@ const string CONTINUATION_END = "-1"
 exception PinLaterException {
   1: required ErrorCode errorCode,
   2: required string message,
-  /** A stable word for programs, such as REQUEST_INVALID or OUTCOME_UNKNOWN. */
+  /** A stable word for programs, such as REQUEST_INVALID or OUTCOME_UNKNOWN; where there is no finer one, the code's name. */
   100: optional string reason,
   /** Whether the same call may be sent again. */
   101: optional bool retryable,

@@ -69,7 +69,7 @@ class Handler:
                 return await self._too_long(call, len(answer), pending)
             return answer
         except PinLaterError as error:
-            self._metrics.add(1, "call_errors", call.name, error.reason or error.code.name)
+            self._metrics.add(1, "call_errors", call.name, error.reason)
             if isinstance(error, Overloaded) and error.limit:
                 self._counters[error.limit] += 1
             return _error_reply(call, _bare(error))
@@ -147,7 +147,7 @@ def _refusal(name: str, error: PinLaterError) -> PinLaterError:
     """The error for a call that was not begun: then no riding acks were carried out."""
     if name != "dequeueJobs":
         return error
-    return type(error)(error.message, retry_after_ms=error.retry_after_ms, acks_applied=False)
+    return type(error)(error.message, reason=error.reason, retry_after_ms=error.retry_after_ms, acks_applied=False)
 
 
 def _bare(error: PinLaterError) -> PinLaterError:

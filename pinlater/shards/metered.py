@@ -39,7 +39,7 @@ class Metered(Passing):
         try:
             answer = await call
         except PinLaterError as error:
-            self._metrics.add(1, "shard_call_errors", self.shard_id, name, error.reason or type(error).__name__)
+            self._metrics.add(1, "shard_call_errors", self.shard_id, name, type(error).reason or type(error).__name__)
             raise
         finally:
             self._metrics.observe(perf_counter() - began, "shard_call_seconds", self.shard_id, name)

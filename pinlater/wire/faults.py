@@ -41,11 +41,11 @@ _BY_CODE: dict[int, type[PinLaterError]] = {
 
 
 def exception_from_error(error: PinLaterError) -> Any:
-    """The struct to answer with. Our fields are set where they say something; `retryable` always."""
+    """The struct to answer with. `reason` and `retryable` are always set, our other fields where they say something."""
     exception = _Exception()
     exception.error_code = error.code
     exception.message = error.wire_message()
-    exception.reason = error.reason or None
+    exception.reason = error.reason
     exception.retryable = error.retryable
     exception.retry_after_ms = error.retry_after_ms
     exception.acks_applied = error.acks_applied

@@ -10,6 +10,7 @@ import pytest
 
 from pinlater.metrics import FAMILIES
 from tests.packaging.conftest import ROOT
+from tests.unit.test_convert import SENT
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("workers/**/*.md")])
 STRUCT = re.compile(r"^(?:struct|exception) (\w+) \{(.*?)^\}", re.MULTILINE | re.DOTALL)
@@ -109,6 +110,14 @@ def test_the_wire_page_has_every_method_of_the_interface_file() -> None:
     assert len(methods) == 19
     for returns, name, _arguments in methods:
         assert re.search(rf"^\| {name}(?: \(ours\))? \|.*\| {re.escape(returns)}", wire_page(), re.MULTILINE), name
+
+
+def test_the_wire_page_names_every_reason() -> None:
+    source = "\n".join(path.read_text(encoding="utf-8") for path in ROOT.glob("pinlater/**/*.py"))
+    told = {*re.findall(r'reason="?([A-Z_]+)', source), *(cls("x").reason for cls in SENT)}
+    assert {"QUEUE_PAUSED", "OVERFLOW_FULL", "OUTCOME_UNKNOWN", "QUEUE_NOT_FOUND"} <= told
+    words = set(re.findall(r"[A-Z_]+", wire_page().partition("## Reasons")[2]))
+    assert told - words == set()
 
 
 def test_the_changelog_begins_with_the_version_of_the_package() -> None:

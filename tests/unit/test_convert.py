@@ -234,6 +234,32 @@ def test_an_error_of_a_server_without_our_fields_is_typed_too(code: int, text_: 
     assert (type(got), got.retryable, got.message) == (cls, cls.retryable, text_)
 
 
+FINER = {
+    errors.RequestInvalid: "REQUEST_INVALID",
+    errors.BodyTooLarge: "BODY_TOO_LARGE",
+    errors.Overloaded: "OVERLOADED",
+    errors.Draining: "DRAINING",
+    errors.NothingStored: "NOTHING_STORED",
+    errors.OutcomeUnknown: "OUTCOME_UNKNOWN",
+    errors.StoreRefused: "STORE_REFUSED",
+}
+"""What stands instead of the name of the code, also for the errors below these."""
+
+
+@pytest.mark.parametrize("cls", leaves(PinLaterError), ids=lambda cls: cls.__name__)
+def test_every_error_has_a_reason_for_programs_which_stays_the_same(cls: type[PinLaterError]) -> None:
+    stable = next((word for parent, word in FINER.items() if issubclass(cls, parent)), cls.code.name)
+    if not issubclass(cls, (errors.ServerUnreachable, errors.ProtocolError)):  # these no server sends
+        assert cls("what happened").reason == exception_from_error(cls("what happened")).reason == stable
+    assert exception_from_error(cls("what happened", reason="")).reason
+    assert exception_from_error(cls("what happened", reason="OF_ITS_OWN")).reason == "OF_ITS_OWN"
+
+
+def test_a_reason_that_is_the_name_of_the_code_is_not_said_twice() -> None:
+    assert errors.UnknownError("boom").wire_message() == "boom"
+    assert errors.UnknownError("boom", reason="DEADLINE_EXCEEDED").wire_message() == "DEADLINE_EXCEEDED: boom"
+
+
 def test_an_application_exception_becomes_an_error_of_ours() -> None:
     unread = WireError("cut", kind=ApplicationErrorKind.PROTOCOL_ERROR)
     assert isinstance(error_from_application(unread), errors.ProtocolError)
