@@ -20,6 +20,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from pinlater.private_files import FILE_MODE, make_private_folder, tighten
+
 FILE = "shards.json"
 SERVER_FILE = "server.json"
 OVERFLOW_ID = r"o[0-9A-Z]{10}"
@@ -108,10 +110,11 @@ def is_overflow_id(shard_id: str) -> bool:
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Make the folder where it is missing, and keep other servers from writing meanwhile."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_private_folder(folder)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
+        tighten(folder / FILE, folder / SERVER_FILE)
         yield
     finally:
         os.close(descriptor)
@@ -121,6 +124,7 @@ def _write(folder: Path, name: str, record: Mapping[str, str]) -> None:
     descriptor, temporary = tempfile.mkstemp(dir=folder, prefix=name)
     try:
         with open(descriptor, "w", encoding="utf-8") as file:
+            os.fchmod(descriptor, FILE_MODE)
             json.dump(dict(sorted(record.items())), file, indent=1)
             file.write("\n")
             file.flush()

@@ -14,6 +14,7 @@ from pinlater.chains import backend, members
 from pinlater.config import Config, StoreConfig, to_plain
 from pinlater.errors import PinLaterError, StoreRefused
 from pinlater.identity import RecordBroken, forget, known_stores
+from pinlater.private_files import tighten_folder
 from pinlater.server.generation import Plan
 from pinlater.server.process import StartRefused
 from pinlater.server.supervisor import ServeRefused
@@ -28,6 +29,7 @@ Check = Callable[[Config], Awaitable[None]]
 async def make_plan(config: Config, accept_new_stores: Sequence[str], check: Check | None = None) -> Plan:
     """Look at the stores, compare them with the record in the data folder, and say what to run. ServeRefused."""
     folder = data_folder(config)
+    tighten_folder(folder)
     known = _known(folder, accept_new_stores)
     resolved, stores = await _looked_at(config, known)
     if check is not None:

@@ -6,6 +6,8 @@ import fcntl
 import os
 from pathlib import Path
 
+from pinlater.private_files import open_private_file
+
 
 class OwnerLock:
     """Held until it is freed, or the process is gone, however it went."""
@@ -18,7 +20,7 @@ class OwnerLock:
         """Whether this process has it now. OSError: the file cannot be made."""
         if self._descriptor is not None:
             return True
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = open_private_file(self._path)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

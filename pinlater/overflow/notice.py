@@ -11,14 +11,14 @@ import json
 import os
 from pathlib import Path
 
+from pinlater.private_files import write_private_file
+
 FILE = "overflow.json"
 
 
 def put_up(folder: Path, address: str) -> None:
     """OSError."""
-    fresh = folder / f"{FILE}.new"
-    fresh.write_text(json.dumps({"address": address, "pid": os.getpid()}) + "\n", encoding="utf-8")
-    os.replace(fresh, folder / FILE)
+    write_private_file(folder / FILE, json.dumps({"address": address, "pid": os.getpid()}) + "\n")
 
 
 def read(folder: Path) -> str | None:

@@ -7,6 +7,8 @@ import os
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
+from pinlater.private_files import make_private_folder, open_private_file
+
 SUFFIX = ".lock"
 
 
@@ -42,8 +44,8 @@ class FileLocks:
 
     def _lock(self, path: Path) -> None:
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(f"{path}{SUFFIX}", os.O_RDWR | os.O_CREAT, 0o644)
+            make_private_folder(path.parent)
+            descriptor = open_private_file(path.with_name(path.name + SUFFIX))
         except OSError:
             return
         try:

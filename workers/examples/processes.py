@@ -48,6 +48,7 @@ def make_anew(folder: Path) -> None:
     """Empty OUTPUT, and make a folder in it."""
     try:
         shutil.rmtree(OUTPUT, ignore_errors=True)
+        OUTPUT.mkdir(mode=0o700, exist_ok=True)  # what is in it is nobody else's business
         folder.mkdir(parents=True, exist_ok=True)  # another demonstration may be writing there
         (OUTPUT / "server.log").touch()
     except OSError as error:

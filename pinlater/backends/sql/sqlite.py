@@ -20,12 +20,15 @@ from pinlater.backends.sql.shard import SqlShard
 from pinlater.backends.sql.sqlite_connection import SqliteConnection
 from pinlater.backends.sql.sqlite_watch import Watch, data_version
 from pinlater.errors import NothingStored, StoreRefused
+from pinlater.private_files import make_private_file, make_private_folder, tighten
 
 Result = TypeVar("Result")
 
 OLDEST_SQLITE = (3, 35, 0)
 BUSY_TIMEOUT_MS = 5_000
 IN_MEMORY = ":memory:"
+_SUFFIXES = ("", "-wal", "-shm", "-journal")
+"""The file, and those that SQLite has beside it."""
 
 
 class SqliteShard(SqlShard):
@@ -59,6 +62,7 @@ class SqliteShard(SqlShard):
             await self.close()
             raise
         self.shard_id = self._identity.shard_id
+        self._tighten()
         self._file = self._found_file()
         return self._identity.store_id
 
@@ -113,9 +117,16 @@ class SqliteShard(SqlShard):
                 f"{path}: there is no store here yet; open it with a shard id once (ID=sqlite:///{path})"
             )
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_private_folder(path.parent)
         except OSError as error:
             raise NothingStored(f"{path}: its folder cannot be made: {error.strerror}") from error
+        with suppress(OSError):  # SQLite says what is wrong, and gives the files beside this one its permissions
+            make_private_file(path)
+
+    def _tighten(self) -> None:
+        """Of a store that was made with other permissions."""
+        if self._path != IN_MEMORY:
+            tighten(*(Path(os.path.realpath(self._path) + suffix) for suffix in _SUFFIXES))
 
     def _found_file(self) -> tuple[int, int] | None:
         with suppress(OSError):

@@ -1,0 +1,119 @@
+"""Files and folders that their owner alone can use, under any umask; docs/operations.md says which and why.
+
+What is made here is private from the start. What stands from before is tightened where it is ours: a regular file of
+this user, and a folder of this user with nothing of anybody else's in it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import stat
+from pathlib import Path
+
+FOLDER_MODE, FILE_MODE = 0o700, 0o600
+_log = logging.getLogger("pinlater.files")
+_OTHERS = 0o077
+_SHARED = stat.S_ISVTX | stat.S_ISGID
+"""A folder that many use, as /tmp, or that was given to a group on purpose."""
+
+_OURS = re.compile(r"(shards|server|overflow|admin)[-.].*|.*\.db(-wal|-shm|-journal|\.lock)?")
+"""Names that a server gives to files in its data folder."""
+
+
+def make_private_folder(folder: Path) -> None:
+    """Make it where it is missing, and its parents. One that is there stays as it is. OSError."""
+    if folder.is_dir():
+        return
+    make_private_folder(folder.parent)
+    try:
+        folder.mkdir(FOLDER_MODE)
+    except FileExistsError:
+        if not folder.is_dir():
+            raise
+        return
+    folder.chmod(FOLDER_MODE)  # a umask may have taken something from us, too
+
+
+def make_private_file(path: Path) -> None:
+    """Make it, empty, where it is missing. OSError."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+    except FileExistsError:
+        return
+    os.fchmod(descriptor, FILE_MODE)
+    os.close(descriptor)
+
+
+def open_private_file(path: Path) -> int:
+    """A descriptor to read and write with; the file is made where it is missing. No symbolic link is followed.
+
+    OSError.
+    """
+    make_private_file(path)
+    tighten(path)
+    return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+
+
+def write_private_file(path: Path, text: str) -> None:
+    """Put the text in place of whatever is there, atomically. OSError."""
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    make_private_file(fresh)
+    fresh.write_text(text, encoding="utf-8")
+    os.replace(fresh, path)
+
+
+def tighten(*paths: Path) -> None:
+    """Let nobody else use these files, where they are this user's own; a line in the log says so. Raises nothing.
+
+    By their paths: a descriptor that is opened and closed would take SQLite's locks off a file that is in use.
+    """
+    for path in paths:
+        found = _stat(path)
+        if found is not None and stat.S_ISREG(found.st_mode):
+            _tighten(path, found)
+
+
+def tighten_folder(folder: Path) -> None:
+    """Let nobody else use a data folder that is this user's own. Raises nothing.
+
+    One that is shared, or holds what no server made, stays as it is: it was named for other things as well. A folder
+    behind a symbolic link counts as itself.
+    """
+    path = Path(os.path.realpath(folder))
+    found = _stat(path)
+    if found is None or not found.st_mode & _OTHERS:
+        return
+    try:
+        names = os.listdir(path)
+    except OSError:
+        return
+    if found.st_mode & _SHARED or path in (Path.home(), Path("/")) or not all(map(_OURS.fullmatch, names)):
+        _log.warning("%s: others can look into it, and it is not the server's alone: it stays as it is", path)
+    else:
+        _tighten(path, found)
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return os.lstat(path)
+    except OSError:
+        return None
+
+
+def _tighten(path: Path, found: os.stat_result) -> None:
+    before = stat.S_IMODE(found.st_mode)
+    if not before & _OTHERS:
+        return
+    if found.st_uid != os.geteuid():
+        _log.warning("%s: others can use it (%04o), and it belongs to user %d: it stays", path, before, found.st_uid)
+        return
+    after = before & ~_OTHERS
+    try:
+        path.chmod(after)
+    except OSError as error:
+        _log.warning("%s: others can use it (%04o), which cannot be changed: %s", path, before, error.strerror)
+    else:
+        _log.info("%s: permissions tightened from %04o to %04o, others could use it", path, before, after)
