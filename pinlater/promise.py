@@ -58,6 +58,8 @@ class Promise(Generic[R]):
                 wake(self)
             else:
                 self._context.run(wake, self)
+        except Exception as error:  # of who waited, and none of the business of who settles it
+            loop.call_exception_handler({"message": "who waited for an answer failed", "exception": error})
         finally:
             if outer is not None:
                 _enter_task(loop, outer)

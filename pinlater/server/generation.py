@@ -137,5 +137,7 @@ class Generation:
                 replacement = await self._start_worker(slot)
             except (WorkerFailed, OSError) as failed:
                 log.error("worker_not_started", reason=str(failed))
+            except Exception as failed:  # a slot that nobody keeps any more would never serve again
+                log.error("worker_not_started", reason=repr(failed), exc_info=failed)
             else:
                 log.info("worker_replaced", worker=replacement.pid)

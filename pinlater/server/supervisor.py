@@ -92,9 +92,12 @@ class Supervisor:
     async def _watch_file(self) -> None:
         while self._watched is not None:
             await asyncio.sleep(LOOK_EVERY_S)
-            if self._watched.has_changed():
-                log.info("configuration_file_changed", file=str(self._watched.path))
-                self._roll.set()
+            try:
+                if self._watched.has_changed():
+                    log.info("configuration_file_changed", file=str(self._watched.path))
+                    self._roll.set()
+            except Exception:
+                log.exception("configuration_file_not_read", file=str(self._watched.path))
 
     def _stop_asked(self) -> None:
         now_s = asyncio.get_running_loop().time()

@@ -10,10 +10,14 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
+import structlog
+
 from pinlater.backends.base import News
 from pinlater.errors import PinLaterError
 from pinlater.shards.member import Member
 from pinlater.shards.members import Members
+
+_log = structlog.get_logger("pinlater.service")
 
 _KEEP_S = 30.0
 """How long a queue is followed after the last who waited."""
@@ -91,6 +95,9 @@ class Following:
             tells = await member.shard.follow(queue, partial(self._hear, queue, member))
         except PinLaterError:
             tells = False
+        except Exception as error:
+            _log.error("queue_not_followed", queue=queue, shard=member.shard.shard_id, exc_info=error)
+            tells = False
         finally:
             del self._asked[queue, member]
         if (queue, member) in self._broken:
@@ -133,3 +140,5 @@ async def _quietly(ending: Coroutine[Any, Any, object]) -> None:
         await ending
     except PinLaterError:
         return
+    except Exception as error:
+        _log.error("queue_not_left", exc_info=error)

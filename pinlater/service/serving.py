@@ -8,9 +8,11 @@ import random
 from collections.abc import Callable, Sequence, Sized
 from time import perf_counter
 
+import structlog
+
 from pinlater.backends.base import ClaimRequest
 from pinlater.clock import Clock
-from pinlater.errors import PinLaterError, QueueNotFound
+from pinlater.errors import PinLaterError, QueueNotFound, UnknownError
 from pinlater.model import DequeuedJob
 from pinlater.promise import Promise
 from pinlater.queues.settings import QueueSettings
@@ -19,6 +21,8 @@ from pinlater.service.limits import Held, Limits
 from pinlater.service.line import Line, WaitBounds, Waiter, covering
 from pinlater.service.looks import Looks
 from pinlater.shards.router import Router
+
+_log = structlog.get_logger("pinlater.service")
 
 _READY_LIMIT = 1_000
 _SOME = 1_000
@@ -32,6 +36,13 @@ _TICK_S = 0.001
 
 _MAX_HOLD_MS = 1_000
 """A line whose queue has a slow rate is looked at this often all the same: others may have given tokens back."""
+
+FIRST_BACKOFF_S = 0.5
+MAX_BACKOFF_S = 10.0
+"""After an unforeseen error a queue is looked at again so much later, twice as long after each further one."""
+
+LOG_FAILURES_EVERY_S = 60.0
+"""With its traceback, for one queue."""
 
 
 class Serving:
@@ -61,15 +72,46 @@ class Serving:
         self._phase_s = random.random()
         self._renew = renew
         self._give_back = give_back
+        self._failures: dict[str, int] = {}
+        """Of queues whose last round failed in an unforeseen way: how many did, in a row."""
+        self._logged_s: dict[str, float] = {}
         self.is_draining = False
 
     async def serve(self, line: Line) -> None:
         """Until nobody is in line, and it is known when the next delayed job is due: who left comes back."""
         while line or line.was_due:
-            if line.expected <= 0 or line.held_s() > 0:
-                await self._pause(line)
-            if line or line.was_due:
-                await self._round(line)
+            try:
+                if line.expected <= 0 or line.held_s() > 0:
+                    await self._pause(line)
+                if line or line.was_due:
+                    await self._round(line)
+                    self._failures.pop(line.queue, None)
+            except Exception as error:
+                await self._back_off(line, error)
+
+    async def _back_off(self, line: Line, error: Exception) -> None:
+        """After what nobody foresaw: whoever waits is told, and the line rests, longer from failure to failure, also
+        where it is empty: those who come meanwhile wait for its end.
+        """
+        loop, queue = asyncio.get_running_loop(), line.queue
+        failures = self._failures[queue] = self._failures.get(queue, 0) + 1
+        pause_s = min(FIRST_BACKOFF_S * 2 ** min(failures - 1, 10), MAX_BACKOFF_S)
+        if failures == 1 or loop.time() - self._logged_s.get(queue, -math.inf) >= LOG_FAILURES_EVERY_S:
+            self._logged_s[queue] = loop.time()
+            _log.error("serving_failed", queue=queue, failures=failures, again_in_s=pause_s, exc_info=error)
+        text = f"queue {queue!r} cannot be served: {type(error).__name__}: {error}"
+        line.error = UnknownError(
+            text, reason="SERVING_FAILED", retryable=True, retry_after_ms=max(1_000, int(pause_s * 1000))
+        )
+        del error
+        line.expected, line.was_due = 0, False
+        line.hold(None, 0)
+        self._due.doubt(queue)
+        line.fail(line.error)
+        ends_at = loop.time() + pause_s
+        while not self.is_draining and loop.time() < ends_at:
+            await self._rest(line, ends_at)
+        line.pause_ms = 0
 
     async def _pause(self, line: Line) -> None:
         """Until jobs are expected, or it is time to look again; while the line is held, nothing helps but the bell."""

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from pinlater.backends.base import CHANGED, ClaimRequest, News
 from pinlater.clock import Clock
-from pinlater.errors import Overloaded, QueueNotFound
+from pinlater.errors import Draining, Overloaded, QueueNotFound
 from pinlater.model import DequeuedJob
 from pinlater.sent import when_sent
 from pinlater.service.due import DueTimes
@@ -222,7 +222,5 @@ class Waiting:
             await self._serving.serve(line)
         finally:
             del self._lines[line.queue]
+            line.fail(Draining("this server stops serving dequeues"))  # nobody is left in line unless it was cancelled
             self._following.left(line.queue)
-            for waiter in list(line.waiters()):  # serving broke off: an empty answer rather than none
-                if not waiter.answer.done():
-                    waiter.answer.set_result([])

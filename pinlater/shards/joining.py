@@ -13,8 +13,12 @@ from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+import structlog
+
 from pinlater.errors import OutcomeUnknown, Overloaded, PinLaterError, QueueNotFound
 from pinlater.shards.calls import HeldUp, NoTurn
+
+_log = structlog.get_logger("pinlater.shards")
 
 K = TypeVar("K", bound=Hashable)
 I = TypeVar("I")  # noqa: E741
@@ -179,7 +183,13 @@ class Joiner(Generic[K, I, O]):
     async def _run(self, key: K) -> None:
         """Send what waits, batch after batch, until nothing does."""
         while batch := self._take(key):
-            await self._send_joined(key, batch)
+            try:
+                await self._send_joined(key, batch)
+            except Exception as error:  # unforeseen: those behind them would wait for a turn that never comes
+                _log.error("joined_calls_failed", calls=len(batch), exc_info=error)
+                error.__traceback__ = None
+                for member in batch:
+                    _refuse(member, copy.copy(error))
         self._leave(key)
 
     def _take(self, key: K) -> list[_Member[I, O]]:

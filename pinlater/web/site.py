@@ -83,8 +83,11 @@ class Site:
     async def _open_later(self, address: str) -> None:
         while True:
             await asyncio.sleep(_RETRY_S)
-            if await self._try_open(address, again=True):
-                return
+            try:
+                if await self._try_open(address, again=True):
+                    return
+            except Exception:
+                _log.exception("http_not_opened", address=address)
 
     async def _try_open(self, address: str, *, again: bool = False) -> bool:
         host, _, port = address.rpartition(":")

@@ -7,16 +7,19 @@ import time
 from collections.abc import Callable
 
 import pytest
+from structlog.testing import capture_logs
 
-from pinlater.backends.base import CHANGED, ClaimRequest
-from pinlater.errors import NoHealthyShards, NothingStored, Overloaded, QueueNotFound
+from pinlater.backends.base import CHANGED, NO_RULES, ClaimRequest, PerQueue
+from pinlater.errors import NoHealthyShards, NothingStored, Overloaded, PinLaterError, QueueNotFound
 from pinlater.model import Ack, Checkpoint, DequeuedJob, DequeueRequest, Job, JobFilter, JobState
 from pinlater.password import hash_password
+from pinlater.promise import Promise
 from pinlater.service import ServiceSettings
 from pinlater.service.due import DueTimes
 from pinlater.service.line import Line, Waiter, covering
+from pinlater.service.serving import FIRST_BACKOFF_S
 from tests.queues import drop_queue
-from tests.unit.breaking import settled
+from tests.unit.breaking import HeldTime, settled
 from tests.unit.stand import ME, Stand, stand
 
 LONG_MS = 60_000
@@ -330,3 +333,70 @@ async def test_what_changes_while_a_look_is_under_way_is_looked_for_again() -> N
         late.set()
         (job,) = await asyncio.wait_for(waiting, 10)
         assert job.body == b"x"
+
+
+async def test_an_unforeseen_error_is_told_to_all_who_wait_and_logged_and_no_job_is_lost() -> None:
+    async with stand(settings=SELDOM) as at:
+        store = at.stores[0]
+        waiting = [await in_line(at) for _ in range(3)]
+        await settled()
+        with capture_logs() as logs:
+            store.losses["claim"] = [RuntimeError("a mistake of ours")]
+            await at.service.enqueue("mail", [Job(b"x")])
+            answers = await asyncio.gather(*waiting, return_exceptions=True)
+        for answer in answers:
+            assert isinstance(answer, PinLaterError)
+            assert (answer.reason, answer.retryable) == ("SERVING_FAILED", True)
+            assert "a mistake of ours" in answer.message
+            assert answer.retry_after_ms is not None
+            assert answer.retry_after_ms >= 1_000
+        failed = [each for each in logs if each["event"] == "serving_failed"]
+        assert [each["queue"] for each in failed] == ["mail"]
+        assert isinstance(failed[0]["exc_info"], RuntimeError)
+        at.clock.tick(LONG_MS * 10)
+        await store._inner.expire_claims(10, at.clock.now_ms(), PerQueue(NO_RULES))
+        assert [job.body for job in await at.dequeue()] == [b"x"]
+
+
+async def test_a_queue_whose_serving_breaks_each_time_rests_longer_and_longer() -> None:
+    async with stand(settings=SELDOM) as at:
+        store = at.stores[0]
+        time_of_loop = HeldTime(store)
+        broken = RuntimeError("a mistake of ours")
+        store.failures["next_due"] = [broken] * 100
+        with capture_logs() as logs:
+            for _ in range(6):
+                waiting = await in_line(at)
+                await time_of_loop.leap(3.0)
+                if not waiting.done():
+                    await time_of_loop.leap(10.0)
+                with pytest.raises(PinLaterError, match="a mistake of ours"):
+                    await waiting
+        assert store.begun["next_due"] <= 6
+        assert len([each for each in logs if each["event"] == "serving_failed"]) <= 2
+        store.failures.clear()
+        waiting = await in_line(at)
+        await at.service.enqueue("mail", [Job(b"x")])
+        await time_of_loop.leap(10.0)
+        (job,) = await asyncio.wait_for(waiting, 5)
+        assert job.body == b"x"
+
+
+async def test_a_server_that_ends_does_not_wait_for_a_queue_that_rests_after_an_error() -> None:
+    async with stand(settings=SELDOM) as at:
+        at.stores[0].failures["next_due"] = [RuntimeError("a mistake of ours")] * 9
+        with pytest.raises(PinLaterError):
+            await at.dequeue(wait_ms=LONG_MS)
+        ends_s = time.monotonic()
+    assert time.monotonic() - ends_s < FIRST_BACKOFF_S / 2
+
+
+async def test_a_caller_that_fails_as_it_is_answered_takes_nobody_with_it() -> None:
+    loop = asyncio.get_running_loop()
+    failed: list[str] = []
+    loop.set_exception_handler(lambda _, about: failed.append(str(about.get("exception"))))
+    promise: Promise[int] = Promise(loop)
+    promise.add_done_callback(lambda _: 1 // 0)
+    promise.set_result(1)
+    assert promise.done()
+    assert failed == ["integer division or modulo by zero"]

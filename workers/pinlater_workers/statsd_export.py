@@ -50,7 +50,10 @@ class StatsdExport:
         try:
             while True:
                 await asyncio.sleep(EVERY_S)
-                self.send(read())
+                try:
+                    self.send(read())
+                except Exception:
+                    _log.exception("the metrics were not sent")
         finally:
             self.send(read())
             self.close()

@@ -70,8 +70,11 @@ class Site:
     async def _open_later(self, address: str) -> None:
         while True:
             await asyncio.sleep(_RETRY_S)
-            if await self._try_open(address, again=True):
-                return
+            try:
+                if await self._try_open(address, again=True):
+                    return
+            except Exception:
+                _log.exception("cannot serve http at %s; trying again", address)
 
     async def _try_open(self, address: str, *, again: bool = False) -> bool:
         host, _, port = address.rpartition(":")

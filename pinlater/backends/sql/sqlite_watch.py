@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import structlog
+
 from pinlater.backends.base import CHANGED, Hear
 from pinlater.backends.sql.session import Session
 from pinlater.errors import PinLaterError
+
+_log = structlog.get_logger("pinlater.sqlite")
 
 EVERY_S = 0.04
 
@@ -64,7 +68,9 @@ class Watch:
                     seen = version
                     for hear in list(self._hears.values()):
                         hear(CHANGED)
-        except PinLaterError:
+        except Exception as error:
+            if not isinstance(error, PinLaterError):
+                _log.error("watch_failed", exc_info=error)
             self._task = None
             hears, self._hears = self._hears, {}
             for hear in hears.values():

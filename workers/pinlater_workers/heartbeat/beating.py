@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import math
 from collections.abc import Callable, Sequence
 from time import monotonic
 
 from pinlater.client.async_client import AsyncClient
 from pinlater.client.pool import PoolLimits
-from pinlater_workers.heartbeat.beats import beat
+from pinlater_workers.heartbeat.beats import Outcome, beat
 from pinlater_workers.heartbeat.messages import Beaten, Begin, Ended, ToWorker, Trouble, Watched
 from pinlater_workers.heartbeat.orphans import Orphans
 from pinlater_workers.heartbeat.table import Table
 from pinlater_workers.running import Why
+
+_log = logging.getLogger(__name__)
 
 GATHER_S = 0.02
 BEATS_AT_ONCE = 32
@@ -98,7 +101,12 @@ class Beating:
         await asyncio.sleep(GATHER_S)
 
     async def _beat(self, claims: Sequence[Watched], began_s: float) -> None:
-        outcome = await beat(self._client, claims, self._timeout_s)
+        try:
+            outcome = await beat(self._client, claims, self._timeout_s)
+        except Exception as error:
+            _log.exception("a heartbeat of %d claims failed", len(claims))
+            outcome = Outcome()
+            outcome.failing(claims, error)
         if outcome.good:
             self._table.beaten(outcome.good, began_s)
             self._tell(Beaten(outcome.good, began_s))

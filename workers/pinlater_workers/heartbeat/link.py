@@ -110,6 +110,8 @@ class Heartbeats:
                 code = await self._one_process()
             except OSError as error:
                 _log.error("the heartbeat process cannot be started: %s", error)
+            except Exception:
+                _log.exception("the heartbeat process was lost, and is replaced")
             else:
                 _log.warning("the heartbeat process ended with code %d, and is replaced", code)
             lived_long = monotonic() - began_s >= LIVED_LONG_S

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable
 from time import monotonic
 
@@ -12,6 +13,8 @@ from pinlater.errors import PinLaterError
 from pinlater.model import CONTINUATION_END, CONTINUATION_START, JobFilter, JobState, claim_source
 from pinlater_workers.heartbeat.beats import beat
 from pinlater_workers.heartbeat.messages import Begin, Watched
+
+_log = logging.getLogger(__name__)
 
 LONGEST_SILENCE_S = 3_600.0
 """A worker that stands still for longer keeps no such claims."""
@@ -55,7 +58,10 @@ class Orphans:
                 continue
             self._at_once.clear()
             if silent_s < LONGEST_SILENCE_S:
-                await asyncio.gather(*(self._keep(queue) for queue in self._begin.queues))
+                looks = [self._keep(queue) for queue in self._begin.queues]
+                for failed in await asyncio.gather(*looks, return_exceptions=True):
+                    if isinstance(failed, Exception):
+                        _log.error("a search for unread claims failed", exc_info=failed)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._begin.interval_s):
                     await self._at_once.wait()
