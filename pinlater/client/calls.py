@@ -17,6 +17,7 @@ from pinlater.client.server import Server
 from pinlater.client.transport_errors import CallFailed
 from pinlater.errors import (
     DequeueRateLimited,
+    Draining,
     OutcomeUnknown,
     Overloaded,
     PinLaterError,
@@ -129,6 +130,8 @@ class Dispatcher:
         if blames_server(error) or isinstance(error, ProtocolError):
             server.standing.failed(now_s, self._rng)
             self._fleet.doubt()
+            if isinstance(error, Draining):
+                server.renew_connections()
         pause_s = attempts.failed(server, servers, error, self._rng)
         if isinstance(error, DequeueRateLimited) and not self._wait_for_rate:
             raise error

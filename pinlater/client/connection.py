@@ -128,6 +128,12 @@ class Connection(asyncio.Protocol):
         """Closes at once; calls under way fail."""
         self._break(CallFailed(why, sent=True))
 
+    def retire(self) -> None:
+        """Takes no new calls, and closes as soon as those under way are answered."""
+        self.usable = False
+        if not self._waiting:
+            self._break(CallFailed("the connection is not used any more", sent=False))
+
     def say_no_more(self) -> None:
         """Closes the sending side: the server ends its waits, answers what it can, and closes the other side."""
         self.usable = False
@@ -194,11 +200,13 @@ class Connection(asyncio.Protocol):
         self._waiting.popleft()
         self._on_answered(self)
         if sent.waiter.done():
-            self.give_up()
+            self.usable = False
         elif isinstance(result, PinLaterError):
             sent.waiter.set_exception(result)
         else:
             sent.waiter.set_result(result)
+        if not self.usable:
+            self.give_up()
 
     def _unusual(self, message: bytes, sent: _Sent) -> Any:
         """What an answer holds that is an application error, or in another form of the protocol. WireError."""

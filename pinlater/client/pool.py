@@ -105,6 +105,11 @@ class Pool:
         for connection in list(self._idle):
             connection.close("the server is not used any more")
 
+    def renew(self) -> None:
+        """No new call goes over the connections that are open: each is closed as soon as it carries none."""
+        for connection in list(self._open):
+            connection.retire()
+
     @property
     def is_empty(self) -> bool:
         """It has no connections, and will have none unless it is used."""

@@ -28,6 +28,11 @@ class Server:
         """It has no connections."""
         return self.calls.is_empty and self.long_polls.is_empty
 
+    def renew_connections(self) -> None:
+        """It is about to close those that are open, perhaps in the moment of the next call: that gets a new one."""
+        self.calls.renew()
+        self.long_polls.renew()
+
     def retire(self) -> None:
         """It is not among the servers any more: what it was asked it may answer, then the connections close."""
         self.calls.retire()

@@ -89,9 +89,18 @@ class Generation:
     def takes_connections(self) -> bool:
         return any(worker.takes_connections for worker in self._workers.values())
 
+    def answers(self) -> bool:
+        """Whether some worker takes connections, or would refuse their calls by name."""
+        return any(worker.answers for worker in self._workers.values())
+
     def adopt(self, connection: socket.socket) -> None:
-        """Give a connection to the next worker in turn; where none takes any, it is closed."""
-        taking = [worker for worker in self._workers.values() if worker.takes_connections]
+        """Give a connection to the next worker in turn, to one that drains only where none takes any; where none would
+        answer, it is closed.
+        """
+        workers = self._workers.values()
+        taking = [worker for worker in workers if worker.takes_connections] or [
+            each for each in workers if each.answers
+        ]
         if taking:
             taking[next(self._turns) % len(taking)].adopt(connection)
         else:

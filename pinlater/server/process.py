@@ -168,7 +168,7 @@ class WorkerProcess:
     def _adopt(self, connection: socket.socket) -> None:
         if self._serving is None:
             self._adopted.append(connection)
-        elif self._drain.done():
+        elif self._drain.done() and self._drain.result().get("hand_over"):
             self._hand_over(connection)
         else:
             self._serving.adopt(connection)

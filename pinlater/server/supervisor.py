@@ -186,7 +186,13 @@ class Supervisor:
         return Acceptor(plan.host, plan.port, self._wants_connections, self._give)
 
     def _wants_connections(self) -> bool:
-        return self._generation is not None and not self._stop.is_set() and self._generation.takes_connections()
+        """Once all is to end, those that came before are taken for an answer: closed unread, they would leave their
+        callers without an outcome.
+        """
+        generation = self._generation
+        return generation is not None and (
+            generation.takes_connections() or (self._stop.is_set() and generation.answers())
+        )
 
     def _give(self, connection: socket.socket) -> None:
         assert self._generation is not None

@@ -56,9 +56,14 @@ class Worker:
     @property
     def takes_connections(self) -> bool:
         """It serves, and keeps up with what it is given."""
+        return not self._draining and self.answers
+
+    @property
+    def answers(self) -> bool:
+        """It takes connections, or drains: then it refuses, by name, the calls of those that it is given."""
         ready = self.ready
-        serves = ready.done() and not ready.cancelled() and ready.exception() is None
-        return serves and not self._draining and self._channel.open and self._channel.waiting < MOST_WAITING
+        has_begun = ready.done() and not ready.cancelled() and ready.exception() is None
+        return has_begun and self._channel.open and self._channel.waiting < MOST_WAITING
 
     async def until_ready(self) -> None:
         """WorkerFailed, and then the process is gone."""

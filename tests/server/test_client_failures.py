@@ -123,6 +123,22 @@ async def test_when_one_of_two_servers_dies_no_enqueue_fails_that_was_not_under_
         assert min(stored) > 20
 
 
+async def test_no_call_goes_over_a_connection_that_a_draining_server_may_close_at_any_moment() -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        one = await stack.enter_async_context(serving(drain_linger_s=60.0))
+        two = await stack.enter_async_context(serving())
+        client = await stack.enter_async_context(AsyncClient(f"127.0.0.1:{one.port}", f"127.0.0.1:{two.port}"))
+        polls = [client.dequeue(DequeueRequest("mail", 1, wait_ms=1)) for _ in range(20)]
+        await asyncio.gather(*polls, *(client.enqueue("mail", [Job(b"")] * 2) for _ in range(20)))
+        assert one.server.connections > 2
+        draining = asyncio.ensure_future(one.server.drain(None, 60.0))
+        async with asyncio.timeout(10.0):
+            while not draining.done():
+                await client.enqueue("mail", [Job(b"")] * 2)
+                await asyncio.sleep(0.01)
+        await draining
+
+
 async def test_when_one_of_two_server_processes_is_killed_only_calls_under_way_are_lost(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:

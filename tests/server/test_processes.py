@@ -161,6 +161,27 @@ async def test_sigterm_under_load_answers_what_was_read(embedded: RunningServer)
     assert all("DRAINING" in str(each) or isinstance(each, asyncio.IncompleteReadError) for each in load.failures)
 
 
+@pytest.mark.parametrize("group", [False, True], ids=["supervisor", "group"])
+async def test_connections_that_wait_to_be_accepted_when_sigterm_comes_are_answered(
+    embedded: RunningServer, group: bool
+) -> None:
+    """`group`: a process manager may signal the workers too."""
+    port = embedded.port
+    embedded.send(signal.SIGSTOP)  # the kernel goes on completing connections
+    waiting = [await Plain.to(port) for _ in range(200)]
+    calls = [asyncio.ensure_future(each.call("getQueueNames")) for each in waiting]
+    await asyncio.sleep(0)
+    embedded.send(signal.SIGTERM)
+    for worker in embedded.wait_for("ready")["workers"] if group else ():
+        os.kill(worker, signal.SIGTERM)
+    embedded.send(signal.SIGCONT)
+    ends = await asyncio.gather(*calls, return_exceptions=True)
+    assert [end for end in ends if isinstance(end, BaseException) and "DRAINING" not in str(end)] == []
+    assert await asyncio.to_thread(embedded.ended) == 0
+    for each in waiting:
+        await each.close()
+
+
 async def test_sigterm_ends_a_long_poll_with_an_empty_answer(embedded: RunningServer) -> None:
     connection = await Plain.to(embedded.port)
     await connection.create_queue("mail")
