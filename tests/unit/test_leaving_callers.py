@@ -27,7 +27,7 @@ def hurry(at: Stand, deadline_ms: int) -> None:
     for guard, member in zip(guards(at), at.members.all, strict=True):
         guard._calls._settings = replace(guard._calls._settings, deadline_ms=deadline_ms)
         member.health = Health(HealthSettings(min_good=0, failures_in_a_row=10**9))
-        member.health.admit()
+        member.come_in()
 
 
 async def in_progress(at: Stand) -> int:

@@ -213,7 +213,7 @@ async def play(
         elif name == "out" and at.stores[of[1]].shard_id != at.home(queue):
             movers[of[0]].members.all[of[1]].health.trip(at.clock.now_ms())
         elif name == "in":
-            movers[of[0]].members.all[of[1]].health.admit()
+            movers[of[0]].members.all[of[1]].come_in()
         elif name == "enqueue":
             await at.enqueue(queue, *of)
         elif name == "claim":
@@ -309,7 +309,7 @@ async def test_nothing_is_granted_before_every_shard_was_seen_once() -> None:
         mover.members.all[away].health.trip(at.clock.now_ms())
         assert not await mover.shares.balance(queue)
         assert await at.record(queue) is None
-        mover.members.all[away].health.admit()
+        mover.members.all[away].come_in()
         assert await mover.shares.balance(queue)
         await mover.close()
 
@@ -496,7 +496,7 @@ def test_whatever_stops_wherever_no_more_claims_are_alive_than_the_maximum(runne
         for mover in movers:
             mover.turnstile.is_open = True
             for member in mover.members.all:
-                member.health.admit()
+                member.come_in()
         queue = await at.queue(movers[0], maximum)
         await movers[1].queues.poll()
         for shard in range(len(at.stores)):
@@ -504,7 +504,7 @@ def test_whatever_stops_wherever_no_more_claims_are_alive_than_the_maximum(runne
         await play(at, movers, queue, maximum, is_greedy, steps)
         movers[0].turnstile.is_open = True
         for member in movers[0].members.all:
-            member.health.admit()
+            member.come_in()
         await at.drain(queue, movers[0])
         await at.check(queue, maximum)
 
