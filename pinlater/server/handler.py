@@ -18,6 +18,7 @@ from pinlater.server.probing import SILENT_MS
 from pinlater.wire.codec import (
     BadCall,
     Call,
+    RefusedCall,
     decode_call,
     encode_application_exception,
     encode_reply,
@@ -58,6 +59,8 @@ class Handler:
             call = decode_call(message, self._wire_limits)
         except BadCall as error:
             return self.refuse_malformed(error, pending.peer)
+        except RefusedCall as refused:
+            return self._refuse_call(refused.call, refused.error)
         began = perf_counter()
         try:
             if self.refuse_with is not None:
@@ -69,7 +72,7 @@ class Handler:
                 return await self._too_long(call, len(answer), pending)
             return answer
         except PinLaterError as error:
-            self._metrics.add(1, "call_errors", call.name, error.reason)
+            self._count_error(call, error)
             if isinstance(error, Overloaded) and error.limit:
                 self._counters[error.limit] += 1
             return _error_reply(call, _bare(error))
@@ -79,6 +82,14 @@ class Handler:
         finally:
             if not pending.long_poll:
                 self._metrics.observe(perf_counter() - began, "call_seconds", call.name)
+
+    def _refuse_call(self, call: Call, error: PinLaterError) -> bytes:
+        """The answer to a call that was read and is not begun."""
+        self._count_error(call, error)
+        return _error_reply(call, _refusal(call.name, error))
+
+    def _count_error(self, call: Call, error: PinLaterError) -> None:
+        self._metrics.add(1, "call_errors", call.name, error.reason)
 
     def refuse(self, message: bytes, error: PinLaterError) -> bytes:
         """The answer to a message that is not even decoded. WireError where its header cannot be read."""

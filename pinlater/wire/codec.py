@@ -4,12 +4,16 @@ What comes in is decoded by the C codec and then encoded again without the bodie
 replacement character, the message held nothing but what was decoded. Any other message (a field unknown to us, a field
 twice, a wrong type, invalid UTF-8, …) and any large one is walked, and the walk decides. So every message is checked,
 and the usual ones at the cost of an encoding.
+
+The C codec puts U+FFFD where a string is not UTF-8. That is right but for a queue's name and a pattern over bodies:
+such a call is refused, with the interface's exception, and the connection goes on.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from pinlater.errors import PinLaterError, QueueNameInvalid, RequestInvalid
 from pinlater.wire.handed_out import HandedOut
 from pinlater.wire.header import CALL, EXCEPTION, REPLY, Header, Protocol, read_header, write_header
 from pinlater.wire.idl import METHODS, Method
@@ -17,7 +21,7 @@ from pinlater.wire.layout import I32, STRING, Field, Layout, Node, number
 from pinlater.wire.limits import DEFAULT_LIMITS, WireLimits
 from pinlater.wire.malformed import ApplicationErrorKind, WireError
 from pinlater.wire.native import decode_struct, encode_struct
-from pinlater.wire.walk import BinaryWalk
+from pinlater.wire.walk import BinaryWalk, NotText
 from pinlater.wire.walk_compact import CompactWalk
 
 _REPLACED = "\ufffd".encode()
@@ -59,6 +63,15 @@ class BadCall(WireError):
         self.header = header
 
 
+class RefusedCall(Exception):
+    """A call that can be read, but must not be carried out: `error` is the answer."""
+
+    def __init__(self, call: Call, error: PinLaterError) -> None:
+        super().__init__(error.message)
+        self.call = call
+        self.error = error
+
+
 class ApplicationError(WireError):
     """A TApplicationException that a server sent: an unknown method, or a message that it could not read."""
 
@@ -69,19 +82,21 @@ def walk_struct(data: bytes | bytearray, header: Header, limits: WireLimits) -> 
     return walk(data, header.body, limits)
 
 
-def check_struct(data: bytes, header: Header, layout: Layout, limits: WireLimits) -> None:
-    """Walk a whole struct that ends with the data. WireError."""
+def check_struct(data: bytes, header: Header, layout: Layout, limits: WireLimits) -> NotText | None:
+    """Walk a whole struct that ends with the data; the strict text that is not UTF-8, if there is one. WireError."""
     walk = walk_struct(data, header, limits)
     for _ in walk.struct(layout):
         raise WireError(f"{layout.name}: the message ends early")
     if walk.at != len(data):
         raise WireError(f"{layout.name}: {len(data) - walk.at} bytes follow the message")
+    return walk.not_text
 
 
 def decode_call(data: bytes, limits: WireLimits = DEFAULT_LIMITS) -> Call:
     """The call that fills `data`, in any protocol.
 
-    BadCall where it can be answered, UNKNOWN_METHOD among its kinds; WireError where not even the header can be read.
+    BadCall where it can be answered, UNKNOWN_METHOD among its kinds; RefusedCall where its answer is an error of the
+    interface; WireError where not even the header can be read.
     """
     header = read_header(data)
     try:
@@ -89,10 +104,13 @@ def decode_call(data: bytes, limits: WireLimits = DEFAULT_LIMITS) -> Call:
             raise WireError(
                 f"a message of type {header.kind}; a call is {CALL}", kind=ApplicationErrorKind.INVALID_MESSAGE_TYPE
             )
-        args = _decode_args(data, header, _method(header.name), limits)
+        args, not_text = _decode_args(data, header, _method(header.name), limits)
     except WireError as error:
         raise BadCall(header, error) from error
-    return Call(header.name, header.seqid, args, header.protocol)
+    call = Call(header.name, header.seqid, args, header.protocol)
+    if not_text is not None:
+        raise RefusedCall(call, _text_error(not_text))
+    return call
 
 
 def decode_reply(data: bytes, limits: WireLimits = DEFAULT_LIMITS) -> Reply:
@@ -152,14 +170,18 @@ def encode_application_exception(
     )
 
 
-def _decode_args(data: bytes, header: Header, method: Method, limits: WireLimits) -> Any:
+def _decode_args(data: bytes, header: Header, method: Method, limits: WireLimits) -> tuple[Any, NotText | None]:
     large = len(data) > limits.walk_over_bytes
-    if large:
-        check_struct(data, header, method.args, limits)
+    not_text = check_struct(data, header, method.args, limits) if large else None
     args = decode_struct(data, header.body, header.protocol, method.args, limits)
     if not large and not _is_whole(data, header, method, args):
-        check_struct(data, header, method.args, limits)
-    return args
+        not_text = check_struct(data, header, method.args, limits)
+    return args, not_text
+
+
+def _text_error(not_text: NotText) -> PinLaterError:
+    text = f"{not_text.field} is not UTF-8: {not_text.raw[:100]!r}"
+    return RequestInvalid(text) if not_text.field == "bodyRegexToMatch" else QueueNameInvalid(text)
 
 
 def _is_whole(data: bytes, header: Header, method: Method, args: Any) -> bool:

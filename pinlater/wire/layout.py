@@ -34,13 +34,20 @@ _RENAMED = {
 _KEPT_AS_BYTES = {("PinLaterCheckpointJobRequest", "newBody")}
 """Fields that the interface calls a string but whose bytes are kept as they came."""
 
+_STRICT = {"queueName", "name", "bodyRegexToMatch"}
+"""Text of requests that must be UTF-8: with one character exchanged it would name another queue, or match other jobs.
+In all other text what is no UTF-8 becomes U+FFFD, as with every classic server; nothing that has a form (descriptors,
+passwords, continuations, keys of settings) is valid with that in it.
+"""
+
 
 class Node(NamedTuple):
-    """The type of a value: its wire type and what it is made of. `text` strings must be UTF-8; `size` is that
-    of a number in the binary protocol, else 0."""
+    """The type of a value: its wire type and what it is made of. A `text` is a string of characters, and a `strict`
+    one must be UTF-8; `size` is that of a number in the binary protocol, else 0."""
 
     ttype: int
     text: bool = False
+    strict: bool = False
     key: Node | None = None
     value: Node | None = None
     struct: Layout | None = None
@@ -175,6 +182,8 @@ class Layouts:
         node = self._node(ttype if inner is None else (ttype, inner))
         if (struct, name) in _KEPT_AS_BYTES:
             node = Node(STRING)
+        elif node.text and name in _STRICT:
+            node = Node(STRING, text=True, strict=True)
         return Field(field_id, name, _attribute(struct, name), node, all_required or required, 1 << field_id)
 
     def _node(self, spec: Any) -> Node:

@@ -1,7 +1,8 @@
 """The careful reader of a message's struct: makes nothing, but refuses what the C codec lets through.
 
-Refused are repeated fields, known fields of a wrong type, missing required ones, invalid UTF-8, containers and nesting
-over their bounds, and more fields and elements than `max_steps`. Unknown fields are skipped, whatever they hold.
+Refused are repeated fields, known fields of a wrong type, missing required ones, containers and nesting over their
+bounds, and more fields and elements than `max_steps`. Unknown fields are skipped, whatever they hold. A strict text
+that is not UTF-8 is only noted (`not_text`): the message can be read to its end, and answered.
 
 A walk is a generator over a buffer that may still grow: it yields how long the buffer must at least be for the walk to
 go on, and keeps its place in `at`. So a message that comes byte by byte costs no more than one that comes whole.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from itertools import repeat
+from typing import NamedTuple
 
 from pinlater.wire.layout import LIST, MAP, SET, SIZES, STRING, STRUCT, Field, Layout, Node
 from pinlater.wire.limits import WireLimits
@@ -24,6 +26,13 @@ Walk = Generator[int, None, None]
 Buffer = bytes | bytearray
 
 
+class NotText(NamedTuple):
+    """A strict text that is not UTF-8: the field's name in the interface, and its bytes."""
+
+    field: str
+    raw: bytes
+
+
 class BinaryWalk:
     """One walk over a struct in the binary protocol; `at` is where it stands."""
 
@@ -35,6 +44,7 @@ class BinaryWalk:
         self.data = data
         self.at = at
         self.limits = limits
+        self.not_text: NotText | None = None
         self._steps = int(limits.max_steps * self.share)
 
     def struct(self, layout: Layout) -> Walk:
@@ -73,8 +83,8 @@ class BinaryWalk:
                 while size < end:
                     yield end
                     size = len(data)
-                if node.text:
-                    check_utf8(data[at + 4 : end])
+                if node.strict:
+                    self.check_text(field, data[at + 4 : end])
                 at = end
             elif node.size:
                 at += node.size
@@ -94,7 +104,7 @@ class BinaryWalk:
     def value(self, node: Node) -> Walk:
         """Walk one value of a known type."""
         if node.ttype == STRING:
-            return self.string(node.text)
+            return self.string()
         if node.struct is not None:
             return self.struct(node.struct)
         if node.ttype == MAP:
@@ -103,7 +113,14 @@ class BinaryWalk:
             return self._list(node)
         return self._bytes(self.fixed[node.ttype])
 
-    def string(self, text: bool) -> Walk:
+    def check_text(self, field: Field, raw: Buffer) -> None:
+        """Note the first strict text that is not UTF-8."""
+        try:
+            raw.decode()
+        except UnicodeDecodeError:
+            self.not_text = self.not_text or NotText(field.name, bytes(raw))
+
+    def string(self) -> Walk:
         data, at = self.data, self.at + 4
         while len(data) < at:
             yield at
@@ -113,8 +130,6 @@ class BinaryWalk:
         end = at + length
         while len(data) < end:
             yield end
-        if text:
-            check_utf8(data[at:end])
         self.at = end
 
     def _list(self, node: Node) -> Walk:
@@ -155,7 +170,7 @@ class BinaryWalk:
         if ttype in self.fixed:
             yield from self._bytes(self.fixed[ttype])
         elif ttype == STRING:
-            yield from self.string(False)
+            yield from self.string()
         elif ttype == STRUCT:
             yield from self._skip_struct(depth)
         elif ttype in (LIST, SET):
@@ -229,13 +244,6 @@ def wrong_field(layout: Layout, field: Field, ttype: int) -> WireError:
 def missing_field(layout: Layout, seen: int) -> WireError:
     name = next(field.name for field in layout.fields.values() if field.bit & layout.required_bits & ~seen)
     return WireError(f"{layout.name}.{name} is missing")
-
-
-def check_utf8(raw: Buffer) -> None:
-    try:
-        raw.decode()
-    except UnicodeDecodeError as error:
-        raise WireError(f"a string that is not UTF-8: {error.reason} at byte {error.start}") from error
 
 
 def check_depth(depth: int) -> None:

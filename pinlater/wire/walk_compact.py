@@ -6,7 +6,7 @@ from itertools import repeat
 
 from pinlater.wire.layout import BOOL, BYTE, DOUBLE, I16, I32, I64, LIST, MAP, SET, STRING, STRUCT, Layout, Node
 from pinlater.wire.malformed import WireError
-from pinlater.wire.walk import UNKNOWN_COSTS, BinaryWalk, Walk, check_depth, check_utf8, missing_field, wrong_field
+from pinlater.wire.walk import UNKNOWN_COSTS, BinaryWalk, Walk, check_depth, missing_field, wrong_field
 
 _NO_TYPE = 0
 _TYPES = (_NO_TYPE, BOOL, BOOL, BYTE, I16, I32, I64, DOUBLE, STRING, LIST, SET, MAP, STRUCT, *[_NO_TYPE] * 3)
@@ -57,13 +57,15 @@ class CompactWalk(BinaryWalk):
                 at += 1
             elif ttype == STRING and size > at and data[at] < 0x80 and size > at + data[at]:  # short, and all there
                 end = at + 1 + data[at]
-                if node.text:
-                    check_utf8(data[at + 1 : end])
+                if node.strict:
+                    self.check_text(field, data[at + 1 : end])
                 at = end
             elif ttype != BOOL:
                 self.at = at
                 yield from self.value(node)
                 at, size = self.at, len(data)
+                if node.strict:
+                    self.check_text(field, data[at - self._varint_value : at])
         self.at = at
         self._step(seen.bit_count())
         if seen & layout.required_bits != layout.required_bits:
@@ -72,10 +74,12 @@ class CompactWalk(BinaryWalk):
     def value(self, node: Node) -> Walk:
         return self._varint(_VARINT_BYTES[node.ttype]) if node.ttype in _VARINT_BYTES else super().value(node)
 
-    def string(self, text: bool) -> Walk:
+    def string(self) -> Walk:
+        """Leaves its length in `_varint_value`."""
         data, at = self.data, self.at
         if len(data) > at and data[at] < 0x80:
             length, at = data[at], at + 1
+            self._varint_value = length
         else:
             yield from self._varint(5)
             length, at = self._varint_value, self.at
@@ -84,8 +88,6 @@ class CompactWalk(BinaryWalk):
         end = at + length
         while len(data) < end:
             yield end
-        if text:
-            check_utf8(data[at:end])
         self.at = end
 
     def skip(self, ttype: int, depth: int) -> Walk:

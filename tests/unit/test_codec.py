@@ -8,9 +8,10 @@ import pytest
 import thriftpy2.protocol
 import thriftpy2.transport
 
+from pinlater.errors import QueueNameInvalid, RequestInvalid
 from pinlater.model import Job, RequestContext
 from pinlater.wire import codec, convert, convert_client, idl
-from pinlater.wire.codec import BadCall, decode_call, decode_reply, encode_call, encode_reply
+from pinlater.wire.codec import BadCall, RefusedCall, decode_call, decode_reply, encode_call, encode_reply
 from pinlater.wire.header import Protocol
 from pinlater.wire.limits import WireLimits
 from pinlater.wire.malformed import ApplicationErrorKind, WireError
@@ -189,15 +190,33 @@ INVALID_UTF8 = [b"\xff", b"\xc3", b"\xe2\x82", b"\xf0\x9f\x98", b"\xed\xa0\x80",
 @EACH_PROTOCOL
 @BOTH_WAYS
 @pytest.mark.parametrize("raw", INVALID_UTF8)
-def test_text_that_is_not_utf8_is_refused(protocol: Protocol, limits: WireLimits, raw: bytes) -> None:
-    for data in (
-        message("enqueueJobs", job_fields((1, STRING, b"x"), (5, STRING, raw)), protocol),
-        message("createQueue", [CONTEXT, (2, STRING, raw)], protocol),
-        message("createQueue", [(1, STRUCT, [(1, STRING, raw)]), (2, STRING, b"mail")], protocol),
-        message("lookupJobs", [CONTEXT, (2, STRUCT, [(1, LIST, (STRING, [b"a", raw]))])], protocol),
+def test_text_that_is_not_utf8_has_replacement_characters(protocol: Protocol, limits: WireLimits, raw: bytes) -> None:
+    text = raw.decode("utf-8", "replace")
+    call = decode_call(message("enqueueJobs", job_fields((1, STRING, b"x"), (5, STRING, raw)), protocol), limits)
+    assert call.args.request.jobs[0].custom_status == text
+    caller = (1, STRUCT, [(1, STRING, raw), (2, STRING, raw)])
+    call = decode_call(message("createQueue", [caller, (2, STRING, b"mail")], protocol), limits)
+    assert (call.args.context.source, call.args.context.request_id, call.args.name) == (text, text, "mail")
+    names = message("lookupJobs", [CONTEXT, (2, STRUCT, [(1, LIST, (STRING, [b"a", raw]))])], protocol)
+    assert decode_call(names, limits).args.request.job_descriptors == ["a", text]
+
+
+@EACH_PROTOCOL
+@BOTH_WAYS
+@pytest.mark.parametrize("raw", [*INVALID_UTF8, b"x" * 200 + b"\xff"])
+def test_a_queue_s_name_and_a_pattern_must_be_utf8(protocol: Protocol, limits: WireLimits, raw: bytes) -> None:
+    counted = (2, STRUCT, [(1, STRING, b"mail"), (2, I32, 0), (5, STRING, raw)])
+    riding = (2, STRUCT, [(1, STRING, b"mail"), (2, I32, 1), (3, STRUCT, [(1, STRING, raw)])])
+    for method, fields, error, field in (
+        ("createQueue", [CONTEXT, (2, STRING, raw)], QueueNameInvalid, "name"),
+        ("ackDequeuedJobs", [CONTEXT, (2, STRUCT, [(1, STRING, raw)])], QueueNameInvalid, "queueName"),
+        ("dequeueJobs", [CONTEXT, riding], QueueNameInvalid, "queueName"),
+        ("getJobCount", [CONTEXT, counted], RequestInvalid, "bodyRegexToMatch"),
     ):
-        with pytest.raises(BadCall, match="UTF-8"):
-            decode_call(data, limits)
+        with pytest.raises(RefusedCall, match=f"^{field} is not UTF-8") as refused:
+            decode_call(message(method, fields, protocol), limits)
+        assert type(refused.value.error) is error
+        assert (refused.value.call.name, refused.value.call.seqid) == (method, 7)
 
 
 @EACH_PROTOCOL
