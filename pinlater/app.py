@@ -61,7 +61,7 @@ class App:
         self._clock = clock = SystemClock()
         self._folder = folder = data_folder(config)
         self._metrics = metrics = Metrics()
-        self._members = shards = members(config, known, metrics)
+        self._members = shards = members(config, known, metrics, clock)
         server, started_ms = name_of_server(folder), clock.now_ms()
         me = ServerName(server, str(os.getpid()), config.advertise or address, started_ms)
         self._periodic = Periodic()

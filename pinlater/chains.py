@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from pinlater import wiring
 from pinlater.backends.base import Shard
-from pinlater.clock import SystemClock
+from pinlater.clock import Clock, SystemClock
 from pinlater.config import Config, StoreConfig
 from pinlater.errors import PinLaterError, install_command
 from pinlater.metrics import Metrics
@@ -42,12 +42,14 @@ def backend(store: StoreConfig) -> Shard:
     return shard
 
 
-def members(config: Config, known: Mapping[str, str], metrics: Metrics | None = None) -> Members:
+def members(
+    config: Config, known: Mapping[str, str], metrics: Metrics | None = None, clock: Clock | None = None
+) -> Members:
     """The shards of a configuration, each with its chain, not yet opened. StartRefused."""
-    clock, metrics, guard = SystemClock(), metrics or Metrics(), wiring.guard_settings(config)
+    clock, metrics, guard = clock or SystemClock(), metrics or Metrics(), wiring.guard_settings(config)
     chains = [
         Member(
-            Coalescing(Metered(Guarded(backend(store), guard), metrics)),
+            Coalescing(Metered(Guarded(backend(store), guard, clock), metrics)),
             clock,
             dequeue_only=store.dequeue_only,
             health=wiring.health_settings(config),

@@ -65,6 +65,7 @@ class ClaimRequest:
 
     `priorities` are tried in the order given, highest first. At most `limit` jobs, and no more than fit into
     `max_bytes` of bodies, but always the first one. `claim_descriptor` is unique per request, never used again.
+    `spare_ms`: the claim begins so much after now, where now is the earliest of the times that it may be.
     """
 
     claim_descriptor: str
@@ -72,11 +73,15 @@ class ClaimRequest:
     priorities: Sequence[int]
     claim_timeout_ms: int
     max_bytes: int
+    spare_ms: int = 0
 
 
 @dataclass(slots=True)
 class AckRequest:
-    """One outcome. A `claim_descriptor` other than "" must be the job's current claim, else the ack is IGNORED."""
+    """One outcome. A `claim_descriptor` other than "" must be the job's current claim, else the ack is IGNORED.
+
+    A `retry_delay_ms` below 0 makes the job eligible from before now on.
+    """
 
     priority: int
     id: int
@@ -347,7 +352,8 @@ class Shard(Protocol):
     ) -> list[list[DequeuedJob]]:
         """Hand out eligible jobs, PENDING to IN_PROGRESS, to each request in turn; never one job twice.
 
-        Per request by priority, then run_after, then id (age). A claim expires at now + its time-out. QueueNotFound.
+        Per request by priority, then run_after, then id (age). A claim begins at now + its `spare_ms`, and expires its
+        time-out later. QueueNotFound.
         `capped`: no more than leaves the queue's jobs in progress here at or below its share (`set_share`; 0 where none
         was set), whoever else claims at the same moment.
         """

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import click
 
 from pinlater.clock import SystemClock
 from pinlater.model import MAX_TIME_MS
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,3})?)\s*(ms|s|m|h|d|)", re.ASCII)
 _UNIT_MS = {"ms": 1, "s": 1000, "": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -34,11 +35,15 @@ def parse_moment_ms(text: str, now_ms: int) -> int:
 
     >>> parse_moment_ms("2026-01-02T03:04:05Z", 0), parse_moment_ms("+10m", 1_000)
     (1767323045000, 601000)
+    >>> parse_moment_ms("2026-01-02T03:04:05.000001Z", 0)
+    1767323045001
     """
     if text.startswith("+"):
         return now_ms + parse_duration_ms(text[1:])
     try:
-        moment_ms = round(datetime.fromisoformat(text).timestamp() * 1000)
+        moment_ms = -(
+            (_EPOCH - datetime.fromisoformat(text).astimezone(UTC)) // timedelta(milliseconds=1)
+        )  # rounded up
     except (ValueError, OverflowError, OSError):
         raise ValueError(f"{text!r} is no time; allowed: an ISO time such as 2026-01-31T12:00:00Z, or +10m") from None
     if not 0 <= moment_ms <= MAX_TIME_MS:

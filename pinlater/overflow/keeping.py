@@ -39,7 +39,7 @@ class Keeping:
         self._shard_id = shard_id
         self._clock = around.clock
         self._room = Room(path, bound)
-        self._store = Guarded(SqliteShard(str(path), shard_id), around.guard)
+        self._store = Guarded(SqliteShard(str(path), shard_id), around.guard, around.clock)
         self._member = Member(Coalescing(self._store), around.clock, store=str(path))
         self._members = Members([self._member], around.clock)
         self._members.bring_up = self._bring_up

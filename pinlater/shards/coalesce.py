@@ -35,7 +35,6 @@ class Coalescing(Passing):
             weigh_claims,
             replace(bounds, max_bytes=bounds.max_claim_bytes),
             undo=self._undo_claim,
-            ages=True,
             held_up=held_up,
         )
         self._acks: Joiner[_AckKey, AckRequest, AckOutcome] = Joiner(

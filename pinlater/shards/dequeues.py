@@ -49,7 +49,6 @@ class Dequeues:
             weigh_claims,
             replace(bounds, alone_jobs=bounds.max_jobs, max_bytes=bounds.max_claim_bytes),
             undo=self._undo,
-            ages=True,
         )
 
     def claim(

@@ -32,20 +32,23 @@ from pinlater.backends.base import (
     StoreStatus,
     Tokens,
 )
-from pinlater.model import CancelOutcome, DequeuedJob, Job, JobInfo, JobState
+from pinlater.clock import Clock
+from pinlater.model import MAX_TIME_MS, CancelOutcome, DequeuedJob, Job, JobInfo, JobState
 from pinlater.shards.calls import Calls, GuardSettings
 from pinlater.shards.passing import Passing
 from pinlater.shards.undo import give_back
 
-_AGED_S = 0.005
-"""A claim that waited longer for its turn is made with a later now: its time-out counts from the claim."""
-
 
 class Guarded(Passing):
-    """Conflicts are retried for every call, a store that could not be reached only for reads."""
+    """Conflicts are retried for every call, a store that could not be reached only for reads.
 
-    def __init__(self, inner: Shard, settings: GuardSettings | None = None) -> None:
+    With a `clock` a claim goes by the time at which it leaves for the store, and not by the time at which it was asked
+    for: its time-out counts from then, and nothing that was thought of the time before counts any more.
+    """
+
+    def __init__(self, inner: Shard, settings: GuardSettings | None = None, clock: Clock | None = None) -> None:
         super().__init__(inner)
+        self._clock = clock
         settings = settings or GuardSettings()
         self._calls = Calls(lambda: inner.shard_id, settings, is_pinged=True)
         self._bulk = Calls(lambda: inner.shard_id, replace(settings, max_running=settings.max_bulk))
@@ -95,13 +98,14 @@ class Guarded(Passing):
     def claim(
         self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, capped: bool = False
     ) -> Coroutine[Any, Any, list[list[DequeuedJob]]]:
-        loop = asyncio.get_running_loop()
-        asked_at = loop.time()
+        clock = None if now_ms >= MAX_TIME_MS else self._clock  # as seen from the end of time, whatever it is now
 
         def call() -> Coroutine[Any, Any, list[list[DequeuedJob]]]:
-            waited = loop.time() - asked_at
-            aged_ms = now_ms if waited < _AGED_S else now_ms + int(waited * 1000)
-            return self._inner.claim(queue, requests, aged_ms, capped=capped)
+            if clock is None:
+                return self._inner.claim(queue, requests, now_ms, capped=capped)
+            spare_ms = clock.uncertainty_ms
+            renewed = [replace(each, spare_ms=spare_ms) for each in requests] if spare_ms else requests
+            return self._inner.claim(queue, renewed, clock.now_ms(), capped=capped)
 
         async def undo(claimed: list[list[DequeuedJob]]) -> None:
             await give_back(self._inner, queue, [job for jobs in claimed for job in jobs], now_ms)

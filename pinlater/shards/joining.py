@@ -70,8 +70,8 @@ class Joiner(Generic[K, I, O]):
     """Joins the calls of one kind. `send` makes one call of the store; its answer aligns with the items.
 
     `undo` gets the answer of a caller that is gone; `send_for_gone` sends a waiting call although its caller has gone;
-    `ages` adds the time that a call waited to its now. `held_up` gives the error of a call that may not wait, by the
-    loop's time. `join` makes one call's items of several calls'.
+    `held_up` gives the error of a call that may not wait, by the loop's time. `join` makes one call's items of several
+    calls', which go by the latest now of these.
     """
 
     def __init__(
@@ -82,7 +82,6 @@ class Joiner(Generic[K, I, O]):
         *,
         undo: Callable[[K, list[O], int], Coroutine[Any, Any, object]] | None = None,
         send_for_gone: bool = False,
-        ages: bool = False,
         held_up: Callable[[float], PinLaterError | None] | None = None,
         join: Callable[[Iterable[Sequence[I]]], Sequence[I]] | None = None,
     ) -> None:
@@ -92,7 +91,6 @@ class Joiner(Generic[K, I, O]):
         self._bounds = bounds
         self._undo = undo
         self._send_for_gone = send_for_gone
-        self._ages = ages
         self._held_up = held_up
         self._busy: set[K] = set()
         self._alone_size = 0
@@ -218,7 +216,7 @@ class Joiner(Generic[K, I, O]):
             return
         items = self._join([member.items for member in batch])
         try:
-            answers = await self._send(key, items, max(map(self._now_ms, batch)))
+            answers = await self._send(key, items, max([member.now_ms for member in batch]))
         except SHARED_FATE as error:
             error.__traceback__ = None  # it keeps the frames, and they the batch, wherever one of them keeps the error
             for member in batch:
@@ -237,16 +235,11 @@ class Joiner(Generic[K, I, O]):
         if self._is_void(member):
             return
         try:
-            answers = await self._send(key, member.items, self._now_ms(member))
+            answers = await self._send(key, member.items, member.now_ms)
         except Exception as error:
             _refuse(member, error)
         else:
             self._settle(key, member, answers)
-
-    def _now_ms(self, member: _Member[I, O]) -> int:
-        if not self._ages:
-            return member.now_ms
-        return member.now_ms + int((asyncio.get_running_loop().time() - member.asked_at) * 1000)
 
     def _is_void(self, member: _Member[I, O]) -> bool:
         """Its caller is gone, or was told that nothing more will be done."""

@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 import pytest
 
 from pinlater.backends.base import Shard
-from pinlater.shards import guard
 from tests.conformance.bindings import BINDINGS, DEPTHS, Binding
 from tests.conformance.chain import chained
 from tests.conformance.crowd import CROWD, Crowd
@@ -61,14 +60,6 @@ def runner() -> Iterator[asyncio.Runner]:
     """One event loop for the shards that stay open from test to test."""
     with asyncio.Runner() as loop_runner:
         yield loop_runner
-
-
-@pytest.fixture(scope="session", autouse=True)
-def held_clock() -> Iterator[None]:
-    """The clock that the tests hold stands still, also when a busy machine keeps a claim from its store for a while."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(guard, "_AGED_S", 60)
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -155,7 +155,11 @@ DECISIONS: Mapping[str, Tests] = {
         claims.test_a_job_is_handed_out_at_exactly_its_time_and_not_a_millisecond_before,
         claims.test_times_are_exact_to_the_millisecond_however_large,
     ),
-    "5": (identity.test_a_ping_tells_the_clock_of_the_store,),
+    "5": (
+        identity.test_a_ping_tells_the_clock_of_the_store,
+        expiry.test_where_the_time_is_uncertain_a_claim_runs_from_the_latest_and_jobs_are_due_by_the_earliest,
+        expiry.test_a_failed_ack_with_a_delay_below_0_makes_the_job_due_from_before_now,
+    ),
     "6": (
         fencing.test_a_claim_alone_takes_no_attempt,
         fencing.test_a_job_is_handed_out_at_most_as_often_as_its_attempts_allow,

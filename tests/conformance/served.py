@@ -30,6 +30,7 @@ class HeldClock:
 
     def __init__(self) -> None:
         self._now_ms = START_MS
+        self.uncertainty_ms = 0
 
     def now_ms(self) -> int:
         return self._now_ms

@@ -111,10 +111,11 @@ class Subject:
         source: str = "worker",
         timeout_ms: int = TIMEOUT_MS,
         max_bytes: int = NO_BOUND,
+        spare_ms: int = 0,
     ) -> ClaimRequest:
         claim_descriptor = new_claim(source)
         self._timeouts_ms[claim_descriptor] = timeout_ms
-        return ClaimRequest(claim_descriptor, limit, priorities, timeout_ms, max_bytes)
+        return ClaimRequest(claim_descriptor, limit, priorities, timeout_ms, max_bytes, spare_ms)
 
     async def claim(self, limit: int = 1, **fields: Any) -> list[DequeuedJob]:
         (jobs,) = await self.shard.claim(self.queue, [self.request(limit, **fields)], self.now_ms)

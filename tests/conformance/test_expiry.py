@@ -20,6 +20,42 @@ async def test_a_claim_expires_only_after_its_time_out(subject: Subject) -> None
     assert await subject.expire() == {subject.queue: LapsedCounts(1, 0)}
 
 
+async def test_where_the_time_is_uncertain_a_claim_runs_from_the_latest_and_jobs_are_due_by_the_earliest(
+    subject: Subject,
+) -> None:
+    await subject.job(b"due")
+    await subject.job(b"not yet", run_after_ms=subject.now_ms + 1)
+    began_ms = subject.now_ms
+    requests = [subject.request(5, spare_ms=spare_ms) for spare_ms in (3_600_000, 0)]
+    (job,), _ = await subject.shard.claim(subject.queue, requests, began_ms)
+    assert (job.body, job.claim_expires_at_ms) == (b"due", began_ms + 3_600_000 + TIMEOUT_MS)
+    assert (await subject.info(job.descriptor)).claim_expires_at_ms == job.claim_expires_at_ms
+    subject.tick(3_600_000 + TIMEOUT_MS)
+    assert await subject.expire() == {}
+    assert await subject.release(job, heard_at_ms=began_ms + 3_600_000 - 1) == LapsedCounts(0, 0)
+    assert await subject.release(job) == LapsedCounts(1, 0)
+
+
+async def test_claims_of_one_call_that_begin_at_other_times_expire_at_other_times(subject: Subject) -> None:
+    await subject.enqueue(*[Job(b"%d" % number) for number in range(3)])
+    requests = [subject.request(spare_ms=spare_ms) for spare_ms in (0, 50, 0)]
+    claimed = await subject.shard.claim(subject.queue, requests, subject.now_ms)
+    expiries = [job.claim_expires_at_ms - subject.now_ms - TIMEOUT_MS for jobs in claimed for job in jobs]
+    assert expiries == [0, 50, 0]
+    infos = [await subject.info(job.descriptor) for jobs in claimed for job in jobs]
+    assert [info.claim_expires_at_ms for info in infos] == [job.claim_expires_at_ms for jobs in claimed for job in jobs]
+
+
+async def test_a_failed_ack_with_a_delay_below_0_makes_the_job_due_from_before_now(subject: Subject) -> None:
+    descriptor = await subject.job()
+    await subject.claimed()
+    subject.tick(10)
+    await subject.fail(descriptor, retry_delay_ms=-10)
+    assert (await subject.info(descriptor)).run_after_ms == subject.now_ms - 10
+    subject.tick(-10)
+    assert (await subject.claimed()).descriptor == descriptor
+
+
 async def test_an_expired_claim_leaves_the_job_to_be_handed_out_at_once(subject: Subject) -> None:
     descriptor = await subject.job(run_after_ms=5, custom_status="before ")
     await subject.claimed(timeout_ms=1_000)

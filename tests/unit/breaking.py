@@ -22,6 +22,7 @@ class HeldClock:
 
     def __init__(self, now_ms: int = 1_790_000_000_000) -> None:
         self._now_ms = now_ms
+        self.uncertainty_ms = 0
 
     def now_ms(self) -> int:
         return self._now_ms

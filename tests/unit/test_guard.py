@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
+import uvloop
 
-from pinlater.backends.base import ClaimRequest
+from pinlater.backends.base import ClaimRequest, Shard
 from pinlater.backends.sql.sqlite import SqliteShard
+from pinlater.clock import SystemClock
 from pinlater.errors import ErrorCode, NothingStored, OutcomeUnknown, Overloaded, QueueNotFound, StoreConflict
-from pinlater.model import Job, JobState
+from pinlater.model import MAX_TIME_MS, DequeuedJob, Job, JobState
 from pinlater.shards.calls import GuardSettings, HeldUp, NoTurn
+from pinlater.shards.coalesce import Coalescing
 from pinlater.shards.guard import Guarded
+from pinlater.shards.passing import Passing
 from tests.queues import make_queue
-from tests.unit.breaking import Breaking, HeldTime, settled
+from tests.unit.breaking import Breaking, HeldClock, HeldTime, settled
 
 NOW_MS = 1_790_000_000_000
 
@@ -444,3 +448,87 @@ async def test_pings_those_that_never_began_and_slow_calls_over_many_jobs_are_no
         with pytest.raises(NothingStored):
             await slow
         assert told.all == []
+
+
+# -- the time at which a claim goes ----------------------------------------------------------------------------------
+
+
+async def test_a_claim_goes_by_the_time_at_which_it_leaves_and_where_that_is_uncertain_begins_at_the_latest() -> None:
+    clock = HeldClock(NOW_MS)
+    store = Breaking(SqliteShard("sqlite://", "1"))
+    shard = Guarded(store, GuardSettings(max_running=1), clock)
+    await shard.open()
+    await make_queue(shard, "mail", NOW_MS)
+    request = ClaimRequest("c:1:1:1:me", 1, (1,), 30_000, 2**20)
+    gate = store.hold("enqueue")
+    before = await enqueueing(shard, store)
+    waits = asyncio.create_task(shard.claim("mail", [request], clock.now_ms()))
+    await settled()
+    clock.tick(700)
+    clock.uncertainty_ms = 3_000
+    gate.set()
+    await before
+    ((job,),) = await waits
+    assert store.sent["claim"][0][2] == NOW_MS + 700
+    assert job.claim_expires_at_ms == NOW_MS + 700 + 3_000 + 30_000
+    assert request.spare_ms == 0
+    await shard.claim("mail", [request], MAX_TIME_MS)
+    assert store.sent["claim"][1][2] == MAX_TIME_MS  # the overflow shard asks for all there is, as from the end of time
+    await shard.close()
+
+
+class _Noting(Passing):
+    """Notes by how much the now of each claim is ahead of the clock when it comes to the store."""
+
+    def __init__(self, inner: Shard) -> None:
+        super().__init__(inner)
+        self.ahead_ms: list[int] = []
+
+    async def claim(
+        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, capped: bool = False
+    ) -> list[list[DequeuedJob]]:
+        self.ahead_ms.append(now_ms - SystemClock().now_ms())
+        return await super().claim(queue, requests, now_ms, capped=capped)
+
+
+def test_claims_that_were_joined_are_never_ahead_of_the_clock_on_uvloop() -> None:
+    """Its time has whole milliseconds, which change at other moments than those of the clock."""
+
+    async def claims() -> list[int]:
+        clock, store = SystemClock(), _Noting(SqliteShard("sqlite://", "1"))
+        shard = Coalescing(Guarded(store, None, clock))
+        await shard.open()
+        await make_queue(shard, "mail", clock.now_ms())
+        request = ClaimRequest("c:1:1:1:me", 1, (1,), 30_000, 2**20)
+
+        async def poll() -> None:
+            for _ in range(300):
+                await shard.claim("mail", [request], clock.now_ms())
+
+        await asyncio.gather(*[poll() for _ in range(4)])
+        await shard.close()
+        return store.ahead_ms
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        ahead_ms = runner.run(claims())
+    assert len(ahead_ms) > 300
+    assert max(ahead_ms) <= 0
+
+
+async def test_a_claim_that_was_joined_goes_by_the_clock_and_not_by_the_time_of_the_loop() -> None:
+    clock, store = HeldClock(NOW_MS), Breaking(SqliteShard("sqlite://", "1"))
+    shard = Coalescing(Guarded(store, None, clock))
+    await shard.open()
+    await make_queue(shard, "mail", NOW_MS)
+    time = HeldTime()
+    request = ClaimRequest("c:1:1:1:me", 1, (1,), 30_000, 2**20)
+    gate = store.hold("claim")
+    first = asyncio.create_task(shard.claim("mail", [request], NOW_MS))
+    await store.until_begun("claim")
+    joined = asyncio.create_task(shard.claim("mail", [request], NOW_MS))
+    await settled()
+    await time.leap(0.001)
+    gate.set()
+    await asyncio.gather(first, joined)
+    assert [args[2] for args in store.sent["claim"]] == [NOW_MS, NOW_MS]
+    await shard.close()

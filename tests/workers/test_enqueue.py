@@ -76,6 +76,9 @@ def test_an_enqueue_may_say_another_priority_and_a_time(app: App, add: JobType) 
     assert later.priority == 3
     at = datetime(2100, 1, 1, tzinfo=UTC)
     assert stored(app, add.enqueue(1, run_after=at)).run_after_ms == at.timestamp() * 1000
+    for micros in (1, 499, 999):
+        moment = at + timedelta(microseconds=micros)
+        assert stored(app, add.enqueue(1, run_after=moment)).run_after_ms == at.timestamp() * 1000 + 1  # never before
     assert stored(app, add.enqueue(1, run_after=4_000_000_000_000)).run_after_ms == 4_000_000_000_000
     assert calls_of(app, add) == []
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from pinlater.model import Job
 from pinlater_workers.errors import WorkerError
 from pinlater_workers.raised import Delay, seconds
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 JOBS_PER_CALL = 500
 BYTES_PER_CALL = 4 * 1024 * 1024
 
@@ -44,7 +45,7 @@ def run_after_ms(delay: Delay | None, run_after: datetime | int | None, now_ms: 
     if isinstance(run_after, datetime):
         if run_after.tzinfo is None:
             raise ValueError(f"run_after is {run_after}, without a time zone; allowed: as in datetime.now(UTC)")
-        return round(run_after.timestamp() * 1000)
+        return -((_EPOCH - run_after) // timedelta(milliseconds=1))  # rounded up: not before the time that was named
     if run_after is not None and (isinstance(run_after, bool) or not isinstance(run_after, int)):
         raise ValueError(f"run_after is {run_after!r}; allowed: an aware datetime, or milliseconds as an int")
     return run_after

@@ -17,6 +17,8 @@ from pinlater_workers.verdict import Action, Verdict
 class VirtualClock:
     """A clock that only jumps; it starts with the time of this machine."""
 
+    uncertainty_ms = 0
+
     def __init__(self) -> None:
         self._now_ms = time.time_ns() // 1_000_000
 

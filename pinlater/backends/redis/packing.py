@@ -96,9 +96,9 @@ def descriptors(queue: str, shard: str, priorities: list[int], first: int, count
 def claim_args(requests: Sequence[ClaimRequest], now_ms: int) -> Args:
     args: Args = []
     for request in requests:
-        timeout_ms = request.claim_timeout_ms
-        start = _CLAIM_START.pack(now_ms, timeout_ms)
-        args += (request.limit, request.max_bytes, now_ms + timeout_ms, start, request.claim_descriptor)
+        timeout_ms, from_ms = request.claim_timeout_ms, now_ms + request.spare_ms
+        start = _CLAIM_START.pack(from_ms, timeout_ms)
+        args += (request.limit, request.max_bytes, from_ms + timeout_ms, start, request.claim_descriptor)
         args.append(len(request.priorities))
         args += request.priorities
     return args

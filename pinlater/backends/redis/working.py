@@ -64,7 +64,7 @@ class Working(Calling):
         answer = await self._known("claim", queue, (queue, now_ms, int(capped), *claim_args(requests, now_ms)))
         shard = self.shard_id
         return [
-            dequeued(flat, queue, shard, request.claim_descriptor, now_ms + request.claim_timeout_ms)
+            dequeued(flat, queue, shard, request.claim_descriptor, now_ms + request.spare_ms + request.claim_timeout_ms)
             for flat, request in zip(answer, requests, strict=True)
         ]
 

@@ -61,17 +61,24 @@ def claim(
     for group in _groups(requests):
         shares = _shares(session, queue_id, group, now_ms, room)
         room -= sum(map(len, shares))
-        _put_under_claims(session, group, shares, now_ms)
-        handed_out += _hand_out(session, queue, group, shares, now_ms)
+        from_ms = now_ms + group[0].spare_ms
+        _put_under_claims(session, group, shares, from_ms)
+        handed_out += _hand_out(session, queue, group, shares, from_ms)
     return handed_out
 
 
 def _groups(requests: Sequence[ClaimRequest]) -> Iterator[list[ClaimRequest]]:
-    """Requests that follow each other, are for the same priorities, and do not come to too many jobs at a time."""
+    """Requests that follow each other, are for the same priorities and begin their claims at the same time, and do not
+    come to too many jobs at a time.
+    """
     group: list[ClaimRequest] = []
     jobs = 0
     for request in requests:
-        if group and (request.priorities != group[0].priorities or jobs + request.limit > JOBS_PER_SELECT):
+        if group and (
+            request.priorities != group[0].priorities
+            or request.spare_ms != group[0].spare_ms
+            or jobs + request.limit > JOBS_PER_SELECT
+        ):
             yield group
             group, jobs = [], 0
         group.append(request)
@@ -111,7 +118,7 @@ def deal(rows: Sequence[Row], requests: Sequence[ClaimRequest]) -> Iterator[Sequ
 
 
 def _put_under_claims(
-    session: Session, requests: Sequence[ClaimRequest], shares: Sequence[Sequence[Row]], now_ms: int
+    session: Session, requests: Sequence[ClaimRequest], shares: Sequence[Sequence[Row]], from_ms: int
 ) -> None:
     claims = [
         (request.claim_descriptor, request.claim_timeout_ms, [row[0] for row in share])
@@ -119,16 +126,16 @@ def _put_under_claims(
         if share
     ]
     if claims:
-        session.claim(claims, now_ms)
+        session.claim(claims, from_ms)
 
 
 def _hand_out(
-    session: Session, queue: str, requests: Sequence[ClaimRequest], shares: Sequence[Sequence[Row]], now_ms: int
+    session: Session, queue: str, requests: Sequence[ClaimRequest], shares: Sequence[Sequence[Row]], from_ms: int
 ) -> list[list[DequeuedJob]]:
     descriptors = Descriptors(queue, session.shard_id)
     large = _large_bodies(session, [row for share in shares for row in share])
     return [
-        dequeued_jobs(share, large, descriptors, request.claim_descriptor, now_ms + request.claim_timeout_ms)
+        dequeued_jobs(share, large, descriptors, request.claim_descriptor, from_ms + request.claim_timeout_ms)
         for request, share in zip(requests, shares, strict=True)
     ]
 

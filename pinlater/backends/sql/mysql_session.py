@@ -88,9 +88,9 @@ class MysqlSession(Session):
         self.cursor.execute(text, (queue_id, tuple(priorities), now_ms, limit))
         return list(self.cursor.fetchall())
 
-    def claim(self, claims: Sequence[tuple[str, int, list[int]]], now_ms: int) -> None:
+    def claim(self, claims: Sequence[tuple[str, int, list[int]]], from_ms: int) -> None:
         for timeout_ms, alike in groupby(claims, key=lambda claim: claim[1]):
-            times = (now_ms, timeout_ms, now_ms + timeout_ms, now_ms)
+            times = (from_ms, timeout_ms, from_ms + timeout_ms, from_ms)
             same = list(alike)
             if len(same) == 1:
                 claim_descriptor, _, ids = same[0]

@@ -105,8 +105,8 @@ class Session(ABC):
         """Up to `limit` eligible jobs in the order of the claim; one that writes locks them and skips locked ones."""
 
     @abstractmethod
-    def claim(self, claims: Sequence[tuple[str, int, list[int]]], now_ms: int) -> None:
-        """Put jobs under claims: (claim descriptor, time-out, ids) each."""
+    def claim(self, claims: Sequence[tuple[str, int, list[int]]], from_ms: int) -> None:
+        """Put jobs under claims that begin then: (claim descriptor, time-out, ids) each."""
 
     @abstractmethod
     def snapshot(self) -> None:

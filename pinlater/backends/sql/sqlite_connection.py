@@ -89,9 +89,9 @@ class SqliteSession(Session):
                 found += self.rows("candidates", (queue_id, priority, now_ms, limit - len(found)))
         return found
 
-    def claim(self, claims: Sequence[tuple[str, int, list[int]]], now_ms: int) -> None:
+    def claim(self, claims: Sequence[tuple[str, int, list[int]]], from_ms: int) -> None:
         for claim_descriptor, timeout_ms, ids in claims:
-            self.run_of("claim", (claim_descriptor, now_ms, timeout_ms, now_ms + timeout_ms, now_ms), ids)
+            self.run_of("claim", (claim_descriptor, from_ms, timeout_ms, from_ms + timeout_ms, from_ms), ids)
 
     def snapshot(self) -> None:
         """A transaction of SQLite is one already."""
