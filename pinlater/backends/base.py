@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from pinlater.model import CancelOutcome, DequeuedJob, Job, JobInfo, JobState
+from pinlater.model import MAX_TIME_MS, CancelOutcome, DequeuedJob, Job, JobInfo, JobState
 
 T = TypeVar("T")
 
@@ -101,7 +101,11 @@ class AckOutcome(IntEnum):
 
 @dataclass(slots=True)
 class CheckpointRequest:
-    """One heartbeat. With `claim_descriptor` "" the claim's source must be exactly `source`; else that claim counts."""
+    """One heartbeat. With `claim_descriptor` "" the claim's source must be exactly `source`; else that claim counts.
+
+    The claim expires its own time-out after now, or after a later `run_after_ms`, but because of that no later than
+    `latest_expiry_ms`.
+    """
 
     priority: int
     id: int
@@ -112,6 +116,11 @@ class CheckpointRequest:
     run_after_ms: int | None = None
     attempts_allowed: int | None = None
     prepend_status: str = ""
+    latest_expiry_ms: int = MAX_TIME_MS
+
+    def expiry_ms(self, timeout_ms: int, now_ms: int) -> int:
+        """When a claim with this time-out expires after it."""
+        return max(now_ms + timeout_ms, min((self.run_after_ms or 0) + timeout_ms, self.latest_expiry_ms))
 
 
 class ScanPosition(NamedTuple):
@@ -374,7 +383,8 @@ class Shard(Protocol):
     async def checkpoint(self, queue: str, checkpoints: Sequence[CheckpointRequest], now_ms: int) -> list[bool]:
         """Restart claim time-outs and change what is asked, in order; False where the job or its claim did not match.
 
-        The new expiry is now + the claim's own time-out. An unknown queue: all False.
+        The new expiry is max(now, run_after_ms) + the claim's own time-out, bounded as CheckpointRequest says. An
+        unknown queue: all False.
         """
 
     async def give_back(self, queue: str, claims: Sequence[ClaimKey], now_ms: int) -> int:

@@ -160,7 +160,10 @@ class Config:
         "A job handed out and not heard of for so long goes back to its queue.",
     )
     max_claim_timeout_ms: int = _row(
-        "Jobs", Duration(1000, 30 * DAY_MS), DAY_MS, "The longest time-out that a caller may ask for his claim."
+        "Jobs",
+        Duration(1000, 30 * DAY_MS),
+        DAY_MS,
+        "The longest time-out that a caller may ask for a claim, and how far ahead a checkpoint may keep one.",
     )
     release_grace_ms: int = _row(
         "Jobs",

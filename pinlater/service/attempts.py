@@ -97,10 +97,10 @@ class Attempts:
         self._checks.amount("requests", checkpoints)
         settings = self._queues.settings(queue)
         checkpoints = [self._checks.checkpoint(each, settings) for each in checkpoints]
-        groups = self._refs.checkpoints(queue, source, checkpoints)
+        now_ms = self._clock.now_ms()
+        groups = self._refs.checkpoints(queue, source, checkpoints, self._checks.latest_expiry_ms(now_ms))
         if not groups:
             return
-        now_ms = self._clock.now_ms()
         calls = [
             (shard_id, lambda shard, each=each: shard.checkpoint(queue, each, now_ms))
             for shard_id, each in groups.items()

@@ -112,6 +112,10 @@ class Checks:
                 is_lenient = True
         return [_as_meant(job) for job in jobs] if is_lenient else jobs, later
 
+    def latest_expiry_ms(self, now_ms: int) -> int:
+        """The latest expiry that a checkpoint may give a claim by a run_after in the future."""
+        return min(now_ms + self._settings.max_claim_timeout_ms, MAX_TIME_MS)
+
     def checkpoint(self, each: Checkpoint, queue: QueueSettings) -> Checkpoint:
         """A checkpoint fit to be carried out for a job of that queue."""
         if each.new_body is not None:

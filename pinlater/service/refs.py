@@ -78,7 +78,7 @@ class References:
         return groups
 
     def checkpoints(
-        self, queue: str, source: str, requests: Sequence[Checkpoint]
+        self, queue: str, source: str, requests: Sequence[Checkpoint], latest_expiry_ms: int = MAX_TIME_MS
     ) -> dict[str, list[CheckpointRequest]]:
         """What to tell each shard."""
         return self._group(
@@ -94,6 +94,7 @@ class References:
                 request.run_after_ms,
                 request.attempts_allowed,
                 request.prepend_status[:MAX_STATUS_CHARS],
+                latest_expiry_ms,
             ),
         )
 

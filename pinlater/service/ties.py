@@ -88,7 +88,7 @@ class Ties:
                 self._drop(tie)
             else:
                 self._drop(tie)
-                tie = Tie(descriptor, claim_descriptor, now_ms, now_ms + lease_ms, holder)
+                tie = Tie(descriptor, claim_descriptor, now_ms, each.expiry_ms(lease_ms, now_ms), holder)
                 self._by_job[descriptor] = holder.ties[descriptor] = tie
                 self._bound(holder)
 

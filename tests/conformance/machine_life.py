@@ -148,6 +148,7 @@ class LifeRules(MachineBase):
                 base.offsets,
                 st.one_of(st.none(), base.attempts),
                 base.texts,
+                base.steps_ms,
             ),
             min_size=1,
         )
@@ -163,8 +164,9 @@ class LifeRules(MachineBase):
                 None if offset is None else self.now_ms + offset,
                 attempts,
                 text,
+                self.now_ms + most_ms,
             )
-            for job, source, fenced, body, to_pending, offset, attempts, text in held
+            for job, source, fenced, body, to_pending, offset, attempts, text, most_ms in held
         ]
         self.both(
             lambda name: self.shard.checkpoint(name, beats, self.now_ms),

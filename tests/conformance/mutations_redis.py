@@ -299,6 +299,34 @@ LAPSES = [
         "heard_at <= tonumber",
         test_expiry.test_a_claim_that_was_heard_of_since_is_not_released,
     ),
+    lua(
+        "release",
+        "if heard_at ~= claimed_at then",
+        "if false then",
+        test_expiry.test_of_two_checkpoints_with_the_same_future_run_after_the_later_one_counts,
+    ),
+    lua(
+        "checkpoint",
+        "math.max(now + timeout, later)",
+        "now + timeout",
+        test_expiry.test_a_future_run_after_keeps_the_claim_until_its_time_out_after_that,
+    ),
+    lua(
+        "checkpoint",
+        "math.max(now + timeout, later)",
+        "later",
+        test_expiry.test_a_future_run_after_keeps_no_claim_for_longer_than_the_bound,
+        latest_ms=999,
+        lasts_ms=1_000,
+    ),
+    lua(
+        "checkpoint",
+        "math.min(tonumber(ARGV[at + 5]) + timeout, tonumber(ARGV[at + 9]))",
+        "tonumber(ARGV[at + 5]) + timeout",
+        test_expiry.test_a_future_run_after_keeps_no_claim_for_longer_than_the_bound,
+        latest_ms=20_000,
+        lasts_ms=20_000,
+    ),
 ]
 
 OPERATORS = [

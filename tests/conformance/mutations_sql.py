@@ -25,6 +25,10 @@ ANY_QUEUE = "$ IS NOT NULL"
 SCAN_BY_STATE = test_looking.test_each_state_is_counted_and_scanned_apart
 SCAN_AT_NOW = test_looking.test_a_job_at_exactly_now_is_current_and_counted_once
 PRIORITIES = test_looking.test_counts_and_scans_take_the_priorities_asked_for
+KEPT_UNTIL = test_expiry.test_a_future_run_after_keeps_the_claim_until_its_time_out_after_that
+KEPT_UP_TO = test_expiry.test_a_future_run_after_keeps_no_claim_for_longer_than_the_bound
+BOUNDED = {"latest_ms": 20_000, "lasts_ms": 20_000}
+SHORT = {"latest_ms": 999, "lasts_ms": 1_000}
 PAGING = test_looking.test_paging_through_equal_run_after_values_shows_every_job_once_and_in_order
 
 STATEMENTS = [
@@ -127,6 +131,18 @@ STATEMENTS = [
         state=JobState.FAILED,
     ),
     *sql("in_progress", QUEUE, ANY_QUEUE, test_wrong_names.test_an_ack_by_a_wrong_name_is_ignored, wrong="queue"),
+    *sql(
+        "last_heard_of",
+        "updated_at_ms",
+        "claim_expires_at_ms - claim_timeout_ms",
+        test_expiry.test_of_two_checkpoints_with_the_same_future_run_after_the_later_one_counts,
+    ),
+    *only("sqlite", "heartbeat", "min(? + claim_timeout_ms, ?)", "0 * ? * ?", KEPT_UNTIL),
+    *only("mysql", "heartbeat", "LEAST(%s + claim_timeout_ms, %s)", "0 * %s * %s", KEPT_UNTIL),
+    *only("sqlite", "heartbeat", "min(? + claim_timeout_ms, ?)", "? + claim_timeout_ms + 0 * ?", KEPT_UP_TO, **BOUNDED),
+    *only("mysql", "heartbeat", "LEAST(%s +", "GREATEST(%s +", KEPT_UP_TO, **BOUNDED),
+    *only("sqlite", "heartbeat", "max(? + claim_timeout_ms", "max(0 * ?", KEPT_UP_TO, **SHORT),
+    *only("mysql", "heartbeat", "GREATEST(%s + claim_timeout_ms", "GREATEST(0 * %s", KEPT_UP_TO, **SHORT),
     *sql(
         "last_heard_of",
         QUEUE,

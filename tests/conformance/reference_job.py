@@ -23,6 +23,9 @@ class RefJob:
     claim: str | None = None
     claimed_at_ms: int | None = None
     timeout_ms: int = 0
+    heard_at_ms: int = 0
+    """When the claim was made, or last renewed by a checkpoint."""
+
     expires_at_ms: int | None = None
     finished_at_ms: int | None = None
     crashes: int = 0

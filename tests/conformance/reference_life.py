@@ -41,7 +41,8 @@ class RefLife(RefQueues):
         taken = fitting(self.eligible(queue, request.priorities, now_ms)[:limit], request.max_bytes)
         for job in taken:
             job.state, job.claim, job.updated_at_ms = JobState.IN_PROGRESS, request.claim_descriptor, now_ms
-            job.claimed_at_ms, job.timeout_ms = now_ms, request.claim_timeout_ms
+            job.claimed_at_ms = job.heard_at_ms = now_ms
+            job.timeout_ms = request.claim_timeout_ms
             job.expires_at_ms = now_ms + request.claim_timeout_ms
         return taken
 
@@ -76,8 +77,12 @@ class RefLife(RefQueues):
             return False
         if (beat.claim_descriptor or beat.source) != (job.claim if beat.claim_descriptor else claim_source(job.claim)):
             return False
-        job.updated_at_ms, job.expires_at_ms = now_ms, now_ms + job.timeout_ms
+        job.updated_at_ms = job.heard_at_ms = now_ms
         job.run_after_ms = now_ms if beat.run_after_ms is None else beat.run_after_ms
+        job.expires_at_ms = now_ms + job.timeout_ms
+        if job.run_after_ms > now_ms:
+            later_ms = min(job.run_after_ms + job.timeout_ms, beat.latest_expiry_ms)
+            job.expires_at_ms = max(job.expires_at_ms, later_ms)
         job.custom_status = cut(beat.prepend_status + job.custom_status)
         if beat.new_body is not None:
             job.body = beat.new_body
@@ -106,7 +111,7 @@ class RefLife(RefQueues):
     def heard_at_ms(self, queue: str, key: ClaimKey | QuietClaim) -> int:
         """When the claim that the job is under now was made, or last renewed; 0 where it is under none."""
         job = self.find(queue, key.priority, key.id)
-        return 0 if job is None or job.expires_at_ms is None else job.expires_at_ms - job.timeout_ms
+        return 0 if job is None or job.expires_at_ms is None else job.heard_at_ms
 
     def mark_moved(self, queue: str, key: ClaimKey, moved_to: str, now_ms: int) -> bool:
         job = self.find(queue, key.priority, key.id)

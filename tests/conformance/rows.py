@@ -65,18 +65,22 @@ STATES: Mapping[str, Tests] = {
         checkpoints.test_a_checkpoint_sets_both_the_attempts_allowed_and_those_remaining,
         checkpoints.test_a_checkpoint_puts_status_in_front,
         checkpoints.test_a_checkpoint_sets_run_after,
+        expiry.test_a_future_run_after_keeps_no_claim_for_longer_than_the_bound,
+        binding.test_a_checkpoint_for_later_keeps_the_job_until_then_and_no_longer_than_any_claim,
     ),
     "checkpoint with moveToPending": (states.test_a_checkpoint_to_pending_gives_the_job_back_with_all_its_attempts,),
     "the claim expired": (
         states.test_an_expired_claim_is_a_failed_attempt_and_a_crash,
         expiry.test_an_expired_claim_leaves_the_job_to_be_handed_out_at_once,
         expiry.test_a_claim_expires_only_after_its_time_out,
+        expiry.test_a_future_run_after_keeps_the_claim_until_its_time_out_after_that,
     ),
     "release": (
         states.test_a_released_claim_is_as_an_expired_one,
         expiry.test_a_released_claim_leaves_its_own_line_and_the_job_to_be_handed_out_at_once,
         expiry.test_a_claim_that_was_heard_of_since_is_not_released,
         expiry.test_of_several_claims_those_that_were_heard_of_stay,
+        expiry.test_of_two_checkpoints_with_the_same_future_run_after_the_later_one_counts,
     ),
     "the crash budget is used up": (
         expiry.test_a_job_fails_when_its_crash_budget_is_used_up_whatever_attempts_remain,
@@ -124,7 +128,10 @@ DISAGREEMENTS: Mapping[str, Tests] = {
         states.test_a_claim_puts_a_pending_job_in_progress_under_a_descriptor_until_its_expiry,
         states.test_a_success_ends_the_job_with_its_status_appended,
     ),
-    "a claim's time-out": (expiry.test_a_checkpoint_puts_off_the_expiry_by_the_claims_own_time_out,),
+    "a claim's time-out": (
+        expiry.test_a_checkpoint_puts_off_the_expiry_by_the_claims_own_time_out,
+        expiry.test_a_later_checkpoint_without_a_time_ends_what_a_future_run_after_gave,
+    ),
     "the time to live": (ending.test_the_time_to_live_counts_from_the_end_and_not_from_run_after_or_the_claim,),
     "deleting a queue": (queues.test_a_deleted_queue_is_gone_at_once_with_jobs_in_all_states,),
     "body filter": (
@@ -264,5 +271,6 @@ DECISIONS: Mapping[str, Tests] = {
         concurrency.test_a_checkpoint_against_a_release_has_one_winner,
         binding.test_a_lost_connection_costs_its_claims_an_attempt_and_a_crash,
         binding.test_a_checkpoint_binds_a_claim_to_the_connection_it_came_by,
+        binding.test_a_checkpoint_for_later_by_another_way_prevents_a_release_too,
     ),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pinlater.backends.base import EndRules, LapsedCounts, crash_budget_status, expired_status, released_status
-from pinlater.model import DequeuedJob, Job, JobState
+from pinlater.model import MAX_TIME_MS, DequeuedJob, Job, JobState
 from tests.conformance.subject import TIMEOUT_MS, Subject
 from tests.queues import make_queue
 
@@ -118,12 +118,39 @@ async def test_a_checkpoint_puts_off_the_expiry_by_the_claims_own_time_out(subje
     assert await subject.expire() == {subject.queue: LapsedCounts(1, 0)}
 
 
-async def test_a_future_run_after_does_not_stretch_a_claim(subject: Subject) -> None:
+async def test_a_future_run_after_keeps_the_claim_until_its_time_out_after_that(subject: Subject) -> None:
     descriptor = await subject.job()
     await subject.claimed(timeout_ms=1_000)
     assert await subject.checkpoint(descriptor, run_after_ms=subject.now_ms + 50_000)
-    subject.tick(1_001)
+    assert (await subject.info(descriptor)).claim_expires_at_ms == subject.now_ms + 51_000
+    subject.tick(51_000)
+    assert await subject.expire() == {}
+    assert await subject.claim() == []
+    subject.tick(1)
     assert await subject.expire() == {subject.queue: LapsedCounts(1, 0)}
+    assert (await subject.claimed()).attempts_remaining == 1
+
+
+@pytest.mark.parametrize(("latest_ms", "lasts_ms"), [(20_000, 20_000), (999, 1_000), (51_000, 51_000)])
+async def test_a_future_run_after_keeps_no_claim_for_longer_than_the_bound(
+    subject: Subject, latest_ms: int, lasts_ms: int
+) -> None:
+    descriptor = await subject.job()
+    await subject.claimed(timeout_ms=1_000)
+    fields = {"run_after_ms": subject.now_ms + 50_000, "latest_expiry_ms": subject.now_ms + latest_ms}
+    assert await subject.checkpoint(descriptor, **fields)
+    info = await subject.info(descriptor)
+    assert (info.claim_expires_at_ms, info.run_after_ms) == (subject.now_ms + lasts_ms, subject.now_ms + 50_000)
+
+
+async def test_a_later_checkpoint_without_a_time_ends_what_a_future_run_after_gave(subject: Subject) -> None:
+    descriptor = await subject.job()
+    await subject.claimed(timeout_ms=1_000)
+    assert await subject.checkpoint(descriptor, run_after_ms=MAX_TIME_MS)
+    assert (await subject.info(descriptor)).claim_expires_at_ms == MAX_TIME_MS
+    subject.tick(10)
+    assert await subject.checkpoint(descriptor)
+    assert (await subject.info(descriptor)).claim_expires_at_ms == subject.now_ms + 1_000
 
 
 @pytest.mark.parametrize("ended", ["acked", "failed", "given back", "moved to pending"])
@@ -216,6 +243,21 @@ async def test_a_claim_that_was_heard_of_since_is_not_released(subject: Subject)
         assert await subject.release(job, heard_at_ms=claimed_at_ms) == LapsedCounts(0, 0)
         assert await subject.info(descriptor) == before
     assert await subject.release(job, heard_at_ms=subject.now_ms + 1) == LapsedCounts(0, 0)
+    assert await subject.release(job, heard_at_ms=subject.now_ms) == LapsedCounts(1, 0)
+
+
+async def test_of_two_checkpoints_with_the_same_future_run_after_the_later_one_counts(subject: Subject) -> None:
+    """The time-out runs from the same time after both; who heard the first releases nothing."""
+    descriptor = await subject.job()
+    job = await subject.claimed(timeout_ms=1_000)
+    later_ms = subject.now_ms + 50_000
+    subject.tick(5)
+    assert await subject.checkpoint(descriptor, run_after_ms=later_ms)
+    first_ms = subject.now_ms
+    subject.tick(5)
+    assert await subject.checkpoint(descriptor, run_after_ms=later_ms)
+    for heard_at_ms in (job.claim_expires_at_ms - 1_000, first_ms, later_ms):
+        assert await subject.release(job, heard_at_ms=heard_at_ms) == LapsedCounts(0, 0)
     assert await subject.release(job, heard_at_ms=subject.now_ms) == LapsedCounts(1, 0)
 
 

@@ -179,7 +179,7 @@ def checkpoint_args(queue: str, checkpoints: Sequence[CheckpointRequest], now_ms
         flags += _ATTEMPTS if each.attempts_allowed is not None else 0
         args += (each.priority, ID.pack(each.id), each.source, each.claim_descriptor, flags)
         args += (now_ms if each.run_after_ms is None else each.run_after_ms, each.attempts_allowed or 0)
-        args += (each.prepend_status, each.new_body or b"")
+        args += (each.prepend_status, each.new_body or b"", each.latest_expiry_ms)
     return args
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pinlater.backends.base import CheckpointRequest
 from pinlater.backends.sql.acking import CLAIM, PRIORITY, jobs_in_progress
 from pinlater.backends.sql.session import Row, Session
-from pinlater.model import claim_source
+from pinlater.model import MAX_TIME_MS, claim_source
 
 
 def checkpoint(session: Session, queue: str, checkpoints: Sequence[CheckpointRequest], now_ms: int) -> list[bool]:
@@ -22,7 +22,7 @@ def checkpoint(session: Session, queue: str, checkpoints: Sequence[CheckpointReq
             continue
         matched.append(True)
         run_after_ms = now_ms if each.run_after_ms is None else each.run_after_ms
-        beats.add(each.id, run_after_ms)
+        beats.add(each.id, run_after_ms, each.latest_expiry_ms)
         if not _is_plain(each):
             beats.send()
             _change(session, each, now_ms)
@@ -58,20 +58,23 @@ def _change(session: Session, each: CheckpointRequest, now_ms: int) -> None:
 
 
 class _Beats:
-    """Heartbeats that wait to go together: all with the same run_after."""
+    """Heartbeats that wait to go together: all with the same times."""
 
     def __init__(self, session: Session, now_ms: int) -> None:
         self._session = session
         self._now_ms = now_ms
-        self._run_after_ms = now_ms
+        self._times = (now_ms, MAX_TIME_MS)
         self._ids: set[int] = set()
 
-    def add(self, job_id: int, run_after_ms: int) -> None:
-        if run_after_ms != self._run_after_ms:
+    def add(self, job_id: int, run_after_ms: int, latest_expiry_ms: int) -> None:
+        times = (run_after_ms, latest_expiry_ms)
+        if times != self._times:
             self.send()
-            self._run_after_ms = run_after_ms
+            self._times = times
         self._ids.add(job_id)
 
     def send(self) -> None:
-        self._session.run_of("heartbeat", (self._now_ms, self._now_ms, self._run_after_ms), sorted(self._ids))
+        now_ms, (run_after_ms, latest_expiry_ms) = self._now_ms, self._times
+        values = (now_ms, run_after_ms, latest_expiry_ms, now_ms, run_after_ms)
+        self._session.run_of("heartbeat", values, sorted(self._ids))
         self._ids.clear()

@@ -233,8 +233,8 @@ WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = %s) AND state = 1 
 ORDER BY id FOR UPDATE
 
 -- name: last_heard_of
--- A claim's time-out runs from the claim or its last checkpoint.
-SELECT id, priority, attempts_remaining, crashes, claim_descriptor, claim_expires_at_ms - claim_timeout_ms
+-- While a job is in progress, only its claim and its checkpoints update it.
+SELECT id, priority, attempts_remaining, crashes, claim_descriptor, updated_at_ms
 FROM pinlater_jobs FORCE INDEX (PRIMARY)
 WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = %s) AND state = 1 AND id IN %s
 ORDER BY id FOR UPDATE
@@ -268,7 +268,8 @@ UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET state = 0, updated_at_ms = %s, cl
 WHERE id IN %s
 
 -- name: heartbeat
-UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET claim_expires_at_ms = %s + claim_timeout_ms, updated_at_ms = %s,
+UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET
+    claim_expires_at_ms = GREATEST(%s + claim_timeout_ms, LEAST(%s + claim_timeout_ms, %s)), updated_at_ms = %s,
     run_after_ms = %s
 WHERE id IN %s
 

@@ -207,8 +207,8 @@ WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = ?) AND state = 1
     AND id IN (SELECT value FROM json_each(?))
 
 -- name: last_heard_of
--- A claim's time-out runs from the claim or its last checkpoint.
-SELECT id, priority, attempts_remaining, crashes, claim_descriptor, claim_expires_at_ms - claim_timeout_ms
+-- While a job is in progress, only its claim and its checkpoints update it.
+SELECT id, priority, attempts_remaining, crashes, claim_descriptor, updated_at_ms
 FROM pinlater_jobs NOT INDEXED
 WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = ?) AND state = 1
     AND id IN (SELECT value FROM json_each(?))
@@ -240,7 +240,8 @@ UPDATE pinlater_jobs NOT INDEXED SET state = 0, updated_at_ms = ?, claim_descrip
 WHERE id IN (SELECT value FROM json_each(?))
 
 -- name: heartbeat
-UPDATE pinlater_jobs NOT INDEXED SET claim_expires_at_ms = ? + claim_timeout_ms, updated_at_ms = ?, run_after_ms = ?
+UPDATE pinlater_jobs NOT INDEXED SET
+    claim_expires_at_ms = max(? + claim_timeout_ms, min(? + claim_timeout_ms, ?)), updated_at_ms = ?, run_after_ms = ?
 WHERE id IN (SELECT value FROM json_each(?))
 
 -- name: checkpoint

@@ -1,7 +1,7 @@
 -- Heartbeats, in order. The first write removes, so that heartbeats work in a Redis out of memory.
 -- KEYS     1 ROOT   2 BASE
 -- ARGV     1 queue   2 now   then per heartbeat: priority, id, source, claim descriptor or '', flags (1 body, 2 attempts,
---          4 to PENDING), run_after, attempts, status to put in front, body
+--          4 to PENDING), run_after, attempts, status to put in front, body, the latest expiry that run_after may give
 -- RETURNS  one character per heartbeat: 1 done, 0 no match
 -- BOUND    the heartbeats given
 --#include records
@@ -31,7 +31,7 @@ local function replace_body(id, body)
 end
 
 local outcome, earliest, times = {}, nil, {}
-for at = 3, #ARGV, 9 do
+for at = 3, #ARGV, 10 do
   local priority, id, flags = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 4])
   local claim, running = held(priority, id, ARGV[at + 2], ARGV[at + 3])
   outcome[#outcome + 1] = claim and '1' or '0'
@@ -49,8 +49,10 @@ for at = 3, #ARGV, 9 do
     else
       local _, timeout = unpack_record(CLAIM, claim)
       call('ZADD', running, ARGV[at + 5], id)
-      call('ZADD', base .. ':expiry', string.format('%.0f', now + timeout), id)
-      earliest = math.min(earliest or math.huge, now + timeout)
+      local later = math.min(tonumber(ARGV[at + 5]) + timeout, tonumber(ARGV[at + 9]))
+      local expiry = math.max(now + timeout, later)
+      call('ZADD', base .. ':expiry', string.format('%.0f', expiry), id)
+      earliest = math.min(earliest or math.huge, expiry)
     end
   end
 end

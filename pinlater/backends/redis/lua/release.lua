@@ -13,8 +13,10 @@ for at = 9, #ARGV, 4 do
   local id = ARGV[at + 1]
   if not seen[id] and redis.call('ZSCORE', base .. ':s:1:' .. ARGV[at], id) then
     local claim = redis.call('HGET', base .. ':claims', id)
-    local _, timeout = unpack_record(CLAIM, claim)
+    local claimed_at, timeout = unpack_record(CLAIM, claim)
     local heard_at = tonumber(redis.call('ZSCORE', base .. ':expiry', id)) - timeout
+    -- After a checkpoint the time-out may run from a later time, and several from the same one.
+    if heard_at ~= claimed_at then heard_at = unpack_record(CHANGED, redis.call('HGET', base .. ':changed', id)) end
     if sub(claim, DESCRIPTOR_AT) == ARGV[at + 2] and heard_at == tonumber(ARGV[at + 3]) then
       seen[id] = true
       jobs[#jobs + 1] = {id, claim}
