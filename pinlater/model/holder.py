@@ -7,10 +7,13 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True, eq=False)
 class Holder:
-    """A connection, as those know it who bind claims to it. `ties` are by job descriptor; `is_gone`: it broke."""
+    """A connection, as those know it who bind claims to it. `ties` are by job descriptor; `is_gone`: it broke; `peer`
+    is the caller's address as sockets have it.
+    """
 
     ties: dict[str, Tie] = field(default_factory=dict, repr=False)
     is_gone: bool = False
+    peer: object = None
 
 
 @dataclass(slots=True, eq=False)

@@ -41,7 +41,7 @@ class CancelOutcome(IntEnum):
 class RequestContext:
     """Who calls. `source` becomes the last part of the claim descriptors made for this caller.
 
-    `holder` is the caller's connection, in a server, where a call may bind claims to it.
+    `holder` is the caller's connection, in a server, where a call may bind claims to it or needs the admin password.
     """
 
     source: str

@@ -63,6 +63,7 @@ class Calls:
         await self._service.create_queue(args.name, context=context)
 
     async def _delete_queue(self, context: RequestContext, args: Any, pending: PendingCall) -> None:
+        context.holder = pending.holder
         await self._service.delete_queue(args.name, args.password, context=context)
 
     async def _queue_names(self, context: RequestContext, args: Any, pending: PendingCall) -> set[str]:
@@ -155,6 +156,7 @@ class Calls:
 
     async def _update_queue(self, context: RequestContext, args: Any, pending: PendingCall) -> Any:
         request = args.request
+        context.holder = pending.holder
         return await self._service.update_queue(
             request.queue_name,
             request.password,
@@ -166,6 +168,7 @@ class Calls:
 
     async def _update_shard(self, context: RequestContext, args: Any, pending: PendingCall) -> Any:
         request = args.request
+        context.holder = pending.holder
         return await self._service.update_shard(
             request.shard_id, request.password, dequeue_only=request.dequeue_only, context=context
         )

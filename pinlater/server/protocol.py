@@ -57,7 +57,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._peer = transport.get_extra_info("peername")
+        self._peer = self._holder.peer = transport.get_extra_info("peername")
         without_delay(transport.get_extra_info("socket"))
         if not self._shared.admit(self):
             self._transport.abort()

@@ -27,7 +27,7 @@ class ThriftServer:
     `counters` says how often each limit was reached: connections_refused, calls_over_buffer, half_sent_over_buffer,
     reads_paused, slow_readers_closed, half_sent_closed, idle_closed, streams_lost, malformed_messages, unknown_methods,
     answers_too_long, unexpected_errors, aborted_at_stop; and by calls that the service refused for too much to do,
-    waiting_dequeues, waiting_store_calls, waiting_joined_calls, waiting_passwords.
+    waiting_dequeues, waiting_store_calls, waiting_joined_calls, waiting_passwords, password_pauses.
     """
 
     def __init__(self, service: Service, limits: ServerLimits | None = None, metrics: Metrics | None = None) -> None:

@@ -1,39 +1,197 @@
-"""Who may delete a queue, or change its settings: whoever knows the admin password, of which a hash is configured."""
+"""The admin password: who may try it and how often, and what is said of those who guess.
+
+The first few wrong passwords of an address cost nothing, since people mistype. After each further one nothing is
+checked for that address during a pause, which grows. Checks run in one thread of their own, one address after the
+other, so that guesses hold up neither other calls nor a right password from another address.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from ipaddress import IPv6Address, ip_address
+
+import structlog
 
 from pinlater.errors import Overloaded, PasswordInvalid
-from pinlater.password import verify_password
+from pinlater.password import is_random, verify_password
+from pinlater.service.auditing import Audit
 
-_AT_ONCE = 2
-_MAX_WAITING = 16
+_log = structlog.get_logger("pinlater.service")
+
+FREE_TRIES = 5
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
+FORGET_S = 3_600.0
+"""An address of which no wrong password came for so long begins anew."""
+
+MAX_ADDRESSES = 10_000
+MAX_WAITING, MAX_WAITING_EACH = 64, 8
+"""Checks that wait for their turn, in all and for one address; one more is refused."""
+
+SAY_EVERY_S = 60.0
+"""The log has one line in this time for each address that sends wrong passwords."""
+
 _MAX_CHARS = 1_024
+_NICENESS = 5
+_NO_PASSWORD = (
+    "this server has no admin password, so what needs one is refused; start it with --admin-password-hash HASH, as "
+    "`pinlater admin hash-password` prints it (a server makes a password by itself only where it listens on a loopback "
+    "address and keeps all jobs in SQLite)"
+)
+
+
+@dataclass(slots=True)
+class _Guesser:
+    """An address and the wrong passwords that came from it: `wrong` in all, `refused` unchecked since the last line."""
+
+    address: str
+    wrong_at_s: float
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    waiting: int = 0
+    wrong: int = 0
+    paused_until_s: float = 0.0
+    refused: int = 0
+    said_at_s: float | None = None
 
 
 class AdminPassword:
-    """Checks passwords in a thread, a few at once: each check costs time and memory on purpose."""
+    """Checks passwords against the one hash. A caller without an address shares one with all others like it."""
 
-    def __init__(self, password_hash: str) -> None:
+    def __init__(self, password_hash: str, audit: Audit, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._hash = password_hash
-        self._turns = asyncio.Semaphore(_AT_ONCE)
-        self._asking = 0
+        self._audit = audit
+        self._now_s = monotonic
+        self._guessers: OrderedDict[str, _Guesser] = OrderedDict()
+        """The one whose last wrong password is the oldest comes first."""
+        self._turns = asyncio.Semaphore(1)
+        self._waiting = 0
+        self._thread = ThreadPoolExecutor(1, "admin-password", initializer=_give_way)
 
-    async def check(self, password: str) -> None:
-        """PasswordInvalid; for every password where no hash is configured. Overloaded."""
+    def close(self) -> None:
+        """Checks nothing any more."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def check(self, password: str, peer: object, who: str) -> None:
+        """PasswordInvalid: it is wrong, or no hash is configured. Overloaded: it was not checked, so try again later.
+
+        `peer` is the caller's address as sockets have it, `who` what the caller calls itself.
+        """
         if not self._hash:
-            raise PasswordInvalid(
-                "this server has no admin password, so what needs one is refused; start it with --admin-password-hash "
-                "HASH, as `pinlater admin hash-password` prints it"
-            )
-        if self._asking >= _AT_ONCE + _MAX_WAITING:
-            raise Overloaded.by("waiting_passwords", "too many passwords are being checked", retry_after_ms=1_000)
-        self._asking += 1
+            raise PasswordInvalid(_NO_PASSWORD)
+        address = network(peer)
+        guesser = self._guessers.setdefault(address, _Guesser(address, self._now_s()))
         try:
-            async with self._turns:
-                is_right = await asyncio.to_thread(verify_password, password[:_MAX_CHARS], self._hash)
+            # nobody can guess a random one, so nobody who knows it has to wait
+            if not (is_random(self._hash) and self._is_right(password)) and not await self._check(guesser, password):
+                self._was_wrong(guesser, who)
+                raise PasswordInvalid("the admin password is wrong")
+            self._was_right(guesser)
         finally:
-            self._asking -= 1
-        if not is_right or len(password) > _MAX_CHARS:
-            raise PasswordInvalid("the admin password is wrong")
+            self._clean_up(guesser)
+
+    async def _check(self, guesser: _Guesser, password: str) -> bool:
+        """In turn: first among the calls of one address, then among the addresses, each of which waits there once."""
+        self._refuse_in_pause(guesser)
+        if guesser.waiting >= MAX_WAITING_EACH or self._waiting >= MAX_WAITING:
+            raise Overloaded.by("waiting_passwords", "too many passwords are being checked", retry_after_ms=1_000)
+        guesser.waiting += 1
+        self._waiting += 1
+        try:
+            async with guesser.turn:
+                self._refuse_in_pause(guesser)
+                async with self._turns:
+                    loop = asyncio.get_running_loop()
+                    return await loop.run_in_executor(self._thread, self._is_right, password)
+        finally:
+            guesser.waiting -= 1
+            self._waiting -= 1
+
+    def _is_right(self, password: str) -> bool:
+        return verify_password(password[:_MAX_CHARS], self._hash) and len(password) <= _MAX_CHARS
+
+    def _refuse_in_pause(self, guesser: _Guesser) -> None:
+        left_s = guesser.paused_until_s - self._now_s()
+        if left_s > 0:
+            guesser.refused += 1
+            text = (
+                f"{guesser.wrong} wrong admin passwords came from {guesser.address}; the next one is checked in "
+                f"{left_s:.1f} s, or at once from another address"
+            )
+            raise Overloaded.by("password_pauses", text, retry_after_ms=int(left_s * 1000) + 1)
+
+    def _was_wrong(self, guesser: _Guesser, who: str) -> None:
+        now_s = self._now_s()
+        guesser.wrong = 1 if now_s - guesser.wrong_at_s > FORGET_S else guesser.wrong + 1
+        guesser.wrong_at_s = now_s
+        self._guessers[guesser.address] = guesser
+        self._guessers.move_to_end(guesser.address)
+        beyond = guesser.wrong - FREE_TRIES
+        if beyond >= 0:
+            guesser.paused_until_s = now_s + min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(beyond, 16))
+        if guesser.said_at_s is None or now_s - guesser.said_at_s >= SAY_EVERY_S:
+            guesser.said_at_s = now_s
+            facts = {"address": guesser.address, "wrong": guesser.wrong, "refused": guesser.refused, "source": who}
+            _log.warning("password_wrong", **facts)
+            guesser.refused = 0
+        if _is_told(guesser.wrong):
+            self._audit.refused(guesser.address, "wrong_password", "", f"{guesser.wrong} of them, sent as {who!r}")
+
+    def _was_right(self, guesser: _Guesser) -> None:
+        if guesser.wrong >= FREE_TRIES:
+            _log.warning("password_right", address=guesser.address, after_wrong=guesser.wrong, refused=guesser.refused)
+        guesser.wrong = guesser.refused = 0
+
+    def _clean_up(self, guesser: _Guesser) -> None:
+        """Keep those who guess: the last of them, and up to the bound."""
+        if not guesser.wrong and not guesser.waiting:
+            self._guessers.pop(guesser.address, None)
+        forgotten_s = self._now_s() - FORGET_S
+        while self._guessers:
+            oldest = next(iter(self._guessers.values()))
+            if len(self._guessers) <= MAX_ADDRESSES and oldest.wrong_at_s >= forgotten_s:
+                break
+            self._guessers.popitem(last=False)
+
+
+def _is_told(wrong: int) -> bool:
+    """The audit tells of the first pause, and of each doubling from there.
+
+    >>> [wrong for wrong in range(1, 100) if _is_told(wrong)]
+    [5, 10, 20, 40, 80]
+    """
+    times, rest = divmod(wrong, FREE_TRIES)
+    return rest == 0 and times > 0 and times & (times - 1) == 0
+
+
+def _give_way() -> None:
+    """The thread of the checks lets every other thread of the machine go first."""
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+
+
+def network(peer: object) -> str:
+    """Whose passwords are counted together: an IPv4 address, or 64 bits of an IPv6 one, of which everybody has many.
+
+    >>> network(("10.0.0.1", 5)), network(("::ffff:10.0.0.1", 5, 0, 0)), network(("2001:db8:1:2:3::4", 5, 0, 0))
+    ('10.0.0.1', '10.0.0.1', '2001:db8:1:2::/64')
+    >>> network(("::1", 5, 0, 0)), network(None)
+    ('::1', 'unknown')
+    """
+    if not isinstance(peer, tuple):
+        return "unknown"
+    try:
+        address = ip_address(str(peer[0]).partition("%")[0])
+    except ValueError:
+        return "unknown"
+    if not isinstance(address, IPv6Address) or address.is_loopback:
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return f"{IPv6Address(int(address) >> 64 << 64)}/64"

@@ -1,6 +1,7 @@
 """Who changed what, and when: every change by an operator is noted on all shards, and read from all that answer.
 
-It is written after the change, and never fails it: an entry that no shard took stands in the log in full.
+It is written after the change, and never fails it: an entry that no shard took stands in the log in full. What was
+refused is noted too, apart from the changes.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import asyncio
 import json
 import secrets
 from dataclasses import asdict
+from operator import methodcaller
 from typing import Any
 
 import structlog
@@ -21,16 +23,18 @@ from pinlater.shards.members import Members
 
 _log = structlog.get_logger("pinlater.audit")
 
-_KIND = "audit"
+_KIND, _REFUSED_KIND = "audit", "audit-refused"
+"""What was refused lies apart, so that no flood of it takes the place of what was changed."""
+
 _KEEP_MS = 90 * 86_400_000
-_KEEP = 10_000
+_KEEP, _KEEP_REFUSED = 10_000, 1_000
 _MAX_DETAIL_CHARS = 2_000
 _PATIENCE_S = 0.5
 """How long a change waits for its entry to be written; what takes longer goes on by itself."""
 
 
 class Audit:
-    """The record of all changes by operators. `server` is the name of this one."""
+    """The record of all changes by operators, and of refused ones. `server` is the name of this one."""
 
     def __init__(self, members: Members, clock: Clock, server: str) -> None:
         self._members = members
@@ -43,22 +47,31 @@ class Audit:
         """Note a change that was made. Raises nothing."""
         entry = AuditEntry(self._clock.now_ms(), who, action, target, detail[:_MAX_DETAIL_CHARS], self._server)
         _log.info("change", **asdict(entry))
-        task = asyncio.get_running_loop().create_task(self._write(self._name(entry.at_ms), entry))
+        await asyncio.wait([self._begin(entry, _KIND, _KEEP)], timeout=_PATIENCE_S)
+
+    def refused(self, who: str, action: str, target: str, detail: str = "") -> None:
+        """Note what somebody tried and was not allowed. It is written later; of these no more than 1,000 are kept."""
+        entry = AuditEntry(self._clock.now_ms(), who, action, target, detail[:_MAX_DETAIL_CHARS], self._server)
+        _log.warning("refused", **asdict(entry))
+        self._begin(entry, _REFUSED_KIND, _KEEP_REFUSED)
+
+    def _begin(self, entry: AuditEntry, kind: str, keep: int) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(self._write(self._name(entry.at_ms), entry, kind, keep))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
-        await asyncio.wait([task], timeout=_PATIENCE_S)
+        return task
 
     def _name(self, at_ms: int) -> str:
         """Later entries of this process have higher names, also within one millisecond."""
         self._last_micros = max(at_ms * 1000, self._last_micros + 1)
         return f"{self._last_micros:016d}-{secrets.token_hex(4)}"
 
-    async def _write(self, name: str, entry: AuditEntry) -> None:
+    async def _write(self, name: str, entry: AuditEntry, kind: str, keep: int) -> None:
         body = json.dumps(asdict(entry)).encode()
         expires_ms = entry.at_ms + _KEEP_MS
         outcomes = await ask_all(
             self._members.healthy(),
-            lambda shard: shard.put_note(_KIND, name, body, expires_ms, entry.at_ms, keep=_KEEP),
+            lambda shard: shard.put_note(kind, name, body, expires_ms, entry.at_ms, keep=keep),
         )
         if all(isinstance(outcome, PinLaterError) for outcome in outcomes):
             reasons = [outcome.message for outcome in outcomes if isinstance(outcome, PinLaterError)]
@@ -73,8 +86,10 @@ class Audit:
         """Up to `limit` entries of before a time, the latest first, from the shards that answer."""
         self._members.require_any()
         now_ms = self._clock.now_ms()
-        found = await ask_all(self._members.healthy(), lambda shard: shard.notes(_KIND, now_ms))
-        bodies = {name: note.body for notes in answers(found) for name, note in notes.items()}
+        bodies: dict[str, bytes] = {}
+        for kind in (_KIND, _REFUSED_KIND):
+            found = await ask_all(self._members.healthy(), methodcaller("notes", kind, now_ms))
+            bodies |= {name: note.body for notes in answers(found) for name, note in notes.items()}
         entries: list[AuditEntry] = []
         for name in sorted(bodies, reverse=True):
             entry = _entry(bodies[name])

@@ -85,8 +85,8 @@ class Service:
         self._pending = pending = pending or Pending(router.members, queues, clock, self._checks.priorities)
         self._refs = refs = References()
         self._audit = Audit(router.members, clock, claims.server)
-        admin = AdminPassword(settings.admin_password_hash)
-        self._steering = Steering(router.members, queues, clock, admin, self._audit)
+        self._admin = AdminPassword(settings.admin_password_hash, self._audit)
+        self._steering = Steering(router.members, queues, clock, self._admin, self._audit)
         self._looking = Looking(router, clock, settings, self._checks, refs)
         self._handing_out = HandingOut(router, clock, settings, self._checks, claims, queues, metrics, pending)
         self._waiting = waiting = self._handing_out.waiting
@@ -121,6 +121,7 @@ class Service:
         await self._ties.close()
         await self._handing_out.drain()
         await self._attempts.drain()
+        self._admin.close()
         await self._audit.drain()
         if self.queues.members is self.router.members:
             await self.queues.close()
@@ -168,7 +169,7 @@ class Service:
         await self._steering.create(name, self._checks.source(context))
 
     async def delete_queue(self, name: str, password: str, *, context: RequestContext | None = None) -> None:
-        await self._steering.delete(name, password, self._checks.source(context))
+        await self._steering.delete(name, password, self._checks.source(context), _peer(context))
 
     async def queue_names(self, *, context: RequestContext | None = None) -> set[str]:
         return await self._steering.names()
@@ -187,12 +188,14 @@ class Service:
         create: bool = False,
         context: RequestContext | None = None,
     ) -> Changed:
-        return await self._steering.update(name, password, set or {}, unset, create, self._checks.source(context))
+        who = self._checks.source(context)
+        return await self._steering.update(name, password, set or {}, unset, create, who, _peer(context))
 
     async def update_shard(
         self, shard_id: str, password: str, *, dequeue_only: bool, context: RequestContext | None = None
     ) -> Changed:
-        return await self._steering.update_shard(shard_id, password, dequeue_only, self._checks.source(context))
+        who = self._checks.source(context)
+        return await self._steering.update_shard(shard_id, password, dequeue_only, who, _peer(context))
 
     async def cluster_status(
         self, *, queues: Sequence[str] | None = None, context: RequestContext | None = None
@@ -335,3 +338,8 @@ class Service:
 
     async def change_jobs(self, change: JobChange, *, context: RequestContext | None = None) -> JobsChanged:
         return await self._recorded.change_jobs(self._checks.source(context), change)
+
+
+def _peer(context: RequestContext | None) -> object:
+    """The caller's address, where a server says which connection it is."""
+    return None if context is None or context.holder is None else context.holder.peer

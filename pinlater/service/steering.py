@@ -1,4 +1,7 @@
-"""What operators do with queues and shards: make, delete, set, show. Each change is recorded with its author."""
+"""What operators do with queues and shards: make, delete, set, show. Each change is recorded with its author.
+
+`who` is what the caller calls itself, `peer` the caller's address as sockets have it.
+"""
 
 from __future__ import annotations
 
@@ -49,17 +52,24 @@ class Steering:
         if made.is_new:
             await self._audit.write(who, "create_queue", name, _missed(made))
 
-    async def delete(self, name: str, password: str, who: str) -> None:
-        await self._admin.check(password)
+    async def delete(self, name: str, password: str, who: str, peer: object) -> None:
+        await self._admin.check(password, peer, who)
         if checks.is_queue_name(name):
             made = await self._queues.delete(name, who)
             if made.is_new:
                 await self._audit.write(who, "delete_queue", name, _missed(made))
 
     async def update(
-        self, name: str, password: str, set: Mapping[str, str], unset: Sequence[str], create: bool, who: str
+        self,
+        name: str,
+        password: str,
+        set: Mapping[str, str],
+        unset: Sequence[str],
+        create: bool,
+        who: str,
+        peer: object,
     ) -> Changed:
-        await self._admin.check(password)
+        await self._admin.check(password, peer, who)
         if name != DEFAULTS:
             (checks.new_queue if create else checks.existing_queue)(name)
         if len(set) + len(unset) > _MAX_CHANGES:
@@ -70,8 +80,8 @@ class Steering:
             await self._audit.write(who, "update_queue", name, ", ".join(told) + _missed(made, "; "))
         return Changed(made.version, made.missed_shards)
 
-    async def update_shard(self, shard_id: str, password: str, dequeue_only: bool, who: str) -> Changed:
-        await self._admin.check(password)
+    async def update_shard(self, shard_id: str, password: str, dequeue_only: bool, who: str, peer: object) -> Changed:
+        await self._admin.check(password, peer, who)
         made = await self._queues.order_shard(shard_id, dequeue_only, who)
         if made.is_new:
             detail = "dequeue_only" if dequeue_only else "takes new jobs"

@@ -131,8 +131,9 @@ class Plain:
         self._seqid = 0
 
     @classmethod
-    async def to(cls, port: int) -> Plain:
-        return cls(*await asyncio.open_connection("127.0.0.1", port))
+    async def to(cls, port: int, by_way_of: str = "127.0.0.1") -> Plain:
+        """`by_way_of` is the address that the server sees."""
+        return cls(*await asyncio.open_connection("127.0.0.1", port, local_addr=(by_way_of, 0)))
 
     async def send(self, method: str, *, context: RequestContext = ME, **arguments: Any) -> None:
         self._seqid += 1
