@@ -13,7 +13,7 @@ import os
 import socket
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +204,7 @@ def note_stores(folder: Path, stores: Mapping[str, str]) -> None:
 async def build(payload: dict[str, Any]) -> App:
     """What a worker process serves. StartRefused."""
     config = from_plain(payload["config"])
+    config = replace(config, admin_password_hash=config.admin_password_hash or payload.get("operator_hash", ""))
     configure(config.log_level, config.log_format, worker=os.getpid())
     app = App(config, payload["known"], payload.get("address", f"{config.host}:{config.port}"))
     await app.open()

@@ -16,6 +16,8 @@ import secrets
 import stat
 from pathlib import Path
 
+from pinlater.private_files import FILE_MODE
+
 PASSWORD_FILE = "admin-password"
 """In the data folder. One line: the password."""
 
@@ -83,9 +85,10 @@ def make_password_file(folder: Path) -> Path | None:
     The file is whole from its first moment: it gets its name when it is written.
     """
     path = folder / PASSWORD_FILE
-    temporary = folder / f".{PASSWORD_FILE}.{secrets.token_hex(8)}"
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    temporary = folder / f"{PASSWORD_FILE}.{secrets.token_hex(8)}"
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
     try:
+        os.fchmod(descriptor, FILE_MODE)  # a umask may have taken something from us, too
         with open(descriptor, "w", encoding="ascii") as file:
             file.write(f"pinlater-{secrets.token_urlsafe(32)}\n")
             file.flush()

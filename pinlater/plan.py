@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from ipaddress import ip_address
 from pathlib import Path
 
 import structlog
@@ -14,6 +16,13 @@ from pinlater.chains import backend, members
 from pinlater.config import Config, StoreConfig, to_plain
 from pinlater.errors import PinLaterError, StoreRefused
 from pinlater.identity import RecordBroken, forget, known_stores
+from pinlater.password import (
+    PASSWORD_FILE,
+    PasswordFileUnsafe,
+    hash_from_file,
+    make_password_file,
+    read_password_file,
+)
 from pinlater.private_files import tighten_folder
 from pinlater.server.generation import Plan
 from pinlater.server.process import StartRefused
@@ -44,10 +53,39 @@ async def make_plan(config: Config, accept_new_stores: Sequence[str], check: Che
             "config": to_plain(resolved),
             "known": {**known, **stores},
             "drain_timeout_ms": config.drain_timeout_ms,
+            "operator_hash": _operator_hash(resolved, folder),
         },
         drain_timeout_ms=config.drain_timeout_ms,
         facts={"shards": {store.id: store.masked() for store in resolved.stores}, "processes": config.processes},
     )
+
+
+def _operator_hash(config: Config, folder: Path) -> str:
+    """The hash of the password in the data folder, made where it is missing: whoever can read that is the operator of
+    an embedded server that only this machine can reach. "" where a password is configured, and for any other server.
+    ServeRefused: others can read the file.
+    """
+    if config.admin_password_hash or not (all(store.embedded for store in config.stores) and _is_loopback(config.host)):
+        return ""
+    path = folder / PASSWORD_FILE
+    try:
+        if make_password_file(folder):
+            log.info("admin_password_made", file=str(path))
+        return hash_from_file(read_password_file(path, is_server=True))
+    except PasswordFileUnsafe as unsafe:
+        raise ServeRefused(f"{unsafe}; or start with --admin-password-hash") from unsafe
+    except OSError as error:
+        log.warning("no_admin_password", file=str(path), reason=error.strerror)
+        return ""
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether all addresses of a host can be reached from this machine alone."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError:
+        return False
+    return all(ip_address(str(address[0]).partition("%")[0]).is_loopback for *_, address in found)
 
 
 async def _looked_at(config: Config, known: Mapping[str, str]) -> tuple[Config, dict[str, str]]:

@@ -1,26 +1,135 @@
-"""The admin password of a server, as a command gets it: never on the command line, where others can read it."""
+"""The admin password of a server, as a command gets it: never on the command line, where others can read it.
+
+From the first of these that there is: the file in the folder that --data names, PINLATER_ADMIN_PASSWORD, the file that
+PINLATER_ADMIN_PASSWORD_FILE names, the file in PINLATER_DATA or ./pinlater-data, a terminal, the first line of standard
+input. What is in a file goes to servers on this machine alone.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
 
 import click
 
+from pinlater.cli import EXIT_FAILED
+from pinlater.client.address import Address
+from pinlater.client.client import Client
+from pinlater.password import PASSWORD_FILE, PasswordFileUnsafe, read_password_file
+
 PASSWORD_VARIABLE = "PINLATER_ADMIN_PASSWORD"
+FILE_VARIABLE = "PINLATER_ADMIN_PASSWORD_FILE"
+DATA_VARIABLE = "PINLATER_DATA"
+DATA_FOLDER = "pinlater-data"
 PASSWORD_HELP = (
-    "The admin password of the server is taken from PINLATER_ADMIN_PASSWORD, asked for on a terminal, or read from the "
-    "first line of standard input."
+    "It needs the admin password. That of a plain `pinlater serve` on this machine is found in its data folder; any "
+    "other one is taken from PINLATER_ADMIN_PASSWORD, asked for on a terminal, or read from the first line of standard "
+    "input."
 )
+_KEY = f"{__name__}.data"
+_ORIGIN = f"{__name__}.origin"
 
 
-def admin_password() -> str:
+def needs_password(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds --data, for `admin_password`."""
+
+    def keep(context: click.Context, _: click.Parameter, value: str | None) -> None:
+        context.meta[_KEY] = value
+
+    return click.option(
+        "--data",
+        metavar="PATH",
+        expose_value=False,
+        callback=keep,
+        help="The data folder of a server on this machine, for its admin password. [env: PINLATER_DATA; default: "
+        "./pinlater-data]",
+    )(command)
+
+
+def admin_password(client: Client) -> str:
     """Asks, where it has to; to be called once by a command, after all that may be wrong with its arguments."""
+    meta = click.get_current_context().meta
+    if folder := meta[_KEY]:
+        return _named(client, Path(folder).expanduser() / PASSWORD_FILE, "--data")
     password = os.environ.get(PASSWORD_VARIABLE)
-    if password is None and sys.stdin.isatty():
-        password = str(click.prompt("Admin password", hide_input=True, err=True))
-    if password is None:
-        password = sys.stdin.readline().rstrip("\r\n")
-        if not password:
-            raise click.UsageError(f"no admin password: neither in {PASSWORD_VARIABLE} nor on standard input")
+    if password is not None:
+        meta[_ORIGIN] = PASSWORD_VARIABLE
+        return password
+    if file := os.environ.get(FILE_VARIABLE):
+        return _named(client, Path(file).expanduser(), FILE_VARIABLE)
+    path = Path(os.environ.get(DATA_VARIABLE) or DATA_FOLDER).expanduser() / PASSWORD_FILE
+    why_not = f"only servers on this machine get what may be in {path}"
+    if not _elsewhere(client):
+        try:
+            return _read(path)
+        except OSError as error:
+            why_not = f"{path}: {error.strerror}"
+    return _asked(why_not)
+
+
+def password_origin() -> str:
+    """Where the password of this command came from; "" where it took none."""
+    context = click.get_current_context(silent=True)
+    return str(context.meta.get(_ORIGIN, "")) if context is not None else ""
+
+
+def _named(client: Client, path: Path, by: str) -> str:
+    """What a file has that the caller named."""
+    if elsewhere := _elsewhere(client):
+        raise click.UsageError(
+            f"{by}: a password in a file is sent to servers on this machine only, and {elsewhere} is none; give it in "
+            f"{PASSWORD_VARIABLE}"
+        )
+    try:
+        return _read(path)
+    except OSError as error:
+        raise click.UsageError(
+            f"{by}: {path}: {error.strerror}; a server makes this file at its start, in its data folder, where it "
+            "listens on a loopback address, keeps all jobs in SQLite, and no --admin-password-hash is configured"
+        ) from None
+
+
+def _read(path: Path) -> str:
+    """OSError."""
+    try:
+        password = read_password_file(path)
+    except PasswordFileUnsafe as unsafe:
+        click.echo(f"pinlater: {unsafe}", err=True)
+        raise SystemExit(EXIT_FAILED) from None
+    click.get_current_context().meta[_ORIGIN] = str(path)
     return password
+
+
+def _asked(why_not: str) -> str:
+    meta = click.get_current_context().meta
+    if sys.stdin.isatty():
+        meta[_ORIGIN] = "the terminal"
+        return str(click.prompt("Admin password", hide_input=True, err=True))
+    password = sys.stdin.readline().rstrip("\r\n")
+    if not password:
+        raise click.UsageError(
+            f"no admin password: neither in a file ({why_not}), nor in {PASSWORD_VARIABLE}, nor on standard input. "
+            "For a plain `pinlater serve` on this machine name its data folder with --data, as the user that it runs as"
+        )
+    meta[_ORIGIN] = "standard input"
+    return password
+
+
+def _elsewhere(client: Client) -> str:
+    """The first of the servers that is not surely on this machine; "" where all are."""
+    return next((str(each) for each in client.servers if not (isinstance(each, Address) and _is_here(each.host))), "")
+
+
+def _is_here(host: str) -> bool:
+    """
+    >>> _is_here("127.0.0.1"), _is_here("::1"), _is_here("localhost"), _is_here("queue-1"), _is_here("10.0.0.1")
+    (True, True, True, False, False)
+    """
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -11,10 +11,12 @@ from typing import Any
 import click
 
 from pinlater.cli import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_UNREACHABLE, EXIT_USAGE
+from pinlater.cli.admin_password import password_origin
 from pinlater.cli.output import printable
 from pinlater.errors import (
     BodyTooLarge,
     OutcomeUnknown,
+    PasswordInvalid,
     PinLaterError,
     PriorityNotSupported,
     QueueNameInvalid,
@@ -93,6 +95,8 @@ def _told(error: PinLaterError) -> str:
     if isinstance(error, ServerUnreachable):
         return error.message
     told = error.wire_message().removeprefix(f"{RequestInvalid.reason}: ")
+    if isinstance(error, PasswordInvalid) and (origin := password_origin()):
+        return f"{told} (it came from {origin})"
     field, _, rest = told.partition(" ")
     return f"{_OPTIONS[field]} {rest}" if isinstance(error, RequestInvalid) and field in _OPTIONS else told
 

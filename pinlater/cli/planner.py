@@ -15,6 +15,7 @@ from pinlater.config import Config, ConfigInvalid, Loaded, from_plain, load
 from pinlater.config.changes import changes
 from pinlater.identity import RecordBroken, forget
 from pinlater.logs import configure
+from pinlater.password import drop_password_file
 from pinlater.plan import make_plan
 from pinlater.server.file_locks import FileInUse, FileLocks
 from pinlater.server.generation import Plan
@@ -65,7 +66,9 @@ class Planner:
 
     def started(self, plan: Plan) -> None:
         """The processes of this plan serve now."""
-        self._before = from_plain(plan.payload["config"])
+        self._before = config = from_plain(plan.payload["config"])
+        if config.admin_password_hash:
+            _drop_password(config)
 
     def _reloaded(self) -> Config:
         try:
@@ -106,6 +109,17 @@ def _forget(config: Config, shard_ids: Sequence[str]) -> None:
             forget(data_folder(config), shard_ids)
     except (OSError, RecordBroken) as error:
         log.warning("shard_not_forgotten", shards=list(shard_ids), reason=str(error))
+
+
+def _drop_password(config: Config) -> None:
+    """What the server made while no password was configured opens nothing any more."""
+    try:
+        dropped = drop_password_file(data_folder(config), config.admin_password_hash)
+    except OSError as error:
+        log.warning("admin_password_not_removed", reason=str(error))
+    else:
+        if dropped is not None:
+            log.info("admin_password_removed", file=str(dropped))
 
 
 def _ids(config: Config) -> set[str]:

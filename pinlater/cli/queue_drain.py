@@ -6,7 +6,7 @@ import time
 
 import click
 
-from pinlater.cli.admin_password import PASSWORD_HELP
+from pinlater.cli.admin_password import PASSWORD_HELP, needs_password
 from pinlater.cli.connection import talks_to_server
 from pinlater.cli.draining import Left, wait_until_empty
 from pinlater.cli.failures import EXIT_INCOMPLETE, say
@@ -45,6 +45,7 @@ Examples:
 @click.option("--undo", is_flag=True, help="Take new jobs again.")
 @click.option("--no-wait", is_flag=True, help="Only set it, and end.")
 @click.option("--partial", is_flag=True, help="Do not wait for shards that are out.")
+@needs_password
 @talks_to_server
 def drain(client: Client, name: str, undo: bool, no_wait: bool, partial: bool) -> None:
     if undo:

@@ -7,7 +7,7 @@ import sys
 import click
 
 from pinlater.cli import EXIT_FAILED
-from pinlater.cli.admin_password import PASSWORD_HELP, PASSWORD_VARIABLE, admin_password
+from pinlater.cli.admin_password import PASSWORD_HELP, PASSWORD_VARIABLE, admin_password, needs_password
 from pinlater.cli.connection import out_shards, talks_to_server
 from pinlater.cli.failures import say, say_missed
 from pinlater.cli.output import output_option, write_all
@@ -59,11 +59,12 @@ Examples:
 )
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask whether that is meant.")
+@needs_password
 @talks_to_server
 def delete(client: Client, name: str, yes: bool) -> None:
     if not yes:
         _confirm(name)
-    client.delete_queue(name, admin_password())
+    client.delete_queue(name, admin_password(client))
     say_missed(out_shards(client))
 
 

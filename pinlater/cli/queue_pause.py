@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from pinlater.cli.admin_password import PASSWORD_HELP
+from pinlater.cli.admin_password import PASSWORD_HELP, needs_password
 from pinlater.cli.connection import talks_to_server
 from pinlater.cli.output import output_option
 from pinlater.cli.queue_name import defaults_option, only_name
@@ -43,6 +43,7 @@ Examples:
     help="It ends by itself: at this time, ISO, or +10m from now.",
 )
 @output_option
+@needs_password
 @talks_to_server
 def pause(
     client: Client,
@@ -81,6 +82,7 @@ Examples:
 @click.argument("name", required=False)
 @defaults_option
 @output_option
+@needs_password
 @talks_to_server
 def resume(client: Client, name: str | None, defaults: bool, format: str) -> None:
     name = only_name(name, defaults)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import click
 
-from pinlater.cli.admin_password import PASSWORD_HELP, admin_password
+from pinlater.cli.admin_password import PASSWORD_HELP, admin_password, needs_password
 from pinlater.cli.connection import talks_to_server
 from pinlater.cli.failures import say_missed
 from pinlater.cli.output import output_option
@@ -34,13 +34,14 @@ Examples:
 @click.argument("words", nargs=-1, metavar="[NAME] KEY=VALUE...")
 @defaults_option
 @output_option
+@needs_password
 @talks_to_server
 def set_values(client: Client, words: tuple[str, ...], defaults: bool, format: str) -> None:
     name, pairs = name_and_others(words, defaults, "KEY=VALUE...")
     values = dict(map(_pair, pairs))
     if len(values) < len(pairs):
         raise click.UsageError("a setting is given twice")
-    say_missed(client.update_queue(name, admin_password(), set=values).missed_shards)
+    say_missed(client.update_queue(name, admin_password(client), set=values).missed_shards)
     show_values(client, format, name, values)
 
 
@@ -65,10 +66,11 @@ Examples:
 @click.argument("words", nargs=-1, metavar="[NAME] KEY...")
 @defaults_option
 @output_option
+@needs_password
 @talks_to_server
 def unset_values(client: Client, words: tuple[str, ...], defaults: bool, format: str) -> None:
     name, keys = name_and_others(words, defaults, "KEY...")
-    say_missed(client.update_queue(name, admin_password(), unset=keys).missed_shards)
+    say_missed(client.update_queue(name, admin_password(client), unset=keys).missed_shards)
     show_values(client, format, name, keys)
 
 
@@ -88,23 +90,24 @@ Examples:
 @click.argument("words", nargs=-1, metavar="[NAME] RATE")
 @defaults_option
 @output_option
+@needs_password
 @talks_to_server
 def set_rate(client: Client, words: tuple[str, ...], defaults: bool, format: str) -> None:
     name, rates = name_and_others(words, defaults, "RATE")
     if len(rates) > 1:
         raise click.UsageError(f"one RATE is allowed, not {len(rates)}")
-    say_missed(client.update_queue(name, admin_password(), set={_RATE: rates[0]}).missed_shards)
+    say_missed(client.update_queue(name, admin_password(client), set={_RATE: rates[0]}).missed_shards)
     show_values(client, format, name, [_RATE])
 
 
 def switch_on(client: Client, name: str, key: str, more: Mapping[str, str]) -> None:
     """Set a flag, and what goes with it; names the shards that missed it."""
-    say_missed(client.update_queue(name, admin_password(), set={key: "true", **more}).missed_shards)
+    say_missed(client.update_queue(name, admin_password(client), set={key: "true", **more}).missed_shards)
 
 
 def switch_off(client: Client, name: str, key: str) -> None:
     """Take a flag back; where it then comes from elsewhere (the file, all queues), set it to false here."""
-    password = admin_password()
+    password = admin_password(client)
     changed = client.update_queue(name, password, unset=[key])
     (view,) = client.get_queues([name])
     if view.settings[key].value == "true":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from pinlater.cli.admin_password import PASSWORD_HELP, admin_password
+from pinlater.cli.admin_password import PASSWORD_HELP, admin_password, needs_password
 from pinlater.cli.connection import talks_to_server
 from pinlater.cli.draining import Left, wait_until_empty
 from pinlater.cli.failures import say, say_missed
@@ -39,9 +39,10 @@ Examples:
 @click.argument("shard_id", metavar="ID")
 @click.option("--undo", is_flag=True, help="Store new jobs there again.")
 @click.option("--no-wait", is_flag=True, help="Only order it, and end.")
+@needs_password
 @talks_to_server
 def drain(client: Client, shard_id: str, undo: bool, no_wait: bool) -> None:
-    changed = client.update_shard(shard_id, admin_password(), dequeue_only=not undo)
+    changed = client.update_shard(shard_id, admin_password(client), dequeue_only=not undo)
     say_missed(changed.missed_shards)
     if undo:
         say(f"shard {shard_id} takes new jobs again, unless the configuration says otherwise")

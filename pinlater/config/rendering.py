@@ -80,6 +80,10 @@ becomes shard 1. Without any store, jobs are kept in one SQLite file in the data
 The data folder also holds `shards.json`, the record of which store each shard is. A store that was wiped, or swapped
 for another, is refused, since the descriptors that workers hold must never reach another job. Where it is meant,
 `pinlater serve --accept-new-store ID` starts with the new one.
+
+A server that listens on a loopback address, keeps all jobs in SQLite and has no `admin-password-hash` makes an admin
+password in the file `admin-password` of its data folder, which the command line finds there: see
+[operations.md](operations.md#who-is-the-operator).
 """
 
 

@@ -71,7 +71,8 @@ class Config:
         "Serving",
         Place(),
         "pinlater-data",
-        "The data folder: the embedded store, and the record of which store each shard is.",
+        "The data folder: the embedded store, the record of which store each shard is, and the admin password where "
+        "the server has made one.",
     )
 
     stores: tuple[StoreConfig, ...] = field(default=())
@@ -187,7 +188,8 @@ class Config:
         "Jobs",
         PasswordHash(),
         "",
-        "The salted hash of the password for deleting queues and changing settings; without one these are refused.",
+        "The salted hash of the password for deleting queues and changing settings. Without one a server that is on a "
+        "loopback address and keeps all jobs in SQLite makes a password in its data folder; others refuse these.",
     )
 
     max_frame_bytes: int = _row(

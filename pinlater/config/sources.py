@@ -11,7 +11,7 @@ from pinlater.config.mistakes import ConfigInvalid, Mistake, did_you_mean
 from pinlater.config.settings import BY_NAME, CONFIG_NAME, ENVIRONMENT_PREFIX, NAMES, SETTINGS, STORE_NAME
 
 _REPEATABLE = {setting.name for setting in SETTINGS if setting.kind.repeatable} | {STORE_NAME}
-_OF_CLIENTS = ("SERVER", "CLUSTER", "CLUSTERS", "ADMIN_PASSWORD")
+_OF_CLIENTS = ("SERVER", "CLUSTER", "CLUSTERS", "ADMIN_PASSWORD", "ADMIN_PASSWORD_FILE")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pinlater import Client, Job
+from pinlater.password import PASSWORD_FILE
 from tests.server.running import RunningServer, running
 
 
@@ -49,6 +50,7 @@ def test_what_an_earlier_version_left_is_tightened_and_said(tmp_path: Path) -> N
     with running(tmp_path) as server:
         used(server)
         server.stop()
+    (data / PASSWORD_FILE).unlink()  # which earlier versions did not make
     for each in data.iterdir():
         each.chmod(0o644)
     data.chmod(0o755)
