@@ -106,6 +106,18 @@ def say(message: str) -> None:
     click.echo(f"pinlater: {printable(message)}", err=True)
 
 
+def can_ask() -> bool:
+    """Whether a person sees a question and can answer it."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def confirm(question: str, if_not: str) -> None:
+    """Ask on the terminal. SystemExit, and `if_not` is said, where it is not meant."""
+    if not click.confirm(printable(question), err=True):
+        say(if_not)
+        raise SystemExit(EXIT_FAILED)
+
+
 def say_missed(shards: Sequence[str]) -> None:
     """Name the shards that a change has yet to reach; the change counts all the same."""
     if len(shards) == 1:

@@ -8,7 +8,7 @@ import click
 
 from pinlater.cli.connection import talks_to_server
 from pinlater.cli.failures import EXIT_INCOMPLETE
-from pinlater.cli.job_filter import Extent, filter_options, job_change, priority_or_all_option, run_change
+from pinlater.cli.job_filter import Extent, filter_options, job_change, priority_or_all_option, run_removal, yes_option
 from pinlater.cli.job_rows import named_descriptors
 from pinlater.cli.output import open_output
 from pinlater.cli.progress import Progress
@@ -31,6 +31,7 @@ Examples:
 @click.option("--queue", metavar="QUEUE", help="In place of descriptors: the PENDING jobs of this queue that match.")
 @priority_or_all_option("all")
 @filter_options
+@yes_option
 @talks_to_server
 def cancel(
     client: Client,
@@ -41,6 +42,7 @@ def cancel(
     newer_ms: int | None,
     match: str,
     extent: Extent,
+    yes: bool,
 ) -> None:
     """Remove jobs that are still PENDING.
 
@@ -48,14 +50,16 @@ def cancel(
     IN_PROGRESS (a worker has it), ENDED, NOT_FOUND (also for what is no descriptor). Where any was not cancelled, the
     exit code is 5.
 
-    With --queue, all of its jobs that match, scheduled ones too, in slices of 1,000, and it prints how many.
+    With --queue, all of its jobs that match, scheduled ones too, in slices of 1,000, and it prints how many. On a
+    terminal it counts them first and asks whether that is meant; then it cancels no more than it has counted.
     """
     if bool(descriptors) == (queue is not None):
         raise click.UsageError(
             "give descriptors or --queue, not both" if descriptors else "give descriptors or --queue"
         )
     if queue is not None:
-        run_change(client, job_change(queue, JobAction.CANCEL, priority, older_ms, newer_ms, match), extent)
+        change = job_change(queue, JobAction.CANCEL, priority, older_ms, newer_ms, match)
+        run_removal(client, change, extent, yes=yes)
         return
     if extent.dry_run or match or priority or older_ms is not None or newer_ms is not None:
         raise click.UsageError("a filter and --dry-run need --queue; descriptors name each job")

@@ -7,7 +7,15 @@ from dataclasses import replace
 import click
 
 from pinlater.cli.connection import talks_to_server
-from pinlater.cli.job_filter import Extent, filter_options, job_change, priority_or_all_option, run_change
+from pinlater.cli.job_filter import (
+    Extent,
+    filter_options,
+    job_change,
+    priority_or_all_option,
+    run_change,
+    run_removal,
+    yes_option,
+)
 from pinlater.cli.job_rows import state_option
 from pinlater.cli.times import moment_option
 from pinlater.client.client import Client
@@ -62,6 +70,7 @@ Examples:
 @state_option
 @priority_or_all_option("1")
 @filter_options
+@yes_option
 @talks_to_server
 def delete(
     client: Client,
@@ -72,10 +81,12 @@ def delete(
     newer_ms: int | None,
     match: str,
     extent: Extent,
+    yes: bool,
 ) -> None:
     """Delete jobs of QUEUE in one state, in slices of 1,000, and print how many.
 
+    On a terminal it counts them first and asks whether that is meant; then it deletes no more than it has counted.
     Where a shard is out, the others are done, it is named on stderr, and the exit code is 5.
     """
     change = job_change(queue, JobAction.DELETE, priority, older_ms, newer_ms, match)
-    run_change(client, replace(change, state=state), extent)
+    run_removal(client, replace(change, state=state), extent, yes=yes)

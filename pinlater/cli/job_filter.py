@@ -1,4 +1,6 @@
-"""Changes to all jobs that match: the options that say which, and the slices in which it is done."""
+"""Changes to all jobs that match: the options that say which, the question before jobs are removed, and the slices in
+which it is done.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +8,19 @@ import functools
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import click
 
-from pinlater.cli.failures import EXIT_INCOMPLETE, say
+from pinlater.cli.failures import EXIT_INCOMPLETE, can_ask, confirm, say
 from pinlater.cli.job_rows import COLUMNS, job_row, match_option
 from pinlater.cli.output import output_option, write_all, write_one
 from pinlater.cli.progress import Progress
-from pinlater.cli.times import duration_option
+from pinlater.cli.times import duration_option, time_text
 from pinlater.client.client import Client
 from pinlater.clock import SystemClock
-from pinlater.model import CONTINUATION_END, JobAction, JobChange
+from pinlater.model import CONTINUATION_END, JobAction, JobChange, JobState
 
 _SLICE = 1_000
 _MOST_PRIORITIES = 127
@@ -28,6 +30,8 @@ _DONE = {
     JobAction.CANCEL: "cancelled",
     JobAction.REPLAY: "replayed",
 }
+_DO = {JobAction.DELETE: "Delete", JobAction.CANCEL: "Cancel"}
+_DOES = {JobAction.DELETE: "deleting", JobAction.CANCEL: "cancelling"}
 
 
 @dataclass(frozen=True)
@@ -102,34 +106,102 @@ def job_change(
     )
 
 
-def run_change(client: Client, change: JobChange, extent: Extent) -> None:
-    """Slice by slice to the end or the limit, and print how many jobs it was; SystemExit where a shard was missing."""
+yes_option = click.option("--yes", is_flag=True, help="Do not ask on a terminal whether that is meant.")
+"""For `run_removal`."""
+
+
+def run_removal(client: Client, change: JobChange, extent: Extent, *, yes: bool) -> None:
+    """As run_change, but it says what it touches, and on a terminal, unless `yes`, counts that first and asks.
+
+    Then it removes no more jobs than were counted. SystemExit: it is not meant.
+    """
+    opening = ""
+    if not extent.dry_run:
+        what = _what(change)
+        if yes or not can_ask():
+            most = "all" if extent.limit is None else f"at most {extent.limit:,}"
+            opening = f"{_DOES[change.action]} {most} {what}"
+        else:
+            found = _run(client, change, replace(extent, dry_run=True))
+            _say_missing(found.missing)
+            if found.jobs:
+                rest = "" if found.is_all else ", and leave the rest"
+                confirm(f"{_DO[change.action]} {found.jobs:,} {what}{rest}?", f"nothing was {_DONE[change.action]}")
+                extent = replace(extent, limit=found.jobs)
+            elif not found.missing:
+                _print(extent, change.action, 0, [])
+                return
+    run_change(client, change, extent, opening)
+
+
+def _what(change: JobChange) -> str:
+    """The jobs that a change means, for a person."""
+    state = JobState.PENDING if change.action is JobAction.CANCEL else change.state
+    said = [f"{'' if state is None else state.name + ' '}jobs of queue {change.queue}"]
+    said.append("all priorities" if change.priority is None else f"priority {change.priority}")
+    if change.created_before_ms is not None:
+        said.append(f"created before {time_text(change.created_before_ms)}")
+    if change.created_after_ms is not None:
+        said.append(f"created since {time_text(change.created_after_ms)}")
+    if change.body_regex:
+        said.append(f"with a body that matches {change.body_regex!r}")
+    return ", ".join(said)
+
+
+def run_change(client: Client, change: JobChange, extent: Extent, opening: str = "") -> None:
+    """Slice by slice to the end or the limit, and print how many jobs it was; SystemExit where a shard was missing.
+
+    The `opening` is said when a server has begun it.
+    """
+    found = _run(client, change, extent, opening)
+    _print(extent, change.action, found.jobs, found.samples)
+    if extent.dry_run and not found.is_all:
+        say("more may match; --all counts them all")
+    if found.missing:
+        _say_missing(found.missing)
+        raise SystemExit(EXIT_INCOMPLETE)
+
+
+def _say_missing(missing: set[str]) -> None:
+    if missing:
+        say(f"not all was looked at; missing shards: {', '.join(sorted(missing))}")
+
+
+@dataclass
+class _Found:
+    """How many jobs it was, some of them (of a dry run), and whether those were all."""
+
+    jobs: int = 0
+    samples: list[Any] = field(default_factory=list)
+    missing: set[str] = field(default_factory=set)
+    is_all: bool = False
+
+
+def _run(client: Client, change: JobChange, extent: Extent, opening: str = "") -> _Found:
     change = replace(change, dry_run=extent.dry_run)
     word = "jobs match" if extent.dry_run else f"jobs {_DONE[change.action]}"
-    samples: list[Any] = []
-    missing: set[str] = set()
+    found = _Found()
     looked_at = 0
     began_s = time.monotonic()
     with Progress(word) as progress:
         while True:
             change.limit = _slice(extent, progress.done)
             answer = client.change_jobs(change)
+            if opening:
+                say(opening)
+                opening = ""
             change.continuation = answer.continuation
             looked_at += answer.looked_at
-            samples += answer.samples[: 10 - len(samples)]
-            missing.update(answer.missing_shards)
+            found.samples += answer.samples[: 10 - len(found.samples)]
+            found.missing.update(answer.missing_shards)
             progress.add(answer.changed, f", {looked_at:,} looked at")
-            is_all = answer.continuation == CONTINUATION_END
-            if is_all or (extent.limit is not None and progress.done >= extent.limit):
+            found.is_all = answer.continuation == CONTINUATION_END
+            if found.is_all or (extent.limit is not None and progress.done >= extent.limit):
                 break
             if extent.per_second is not None and not extent.dry_run:
                 time.sleep(max(0.0, began_s + progress.done / extent.per_second - time.monotonic()))
-    _print(extent, change.action, progress.done, samples)
-    if extent.dry_run and not is_all:
-        say("more may match; --all counts them all")
-    if missing:
-        say(f"not all was looked at; missing shards: {', '.join(sorted(missing))}")
-        raise SystemExit(EXIT_INCOMPLETE)
+    found.jobs = progress.done
+    return found
 
 
 def _slice(extent: Extent, done: int) -> int:

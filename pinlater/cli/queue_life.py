@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
-from pinlater.cli import EXIT_FAILED
 from pinlater.cli.admin_password import PASSWORD_HELP, PASSWORD_VARIABLE, admin_password, needs_password
 from pinlater.cli.connection import out_shards, talks_to_server
-from pinlater.cli.failures import say, say_missed
+from pinlater.cli.failures import can_ask, confirm, say, say_missed
 from pinlater.cli.output import output_option, write_all
+from pinlater.cli.queue_stats import holds
 from pinlater.client.client import Client
+from pinlater.errors import PinLaterError, QueueNotFound, ServerUnreachable
+
+_SOON_S = 2.0
+"""So long a script waits for what is only said."""
 
 
 @click.command(
@@ -50,6 +52,8 @@ def list_queues(client: Client, format: str) -> None:
 @click.command(
     help=f"""Delete a queue and all its jobs, in every state.
 
+    It says how many jobs those are, and asks on a terminal whether that is meant.
+
     {PASSWORD_HELP} A queue that does not exist is no error.""",
     epilog=f"""\b
 Examples:
@@ -62,15 +66,29 @@ Examples:
 @needs_password
 @talks_to_server
 def delete(client: Client, name: str, yes: bool) -> None:
-    if not yes:
-        _confirm(name)
+    if not (yes or can_ask()):
+        raise click.UsageError("without a terminal to ask on, --yes is needed")
+    is_there = _say_contents(client, name, None if can_ask() else _SOON_S)
+    if is_there and not yes:
+        confirm(f"Delete queue {name!r} and all its jobs?", "nothing was deleted")
     client.delete_queue(name, admin_password(client))
     say_missed(out_shards(client))
 
 
-def _confirm(name: str) -> None:
-    if not sys.stdin.isatty():
-        raise click.UsageError("without a terminal to ask on, --yes is needed")
-    if not click.confirm(f"Delete queue {name!r} and all its jobs?", err=True):
-        say("nothing was deleted")
-        raise SystemExit(EXIT_FAILED)
+def _say_contents(client: Client, name: str, timeout_s: float | None) -> bool:
+    """What goes with a queue; False where it does not exist. What cannot be counted keeps nobody from deleting it."""
+    try:
+        out = out_shards(client)
+        counts = holds(client, name, partial=bool(out), timeout_s=timeout_s)
+    except QueueNotFound:
+        say(f"queue {name} does not exist")
+        return False
+    except ServerUnreachable:
+        pass  # too slow, or the deletion itself will say so
+    except PinLaterError as error:
+        say(f"how many jobs queue {name} holds is not known: {error.message}")
+    else:
+        text = ", ".join(f"{count:,} {column.replace('_', ' ')}" for column, count in counts.items())
+        beyond = f", and what is on shard {', '.join(out)}, which cannot be counted" if out else ""
+        say(f"queue {name} holds {text}{beyond}")
+    return True

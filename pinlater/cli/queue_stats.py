@@ -52,6 +52,16 @@ def stats(client: Client, names: tuple[str, ...], format: str) -> None:
         raise SystemExit(EXIT_INCOMPLETE)
 
 
+def holds(client: Client, name: str, *, partial: bool, timeout_s: float | None = None) -> dict[str, int]:
+    """How many jobs of each kind a queue holds, all priorities together. QueueNotFound."""
+    counts = dict.fromkeys(COUNTS, 0)
+    filters = [JobFilter(name, state, future=future) for _, state, future in _COUNTED]
+    found = client.counts(filters, allow_partial=partial, timeout=timeout_s)
+    for (column, *_), count in zip(_COUNTED, found, strict=True):
+        counts[column] += count
+    return counts
+
+
 def _priorities(client: Client, name: str, partial: bool) -> int:
     """How many the server has; the same for all its queues."""
     for priority in range(1, _MOST_PRIORITIES + 1):
