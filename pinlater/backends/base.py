@@ -25,6 +25,9 @@ from pinlater.model import MAX_TIME_MS, CancelOutcome, DequeuedJob, Job, JobInfo
 
 T = TypeVar("T")
 
+SLICE_BYTES = 1024 * 1024
+"""What a store reads of large values at a time, so that other calls come in between: see `claim` and `lookup`."""
+
 
 class StoreStatus(NamedTuple):
     """What a ping answers: the random id written into the store when it was first opened, and the store's own clock."""
@@ -362,7 +365,8 @@ class Shard(Protocol):
         """Hand out eligible jobs, PENDING to IN_PROGRESS, to each request in turn; never one job twice.
 
         Per request by priority, then run_after, then id (age). A claim begins at now + its `spare_ms`, and expires its
-        time-out later. QueueNotFound.
+        time-out later. QueueNotFound. Once the bodies come to SLICE_BYTES no further request is looked at, and the
+        answer is the shorter: who is not answered asks again. The first request always is.
         `capped`: no more than leaves the queue's jobs in progress here at or below its share (`set_share`; 0 where none
         was set), whoever else claims at the same moment.
         """
@@ -406,13 +410,19 @@ class Shard(Protocol):
     async def lookup(
         self, queue: str, jobs: Sequence[JobKey], *, with_body: bool, max_bytes: int
     ) -> list[JobInfo | None]:
-        """Each job, or None. With bodies: those beyond `max_bytes` in all come without, but for the first."""
+        """Each job, or None. With bodies: those beyond `max_bytes` in all come without, but for the first.
+
+        Read in slices of SLICE_BYTES, with other calls in between: each job as of one moment, not all of the same.
+        """
 
     async def count(self, queue: str, state: JobState, priorities: Sequence[int], future: bool, now_ms: int) -> int:
         """Jobs in a state with run_after > now (`future`) or <= now. QueueNotFound."""
 
     async def scan(self, queue: str, request: ScanRequest, now_ms: int) -> list[JobInfo]:
-        """A page of jobs by run_after, newest first, then id ascending. Empty only at the end. QueueNotFound."""
+        """A page of jobs by run_after, newest first, then id ascending. Empty only at the end. QueueNotFound.
+
+        Where values are large it may be read in slices, as `lookup` does.
+        """
 
     # -- operators ---------------------------------------------------------------------------------------------------
 

@@ -199,6 +199,16 @@ class Config:
     max_body_bytes: int = _row("Limits", Size(1, 512 * _MIB), _MIB, "The largest body of a job.")
     max_jobs: int = _row("Limits", Integer(1, 60_000), 10_000, "Jobs in one request.")
     max_connections: int = _row("Limits", Integer(1, 1_000_000), 5_000, "Connections, per process.")
+    max_peer_connections: int | None = _row(
+        "Limits",
+        Integer(1, 1_000_000, auto=True),
+        None,
+        "Connections of one address, per process; then its own longest idle one makes room. auto is half of "
+        "max-connections; more where many callers stand behind one address.",
+    )
+    max_http_connections: int = _row(
+        "Limits", Integer(4, 10_000), 100, "Connections to the status page and its neighbours; then the oldest goes."
+    )
     max_frames_in_flight: int = _row(
         "Limits",
         Integer(1, 100_000),
@@ -211,6 +221,18 @@ class Config:
         256 * _MIB,
         "Bytes of messages a process keeps for callers, half-sent ones among them; "
         "as much again is kept of answers that cannot leave yet.",
+    )
+    max_connection_answers_bytes: int = _row(
+        "Limits",
+        Size(_MIB, 1024 * _GIB),
+        32 * _MIB,
+        "Bytes of answers that one connection has not taken; a call that may bring many waits until there is room.",
+    )
+    max_peer_answers_bytes: int = _row(
+        "Limits",
+        Size(_MIB, 1024 * _GIB),
+        64 * _MIB,
+        "The same over all connections of one address, per process; more where many callers stand behind one.",
     )
     max_container: int = _row("Limits", Integer(100, 10_000_000), 65_536, "Elements of one list or map of a message.")
     max_steps: int = _row(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -42,11 +42,13 @@ class RequestContext:
     """Who calls. `source` becomes the last part of the claim descriptors made for this caller.
 
     `holder` is the caller's connection, in a server, where a call may bind claims to it or needs the admin password.
+    `take_room` keeps room there for so many bytes more of an answer; False: there is none.
     """
 
     source: str
     request_id: str = ""
     holder: Holder | None = field(default=None, repr=False, compare=False)
+    take_room: Callable[[int], bool] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(slots=True)

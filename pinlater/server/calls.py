@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from pinlater.api import Api
 from pinlater.model import DequeuedJob, Holder, RequestContext
+from pinlater.server.limits import ServerLimits
 from pinlater.server.pending import PendingCall
 from pinlater.wire import convert
 from pinlater.wire import convert_operators as operators
@@ -32,11 +33,18 @@ class Service(Api, Protocol):
 Call = Callable[[RequestContext, Any, PendingCall], Awaitable[Any]]
 
 
+_INFO_BYTES = 21_000
+"""Of one job in an answer without its body: a status of 5,000 characters takes most of it."""
+
+_LARGE_BYTES = 1024 * 1024
+
+
 class Calls:
     """Each method takes decoded arguments and answers what the codec encodes; errors are those of the service."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, limits: ServerLimits) -> None:
         self._service = service
+        self._limits = limits
         self.by_name: dict[str, Call] = {
             "createQueue": self._create_queue,
             "deleteQueue": self._delete_queue,
@@ -79,6 +87,8 @@ class Calls:
         request = convert.dequeue_from_wire(args.request)
         if request.release_on_disconnect:
             context.holder = pending.holder
+        if request.limit > 1:
+            context.take_room = pending.take_room
         pending.waits = pending.long_poll = request.wait_ms > 0
         jobs: Sequence[DequeuedJob] = ()
         try:
@@ -111,6 +121,7 @@ class Calls:
     async def _lookup(self, context: RequestContext, args: Any, pending: PendingCall) -> Any:
         request = args.request
         include_body = request.include_body or False
+        await self._room_for(pending, len(request.job_descriptors), self._limits.max_body_bytes if include_body else 0)
         return await self._service.lookup(request.job_descriptors, include_body=include_body, context=context)
 
     async def _count(self, context: RequestContext, args: Any, pending: PendingCall) -> int:
@@ -119,6 +130,7 @@ class Calls:
 
     async def _scan(self, context: RequestContext, args: Any, pending: PendingCall) -> Any:
         request = args.request
+        await self._room_for(pending, request.limit or 0)
         page = await self._service.scan(
             convert.scan_filter_from_wire(request),
             continuation=convert.continuation_from_wire(request),
@@ -126,6 +138,12 @@ class Calls:
             context=context,
         )
         return convert.scan_page_to_wire(page)
+
+    async def _room_for(self, pending: PendingCall, jobs: int, body_bytes: int = 0) -> None:
+        """Before a call that may bring much begins: room for its answer, if all jobs are as large as can be."""
+        size = jobs * (body_bytes + _INFO_BYTES)
+        if jobs > 1 and size > _LARGE_BYTES:
+            await pending.wait_for_room(min(size, self._limits.max_frame_bytes))
 
     async def _retry(self, context: RequestContext, args: Any, pending: PendingCall) -> int:
         request = args.request

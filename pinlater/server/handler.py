@@ -45,7 +45,7 @@ class Handler:
         metrics: Metrics | None = None,
     ) -> None:
         self._service = service
-        self._calls = Calls(service).by_name
+        self._calls = Calls(service, limits).by_name
         self._wire_limits = limits.wire()
         self._max_answer_bytes = limits.max_frame_bytes
         self._counters = counters

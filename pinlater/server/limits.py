@@ -23,6 +23,10 @@ class ServerLimits:
     max_connections: int = 5_000
     """Connections of this process; one more is closed at once."""
 
+    max_peer_connections: int | None = None
+    """Connections of one address to this process; with one more, its own that was idle for longest is closed. None:
+    half of `max_connections`."""
+
     max_frames_in_flight: int = 16
     """Calls of one connection that are carried out at a time; beyond it nothing more is read from that connection."""
 
@@ -31,6 +35,15 @@ class ServerLimits:
     (OVERLOADED); for a half sent message over it, the connection that holds most of one is closed. As much again is
     kept of answers that cannot leave yet, since their callers do not read or wait for an earlier one: beyond it calls
     are refused too, lookups and scans are answered OVERLOADED, and dequeues give their jobs back."""
+
+    max_connection_answers_bytes: int = 32 * MIB
+    """The same of answers to one connection: a call that may bring a large one begins when there is room for it."""
+
+    max_peer_answers_bytes: int = 64 * MIB
+    """The same of answers to all connections of one address."""
+
+    max_body_bytes: int = 1 * MIB
+    """The largest body of a job: what an answer may come to."""
 
     idle_timeout_s: float = 3_600.0
     """A connection on which nothing was heard, and nothing is in flight, for so long is closed."""
@@ -49,6 +62,10 @@ class ServerLimits:
 
     max_steps: int = 100_000
     """Fields and elements of a message that has to be walked (a large or an unusual one)."""
+
+    def peer_connections(self) -> int:
+        """Connections of one address."""
+        return max(1, self.max_connections // 2) if self.max_peer_connections is None else self.max_peer_connections
 
     def wire(self) -> WireLimits:
         """The bounds of one message."""

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from pinlater.model import DequeuedJob, Holder
 from pinlater.work import Work
+
+
+class Room(Protocol):
+    """A connection, as the room for its answers."""
+
+    async def reserve(self, pending: PendingCall, size: int) -> None:
+        """As soon as there is room. Overloaded."""
+
+    def reserve_now(self, size: int) -> bool:
+        """Where there is room at once."""
 
 
 class PendingCall(Work):
@@ -16,10 +27,24 @@ class PendingCall(Work):
     which is how the death of a process looks. `size` is that of the message in bytes, `unsent` that of an answer that
     waits for earlier ones. `peer` is the caller's address, `holder` his connection. `jobs` are those that were claimed
     for this call, until their answer is written. `waits` marks a long poll that waits, which ends when the caller is
-    gone; `long_poll` a call that was one.
+    gone; `long_poll` a call that was one. `room` is what the connection has for answers, and `reserved` what of it is
+    kept for this one until it is made.
     """
 
-    __slots__ = ("_on_end", "gone", "holder", "jobs", "long_poll", "peer", "reply", "size", "unsent", "waits")
+    __slots__ = (
+        "_on_end",
+        "gone",
+        "holder",
+        "jobs",
+        "long_poll",
+        "peer",
+        "reply",
+        "reserved",
+        "room",
+        "size",
+        "unsent",
+        "waits",
+    )
 
     def __init__(
         self,
@@ -28,13 +53,15 @@ class PendingCall(Work):
         size: int,
         peer: object,
         holder: Holder,
+        room: Room | None = None,
     ) -> None:
         super().__init__(loop)
         self._on_end = on_end
         self.size = size
         self.peer = peer
         self.holder = holder
-        self.unsent = 0
+        self.unsent = self.reserved = 0
+        self.room = room
         self.reply: bytes | None = None
         self.jobs: Sequence[DequeuedJob] = ()
         self.waits = self.long_poll = False
@@ -44,6 +71,21 @@ class PendingCall(Work):
         if isinstance(error, Exception):
             self._loop.call_exception_handler({"message": "a call broke off", "exception": error})
         self._on_end(self)
+
+    async def wait_for_room(self, size: int) -> None:
+        """Until there is room for an answer of up to so many bytes, which is then kept for it. Overloaded."""
+        if self.room is not None:
+            await self.room.reserve(self, size)
+            self.reserved += size
+
+    def take_room(self, size: int) -> bool:
+        """Keep room for so many bytes more; False where there is none now."""
+        if self.room is None:
+            return True
+        if self.room.reserve_now(size):
+            self.reserved += size
+            return True
+        return False
 
     def caller_is_gone(self) -> None:
         """No jobs any more for this call; a long poll ends."""

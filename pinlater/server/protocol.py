@@ -19,6 +19,7 @@ from pinlater.errors import Overloaded
 from pinlater.model import Holder
 from pinlater.server.handler import Handler
 from pinlater.server.limits import ServerLimits
+from pinlater.server.peers import Account, Peer, no_room
 from pinlater.server.pending import PendingCall
 from pinlater.server.probing import probe
 from pinlater.server.shared import HandOver, Shared
@@ -27,6 +28,8 @@ from pinlater.wire.framing import Splitter
 from pinlater.wire.malformed import WireError
 
 _log = structlog.get_logger("pinlater.server")
+_COPIED_BYTES = 64 * 1024
+"""Answers that come to more are written one by one, not copied together."""
 
 
 class Connection(asyncio.Protocol):
@@ -41,6 +44,8 @@ class Connection(asyncio.Protocol):
         self._messages: Iterator[bytes] | None = None
         self._transport: asyncio.Transport | None = None
         self._peer: object = None
+        self._peer_room: Peer | None = None
+        self._answers = shared.answers
         self._holder = Holder()
         self._is_probed = False
         self._was_handed_over = False
@@ -59,7 +64,9 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._peer = self._holder.peer = transport.get_extra_info("peername")
         without_delay(transport.get_extra_info("socket"))
-        if not self._shared.admit(self):
+        peer = self._peer_room = self._shared.peers.of(self._peer)
+        self._answers = Account(self._limits.max_connection_answers_bytes, "answers_over_connection", peer.account)
+        if not self._shared.admit(self, peer):
             self._transport.abort()
         elif self._shared.leaving is not None:
             self.leave()
@@ -96,14 +103,17 @@ class Connection(asyncio.Protocol):
         self._messages = None
         self._count_partial(0)
         self._count_unsent(0)
-        self._shared.forget(self)
         for pending in self._pending:
             self._shared.buffered -= pending.size
-            self._shared.unsent -= pending.unsent
+            self._count_answers(-pending.unsent, -pending.reserved)
+            pending.unsent = pending.reserved = 0
             pending.caller_is_gone()
             if pending.reply is not None and pending.jobs:
                 self._shared.run_detached(self._handler.give_back(pending))
         self._pending.clear()
+        self._shared.peers.abandon(self._answers)
+        if self._peer_room is not None:
+            self._shared.forget(self, self._peer, self._peer_room)
         self._let_go_of_claims(error)
 
     def _let_go_of_claims(self, error: Exception | None) -> None:
@@ -167,11 +177,11 @@ class Connection(asyncio.Protocol):
 
     def _begin(self, message: bytes) -> None:
         shared = self._shared
-        pending = PendingCall(shared.loop, self._answered, len(message), self._peer, self._holder)
+        pending = PendingCall(shared.loop, self._answered, len(message), self._peer, self._holder, self)
         pending.gone = self._ending
         self._pending.append(pending)
         shared.buffered += pending.size
-        if max(shared.buffered, shared.unsent) > self._limits.max_buffered_bytes:
+        if max(shared.buffered, shared.answers.unsent) > self._limits.max_buffered_bytes:
             shared.counters["calls_over_buffer"] += 1
             self._refuse(pending, message)
             return
@@ -182,9 +192,11 @@ class Connection(asyncio.Protocol):
     async def _answer(self, pending: PendingCall, message: bytes) -> None:
         try:
             reply = await self._handler.reply(message, pending)
-            unsent = self._shared.unsent
-            if unsent and unsent + len(reply) > self._limits.max_buffered_bytes:
-                reply = await self._handler.cut_short(reply, pending, self._overloaded())
+            if self._shared.answers.unsent:
+                over = self._answers.over(len(reply))
+                if over is not None:
+                    self._shared.counters[over.limit] += 1
+                    reply = await self._handler.cut_short(reply, pending, no_room(over, len(reply)))
             pending.reply = reply
         except WireError as error:
             self._drop(error)
@@ -194,11 +206,14 @@ class Connection(asyncio.Protocol):
         shared.calls.discard(pending)
         if pending.reply is not None and self._transport is not None and pending is not self._pending[0]:
             pending.unsent = len(pending.reply)
-            shared.unsent += pending.unsent
+            self._answers.add(pending.unsent)
         if self._holder.ties and not self._is_probed:
             self._probe()
         self._heard_at = shared.now
         self._go_on()
+        if pending.reserved:  # until here: what was written counts by now
+            self._count_answers(0, -pending.reserved)
+            pending.reserved = 0
 
     def _probe(self) -> None:
         """Claims are bound to this connection: learn soon where the caller's machine dies without a word."""
@@ -218,8 +233,32 @@ class Connection(asyncio.Protocol):
 
     def _count_unsent(self, size: int) -> None:
         """Note how much of the answers that were written has not left."""
-        self._shared.unsent += size - self._unsent
-        self._unsent = size
+        if size != self._unsent:
+            self._count_answers(size - self._unsent)
+            self._unsent = size
+
+    def _count_answers(self, unsent: int, reserved: int = 0) -> None:
+        """Note answers that are kept, or that have left; then others may be made."""
+        self._answers.add(unsent, reserved)
+        if unsent + reserved < 0 and self._shared.peers.is_waited_for:
+            self._shared.peers.freed()
+
+    async def reserve(self, pending: PendingCall, size: int) -> None:
+        """Room for an answer, as soon as there is. For the next one in order what the connection holds does not count:
+        that are later ones, which wait for it. Overloaded.
+        """
+        account = self._answers
+        is_next = bool(self._pending) and pending is self._pending[0] and not self._unsent
+        if is_next and account.parent is not None and not account.has_room(size) and account.parent.has_room(size):
+            account.add(0, size)
+        else:
+            await self._shared.peers.reserve(account, size)
+
+    def reserve_now(self, size: int) -> bool:
+        if not self._answers.has_room(size):
+            return False
+        self._answers.add(0, size)
+        return True
 
     def _count_partial(self, size: int) -> None:
         """Note how much of a half sent message is kept, and since when."""
@@ -250,20 +289,31 @@ class Connection(asyncio.Protocol):
         if not pending or pending[0].reply is None:
             return
         parts: list[bytes] = []
+        size = 0
         while pending and (reply := pending[0].reply) is not None:
             done = pending.popleft()
             shared.buffered -= done.size
-            shared.unsent -= done.unsent
+            if done.unsent:
+                self._count_answers(-done.unsent)
             done.jobs = ()
             if framed:
                 parts.append(len(reply).to_bytes(4, "big"))
             parts.append(reply)
+            size += len(reply)
         if self._transport is not None:
-            self._transport.write(b"".join(parts))
+            if size > _COPIED_BYTES:
+                self._transport.writelines(parts)
+            else:
+                self._transport.write(b"".join(parts))
             if self._writing_paused:
                 self._count_unsent(self._transport.get_write_buffer_size())
 
     # The end
+
+    @property
+    def idle_since(self) -> float | None:
+        """None while anything is half read, in flight or unsent; else since when, in the loop's time."""
+        return self._heard_at if self.at_boundary() else None
 
     @property
     def partial(self) -> int:

@@ -7,29 +7,14 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from pinlater.server.complaints import Complaints
+from pinlater.server.limits import ServerLimits
+from pinlater.server.peers import Leaver, Peer, Peers
 from pinlater.work import Work
 
 HandOver = Callable[[socket.socket], None]
-
-
-class Leaver(Protocol):
-    """A connection, as its server sees it."""
-
-    @property
-    def partial(self) -> int:
-        """Bytes of a half sent message."""
-
-    def leave(self) -> None:
-        """Go as soon as nothing is half done."""
-
-    def sweep(self, now: float) -> None:
-        """Close what took too long."""
-
-    def abort(self) -> None:
-        """Close now, whatever is unsent."""
 
 
 @dataclass(slots=True)
@@ -43,32 +28,54 @@ class Leaving:
 class Shared:
     """Kept by all connections together. `now` is the loop's time, renewed by every sweep.
 
-    In bytes: `buffered`, of half sent messages and of calls in flight; `unsent`, of answers that cannot leave yet.
+    In bytes: `buffered`, of half sent messages and of calls in flight; `answers`, of those that have not left.
     """
 
-    def __init__(self, max_connections: int, counters: Counter[str], complaints: Complaints) -> None:
+    def __init__(self, limits: ServerLimits, counters: Counter[str], complaints: Complaints) -> None:
         self.connections: set[Leaver] = set()
         self.counters = counters
         self.complaints = complaints
-        self.buffered = self.unsent = 0
+        self.buffered = 0
+        self.peers = Peers(limits.peer_connections(), limits.max_peer_answers_bytes, limits.max_buffered_bytes)
+        self.answers = self.peers.process
         self.leaving: Leaving | None = None
         self.calls: set[Work] = set()
         """Those that wait for something."""
         self.tasks: set[asyncio.Task[None]] = set()
         self.loop = asyncio.get_running_loop()
         self.now = self.loop.time()
-        self._max_connections = max_connections
+        self._max_connections = limits.max_connections
 
-    def admit(self, connection: Leaver) -> bool:
-        """Whether there is room for one more."""
+    def admit(self, connection: Leaver, peer: Peer) -> bool:
+        """Whether there is room for one more; an idle one may be closed for it."""
+        if self.peers.is_full(peer):
+            if not self._close_idle(peer):
+                self.counters["peer_connections_refused"] += 1
+                return False
+            self.counters["idle_closed_for_peer"] += 1
         if len(self.connections) >= self._max_connections:
-            self.counters["connections_refused"] += 1
-            return False
+            largest = self.peers.largest()
+            if largest is None or len(largest.connections) <= len(peer.connections) or not self._close_idle(largest):
+                self.counters["connections_refused"] += 1
+                return False
+            self.counters["idle_closed_for_others"] += 1
+        peer.connections[connection] = None
         self.connections.add(connection)
         return True
 
-    def forget(self, connection: Leaver) -> None:
+    def _close_idle(self, peer: Peer) -> bool:
+        """Close the connection of an address that has been idle for longest; False where none is."""
+        idle = peer.longest_idle()
+        if idle is None:
+            return False
+        idle.abort()
+        del peer.connections[idle]
+        self.connections.discard(idle)
+        return True
+
+    def forget(self, connection: Leaver, peername: Any, peer: Peer) -> None:
         self.connections.discard(connection)
+        self.peers.leave(peername, peer, connection)
 
     def close_largest(self) -> None:
         """Make room by closing the connection that holds the most of a half sent message."""

@@ -26,8 +26,10 @@ class ThriftServer:
 
     `counters` says how often each limit was reached: connections_refused, calls_over_buffer, half_sent_over_buffer,
     reads_paused, slow_readers_closed, half_sent_closed, idle_closed, streams_lost, malformed_messages, unknown_methods,
-    answers_too_long, unexpected_errors, aborted_at_stop; and by calls that the service refused for too much to do,
-    waiting_dequeues, waiting_store_calls, waiting_joined_calls, waiting_passwords, password_pauses.
+    answers_too_long, answers_over_connection, answers_over_peer, answers_over_buffer, peer_connections_refused,
+    idle_closed_for_peer, idle_closed_for_others, unexpected_errors, aborted_at_stop; and by calls that the service
+    refused for too much to do, waiting_dequeues, waiting_store_calls, waiting_joined_calls, waiting_passwords,
+    password_pauses.
     """
 
     def __init__(self, service: Service, limits: ServerLimits | None = None, metrics: Metrics | None = None) -> None:
@@ -45,7 +47,7 @@ class ThriftServer:
 
         Without one, the server has those connections that it is given to `adopt`.
         """
-        self._shared = Shared(self._limits.max_connections, self.counters, self._complaints)
+        self._shared = Shared(self._limits, self.counters, self._complaints)
         loop = asyncio.get_running_loop()
         if listener is not None:
             self._server = await loop.create_server(self._connection, sock=listener.dup(), backlog=1024)
@@ -59,7 +61,7 @@ class ThriftServer:
     @property
     def buffered_bytes(self) -> int:
         """Bytes of half sent messages, of calls in flight, and of answers that cannot leave yet."""
-        return self._shared.buffered + self._shared.unsent
+        return self._shared.buffered + self._shared.answers.unsent
 
     def adopt(self, connection: socket.socket) -> None:
         """Go on with a connection that another process accepted; it stands at the boundary of a message."""

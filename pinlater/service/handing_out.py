@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from pinlater.backends.base import ClaimRequest
+from pinlater.backends.base import SLICE_BYTES, ClaimRequest
 from pinlater.clock import Clock
-from pinlater.errors import Overloaded, RequestInvalid
+from pinlater.errors import Overloaded, PinLaterError, RequestInvalid
 from pinlater.metrics import Metrics
 from pinlater.model import DequeuedJob, DequeueRequest, claim_source, parse_descriptor
 from pinlater.queues.pending import Pending
@@ -24,6 +24,9 @@ from pinlater.service.line import WaitBounds
 from pinlater.service.settings import ServiceSettings
 from pinlater.service.waiting import Waiting
 from pinlater.shards.router import Router
+
+_PEEK_BYTES = 4 * SLICE_BYTES
+"""Bodies that a dry run shows: it has no place to go on from."""
 
 
 class HandingOut:
@@ -52,6 +55,8 @@ class HandingOut:
         self._pending = pending
         self._giving_back: set[asyncio.Task[None]] = set()
         self._limits = Limits(router, clock, queues, metrics)
+        self._slice_bytes = SLICE_BYTES + settings.max_body_bytes
+        """What one claim may bring. A slice in which the next job did not fit has more than SLICE_BYTES."""
         waits = WaitBounds(settings.max_waiters, settings.poll_min_ms, settings.poll_max_ms, settings.poll_told_ms)
         self.waiting = Waiting(router, clock, waits, self._limits, self._renewed, self._give_back_later)
         queues.on_change(self.waiting.settings_changed)
@@ -74,12 +79,19 @@ class HandingOut:
         return limit
 
     async def hand_out(
-        self, request: DequeueRequest, limit: int, source: str, *, is_bound: bool = False
+        self,
+        request: DequeueRequest,
+        limit: int,
+        source: str,
+        *,
+        is_bound: bool = False,
+        take_room: Callable[[int], bool] | None = None,
     ) -> list[DequeuedJob]:
         """Jobs for a request that was checked. A dry run neither waits nor is limited; who waits looks at all shards,
         whatever its coverage, from the second look on. DequeueRateLimited: see limits.py.
 
-        `is_bound`: the claims will be bound to the caller's connection, and say so.
+        `is_bound`: the claims will be bound to the caller's connection, and say so. `take_room` is asked before each
+        further slice of large bodies, with its bytes; False: no more now.
         """
         queue = request.queue
         checks.existing_queue(queue)
@@ -92,9 +104,10 @@ class HandingOut:
         priorities = self._checks.priorities
         if request.dry_run:
             now_ms = self._clock.now_ms()
+            max_bytes = min(max_bytes, _PEEK_BYTES)
             return await self._router.peek(queue, priorities, limit, max_bytes, now_ms, coverage=request.coverage)
         max_bytes = min(max_bytes, limit * bounds.max_body_bytes)
-        claim = ClaimRequest(claim_descriptor, limit, priorities, timeout_ms, max_bytes)
+        claim = ClaimRequest(claim_descriptor, limit, priorities, timeout_ms, min(max_bytes, self._slice_bytes))
         wait_ms = min(request.wait_ms, bounds.max_wait_ms)
         if wait_ms == 0:
             jobs, held = await self._now(queue, settings, claim, request.coverage)
@@ -106,7 +119,46 @@ class HandingOut:
         else:
             jobs = await self._wait(queue, settings, claim, request.coverage, wait_ms)
         if jobs:
+            if len(jobs) < limit and max_bytes > self._slice_bytes:
+                jobs = await self._in_slices(
+                    jobs, queue, settings, claim, request.coverage, limit, max_bytes, take_room
+                )
             self._handed_out(queue, jobs)
+        return jobs
+
+    async def _in_slices(
+        self,
+        jobs: list[DequeuedJob],
+        queue: str,
+        settings: QueueSettings,
+        claim: ClaimRequest,
+        coverage: float,
+        limit: int,
+        max_bytes: int,
+        take_room: Callable[[int], bool] | None,
+    ) -> list[DequeuedJob]:
+        """More, for a caller who may have more than one claim brings: a slice each, while the last one was full."""
+        taken, full = _body_bytes(jobs), self._slice_bytes - self._settings.max_body_bytes
+        last = taken
+        try:
+            while last > full and len(jobs) < limit and taken < max_bytes:
+                if take_room is not None and not take_room(self._slice_bytes):
+                    break
+                claim = replace(
+                    self._renewed(claim), limit=limit - len(jobs), max_bytes=min(max_bytes - taken, self._slice_bytes)
+                )
+                more, _ = await self._now(queue, settings, claim, coverage)
+                last = _body_bytes(more)
+                if taken + last > max_bytes:
+                    self._give_back_later(more)
+                    break
+                taken += last
+                jobs = sorted([*jobs, *more], key=_by_priority)
+        except PinLaterError:
+            pass  # what there is already is an answer
+        except BaseException:
+            self._give_back_later(jobs)
+            raise
         return jobs
 
     async def _wait(
@@ -172,3 +224,11 @@ class HandingOut:
         task = asyncio.get_running_loop().create_task(self.give_back(jobs))
         self._giving_back.add(task)
         task.add_done_callback(self._giving_back.discard)
+
+
+def _body_bytes(jobs: Sequence[DequeuedJob]) -> int:
+    return sum([len(job.body) for job in jobs])
+
+
+def _by_priority(job: DequeuedJob) -> tuple[int, int]:
+    return job.priority, job.run_after_ms

@@ -117,6 +117,9 @@ class Limits:
             now_ms = self._clock.now_ms()
             jobs = await self._router.claim(queue, kept, now_ms, coverage=coverage, capped=capped)
             got = sum(map(len, jobs))
+            while len(jobs) < len(kept):  # the bodies are large
+                jobs += await self._router.claim(queue, kept[len(jobs) :], now_ms, coverage=coverage, capped=capped)
+                got = sum(map(len, jobs))
         finally:
             self.nobody_got(queue, granted - got)
         jobs += [[] for _ in range(len(requests) - len(kept))]

@@ -257,9 +257,11 @@ class Service:
     async def _dequeue(
         self, request: DequeueRequest, context: RequestContext | None, *, is_bound: bool = False
     ) -> list[DequeuedJob]:
+        take_room = None if context is None else context.take_room
         if not request.succeeded and not request.failed:
             limit = self._handing_out.check(request)
-            return await self._handing_out.hand_out(request, limit, self._checks.source(context), is_bound=is_bound)
+            source = self._checks.source(context)
+            return await self._handing_out.hand_out(request, limit, source, is_bound=is_bound, take_room=take_room)
         is_applied = False
         try:
             queue = request.ack_queue or request.queue
@@ -269,7 +271,7 @@ class Service:
             ending = self._ties.named(request.succeeded, request.failed)
             await (self._attempts.ack_whole if request.wait_ms else self._attempts.ack)(queue, acks, ending)
             is_applied = True
-            return await self._handing_out.hand_out(request, limit, source, is_bound=is_bound)
+            return await self._handing_out.hand_out(request, limit, source, is_bound=is_bound, take_room=take_room)
         except PinLaterError as error:
             error.acks_applied = is_applied
             raise

@@ -258,6 +258,9 @@ class Serving:
 
     def _answer(self, line: Line, batch: list[Waiter], claimed: list[list[DequeuedJob]]) -> None:
         served = 0
+        if len(claimed) < len(batch):  # the bodies are large: the others are claimed for in another call
+            claimed += [[] for _ in batch[len(claimed) :]]
+            line.expected = max(line.expected, _SOME)
         for waiter, jobs in zip(batch, claimed, strict=True):
             waiter.in_claim = False
             if jobs:

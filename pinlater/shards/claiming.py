@@ -8,9 +8,8 @@ out: a slow one holds up nobody, and breaks the order of priorities only by what
 from __future__ import annotations
 
 import random
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from pinlater.backends.base import ClaimRequest
 from pinlater.errors import PinLaterError
@@ -92,8 +91,16 @@ async def _claim(
     """What each shard gave, nothing for one that failed or took too long."""
     asked = dict(parts)
 
-    def claim(member: Member) -> Coroutine[Any, Any, _Claims]:
-        return member.shard.claim(queue, [request for _, request in asked[member]], now_ms, capped=capped)
+    async def claim(member: Member) -> _Claims:
+        """In as many calls as its large bodies take."""
+        asking = [request for _, request in asked[member]]
+        claims = await member.shard.claim(queue, asking, now_ms, capped=capped)
+        while claims and len(claims) < len(asking):
+            try:
+                claims += await member.shard.claim(queue, asking[len(claims) :], now_ms, capped=capped)
+            except PinLaterError:
+                break
+        return claims
 
     def undo(member: Member, claims: _Claims) -> None:
         giving_back.later(member.shard, queue, [job for jobs in claims for job in jobs], now_ms)

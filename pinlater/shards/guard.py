@@ -42,6 +42,8 @@ from pinlater.shards.undo import give_back
 class Guarded(Passing):
     """Conflicts are retried for every call, a store that could not be reached only for reads.
 
+    Calls that may bring many bodies take turns of their own, with those over many jobs.
+
     With a `clock` a claim goes by the time at which it leaves for the store, and not by the time at which it was asked
     for: its time-out counts from then, and nothing that was thought of the time before counts any more.
     """
@@ -115,7 +117,7 @@ class Guarded(Passing):
     async def peek(
         self, queue: str, priorities: Sequence[int], limit: int, max_bytes: int, now_ms: int
     ) -> list[DequeuedJob]:
-        return await self._calls.make(
+        return await (self._bulk if limit > 1 else self._calls).make(
             "peek", lambda: self._inner.peek(queue, priorities, limit, max_bytes, now_ms), read=True
         )
 
@@ -143,7 +145,8 @@ class Guarded(Passing):
     async def lookup(
         self, queue: str, jobs: Sequence[JobKey], *, with_body: bool, max_bytes: int
     ) -> list[JobInfo | None]:
-        return await self._calls.make(
+        calls = self._bulk if with_body and len(jobs) > 1 else self._calls
+        return await calls.make(
             "lookup", lambda: self._inner.lookup(queue, jobs, with_body=with_body, max_bytes=max_bytes), read=True
         )
 

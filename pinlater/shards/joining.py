@@ -67,7 +67,9 @@ class _Member(Generic[I, O]):
 
 
 class Joiner(Generic[K, I, O]):
-    """Joins the calls of one kind. `send` makes one call of the store; its answer aligns with the items.
+    """Joins the calls of one kind. `send` makes one call of the store; its answer aligns with the items. A shorter one
+    leaves out the last of them: their callers are joined again, before those who came later; who was answered in part
+    gets that part.
 
     `undo` gets the answer of a caller that is gone; `send_for_gone` sends a waiting call although its caller has gone;
     `held_up` gives the error of a call that may not wait, by the loop's time. `join` makes one call's items of several
@@ -226,10 +228,19 @@ class Joiner(Generic[K, I, O]):
             await asyncio.gather(*(self._send_alone(key, member) for member in batch))
         else:
             start = 0
-            for member in batch:
+            for place, member in enumerate(batch):
+                if start and start == len(answers):
+                    self._wait_again(key, batch[place:])
+                    break
                 end = start + len(member.items)
                 self._settle(key, member, answers[start:end])
                 start = end
+
+    def _wait_again(self, key: K, members: Sequence[_Member[I, O]]) -> None:
+        waiting = self._waiting.setdefault(key, deque())
+        for member in reversed(members):
+            member.has_left = False
+            waiting.appendleft(member)
 
     async def _send_alone(self, key: K, member: _Member[I, O]) -> None:
         if self._is_void(member):

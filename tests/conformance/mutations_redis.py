@@ -81,6 +81,12 @@ CLAIMS = [
         "",
         test_claims.test_bodies_handed_out_stay_within_the_bound_and_the_rest_stays_pending,
     ),
+    lua(
+        "claim",
+        "while at <= #ARGV and given < SLICE_BYTES do",
+        "while at <= #ARGV do",
+        test_claims.test_once_a_slice_of_bodies_is_handed_out_no_further_request_is_looked_at,
+    ),
     lua("claim", "if room < 0 and o > 0", "if room < 0", test_claims.test_one_job_is_handed_out_however_large_it_is),
     lua(
         "claim", "'LT', string", "string", test_expiry.test_a_later_claim_that_lasts_longer_does_not_hide_an_earlier_one
@@ -423,13 +429,13 @@ LOOKS = [
     ),
     lua(
         "scan",
-        "if room < 0 and n > 0 then return false end",
+        "if room < 0 and not first then return false end",
         "",
         test_looking.test_a_page_with_bodies_stays_within_its_bytes_but_shows_at_least_one_job,
     ),
     lua(
         "scan",
-        "if room < 0 and n > 0",
+        "if room < 0 and not first",
         "if room < 0",
         test_looking.test_a_page_with_bodies_stays_within_its_bytes_but_shows_at_least_one_job,
     ),

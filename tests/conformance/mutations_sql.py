@@ -382,6 +382,12 @@ STEPS = [
     ),
     *step(
         "claiming",
+        "if given >= SLICE_BYTES:",
+        "if False:",
+        test_claims.test_once_a_slice_of_bodies_is_handed_out_no_further_request_is_looked_at,
+    ),
+    *step(
+        "claiming",
         "start += len(share)",
         "start += request.limit",
         test_claims.test_each_request_of_a_call_has_its_own_bound_of_bytes,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+
 import pytest
 
-from pinlater.backends.base import AckOutcome
+from pinlater.backends.base import SLICE_BYTES, AckOutcome, JobKey
 from pinlater.model import MAX_STATUS_CHARS, Job, JobState
 from tests.conformance.subject import NO_BOUND, Subject, key_of
 
@@ -65,6 +68,41 @@ async def test_a_lookup_leaves_out_the_bodies_beyond_the_bound(subject: Subject)
     assert await sizes(40) == [10, 10, 10, 10]
     assert await sizes(39) == [10, 10, 10, None]
     assert await sizes(1) == [10, None, None, None]
+
+
+async def test_a_lookup_reads_large_bodies_in_slices_and_brings_them_all(subject: Subject) -> None:
+    descriptors = [await subject.job(bytes([n]) * (SLICE_BYTES // 3)) for n in range(10)]
+    keys = [key_of(each) for each in descriptors]
+    keys.insert(5, JobKey(1, 1))
+    found = await subject.shard.lookup(subject.queue, keys, with_body=True, max_bytes=NO_BOUND)
+    assert [info and (info.body or b"")[:1] for info in found] == [
+        *[bytes([n]) for n in range(5)],
+        None,
+        *[bytes([n]) for n in range(5, 10)],
+    ]
+    bound = SLICE_BYTES * 2
+    found = await subject.shard.lookup(subject.queue, keys, with_body=True, max_bytes=bound)
+    assert [info.body is not None for info in found if info is not None] == [True] * 6 + [False] * 4
+    found = await subject.shard.lookup(subject.queue, keys, with_body=False, max_bytes=0)
+    assert [info.descriptor for info in found if info is not None] == descriptors
+
+
+async def test_a_small_lookup_ends_before_a_large_one_that_began_earlier(subject: Subject) -> None:
+    large = [await subject.job(bytes(SLICE_BYTES)) for _ in range(24)]
+    small = await subject.job(b"x")
+    ended: list[str] = []
+
+    async def look_up(name: str, descriptors: Sequence[str]) -> None:
+        keys = [key_of(each) for each in descriptors]
+        await subject.shard.lookup(subject.queue, keys, with_body=True, max_bytes=NO_BOUND)
+        ended.append(name)
+
+    await asyncio.gather(*[look_up("small", [small]) for _ in range(4)])  # every connection is there
+    ended.clear()
+    first = asyncio.create_task(look_up("large", large))
+    await asyncio.sleep(0)
+    await asyncio.gather(first, look_up("small", [small]))
+    assert ended == ["small", "large"]
 
 
 @pytest.mark.parametrize("attempts", [1, 2**31 - 1])

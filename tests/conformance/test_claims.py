@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from pinlater.backends.base import SLICE_BYTES
 from pinlater.model import MAX_TIME_MS, Job, JobState
 from tests.conformance.subject import NO_BOUND, START_MS, Subject, key_of
 
@@ -143,6 +144,16 @@ async def test_each_request_of_a_call_has_its_own_bound_of_bytes(subject: Subjec
     requests = [subject.request(4, max_bytes=15), subject.request(4, max_bytes=25), subject.request(4, max_bytes=5)]
     answers = await subject.shard.claim(subject.queue, requests, subject.now_ms)
     assert [len(jobs) for jobs in answers] == [1, 2, 1]
+
+
+async def test_once_a_slice_of_bodies_is_handed_out_no_further_request_is_looked_at(subject: Subject) -> None:
+    await subject.enqueue(*[Job(bytes(SLICE_BYTES // 2)) for _ in range(5)])
+    requests = [subject.request(1), subject.request(1), subject.request(1), subject.request(9)]
+    answers = await subject.shard.claim(subject.queue, requests, subject.now_ms)
+    assert [len(jobs) for jobs in answers] == [1, 1]
+    assert await subject.count(JobState.PENDING) == 3
+    answers = await subject.shard.claim(subject.queue, requests[2:], subject.now_ms)
+    assert [len(jobs) for jobs in answers] == [1, 2]
 
 
 async def test_a_peek_shows_what_a_claim_would_hand_out_and_changes_nothing(subject: Subject) -> None:

@@ -62,14 +62,18 @@ async def test_containers_and_fields_are_bounded() -> None:
 
 
 async def test_one_connection_too_many_is_closed_at_once_and_the_others_are_served() -> None:
-    async with serving(max_connections=2) as served:
+    async with serving(max_connections=2, max_peer_connections=2) as served:
+        gate = served.service.hold["slow"] = asyncio.Event()
         first, second = await served.connect(), await served.connect()
         for raw in (first, second):
-            raw.send_framed(call_names(1))
-            await raw.reply()
+            raw.send_framed(call_enqueue(1, Job(b"x"), queue="slow"))
+        await served.until(lambda: len(served.service.calls) == 2)
         third = await served.connect()
         assert await third.until_closed() == b""
-        assert served.server.counters["connections_refused"] == 1
+        assert served.server.counters["peer_connections_refused"] == 1
+        gate.set()
+        for raw in (first, second):
+            assert (await raw.reply()).seqid == 1
         await first.close()
         await served.until(lambda: served.server.connections == 1)
         await served.is_well()

@@ -65,7 +65,7 @@ class Working(Calling):
         shard = self.shard_id
         return [
             dequeued(flat, queue, shard, request.claim_descriptor, now_ms + request.spare_ms + request.claim_timeout_ms)
-            for flat, request in zip(answer, requests, strict=True)
+            for flat, request in zip(answer, requests, strict=False)
         ]
 
     async def peek(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pinlater.backends.base import ClaimKey, ClaimRequest
+from pinlater.backends.base import SLICE_BYTES, ClaimKey, ClaimRequest
 from pinlater.backends.sql.acking import claims_standing
 from pinlater.backends.sql.capping import room_for_claims
 from pinlater.backends.sql.rows import Descriptors, bodies, dequeued_jobs, how_many_fit
@@ -62,8 +62,11 @@ def claim(
         shares = _shares(session, queue_id, group, now_ms, room)
         room -= sum(map(len, shares))
         from_ms = now_ms + group[0].spare_ms
-        _put_under_claims(session, group, shares, from_ms)
-        handed_out += _hand_out(session, queue, group, shares, from_ms)
+        served = group[: len(shares)]
+        _put_under_claims(session, served, shares, from_ms)
+        handed_out += _hand_out(session, queue, served, shares, from_ms)
+        if sum(row[BODY_BYTES] for share in shares for row in share) >= SLICE_BYTES:
+            break
     return handed_out
 
 
@@ -100,7 +103,7 @@ def _shares(
     while True:
         rows = session.candidates(queue_id, group[0].priorities, wanted, now_ms)
         shares = list(deal(rows, group))
-        if wanted == limit or len(rows) < wanted or sum(map(len, shares)) < len(rows):
+        if wanted == limit or len(rows) < wanted or len(shares) < len(group) or sum(map(len, shares)) < len(rows):
             return shares
         mean_bytes = 1 + sum(row[BODY_BYTES] for row in rows) // len(rows)
         fitting = sum(request.max_bytes for request in group) // mean_bytes
@@ -108,12 +111,17 @@ def _shares(
 
 
 def deal(rows: Sequence[Row], requests: Sequence[ClaimRequest]) -> Iterator[Sequence[Row]]:
-    """Each request's share, in turn: up to its limit, and no more than fits its bytes."""
-    start = 0
+    """Each request's share, in turn: up to its limit, and no more than fits its bytes; none of who comes behind a
+    slice's worth.
+    """
+    start = given = 0
     for request in requests:
+        if given >= SLICE_BYTES:
+            return
         share = rows[start : start + request.limit]
         share = share[: how_many_fit((row[BODY_BYTES] for row in share), request.max_bytes)]
         start += len(share)
+        given += sum([row[BODY_BYTES] for row in share])
         yield share
 
 

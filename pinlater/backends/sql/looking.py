@@ -16,15 +16,17 @@ BODY_BYTES = 14
 
 
 def lookup(
-    session: Session, queue: str, jobs: Sequence[JobKey], with_body: bool, max_bytes: int
+    session: Session, queue: str, jobs: Sequence[JobKey], with_body: bool, max_bytes: int, first_bytes: int = 2**63
 ) -> list[JobInfo | None]:
+    """The first job's body comes beyond `max_bytes` too, up to `first_bytes`."""
     session.snapshot()
     rows = _rows_by_id(session, queue, [job.id for job in jobs])
     named = [row if row is not None and row[2] == job.priority else None for job in jobs for row in (rows.get(job.id),)]
     found = {row[0]: row for row in named if row is not None}
     texts: dict[int, bytes] = {}
     if with_body:
-        fitting = how_many_fit((row[BODY_BYTES] for row in found.values()), max_bytes)
+        sizes = [row[BODY_BYTES] for row in found.values()]
+        fitting = how_many_fit(sizes, max_bytes) if sum(sizes[:1]) <= first_bytes else 0
         texts = bodies(session, list(found)[:fitting])
     descriptors = Descriptors(queue, session.shard_id)
     return [None if row is None else job_info(row, descriptors, texts.get(row[0])) for row in named]

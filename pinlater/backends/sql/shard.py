@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from pinlater.backends.base import (
     NO_RULES,
+    SLICE_BYTES,
     AckOutcome,
     AckRequest,
     CensusPage,
@@ -50,6 +51,7 @@ from pinlater.backends.sql.identity import Identity, ping
 from pinlater.model import CancelOutcome, DequeuedJob, Job, JobInfo, JobState
 
 Result = TypeVar("Result")
+_JOBS_PER_SLICE = 64
 
 
 class SqlShard(ABC):
@@ -129,7 +131,22 @@ class SqlShard(ABC):
     async def lookup(
         self, queue: str, jobs: Sequence[JobKey], *, with_body: bool, max_bytes: int
     ) -> list[JobInfo | None]:
-        return await self._read(looking.lookup, queue, jobs, with_body, max_bytes)
+        """What is known of all in one step; bodies beyond the first slice in further ones."""
+        found = await self._read(looking.lookup, queue, jobs, with_body, min(max_bytes, SLICE_BYTES))
+        room = max_bytes - _body_bytes(found)
+        rest = [at for at, info in enumerate(found) if info is not None and info.body is None] if with_body else []
+        while rest and room > 0:
+            some = rest[:_JOBS_PER_SLICE]
+            keys = [jobs[at] for at in some]
+            infos = await self._read(looking.lookup, queue, keys, True, min(room, SLICE_BYTES), room)
+            for at, info in zip(some, infos, strict=True):
+                found[at] = info
+            read = next((n for n, info in enumerate(infos) if info is not None and info.body is None), len(some))
+            if read == 0:
+                break
+            room -= _body_bytes(infos)
+            del rest[:read]
+        return found
 
     async def count(self, queue: str, state: JobState, priorities: Sequence[int], future: bool, now_ms: int) -> int:
         return await self._read(looking.count, queue, state, priorities, future, now_ms)
@@ -202,3 +219,7 @@ class SqlShard(ABC):
         self, queue: str, priorities: Sequence[int], now_ms: int, after: CensusPlace | None, limit: int
     ) -> CensusPage:
         return await self._read(counting.census, queue, priorities, now_ms, after, limit)
+
+
+def _body_bytes(infos: Sequence[JobInfo | None]) -> int:
+    return sum([len(info.body) for info in infos if info is not None and info.body is not None])

@@ -1,14 +1,18 @@
 -- All that is known of jobs whose state and run_after are known, as six values per job:
 -- value (with or without body), changed or '', claim or '', expiry or '', finished_at or '', link or ''.
 -- `state_of(i)` and `emit(i, ...)` work on positions in `ids`; `emit` answers false to stop.
--- BOUND: PAGE values at a time, fewer where the first tells that they are large.
-local PAGE, PAGE_BYTES = 64, 4194304
+-- Returns how many of the ids were read: a caller with large values goes on behind them in a call of its own.
+-- BOUND: SLICE_BYTES of values in all, and the one that goes beyond; PAGE values at a time.
+local PAGE, SLICE_BYTES = 64, 1048576
 
 local function describe(base, ids, state_of, emit)
-  local first, any_link = 1, redis.call('EXISTS', base .. ':links') == 1
-  while first <= #ids do
-    local fitting = math.floor(PAGE_BYTES / math.max(1, redis.call('HSTRLEN', base .. ':jobs', ids[first])))
-    local last = math.min(first + math.min(PAGE - 1, fitting), #ids)
+  local first, any_link, read_bytes = 1, redis.call('EXISTS', base .. ':links') == 1, 0
+  while first <= #ids and read_bytes < SLICE_BYTES do
+    local last = first - 1
+    while last < #ids and last - first < PAGE - 1 and read_bytes < SLICE_BYTES do
+      last = last + 1
+      read_bytes = read_bytes + redis.call('HSTRLEN', base .. ':jobs', ids[last])
+    end
     local values = redis.call('HMGET', base .. ':jobs', unpack(ids, first, last))
     local changed = redis.call('HMGET', base .. ':changed', unpack(ids, first, last))
     local claims = redis.call('HMGET', base .. ':claims', unpack(ids, first, last))
@@ -19,10 +23,11 @@ local function describe(base, ids, state_of, emit)
       local finished = state >= 2 and redis.call('ZSCORE', base .. ':ended:' .. state, ids[i])
       if state == 3 and not finished then finished = redis.call('ZSCORE', base .. ':dead', ids[i]) end
       local change, claim, link = changed[at] or '', claims[at] or '', links[at] or ''
-      if not emit(i, values[at], change, claim, expiry, finished or '', link) then return end
+      if not emit(i, values[at], change, claim, expiry, finished or '', link) then return #ids end
     end
     first = last + 1
   end
+  return first - 1
 end
 
 -- A value without its body.

@@ -5,12 +5,12 @@
 --          priorities, priorities
 -- RETURNS  per request {ids, run_afters with commas between, values, changed or ''}, the last left out where all are '';
 --          nil: no such queue
--- BOUND    limits and max_bytes; one page of values at a time
+-- BOUND    limits and max_bytes; no request is looked at once the bodies come to SLICE_BYTES: the answer is shorter then
 --#include many
 --#include records
 local root, base, now = KEYS[1], KEYS[2], ARGV[2]
 if redis.call('HEXISTS', root .. ':queues', ARGV[1]) == 0 then return false end
-local PAGE = 128
+local PAGE, SLICE_BYTES, given = 128, 1048576, 0
 local jobs_key, changed_key = base .. ':jobs', base .. ':changed'
 local claims_key, expiry_key = base .. ':claims', base .. ':expiry'
 local call = redis.call
@@ -63,8 +63,10 @@ local function take(out, priority, left, room, expiry, prefix, descriptor)
         record = {prefix .. pack('>I4B', attempts, priority) .. descriptor, status_bytes, attempts}
         records[about] = record
       end
-      room = room - (#value - 15 - record[2])
+      local size = #value - 15 - record[2]
+      room = room - size
       if room < 0 and o > 0 then break end
+      given = given + size
       fit = i
       local id = ids[i]
       moved[2 * i - 1], moved[2 * i] = scores[i], id
@@ -99,7 +101,7 @@ if ARGV[3] == '1' then
 end
 
 local answer, at = {}, 4
-while at <= #ARGV do
+while at <= #ARGV and given < SLICE_BYTES do
   local left, room, expiry = math.min(tonumber(ARGV[at]), free), tonumber(ARGV[at + 1]), ARGV[at + 2]
   local out, last = {{}, {}, {}, {}}, at + 5 + tonumber(ARGV[at + 5])
   for p = at + 6, last do

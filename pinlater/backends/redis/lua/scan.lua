@@ -1,13 +1,14 @@
 -- Jobs of one state by run_after, newest first, then by id, oldest first, behind a place in that order.
 -- KEYS     1 ROOT   2 BASE
 -- ARGV     1 queue   2 state   3 lowest   4 highest run_after (as ZRANGEBYSCORE takes them)   5 limit
---          6 run_after and 7 id of the place to go on from, or '' and ''   8 with body (1 or 0)   9 max_bytes
+--          6 run_after and 7 id of the place to go on from, or '' and ''   8 with body (2: the first however large, 1, or 0)
+--          9 max_bytes
 --          10.. priorities
--- RETURNS  per job as lookup.lua, but the place is always 0; nil: no such queue
--- BOUND    limit jobs of each priority; bodies up to max_bytes; READ_BYTES of values in all
+-- RETURNS  first 1 where others may follow within the limit, else 0; then per job as lookup.lua, but the place is
+--          always 0; nil: no such queue
+-- BOUND    limit jobs of each priority; SLICE_BYTES of values; bodies up to max_bytes
 --#include records
 --#include describe
-local READ_BYTES = 33554432
 local base, call = KEYS[2], redis.call
 local low, high, limit, after, after_id = ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7])
 if call('HEXISTS', KEYS[1] .. ':queues', ARGV[1]) == 0 then return false end
@@ -68,16 +69,21 @@ if #ARGV > 10 then
     return number(a[1]) < number(b[1])
   end)
 end
-local ids, state, full, out = {}, tonumber(ARGV[2]), tonumber(ARGV[8]), {}
+local ids, state, out = {}, tonumber(ARGV[2]), {0}
+local full, first = ARGV[8] ~= '0' and 1 or 0, ARGV[8] == '2'
 for i = 1, math.min(limit, #all) do ids[i] = all[i][1] end
-local room = full == 1 and tonumber(ARGV[9]) or READ_BYTES
-describe(base, ids, function() return state end, function(i, value, changed, claim, expiry, finished, link)
+local room = tonumber(ARGV[9])
+local read_ids = describe(base, ids, function() return state end, function(i, value, changed, claim, expiry, finished, link)
   local n, short = #out, bodiless(value)
-  room = room - (#value - #short)
-  if room < 0 and n > 0 then return false end
+  if full == 1 then
+    room = room - (#value - #short)
+    if room < 0 and not first then return false end
+    first = false
+  end
   out[n + 1], out[n + 2], out[n + 3], out[n + 4], out[n + 5] = 0, state, all[i][1], all[i][2], full
   out[n + 6] = full == 1 and value or short
   out[n + 7], out[n + 8], out[n + 9], out[n + 10], out[n + 11] = changed, claim, expiry, finished, link
   return true
 end)
+if read_ids < #ids then out[1] = 1 end
 return out

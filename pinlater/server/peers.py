@@ -1,0 +1,211 @@
+"""What each address has of a server process: connections, and bytes of answers.
+
+An answer is in an account from when it is made until its caller has taken it. Accounts are nested (a connection's in
+its address's, that in the process's), and each has a bound. A small answer passes the bounds of a connection and an
+address, and an account that holds nothing takes an answer of any size: so every caller who reads is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections import deque
+from typing import Any, NamedTuple, Protocol
+
+from pinlater.errors import Overloaded
+
+SMALL_ANSWER_BYTES = 64 * 1024
+ROOM_WITHIN_S = 5.0
+"""So long a call that may bring a large answer waits for room that others hold."""
+
+_LOOKED_AT = 1_000
+"""Connections among which the longest idle one is looked for."""
+
+
+class Account:
+    """Bytes of answers that have not left (`unsent`), and those that calls in the making may bring (`reserved`)."""
+
+    __slots__ = ("bound", "limit", "parent", "reserved", "unsent")
+
+    def __init__(self, bound: int, limit: str, parent: Account | None = None) -> None:
+        """`limit` is the name under which metrics count the bound."""
+        self.bound = bound
+        self.limit = limit
+        self.parent = parent
+        self.unsent = self.reserved = 0
+
+    def add(self, unsent: int, reserved: int = 0) -> None:
+        account: Account | None = self
+        while account is not None:
+            account.unsent += unsent
+            account.reserved += reserved
+            account = account.parent
+
+    def over(self, size: int) -> Account | None:
+        """The first account that an answer of this size would bring over its bound."""
+        account: Account | None = self
+        while account is not None:
+            is_bound = size > SMALL_ANSWER_BYTES or account.parent is None
+            if is_bound and account.unsent and account.unsent + size > account.bound:
+                return account
+            account = account.parent
+        return None
+
+    def is_full_for(self, size: int) -> bool:
+        """Whether a call that may bring so much has to wait for what this account itself holds."""
+        held = self.unsent + self.reserved
+        return bool(held) and held + size > self.bound
+
+    def has_room(self, size: int) -> bool:
+        """Whether a call that may bring so much can begin, beside those that are in the making."""
+        account: Account | None = self
+        while account is not None:
+            if account.is_full_for(size):
+                return False
+            account = account.parent
+        return True
+
+
+class _Waiter(NamedTuple):
+    account: Account
+    size: int
+    begun: asyncio.Future[None]
+
+
+class Leaver(Protocol):
+    """A connection, as its server sees it."""
+
+    @property
+    def partial(self) -> int:
+        """Bytes of a half sent message."""
+
+    @property
+    def idle_since(self) -> float | None:
+        """None while anything is half read, in flight or unsent; else since when, in the loop's time."""
+
+    def leave(self) -> None:
+        """Go as soon as nothing is half done."""
+
+    def sweep(self, now: float) -> None:
+        """Close what took too long."""
+
+    def abort(self) -> None:
+        """Close now, whatever is unsent."""
+
+
+class Peer:
+    """One address, and its connections, the longest connected first."""
+
+    def __init__(self, account: Account) -> None:
+        self.account = account
+        self.connections: dict[Leaver, None] = {}
+
+    def longest_idle(self) -> Leaver | None:
+        """The connection that has been idle for longest, among some; None where none is."""
+        for _ in range(0, len(self.connections), _LOOKED_AT):
+            some = [member for member, _ in zip(self.connections, range(_LOOKED_AT), strict=False)]
+            idle = [member for member in some if member.idle_since is not None]
+            if idle:
+                return min(idle, key=lambda member: member.idle_since or 0.0)
+            for member in some:  # look at others next time
+                self.connections[member] = self.connections.pop(member)
+        return None
+
+
+class Peers:
+    """All addresses that have connections. `max_answers` is of one address, in bytes, `max_total` of all."""
+
+    def __init__(self, max_connections: int, max_answers: int, max_total: int) -> None:
+        self.process = Account(max_total, "answers_over_buffer")
+        self._max_connections = max_connections
+        self._max_answers = max_answers
+        self._peers: dict[str, Peer] = {}
+        self._waiting: deque[_Waiter] = deque()
+
+    def of(self, peername: Any) -> Peer:
+        """The address of a connection, as sockets have it."""
+        name = host_of(peername)
+        peer = self._peers.get(name)
+        if peer is None:
+            peer = self._peers[name] = Peer(Account(self._max_answers, "answers_over_peer", self.process))
+        return peer
+
+    def is_full(self, peer: Peer) -> bool:
+        """Whether the address has all the connections that one may have."""
+        return len(peer.connections) >= self._max_connections
+
+    def largest(self) -> Peer | None:
+        """The address with most connections."""
+        return max(self._peers.values(), key=lambda peer: len(peer.connections), default=None)
+
+    def leave(self, peername: Any, peer: Peer, member: Leaver) -> None:
+        peer.connections.pop(member, None)
+        if not peer.connections and not peer.account.unsent and not peer.account.reserved:
+            self._peers.pop(host_of(peername), None)
+
+    def freed(self) -> None:
+        """Answers have left: let those begin, in their order, for which there is room now."""
+        for waiter in tuple(self._waiting):
+            if not waiter.begun.done() and waiter.account.has_room(waiter.size):
+                waiter.account.add(0, waiter.size)
+                waiter.begun.set_result(None)
+
+    def abandon(self, account: Account) -> None:
+        """Nobody waits for room in this account any more: the connection is gone."""
+        for waiter in self._waiting:
+            if waiter.account is account:
+                waiter.begun.cancel()
+
+    @property
+    def is_waited_for(self) -> bool:
+        return bool(self._waiting)
+
+    async def reserve(self, account: Account, size: int) -> None:
+        """Room for an answer of up to this size, now or as soon as there is.
+
+        Overloaded after ROOM_WITHIN_S where others hold the room; who holds it himself has but to read.
+        """
+        if account.has_room(size):
+            account.add(0, size)
+            return
+        waiter = _Waiter(account, size, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiter)
+        try:
+            while not (await asyncio.wait([waiter.begun], timeout=ROOM_WITHIN_S))[0]:
+                if not account.is_full_for(size):
+                    raise no_room(account, size)
+            await waiter.begun
+        except asyncio.CancelledError:
+            if waiter.begun.done() and not waiter.begun.cancelled():
+                account.add(0, -size)
+            raise
+        finally:
+            self._waiting.remove(waiter)
+
+
+def no_room(account: Account, size: int) -> Overloaded:
+    """The error of a call whose answer no room is for: the first account that is full gives its name."""
+    full: Account | None = account
+    while full is not None and full.parent is not None and full.unsent + full.reserved + size <= full.bound:
+        full = full.parent
+    limit, bound = (full or account).limit, (full or account).bound
+    whose = {"answers_over_connection": "this connection", "answers_over_peer": "callers at this address"}.get(limit)
+    text = f"answers that {whose or 'callers'} did not take yet leave no room: at most {bound} bytes; read them first"
+    return Overloaded.by(limit, text, retry_after_ms=100)
+
+
+def host_of(peername: Any) -> str:
+    """The address that counts: of IPv6 the network, since a caller has as many addresses there as it likes.
+
+    >>> host_of(("10.0.0.1", 5)), host_of(("2001:db8::1:2:3:4", 5, 0, 0)), host_of(("::ffff:10.0.0.1", 5, 0, 0))
+    ('10.0.0.1', '2001:db8::/64', '10.0.0.1')
+    """
+    if not isinstance(peername, tuple) or not peername:
+        return "unknown"
+    host = str(peername[0])
+    if ":" not in host:
+        return host
+    address = ipaddress.IPv6Address(host.partition("%")[0])
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.IPv6Network((int(address) >> 64 << 64, 64)))
