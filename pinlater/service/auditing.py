@@ -11,7 +11,7 @@ import json
 import secrets
 from dataclasses import asdict
 from operator import methodcaller
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -23,11 +23,23 @@ from pinlater.shards.members import Members
 
 _log = structlog.get_logger("pinlater.audit")
 
-_KIND, _REFUSED_KIND = "audit", "audit-refused"
-"""What was refused lies apart, so that no flood of it takes the place of what was changed."""
+
+class Part(NamedTuple):
+    """Some of the entries, with a bound of their own, so that no flood of one part takes the place of another."""
+
+    kind: str
+    keep: int
+
+
+PROTECTED = Part("audit", 10_000)
+"""Changes that need the admin password; in stores of before, all changes."""
+
+OPEN = Part("audit-open", 10_000)
+"""Changes that every caller may make."""
+
+REFUSED = Part("audit-refused", 1_000)
 
 _KEEP_MS = 90 * 86_400_000
-_KEEP, _KEEP_REFUSED = 10_000, 1_000
 _MAX_DETAIL_CHARS = 2_000
 _PATIENCE_S = 0.5
 """How long a change waits for its entry to be written; what takes longer goes on by itself."""
@@ -43,20 +55,20 @@ class Audit:
         self._last_micros = 0
         self._writing: set[asyncio.Task[None]] = set()
 
-    async def write(self, who: str, action: str, target: str, detail: str = "") -> None:
+    async def write(self, who: str, action: str, target: str, detail: str = "", *, part: Part) -> None:
         """Note a change that was made. Raises nothing."""
         entry = AuditEntry(self._clock.now_ms(), who, action, target, detail[:_MAX_DETAIL_CHARS], self._server)
         _log.info("change", **asdict(entry))
-        await asyncio.wait([self._begin(entry, _KIND, _KEEP)], timeout=_PATIENCE_S)
+        await asyncio.wait([self._begin(entry, part)], timeout=_PATIENCE_S)
 
     def refused(self, who: str, action: str, target: str, detail: str = "") -> None:
-        """Note what somebody tried and was not allowed. It is written later; of these no more than 1,000 are kept."""
+        """Note what somebody tried and was not allowed. It is written later."""
         entry = AuditEntry(self._clock.now_ms(), who, action, target, detail[:_MAX_DETAIL_CHARS], self._server)
         _log.warning("refused", **asdict(entry))
-        self._begin(entry, _REFUSED_KIND, _KEEP_REFUSED)
+        self._begin(entry, REFUSED)
 
-    def _begin(self, entry: AuditEntry, kind: str, keep: int) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(self._write(self._name(entry.at_ms), entry, kind, keep))
+    def _begin(self, entry: AuditEntry, part: Part) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(self._write(self._name(entry.at_ms), entry, part))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
         return task
@@ -66,12 +78,12 @@ class Audit:
         self._last_micros = max(at_ms * 1000, self._last_micros + 1)
         return f"{self._last_micros:016d}-{secrets.token_hex(4)}"
 
-    async def _write(self, name: str, entry: AuditEntry, kind: str, keep: int) -> None:
+    async def _write(self, name: str, entry: AuditEntry, part: Part) -> None:
         body = json.dumps(asdict(entry)).encode()
         expires_ms = entry.at_ms + _KEEP_MS
         outcomes = await ask_all(
             self._members.healthy(),
-            lambda shard: shard.put_note(kind, name, body, expires_ms, entry.at_ms, keep=keep),
+            lambda shard: shard.put_note(part.kind, name, body, expires_ms, entry.at_ms, keep=part.keep),
         )
         if all(isinstance(outcome, PinLaterError) for outcome in outcomes):
             reasons = [outcome.message for outcome in outcomes if isinstance(outcome, PinLaterError)]
@@ -87,7 +99,7 @@ class Audit:
         self._members.require_any()
         now_ms = self._clock.now_ms()
         bodies: dict[str, bytes] = {}
-        for kind in (_KIND, _REFUSED_KIND):
+        for kind, _ in (PROTECTED, OPEN, REFUSED):
             found = await ask_all(self._members.healthy(), methodcaller("notes", kind, now_ms))
             bodies |= {name: note.body for notes in answers(found) for name, note in notes.items()}
         entries: list[AuditEntry] = []

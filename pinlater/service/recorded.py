@@ -8,7 +8,7 @@ from pinlater.clock import Clock
 from pinlater.metrics import Metrics
 from pinlater.model import CancelOutcome, JobAction, JobChange, JobFilter, JobsChanged
 from pinlater.service.attempts import Attempts, BecamePending
-from pinlater.service.auditing import Audit
+from pinlater.service.auditing import OPEN, Audit
 from pinlater.service.changing import Changing
 from pinlater.service.operating import Operating
 
@@ -47,7 +47,8 @@ class Recorded:
             self._became_pending(queue, retried, [])
         if retried:
             self._metrics.add(retried, _RETRIED, queue)
-            await self._audit.write(who, "retry_failed_jobs", queue, f"{_jobs(retried)} of priority {priority}")
+            detail = f"{_jobs(retried)} of priority {priority}"
+            await self._audit.write(who, "retry_failed_jobs", queue, detail, part=OPEN)
         return retried
 
     async def delete_jobs(self, who: str, filter: JobFilter, limit: int) -> int:
@@ -55,7 +56,7 @@ class Recorded:
         if deleted:
             self._metrics.add(deleted, _DELETED, filter.queue)
             detail = f"{_jobs(deleted)}, {filter.state.name}, priority {filter.priority or 1}"
-            await self._audit.write(who, "delete_jobs", filter.queue, detail + _pattern(filter.body_regex))
+            await self._audit.write(who, "delete_jobs", filter.queue, detail + _pattern(filter.body_regex), part=OPEN)
         return deleted
 
     async def cancel(self, who: str, queue: str, descriptors: Sequence[str]) -> Mapping[str, CancelOutcome]:
@@ -64,7 +65,7 @@ class Recorded:
         if cancelled:
             self._metrics.add(cancelled, _DELETED, queue)
             detail = f"{_jobs(cancelled)}, of {len(outcomes)} that were named"
-            await self._audit.write(who, "cancel_jobs", queue, detail)
+            await self._audit.write(who, "cancel_jobs", queue, detail, part=OPEN)
         return outcomes
 
     async def change_jobs(self, who: str, change: JobChange) -> JobsChanged:
@@ -73,7 +74,7 @@ class Recorded:
             is_retry = change.action in (JobAction.RETRY, JobAction.REPLAY)
             self._metrics.add(done.changed, _RETRIED if is_retry else _DELETED, change.queue)
             action = f"{change.action.name.lower()}_jobs"
-            await self._audit.write(who, action, change.queue, _jobs(done.changed) + _filter(change))
+            await self._audit.write(who, action, change.queue, _jobs(done.changed) + _filter(change), part=OPEN)
         return done
 
 

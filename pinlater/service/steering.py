@@ -14,7 +14,7 @@ from pinlater.queues.layers import DEFAULTS
 from pinlater.queues.registry import Queues
 from pinlater.service import checks
 from pinlater.service.admin import AdminPassword
-from pinlater.service.auditing import Audit
+from pinlater.service.auditing import OPEN, PROTECTED, Audit
 from pinlater.shards.member import missing
 from pinlater.shards.members import Members
 
@@ -50,14 +50,14 @@ class Steering:
         checks.new_queue(name)
         made = await self._queues.create(name, who)
         if made.is_new:
-            await self._audit.write(who, "create_queue", name, _missed(made))
+            await self._audit.write(who, "create_queue", name, _missed(made), part=OPEN)
 
     async def delete(self, name: str, password: str, who: str, peer: object) -> None:
         await self._admin.check(password, peer, who)
         if checks.is_queue_name(name):
             made = await self._queues.delete(name, who)
             if made.is_new:
-                await self._audit.write(who, "delete_queue", name, _missed(made))
+                await self._audit.write(who, "delete_queue", name, _missed(made), part=PROTECTED)
 
     async def update(
         self,
@@ -77,15 +77,16 @@ class Steering:
         made = await self._queues.change(name, set, unset, create, who)
         if made.is_new:
             told = [f"{key}={text}" for key, text in set.items()] + [f"{key} unset" for key in unset]
-            await self._audit.write(who, "update_queue", name, ", ".join(told) + _missed(made, "; "))
+            detail = ", ".join(told) + _missed(made, "; ")
+            await self._audit.write(who, "update_queue", name, detail, part=PROTECTED)
         return Changed(made.version, made.missed_shards)
 
     async def update_shard(self, shard_id: str, password: str, dequeue_only: bool, who: str, peer: object) -> Changed:
         await self._admin.check(password, peer, who)
         made = await self._queues.order_shard(shard_id, dequeue_only, who)
         if made.is_new:
-            detail = "dequeue_only" if dequeue_only else "takes new jobs"
-            await self._audit.write(who, "update_shard", shard_id, detail + _missed(made, "; "))
+            detail = ("dequeue_only" if dequeue_only else "takes new jobs") + _missed(made, "; ")
+            await self._audit.write(who, "update_shard", shard_id, detail, part=PROTECTED)
         return Changed(made.version, made.missed_shards)
 
     async def views(self, names: Sequence[str]) -> list[QueueView]:

@@ -316,6 +316,20 @@ async def test_every_change_is_recorded_with_who_what_and_when() -> None:
         assert counted(one, "jobs_deleted_by_operator") == {("mail",): 2}
 
 
+async def test_what_every_caller_may_do_takes_no_place_of_what_needs_the_password() -> None:
+    async with several(1, settings=SESAME) as (one,):
+        await one.service.create_queue("mail")
+        await one.service.update_queue("mail", "sesame", set={"max_pending": "5"})
+        await one.service.enqueue("mail", [Job(b"x")])
+        await one.service.delete_jobs(JobFilter("mail", JobState.PENDING))
+        kept = {}
+        for kind in ("audit", "audit-open"):
+            notes = (await one.ways[0].notes(kind, one.clock.now_ms())).values()
+            kept[kind] = sorted(json.loads(note.body)["action"] for note in notes)
+        assert kept == {"audit": ["update_queue"], "audit-open": ["create_queue", "delete_jobs"]}
+        assert len(await one.service.audit()) == 3
+
+
 async def test_the_record_is_read_from_all_shards_that_answer() -> None:
     async with several(2) as (one, two):
         one.ways[0].failures["put_note"] = [AWAY]
