@@ -147,12 +147,14 @@ class App:
         self._server.adopt(connection)
 
     async def report(self, kind: str) -> Any:
-        """For the supervisor: metrics, status or readiness."""
+        """For the supervisor: metrics, status, remarks or readiness."""
         if kind == "metrics":
             reports.set_gauges(self._metrics, self._members, self._server, self._service, self._overflow)
             return self._metrics.snapshot()
         if kind == "status":
             return asdict(await self._cluster.status())
+        if kind == "remarks":
+            return reports.remarks(self._members)
         return reports.troubles(self._members, self._leases, self._overflow)
 
     async def drain(self, hand_over: HandOver | None, timeout_s: float) -> None:

@@ -14,9 +14,11 @@
     ├── Overloaded                UNKNOWN   OVERLOADED         retryable: a bound on waiting calls was reached
     ├── Draining                  UNKNOWN   DRAINING           retryable: this server is stopping
     ├── NoHealthyShards           501                          retryable
+    │   └── ShardsFull            501       SHARDS_FULL        none of the shards in use has room for new jobs
     ├── ShardConnectionFailed     502                          retryable: a shard that was needed cannot be reached
     │   ├── NothingStored         502       NOTHING_STORED     the call surely changed nothing; safe to try elsewhere
-    │   │   └── StoreConflict     502       NOTHING_STORED     an expected conflict (deadlock, lock wait): try again
+    │   │   ├── StoreConflict     502       NOTHING_STORED     an expected conflict (deadlock, lock wait): try again
+    │   │   └── StoreFull         502       NOTHING_STORED     the store lacks room for the write
     │   └── OutcomeUnknown        502       OUTCOME_UNKNOWN    the call may or may not have been carried out
     ├── StoreRefused              UNKNOWN   STORE_REFUSED      a store under another id, wiped, or two ids for one store
     ├── ServerUnreachable                                      client only: no server could be reached
@@ -171,6 +173,10 @@ class NoHealthyShards(PinLaterError):
     retryable = True
 
 
+class ShardsFull(NoHealthyShards):
+    reason = "SHARDS_FULL"
+
+
 class ShardConnectionFailed(PinLaterError):
     code = ErrorCode.SHARD_CONNECTION_FAILED
     retryable = True
@@ -181,6 +187,10 @@ class NothingStored(ShardConnectionFailed):
 
 
 class StoreConflict(NothingStored):
+    pass
+
+
+class StoreFull(NothingStored):
     pass
 
 

@@ -71,6 +71,9 @@ FAMILIES: dict[str, Family] = {
     "shard_in": Family(
         "gauge", ("shard",), "1: the shard is in use; 0: it is out, for a process at least.", merge="min"
     ),
+    "shard_full": Family(
+        "gauge", ("shard",), "1: the shard has no room for new jobs, for a process at least; else 0.", merge="max"
+    ),
     "shard_clock_skew_seconds": Family(
         "gauge", ("shard",), "How far the store's clock is ahead of this server's.", merge="max"
     ),

@@ -15,11 +15,14 @@ from pinlater.shards.members import Members
 def set_gauges(metrics: Metrics, members: Members, server: ThriftServer, service: Service, overflow: Overflow) -> None:
     """Bring the gauges of this process up to date, and the counts that its parts keep themselves."""
     shards: dict[tuple[Any, ...], float] = {}
+    full: dict[tuple[Any, ...], float] = {}
     skews: dict[tuple[Any, ...], float] = {}
     for member in members.all:
         shards["shard_in", member.shard.shard_id] = float(member.is_in)
+        full["shard_full", member.shard.shard_id] = float(member.is_in and bool(member.full))
         skews["shard_clock_skew_seconds", member.shard.shard_id] = member.skew_ms / 1000
     metrics.set_gauges(("shard_in",), shards)
+    metrics.set_gauges(("shard_full",), full)
     metrics.set_gauges(("shard_clock_skew_seconds",), skews)
     metrics.set_gauges(("connections",), {("connections",): server.connections})
     metrics.set_gauges(("waiting_dequeues",), {("waiting_dequeues",): service.waiting})
@@ -35,3 +38,8 @@ def troubles(members: Members, leases: Leases, overflow: Overflow) -> list[str]:
     if not members.healthy() and not overflow.takes_jobs:
         found.append(members.none_left().message)
     return found
+
+
+def remarks(members: Members) -> list[str]:
+    """What keeps this process from some of its work, though it can serve: shards without room for new jobs."""
+    return [f"shard {member.shard.shard_id} is full: {member.full}" for member in members.full()]

@@ -343,6 +343,8 @@ struct ShardView {
   12: optional i64 countedAtMillis,
   /** Of a shard that takes no new jobs: the queues whose jobs these are, up to 20 that have the most of them. */
   13: optional map<string, i64> jobsByQueue,
+  /** It is in, but has no room for new jobs, as one process of the cluster has found at least. `trouble` says more. */
+  14: optional bool isFull,
 }
 
 struct ServerView {
@@ -357,6 +359,8 @@ struct ServerView {
   9: optional list<string> shardsOut,
   /** Jobs in its overflow shard that wait to be moved; not set: it has none. */
   10: optional i64 overflowJobs,
+  /** The shards in use that have no room for new jobs, as this process sees them. */
+  11: optional list<string> shardsFull,
 }
 
 struct ClusterStatus {

@@ -8,7 +8,8 @@ Every call
   * is bounded by its arguments: no loop over an unbounded number of jobs in one transaction or script;
   * trusts its arguments, which the service has validated (queue names, priorities, bounds);
   * returns, or raises an error of `pinlater.errors`: QueueNotFound where it says so, NothingStored (surely nothing
-    changed), StoreConflict (likewise, and worth an immediate second try), OutcomeUnknown (it may have happened).
+    changed), StoreConflict (likewise, and worth an immediate second try), StoreFull (likewise, for lack of room),
+    OutcomeUnknown (it may have happened).
 
 A job is named on its shard by (queue, priority, id); a name whose priority is not the job's own names nothing.
 "Eligible" means PENDING with run_after <= now. Priority 1 is the highest.
@@ -30,10 +31,14 @@ SLICE_BYTES = 1024 * 1024
 
 
 class StoreStatus(NamedTuple):
-    """What a ping answers: the random id written into the store when it was first opened, and the store's own clock."""
+    """What a ping answers: the random id written into the store when it was first opened, and the store's own clock.
+
+    `full` says why the store has no room for new jobs, and what to do; "" while it has room, as far as it can tell.
+    """
 
     store_id: str
     now_ms: int
+    full: str = ""
 
 
 class JobKey(NamedTuple):

@@ -54,9 +54,10 @@ Examples:
 
 \b
 A threshold is what may not be exceeded: ready, scheduled, in-progress, failed (jobs of each queue), oldest (for how
-long the job that is ready for the longest has been so), shards-out (shards), unready (server processes that are not
-ready); of servers that are ready there must not be fewer. `none` takes a threshold away. Without any, a shard that is
-out or a process that is not ready is a warning, and no ready server is critical.
+long the job that is ready for the longest has been so), shards-out, shards-full (shards), unready (server processes
+that are not ready); of servers that are ready there must not be fewer. `none` takes a threshold away. Without any, a
+shard that is out or full or a process that is not ready is a warning, and no ready server is critical, nor a shard
+that is in, nor one with room for new jobs.
 
 \b
 Exit codes: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN (also: no server could be reached, a wrong command line).""",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pinlater.cli.times import parse_duration_ms
 
 OF_QUEUES = ("ready", "scheduled", "in_progress", "failed", "oldest")
-OF_CLUSTER = ("shards_out", "unready", "servers")
+OF_CLUSTER = ("shards_out", "shards_full", "unready", "servers")
 KEYS = OF_QUEUES + OF_CLUSTER
 AT_LEAST = "servers"
 """The one of which there must not be fewer; of all others there must not be more."""
@@ -33,8 +33,8 @@ class Limits:
         return Limits({**below.warn, **self.warn}, {**below.crit, **self.crit})
 
 
-DEFAULT = Limits({"shards_out": 0, "unready": 0}, {"servers": 1})
-"""A shard is out, or a process not ready: a warning. No server is ready: critical."""
+DEFAULT = Limits({"shards_out": 0, "shards_full": 0, "unready": 0}, {"servers": 1})
+"""A shard is out or full, or a process not ready: a warning. No server is ready: critical."""
 
 
 def parse_limits(texts: Iterable[str], allowed: Iterable[str] = KEYS) -> dict[str, int | None]:

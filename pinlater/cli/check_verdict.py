@@ -24,7 +24,7 @@ class Level(IntEnum):
     UNKNOWN = 3
 
 
-_BAD_BY_THEMSELVES = ("shards_out", "unready")
+_BAD_BY_THEMSELVES = ("shards_out", "shards_full", "unready")
 """That there are more than none of these needs no number."""
 
 _WORST_FIRST = (Level.CRITICAL, Level.WARNING, Level.UNKNOWN, Level.OK)
@@ -87,6 +87,12 @@ def _judge_cluster(verdict: Verdict, status: ClusterStatus, limits: Limits) -> N
     if all(shard.state != "in" for shard in status.shards):
         verdict.add(Level.CRITICAL, "no shard is in")
     verdict.judge("shards_out", "shards_out", len(out), limits, told or "no shard out")
+    full = [shard for shard in status.shards if shard not in out and shard.is_full]
+    told = ", ".join(f"shard {each.id} full: {_trouble(each)}" for each in full)
+    takers = [shard for shard in status.shards if shard.state == "in" and not shard.dequeue_only]
+    if takers and all(shard.is_full for shard in takers):
+        verdict.add(Level.CRITICAL, "no shard has room for new jobs")
+    verdict.judge("shards_full", "shards_full", len(full), limits, told or "no shard full")
     unready = [server for server in status.servers if not server.is_ready]
     told = ", ".join(f"{each.server}/{each.process} not ready: {each.trouble}" for each in unready)
     verdict.judge("unready", "unready", len(unready), limits, told or "all processes ready")
@@ -97,8 +103,12 @@ def _judge_cluster(verdict: Verdict, status: ClusterStatus, limits: Limits) -> N
 def _out(shard: ShardView, status: ClusterStatus) -> str:
     """Where the process that answers can use it, who cannot."""
     if shard.state != "in":
-        return f"shard {shard.id} {shard.state}: {shard.trouble.removeprefix(f'shard {shard.id}: ')}"
+        return f"shard {shard.id} {shard.state}: {_trouble(shard)}"
     return f"shard {shard.id} out at {', '.join(out_at(shard, status))}"
+
+
+def _trouble(shard: ShardView) -> str:
+    return shard.trouble.removeprefix(f"shard {shard.id}: ")
 
 
 def _judge_queue(verdict: Verdict, queue: QueueStatus, limits: Limits, now_ms: int) -> None:

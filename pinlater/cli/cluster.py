@@ -37,7 +37,7 @@ def cluster() -> None:
     epilog="""\b
 Examples:
   pinlater cluster status
-  pinlater cluster status -o json | jq '.shards[] | select(.state != "in")'
+  pinlater cluster status -o json | jq '.shards[] | select(.state != "in")'    out or full
   pinlater cluster status -o jsonl | jq 'select(.kind == "queue" and .failed > 0)'""",
 )
 @output_option

@@ -20,7 +20,7 @@ SERVER_COLUMNS = (
     "trouble",
 )
 SHARD_COLUMNS = ("shard", "store", "state", "dequeue_only", "jobs", "trouble")
-HEALTH_COLUMNS = ("shard", "state", "window", "skew_ms", "next_try", "maintained_by", "out_at", "trouble")
+HEALTH_COLUMNS = ("shard", "state", "window", "skew_ms", "next_try", "maintained_by", "out_at", "full_at", "trouble")
 QUEUE_COLUMNS = ("queue", "ready", "scheduled", "in_progress", "succeeded", "failed", "oldest", "flags")
 COUNTS = ("ready", "scheduled", "in_progress", "succeeded", "failed")
 
@@ -35,6 +35,7 @@ def server_row(view: ServerView) -> Row:
         "trouble": view.trouble,
         "maintains": view.maintains,
         "shards_out": view.shards_out,
+        "shards_full": view.shards_full,
         "overflow_jobs": view.overflow_jobs,
         "started": time_text(view.started_ms),
         "started_ms": view.started_ms,
@@ -44,11 +45,11 @@ def server_row(view: ServerView) -> Row:
 
 
 def shard_row(view: ShardView, status: ClusterStatus) -> Row:
-    """As the process sees it that answered; `out_at` are those that have it out."""
+    """As the process sees it that answered; `out_at` are those that have it out, `full_at` those that see it full."""
     return {
         "shard": view.id,
         "store": view.store,
-        "state": view.state,
+        "state": state_text(view),
         "dequeue_only": view.dequeue_only,
         "jobs": view.jobs,
         "jobs_by_queue": view.jobs_by_queue,
@@ -62,6 +63,7 @@ def shard_row(view: ShardView, status: ClusterStatus) -> Row:
         "next_try_ms": view.next_try_ms,
         "maintained_by": view.maintained_by,
         "out_at": out_at(view, status),
+        "full_at": full_at(view, status),
         "trouble": view.trouble,
     }
 
@@ -69,6 +71,16 @@ def shard_row(view: ShardView, status: ClusterStatus) -> Row:
 def out_at(view: ShardView, status: ClusterStatus) -> list[str]:
     """The processes that have a shard out."""
     return [f"{each.server}/{each.process}" for each in status.servers if view.id in each.shards_out]
+
+
+def state_text(view: ShardView) -> str:
+    """In one word: a shard that is in and has no room for new jobs is full."""
+    return "full" if view.is_full else view.state
+
+
+def full_at(view: ShardView, status: ClusterStatus) -> list[str]:
+    """The processes that take a shard for full."""
+    return [f"{each.server}/{each.process}" for each in status.servers if view.id in each.shards_full]
 
 
 def queue_row(queue: QueueStatus, now_ms: int) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pinlater.cli.cluster_rows import oldest_age_ms, totals
+from pinlater.cli.cluster_rows import oldest_age_ms, state_text, totals
 from pinlater.cli.output import counted, printable
 from pinlater.cli.times import age_text, time_text
 from pinlater.model import ClusterStatus, QueueStatus, ServerView, ShardView
@@ -66,7 +66,9 @@ def frame(status: ClusterStatus, servers: str, width: int, height: int | None = 
     ready = sum(each.is_ready for each in status.servers)
     out = sum(each.state != "in" for each in status.shards)
     head = f"pinlater {servers}  {time_text(status.now_ms)[:19]}Z  {ready}/{len(status.servers)} processes ready"
-    head += f"  {len(status.shards) - out}/{len(status.shards)} shards in  {counted(len(status.queues), 'queue')}"
+    full = sum(each.is_full for each in status.shards)
+    head += f"  {len(status.shards) - out}/{len(status.shards)} shards in" + (f", {full} full" if full else "")
+    head += f"  {counted(len(status.queues), 'queue')}"
     lines = [head, ""]
     lines += _table(_SERVERS, [_server(each, status.now_ms) for each in status.servers], width)
     lines += ["", *_table(_SHARDS, [_shard(each) for each in status.shards], width)]
@@ -100,7 +102,8 @@ def _server(view: ServerView, now_ms: int) -> list[str]:
 
 
 def _shard(view: ShardView) -> list[str]:
-    state = "in" if view.state == "in" else view.state.upper()
+    word = state_text(view)
+    state = word if word == "in" else word.upper()
     return [
         view.id,
         f"{state}, dequeue only" if view.dequeue_only else state,

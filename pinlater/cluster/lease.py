@@ -35,7 +35,8 @@ class Lease:
     """A process as of `renewed_ms`, by its own clock; `renewal` counts. `trouble` says why it is not ready.
 
     `maintains`, `shards_in` and `shards_out` are shard ids: one that a process was not configured with is in neither of
-    the latter. `more` is what the parts of the process want others to know.
+    the latter. `shards_full` are those in use that lack room for new jobs; an earlier version does not say which.
+    `more` is what the parts of the process want others to know.
     """
 
     server: str
@@ -49,6 +50,7 @@ class Lease:
     maintains: tuple[str, ...] = ()
     shards_in: tuple[str, ...] = ()
     shards_out: tuple[str, ...] = ()
+    shards_full: tuple[str, ...] = ()
     counters: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     more: Mapping[str, Any] = field(default_factory=dict)
 
@@ -74,6 +76,7 @@ class Lease:
             list(self.maintains),
             list(self.shards_out),
             self.more.get("overflow_jobs"),
+            list(self.shards_full),
         )
 
 
@@ -97,6 +100,7 @@ def decode(body: bytes) -> Lease:
                 "maintains": tuple(own["maintains"]),
                 "shards_in": tuple(own["shards_in"]),
                 "shards_out": tuple(own["shards_out"]),
+                "shards_full": tuple(own.get("shards_full", ())),
                 "counters": {queue: tuple(numbers) for queue, numbers in own["counters"].items()},
                 "more": plain,
             }

@@ -153,6 +153,7 @@ class Leases:
             maintains=self._maintained(),
             shards_in=_ids(self._members.healthy()),
             shards_out=_ids(member for member in self._members.all if not member.is_in),
+            shards_full=_ids(self._members.full()),
             counters=self._counters.read(),
             more=dict(self._describe()),
         )

@@ -32,6 +32,9 @@ class Cluster:
     def _shards(self) -> list[ShardView]:
         views = [member.view() for member in self._members.all]
         for view in views:
+            full_at = [lease.name for lease in self._leases.alive() if view.id in lease.shards_full]
+            if full_at and view.state == "in" and not view.is_full:  # not every store tells each process by itself
+                view.is_full, view.trouble = True, view.trouble or f"full at {', '.join(full_at)}"
             view.maintained_by = self._leases.owner(view.id) or ""
             view.jobs, view.counted_at_ms = self._census.unfinished(view.id)
             if view.dequeue_only:

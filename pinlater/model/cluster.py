@@ -67,6 +67,8 @@ class QueueStatus:
 class ShardView:
     """A shard as one server process sees it. `state` is "in", "out", "probing", "unopened"; `trouble` why.
 
+    One that is in and `is_full` takes no new jobs, since its store has no room for them.
+
     `jobs` are those that are pending or in progress, as they were counted at `counted_at_ms`; None: they never were.
     `jobs_by_queue` says whose they are, where the shard takes no new jobs: up to 20 queues, those with the most.
     """
@@ -84,11 +86,14 @@ class ShardView:
     jobs: int | None = None
     counted_at_ms: int | None = None
     jobs_by_queue: dict[str, int] = field(default_factory=dict)
+    is_full: bool = False
 
 
 @dataclass(slots=True)
 class ServerView:
-    """A server process that is alive, by its lease. `maintains` are shard ids; `overflow_jobs` None: it keeps none."""
+    """A server process that is alive, by its lease. `maintains` are shard ids, and so are `shards_out` and
+    `shards_full`, those that it takes for full; `overflow_jobs` None: it keeps none.
+    """
 
     server: str
     process: str
@@ -100,6 +105,7 @@ class ServerView:
     maintains: list[str] = field(default_factory=list)
     shards_out: list[str] = field(default_factory=list)
     overflow_jobs: int | None = None
+    shards_full: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)

@@ -64,7 +64,7 @@ class Mover:
 
     def can_move(self) -> bool:
         """Whether a shard takes new jobs."""
-        return not self._is_stopping and any(not member.dequeue_only for member in self._router.members.healthy())
+        return not self._is_stopping and any(member.takes_jobs for member in self._router.members.healthy())
 
     def stop(self) -> None:
         """No further batch begins."""

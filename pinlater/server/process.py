@@ -46,7 +46,7 @@ class Serving(Protocol):
         """Serve a connection: a new one, or one that another process began and left at the boundary of a message."""
 
     async def report(self, kind: str) -> Any:
-        """What this process says of itself, as JSON can hold it: metrics, status or readiness."""
+        """What this process says of itself, as JSON can hold it: metrics, status, remarks or readiness."""
 
     async def drain(self, hand_over: Callable[[socket.socket], None] | None, timeout_s: float) -> None:
         """Answer what was read; then close the connections, or hand them over."""

@@ -82,7 +82,7 @@ class Worker:
         self._channel.send({"do": "adopt"}, connection)
 
     async def ask(self, kind: str, timeout_s: float) -> Any:
-        """What the worker reports of itself: metrics, status or readiness. TimeoutError; WorkerFailed: it is gone."""
+        """What the worker reports of itself: see Serving.report. TimeoutError; WorkerFailed: it is gone."""
         number = next(self._numbers)
         answer = self._asked[number] = asyncio.get_running_loop().create_future()
         try:

@@ -17,21 +17,27 @@ from pinlater.errors import (
     QueueNotFound,
     ShardConnectionFailed,
     StoreConflict,
+    StoreFull,
     StoreRefused,
 )
 from pinlater.model import ShardView
 from pinlater.shards.calls import GuardSettings
-from pinlater.shards.health import Health, HealthSettings
+from pinlater.shards.health import Health, HealthSettings, Pause
 from pinlater.shards.passing import Passing
 
 R = TypeVar("R")
+FIRST_ROOM_PAUSE_MS, ROOM_PAUSE_MS = 1_000, 5_000
+"""How long a full shard is believed to be full at least: longer when it was so again soon."""
+
+ROOM_LASTED_MS = 60_000
 _log = structlog.get_logger("pinlater.shards")
 
 
 class Member:
     """A shard of a router. `store_id` is None, and the shard out, until it could be opened.
 
-    What its calls to the store come to decides over its health, however they were made.
+    What its calls to the store come to decides over its health, however they were made. A store that lacks room is
+    well all the same: it takes no new jobs, and all else goes on as far as the store lets it.
     """
 
     def __init__(
@@ -55,6 +61,10 @@ class Member:
         """How far the store's clock was from ours at the last ping, beyond what the round trip explains."""
         self.trouble = "it was not reached yet"
         """Why it is out, or would be if that happened more often; "" while all is well."""
+        self.full = ""
+        """Why the store has no room for new jobs, and what to do; "" while it has."""
+        self._full_for = Pause(FIRST_ROOM_PAUSE_MS, ROOM_PAUSE_MS)
+        self._had_room_ms = 0
         self.deadline_ms = GuardSettings().deadline_ms
         """How long one call may take."""
         self.on_refusal: Callable[[Member], None] | None = None
@@ -73,11 +83,19 @@ class Member:
 
     @property
     def dequeue_only(self) -> bool:
-        """Whether it takes no new jobs."""
+        """Whether it is meant to take no new jobs."""
         return self.configured_dequeue_only or self.ordered_dequeue_only
+
+    @property
+    def takes_jobs(self) -> bool:
+        """Whether new jobs may go there, while it is in."""
+        return not (self.full or self.configured_dequeue_only or self.ordered_dequeue_only)
 
     def learn(self, name: str, is_late: bool, error: BaseException | None) -> None:
         """How a call to the store ended. An error that the store itself answered with is a good answer."""
+        if isinstance(error, StoreFull):
+            self.note_full(error.message)
+            error = None
         if isinstance(error, NothingStored | OutcomeUnknown):
             self.note_failure(name, error.message)
             if isinstance(error, NothingStored) and not (is_late or isinstance(error, StoreConflict)):
@@ -115,6 +133,35 @@ class Member:
         self.trouble = ""
         self.health.admit(self._clock.now_ms())
 
+    # -- room --------------------------------------------------------------------------------------------------------
+
+    def note_full(self, why: str) -> None:
+        """A write was refused for lack of room, or the store says that one would be."""
+        now_ms = self._clock.now_ms()
+        if not self.full:
+            if now_ms - self._had_room_ms >= ROOM_LASTED_MS:
+                self._full_for.forget()
+            self._full_for.lengthen()
+            _log.warning("shard_full", shard=self.shard.shard_id, why=why)
+        self.full = why
+        self._full_for.since_ms = now_ms
+
+    def may_have_room(self) -> bool:
+        """It is full, and it is time to try whether it still is."""
+        return bool(self.full) and self._full_for.is_over(self._clock.now_ms())
+
+    def no_room_yet(self) -> None:
+        """A try found none: the next one comes later."""
+        self._full_for.lengthen()
+
+    def note_room(self) -> None:
+        """A try found room."""
+        self.full = ""
+        self._had_room_ms = self._clock.now_ms()
+        _log.info("shard_has_room", shard=self.shard.shard_id)
+
+    # -- for people ----------------------------------------------------------------------------------------------------
+
     def next_probe_ms(self) -> int:
         """When a shard that is out is tried again."""
         return self.health.next_probe_ms(is_alone=self.is_alone())
@@ -137,11 +184,12 @@ class Member:
             self.store,
             state,
             self.dequeue_only,
-            trouble=self.trouble,
+            trouble=self.trouble or self.full,
             good=good,
             samples=samples,
             skew_ms=self.skew_ms,
             next_try_ms=None if self.is_in or self.store_id is None else self.next_probe_ms(),
+            is_full=self.is_in and bool(self.full),
         )
 
 

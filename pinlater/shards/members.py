@@ -61,6 +61,10 @@ class Members:
     def none_left(self) -> NoHealthyShards:
         return NoHealthyShards(f"no shard can be used now: {troubles(self.all)}", retry_after_ms=1_000)
 
+    def full(self) -> list[Member]:
+        """Those in use that lack room for new jobs."""
+        return [member for member in self.all if member.health.is_in and member.full]
+
     def by_id(self, shard_id: str) -> Member | None:
         for member in self.all:
             if member.shard.shard_id == shard_id:
@@ -196,7 +200,7 @@ class Members:
 
     def _is_alone(self, member: Member) -> bool:
         others = [other for other in self.healthy() if other is not member]
-        return not others or (not member.dequeue_only and all(other.dequeue_only for other in others))
+        return not others or (not member.dequeue_only and not any(other.takes_jobs for other in others))
 
     async def _open_late(self, member: Member) -> None:
         unopened = [each for each in self.all if each.store_id is None]

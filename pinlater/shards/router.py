@@ -19,6 +19,8 @@ from pinlater.errors import (
     PinLaterError,
     QueueNotFound,
     ShardConnectionFailed,
+    ShardsFull,
+    StoreFull,
 )
 from pinlater.model import DequeuedJob, Job, parse_descriptor
 from pinlater.shards.claiming import fitting
@@ -29,6 +31,9 @@ from pinlater.shards.merge import Place, Scanned, ScanQuery, scan_over
 from pinlater.shards.undo import GivingBack, give_back
 
 R = TypeVar("R")
+FULL_RETRY_MS = 1_000
+"""What callers are told to wait when no shard has room: about as long as it takes to see that one has it again."""
+
 ShardCall = Callable[[Shard], Coroutine[Any, Any, R]]
 
 
@@ -60,9 +65,9 @@ class Router:
 
     async def enqueue(self, queue: str, jobs: Sequence[Job], now_ms: int) -> list[str]:
         """All the jobs on one shard, chosen at random; another one only where the first surely stored nothing."""
-        members = [member for member in self._healthy() if not member.dequeue_only]
+        members = [member for member in self._healthy() if member.takes_jobs]
         if not members:
-            raise NoHealthyShards("no shard that takes new jobs can be used now", retry_after_ms=1_000)
+            raise self._none_takes_jobs()
         if len(members) > 1:
             random.shuffle(members)
         failures: list[PinLaterError] = []
@@ -71,8 +76,17 @@ class Router:
                 return await member.shard.enqueue(queue, jobs, now_ms)
             except (NothingStored, QueueNotFound) as error:
                 failures.append(error.with_traceback(None))
+        if all(isinstance(failure, StoreFull) for failure in failures):
+            raise self._none_takes_jobs()
         answers(failures)
         raise AssertionError("answers() raises where there is none")
+
+    def _none_takes_jobs(self) -> NoHealthyShards:
+        full = [member for member in self.members.full() if not member.dequeue_only]
+        if not full:
+            return NoHealthyShards("no shard that takes new jobs can be used now", retry_after_ms=1_000)
+        told = "; ".join(f"shard {member.shard.shard_id}: {member.full}" for member in full)
+        return ShardsFull(f"no shard has room for new jobs: {told}", retry_after_ms=FULL_RETRY_MS)
 
     def claim(
         self,

@@ -1,20 +1,27 @@
-"""Pings in the background: an idle shard is known too, and one that is out is tried again and let in."""
+"""Pings in the background: an idle shard is known too, one that is out is tried again and let in, and one that is full
+takes new jobs again when it has room.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 
 from pinlater.clock import Clock
-from pinlater.errors import PinLaterError, StoreRefused
+from pinlater.errors import PinLaterError, StoreFull, StoreRefused
 from pinlater.shards.health import PING
 from pinlater.shards.member import Member
 
 _log = structlog.get_logger("pinlater.shards")
 
 PING_TIMEOUT_MS = 2_000
+ROOM_KIND, ROOM_BYTES, ROOM_KEPT_MS = "room", 64 << 10, 60_000
+"""A note of that kind and size is written, and removed, to see whether a store that was full has room again. Not every
+store can tell otherwise: MariaDB says that a table cannot grow only to who makes it grow.
+"""
 _WAY_OUT = "if the store was replaced or emptied on purpose, start once with --accept-new-store and the shard's id"
 Step = Callable[[Member], Awaitable[None]]
 
@@ -28,6 +35,7 @@ class Watch:
         self._interval_s = interval_ms / 1000
         self._open_late = open_late
         self._let_in = let_in
+        self._me = secrets.token_hex(8)
         self._watches: list[asyncio.Task[None]] = []
         self._confirming: dict[Member, asyncio.Task[None]] = {}
 
@@ -94,6 +102,19 @@ class Watch:
         if member.is_in:
             member.trouble = ""
             member.learn(PING, asyncio.get_running_loop().time() - asked_s > member.deadline_ms / 2000, None)
+            if member.may_have_room():
+                await self._look_for_room(member)
+
+    async def _look_for_room(self, member: Member) -> None:
+        now_ms = self._clock.now_ms() + member.skew_ms
+        try:
+            async with asyncio.timeout(PING_TIMEOUT_MS / 1000):
+                for body, until_ms in ((bytes(ROOM_BYTES), now_ms + ROOM_KEPT_MS), (b"", 0)):
+                    await member.shard.put_note(ROOM_KIND, self._me, body, until_ms, now_ms)
+        except StoreFull:
+            member.no_room_yet()
+        else:
+            member.note_room()
 
     async def _probe(self, member: Member) -> None:
         await self._greet(member)
@@ -109,3 +130,5 @@ class Watch:
         member.skew_ms = min(status.now_ms - asked_ms, 0) or max(status.now_ms - answered_ms, 0)
         if status.store_id != member.store_id:
             raise StoreRefused(f"shard {member.shard.shard_id} became another store: {status.store_id}")
+        if status.full:
+            member.note_full(status.full)

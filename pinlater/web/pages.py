@@ -30,9 +30,9 @@ def cluster_page(status: Mapping[str, Any]) -> str:
     now_ms = status["now_ms"]
     shards, servers = status["shards"], status["servers"]
     out = [shard["id"] for shard in shards if shard["state"] != "in"]
-    verdict = (
-        f'<span class="bad">shards out: {escape(", ".join(out))}</span>' if out else '<span class="good">well</span>'
-    )
+    full = [shard["id"] for shard in shards if shard["is_full"]]
+    bad = [f"shards {word}: {', '.join(ids)}" for word, ids in (("out", out), ("full", full)) if ids]
+    verdict = _bad("; ".join(bad)) if bad else _good("well")
     return "".join(
         (
             _HEAD,
@@ -56,7 +56,8 @@ def cluster_page(status: Mapping[str, Any]) -> str:
 
 
 def _shard(shard: Mapping[str, Any]) -> Row:
-    state = _good("in") if shard["state"] == "in" else _bad(shard["state"])
+    word = "full" if shard["is_full"] else shard["state"]
+    state = _good(word) if word == "in" else _bad(word)
     if shard["dequeue_only"]:
         state += " (takes no new jobs)"
     if shard["trouble"]:
@@ -91,6 +92,8 @@ def _server(server: Mapping[str, Any], now_ms: int) -> Row:
     state = _good("ready") if server["is_ready"] else f"{_bad('not ready')} {escape(server['trouble'])}"
     if server["shards_out"]:
         state += f'<br><span class="quiet">sees out: {escape(", ".join(server["shards_out"]))}</span>'
+    if server["shards_full"]:
+        state += f'<br><span class="quiet">sees full: {escape(", ".join(server["shards_full"]))}</span>'
     overflow = server["overflow_jobs"]
     return (
         escape(f"{server['server']}/{server['process']}"),

@@ -138,9 +138,11 @@ class Site:
         return web.json_response({"live": True, "workers": len(asked)})
 
     async def _readyz(self, request: web.Request) -> web.Response:
-        asked = await self._reports.ask("readiness")
+        asked, remarked = await asyncio.gather(self._reports.ask("readiness"), self._reports.ask("remarks"))
         troubles = [report for _, report in asked if report is not None]
         is_ready = any(not trouble for trouble in troubles)
         reasons = sorted({reason for trouble in troubles for reason in trouble}) or ["no worker process serves"]
-        body = {"ready": True} if is_ready else {"ready": False, "reasons": reasons}
+        body: dict[str, Any] = {"ready": True} if is_ready else {"ready": False, "reasons": reasons}
+        if remarks := sorted({remark for _, report in remarked for remark in report or ()}):
+            body["remarks"] = remarks
         return web.json_response(body, status=200 if is_ready else 503)

@@ -176,6 +176,7 @@ def _server(view: Any) -> ServerView:
         view.maintains or [],
         view.shards_out or [],
         view.overflow_jobs,
+        view.shards_full or [],
     )
 
 
@@ -194,6 +195,7 @@ def _shard(view: Any) -> ShardView:
         view.jobs,
         view.counted_at_ms,
         view.jobs_by_queue or {},
+        view.is_full or False,
     )
 
 

@@ -18,6 +18,7 @@ _BY_REASON: dict[str, type[PinLaterError]] = {
         errors.BodyTooLarge,
         errors.Overloaded,
         errors.Draining,
+        errors.ShardsFull,
         errors.NothingStored,
         errors.OutcomeUnknown,
         errors.StoreRefused,

@@ -62,7 +62,9 @@ def test_the_command_line_counts_before_a_queues_table_and_that_before_the_clust
     plan = plan_of(table, Limits({"failed": 5}, {}), ())
     assert plan.limits("letters").warn == {"ready": 20, "oldest": None, "servers": 3, "failed": 5}
     assert plan.limits("other").warn["oldest"] == 60_000
-    assert plan.cluster() == Limits({"shards_out": 0, "unready": 0, **plan.limits("other").warn}, {"servers": 1})
+    assert plan.cluster() == Limits(
+        {"shards_out": 0, "shards_full": 0, "unready": 0, **plan.limits("other").warn}, {"servers": 1}
+    )
     assert plan_of(table, Limits({"ready": 1}, {}), ()).limits("letters").warn["ready"] == 1
 
 
@@ -129,7 +131,8 @@ def test_the_age_of_the_oldest_job_is_in_seconds() -> None:
 def test_servers_and_shards_are_judged_without_any_threshold() -> None:
     assert verdict(status()) == (
         Level.OK,
-        "PINLATER OK - 2 of 2 processes ready, 2 shards in, 0 queues | shards_out=0;0; unready=0;0; servers=2;;1:",
+        "PINLATER OK - 2 of 2 processes ready, 2 shards in, 0 queues | shards_out=0;0; shards_full=0;0; "
+        "unready=0;0; servers=2;;1:",
     )
     level, line = verdict(status(out=1))
     assert (level, line.split(" | ")[0]) == (Level.WARNING, "PINLATER WARNING - shard 1 out: refused")

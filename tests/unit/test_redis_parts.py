@@ -21,7 +21,7 @@ from pinlater.backends.redis.packing import (
     enqueue_args,
 )
 from pinlater.backends.redis.scripts import load_scripts
-from pinlater.errors import NothingStored, OutcomeUnknown, RequestInvalid
+from pinlater.errors import NothingStored, OutcomeUnknown, RequestInvalid, StoreFull
 from pinlater.model import Job
 
 NOW_MS = 1_790_000_000_123
@@ -69,9 +69,9 @@ def test_an_address_that_cannot_be_is_refused(url: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "OOM command not allowed when used memory > 'maxmemory'. script: 3f2a, on @user_script:12.",
         "READONLY You can't write against a read only replica. script: 3f2a, on @user_script:12.",
-        "ERR Error running script (call to f_3f2a): @user_script:1: -OOM command not allowed",
+        "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. script: 3f2a",
+        "ERR Error running script (call to f_3f2a): @user_script:1: -READONLY You can't write",
         "LOADING Redis is loading the dataset in memory",
         "NOAUTH Authentication required.",
         "BUSY Redis is busy running a script.",
@@ -82,6 +82,20 @@ def test_an_address_that_cannot_be_is_refused(url: str) -> None:
 )
 def test_what_redis_refused_stored_nothing(text: str) -> None:
     assert type(mapped(ReplyError(text))) is NothingStored
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "OOM command not allowed when used memory > 'maxmemory'.",
+        "OOM command not allowed when used memory > 'maxmemory'. script: 3f2a, on @user_script:12.",
+        "ERR Error running script (call to f_3f2a): @user_script:1: -OOM command not allowed",
+    ],
+)
+def test_what_redis_has_no_memory_for_stored_nothing_and_says_what_to_do(text: str) -> None:
+    error = mapped(ReplyError(text))
+    assert type(error) is StoreFull
+    assert "raise maxmemory" in error.message
 
 
 @pytest.mark.parametrize(

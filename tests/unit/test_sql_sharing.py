@@ -14,7 +14,7 @@ import pytest
 
 from pinlater.backends.base import ClaimRequest, PerQueue, Retention
 from pinlater.backends.sql.sqlite import SqliteShard
-from pinlater.errors import NothingStored, QueueNotFound, StoreConflict
+from pinlater.errors import QueueNotFound, StoreConflict, StoreFull
 from pinlater.model import Job
 from tests.queues import make_queue
 
@@ -145,7 +145,7 @@ async def test_a_disk_that_gets_full_takes_nothing_of_any_and_says_so_to_each(sh
             return_exceptions=True,
         )
     outcomes = await calls
-    assert isinstance(outcomes[1], NothingStored)
+    assert isinstance(outcomes[1], StoreFull)
     stored = sum(isinstance(each, list) for each in outcomes)
-    assert [type(each) for each in outcomes if not isinstance(each, list)] == [NothingStored] * (3 - stored)
+    assert [type(each) for each in outcomes if not isinstance(each, list)] == [StoreFull] * (3 - stored)
     assert await pending(shard) == stored

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pinlater.errors import NothingStored, OutcomeUnknown, ShardConnectionFailed
+from pinlater.errors import NothingStored, OutcomeUnknown, ShardConnectionFailed, StoreFull
 
 _REFUSED = frozenset(
     (
@@ -22,6 +22,9 @@ _CODE_INSIDE = re.compile(r"-(" + "|".join(sorted(_REFUSED_WRITE)) + r")\b")
 _BEFORE_ANY_COMMAND = ("ERR max number of clients reached", "ERR unknown command", "ERR invalid password")
 
 
+FULL = "its memory is used up (maxmemory): raise maxmemory, or let jobs end and be removed"
+
+
 class ReplyError(Exception):
     """An error that Redis answered; `code` is its first word."""
 
@@ -31,12 +34,17 @@ class ReplyError(Exception):
 
 
 def mapped(error: ReplyError) -> ShardConnectionFailed:
-    """NothingStored where Redis surely refused the whole call, else OutcomeUnknown."""
+    """NothingStored where Redis surely refused the whole call, StoreFull for lack of memory, else OutcomeUnknown."""
     text = str(error)
     if _INSIDE_SCRIPT.search(text):
-        refused = error.code in _REFUSED_WRITE or _CODE_INSIDE.search(text) is not None
+        inside = _CODE_INSIDE.search(text)
+        code = error.code if inside is None else inside[1]
+        refused = code in _REFUSED_WRITE
     else:
+        code = error.code
         refused = error.code in _REFUSED or text.startswith(_BEFORE_ANY_COMMAND)
+    if refused and code == "OOM":
+        return StoreFull(f"redis: {FULL} ({text})")
     return NothingStored(f"redis: {text}") if refused else OutcomeUnknown(f"redis: {text}")
 
 

@@ -6,6 +6,7 @@ import secrets
 
 from pinlater.backends.base import StoreStatus
 from pinlater.backends.redis.address import parse_address
+from pinlater.backends.redis.errors import FULL
 from pinlater.backends.redis.following import Following
 from pinlater.backends.redis.looking import Looking
 from pinlater.backends.redis.maintaining import Maintaining
@@ -61,6 +62,7 @@ class RedisShard(Recording, Working, Following, Looking, Operating, Maintaining,
         await self._store.close()
 
     async def ping(self) -> StoreStatus:
-        shard, store_id, seconds, micros = await self._store.call("ping", (self._root,))
+        shard, store_id, seconds, micros, is_full = await self._store.call("ping", (self._root,))
         self._store.check_identity(shard.decode(), store_id.decode())
-        return StoreStatus(store_id.decode(), int(seconds) * 1000 + int(micros) // 1000)
+        full = f"redis {self._store.address.shown}: {FULL}" if is_full else ""
+        return StoreStatus(store_id.decode(), int(seconds) * 1000 + int(micros) // 1000, full)

@@ -6,11 +6,17 @@ what a broken connection leaves. Only a COMMIT without an answer leaves the outc
 
 from __future__ import annotations
 
-from pinlater.errors import NothingStored, OutcomeUnknown, PinLaterError, StoreConflict, StoreRefused
+import re
+
+from pinlater.errors import NothingStored, OutcomeUnknown, PinLaterError, StoreConflict, StoreFull, StoreRefused
 
 LOCK_WAIT_TIMEOUT, DEADLOCK, RECORD_CHANGED = 1205, 1213, 1020
 CONFLICTS = frozenset({LOCK_WAIT_TIMEOUT, DEADLOCK, RECORD_CHANGED})
 READ_ONLY = frozenset({1290, 1792, 1836})
+FULL = frozenset({1021, 1114})
+_NO_SPACE = re.compile(r"\b(?:errno|Errcode|error):? ?\"?28\b")
+"""ENOSPC, as MariaDB quotes it in its errors about files."""
+
 _NO_SUCH_TABLE = 1146
 _CLIENT_ERRORS = range(2000, 3000)
 """Errors of the client library: the server did not answer, or not in time."""
@@ -55,6 +61,8 @@ def shard_error(error: BaseException, place: str, *, committing: bool) -> PinLat
         return StoreRefused(f"{place}: {wiped} ({_text(error)})")
     if committing and number not in READ_ONLY:
         return OutcomeUnknown(message)
+    if number in FULL or _NO_SPACE.search(_text(error)):
+        return StoreFull(message)
     return NothingStored(message)
 
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from pinlater.backends.base import Hear, RecordPage, StoreStatus
 from pinlater.backends.sql.identity import establish_identity
 from pinlater.backends.sql.shard import SqlShard
-from pinlater.backends.sql.sqlite_connection import SqliteConnection
+from pinlater.backends.sql.sqlite_connection import SqliteConnection, lacking_room
 from pinlater.backends.sql.sqlite_watch import Watch, data_version
 from pinlater.errors import NothingStored, StoreRefused
 from pinlater.private_files import make_private_file, make_private_folder, tighten
@@ -78,7 +78,8 @@ class SqliteShard(SqlShard):
     async def ping(self) -> StoreStatus:
         """Looks at the path too: a file that was deleted under an open connection still takes jobs, and loses them."""
         self._check_file()
-        return await super().ping()
+        status = await super().ping()
+        return status if self._path == IN_MEMORY else status._replace(full=await self._read(lacking_room))
 
     async def follow(self, queue: str, hear: Hear | None) -> bool:
         """In memory all that happens is this process's own doing."""

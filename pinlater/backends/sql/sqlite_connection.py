@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from pinlater.backends.sql.sqlite_errors import shard_error
 from pinlater.backends.sql.statements import load_statements, parts
 from pinlater.backends.sql.storing import enqueue
 from pinlater.backends.sql.threads import Call, Outcome
+from pinlater.errors import StoreFull
 from pinlater.model import MAX_STATUS_CHARS
 
 Result = TypeVar("Result")
@@ -43,8 +45,33 @@ _INSERTS = {
 }
 
 
+RESERVE_BYTES = 64 << 20
+RESERVE_PART = 4
+"""A store takes no new jobs with less than 64 MiB of its disk left, or than a quarter of a small one: to hand out, ack
+and remove the jobs that are there takes room too, since every change goes through the log first.
+"""
+
+LOOK_AT_DISK_S = 0.02
+"""How old what new jobs know of the disk may be."""
+
+
 class SqliteSession(Session):
-    """A transaction on an SQLite connection."""
+    """A transaction on an SQLite connection. `path` is the file, "" for a database in memory."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(None, _STATEMENTS, "")
+        self.path = path
+        self._looked_at_s = 0.0
+
+    def check_room(self) -> None:
+        """StoreFull: the disk has no room for new jobs. SQLite itself would go on until nothing could be done."""
+        now_s = time.monotonic()
+        if now_s - self._looked_at_s >= LOOK_AT_DISK_S:
+            self._looked_at_s = now_s
+            full = lacking_room(self)
+            if full:
+                self._looked_at_s = 0.0
+                raise StoreFull(full)
 
     def bound(self, ids: Sequence[int]) -> str:
         return f"[{','.join(map(str, ids))}]"
@@ -75,6 +102,8 @@ class SqliteSession(Session):
 
         Sizes are powers of two, so that a few statements serve any number of jobs and stay prepared.
         """
+        if self.path:
+            self.check_room()
         start = 0
         while start < len(jobs):
             rows = min(ROWS_PER_INSERT, 1 << (len(jobs) - start).bit_length() - 1)
@@ -106,7 +135,7 @@ class SqliteConnection:
         self._busy_timeout_s = busy_timeout_ms / 1000
         self._thread = SharingThread("pinlater-sqlite", self._transact)
         self._connection: sqlite3.Connection | None = None
-        self._session = SqliteSession(None, _STATEMENTS, "")
+        self._session = SqliteSession("" if path == ":memory:" else path)
 
     async def open(self) -> None:
         await self._thread.call(self._open)
@@ -160,6 +189,13 @@ class SqliteConnection:
         return step(self._session, *arguments)
 
     def _transact(self, calls: Sequence[Call]) -> list[Outcome]:
+        outcomes = self._transacted(calls)
+        if any(isinstance(outcome.error, StoreFull) for outcome in outcomes):
+            with suppress(sqlite3.Error):  # the log may begin anew then, and take what changes next where it lies
+                self._session.cursor.execute("PRAGMA wal_checkpoint")
+        return outcomes
+
+    def _transacted(self, calls: Sequence[Call]) -> list[Outcome]:
         """Several steps in one transaction, flushed to the disk once. Of each all is kept or nothing.
 
         What loses the transaction is the outcome of all.
@@ -207,6 +243,23 @@ class SqliteConnection:
         if self._connection is not None and self._connection.in_transaction:
             with suppress(sqlite3.Error):
                 self._connection.rollback()
+
+
+def lacking_room(session: SqliteSession) -> str:
+    """Why a file has no room for new jobs; "" where it has. Pages that jobs have left are room too."""
+    try:
+        disk = os.statvfs(session.path)
+    except OSError:  # a file that is gone is told of by a ping
+        return ""
+    reserve = min(RESERVE_BYTES, disk.f_blocks * disk.f_frsize // RESERVE_PART)
+    free = disk.f_bavail * disk.f_frsize
+    if free < reserve:
+        execute = session.cursor.execute
+        free += execute("PRAGMA freelist_count").fetchone()[0] * execute("PRAGMA page_size").fetchone()[0]
+    if free >= reserve:
+        return ""
+    room = f"{free >> 10:,} KiB left, of which {reserve >> 10:,} KiB are kept for work on the jobs that are there"
+    return f"{session.path}: its disk is full ({room}): free some space, or let jobs end and be removed"
 
 
 def _append_status(status: str, text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from pinlater.errors import NothingStored, OutcomeUnknown, PinLaterError, StoreConflict, StoreRefused
+from pinlater.errors import NothingStored, OutcomeUnknown, PinLaterError, StoreConflict, StoreFull, StoreRefused
 
 _ADVICE = {
     sqlite3.SQLITE_FULL: "the disk is full (or the quota is used up): free some space",
@@ -33,4 +33,4 @@ def shard_error(error: sqlite3.Error, place: str, *, committing: bool) -> PinLat
     message = f"{place}: {_ADVICE.get(primary, 'SQLite refused the call')} ({error})"
     if committing and primary == sqlite3.SQLITE_IOERR:
         return OutcomeUnknown(message)
-    return NothingStored(message)
+    return StoreFull(message) if primary == sqlite3.SQLITE_FULL else NothingStored(message)
