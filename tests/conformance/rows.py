@@ -35,6 +35,7 @@ from tests.conformance import test_shares as shares
 from tests.conformance import test_states as states
 from tests.conformance import test_status_text as status
 from tests.conformance import test_tokens as tokens
+from tests.server import test_full_stores as full_stores
 
 Tests = tuple[Callable[..., Any], ...]
 
@@ -189,6 +190,8 @@ DECISIONS: Mapping[str, Tests] = {
         outage.test_a_count_with_a_shard_missing_is_an_error_unless_partial_counts_are_asked_for,
         outage.test_a_scan_goes_on_and_names_the_missing_shards,
         outage.test_only_when_no_shard_is_left_there_is_no_healthy_one,
+        full_stores.test_a_full_store_takes_no_new_jobs_goes_on_with_all_else_and_is_told_of,
+        full_stores.test_new_jobs_go_to_the_shards_that_have_room_and_nobody_sees_an_error,
     ),
     "11": (callers.test_a_dequeue_on_an_empty_queue_takes_at_most_two_round_trips_per_shard,),
     "12": (

@@ -33,12 +33,16 @@ class MariadbServer(StoreServer):
         small = ["--skip-log-bin", "--performance-schema=OFF", "--innodb-buffer-pool-size=128M"]
         return [program, "--no-defaults", *_user(), *where, *net, *small, *(DURABLE if self.durable else FAST)]
 
+    def install_options(self) -> list[str]:
+        """What must be known when the data folder is made."""
+        return []
+
     def _install(self, data: str) -> None:
         program = shutil.which("mariadb-install-db")
         if program is None:
             raise StoreMissing(INSTALL)
         quiet = ["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]
-        command = [program, "--no-defaults", f"--datadir={data}", *quiet, *_user()]
+        command = [program, "--no-defaults", f"--datadir={data}", *quiet, *_user(), *self.install_options()]
         ours = os.environ | {"TMPDIR": str(self.directory)}  # one that starts removes the tables of others in /tmp
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=ours)
         if done.returncode != 0:

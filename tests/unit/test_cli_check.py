@@ -150,6 +150,25 @@ def test_servers_and_shards_are_judged_without_any_threshold() -> None:
     assert verdict(status(), "servers=3")[0] is Level.WARNING
 
 
+def test_a_full_shard_is_a_warning_and_none_with_room_is_critical() -> None:
+    one = status()
+    one.shards[0].is_full, one.shards[0].trouble = True, "its disk is full: free some space"
+    level, line = verdict(one)
+    assert (level, line.split(" | ")[0]) == (
+        Level.WARNING,
+        "PINLATER WARNING - shard 1 full: its disk is full: free some space",
+    )
+    assert "shards_full=1;0;" in line
+    assert verdict(one, "shards-full=none")[0] is Level.OK
+    assert verdict(one, "", "shards-full=0")[0] is Level.CRITICAL
+    one.shards[1].dequeue_only = True
+    level, line = verdict(one)
+    assert level is Level.CRITICAL
+    assert line.startswith("PINLATER CRITICAL - no shard has room for new jobs; shard 1 full: ")
+    one.shards[0].state, one.shards[0].is_full = "out", False
+    assert "full" not in verdict(one)[1].split(" | ")[0].replace("its disk is full", "")
+
+
 def test_a_text_cannot_end_the_line_or_begin_the_figures() -> None:
     _, line = verdict(status(ready=(True, False)))
     assert line.count("|") == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 from structlog.testing import capture_logs
 
@@ -254,6 +255,18 @@ async def test_a_note_that_is_no_lease_is_left_out() -> None:
         server = await at.server("a")
         await at.round()
         assert alive(server) == ["a/1"]
+
+
+def test_a_lease_of_a_version_that_does_not_say_which_shards_are_full_is_understood() -> None:
+    lease = Lease(
+        server="a", process="1", address="a:1", started_ms=1, renewed_ms=2, renewal=3, is_ready=True, shards_full=("2",)
+    )
+    assert decode(encode(lease)) == lease
+    older = json.loads(encode(lease))
+    del older["shards_full"]
+    found = decode(json.dumps(older).encode())
+    assert found.shards_full == ()
+    assert found.view().shards_full == []
 
 
 def test_a_lease_of_a_newer_version_is_understood() -> None:

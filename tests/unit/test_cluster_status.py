@@ -153,6 +153,23 @@ async def test_it_can_tell_of_some_queues_alone_and_of_none() -> None:
         assert (await first.cluster.status([])).queues == []
 
 
+async def test_a_shard_that_one_process_found_full_is_shown_as_full_by_all() -> None:
+    async with cluster_stand(2) as at:
+        first, second = await two(at)
+        first.members.all[0].note_full("free some space")
+        await at.round(2)
+        for server, trouble in ((first, "free some space"), (second, "full at a/1")):
+            status = await server.cluster.status([])
+            assert [(each.state, each.is_full, each.trouble) for each in status.shards] == [
+                ("in", True, trouble),
+                ("in", False, ""),
+            ]
+            assert [each.shards_full for each in status.servers] == [["1"], []]
+        first.members.all[0].note_room()
+        await at.round(2)
+        assert not any(each.is_full for each in (await second.cluster.status([])).shards)
+
+
 async def test_without_any_shard_it_tells_what_it_knows() -> None:
     async with cluster_stand(2) as at:
         first, second = await two(at)

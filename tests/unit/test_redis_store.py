@@ -11,7 +11,7 @@ import redis
 from pinlater.backends.base import AckOutcome, AckRequest, ClaimKey, LapsedCounts, Record, ScanPosition
 from pinlater.backends.redis import RedisShard
 from pinlater.backends.redis.link import Link
-from pinlater.errors import NothingStored, OutcomeUnknown, QueueNotFound, StoreRefused
+from pinlater.errors import NothingStored, OutcomeUnknown, QueueNotFound, StoreFull, StoreRefused
 from pinlater.model import Job, JobState, new_version
 from tests.conformance.subject import START_MS, TIMEOUT_MS, Subject, key_of
 from tests.faults.proxy import Proxy
@@ -232,9 +232,11 @@ async def test_scripts_that_redis_forgot_are_sent_again(subject: Subject, admin:
 async def test_a_redis_out_of_memory_stores_nothing_and_can_be_emptied(own: Subject, own_admin: redis.Redis) -> None:
     first = await own.job()
     failing = await own.job()
+    assert (await own.shard.ping()).full == ""
     own_admin.config_set("maxmemory", "1mb")
-    with pytest.raises(NothingStored):
+    with pytest.raises(StoreFull, match="raise maxmemory"):
         await own.enqueue(Job(b"never"), Job(b"never", priority=2))
+    assert "raise maxmemory" in (await own.shard.ping()).full
     assert await own.count(JobState.PENDING) == 2
     claimed = await own.claim(2)
     assert [job.descriptor for job in claimed] == [first, failing]
@@ -242,7 +244,24 @@ async def test_a_redis_out_of_memory_stores_nothing_and_can_be_emptied(own: Subj
     assert await own.succeed(first) is AckOutcome.SUCCEEDED
     assert await own.fail(failing, append_status="later") is AckOutcome.RETRIED
     own_admin.config_set("maxmemory", "0")
+    assert (await own.shard.ping()).full == ""
     assert own_admin.hlen("{pinlater}:q:mail:jobs") == 2
+
+
+async def test_a_redis_that_evicts_what_expires_is_full_all_the_same(own: Subject, own_admin: redis.Redis) -> None:
+    """What counts is whether a write is refused, whatever the policy says of keys that expire: ours do not."""
+    own_admin.config_set("maxmemory-policy", "volatile-lru")
+    own_admin.config_set("maxmemory", "1mb")
+    assert "raise maxmemory" in (await own.shard.ping()).full
+    own_admin.config_set("maxmemory-policy", "noeviction")
+    own_admin.config_set("maxmemory", "0")
+
+
+async def test_a_ping_writes_nothing(own: Subject, own_admin: redis.Redis) -> None:
+    before = own_admin.info("persistence")["rdb_changes_since_last_save"]
+    for _ in range(5):
+        await own.shard.ping()
+    assert own_admin.info("persistence")["rdb_changes_since_last_save"] == before
 
 
 async def test_in_a_redis_out_of_memory_claims_expire_and_ended_jobs_are_collected(

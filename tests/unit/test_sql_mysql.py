@@ -14,8 +14,9 @@ from sqlalchemy.engine import make_url
 
 from pinlater.backends.base import AckOutcome, AckRequest, CheckpointRequest, ClaimRequest, JobKey, PerQueue, Retention
 from pinlater.backends.sql.mysql import MysqlShard
+from pinlater.backends.sql.mysql_errors import shard_error
 from pinlater.backends.sql.mysql_pool import Timeouts
-from pinlater.errors import NothingStored, OutcomeUnknown, StoreConflict, StoreRefused
+from pinlater.errors import NothingStored, OutcomeUnknown, StoreConflict, StoreFull, StoreRefused
 from pinlater.model import Job, JobInfo, parse_descriptor
 from tests.queues import make_queue, names_of
 from tests.stores.places import Places
@@ -247,6 +248,23 @@ async def test_what_cannot_be_opened_says_what_to_do(
     with pytest.raises(NothingStored, match=advice) as refused:
         await shard.open()
     assert "nobody:x" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("number", "text", "kind"),
+    [
+        (1114, "The table 'pinlater_jobs' is full", StoreFull),
+        (1021, "Disk full (/tmp/#sql); waiting for someone to free some space...", StoreFull),
+        (1030, 'Got error 28 "No space left on device" from storage engine InnoDB', StoreFull),
+        (1026, "Error writing file './place/pinlater_jobs' (errno: 28 \"No space left on device\")", StoreFull),
+        (3, "Error writing file '/tmp/MLfd' (Errcode: 28 \"No space left on device\")", StoreFull),
+        (1030, 'Got error 5 "Input/output error" from storage engine InnoDB', NothingStored),
+        (1041, "Out of memory.", NothingStored),
+    ],
+)
+def test_only_a_lack_of_room_makes_a_store_full(number: int, text: str, kind: type[NothingStored]) -> None:
+    assert type(shard_error(Exception(number, text), "db-1", committing=False)) is kind
+    assert type(shard_error(Exception(number, text), "db-1", committing=True)) is OutcomeUnknown
 
 
 async def test_many_open_one_new_store_at_once_and_agree(url: str) -> None:

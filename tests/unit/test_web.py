@@ -198,6 +198,22 @@ async def test_a_server_that_cannot_serve_says_why() -> None:
     assert page[0] == 503
 
 
+async def test_a_full_shard_is_remarked_on_and_leaves_the_server_ready() -> None:
+    remark = "shard 1 is full: free some space"
+    (ready,) = await answers(Reports(readiness=[[], []], remarks=[[remark], [remark]]), "/readyz")
+    assert ready == (200, f'{{"ready": true, "remarks": ["{remark}"]}}')
+
+
+def test_the_page_says_which_shards_are_full() -> None:
+    full = asdict(STATUS)
+    full["shards"][0] |= {"is_full": True, "trouble": "free some space"}
+    full["servers"][0]["shards_full"] = ["1"]
+    page = cluster_page(full)
+    assert "shards out: 2; shards full: 1" in page
+    assert '<span class="bad">full</span><br><span class="quiet">free some space</span>' in page
+    assert "sees full: 1" in page
+
+
 async def test_without_workers_it_is_not_ready() -> None:
     (ready,) = await answers(Reports(), "/readyz")
     assert ready[0] == 503
