@@ -231,6 +231,8 @@ def test_calls_are_as_the_page_says(old_caller: OldCaller) -> None:
     page = calls.scanJobs(me, scan)
     scan.continuation = page.continuation
     assert [len(page.scannedJobs), len(calls.scanJobs(me, scan).scannedJobs)] == [2, 1]
+    none = types.PinLaterDeleteJobsRequest(queueName=old_caller.queue, jobState=JobState.PENDING, limit=0)
+    assert old_caller.refused(calls.deleteJobs, me, none) == types.ErrorCode.UNKNOWN
     count = types.PinLaterGetJobCountRequest(
         queueName=old_caller.queue, jobState=JobState.PENDING, bodyRegexToMatch="^x$"
     )

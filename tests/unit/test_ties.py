@@ -438,6 +438,24 @@ async def test_ties_of_claims_that_must_have_expired_are_dropped(monkeypatch: py
         assert set(holder.ties) == set(at.service._ties._by_job)
 
 
+async def test_a_tie_lasts_as_long_as_the_claim_that_a_checkpoint_keeps_until_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ties, "_FEW", 10)
+    async with stand(settings=LONG) as at:
+        at.service._ties._sweep_at = 10
+        holder, other = Holder(), Holder()
+        kept, plain = await take_one(at.service, holder), await take_one(at.service, holder)
+        await beat(at.service, holder, kept, run_after_ms=at.clock.now_ms() + 10 * LEASE_MS)
+        at.clock.tick(2 * LEASE_MS)
+        await at.service.enqueue("mail", [Job(b"")] * 10)
+        await take(at.service, other)
+        assert set(holder.ties) == {kept.descriptor}
+        assert plain.descriptor not in at.service._ties._by_job
+        await lose(at.service, holder)
+        assert (await at.service.lookup([kept.descriptor]))[kept.descriptor].crashes == 1
+
+
 async def test_of_too_many_ties_those_heard_of_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ties, "_FEW", 10)
     monkeypatch.setattr(ties, "_MANY", 20)
