@@ -1,8 +1,9 @@
-"""A caller's connection, and the claims that are bound to it."""
+"""A caller's connection: its address, and the claims that are bound to it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from ipaddress import IPv6Address, ip_address
 
 
 @dataclass(slots=True, eq=False)
@@ -29,3 +30,25 @@ class Tie:
     heard_at_ms: int
     expires_at_ms: int
     holder: Holder
+
+
+def host_of(peer: object) -> str:
+    """The address that counts, of one as sockets have it: of IPv6 the network, since a caller has as many addresses
+    there as it likes.
+
+    >>> host_of(("10.0.0.1", 5)), host_of(("2001:db8::1:2:3:4", 5, 0, 0)), host_of(("::ffff:10.0.0.1", 5, 0, 0))
+    ('10.0.0.1', '2001:db8::/64', '10.0.0.1')
+    >>> host_of(("::1", 5, 0, 0)), host_of(None)
+    ('::1', 'unknown')
+    """
+    if not isinstance(peer, tuple) or not peer:
+        return "unknown"
+    host = str(peer[0])
+    if ":" not in host:
+        return host
+    address = ip_address(host.partition("%")[0])
+    if not isinstance(address, IPv6Address) or address.is_loopback:
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return f"{IPv6Address(int(address) >> 64 << 64)}/64"

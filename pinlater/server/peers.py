@@ -8,11 +8,11 @@ address, and an account that holds nothing takes an answer of any size: so every
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 from collections import deque
 from typing import Any, NamedTuple, Protocol
 
 from pinlater.errors import Overloaded
+from pinlater.model.holder import host_of
 
 SMALL_ANSWER_BYTES = 64 * 1024
 ROOM_WITHIN_S = 5.0
@@ -192,20 +192,3 @@ def no_room(account: Account, size: int) -> Overloaded:
     whose = {"answers_over_connection": "this connection", "answers_over_peer": "callers at this address"}.get(limit)
     text = f"answers that {whose or 'callers'} did not take yet leave no room: at most {bound} bytes; read them first"
     return Overloaded.by(limit, text, retry_after_ms=100)
-
-
-def host_of(peername: Any) -> str:
-    """The address that counts: of IPv6 the network, since a caller has as many addresses there as it likes.
-
-    >>> host_of(("10.0.0.1", 5)), host_of(("2001:db8::1:2:3:4", 5, 0, 0)), host_of(("::ffff:10.0.0.1", 5, 0, 0))
-    ('10.0.0.1', '2001:db8::/64', '10.0.0.1')
-    """
-    if not isinstance(peername, tuple) or not peername:
-        return "unknown"
-    host = str(peername[0])
-    if ":" not in host:
-        return host
-    address = ipaddress.IPv6Address(host.partition("%")[0])
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return str(ipaddress.IPv6Network((int(address) >> 64 << 64, 64)))

@@ -16,11 +16,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from ipaddress import IPv6Address, ip_address
 
 import structlog
 
 from pinlater.errors import Overloaded, PasswordInvalid
+from pinlater.model.holder import host_of
 from pinlater.password import is_random, verify_password
 from pinlater.service.auditing import Audit
 
@@ -85,7 +85,7 @@ class AdminPassword:
         """
         if not self._hash:
             raise PasswordInvalid(_NO_PASSWORD)
-        address = network(peer)
+        address = host_of(peer)
         guesser = self._guessers.setdefault(address, _Guesser(address, self._now_s()))
         try:
             # nobody can guess a random one, so nobody who knows it has to wait
@@ -174,24 +174,3 @@ def _give_way() -> None:
     """The thread of the checks lets every other thread of the machine go first."""
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
-
-
-def network(peer: object) -> str:
-    """Whose passwords are counted together: an IPv4 address, or 64 bits of an IPv6 one, of which everybody has many.
-
-    >>> network(("10.0.0.1", 5)), network(("::ffff:10.0.0.1", 5, 0, 0)), network(("2001:db8:1:2:3::4", 5, 0, 0))
-    ('10.0.0.1', '10.0.0.1', '2001:db8:1:2::/64')
-    >>> network(("::1", 5, 0, 0)), network(None)
-    ('::1', 'unknown')
-    """
-    if not isinstance(peer, tuple):
-        return "unknown"
-    try:
-        address = ip_address(str(peer[0]).partition("%")[0])
-    except ValueError:
-        return "unknown"
-    if not isinstance(address, IPv6Address) or address.is_loopback:
-        return str(address)
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return f"{IPv6Address(int(address) >> 64 << 64)}/64"
