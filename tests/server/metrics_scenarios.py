@@ -91,7 +91,7 @@ REFUSED: Mapping[str, tuple[str, str, Job]] = {
     "attempts": ("max_attempts", "1", Job(b"", attempts_allowed=2)),
     "body": ("max_body", "1B", Job(b"two")),
     "priority": ("max_attempts", "none", Job(b"", priority=9)),
-    "invalid": ("max_attempts", "none", Job(b"", run_after_ms=-1)),
+    "invalid": ("max_attempts", "none", Job(b"", run_after_ms=2**53)),
 }
 """By the reason that is counted: the setting of the queue, and a job that it does not take."""
 
