@@ -9,9 +9,11 @@ from pinlater.client.client import Client
 from pinlater.errors import PinLaterError
 from pinlater.model import (
     Ack,
+    AckOutcome,
     CancelOutcome,
     Checkpoint,
     DequeuedJob,
+    DequeuedJobs,
     DequeueRequest,
     Job,
     JobFilter,
@@ -23,12 +25,14 @@ from pinlater.model import (
 
 __all__ = [
     "Ack",
+    "AckOutcome",
     "AsyncClient",
     "CancelOutcome",
     "Checkpoint",
     "Client",
     "DequeueRequest",
     "DequeuedJob",
+    "DequeuedJobs",
     "Job",
     "JobFilter",
     "JobInfo",

@@ -13,6 +13,7 @@ from typing import Protocol
 from pinlater.model import (
     CONTINUATION_START,
     Ack,
+    AckOutcome,
     AuditEntry,
     CancelOutcome,
     Changed,
@@ -48,17 +49,28 @@ class Api(Protocol):
         """
 
     async def dequeue(self, request: DequeueRequest, *, context: RequestContext | None = None) -> list[DequeuedJob]:
-        """Claim up to `limit` eligible jobs, highest priority first over all shards; riding acks come first."""
+        """Claim up to `limit` eligible jobs, highest priority first over all shards; riding acks come first.
+
+        Where one of those had no effect, the answer is a DequeuedJobs, which says what became of each. RequestInvalid
+        for those that are invalid, when the others were carried out (`acks_applied`) and nothing was dequeued.
+        """
 
     async def ack(
         self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], *, context: RequestContext | None = None
-    ) -> None:
-        """End attempts. What is not in progress, or claimed anew, is left as it is."""
+    ) -> Sequence[AckOutcome]:
+        """End attempts; what became of each ack, first the successes, then the failures, each in order. What is not in
+        progress, or claimed anew, is left as it is: IGNORED.
+
+        RequestInvalid for those that are invalid, when the others were carried out (`acks_applied`).
+        """
 
     async def checkpoint(
         self, queue: str, checkpoints: Sequence[Checkpoint], *, context: RequestContext | None = None
     ) -> None:
-        """Heartbeats for jobs in progress, claimed by this very source or under the claim given."""
+        """Heartbeats for jobs in progress, claimed by this very source or under the claim given.
+
+        RequestInvalid or BodyTooLarge for those that are invalid, when the others were carried out.
+        """
 
     async def lookup(
         self, descriptors: Sequence[str], *, include_body: bool = False, context: RequestContext | None = None

@@ -24,6 +24,7 @@
     ├── ServerUnreachable                                      client only: no server could be reached
     ├── ProtocolError                                          client only: bytes that are not the contract
     └── UnknownError              UNKNOWN                      anything else a server says
+        └── MethodUnknown                                      client only: the server does not have this method
 
 No new wire codes are ever added (old clients in languages with closed enums fail to decode one): what has no code
 of its own is UNKNOWN, and `reason` is the stable word for programs. It is always set: the name of the code, where the
@@ -110,6 +111,10 @@ class RequestInvalid(PinLaterError):
 
 class BodyTooLarge(PinLaterError):
     reason = "BODY_TOO_LARGE"
+
+
+INVALID = (RequestInvalid, BodyTooLarge)
+"""What is wrong with a request, or with some of its entries, while the others were carried out."""
 
 
 class ContinuationInvalid(PinLaterError):
@@ -213,3 +218,7 @@ class ProtocolError(PinLaterError):
 
 class UnknownError(PinLaterError):
     pass
+
+
+class MethodUnknown(UnknownError):
+    reason = "UNKNOWN_METHOD"

@@ -35,6 +35,12 @@ FAMILIES: dict[str, Family] = {
     "jobs_acked": Family(
         "counter", (*_JOBS, "outcome"), "Acks by what became of the job: succeeded, retried, failed, ignored."
     ),
+    "acks_without_effect": Family(
+        "counter",
+        ("queue", "reason"),
+        "Acks that changed nothing. claim: the job is not under the claim they name; job: they name none, and the job "
+        "is not in progress; not_here: no shard here has such a job of that queue.",
+    ),
     "claims_expired": Family("counter", ("queue", "outcome"), "Claims that timed out: retried or failed."),
     "claims_released": Family(
         "counter", ("queue", "outcome"), "Claims released because their connection broke: retried or failed."

@@ -38,6 +38,19 @@ enum CancelOutcome {
   NOT_FOUND = 3,
 }
 
+/** What became of one ack. */
+enum AckOutcome {
+  /** Nothing was changed: the job was not in progress, not under the claim given, or not there. */
+  IGNORED = 0,
+  SUCCEEDED = 1,
+  /** Failed, and PENDING again. */
+  RETRIED = 2,
+  /** Failed for good. */
+  FAILED = 3,
+  /** It was carried out by a server that does not say. */
+  UNKNOWN = 4,
+}
+
 /** What changeJobs does to the jobs that it finds. */
 enum JobAction {
   /** FAILED jobs go back to PENDING. */
@@ -57,19 +70,21 @@ const string CONTINUATION_END = "-1"
 exception PinLaterException {
   1: required ErrorCode errorCode,
   2: required string message,
-  /** A stable word for programs, such as REQUEST_INVALID or OUTCOME_UNKNOWN; where there is no finer one, the code's name. */
+  /** A stable word for programs, such as REQUEST_INVALID; where there is no finer one, the name of the code. */
   100: optional string reason,
   /** Whether the same call may be sent again. */
   101: optional bool retryable,
   102: optional i64 retryAfterMillis,
-  /** Whether the acks that rode on a refused dequeue were carried out. */
+  /** Whether the acks of the call, also those that rode on a refused dequeue, were carried out, but for invalid ones. */
   103: optional bool acksApplied,
+  // 104 jobDescriptors is reserved.
 }
 
 struct RequestContext {
   /** Who calls; the last part of the claims made for this caller. */
   1: required string source,
   2: optional string requestId = "",
+  // 100 token is reserved.
 }
 
 struct PinLaterJob {
@@ -80,7 +95,8 @@ struct PinLaterJob {
   3: optional i64 runAfterTimestampMillis,
   4: optional i32 numAttemptsAllowed = 2,
   5: optional string customStatus = "",
-  // 100 dedupeKey, 101 serializeKey and 102 claimTimeoutMillis are reserved.
+  // 100 dedupeKey, 101 serializeKey, 102 claimTimeoutMillis, 103 onDuplicate, 104 dedupeForMillis, 105 sendId and
+  // 106 expiresAtMillis are reserved.
 }
 
 struct PinLaterEnqueueRequest {
@@ -91,23 +107,30 @@ struct PinLaterEnqueueRequest {
 struct PinLaterEnqueueResponse {
   /** In the order of the jobs. */
   1: required list<string> jobDescriptors,
+  // 100 outcomes is reserved.
 }
 
 struct PinLaterJobAckInfo {
   1: required string jobDescriptor,
   2: optional string appendCustomStatus = "",
-  /** For failures: how long to wait before the next attempt. */
+  /** For failures: how long to wait before the next attempt; below 0 is 0. */
   3: optional i64 retryDelayMillis = 0,
   /** Where given, only the holder of this claim can ack. */
   100: optional string claimDescriptor,
   /** With a failure: no retry, straight to FAILED. */
   101: optional bool permanent = false,
+  // 102 result is reserved.
 }
 
 struct PinLaterJobAckRequest {
   1: required string queueName,
   2: optional list<PinLaterJobAckInfo> jobsSucceeded,
   3: optional list<PinLaterJobAckInfo> jobsFailed,
+}
+
+struct AckJobsResponse {
+  /** The successes, then the failures, each in the order of the request. */
+  1: required list<AckOutcome> outcomes,
 }
 
 struct PinLaterDequeueRequest {
@@ -142,6 +165,8 @@ struct PinLaterDequeueResponse {
   /** Body by job descriptor; a map has no order, so sort by priority and runAfterMillis. */
   1: optional map<string, binary> jobs,
   2: optional map<string, PinLaterDequeueMetadata> jobMetadata,
+  /** Of the acks that rode on it: the successes, then the failures, each in order. Not set where all had an effect. */
+  100: optional list<AckOutcome> ackOutcomes,
 }
 
 struct PinLaterCheckpointJobRequest {
@@ -168,6 +193,7 @@ struct PinLaterCheckpointJobsRequest {
 struct PinLaterLookupJobRequest {
   1: required list<string> jobDescriptors,
   2: optional bool includeBody = false,
+  // 100 keys, 101 queueName, 102 waitMillis and 103 includeResult are reserved.
 }
 
 struct PinLaterJobInfo {
@@ -190,6 +216,7 @@ struct PinLaterJobInfo {
   103: optional i64 claimedAtMillis,
   104: optional i64 claimExpiresAtMillis,
   105: optional i64 finishedAtMillis,
+  // 106 result, 107 dedupeKey, 108 serializeKey, 109 cancelled, 110 progress and 111 waitsFor are reserved.
 }
 
 struct PinLaterGetJobCountRequest {
@@ -240,10 +267,12 @@ struct PinLaterDeleteJobsRequest {
 struct CancelJobsRequest {
   1: required string queueName,
   2: required list<string> jobDescriptors,
+  // 3 keys and 4 mode are reserved.
 }
 
 struct CancelJobsResponse {
   1: required map<string, CancelOutcome> outcomes,
+  // 2 keyOutcomes is reserved.
 }
 
 struct GetQueuesRequest {
@@ -309,6 +338,7 @@ struct LevelView {
   6: required i64 failed,
   /** The smallest run_after among those ready. */
   7: optional i64 oldestReadyMillis,
+  // 8 waiting is reserved.
 }
 
 struct QueueStatus {
@@ -399,6 +429,7 @@ struct ChangeJobsResponse {
   /** Other than CONTINUATION_END: call again with it, there may be more. */
   4: optional string continuation = CONTINUATION_END,
   5: optional list<string> missingShards,
+  // 6 refusals is reserved.
 }
 
 struct GetAuditRequest {
@@ -420,6 +451,8 @@ struct GetAuditResponse {
   1: required list<AuditEntry> entries,
 }
 
+// The names rescheduleJobs, heartbeatJobs, updateSchedule, getSchedules and deleteSchedule are reserved for methods, and
+// OnDuplicate, EnqueueOutcome and KeyRef for what they and the reserved fields need.
 service PinLater {
   void createQueue(1: RequestContext context, 2: string name) throws (1: PinLaterException e),
 
@@ -432,6 +465,10 @@ service PinLater {
       throws (1: PinLaterException e),
 
   void ackDequeuedJobs(1: RequestContext context, 2: PinLaterJobAckRequest request) throws (1: PinLaterException e),
+
+  /** As ackDequeuedJobs, and says what became of each ack. */
+  AckJobsResponse ackJobs(1: RequestContext context, 2: PinLaterJobAckRequest request)
+      throws (1: PinLaterException e),
 
   void checkpointJobs(1: RequestContext context, 2: PinLaterCheckpointJobsRequest request)
       throws (1: PinLaterException e),

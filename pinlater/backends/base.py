@@ -19,10 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from pinlater.model import MAX_TIME_MS, CancelOutcome, DequeuedJob, Job, JobInfo, JobState
+from pinlater.model import AckOutcome as AckOutcome
 
 T = TypeVar("T")
 
@@ -98,13 +98,6 @@ class AckRequest:
     retry_delay_ms: int = 0
     claim_descriptor: str = ""
     permanent: bool = False
-
-
-class AckOutcome(IntEnum):
-    IGNORED = 0
-    SUCCEEDED = 1
-    RETRIED = 2
-    FAILED = 3
 
 
 @dataclass(slots=True)

@@ -9,15 +9,17 @@ from typing import Any, overload
 
 from pinlater.client.calls import Failure, Outgoing
 from pinlater.client.operators import OperatorCalls
+from pinlater.client.retry import may_be_done
 from pinlater.client.safety import Safety, ack_safety, checkpoint_safety
 from pinlater.errors import PinLaterError, ProtocolError
 from pinlater.model import (
     CONTINUATION_END,
     CONTINUATION_START,
     Ack,
+    AckOutcome,
     CancelOutcome,
     Checkpoint,
-    DequeuedJob,
+    DequeuedJobs,
     DequeueRequest,
     Job,
     JobFilter,
@@ -28,6 +30,9 @@ from pinlater.model import (
 from pinlater.wire import convert_client as wire
 
 _IN_ORDER = attrgetter("priority", "run_after_ms")
+
+LOOKED_UP_AT_ONCE = 10_000
+"""More would be more than a client reads of one answer."""
 
 
 class AsyncClient(OperatorCalls):
@@ -102,8 +107,9 @@ class AsyncClient(OperatorCalls):
 
     async def dequeue(
         self, request: DequeueRequest, *, context: RequestContext | None = None, timeout: float | None = None
-    ) -> list[DequeuedJob]:
-        """Claim up to `limit` eligible jobs, highest priority first; riding acks are carried out first.
+    ) -> DequeuedJobs:
+        """Claim up to `limit` eligible jobs, highest priority first; riding acks are carried out first. The list also
+        has `ack_outcomes`: of each of these, where one of them had no effect and the server says so.
 
         OutcomeUnknown: jobs may have been claimed for this call, and are handed out again when their claims expire.
         """
@@ -140,10 +146,30 @@ class AsyncClient(OperatorCalls):
         *,
         context: RequestContext | None = None,
         timeout: float | None = None,
-    ) -> None:
-        """End attempts. What is not in progress, or claimed anew, is left as it is."""
-        request = wire.acks_to_wire(queue, succeeded, failed)
-        await self._call("ackDequeuedJobs", ack_safety(failed), context, timeout, pipelined=True, request=request)
+    ) -> list[AckOutcome]:
+        """End attempts; what became of each, first the successes, then the failures, each in order. What is not in
+        progress, or claimed anew, is left as it is: IGNORED. UNKNOWN where an older server does not say, or where an
+        earlier copy of this call may have been carried out before its answer was lost.
+
+        RequestInvalid for those that are invalid; the others were then carried out (`acks_applied`).
+        """
+        copies: list[Failure] = []
+        call = Outgoing(
+            "ackJobs",
+            wire.call_args("ackJobs", context or self._context, request=wire.acks_to_wire(queue, succeeded, failed)),
+            ack_safety(failed),
+            self._deadline_s(timeout),
+            pipelined=True,
+            revise=copies.append,
+            instead="ackDequeuedJobs",
+        )
+        response = await self._dispatcher.call(call)
+        if response is None:
+            return [AckOutcome.UNKNOWN] * (len(succeeded) + len(failed))
+        outcomes = wire.ack_outcomes_from_wire(response.outcomes)
+        if any(may_be_done(failure) for failure in copies):
+            return [AckOutcome.UNKNOWN if each is AckOutcome.IGNORED else each for each in outcomes]
+        return outcomes
 
     async def checkpoint(
         self,
@@ -168,9 +194,17 @@ class AsyncClient(OperatorCalls):
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> dict[str, JobInfo]:
-        """The jobs that are found; others are left out."""
-        request = wire.lookup_to_wire(descriptors, include_body)
-        return wire.lookup_from_wire(await self._call("lookupJobs", Safety.READ, context, timeout, request=request))
+        """The jobs that are found; others are left out. So many that one answer cannot hold them take several calls."""
+        found: dict[str, JobInfo] = {}
+        deadline_s = self._deadline_s(timeout)
+        for start in range(0, len(descriptors), LOOKED_UP_AT_ONCE) or (0,):
+            wanted = descriptors[start : start + LOOKED_UP_AT_ONCE]
+            args = wire.call_args(
+                "lookupJobs", context or self._context, request=wire.lookup_to_wire(wanted, include_body)
+            )
+            answer = await self._dispatcher.call(Outgoing("lookupJobs", args, Safety.READ, deadline_s))
+            found.update(wire.lookup_from_wire(answer))
+        return found
 
     async def count(
         self,

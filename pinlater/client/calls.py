@@ -18,6 +18,7 @@ from pinlater.client.transport_errors import CallFailed
 from pinlater.errors import (
     DequeueRateLimited,
     Draining,
+    MethodUnknown,
     OutcomeUnknown,
     Overloaded,
     PinLaterError,
@@ -34,7 +35,7 @@ class Outgoing:
     """One call, to be answered before `deadline_s` of the loop's clock.
 
     `pipelined`: short enough to share a connection with others of its kind. `revise` changes `args` before they are
-    sent again.
+    sent again. `instead`: a method with the same arguments, for servers that do not know `method`.
     """
 
     method: str
@@ -44,6 +45,7 @@ class Outgoing:
     pipelined: bool = False
     long_poll: bool = False
     revise: Callable[[Failure], None] | None = None
+    instead: str = ""
 
 
 class Dispatcher:
@@ -99,13 +101,18 @@ class Dispatcher:
             server = self._rotation.pick(servers, now_s, () if attempts is None else attempts.tried)
             share = first_share(call.safety) if attempts is None else 1.0
             pool = server.long_polls if call.long_poll else server.calls
+            method = call.method
+            if call.instead and method in server.unknown_methods:
+                method = call.instead
             try:
                 if now_s >= call.deadline_s:
                     raise CallFailed("no time was left", sent=False, busy=True)
-                result = await pool.call(
-                    call.method, call.args, call.deadline_s, exclusive=not call.pipelined, share=share
-                )
+                result = await pool.call(method, call.args, call.deadline_s, exclusive=not call.pipelined, share=share)
                 return success_in(result, server)
+            except MethodUnknown:
+                if not call.instead or method == call.instead:
+                    raise
+                server.unknown_methods.add(method)  # nothing was done; the other method goes next, to whichever server
             except (CallFailed, PinLaterError) as error:
                 attempts = attempts or _Attempts(call, self._patient)
                 await self._after(error, attempts, server, servers)

@@ -15,9 +15,10 @@ from pinlater.client.client_operators import ClientOperatorCalls
 from pinlater.model import (
     CONTINUATION_START,
     Ack,
+    AckOutcome,
     CancelOutcome,
     Checkpoint,
-    DequeuedJob,
+    DequeuedJobs,
     DequeueRequest,
     Job,
     JobFilter,
@@ -117,7 +118,7 @@ class Client(ClientOperatorCalls):
 
     def dequeue(
         self, request: DequeueRequest, *, context: RequestContext | None = None, timeout: float | None = None
-    ) -> list[DequeuedJob]:
+    ) -> DequeuedJobs:
         return self._run(AsyncClient.dequeue, request, context=context, timeout=timeout)
 
     def ack(
@@ -128,8 +129,8 @@ class Client(ClientOperatorCalls):
         *,
         context: RequestContext | None = None,
         timeout: float | None = None,
-    ) -> None:
-        self._run(AsyncClient.ack, queue, succeeded, failed, context=context, timeout=timeout)
+    ) -> list[AckOutcome]:
+        return self._run(AsyncClient.ack, queue, succeeded, failed, context=context, timeout=timeout)
 
     def checkpoint(
         self,

@@ -45,10 +45,20 @@ class Pool:
     call that needs a connection alone is not held off by those that share.
     """
 
-    def __init__(self, address: Address, limits: PoolLimits, on_lost: Callable[[], None] | None = None) -> None:
-        """`on_lost` is called in the loop's next turn after a connection has closed, whoever closed it."""
+    def __init__(
+        self,
+        address: Address,
+        limits: PoolLimits,
+        on_lost: Callable[[], None] | None = None,
+        *,
+        on_connect: Callable[[], None] | None = None,
+    ) -> None:
+        """`on_lost` is called in the loop's next turn after a connection has closed, whoever closed it; `on_connect`
+        when one has been opened.
+        """
         self._address = address
         self._on_lost = on_lost
+        self._on_connect = on_connect
         self._limits = limits
         self._idle: deque[Connection] = deque()
         self._open: set[Connection] = set()
@@ -255,6 +265,8 @@ class Pool:
         connection.exclusive = exclusive
         if connection.usable:
             self._open.add(connection)
+            if self._on_connect is not None:
+                self._on_connect()
         if self._closed_because:
             connection.close(self._closed_because)
             raise CallFailed(self._closed_because, sent=False)

@@ -35,6 +35,13 @@ def may_send_again(error: CallFailed | PinLaterError, safety: Safety) -> bool:
     return error.retryable
 
 
+def may_be_done(error: CallFailed | PinLaterError) -> bool:
+    """Whether a call that failed so, and may be sent again, may have been carried out, if only in part."""
+    if isinstance(error, CallFailed):
+        return error.sent
+    return isinstance(error, ShardConnectionFailed) and not isinstance(error, NothingStored)
+
+
 def blames_server(error: CallFailed | PinLaterError) -> bool:
     """Whether another server would probably answer where this one did not."""
     return isinstance(error, Draining) or (isinstance(error, CallFailed) and not error.busy)

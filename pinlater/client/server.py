@@ -15,13 +15,16 @@ LONG_POLL_CONNECTIONS = 256
 class Server:
     """Long polls have connections of their own: answers come in order, so one would hold back all calls behind it."""
 
-    __slots__ = ("address", "calls", "long_polls", "standing")
+    __slots__ = ("address", "calls", "long_polls", "standing", "unknown_methods")
 
     def __init__(self, address: Address, limits: PoolLimits, on_lost: Callable[[], None] | None = None) -> None:
         self.address = address
         self.standing = Standing()
-        self.calls = Pool(address, limits, on_lost)
-        self.long_polls = Pool(address, replace(limits, connections=LONG_POLL_CONNECTIONS), on_lost)
+        self.unknown_methods: set[str] = set()
+        """What it said that it does not have, since it was last connected to: it may be another version by then."""
+        learn = self.unknown_methods.clear
+        self.calls = Pool(address, limits, on_lost, on_connect=learn)
+        self.long_polls = Pool(address, replace(limits, connections=LONG_POLL_CONNECTIONS), on_lost, on_connect=learn)
 
     @property
     def is_empty(self) -> bool:

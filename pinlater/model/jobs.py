@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -35,6 +35,19 @@ class CancelOutcome(IntEnum):
     IN_PROGRESS = 1
     ENDED = 2
     NOT_FOUND = 3
+
+
+class AckOutcome(IntEnum):
+    """What became of one ack. The numbers are those of the wire contract, and of the stores."""
+
+    IGNORED = 0
+    """Nothing was changed: the job was not in progress, not under the claim given, or not there."""
+
+    SUCCEEDED = 1
+    RETRIED = 2
+    FAILED = 3
+    UNKNOWN = 4
+    """No store says this. Who carried it out does not tell, or an earlier copy of this very ack may have come first."""
 
 
 @dataclass(slots=True)
@@ -78,6 +91,18 @@ class DequeuedJob:
     enqueued_at_ms: int
     claim_descriptor: str = ""
     claim_expires_at_ms: int = 0
+
+
+class DequeuedJobs(list[DequeuedJob]):
+    """What a dequeue brings. `ack_outcomes`: what became of the acks that rode on it, first the successes, then the
+    failures, each in order; empty where every one had an effect, or the server does not say.
+    """
+
+    __slots__ = ("ack_outcomes",)
+
+    def __init__(self, jobs: Iterable[DequeuedJob], ack_outcomes: Sequence[AckOutcome] = ()) -> None:
+        super().__init__(jobs)
+        self.ack_outcomes = ack_outcomes
 
 
 @dataclass(slots=True)

@@ -16,10 +16,12 @@ from typing import Any
 import structlog
 
 from pinlater.api import Api
-from pinlater.errors import NoHealthyShards, NothingStored, PinLaterError, RequestInvalid
+from pinlater.errors import NoHealthyShards, NothingStored, PinLaterError
 from pinlater.model import (
+    AckOutcome,
     Checkpoint,
     DequeuedJob,
+    DequeuedJobs,
     DequeueRequest,
     Holder,
     Job,
@@ -28,7 +30,6 @@ from pinlater.model import (
 from pinlater.overflow.named import NamedCalls
 from pinlater.overflow.naming import MARK, by_overflow, overflow_of
 from pinlater.overflow.overflow import Overflow
-from pinlater.service import checks
 from pinlater.service.limits import is_limited
 
 _log = structlog.get_logger("pinlater.overflow")
@@ -109,25 +110,25 @@ class Forwarding(NamedCalls):
                 return await self._inner.dequeue(replace(request, wait_ms=wait_ms), context=context)
 
     async def _dequeue_after_acks(self, request: DequeueRequest, context: RequestContext | None) -> list[DequeuedJob]:
-        """Some of the riding acks are for overflow shards: all are carried out first, unless the request is invalid."""
+        """Some of the riding acks are for overflow shards: all are carried out first."""
         try:
-            _check(request)
             task = asyncio.get_running_loop().create_task(
                 self.ack(request.ack_queue or request.queue, request.succeeded, request.failed, context=context)
             )
             self._overflow.under_way.add(task)
             task.add_done_callback(self._acked)
-            await asyncio.shield(task)  # to the end, although the caller goes meanwhile
+            outcomes = await asyncio.shield(task)  # to the end, although the caller goes meanwhile
         except PinLaterError as error:
-            error.acks_applied = False
+            error.acks_applied = error.acks_applied or False
             raise
-        return await _after_acks(self.dequeue(replace(request, succeeded=(), failed=()), context=context))
+        jobs = await _after_acks(self.dequeue(replace(request, succeeded=(), failed=()), context=context))
+        had_effect = AckOutcome.IGNORED not in outcomes and AckOutcome.UNKNOWN not in outcomes
+        return jobs if had_effect else DequeuedJobs(jobs, outcomes)
 
-    def _acked(self, task: asyncio.Task[None]) -> None:
+    def _acked(self, task: asyncio.Task[Sequence[AckOutcome]]) -> None:
         self._overflow.under_way.discard(task)
-        error = None if task.cancelled() else task.exception()  # the caller was told, or is gone
-        if error is not None and not isinstance(error, PinLaterError):
-            _log.error("riding_acks_failed", exc_info=error)
+        if not task.cancelled():
+            task.exception()  # the caller was told, or is gone
 
     async def give_back(self, jobs: Sequence[DequeuedJob]) -> None:
         if not any(MARK in job.descriptor for job in jobs):
@@ -163,13 +164,3 @@ async def _give_back(owner: Api, jobs: Sequence[DequeuedJob]) -> None:
         )
     for queue, checkpoints in queues.items():
         await owner.checkpoint(queue, checkpoints)
-
-
-def _check(request: DequeueRequest) -> None:
-    """RequestInvalid."""
-    checks.at_least_1("limit", request.limit)
-    checks.coverage(request.coverage)
-    if request.wait_ms < 0:
-        raise RequestInvalid.of("waitMillis", request.wait_ms, "0 or more")
-    if request.claim_timeout_ms is not None:
-        checks.at_least_1("claimTimeoutMillis", request.claim_timeout_ms)

@@ -14,6 +14,7 @@ from pathlib import Path
 from pinlater.errors import EnqueueRejected, NoHealthyShards, OutcomeUnknown, QueueNotFound, ShardConnectionFailed
 from pinlater.model import (
     Ack,
+    AckOutcome,
     CancelOutcome,
     Checkpoint,
     DequeuedJob,
@@ -75,9 +76,9 @@ class Kept(Delegating, Keeping):
 
     async def ack(
         self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], *, context: RequestContext | None = None
-    ) -> None:
+    ) -> Sequence[AckOutcome]:
         self._check_own(ack.descriptor for ack in (*succeeded, *failed))
-        await self._service.ack(queue, succeeded, failed, context=context)
+        return await self._service.ack(queue, succeeded, failed, context=context)
 
     async def checkpoint(
         self, queue: str, checkpoints: Sequence[Checkpoint], *, context: RequestContext | None = None

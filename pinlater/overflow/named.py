@@ -8,16 +8,17 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from pinlater.api import Api
-from pinlater.errors import NoHealthyShards, PinLaterError, ShardConnectionFailed
-from pinlater.model import Ack, CancelOutcome, Checkpoint, JobInfo, RequestContext
+from pinlater.errors import INVALID, NoHealthyShards, Overloaded, PinLaterError, ShardConnectionFailed
+from pinlater.model import Ack, AckOutcome, CancelOutcome, Checkpoint, JobInfo, RequestContext
 from pinlater.overflow.delegate import Delegating
-from pinlater.overflow.naming import MARK, blanked, by_overflow, fit, overflow_of
+from pinlater.overflow.naming import MARK, by_overflow, elsewhere, fit, overflow_of
 from pinlater.overflow.overflow import Overflow
 from pinlater.shards.router import together
 
 T = TypeVar("T")
 Call = Callable[[Api], Coroutine[Any, Any, T]]
 _descriptor = attrgetter("descriptor")
+_OF_SHARDS = (ShardConnectionFailed, NoHealthyShards, Overloaded)
 
 
 class NamedCalls(Delegating):
@@ -30,7 +31,7 @@ class NamedCalls(Delegating):
 
     def ack(
         self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], *, context: RequestContext | None = None
-    ) -> Coroutine[Any, Any, None]:
+    ) -> Coroutine[Any, Any, Sequence[AckOutcome]]:
         for acks in (succeeded, failed):
             for ack in acks:
                 if MARK in ack.descriptor:
@@ -39,15 +40,18 @@ class NamedCalls(Delegating):
 
     async def _ack(
         self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], context: RequestContext | None
-    ) -> None:
+    ) -> Sequence[AckOutcome]:
         good, bad = by_overflow(succeeded, _descriptor), by_overflow(failed, _descriptor)
 
-        def call(shard_id: str) -> Call[None]:
+        def call(shard_id: str) -> Call[Sequence[AckOutcome]]:
             mine = good.get(shard_id, []), bad.get(shard_id, [])
             return lambda owner: owner.ack(queue, *mine, context=context)
 
-        inner = self._inner.ack(queue, blanked(succeeded), blanked(failed), context=context)
-        await self._everywhere(inner, {shard_id: call(shard_id) for shard_id in {**good, **bad}})
+        others = elsewhere(succeeded, _descriptor), elsewhere(failed, _descriptor)
+        inner = self._inner.ack(queue, *others, context=context)
+        calls = {shard_id: call(shard_id) for shard_id in {**good, **bad}}
+        parts = dict(zip((None, *calls), map(iter, await self._everywhere(inner, calls)), strict=True))
+        return [next(parts[overflow_of(ack.descriptor)]) for acks in (succeeded, failed) for ack in acks]
 
     def checkpoint(
         self, queue: str, checkpoints: Sequence[Checkpoint], *, context: RequestContext | None = None
@@ -61,7 +65,7 @@ class NamedCalls(Delegating):
         def call(mine: Sequence[Checkpoint]) -> Call[None]:
             return lambda owner: owner.checkpoint(queue, mine, context=context)
 
-        inner = self._inner.checkpoint(queue, blanked(checkpoints), context=context)
+        inner = self._inner.checkpoint(queue, elsewhere(checkpoints, _descriptor), context=context)
         groups = by_overflow(checkpoints, _descriptor)
         await self._everywhere(inner, {shard_id: call(mine) for shard_id, mine in groups.items()})
 
@@ -79,7 +83,7 @@ class NamedCalls(Delegating):
         def call(mine: Sequence[str]) -> Call[dict[str, JobInfo]]:
             return lambda owner: owner.lookup(mine, include_body=include_body, context=context)
 
-        inner = self._inner.lookup(_without(descriptors), include_body=include_body, context=context)
+        inner = self._inner.lookup(elsewhere(descriptors, str), include_body=include_body, context=context)
         groups = by_overflow(descriptors, str)
         found: dict[str, JobInfo] = {}
         for part in await self._everywhere(inner, {shard_id: call(mine) for shard_id, mine in groups.items()}):
@@ -97,25 +101,21 @@ class NamedCalls(Delegating):
         def call(mine: Sequence[str]) -> Call[Mapping[str, CancelOutcome]]:
             return lambda owner: owner.cancel(queue, mine, context=context)
 
-        inner = self._inner.cancel(queue, _without(descriptors), context=context)
+        inner = self._inner.cancel(queue, elsewhere(descriptors, str), context=context)
         outcomes = dict.fromkeys(descriptors, CancelOutcome.NOT_FOUND)
         for part in await self._everywhere(inner, {shard_id: call(mine) for shard_id, mine in groups.items()}):
-            outcomes |= {descriptor: outcome for descriptor, outcome in part.items() if descriptor}
+            outcomes |= part
         return outcomes
 
     async def _everywhere(self, inner: Coroutine[Any, Any, T], calls: Mapping[str, Call[T]]) -> list[T]:
-        """The shards' part first, which checks the whole request, then all overflow shards at once. What cannot be
-        reached is an error after the others were done.
+        """What each answers: the shards' part first, then all overflow shards at once. What cannot be reached, or has
+        invalid entries, is an error after the others were done.
         """
         outcomes = [await _outcome(inner)]
-        if isinstance(outcomes[0], PinLaterError) and not isinstance(
-            outcomes[0], (ShardConnectionFailed, NoHealthyShards)
-        ):
-            raise outcomes[0]
         outcomes += await asyncio.gather(*[_outcome(self._overflow.at(*each)) for each in calls.items()])
         failures = [outcome for outcome in outcomes if isinstance(outcome, PinLaterError)]
         if failures:
-            raise failures[0] if len(failures) == 1 else together(failures)
+            raise _one_of(failures)
         return [outcome for outcome in outcomes if not isinstance(outcome, PinLaterError)]
 
 
@@ -126,6 +126,14 @@ async def _outcome(call: Coroutine[Any, Any, T]) -> T | PinLaterError:
         return error.with_traceback(None)
 
 
-def _without(descriptors: Sequence[str]) -> list[str]:
-    """The same number of them, naming nothing in an overflow shard."""
-    return ["" if overflow_of(descriptor) else descriptor for descriptor in descriptors]
+def _one_of(failures: Sequence[PinLaterError]) -> PinLaterError:
+    """One error for all parts of a call: that some could not be reached or carried out counts before invalid entries,
+    and never reads as if surely nothing was changed.
+    """
+    grave = [failure for failure in failures if not isinstance(failure, INVALID)]
+    if not grave:
+        text = "; ".join(failure.message for failure in failures)
+        applied = None if failures[0].acks_applied is None else all(failure.acks_applied for failure in failures)
+        return type(failures[0])(text, acks_applied=applied)
+    of_shards = [failure for failure in grave if isinstance(failure, _OF_SHARDS)]
+    return together(of_shards) if of_shards else grave[0]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from pinlater.identity import is_overflow_id
-from pinlater.model import Ack, Checkpoint, JobInfo, parse_descriptor
+from pinlater.model import JobInfo, parse_descriptor
 from pinlater.service.answers import info_bytes
 
 T = TypeVar("T")
-N = TypeVar("N", Ack, Checkpoint)
 
 MARK = ":so"
 """In every descriptor of an overflow shard, and in few others."""
@@ -35,9 +33,9 @@ def by_overflow(items: Iterable[T], descriptor: Callable[[T], str]) -> dict[str,
     return groups
 
 
-def blanked(items: Sequence[N]) -> list[N]:
-    """The same, naming nothing where they name a job in an overflow shard: checked like all others, and left out."""
-    return [replace(item, descriptor="") if overflow_of(item.descriptor) else item for item in items]
+def elsewhere(items: Iterable[T], descriptor: Callable[[T], str]) -> list[T]:
+    """The others."""
+    return [item for item in items if overflow_of(descriptor(item)) is None]
 
 
 def fit(found: Mapping[str, JobInfo], max_answer_bytes: int) -> None:

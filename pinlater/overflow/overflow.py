@@ -56,7 +56,7 @@ class Overflow:
         self._owners = Owners(around.addresses, self.id, around.limits.wire())
         self._turn = asyncio.Lock()
         self._owned: Owned | None = None
-        self.under_way: set[asyncio.Task[None]] = set()
+        self.under_way: set[asyncio.Task[Any]] = set()
         """Acks that are carried out although their callers are gone; the end waits for them."""
         self.is_leaving = False
         self._is_closed = False

@@ -51,6 +51,7 @@ class Calls:
             "enqueueJobs": self._enqueue,
             "dequeueJobs": self._dequeue,
             "ackDequeuedJobs": self._ack,
+            "ackJobs": self._ack_jobs,
             "checkpointJobs": self._checkpoint,
             "lookupJobs": self._lookup,
             "getJobCount": self._count,
@@ -101,9 +102,8 @@ class Calls:
         if jobs and not request.dry_run:
             if pending.gone:
                 await self._service.give_back(jobs)
-                jobs = ()
-            else:
-                pending.jobs = jobs
+                return convert.emptied_to_wire(jobs)
+            pending.jobs = jobs
         return convert.dequeued_to_wire(jobs)
 
     async def _ack(self, context: RequestContext, args: Any, pending: PendingCall) -> None:
@@ -112,6 +112,14 @@ class Calls:
         await self._service.ack(
             request.queue_name, succeeded, convert.acks_from_wire(request.jobs_failed), context=context
         )
+
+    async def _ack_jobs(self, context: RequestContext, args: Any, pending: PendingCall) -> Any:
+        request = args.request
+        succeeded = convert.acks_from_wire(request.jobs_succeeded)
+        outcomes = await self._service.ack(
+            request.queue_name, succeeded, convert.acks_from_wire(request.jobs_failed), context=context
+        )
+        return convert.acked_to_wire(outcomes)
 
     async def _checkpoint(self, context: RequestContext, args: Any, pending: PendingCall) -> None:
         checkpoints = convert.checkpoints_from_wire(args.request.requests)

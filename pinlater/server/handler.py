@@ -23,7 +23,7 @@ from pinlater.wire.codec import (
     encode_application_exception,
     encode_reply,
 )
-from pinlater.wire.convert import context_from_wire, dequeued_to_wire
+from pinlater.wire.convert import context_from_wire, emptied_to_wire
 from pinlater.wire.faults import exception_from_error
 from pinlater.wire.header import Header, read_header
 from pinlater.wire.idl import METHODS
@@ -103,8 +103,9 @@ class Handler:
     async def cut_short(self, reply: bytes, pending: PendingCall, error: PinLaterError) -> bytes:
         """The answer for which there is no room: without its jobs, or `error` where the call has changed nothing."""
         if pending.jobs:
+            empty = self.without_jobs(reply, pending)
             await self.give_back(pending)
-            return self.without_jobs(reply)
+            return empty
         return self.refuse(reply, error) if read_header(reply).name in _READS else reply
 
     def refuse_malformed(self, error: BadCall, peer: object) -> bytes:
@@ -148,10 +149,10 @@ class Handler:
         else:
             self._service.disconnected(holder)
 
-    def without_jobs(self, reply: bytes) -> bytes:
-        """The answer to a dequeue, emptied."""
+    def without_jobs(self, reply: bytes, pending: PendingCall) -> bytes:
+        """The answer to a dequeue whose jobs go back, without them."""
         header = read_header(reply)
-        return encode_reply(header.name, header.seqid, dequeued_to_wire(()), protocol=header.protocol)
+        return encode_reply(header.name, header.seqid, emptied_to_wire(pending.jobs), protocol=header.protocol)
 
 
 def _refusal(name: str, error: PinLaterError) -> PinLaterError:

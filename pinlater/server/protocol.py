@@ -83,7 +83,7 @@ class Connection(asyncio.Protocol):
         for pending in self._pending:
             pending.caller_is_gone()
             if pending.reply is not None and pending.jobs:
-                pending.reply = self._handler.without_jobs(pending.reply)
+                pending.reply = self._handler.without_jobs(pending.reply, pending)
                 self._shared.run_detached(self._handler.give_back(pending))
         self._let_go_of_claims(None)
         self._end_if_done()

@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from itertools import chain
+from typing import Any, NamedTuple, TypeVar
 
 from pinlater.backends.acks import Acks
-from pinlater.backends.base import AckOutcome, EndRules, Shard
+from pinlater.backends.base import EndRules, Shard
 from pinlater.clock import Clock
+from pinlater.errors import PinLaterError
 from pinlater.metrics import Metrics
-from pinlater.model import Ack, CancelOutcome, Checkpoint, Holder, Tie
+from pinlater.model import Ack, AckOutcome, CancelOutcome, Checkpoint, Holder
 from pinlater.queues.registry import Queues
-from pinlater.service.checks import Checks
+from pinlater.service.checks import Checks, EntryErrors
 from pinlater.service.counting import count_acked
-from pinlater.service.outcomes import retries
+from pinlater.service.outcomes import OrderedOutcomes, retries
 from pinlater.service.refs import References
 from pinlater.service.ties import Ties
-from pinlater.shards.router import Router
+from pinlater.shards.router import Router, together
 
 BecamePending = Callable[[str, int, Sequence[int]], None]
 """Told of a queue how many jobs are eligible again, and when others will be."""
+
+
+T = TypeVar("T")
+
+
+class Acked(NamedTuple):
+    """What became of the acks of a call: of each, in their order; whether every one had an effect; and the error for
+    those that were not carried out, None where there are none.
+    """
+
+    outcomes: Sequence[AckOutcome]
+    had_effect: bool
+    error: PinLaterError | None
 
 
 class Attempts:
@@ -45,45 +60,88 @@ class Attempts:
         self._checks = bounds
         self._refs = refs
         self._became_pending = became_pending
-        self._acking: set[asyncio.Task[None]] = set()
+        self._acking: set[asyncio.Task[Acked]] = set()
         self._queues = queues
         self._metrics = metrics
         self._has_room = has_room
         self._ties = ties
 
-    def read_acks(self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack]) -> dict[str, Acks]:
-        self._checks.amount("jobsSucceeded and jobsFailed", succeeded, failed)
-        return self._refs.acks(queue, succeeded, failed, self._clock.now_ms())
-
-    async def ack_whole(self, queue: str, groups: Mapping[str, Acks], ending: Sequence[Tie] = ()) -> None:
+    async def ack_to_the_end(self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack]) -> Acked:
         """As `ack`, and carried out to the end although the caller goes meanwhile."""
-        if groups:
-            task = asyncio.get_running_loop().create_task(self.ack(queue, groups, ending))
-            self._acking.add(task)
-            task.add_done_callback(self._acking.discard)
-            await asyncio.shield(task)
+        task = asyncio.get_running_loop().create_task(self.ack(queue, succeeded, failed))
+        self._acking.add(task)
+        task.add_done_callback(self._acking.discard)
+        return await asyncio.shield(task)
 
     async def drain(self) -> None:
         """Until no ack is under way whose caller has gone."""
         while self._acking:
             await asyncio.wait(self._acking)
 
-    async def ack(self, queue: str, groups: Mapping[str, Acks], ending: Sequence[Tie] = ()) -> None:
-        """`ending`: the ties that end with it."""
-        if not groups:
-            return
+    async def ack(self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack]) -> Acked:
+        """Carries out what is valid, in slices of `max_jobs`. ShardConnectionFailed and others of the router, after all
+        that could be done was done.
+        """
         now_ms = self._clock.now_ms()
-        send = partial(self._ack_on, queue, now_ms, self._queues.end_rules().get(queue))
-        calls = [(shard_id, partial(send, acks)) for shard_id, acks in groups.items()]
-        outcomes = await self._router.named(calls)
-        for acks, results in zip(groups.values(), outcomes, strict=True):
-            if results and (self._queues.has(queue) or any(results)):  # any name can stand in an ack: no label for it
-                count_acked(self._metrics, queue, acks, results)
-            if results and acks.has_failures:
-                self._became_pending(queue, *retries(acks, results, now_ms))
-        if ending:
-            self._ties.drop(ending)
-        self._has_room(queue)
+        errors = EntryErrors()
+        ending = self._ties.named(succeeded, failed)
+        by_shard: dict[str, list[AckOutcome]] = {}
+        failures: list[PinLaterError] = []
+        total, most = len(succeeded) + len(failed), self._checks.max_jobs
+        slices = ((succeeded, failed),) if total <= most else _in_slices(succeeded, failed, most)
+        ignored = 0
+        for goods, bads in slices:
+            groups = self._refs.acks(queue, goods, bads, now_ms, errors)
+            if not groups:
+                continue
+            send = partial(self._ack_on, queue, now_ms, self._queues.end_rules().get(queue))
+            calls = [(shard_id, partial(send, acks)) for shard_id, acks in groups.items()]
+            try:
+                outcomes = await self._router.named(calls)
+            except PinLaterError as error:
+                if total <= most:
+                    raise
+                failures.append(error.with_traceback(None))
+                continue
+            for (shard_id, acks), results in zip(groups.items(), outcomes, strict=True):
+                if not results:
+                    continue
+                if self._queues.has(queue) or any(results):  # any name can stand in an ack: no label for it
+                    ignored += count_acked(self._metrics, queue, acks, results)
+                else:
+                    ignored += len(results)
+                if acks.has_failures:
+                    self._became_pending(queue, *retries(acks, results, now_ms))
+                before = by_shard.get(shard_id)
+                by_shard[shard_id] = results if before is None else before + results
+        if failures:
+            raise together(failures)
+        if by_shard:
+            if ending and not errors.count:
+                self._ties.drop(ending)
+            self._has_room(queue)
+        return self._acked(queue, (succeeded, failed), total, by_shard, ignored, errors)
+
+    def _acked(
+        self,
+        queue: str,
+        acks: tuple[Sequence[Ack], Sequence[Ack]],
+        total: int,
+        by_shard: dict[str, list[AckOutcome]],
+        ignored: int,
+        errors: EntryErrors,
+    ) -> Acked:
+        carried_out = sum(map(len, by_shard.values()))
+        elsewhere = total - carried_out - errors.count
+        if elsewhere and self._queues.has(queue):
+            self._metrics.add(elsewhere, "acks_without_effect", queue, "not_here")
+        outcomes: Sequence[AckOutcome]
+        if carried_out == total and len(by_shard) == 1:
+            (outcomes,) = by_shard.values()
+        else:
+            outcomes = OrderedOutcomes(total, lambda: self._refs.outcomes(queue, chain(*acks), by_shard))
+        error = errors.summary("acks", total, acks_applied=True) if errors.count else None
+        return Acked(outcomes, not ignored and carried_out == total, error)
 
     def _ack_on(
         self, queue: str, now_ms: int, rules: EndRules, acks: Acks, shard: Shard
@@ -93,12 +151,31 @@ class Attempts:
     async def checkpoint(
         self, queue: str, source: str, checkpoints: Sequence[Checkpoint], holder: Holder | None = None
     ) -> None:
-        """`holder`: the connection by which they come."""
-        self._checks.amount("requests", checkpoints)
+        """Carries out what is valid, in slices of `max_jobs`; then RequestInvalid or BodyTooLarge for what was not.
+        `holder`: the connection by which they come.
+        """
         settings = self._queues.settings(queue)
-        checkpoints = [self._checks.checkpoint(each, settings) for each in checkpoints]
+        errors = EntryErrors()
+        valid: list[Checkpoint] = []
+        for each in checkpoints:
+            try:
+                valid.append(self._checks.checkpoint(each, settings))
+            except PinLaterError as error:
+                errors.add(error.with_traceback(None))
+        most = self._checks.max_jobs
+        if len(valid) <= most:
+            await self._checkpoint(queue, source, valid, holder, errors)
+        else:
+            await one_by_one(self._checkpoint(queue, source, some, holder, errors) for some in _sliced(valid, most))
+        if errors.count:
+            raise errors.summary("checkpoints", len(checkpoints))
+
+    async def _checkpoint(
+        self, queue: str, source: str, checkpoints: Sequence[Checkpoint], holder: Holder | None, errors: EntryErrors
+    ) -> None:
         now_ms = self._clock.now_ms()
-        groups = self._refs.checkpoints(queue, source, checkpoints, self._checks.latest_expiry_ms(now_ms))
+        latest_ms = self._checks.latest_expiry_ms(now_ms)
+        groups = self._refs.checkpoints(queue, source, checkpoints, errors, latest_ms)
         if not groups:
             return
         calls = [
@@ -118,11 +195,20 @@ class Attempts:
                 self._has_room(queue)
 
     async def cancel(self, queue: str, descriptors: Sequence[str]) -> Mapping[str, CancelOutcome]:
-        self._checks.amount("jobDescriptors", descriptors)
+        """In slices of `max_jobs`."""
         outcomes = dict.fromkeys(descriptors, CancelOutcome.NOT_FOUND)
-        groups = self._refs.keys(queue, outcomes)
+        most = self._checks.max_jobs
+        if len(outcomes) <= most:
+            await self._cancel(queue, list(outcomes), outcomes)
+        else:
+            await one_by_one(self._cancel(queue, some, outcomes) for some in _sliced(list(outcomes), most))
+        return outcomes
+
+    async def _cancel(self, queue: str, descriptors: Sequence[str], outcomes: dict[str, CancelOutcome]) -> None:
+        """Notes what became of these."""
+        groups = self._refs.keys(queue, descriptors)
         if not groups:
-            return outcomes
+            return
         now_ms = self._clock.now_ms()
         calls = [
             (shard_id, lambda shard, named=named: shard.cancel(queue, [key for _, key in named], now_ms))
@@ -131,4 +217,29 @@ class Attempts:
         for named, results in zip(groups.values(), await self._router.named(calls), strict=True):
             for (descriptor, _), outcome in zip(named, results or (), strict=False):
                 outcomes[descriptor] = outcome
-        return outcomes
+
+
+async def one_by_one(steps: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """All of them in turn. What some of them raised is one error, when all were done."""
+    failures: list[PinLaterError] = []
+    for step in steps:
+        try:
+            await step
+        except PinLaterError as error:
+            failures.append(error.with_traceback(None))
+    if failures:
+        raise together(failures)
+
+
+def _sliced(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    return (items[start : start + size] for start in range(0, len(items), size))
+
+
+def _in_slices(
+    succeeded: Sequence[Ack], failed: Sequence[Ack], size: int
+) -> Iterator[tuple[Sequence[Ack], Sequence[Ack]]]:
+    """Successes first, as in one step."""
+    for some in _sliced(succeeded, size):
+        yield some, ()
+    for some in _sliced(failed, size):
+        yield (), some

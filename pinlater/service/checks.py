@@ -1,4 +1,6 @@
-"""What a request may hold. Everything is checked before anything is done; the names of fields are those of the wire."""
+"""What a request may hold, by the names of the wire. What is stored or claimed is checked before anything is done; of
+acks and checkpoints an invalid one keeps no other from being carried out.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from dataclasses import replace
 
 from pinlater.errors import (
     BodyTooLarge,
+    PinLaterError,
     PriorityNotSupported,
     QueueNameInvalid,
     QueueNameTooLong,
@@ -34,11 +37,40 @@ _STATES = frozenset(JobState)
 _TIME = f"0 to {MAX_TIME_MS}"
 
 
+_TOLD = 5
+"""So many of the entries that were not carried out are told one by one."""
+
+
+class EntryErrors:
+    """Entries of one request that are not carried out, while the others are: how many, and what is wrong with the
+    first few. A text of bounded length, however many they are.
+    """
+
+    __slots__ = ("_first", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._first: list[PinLaterError] = []
+
+    def add(self, error: PinLaterError) -> None:
+        self.count += 1
+        if self.count <= _TOLD:
+            self._first.append(error)
+
+    def summary(self, what: str, total: int, *, acks_applied: bool | None = None) -> PinLaterError:
+        """For the caller, when the others were carried out: an error of the kind of the first."""
+        told = "; ".join(error.message for error in self._first)
+        more = "" if self.count <= _TOLD else f"; and {self.count - _TOLD} more"
+        text = f"{self.count} of {total} {what} were not carried out, all others were: {told}{more}"
+        return type(self._first[0])(text, acks_applied=acks_applied)
+
+
 class Checks:
     """The bounds of one service."""
 
     def __init__(self, settings: ServiceSettings) -> None:
         self._settings = settings
+        self.max_jobs = settings.max_jobs
         self.priorities: tuple[int, ...] = tuple(range(1, settings.num_priority_levels + 1))
 
     def source(self, context: RequestContext | None) -> str:
@@ -49,11 +81,10 @@ class Checks:
             raise RequestInvalid.of("source", context.source, allowed)
         return context.source
 
-    def amount(self, field: str, items: Sequence[object], more: Sequence[object] = ()) -> None:
+    def amount(self, field: str, items: Sequence[object]) -> None:
         """A list within its bound."""
-        count = len(items) + len(more)
-        if count > self._settings.max_jobs:
-            raise RequestInvalid.of(f"the length of {field}", count, f"at most {self._settings.max_jobs}")
+        if len(items) > self.max_jobs:
+            raise RequestInvalid.of(f"the length of {field}", len(items), f"at most {self.max_jobs}")
 
     def limit(self, limit: int) -> int:
         """A limit of a dequeue or scan, cut to its bound."""
@@ -86,7 +117,7 @@ class Checks:
 
         What clients of the classic server send for "at once" and "one attempt" (0, or less) counts as that.
         """
-        if len(jobs) > self._settings.max_jobs:
+        if len(jobs) > self.max_jobs:
             self.amount("jobs", jobs)
         levels = self._settings.num_priority_levels
         max_bytes = min(self._settings.max_body_bytes, queue.max_body_bytes)
@@ -182,10 +213,8 @@ def attempts(field: str, value: int, most: int | None = None) -> int:
     return max(value, 1)
 
 
-def delay(field: str, value_ms: int, now_ms: int) -> None:
-    """A time from now on, which must not pass the largest time."""
-    if not 0 <= value_ms <= MAX_TIME_MS - now_ms:
-        raise RequestInvalid.of(field, value_ms, f"0 to {MAX_TIME_MS} less the time now")
+def no_descriptor(text: str) -> RequestInvalid:
+    return RequestInvalid.of("jobDescriptor", text, "a descriptor as an enqueue or dequeue gave it")
 
 
 def coverage(value: float) -> None:

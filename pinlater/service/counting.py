@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from pinlater.backends.acks import Acks
-from pinlater.backends.base import AckOutcome
 from pinlater.errors import BodyTooLarge, EnqueueRejected, PinLaterError, PriorityNotSupported, RequestInvalid
 from pinlater.metrics import Metrics
-from pinlater.model import Job
+from pinlater.model import AckOutcome, Job
 
 _WORDS = {outcome: outcome.name.lower() for outcome in AckOutcome}
 
@@ -34,11 +33,9 @@ def count_enqueued(metrics: Metrics, queue: str, jobs: Sequence[Job]) -> None:
         metrics.add(amount, "jobs_enqueued", queue, priority)
 
 
-def count_acked(metrics: Metrics, queue: str, acks: Acks, outcomes: Sequence[AckOutcome]) -> None:
-    """`outcomes` may be empty, where no such shard is known."""
-    if not outcomes:
-        return
-    start = 0
+def count_acked(metrics: Metrics, queue: str, acks: Acks, outcomes: Sequence[AckOutcome]) -> int:
+    """How many of them had no effect."""
+    start = ignored = 0
     for kind, ids in acks.runs:
         own = outcomes[start : start + len(ids)]
         start += len(ids)
@@ -46,3 +43,7 @@ def count_acked(metrics: Metrics, queue: str, acks: Acks, outcomes: Sequence[Ack
             amount = own.count(outcome)
             if amount:
                 metrics.add(amount, "jobs_acked", queue, kind.priority, _WORDS[outcome])
+                if outcome is AckOutcome.IGNORED:
+                    ignored += amount
+                    metrics.add(amount, "acks_without_effect", queue, "claim" if kind.claim_descriptor else "job")
+    return ignored

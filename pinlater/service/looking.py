@@ -44,7 +44,6 @@ class Looking:
 
     async def lookup(self, descriptors: Sequence[str], include_body: bool) -> dict[str, JobInfo]:
         """In steps, since each job may bring a long status, and each group of a queue and shard is a call."""
-        self._checks.amount("jobDescriptors", descriptors)
         ends_at = asyncio.get_running_loop().time() + self._settings.long_call_ms / 1000
         wanted = list(dict.fromkeys(descriptors))
         found: dict[str, JobInfo] = {}

@@ -1,11 +1,13 @@
-"""What the outcome of acks means for those who wait: jobs that are eligible again now, and when others will be."""
+"""The outcomes of acks: in the order of their call, and what they mean for those who wait for jobs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import overload
 
 from pinlater.backends.acks import Acks
-from pinlater.backends.base import AckOutcome
+from pinlater.model import AckOutcome
 
 
 def retries(acks: Acks, outcomes: Sequence[AckOutcome], now_ms: int) -> tuple[int, list[int]]:
@@ -20,3 +22,30 @@ def retries(acks: Acks, outcomes: Sequence[AckOutcome], now_ms: int) -> tuple[in
         else:
             now += amount
     return now, later
+
+
+class OrderedOutcomes(Sequence[AckOutcome]):
+    """Put in the order of their acks when somebody looks at them, which most callers do not."""
+
+    def __init__(self, count: int, in_order: Callable[[], list[AckOutcome]]) -> None:
+        self._count = count
+        self._in_order = in_order
+
+    @cached_property
+    def _outcomes(self) -> list[AckOutcome]:
+        return self._in_order()
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> AckOutcome: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[AckOutcome]: ...
+    def __getitem__(self, index: int | slice) -> AckOutcome | Sequence[AckOutcome]:
+        return self._outcomes[index]
+
+    def __eq__(self, other: object) -> bool:
+        return self._outcomes == other
+
+    __hash__ = None  # type: ignore[assignment]

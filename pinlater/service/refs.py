@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from pinlater.backends.acks import AckKind, Acks
 from pinlater.backends.base import CheckpointRequest, JobKey
-from pinlater.model import MAX_STATUS_CHARS, MAX_TIME_MS, Ack, Checkpoint, JobRef, parse_descriptor
-from pinlater.service import checks
+from pinlater.errors import RequestInvalid
+from pinlater.model import MAX_STATUS_CHARS, MAX_TIME_MS, Ack, AckOutcome, Checkpoint, JobRef, parse_descriptor
+from pinlater.service.checks import EntryErrors, no_descriptor
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -16,11 +18,16 @@ T = TypeVar("T")
 _ID_DIGITS = 16
 _MIN_ID = 10 ** (_ID_DIGITS - 1)
 _MAX_PREFIXES = 10_000
+_ANY_DESCRIPTOR = re.compile(r"[^:]+:s[^:]+:p[0-9]+:[0-9]+", re.ASCII)
+"""As any server of this interface makes them; ids of the classic one are shorter than ours."""
+
 _LAST_DIGITS = {f"{number:03}": number for number in range(1000)}
 
 
 class References:
-    """Reads descriptors. What is none, or names another queue than the request, is left out."""
+    """Reads descriptors. What names another queue than the request, or no job that a store here can have made, is left
+    out; so is what is no descriptor at all, which is an error of its entry where a call says nothing of each job.
+    """
 
     def __init__(self) -> None:
         self._prefixes: dict[str, JobRef] = {}
@@ -41,9 +48,11 @@ class References:
             self._prefixes[descriptor[:-_ID_DIGITS]] = ref
         return ref
 
-    def acks(self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], now_ms: int) -> dict[str, Acks]:
-        """What to tell each shard. RequestInvalid for a negative delay. A descriptor that differs from the one before
-        in its last three digits only is not read anew.
+    def acks(
+        self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], now_ms: int, errors: EntryErrors
+    ) -> dict[str, Acks]:
+        """What to tell each shard. A delay below 0 is none; one beyond all time is an error of its entry. A descriptor
+        that differs from the one before in its last three digits only is not read anew.
         """
         groups: dict[str, Acks] = {}
         last_digits = _LAST_DIGITS
@@ -59,14 +68,19 @@ class References:
                         ids.append(thousand + digits)
                     continue
                 status, delay_ms, claim_descriptor, permanent = others = own
-                if delay_ms:
-                    checks.delay("retryDelayMillis", delay_ms, now_ms)
                 before = None
                 place = self._prefixes.get(text[:-_ID_DIGITS]) or self._learn(text)
-                if place is None or place[0] != queue:
+                job_id = 0 if place is None else _job_id(text)
+                if place is None or not job_id:
+                    if not _ANY_DESCRIPTOR.fullmatch(text):
+                        errors.add(no_descriptor(text))
                     continue
-                job_id = _job_id(text)
-                if not job_id:
+                if delay_ms and not 0 < delay_ms <= MAX_TIME_MS - now_ms:
+                    if delay_ms > 0 and not is_success:
+                        errors.add(_absurd(text, delay_ms))
+                        continue
+                    delay_ms = 0
+                if place[0] != queue:
                     continue
                 before, thousand = text[:-3], job_id - job_id % 1000
                 kind = AckKind(place[2], is_success, status[:MAX_STATUS_CHARS], delay_ms, claim_descriptor, permanent)
@@ -77,10 +91,30 @@ class References:
                 ids.append(job_id)
         return groups
 
+    def outcomes(
+        self, queue: str, acks: Iterable[Ack], by_shard: Mapping[str, Sequence[AckOutcome]]
+    ) -> list[AckOutcome]:
+        """What became of each ack, in order, of what each shard says of those that `acks` told it to carry out."""
+        told = {shard_id: iter(outcomes) for shard_id, outcomes in by_shard.items()}
+        found: list[AckOutcome] = []
+        for ack in acks:
+            ref = self.parse(ack.descriptor)
+            said = told.get(ref.shard) if ref is not None and ref.queue == queue else None
+            found.append(AckOutcome.IGNORED if said is None else next(said, AckOutcome.IGNORED))
+        return found
+
     def checkpoints(
-        self, queue: str, source: str, requests: Sequence[Checkpoint], latest_expiry_ms: int = MAX_TIME_MS
+        self,
+        queue: str,
+        source: str,
+        requests: Sequence[Checkpoint],
+        errors: EntryErrors,
+        latest_expiry_ms: int = MAX_TIME_MS,
     ) -> dict[str, list[CheckpointRequest]]:
-        """What to tell each shard."""
+        """What to tell each shard. What is no descriptor is an error of its entry."""
+        for request in requests:
+            if self.parse(request.descriptor) is None and not _ANY_DESCRIPTOR.fullmatch(request.descriptor):
+                errors.add(no_descriptor(request.descriptor))
         return self._group(
             queue,
             ((request.descriptor, request) for request in requests),
@@ -120,6 +154,10 @@ class References:
             if ref is not None and ref.queue == queue:
                 groups.setdefault(ref.shard, []).append(make(ref, item))
         return groups
+
+
+def _absurd(descriptor: str, delay_ms: int) -> RequestInvalid:
+    return RequestInvalid.of(f"retryDelayMillis of {descriptor}", delay_ms, f"up to {MAX_TIME_MS} less the time now")
 
 
 def _job_id(descriptor: str) -> int:

@@ -11,12 +11,14 @@ from pinlater.metrics import Metrics
 from pinlater.model import (
     CONTINUATION_START,
     Ack,
+    AckOutcome,
     AuditEntry,
     CancelOutcome,
     Changed,
     Checkpoint,
     ClusterStatus,
     DequeuedJob,
+    DequeuedJobs,
     DequeueRequest,
     Holder,
     Job,
@@ -264,23 +266,26 @@ class Service:
             return await self._handing_out.hand_out(request, limit, source, is_bound=is_bound, take_room=take_room)
         is_applied = False
         try:
-            queue = request.ack_queue or request.queue
-            acks = self._attempts.read_acks(queue, request.succeeded, request.failed)
+            acking = self._attempts.ack_to_the_end if request.wait_ms else self._attempts.ack
+            acked = await acking(request.ack_queue or request.queue, request.succeeded, request.failed)
+            is_applied = True
+            if acked.error is not None:
+                raise acked.error
             limit = self._handing_out.check(request)
             source = self._checks.source(context)
-            ending = self._ties.named(request.succeeded, request.failed)
-            await (self._attempts.ack_whole if request.wait_ms else self._attempts.ack)(queue, acks, ending)
-            is_applied = True
-            return await self._handing_out.hand_out(request, limit, source, is_bound=is_bound, take_room=take_room)
+            jobs = await self._handing_out.hand_out(request, limit, source, is_bound=is_bound, take_room=take_room)
         except PinLaterError as error:
             error.acks_applied = is_applied
             raise
+        return jobs if acked.had_effect else DequeuedJobs(jobs, acked.outcomes)
 
     async def ack(
         self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], *, context: RequestContext | None = None
-    ) -> None:
-        groups = self._attempts.read_acks(queue, succeeded, failed)
-        await self._attempts.ack(queue, groups, self._ties.named(succeeded, failed))
+    ) -> Sequence[AckOutcome]:
+        acked = await self._attempts.ack(queue, succeeded, failed)
+        if acked.error is not None:
+            raise acked.error
+        return acked.outcomes
 
     async def checkpoint(
         self, queue: str, checkpoints: Sequence[Checkpoint], *, context: RequestContext | None = None

@@ -14,9 +14,11 @@ from pinlater.errors import RequestInvalid
 from pinlater.model import (
     CONTINUATION_START,
     Ack,
+    AckOutcome,
     CancelOutcome,
     Checkpoint,
     DequeuedJob,
+    DequeuedJobs,
     DequeueRequest,
     Job,
     JobFilter,
@@ -28,6 +30,7 @@ from pinlater.wire.handed_out import HandedOut
 from pinlater.wire.idl import struct
 
 _EnqueueResponse = struct("PinLaterEnqueueResponse")
+_AckResponse = struct("AckJobsResponse")
 _ScanResponse = struct("PinLaterScanJobsResponse")
 _CancelResponse = struct("CancelJobsResponse")
 _STATES = {int(state): state for state in JobState}
@@ -131,7 +134,23 @@ def enqueued_to_wire(descriptors: list[str]) -> Any:
 
 
 def dequeued_to_wire(jobs: Sequence[DequeuedJob]) -> HandedOut:
-    return HandedOut(jobs)
+    return HandedOut(jobs, riding_outcomes(jobs))
+
+
+def emptied_to_wire(jobs: Sequence[DequeuedJob]) -> HandedOut:
+    """The answer of a dequeue whose jobs were given back: it still says what became of the acks."""
+    return HandedOut((), riding_outcomes(jobs))
+
+
+def riding_outcomes(jobs: Sequence[DequeuedJob]) -> list[AckOutcome] | None:
+    """What is told of the acks that rode on a dequeue; None: nothing."""
+    return list(jobs.ack_outcomes) or None if type(jobs) is DequeuedJobs else None
+
+
+def acked_to_wire(outcomes: Sequence[AckOutcome]) -> Any:
+    response = _AckResponse()
+    response.outcomes = list(outcomes)
+    return response
 
 
 def scan_page_to_wire(page: ScanPage) -> Any:

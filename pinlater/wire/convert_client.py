@@ -12,9 +12,11 @@ from pinlater.errors import ProtocolError
 from pinlater.model import (
     CONTINUATION_END,
     Ack,
+    AckOutcome,
     CancelOutcome,
     Checkpoint,
     DequeuedJob,
+    DequeuedJobs,
     DequeueRequest,
     Job,
     JobFilter,
@@ -37,6 +39,7 @@ _ScanRequest = struct("PinLaterScanJobsRequest")
 _RetryRequest = struct("PinLaterRetryFailedJobsRequest")
 _DeleteRequest = struct("PinLaterDeleteJobsRequest")
 _CancelRequest = struct("CancelJobsRequest")
+_ACK_OUTCOMES = {int(outcome): outcome for outcome in AckOutcome}
 _NO_METADATA = struct("PinLaterDequeueMetadata")()
 
 
@@ -154,10 +157,14 @@ def cancel_to_wire(queue: str, descriptors: Sequence[str]) -> Any:
     return filled(_CancelRequest, queue_name=queue, job_descriptors=descriptors)
 
 
-def dequeued_from_wire(response: Any) -> list[DequeuedJob]:
+def ack_outcomes_from_wire(outcomes: Sequence[int]) -> list[AckOutcome]:
+    return [_ACK_OUTCOMES.get(number, AckOutcome.UNKNOWN) for number in outcomes]
+
+
+def dequeued_from_wire(response: Any) -> DequeuedJobs:
     """The jobs in the order of the answer. What an older server does not say is 0 or ""; names hold priorities."""
     get = (response.job_metadata or {}).get
-    return [
+    jobs = (
         DequeuedJob(
             descriptor,
             body,
@@ -170,7 +177,8 @@ def dequeued_from_wire(response: Any) -> list[DequeuedJob]:
             more.claim_expires_at_ms or 0,
         )
         for descriptor, body in (response.jobs or {}).items()
-    ]
+    )
+    return DequeuedJobs(jobs, ack_outcomes_from_wire(response.ack_outcomes or ()))
 
 
 def job_info_from_wire(info: Any) -> JobInfo:

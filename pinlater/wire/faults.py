@@ -78,4 +78,5 @@ def error_from_application(error: WireError) -> PinLaterError:
     """The error behind a TApplicationException that a server sent."""
     if error.kind is ApplicationErrorKind.PROTOCOL_ERROR:
         return errors.ProtocolError(f"the server could not read the call: {error.message}")
-    return errors.UnknownError(f"the server could not answer the call: {error.message}")
+    cls = errors.MethodUnknown if error.kind is ApplicationErrorKind.UNKNOWN_METHOD else errors.UnknownError
+    return cls(f"the server could not answer the call: {error.message}")

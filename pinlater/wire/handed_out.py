@@ -10,26 +10,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from struct import Struct
 
-from pinlater.model import DequeuedJob
+from pinlater.model import AckOutcome, DequeuedJob
 from pinlater.wire.header import Protocol
 from pinlater.wire.idl import LAYOUTS, MODULE
-from pinlater.wire.layout import MAP, STRING, STRUCT
+from pinlater.wire.layout import I32, LIST, MAP, STRING, STRUCT
 from pinlater.wire.native import encode_struct
 
 _METADATA = LAYOUTS.of(MODULE.PinLaterDequeueMetadata)
 _SUCCESS = b"\x0c\x00\x00"
 _map = Struct(">bhbbi").pack
+_list = Struct(">bhbi").pack
 _length = Struct(">i").pack
 _FEW = 2
 
 
 class HandedOut:
-    """The interface's PinLaterDequeueResponse; both maps have the order in which the jobs were handed out."""
+    """The interface's PinLaterDequeueResponse; both maps have the order in which the jobs were handed out.
 
-    __slots__ = ("_jobs",)
+    `ack_outcomes` of the acks that rode on the call; None where it is not sent.
+    """
 
-    def __init__(self, jobs: Sequence[DequeuedJob]) -> None:
+    __slots__ = ("_jobs", "ack_outcomes")
+
+    def __init__(self, jobs: Sequence[DequeuedJob], ack_outcomes: Sequence[AckOutcome] | None = None) -> None:
         self._jobs = jobs
+        self.ack_outcomes = ack_outcomes
 
     @property
     def has_many(self) -> bool:
@@ -73,4 +78,6 @@ class HandedOut:
                 body_length = _length(body_bytes)
             bodies += (name_length, name, body_length, body)
             metadata += (name_length, name, about)
+        if self.ack_outcomes:
+            metadata += (_list(LIST, 100, I32, len(self.ack_outcomes)), *map(_length, self.ack_outcomes))
         return b"".join([*bodies, *metadata, b"\0\0"])

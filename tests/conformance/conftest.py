@@ -157,6 +157,12 @@ def tight(serve: Serve) -> Served:
 
 
 @pytest.fixture
+def sliced(serve: Serve) -> Served:
+    """The same, and four jobs fill a request."""
+    return serve(max_jobs=4, page_jobs=4)
+
+
+@pytest.fixture
 def fleeting(serve: Serve) -> Served:
     """The same, and what has ended is not kept."""
     return serve(succeeded_ttl_ms=0, failed_ttl_ms=0)

@@ -55,7 +55,10 @@ STATES: Mapping[str, Tests] = {
         states.test_a_success_that_is_not_kept_removes_the_job_at_once,
         dequeue.test_a_time_to_live_of_nothing_removes_ended_jobs_at_once,
     ),
-    "ack, failure, more than one": (states.test_a_failure_with_attempts_left_is_pending_again_after_the_delay,),
+    "ack, failure, more than one": (
+        states.test_a_failure_with_attempts_left_is_pending_again_after_the_delay,
+        requests.test_a_negative_delay_is_none,
+    ),
     "ack, failure, the last": (
         states.test_a_failure_of_the_last_attempt_ends_the_job,
         states.test_a_permanent_failure_ends_the_job_whatever_attempts_remain,
@@ -179,6 +182,8 @@ DECISIONS: Mapping[str, Tests] = {
     "8": (
         shards.test_all_jobs_of_a_request_go_to_one_shard,
         requests.test_one_invalid_job_refuses_the_whole_request,
+        requests.test_an_invalid_checkpoint_keeps_no_other_from_being_carried_out,
+        requests.test_more_acks_and_descriptors_than_the_bound_are_carried_out_in_slices,
         outage.test_an_enqueue_with_an_unknown_outcome_says_so_and_is_not_sent_again,
     ),
     "9": (
@@ -201,7 +206,10 @@ DECISIONS: Mapping[str, Tests] = {
     "13": (
         dequeue.test_riding_acks_are_carried_out_first,
         dequeue.test_acks_that_ride_on_a_refused_dequeue_are_carried_out_and_the_error_says_so,
-        requests.test_an_invalid_dequeue_is_refused_and_its_acks_are_not_carried_out,
+        requests.test_an_invalid_dequeue_is_refused_and_its_acks_are_carried_out,
+        requests.test_an_invalid_ack_keeps_no_other_from_being_carried_out,
+        requests.test_an_invalid_ack_that_rides_keeps_the_dequeue_from_jobs_and_no_other_ack_from_being_carried_out,
+        requests.test_a_dequeue_tells_what_became_of_its_acks_where_one_of_them_had_no_effect,
     ),
     "14": (
         identity.test_a_store_under_another_shard_id_is_refused_and_stays_as_it_was,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import nan
 from typing import Any
 
@@ -18,8 +17,19 @@ from pinlater.errors import (
     QueueNotFound,
     RequestInvalid,
 )
-from pinlater.model import MAX_STATUS_CHARS, MAX_TIME_MS, Ack, Checkpoint, DequeueRequest, Job, JobState
-from tests.conformance.served import QUEUE, Served
+from pinlater.model import (
+    MAX_STATUS_CHARS,
+    MAX_TIME_MS,
+    Ack,
+    AckOutcome,
+    CancelOutcome,
+    Checkpoint,
+    DequeuedJobs,
+    DequeueRequest,
+    Job,
+    JobState,
+)
+from tests.conformance.served import QUEUE, START_MS, Served
 
 MIB = 2**20
 BAD_JOBS: dict[str, tuple[Job, type[PinLaterError]]] = {
@@ -76,7 +86,7 @@ async def test_an_unknown_queue_is_not_found(served: Served) -> None:
     ],
     ids=str,
 )
-async def test_an_invalid_dequeue_is_refused_and_its_acks_are_not_carried_out(
+async def test_an_invalid_dequeue_is_refused_and_its_acks_are_carried_out(
     served: Served, fields: dict[str, Any]
 ) -> None:
     (descriptor,) = await served.enqueue(Job(b""))
@@ -86,17 +96,96 @@ async def test_an_invalid_dequeue_is_refused_and_its_acks_are_not_carried_out(
     with pytest.raises(RequestInvalid) as refused:
         await served.api.dequeue(request)
     assert refused.value.wire_message().startswith("REQUEST_INVALID")
-    assert refused.value.acks_applied is not True
-    assert (await served.info(descriptor)).state is JobState.IN_PROGRESS
+    assert refused.value.acks_applied is True
+    assert (await served.info(descriptor)).state is JobState.SUCCEEDED
 
 
-async def test_an_ack_with_a_negative_delay_refuses_the_whole_request(served: Served) -> None:
-    descriptors = await served.enqueue(Job(b""), Job(b""))
+@pytest.mark.parametrize("delay_ms", [-1, -1_000, -(2**63)])
+@pytest.mark.parametrize("riding", [False, True], ids=["alone", "riding"])
+async def test_a_negative_delay_is_none(served: Served, delay_ms: int, riding: bool) -> None:
+    """The classic example worker counts it out of attempts that an operator may have added to."""
+    good, bad = await served.enqueue(Job(b""), Job(b"", attempts_allowed=3))
     await served.dequeue(2)
-    with pytest.raises(RequestInvalid):
-        await served.api.ack(QUEUE, [Ack(descriptors[0])], [Ack(descriptors[1], retry_delay_ms=-1)])
-    for descriptor in descriptors:
-        assert (await served.info(descriptor)).state is JobState.IN_PROGRESS
+    succeeded, failed = [Ack(good, retry_delay_ms=delay_ms)], [Ack(bad, retry_delay_ms=delay_ms)]
+    if riding:
+        assert len(await served.api.dequeue(DequeueRequest(QUEUE, 5, succeeded, failed))) == 1
+    else:
+        assert list(await served.api.ack(QUEUE, succeeded, failed)) == [AckOutcome.SUCCEEDED, AckOutcome.RETRIED]
+        assert (await served.info(bad)).state is JobState.PENDING
+    assert (await served.info(good)).state is JobState.SUCCEEDED
+    assert (await served.info(bad)).run_after_ms == served.clock.now_ms()
+
+
+INVALID_ACKS: dict[str, Ack] = {
+    "no descriptor": Ack("nothing"),
+    "an empty descriptor": Ack(""),
+    "a descriptor that was cut": Ack("mail:s1:p1:"),
+    "a delay beyond all time": Ack(f"{QUEUE}:s1:p1:{START_MS * 1000}", retry_delay_ms=MAX_TIME_MS),
+}
+
+
+@pytest.mark.parametrize("invalid", list(INVALID_ACKS.values()), ids=list(INVALID_ACKS))
+async def test_an_invalid_ack_keeps_no_other_from_being_carried_out(served: Served, invalid: Ack) -> None:
+    descriptors = await served.spread(8)
+    await served.dequeue(8)
+    succeeded, failed = list(map(Ack, descriptors[:4])), [Ack(each, permanent=True) for each in descriptors[4:]]
+    with pytest.raises(RequestInvalid, match=r"^2 of 10 acks were not carried out, all others were: ") as refused:
+        await served.api.ack(QUEUE, succeeded, [failed[0], invalid, *failed[1:], invalid])
+    assert refused.value.acks_applied is True
+    found = await served.api.lookup(descriptors)
+    assert [found[each].state for each in descriptors] == [JobState.SUCCEEDED] * 4 + [JobState.FAILED] * 4
+
+
+@pytest.mark.parametrize("wait_ms", [0, 60_000])
+async def test_an_invalid_ack_that_rides_keeps_the_dequeue_from_jobs_and_no_other_ack_from_being_carried_out(
+    served: Served, wait_ms: int
+) -> None:
+    (done,) = await served.enqueue(Job(b""))
+    await served.dequeue(1)
+    (more,) = await served.enqueue(Job(b""))
+    request = DequeueRequest(QUEUE, 5, [Ack("nothing"), Ack(done)], wait_ms=wait_ms)
+    with pytest.raises(RequestInvalid, match=r"^1 of 2 acks were not carried out, all others were: ") as refused:
+        await served.api.dequeue(request, context=served.context)
+    assert refused.value.acks_applied is True
+    assert (await served.info(done)).state is JobState.SUCCEEDED
+    assert (await served.info(more)).state is JobState.PENDING
+
+
+async def test_what_names_no_job_here_is_no_error(served: Served) -> None:
+    """Of another queue, of a shard that never was, of the classic server: nothing is changed, and nothing is wrong."""
+    (descriptor,) = await served.enqueue(Job(b""))
+    await served.dequeue(1)
+    number = descriptor.rpartition(":")[2]
+    elsewhere = [f"other:s1:p1:{number}", f"{QUEUE}:snever:p1:{number}", f"{QUEUE}:s1:p1:17"]
+    ignored = [AckOutcome.IGNORED] * 3
+    outcomes = await served.api.ack(QUEUE, [*map(Ack, elsewhere), Ack(descriptor)], list(map(Ack, elsewhere)))
+    assert list(outcomes) == [*ignored, AckOutcome.SUCCEEDED, *ignored]
+    await served.api.checkpoint(QUEUE, list(map(Checkpoint, elsewhere)), context=served.context)
+
+
+async def test_what_became_of_each_ack_comes_in_the_order_of_the_acks_over_all_shards(served: Served) -> None:
+    descriptors = await served.spread(12)
+    claims = {job.descriptor: job.claim_descriptor for job in await served.dequeue(12)}
+    succeeded = [Ack(each, claim_descriptor=claims[each] + "x" * (n % 2)) for n, each in enumerate(descriptors[:6])]
+    failed = [Ack(each, permanent=n % 2 == 0) for n, each in enumerate(descriptors[6:])]
+    outcomes = await served.api.ack(QUEUE, succeeded, [*failed, failed[0]])
+    good = [AckOutcome.SUCCEEDED, AckOutcome.IGNORED] * 3
+    assert list(outcomes) == [*good, *[AckOutcome.FAILED, AckOutcome.RETRIED] * 3, AckOutcome.IGNORED]
+
+
+async def test_a_dequeue_tells_what_became_of_its_acks_where_one_of_them_had_no_effect(served: Served) -> None:
+    one, two, three = await served.enqueue(Job(b"1"), Job(b"2"), Job(b"3"))
+    await served.dequeue(2)
+    jobs = await served.api.dequeue(DequeueRequest(QUEUE, 5, [Ack(one)]))
+    assert [job.descriptor for job in jobs] == [three]
+    assert not isinstance(jobs, DequeuedJobs)
+    jobs = await served.api.dequeue(DequeueRequest(QUEUE, 5, [Ack(two), Ack(one)], [Ack(three)]))
+    assert isinstance(jobs, DequeuedJobs)
+    assert list(jobs.ack_outcomes) == [AckOutcome.SUCCEEDED, AckOutcome.IGNORED, AckOutcome.RETRIED]
+    assert [job.descriptor for job in jobs] == [three]
+    jobs = await served.api.dequeue(DequeueRequest(QUEUE, 5, [Ack(one)], ack_queue="nowhere"))
+    assert isinstance(jobs, DequeuedJobs)
+    assert list(jobs.ack_outcomes) == [AckOutcome.IGNORED]
 
 
 @pytest.mark.parametrize(
@@ -104,35 +193,42 @@ async def test_an_ack_with_a_negative_delay_refuses_the_whole_request(served: Se
     [{"attempts_allowed": 2**31}, {"run_after_ms": MAX_TIME_MS + 1}, {"new_body": bytes(MIB + 1)}],
     ids=lambda fields: ", ".join(fields),
 )
-async def test_an_invalid_checkpoint_refuses_the_whole_request(served: Served, fields: dict[str, Any]) -> None:
+async def test_an_invalid_checkpoint_keeps_no_other_from_being_carried_out(
+    served: Served, fields: dict[str, Any]
+) -> None:
     first, second = await served.enqueue(Job(b""), Job(b""))
     await served.dequeue(2)
-    before = await served.info(first)
-    with pytest.raises((RequestInvalid, BodyTooLarge)):
+    before = await served.info(second)
+    with pytest.raises((RequestInvalid, BodyTooLarge), match=r"^1 of 2 checkpoints were not carried out"):
         await served.api.checkpoint(
-            QUEUE, [Checkpoint(first, prepend_status="x"), Checkpoint(second, **fields)], context=served.context
+            QUEUE, [Checkpoint(second, **fields), Checkpoint(first, prepend_status="x")], context=served.context
         )
-    assert await served.info(first) == before
+    assert (await served.info(first)).custom_status == "x"
+    assert await served.info(second) == before
 
 
-async def test_lists_over_their_bound_are_refused_and_lists_of_exactly_the_bound_are_taken(served: Served) -> None:
-    too_many = 10_001
-    (descriptor,) = await served.enqueue(Job(b""))
-    await served.dequeue(1)
-    calls: Sequence[Any] = (
-        lambda: served.enqueue(*[Job(b"")] * too_many),
-        lambda: served.api.ack(QUEUE, [Ack(descriptor)] * too_many, []),
-        lambda: served.api.ack(QUEUE, [Ack(descriptor)] * 6_000, [Ack(descriptor)] * 6_000),
-        lambda: served.api.checkpoint(QUEUE, [Checkpoint(descriptor)] * too_many),
-        lambda: served.api.lookup([descriptor] * too_many),
-        lambda: served.api.cancel(QUEUE, [descriptor] * too_many),
-    )
-    for call in calls:
-        with pytest.raises(RequestInvalid):
-            await call()
+async def test_more_jobs_than_the_bound_are_refused_and_exactly_as_many_are_taken(served: Served) -> None:
+    with pytest.raises(RequestInvalid):
+        await served.enqueue(*[Job(b"")] * 10_001)
     assert await served.count(JobState.PENDING) == 0
-    assert (await served.info(descriptor)).state is JobState.IN_PROGRESS
     assert len(await served.enqueue(*[Job(b"")] * 10_000)) == 10_000
+
+
+async def test_more_acks_and_descriptors_than_the_bound_are_carried_out_in_slices(sliced: Served) -> None:
+    descriptors = await sliced.spread(22)
+    for _ in range(5):
+        assert len(await sliced.dequeue(4)) == 4
+    beats = [Checkpoint(each, prepend_status="beat") for each in descriptors]
+    await sliced.api.checkpoint(QUEUE, beats, context=sliced.context)
+    found = await sliced.api.lookup(descriptors)
+    beaten = [each for each in descriptors if found[each].custom_status == "beat"]
+    pending = [each for each in descriptors if found[each].state is JobState.PENDING]
+    assert (len(beaten), len(pending)) == (20, 2)
+    outcomes = await sliced.api.ack(QUEUE, list(map(Ack, beaten[:9])), [Ack(each) for each in beaten[9:]])
+    assert list(outcomes) == [AckOutcome.SUCCEEDED] * 9 + [AckOutcome.RETRIED] * 11
+    cancelled = await sliced.api.cancel(QUEUE, descriptors)
+    assert [each for each in descriptors if cancelled[each] is CancelOutcome.ENDED] == beaten[:9]
+    assert await sliced.count(JobState.PENDING) == 0
 
 
 async def test_limits_over_the_bound_are_cut_to_it(served: Served) -> None:

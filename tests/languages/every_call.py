@@ -114,14 +114,21 @@ class EveryCall:
             self.context, self.types.PinLaterJobAckRequest(queueName=self.queue, jobsSucceeded=[stale])
         )
         assert self.lookup(now).jobState == states.IN_PROGRESS
+        assert self._ack_jobs(stale, stale) == [self.types.AckOutcome.IGNORED] * 2
         acks = self.types.PinLaterJobAckRequest(
             queueName=self.queue,
             jobsSucceeded=[info(jobDescriptor=now, appendCustomStatus="; done")],
             jobsFailed=[info(jobDescriptor=failing, claimDescriptor=claims[failing], permanent=True)],
         )
-        assert not self.dequeue(jobAckRequest=acks).jobs
+        answer = self.dequeue(jobAckRequest=acks)
+        assert (answer.jobs, answer.ackOutcomes) == ({}, None)
+        assert self.dequeue(jobAckRequest=acks).ackOutcomes == [self.types.AckOutcome.IGNORED] * 2
         assert (self.lookup(now).jobState, self.lookup(now).customStatus) == (states.SUCCEEDED, "half done; born; done")
         assert (self.lookup(failing).jobState, self.lookup(failing).attemptsRemaining) == (states.FAILED, 0)
+
+    def _ack_jobs(self, succeeded: Any, failed: Any) -> list[int]:
+        request = self.types.PinLaterJobAckRequest(queueName=self.queue, jobsSucceeded=[succeeded], jobsFailed=[failed])
+        return list(self.client.ackJobs(self.context, request).outcomes)
 
     def _scan(self, now: str) -> None:
         request = self.types.PinLaterScanJobsRequest(

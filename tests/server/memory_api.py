@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from pinlater.model import DequeuedJob, DequeueRequest, Holder, Job, RequestContext
+from pinlater.model import AckOutcome, DequeuedJob, DequeueRequest, Holder, Job, RequestContext
 
 FIRST_ID = 1_790_000_000_000_000
 
@@ -76,8 +76,11 @@ class EchoService:
         taken = self.jobs.pop(request.queue, [])[: request.limit]
         return [job_of(request.queue, number, job.body) for number, job in enumerate(taken)]
 
-    async def ack(self, queue: str, succeeded: Any, failed: Any, *, context: RequestContext | None = None) -> None:
+    async def ack(
+        self, queue: str, succeeded: Any, failed: Any, *, context: RequestContext | None = None
+    ) -> list[AckOutcome]:
         self._note("ack", (queue, succeeded, failed), context)
+        return [AckOutcome.SUCCEEDED] * len(succeeded) + [AckOutcome.FAILED] * len(failed)
 
     async def checkpoint(self, queue: str, checkpoints: Any, *, context: RequestContext | None = None) -> None:
         self._note("checkpoint", (queue, checkpoints), context)

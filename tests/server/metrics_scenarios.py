@@ -27,6 +27,7 @@ async def acks_of_all_outcomes(client: AsyncClient) -> Counts:
     one, two, three, four = [job.descriptor for job in await client.dequeue(DequeueRequest("acked", 9))]
     await client.ack("acked", [Ack(three), Ack(four)], [Ack(one), Ack(two, retry_delay_ms=60_000)])
     await client.ack("acked", [Ack(three)])
+    await client.ack("acked", [Ack(three, claim_descriptor="none")] * 2, [Ack(three.replace(":s1:", ":s9:"))] * 3)
     return {
         ("jobs_enqueued", "acked", "1"): 2,
         ("jobs_enqueued", "acked", "2"): 2,
@@ -35,7 +36,10 @@ async def acks_of_all_outcomes(client: AsyncClient) -> Counts:
         ("jobs_acked", "acked", "2", "succeeded"): 2,
         ("jobs_acked", "acked", "1", "retried"): 1,
         ("jobs_acked", "acked", "1", "failed"): 1,
-        ("jobs_acked", "acked", "2", "ignored"): 1,
+        ("jobs_acked", "acked", "2", "ignored"): 3,
+        ("acks_without_effect", "acked", "job"): 1,
+        ("acks_without_effect", "acked", "claim"): 2,
+        ("acks_without_effect", "acked", "not_here"): 3,
         ("queue_jobs", "1", "acked", "1", "scheduled"): 1,
         ("queue_jobs", "1", "acked", "1", "failed"): 1,
         ("queue_jobs", "1", "acked", "2", "succeeded"): 2,

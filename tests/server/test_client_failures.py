@@ -10,8 +10,9 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from pinlater import Ack, AsyncClient, DequeueRequest, Job, JobFilter, JobState, ScanPage, errors
+from pinlater import Ack, AckOutcome, AsyncClient, DequeueRequest, Job, JobFilter, JobState, ScanPage, errors
 from pinlater.wire.codec import Call, decode_call, encode_application_exception, encode_reply
+from pinlater.wire.convert import acked_to_wire
 from pinlater.wire.malformed import ApplicationErrorKind
 from tests.faults.proxy import Proxy
 from tests.server.memory_api import EchoService
@@ -23,7 +24,7 @@ PENDING = JobFilter("mail", JobState.PENDING)
 Answer = Callable[[Call], bytes]
 
 
-def _framed(message: bytes) -> bytes:
+def framed(message: bytes) -> bytes:
     return len(message).to_bytes(4, "big") + message
 
 
@@ -266,7 +267,8 @@ async def test_a_call_that_may_be_made_twice_is_sent_again(method: str) -> None:
         if len(dropped) < 2:
             dropped.append(call.name)
             return b""
-        return _framed(encode_reply(call.name, call.seqid, {"getQueueNames": ["a"], "getJobCount": 3}.get(call.name)))
+        success = {"getQueueNames": ["a"], "getJobCount": 3, "ackJobs": acked_to_wire([AckOutcome.SUCCEEDED])}
+        return framed(encode_reply(call.name, call.seqid, success.get(call.name)))
 
     async with scripted(answer) as (address, seen), AsyncClient(address) as client:
         calls = {
@@ -398,20 +400,20 @@ async def test_a_long_poll_sent_again_asks_for_the_rest_of_its_wait() -> None:
 
 def _with_list(call: Call, elements: bytes) -> bytes:
     """A fitting answer with an unknown field of a list, which says what it holds and how many."""
-    return _framed(encode_reply(call.name, call.seqid, 7)[:-1] + b"\x0f\0c" + elements)
+    return framed(encode_reply(call.name, call.seqid, 7)[:-1] + b"\x0f\0c" + elements)
 
 
 GARBAGE: dict[str, Answer] = {
     "another protocol": lambda call: b"HTTP/1.1 400 Bad Request\r\n\r\n",
     "a frame over the bound": lambda call: (2**31 - 1).to_bytes(4, "big"),
-    "noise": lambda call: _framed(b"\x80\x01\x00\x02\x00\x00\x00\x03abc"),
-    "another sequence id": lambda call: _framed(encode_reply(call.name, call.seqid + 1, 7)),
-    "another method": lambda call: _framed(encode_reply("retryFailedJobs", call.seqid, 7)),
-    "a call, not an answer": lambda call: _framed(b"\x80\x01\x00\x01" + encode_reply(call.name, call.seqid, 7)[4:]),
-    "an empty answer": lambda call: _framed(encode_reply(call.name, call.seqid)),
+    "noise": lambda call: framed(b"\x80\x01\x00\x02\x00\x00\x00\x03abc"),
+    "another sequence id": lambda call: framed(encode_reply(call.name, call.seqid + 1, 7)),
+    "another method": lambda call: framed(encode_reply("retryFailedJobs", call.seqid, 7)),
+    "a call, not an answer": lambda call: framed(b"\x80\x01\x00\x01" + encode_reply(call.name, call.seqid, 7)[4:]),
+    "an empty answer": lambda call: framed(encode_reply(call.name, call.seqid)),
     "an endless list": lambda call: _with_list(call, b"\x02\x7f\xff\xff\xff\0"),
     "a list of nothing": lambda call: _with_list(call, b"\0\x7f\xff\xff\xff\0"),
-    "half a struct": lambda call: _framed(encode_reply(call.name, call.seqid, 7)[:-3]),
+    "half a struct": lambda call: framed(encode_reply(call.name, call.seqid, 7)[:-3]),
 }  # fmt: skip
 
 
@@ -428,7 +430,7 @@ async def test_garbage_is_refused_and_the_connection_closed(kind: str) -> None:
 
 async def test_an_answer_that_nobody_asked_for_closes_the_connection() -> None:
     def twice(call: Call) -> bytes:
-        return _framed(encode_reply(call.name, call.seqid, 7)) * 2
+        return framed(encode_reply(call.name, call.seqid, 7)) * 2
 
     async with scripted(twice) as (address, seen), AsyncClient(address) as client:
         assert await client.count(PENDING) == 7
@@ -452,8 +454,8 @@ async def test_a_server_that_does_not_know_a_call_says_so_and_the_connection_liv
     def classic(call: Call) -> bytes:
         if call.name == "cancelJobs":
             kind = ApplicationErrorKind.UNKNOWN_METHOD
-            return _framed(encode_application_exception(call.name, call.seqid, kind, "what?"))
-        return _framed(encode_reply(call.name, call.seqid, 7))
+            return framed(encode_application_exception(call.name, call.seqid, kind, "what?"))
+        return framed(encode_reply(call.name, call.seqid, 7))
 
     async with scripted(classic) as (address, seen), AsyncClient(address) as client:
         with pytest.raises(errors.UnknownError, match="what"):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pinlater.errors import BodyTooLarge, Overloaded, PinLaterError, PriorityNotSupported, RequestInvalid
-from pinlater.model import Ack, Checkpoint, DequeueRequest, Job, JobFilter, JobState, RequestContext
+from pinlater.model import Ack, AckOutcome, Checkpoint, DequeueRequest, Job, JobFilter, JobState, RequestContext
 from pinlater.wire.convert_client import (
     acks_to_wire,
     cancel_to_wire,
@@ -90,24 +90,70 @@ async def test_a_new_body_of_a_checkpoint_has_the_same_bound(plain: Plain) -> No
     assert isinstance(error, BodyTooLarge)
 
 
-@pytest.mark.parametrize(
-    ("method", "request_of"),
-    [
-        ("enqueueJobs", lambda n: enqueue_to_wire("mail", [Job(b"")] * n)),
-        ("ackDequeuedJobs", lambda n: acks_to_wire("mail", [Ack(NOBODY)] * (n - 1), [Ack(NOBODY)])),
-        ("checkpointJobs", lambda n: checkpoints_to_wire("mail", [Checkpoint(NOBODY)] * n)),
-        ("lookupJobs", lambda n: lookup_to_wire([NOBODY] * n, False)),
-        ("cancelJobs", lambda n: cancel_to_wire("mail", [NOBODY] * n)),
-    ],
-)
-async def test_a_list_over_its_bound_refuses_the_whole_request(plain: Plain, method: str, request_of: Any) -> None:
-    error = await refusal(plain, method, request=request_of(21))
+async def test_jobs_over_their_bound_refuse_the_whole_request(plain: Plain) -> None:
+    error = await refusal(plain, "enqueueJobs", request=enqueue_to_wire("mail", [Job(b"")] * 21))
     assert isinstance(error, RequestInvalid)
     assert error.wire_message().startswith("REQUEST_INVALID")
     assert "21" in error.message
     assert "20" in error.message
-    await plain.call(method, request=request_of(20))
+    await plain.call("enqueueJobs", request=enqueue_to_wire("mail", [Job(b"")] * 20))
     await clear(plain)
+
+
+async def test_acks_and_descriptors_over_their_bound_are_carried_out_in_slices(plain: Plain) -> None:
+    await clear(plain)
+    names: list[str] = []
+    for _ in range(2):
+        answer = await plain.call("enqueueJobs", request=enqueue_to_wire("mail", [Job(b"", attempts_allowed=1)] * 20))
+        names += answer.job_descriptors
+    assert len([*await dequeue(plain, 20), *await dequeue(plain, 20)]) == 40
+    await plain.call("checkpointJobs", request=checkpoints_to_wire("mail", [Checkpoint(each) for each in names]))
+    acks = acks_to_wire("mail", [Ack(each) for each in names[:25]], [Ack(each) for each in (*names[25:], NOBODY)])
+    await plain.call("ackDequeuedJobs", request=acks)
+    found = await plain.call("lookupJobs", request=lookup_to_wire([*names, NOBODY], False))
+    states = [lookup_from_wire(found)[each].state for each in names]
+    assert states == [JobState.SUCCEEDED] * 25 + [JobState.FAILED] * 15
+    cancelled = await plain.call("cancelJobs", request=cancel_to_wire("mail", [*names, NOBODY]))
+    assert len(cancelled.outcomes) == 41
+
+
+async def test_more_acks_and_descriptors_than_ten_thousand_reach_a_server_with_the_usual_bounds(tmp_path: Path) -> None:
+    """What an unknown job costs is enough to see that nothing refuses them on their way."""
+    number, many = int(NOBODY.rpartition(":")[2]), 12_000
+    nobody = [NOBODY.rpartition(":")[0] + f":{number + offset}" for offset in range(many)]
+    with running(tmp_path) as usual:
+        plain = await Plain.to(usual.port)
+        await plain.create_queue("mail")
+        await plain.enqueue("mail", b"")
+        (job,) = await dequeue(plain, 1)
+        acks = acks_to_wire("mail", [*map(Ack, nobody), Ack(job.descriptor)], [])
+        outcomes = (await plain.call("ackJobs", request=acks)).outcomes
+        assert (outcomes[:-1], outcomes[-1]) == ([AckOutcome.IGNORED] * many, AckOutcome.SUCCEEDED)
+        await plain.call("checkpointJobs", request=checkpoints_to_wire("mail", list(map(Checkpoint, nobody))))
+        found = await plain.call("lookupJobs", request=lookup_to_wire([*nobody, job.descriptor], False))
+        assert list(found) == [job.descriptor]
+        cancelled = await plain.call("cancelJobs", request=cancel_to_wire("mail", nobody))
+        assert len(cancelled.outcomes) == many
+        await plain.close()
+
+
+@pytest.mark.parametrize("method", ["ackDequeuedJobs", "ackJobs", "dequeueJobs"])
+async def test_an_invalid_ack_is_named_and_the_others_are_carried_out(plain: Plain, method: str) -> None:
+    await clear(plain)
+    answer = await plain.call("enqueueJobs", request=enqueue_to_wire("mail", [Job(b"")] * 2))
+    one, two = answer.job_descriptors
+    await dequeue(plain, 2)
+    succeeded, failed = [Ack(one), Ack("cut:s1")], [Ack(two, permanent=True), Ack(NOBODY, retry_delay_ms=2**62)]
+    request: Any = acks_to_wire("mail", succeeded, failed)
+    if method == "dequeueJobs":
+        request = dequeue_to_wire(DequeueRequest("mail", 1, succeeded, failed))
+    error = await refusal(plain, method, request=request)
+    assert isinstance(error, RequestInvalid)
+    assert (error.reason, error.acks_applied) == ("REQUEST_INVALID", True)
+    assert "2 of 4 acks were not carried out, all others were: jobDescriptor is 'cut:s1'" in error.message
+    assert f"retryDelayMillis of {NOBODY} is {2**62}" in error.message
+    found = lookup_from_wire(await plain.call("lookupJobs", request=lookup_to_wire([one, two], False)))
+    assert [info.state for info in found.values()] == [JobState.SUCCEEDED, JobState.FAILED]
 
 
 async def test_the_limit_of_a_dequeue_and_of_a_scan_is_cut_to_its_bound(plain: Plain) -> None:

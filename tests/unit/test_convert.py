@@ -13,9 +13,11 @@ from pinlater.errors import ErrorCode, PinLaterError
 from pinlater.model import (
     MAX_TIME_MS,
     Ack,
+    AckOutcome,
     CancelOutcome,
     Checkpoint,
     DequeuedJob,
+    DequeuedJobs,
     DequeueRequest,
     Job,
     JobFilter,
@@ -62,6 +64,7 @@ dequeued = st.builds(
     time_ms,
 )
 
+outcomes = st.lists(st.sampled_from(AckOutcome), max_size=6)
 ALIKE = [DequeuedJob(f"q:s1:p1:{10**15 + n}", b"x" * (n % 3), 1, 5, 5, 7, 8, "claim", 9) for n in range(4)]
 """Jobs that differ in their descriptors and bodies only."""
 
@@ -132,11 +135,29 @@ def test_dequeued_jobs_in_their_order(protocol: Protocol, wire_limits: WireLimit
     assert convert_client.dequeued_from_wire(response) == sent
 
 
-@given(st.lists(st.sampled_from(ALIKE) | dequeued, max_size=6, unique_by=lambda job: job.descriptor))
-def test_dequeued_jobs_are_put_together_as_the_codec_does_it(sent: list[DequeuedJob]) -> None:
+@given(protocols, limits, st.lists(dequeued, max_size=6, unique_by=lambda job: job.descriptor), outcomes)
+def test_what_became_of_riding_acks_comes_with_the_jobs(
+    protocol: Protocol, wire_limits: WireLimits, sent: list[DequeuedJob], told: list[AckOutcome]
+) -> None:
+    wire = convert.dequeued_to_wire(DequeuedJobs(sent, told))
+    got = convert_client.dequeued_from_wire(answered("dequeueJobs", protocol, wire_limits, wire))
+    assert (got, got.ack_outcomes) == (sent, told)
+    empty = convert.emptied_to_wire(DequeuedJobs(sent, told))
+    got = convert_client.dequeued_from_wire(answered("dequeueJobs", protocol, wire_limits, empty))
+    assert (got, got.ack_outcomes) == ([], told)
+
+
+@given(protocols, limits, outcomes)
+def test_what_became_of_acks(protocol: Protocol, wire_limits: WireLimits, sent: list[AckOutcome]) -> None:
+    response = answered("ackJobs", protocol, wire_limits, convert.acked_to_wire(sent))
+    assert convert_client.ack_outcomes_from_wire(response.outcomes) == sent
+
+
+@given(st.lists(st.sampled_from(ALIKE) | dequeued, max_size=6, unique_by=lambda job: job.descriptor), outcomes)
+def test_dequeued_jobs_are_put_together_as_the_codec_does_it(sent: list[DequeuedJob], told: list[AckOutcome]) -> None:
     layout = METHODS["dequeueJobs"].result
     result = layout.cls()
-    result.success = convert.dequeued_to_wire(sent)
+    result.success = convert.dequeued_to_wire(DequeuedJobs(sent, told))
     encoded = encode_struct(result, Protocol.BINARY, layout.encode_args)
     assert result.success.binary_result() == encoded
 
@@ -200,7 +221,7 @@ def leaves(cls: type[PinLaterError]) -> list[type[PinLaterError]]:
     return [cls, *(leaf for child in cls.__subclasses__() for leaf in leaves(child))]
 
 
-LOCAL = {errors.ServerUnreachable, errors.ProtocolError, PinLaterError}
+LOCAL = {errors.ServerUnreachable, errors.ProtocolError, errors.MethodUnknown, PinLaterError}
 SENT = [cls for cls in leaves(PinLaterError) if cls.__module__ == errors.__name__ and cls not in LOCAL]
 
 
@@ -247,7 +268,7 @@ FINER = {
 """What stands instead of the name of the code, also for the errors below these."""
 
 
-NOT_SENT = (errors.ServerUnreachable, errors.ProtocolError)
+NOT_SENT = (errors.ServerUnreachable, errors.ProtocolError, errors.MethodUnknown)
 TOLD = [cls for cls in leaves(PinLaterError) if not issubclass(cls, NOT_SENT)]
 
 

@@ -18,7 +18,7 @@ from pinlater.errors import (
     RequestInvalid,
     ShardConnectionFailed,
 )
-from pinlater.model import Ack, CancelOutcome, Checkpoint, Job, JobState
+from pinlater.model import Ack, AckOutcome, CancelOutcome, Checkpoint, DequeuedJobs, Job, JobState
 from pinlater.overflow.mover import BATCH_JOBS
 from pinlater.overflow.naming import overflow_of
 from pinlater.overflow.room import OVERFLOW_FULL
@@ -249,16 +249,70 @@ async def test_riding_acks_find_their_owners_whoever_hands_out_next(tmp_path: Pa
         assert {each.state for each in found.values()} == {JobState.SUCCEEDED}
 
 
-async def test_an_invalid_dequeue_carries_out_no_riding_ack(tmp_path: Path) -> None:
+async def test_an_invalid_dequeue_carries_out_its_riding_acks(tmp_path: Path) -> None:
     async with process(tmp_path) as it:
         (here,) = await kept_jobs(it)
         (job,) = await it.dequeue()
         with pytest.raises(RequestInvalid) as refused:
             await it.dequeue(0, succeeded=[Ack(job.descriptor)])
-        assert refused.value.acks_applied is False
-        with pytest.raises(RequestInvalid):
-            await it.api.ack("mail", [Ack(job.descriptor)], [Ack("", retry_delay_ms=-1)])
-        assert (await it.api.lookup([here]))[here].state is JobState.IN_PROGRESS
+        assert refused.value.acks_applied is True
+        assert (await it.api.lookup([here]))[here].state is JobState.SUCCEEDED
+
+
+async def test_an_invalid_ack_keeps_no_other_from_being_carried_out_and_nothing_is_handed_out(tmp_path: Path) -> None:
+    """Wherever it stands: the valid ones are for a shard and for the overflow shard."""
+    async with process(tmp_path) as it:
+        for invalid in ("no descriptor", "no descriptor:so", None):
+            (there,) = await it.api.enqueue("mail", [Job(b"")], context=ME)
+            (on_shard,) = await it.dequeue()
+            here, more = await kept_jobs(it, Job(b"1"), Job(b"2"))
+            (ours,) = await it.dequeue(1)
+            await it.find_shards()
+            bad = Ack(invalid) if invalid else Ack(OF_NOBODY.replace("o0123456789", it.overflow.id), "", 2**53)
+            with pytest.raises(RequestInvalid, match=r"^1 of \d acks were not carried out") as refused:
+                await it.dequeue(
+                    succeeded=[Ack(ours.descriptor)], failed=[bad, Ack(on_shard.descriptor, permanent=True)]
+                )
+            assert refused.value.acks_applied is True
+            found = await it.api.lookup([here, there, more])
+            assert {found[ours.descriptor].state, found[there].state} == {JobState.SUCCEEDED, JobState.FAILED}
+            assert JobState.IN_PROGRESS not in {info.state for info in found.values()}
+            await it.api.cancel("mail", [here, more], context=ME)
+
+
+async def test_acks_that_ride_for_both_say_what_became_of_each_in_their_order(tmp_path: Path) -> None:
+    async with process(tmp_path) as it:
+        await it.api.enqueue("mail", [Job(b"")], context=ME)
+        (there,) = await it.dequeue()
+        await kept_jobs(it)
+        (here,) = await it.dequeue()
+        await it.find_shards()
+        gone, ours, theirs = Ack(OF_NOBODY[:-1] + "1"), Ack(here.descriptor), Ack(there.descriptor)
+        gone.descriptor = gone.descriptor.replace("o0123456789", it.overflow.id)
+        jobs = await it.dequeue(succeeded=[ours, gone], failed=[theirs, ours])
+        outcomes = [AckOutcome.SUCCEEDED, AckOutcome.IGNORED, AckOutcome.RETRIED, AckOutcome.IGNORED]
+        assert isinstance(jobs, DequeuedJobs)
+        assert jobs.ack_outcomes == outcomes
+        assert [job.descriptor for job in jobs] == [there.descriptor]
+        assert await it.api.ack("mail", [gone, theirs, ours], [], context=ME) == [
+            AckOutcome.IGNORED,
+            AckOutcome.SUCCEEDED,
+            AckOutcome.IGNORED,
+        ]
+
+
+async def test_an_invalid_checkpoint_keeps_no_other_from_being_carried_out(tmp_path: Path) -> None:
+    async with process(tmp_path) as it:
+        await it.api.enqueue("mail", [Job(b"")], context=ME)
+        (there,) = await it.dequeue()
+        await kept_jobs(it)
+        (here,) = await it.dequeue()
+        await it.find_shards()
+        beats = [Checkpoint(each.descriptor, prepend_status="beat") for each in (here, there)]
+        with pytest.raises(RequestInvalid, match="1 of 2 checkpoints"):
+            await it.api.checkpoint("mail", [Checkpoint("none"), *beats], context=ME)
+        found = await it.api.lookup([here.descriptor, there.descriptor])
+        assert [info.custom_status for info in found.values()] == ["beat", "beat"]
 
 
 async def test_riding_acks_are_carried_out_although_nothing_is_left_to_hand_out(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from pinlater.model import (
     MAX_STATUS_CHARS,
     MAX_TIME_MS,
     Ack,
+    AckOutcome,
     CancelOutcome,
     Checkpoint,
     DequeueRequest,
@@ -95,39 +96,70 @@ async def test_an_invalid_value_is_named_with_what_is_allowed() -> None:
         {"coverage": math.nan},
         {"wait_ms": -1},
         {"claim_timeout_ms": 0},
-        {"failed": [Ack(GHOST, retry_delay_ms=-1)]},
-        {"succeeded": [Ack(GHOST, retry_delay_ms=-1)]},
+        {"failed": [Ack("none")]},
+        {"succeeded": [Ack("none")]},
         {"failed": [Ack(GHOST, retry_delay_ms=MAX_TIME_MS)]},
+        {"failed": [Ack(GHOST, retry_delay_ms=MAX_TIME_MS)], "wait_ms": 1000},
     ],
 )
-async def test_an_invalid_dequeue_carries_out_neither_its_acks_nor_itself(fields: dict[str, Any]) -> None:
+async def test_an_invalid_dequeue_carries_out_its_valid_acks_and_hands_out_nothing(fields: dict[str, Any]) -> None:
     async with stand() as at:
         await at.service.enqueue("mail", [Job(b"x"), Job(b"y")])
         (job,) = await at.dequeue(1)
-        riding = [*fields.pop("succeeded", []), Ack(job.descriptor)]
-        request = DequeueRequest(**{"queue": "mail", "limit": 1, "succeeded": riding, **fields})
+        riding = [*fields.get("succeeded", []), Ack(job.descriptor)]
+        request = DequeueRequest(**{"queue": "mail", "limit": 1, **fields, "succeeded": riding})
         with pytest.raises(RequestInvalid) as refused:
             await at.service.dequeue(request)
-        assert refused.value.acks_applied is False
-        assert await at.service.count(JobFilter("mail", JobState.IN_PROGRESS)) == 1
+        assert refused.value.acks_applied is True
+        assert await at.service.count(JobFilter("mail", JobState.SUCCEEDED)) == 1
+        assert await at.service.count(JobFilter("mail", JobState.IN_PROGRESS)) == 0
         assert await stored(at) == 1
 
 
-async def test_lists_over_their_bound_are_refused_and_limits_are_cut() -> None:
-    async with stand(settings=ServiceSettings(max_jobs=2)) as at:
-        for _ in range(2):
+async def test_limits_over_their_bound_are_cut_and_lists_are_carried_out_in_slices() -> None:
+    async with stand(settings=ServiceSettings(max_jobs=2, page_jobs=2)) as at:
+        for _ in range(4):
             await at.service.enqueue("mail", [Job(b"x"), Job(b"y")])
-        assert len(await at.dequeue(10_000)) == 2
+        first = await at.dequeue(10_000)
+        assert len(first) == 2
         assert len((await at.service.scan(PENDING, limit=10_000)).jobs) == 2
-        ghosts = [GHOST] * 3
-        for call in (
-            at.service.ack("mail", [Ack(GHOST)] * 2, [Ack(GHOST)]),
-            at.service.checkpoint("mail", [Checkpoint(GHOST)] * 3),
-            at.service.lookup(ghosts),
-            at.service.cancel("mail", ghosts),
-        ):
-            with pytest.raises(RequestInvalid, match="at most 2"):
-                await call
+        jobs = [job.descriptor for job in (*first, *await at.dequeue(), *await at.dequeue())]
+        left = [job.descriptor for job in (await at.service.scan(PENDING, limit=2)).jobs]
+        store = at.stores[0]
+        beats = [Checkpoint(each, prepend_status="beat") for each in jobs[:5]]
+        await at.service.checkpoint("mail", beats, context=ME)
+        found = await at.service.lookup([*jobs, *left])
+        assert [found[each].custom_status for each in jobs] == ["beat"] * 5 + [""]
+        succeeded = [Ack(each) for each in (*jobs[:3], jobs[0])]
+        outcomes = await at.service.ack("mail", succeeded, [Ack(jobs[3]), Ack(GHOST), Ack(jobs[4], permanent=True)])
+        good, ignored = AckOutcome.SUCCEEDED, AckOutcome.IGNORED
+        assert list(outcomes) == [good, good, good, ignored, AckOutcome.RETRIED, ignored, AckOutcome.FAILED]
+        cancelled = await at.service.cancel("mail", [*left, jobs[5], GHOST[:-1] + "9"])
+        assert [outcome.name for outcome in cancelled.values()] == [
+            "CANCELLED",
+            "CANCELLED",
+            "IN_PROGRESS",
+            "NOT_FOUND",
+        ]
+        for name in ("ack", "checkpoint", "cancel"):
+            assert max(len(arguments[1]) for arguments in store.sent[name]) == 2
+
+
+async def test_a_slice_that_fails_keeps_no_other_from_being_carried_out_and_the_error_does_not_say_nothing_stored() -> (
+    None
+):
+    """A client would send everything again then, and end other attempts."""
+    async with stand(settings=ServiceSettings(max_jobs=1)) as at:
+        jobs = [await at.service.enqueue("mail", [Job(b"x")]) for _ in range(3)]
+        while await at.dequeue():
+            pass
+        acks = [Ack(descriptor) for (descriptor,) in jobs]
+        at.stores[0].failures["ack"] = [None, NothingStored("no room")]
+        with pytest.raises(ShardConnectionFailed) as failed:
+            await at.service.ack("mail", acks, [])
+        assert failed.value.reason == "SHARD_CONNECTION_FAILED"
+        states = [info.state for info in (await at.service.lookup([ack.descriptor for ack in acks])).values()]
+        assert states == [JobState.SUCCEEDED, JobState.IN_PROGRESS, JobState.SUCCEEDED]
 
 
 async def test_a_source_that_would_make_endless_claims_is_refused() -> None:
@@ -305,6 +337,15 @@ async def test_ended_jobs_with_no_time_to_live_are_removed_at_once() -> None:
         assert await at.service.lookup(descriptors) == {}
 
 
+OF_OTHER_SERVERS = {
+    "mail:s1:p1:17",
+    "mail:s1:p01:1790000000000000",
+    "mail:s1:p1:9999999999999999",
+    "mail:s1:p1:01790000000000000",
+}
+"""They name jobs somewhere else, as the ids of the classic server do: nothing is wrong with such a request."""
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -320,12 +361,21 @@ async def test_ended_jobs_with_no_time_to_live_are_removed_at_once() -> None:
         "mail:s1:p1:01790000000000000",
     ],
 )
-async def test_a_text_that_is_no_descriptor_counts_as_unknown(text: str) -> None:
+async def test_a_text_that_is_no_descriptor_is_named_and_the_others_are_carried_out(text: str) -> None:
     async with stand() as at:
         await at.service.enqueue("mail", [Job(b"x")])
         (job,) = await at.dequeue()
-        await at.service.ack("mail", [Ack(text), Ack(job.descriptor)], [Ack(text)])
-        await at.service.checkpoint("mail", [Checkpoint(text)])
+        if text in OF_OTHER_SERVERS:
+            outcomes = await at.service.ack("mail", [Ack(text), Ack(job.descriptor)], [Ack(text)])
+            assert list(outcomes) == [AckOutcome.IGNORED, AckOutcome.SUCCEEDED, AckOutcome.IGNORED]
+            await at.service.checkpoint("mail", [Checkpoint(text)])
+        else:
+            with pytest.raises(
+                RequestInvalid, match="2 of 3 acks were not carried out, all others were: jobDescriptor"
+            ):
+                await at.service.ack("mail", [Ack(text), Ack(job.descriptor)], [Ack(text)])
+            with pytest.raises(RequestInvalid, match="1 of 1 checkpoints were not carried out"):
+                await at.service.checkpoint("mail", [Checkpoint(text)])
         assert await at.service.lookup([text]) == {}
         assert await at.service.cancel("mail", [text]) == {text: CancelOutcome.NOT_FOUND}
         assert await at.service.count(JobFilter("mail", JobState.SUCCEEDED)) == 1
@@ -339,13 +389,13 @@ async def test_a_text_that_is_no_descriptor_counts_as_unknown(text: str) -> None
         Checkpoint(GHOST, new_body=b"x" * 1025),
     ],
 )
-async def test_an_invalid_checkpoint_refuses_all(checkpoint: Checkpoint) -> None:
+async def test_an_invalid_checkpoint_keeps_no_other_from_being_carried_out(checkpoint: Checkpoint) -> None:
     async with stand(settings=ServiceSettings(max_body_bytes=1024)) as at:
         (descriptor,) = await at.service.enqueue("mail", [Job(b"x")])
         await at.dequeue()
-        with pytest.raises((RequestInvalid, BodyTooLarge)):
-            await at.service.checkpoint("mail", [Checkpoint(descriptor, new_body=b"new"), checkpoint], context=ME)
-        assert (await at.service.lookup([descriptor], include_body=True))[descriptor].body == b"x"
+        with pytest.raises(BodyTooLarge if checkpoint.new_body else RequestInvalid, match="1 of 2 checkpoints"):
+            await at.service.checkpoint("mail", [checkpoint, Checkpoint(descriptor, new_body=b"new")], context=ME)
+        assert (await at.service.lookup([descriptor], include_body=True))[descriptor].body == b"new"
 
 
 # -- looking

@@ -26,6 +26,7 @@ def busy() -> Metrics:
     metrics.started("thumbnail", wait_s=-1)
     metrics.ended("thumbnail", Action.RETRY, run_s=7200, is_last=True, error="ValueError")
     metrics.dropped("thumbnail")
+    metrics.ignored("thumbnail")
     metrics.unknown("mail")
     metrics.unreadable("mail")
     return metrics
@@ -36,7 +37,7 @@ def test_every_way_to_end_is_counted_and_a_retry_without_attempts_is_a_failure()
     counted = {key[0]: values for key, values in series.items() if key[1:] == ("thumbnail",)}
     assert counted["started"] == [7]
     assert counted["failed"] == [2]
-    for name in ("succeeded", "retried", "snoozed", "rescheduled", "given_back", "dropped_results"):
+    for name in ("succeeded", "retried", "snoozed", "rescheduled", "given_back", "dropped_results", "ignored_results"):
         assert counted[name] == [1], name
     assert series["errors", "thumbnail", "OSError"] == [2]
     assert series["errors", "thumbnail", "ValueError"] == [1]

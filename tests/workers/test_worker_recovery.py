@@ -150,6 +150,7 @@ async def test_acks_whose_answer_was_lost_are_sent_again(server: RunningServer) 
                 proxy.heal()
                 await until(lambda: worker.view().unacked == 0)
             assert site.counted(worker, "dropped_results") == {"waits": 0}
+            assert site.counted(worker, "ignored_results") == {"waits": 0}
 
 
 async def test_connections_that_break_cost_no_attempt(server: RunningServer) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pinlater import Job, JobState
+from pinlater import Ack, Job, JobState
 from pinlater_workers.envelope import read_envelope
 from pinlater_workers.raised import Fail, Reschedule, Retry, Snooze
 from tests.server.running import RunningServer, running
@@ -177,6 +177,31 @@ async def test_a_result_that_is_refused_is_found_among_the_others(
             await until(lambda: worker.view().unacked == 0)
             assert site.counted(worker, "dropped_results") == {"grown": 1}
         assert "is refused" in caplog.text
+
+
+@pytest.mark.parametrize("ack_delay_s", [0.01, 5.0], ids=["alone", "riding"])
+async def test_a_result_that_has_no_effect_is_counted_and_said(
+    server: RunningServer, caplog: pytest.LogCaptureFixture, ack_delay_s: float
+) -> None:
+    """An ack that names no claim, as classic clients send it, ends the attempt under its worker."""
+    async with Site(server.port) as site:
+        gate = threading.Event()
+
+        @site.app.job(queue=site.queue)
+        def waits(number: int) -> None:
+            gate.wait(20)
+
+        robbed = await waits.enqueue_async(0)
+        await waits.enqueue_async(1)
+        async with site.working(concurrency=3, ack_delay_s=ack_delay_s) as worker:
+            await until(lambda: worker.view().running == 2)
+            await site.client.ack(site.queue, failed=[Ack(robbed, permanent=True)])
+            gate.set()
+            await until(lambda: worker.view().unacked == 0 and worker.view().running == 0)
+            assert site.counted(worker, "ignored_results") == {"waits": 1}
+            assert site.counted(worker, "dropped_results") == {"waits": 0}
+        assert f"the first is {robbed}" in caplog.text
+        assert (await site.info(robbed)).state is JobState.FAILED
 
 
 @pytest.mark.parametrize("pool", ["thread", "async"])

@@ -41,6 +41,11 @@ FAMILIES: dict[str, Family] = {
     "dropped_results": Family(
         "counter", _JOB, "Results that no server took: the claim was lost or over, or the server refused them."
     ),
+    "ignored_results": Family(
+        "counter",
+        _JOB,
+        "Results that had no effect: the claim was lost, and the job may run again, or somebody else had ended it.",
+    ),
     "errors": Family("counter", ("type", "error"), "Attempts that failed, by the exception's type."),
     "unknown_types": Family("counter", ("queue",), "Jobs given back because this worker does not know their type."),
     "unreadable": Family(
@@ -74,15 +79,16 @@ _ENDS = {
 }
 _STARTED = len(_ENDS)
 _DROPPED = _STARTED + 1
+_IGNORED = _DROPPED + 1
 
 
 class _OfType:
-    """`counts` has a place per Action, by its number, then started and dropped results."""
+    """`counts` has a place per Action, by its number, then started, dropped and ignored results."""
 
     __slots__ = ("counts", "errors", "run", "wait")
 
     def __init__(self) -> None:
-        self.counts = [0] * (len(_ENDS) + 2)
+        self.counts = [0] * (_IGNORED + 1)
         self.errors: dict[str, int] = {}
         self.run = [0.0] * (len(BUCKETS) + 2)
         self.wait = [0.0] * (len(BUCKETS) + 2)
@@ -123,6 +129,10 @@ class Metrics:
         """No server took the result of an attempt."""
         self._types[job].counts[_DROPPED] += 1
 
+    def ignored(self, job: str) -> None:
+        """The result of an attempt had no effect."""
+        self._types[job].counts[_IGNORED] += 1
+
     def unknown(self, queue: str) -> None:
         """A job of an unknown type: counted by queue, as what names bodies hold is not bounded."""
         self._unknown[queue] = self._unknown.get(queue, 0) + 1
@@ -147,6 +157,7 @@ def _of_type(job: str, of_type: _OfType) -> Iterator[tuple[tuple[str, ...], list
     for action, name in _ENDS.items():
         yield (name, job), [of_type.counts[action]]
     yield ("dropped_results", job), [of_type.counts[_DROPPED]]
+    yield ("ignored_results", job), [of_type.counts[_IGNORED]]
     for error, amount in of_type.errors.items():
         yield ("errors", job, error), [amount]
     yield ("run_seconds", job), list(of_type.run)

@@ -99,6 +99,11 @@ async function ack(now, failing, metadata) {
   }));
   assert.strictEqual((await lookup(now)).customStatus, 'ä half done');
   assert.strictEqual((await lookup(failing)).jobState, types.PinLaterJobState.FAILED);
+  const again = new types.PinLaterJobAckRequest({
+    queueName: queue, jobsSucceeded: [new types.PinLaterJobAckInfo({ jobDescriptor: now })],
+  });
+  assert.deepStrictEqual((await call('ackJobs', again)).outcomes, [types.AckOutcome.IGNORED]);
+  assert.deepStrictEqual((await dequeue({ jobAckRequest: again })).ackOutcomes, [types.AckOutcome.IGNORED]);
 }
 
 async function operate(now, failing, later) {

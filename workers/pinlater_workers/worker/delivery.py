@@ -15,12 +15,13 @@ from typing import Any
 from pinlater.client.async_client import AsyncClient
 from pinlater.clock import Clock
 from pinlater.errors import BodyTooLarge, PinLaterError, RequestInvalid
+from pinlater.model import AckOutcome
 from pinlater_workers.metrics import Metrics
 from pinlater_workers.running import Running, Why
 from pinlater_workers.worker.keeping import Keeping
 from pinlater_workers.worker.outbox import Outbox
 from pinlater_workers.worker.parcel import Parcel
-from pinlater_workers.worker.results import Result, acks, moves
+from pinlater_workers.worker.results import Result, acks, in_order, moves
 from pinlater_workers.worker.trouble import Troubles, log, pause_s
 
 CALL_TIMEOUT_S = 5.0
@@ -77,9 +78,29 @@ class Delivery:
             self._on_way += len(parcel.results)
         return parcel
 
-    def delivered(self, parcel: Parcel) -> None:
+    def delivered(self, parcel: Parcel, outcomes: Sequence[AckOutcome] = ()) -> None:
+        """`outcomes`: of each result in the order of `acks`, where the server says them."""
         self._on_way -= len(parcel.results)
         self._keeping.end(parcel.results)
+        if not parcel.is_copy and AckOutcome.IGNORED in outcomes:
+            self._say_ignored(parcel, outcomes)
+
+    def _say_ignored(self, parcel: Parcel, outcomes: Sequence[AckOutcome]) -> None:
+        """A claim was lost, or somebody else has ended the job: what was done may be done again, or was done twice."""
+        ended = [
+            running
+            for running, outcome in zip(in_order(parcel.results), outcomes, strict=False)
+            if outcome is AckOutcome.IGNORED
+        ]
+        for running in ended:
+            if running.type is not None:
+                self._metrics.ignored(running.type.name)
+        log.warning(
+            "the results of %d jobs of queue %s had no effect: their claims had ended; the first is %s",
+            len(ended),
+            parcel.queue,
+            ended[0].job.descriptor,
+        )
 
     def undelivered(self, parcel: Parcel, why: str) -> None:
         """They may not have been carried out."""
@@ -126,6 +147,7 @@ class Delivery:
             await self._deliver_again(parcel, why)
 
     async def _deliver_again(self, parcel: Parcel, why: str) -> None:
+        parcel.is_copy = True
         self._keeping.keep(parcel.results)
         await asyncio.gather(*(self._until_through(part, why) for part in parcel.by_shard()))
 
@@ -164,24 +186,27 @@ class Delivery:
     async def _try(self, parcel: Parcel) -> str:
         """Why it is to be sent again; "": the server has them, or they go on in smaller parcels."""
         try:
-            await self._call(parcel)
+            outcomes = await self._call(parcel)
         except REFUSED as error:
             self._refused(parcel, error)
         except PinLaterError as error:
             return str(error)
         else:
-            self.delivered(parcel)
+            self.delivered(parcel, outcomes)
         return ""
 
-    async def _call(self, parcel: Parcel) -> None:
+    async def _call(self, parcel: Parcel) -> Sequence[AckOutcome]:
         if parcel.moves:
             listed = moves(parcel.results, self._clock.now_ms())
             await self._client.checkpoint(parcel.queue, listed, timeout=CALL_TIMEOUT_S)
-        else:
-            await self._client.ack(parcel.queue, *acks(parcel.results), timeout=CALL_TIMEOUT_S)
+            return ()
+        return await self._client.ack(parcel.queue, *acks(parcel.results), timeout=CALL_TIMEOUT_S)
 
     def _refused(self, parcel: Parcel, error: PinLaterError) -> None:
-        """The one that causes it is found by halving; it cannot be delivered at all."""
+        """The one that causes it is found by halving; it cannot be delivered at all. The others may have been carried
+        out already.
+        """
+        parcel.is_copy = True
         if len(parcel.results) > 1:
             for half in parcel.halves():
                 self._spawn(self._deliver(half))

@@ -16,11 +16,14 @@ MAX_BODY_BYTES = 1 << 16
 
 
 class Parcel:
-    """`moves`: all of them go back to PENDING; else all are acks."""
+    """`moves`: all of them go back to PENDING; else all are acks. `is_copy`: an earlier call with them may have been
+    carried out, so that this one has no effect.
+    """
 
-    __slots__ = ("moves", "queue", "results")
+    __slots__ = ("is_copy", "moves", "queue", "results")
 
-    def __init__(self, queue: str, results: list[Result], *, moves: bool) -> None:
+    def __init__(self, queue: str, results: list[Result], *, moves: bool, is_copy: bool = False) -> None:
+        self.is_copy = is_copy
         self.queue = queue
         self.results = results
         self.moves = moves
@@ -44,7 +47,7 @@ class Parcel:
         return taken
 
     def _with(self, results: list[Result]) -> Parcel:
-        return Parcel(self.queue, results, moves=self.moves)
+        return Parcel(self.queue, results, moves=self.moves, is_copy=self.is_copy)
 
 
 def fitting(moves: Sequence[Result]) -> int:

@@ -12,7 +12,7 @@ from pinlater.errors import PinLaterError, QueueNotFound
 from pinlater.model import DequeuedJob, DequeueRequest
 from pinlater_workers.view import QueueView
 from pinlater_workers.worker.asking import Asking, Poll
-from pinlater_workers.worker.delivery import Delivery
+from pinlater_workers.worker.delivery import REFUSED, Delivery
 from pinlater_workers.worker.parcel import Parcel
 from pinlater_workers.worker.results import acks
 from pinlater_workers.worker.standing import UNANSWERED, Standing
@@ -109,7 +109,7 @@ class Polling:
             raise
         else:
             if riding is not None:
-                self._delivery.delivered(riding)
+                self._delivery.delivered(riding, jobs.ack_outcomes)
             self.good_s = time.monotonic()
             self._standing.answered(queue)
             self._asking.answered(poll, len(jobs), self.good_s)
@@ -132,7 +132,8 @@ class Polling:
             self._take(queue, jobs)
 
     def _settle(self, riding: Parcel, error: PinLaterError) -> None:
-        if error.acks_applied:
+        """Where some are invalid the others were carried out; which ones are found out by sending them again."""
+        if error.acks_applied and not isinstance(error, REFUSED):
             self._delivery.delivered(riding)
         else:
             self._delivery.undelivered(riding, str(error))

@@ -28,6 +28,12 @@ def acks(results: Sequence[Result]) -> tuple[list[Ack], list[Ack]]:
     return succeeded, failed
 
 
+def in_order(results: Sequence[Result]) -> list[Running]:
+    """As `acks` names them in a call: the successes, then the failures."""
+    succeeded = [running for running, verdict in results if verdict.action is Action.SUCCEED]
+    return succeeded + [running for running, verdict in results if verdict.action is not Action.SUCCEED]
+
+
 def moves(results: Sequence[Result], now_ms: int) -> list[Checkpoint]:
     return [_move(running, verdict, now_ms) for running, verdict in results]
 
