@@ -372,7 +372,8 @@ def test_help_names_every_setting_and_has_examples(tmp_path: Path) -> None:
 
 def test_logs_for_people(tmp_path: Path) -> None:
     with running(tmp_path, "--log-format", "human") as server:
-        server.wait_for("text")
+        assert server.process.stdout is not None
+        assert server.process.stdout.readline()  # the address, which is printed when it is ready
         server.stop()
         (ready,) = [event["text"] for event in server.events if " ready " in event["text"]]
     assert "address=127.0.0.1:" in ready
