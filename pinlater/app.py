@@ -27,7 +27,7 @@ from pinlater.cluster.clocks import Clocks
 from pinlater.cluster.lease import ServerName
 from pinlater.cluster.leases import Leases
 from pinlater.cluster.status import Cluster
-from pinlater.config import Config, ConfigInvalid, from_plain
+from pinlater.config import Config, ConfigInvalid, from_plain, secrets_of
 from pinlater.errors import PinLaterError
 from pinlater.identity import RecordBroken, new_server_id, remember, server_id
 from pinlater.logs import configure
@@ -42,6 +42,7 @@ from pinlater.queues.file import QueueFile
 from pinlater.queues.pending import Pending
 from pinlater.queues.registry import Queues
 from pinlater.queues.shares import Shares
+from pinlater.redaction import SECRETS
 from pinlater.server import process
 from pinlater.server.process import HandOver, StartRefused
 from pinlater.server.thrift_server import ThriftServer
@@ -207,6 +208,7 @@ async def build(payload: dict[str, Any]) -> App:
     """What a worker process serves. StartRefused."""
     config = from_plain(payload["config"])
     config = replace(config, admin_password_hash=config.admin_password_hash or payload.get("operator_hash", ""))
+    SECRETS.keep(secrets_of(config))
     configure(config.log_level, config.log_format, worker=os.getpid())
     app = App(config, payload["known"], payload.get("address", f"{config.host}:{config.port}"))
     await app.open()

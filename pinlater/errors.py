@@ -36,6 +36,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import ClassVar
 
+from pinlater.redaction import redact
+
 
 def install_command(extra: str) -> str:
     """What brings the packages of an extra. PinLater is on no package index: it is installed from its checkout.
@@ -69,6 +71,8 @@ class PinLaterError(Exception):
     reason: str = ""
     """Of an error: the stable word for programs. Of a class: its own, "" where that is the name of the code."""
     retryable: bool = False
+    quotes_stores: ClassVar[bool] = False
+    """Whether the message may repeat what a store, a driver or the configuration says: then it is redacted."""
 
     def __init__(
         self,
@@ -79,6 +83,8 @@ class PinLaterError(Exception):
         retry_after_ms: int | None = None,
         acks_applied: bool | None = None,
     ) -> None:
+        if self.quotes_stores:
+            message = redact(message)
         super().__init__(message)
         self.message = message
         self.reason = reason or self.reason or self.code.name
@@ -174,6 +180,7 @@ class Draining(PinLaterError):
 
 
 class NoHealthyShards(PinLaterError):
+    quotes_stores = True
     code = ErrorCode.NO_HEALTHY_SHARDS
     retryable = True
 
@@ -183,6 +190,7 @@ class ShardsFull(NoHealthyShards):
 
 
 class ShardConnectionFailed(PinLaterError):
+    quotes_stores = True
     code = ErrorCode.SHARD_CONNECTION_FAILED
     retryable = True
 
@@ -204,6 +212,7 @@ class OutcomeUnknown(ShardConnectionFailed):
 
 
 class StoreRefused(PinLaterError):
+    quotes_stores = True
     reason = "STORE_REFUSED"
 
 
@@ -217,7 +226,7 @@ class ProtocolError(PinLaterError):
 
 
 class UnknownError(PinLaterError):
-    pass
+    quotes_stores = True
 
 
 class MethodUnknown(UnknownError):

@@ -1,7 +1,8 @@
 """Structured logs on stderr: lines that a person reads on a terminal, and JSON lines for machines elsewhere.
 
 An event is a short word or phrase, all else is key=value. Records of the standard library's loggers (drivers, the
-scheduler) go the same way.
+scheduler) go the same way. Secrets are taken out of all of it, and nothing in it moves a terminal's cursor or looks
+like another line.
 """
 
 from __future__ import annotations
@@ -9,10 +10,14 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Mapping, Sequence
+from types import TracebackType
 from typing import Any
 
 import structlog
 from structlog.typing import EventDict, Processor
+
+from pinlater.printable import printable, printable_lines
+from pinlater.redaction import redact
 
 _NOISY = {
     "apscheduler": logging.ERROR,  # it warns of each run while the one before still waits for a shard that hangs
@@ -44,6 +49,7 @@ def configure(level: str, log_format: str, **always: object) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+    sys.excepthook = _log_crash
     for noisy, least in _NOISY.items():
         logging.getLogger(noisy).setLevel(max(root.level, least))
 
@@ -62,14 +68,48 @@ def _common(always: Mapping[str, object]) -> list[Processor]:
     ]
 
 
+def _log_crash(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """What nobody caught is not printed past all of this."""
+    logging.getLogger("pinlater").critical("crashed", exc_info=(kind, error, trace))
+
+
+def _redacted(value: Any) -> Any:
+    """As JSON can hold it: what cannot be held is shown as it represents itself."""
+    if isinstance(value, str):
+        return redact(value)
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, Mapping):
+        return {_redacted(key): _redacted(each) for key, each in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_redacted(each) for each in value]
+    return redact(repr(value))
+
+
+def _redact_all(_logger: Any, _method: str, event: EventDict) -> EventDict:
+    return {redact(key): _redacted(value) for key, value in event.items()}
+
+
+def _in_one_line(_logger: Any, _method: str, event: EventDict) -> EventDict:
+    """Of several lines are tracebacks alone, which stand in from the edge: else a text could forge a line."""
+    return {printable(key): _shown(key, value) for key, value in event.items()}
+
+
+def _shown(key: str, value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    return printable_lines(value, "  ") if key in ("exception", "stack") else printable(value)
+
+
 def _last(log_format: str) -> Sequence[Processor]:
     without_inner = structlog.stdlib.ProcessorFormatter.remove_processors_meta
+    with_trace = structlog.processors.format_exc_info
     if chosen_format(log_format) == "human":
         local = structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False, key="timestamp")
         plain = structlog.dev.plain_traceback
         console = structlog.dev.ConsoleRenderer(
             colors=sys.stderr.isatty(), pad_event_to=24, pad_level=False, exception_formatter=plain
         )
-        return [local, without_inner, console]
+        return [local, with_trace, without_inner, _redact_all, _in_one_line, console]
     utc = structlog.processors.TimeStamper(fmt="iso", utc=True, key="time")
-    return [utc, structlog.processors.format_exc_info, without_inner, structlog.processors.JSONRenderer()]
+    return [utc, with_trace, without_inner, _redact_all, structlog.processors.JSONRenderer()]

@@ -17,6 +17,7 @@ import stat
 from pathlib import Path
 
 from pinlater.private_files import FILE_MODE
+from pinlater.redaction import SECRETS
 
 PASSWORD_FILE = "admin-password"
 """In the data folder. One line: the password."""
@@ -124,6 +125,7 @@ def read_password_file(path: Path, *, is_server: bool = False) -> str:
         os.close(descriptor)
     if not line:
         raise PasswordFileUnsafe(f"{path} is empty; remove it and start the server again, which makes a new one")
+    SECRETS.keep([line])
     return line
 
 

@@ -8,11 +8,15 @@ Nagios plugin.
 from __future__ import annotations
 
 import importlib
-from typing import NamedTuple, NoReturn
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, NoReturn
 
 import click
 
 from pinlater.errors import install_command
+from pinlater.printable import printable
+from pinlater.redaction import redact
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -41,8 +45,25 @@ COMMANDS = {
 }
 
 
+@contextmanager
+def _printable_mistakes() -> Iterator[None]:
+    """What is wrong with a command line repeats words of it, which a script may have from anybody."""
+    try:
+        yield
+    except click.UsageError as mistake:
+        raise click.UsageError(printable(redact(mistake.format_message())), mistake.ctx) from None
+
+
 class LazyGroup(click.Group):
     """Imports a command when it is used, so that `pinlater queue` needs nothing that only a server needs."""
+
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        with _printable_mistakes():
+            return super().make_context(*args, **options)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _printable_mistakes():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)

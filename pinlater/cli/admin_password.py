@@ -20,6 +20,7 @@ from pinlater.cli import EXIT_FAILED
 from pinlater.client.address import Address
 from pinlater.client.client import Client
 from pinlater.password import PASSWORD_FILE, PasswordFileUnsafe, read_password_file
+from pinlater.redaction import SECRETS
 
 PASSWORD_VARIABLE = "PINLATER_ADMIN_PASSWORD"
 FILE_VARIABLE = "PINLATER_ADMIN_PASSWORD_FILE"
@@ -52,6 +53,12 @@ def needs_password(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def admin_password(client: Client) -> str:
     """Asks, where it has to; to be called once by a command, after all that may be wrong with its arguments."""
+    password = _found(client)
+    SECRETS.keep([password])
+    return password
+
+
+def _found(client: Client) -> str:
     meta = click.get_current_context().meta
     if folder := meta[_KEY]:
         return _named(client, Path(folder).expanduser() / PASSWORD_FILE, "--data")

@@ -11,11 +11,12 @@ from pinlater.cli.check_limits import Limits, parse_limits
 from pinlater.cli.check_plan import CheckPlan, plan_of
 from pinlater.cli.check_verdict import Level, judge
 from pinlater.cli.connection import talks_to_server
-from pinlater.cli.output import printable
 from pinlater.client.client import Client
 from pinlater.client.clusters import cluster_check
 from pinlater.client.target import target_cluster
 from pinlater.errors import PinLaterError
+from pinlater.printable import printable
+from pinlater.redaction import redact
 
 
 class CheckCommand(click.Command):
@@ -39,7 +40,7 @@ class CheckCommand(click.Command):
 
 
 def _unknown(why: str) -> NoReturn:
-    click.echo(f"PINLATER UNKNOWN - {printable(why).replace('|', '/')}")
+    click.echo(f"PINLATER UNKNOWN - {printable(redact(why)).replace('|', '/')}")
     raise SystemExit(Level.UNKNOWN)
 
 
@@ -74,7 +75,7 @@ def check(client: Client, warn: tuple[str, ...], crit: tuple[str, ...], queues: 
     """
     plan = _plan(click.get_current_context().params, warn, crit, queues)
     level, line = judge(client.cluster_status(queues=queues or None), plan)
-    click.echo(line)
+    click.echo(printable(line))
     raise SystemExit(level)
 
 

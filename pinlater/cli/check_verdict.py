@@ -7,9 +7,10 @@ from enum import IntEnum
 from pinlater.cli.check_limits import AT_LEAST, OF_QUEUES, Limits
 from pinlater.cli.check_plan import CheckPlan
 from pinlater.cli.cluster_rows import oldest_age_ms, out_at, totals
-from pinlater.cli.output import counted, printable
+from pinlater.cli.output import counted
 from pinlater.cli.times import age_text
 from pinlater.model import ClusterStatus, QueueStatus, ShardView
+from pinlater.printable import printable
 
 _OLD_MS = 60_000
 """Counts that are older are said to be so."""

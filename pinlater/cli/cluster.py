@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from pinlater.cli.cluster_rows import (
@@ -18,6 +16,7 @@ from pinlater.cli.connection import talks_to_server
 from pinlater.cli.failures import EXIT_CODES, ServerGroup
 from pinlater.cli.output import Row, output_option, write_all
 from pinlater.client.client import Client
+from pinlater.printable import json_text
 
 
 @click.group(
@@ -61,7 +60,7 @@ def status(client: Client, format: str) -> None:
         write_all(format, QUEUE_COLUMNS, queues)
     elif format == "json":
         whole = {"now_ms": found.now_ms, "servers": servers, "shards": shards, "queues": queues}
-        click.echo(json.dumps(whole, ensure_ascii=False, indent=1))
+        click.echo(json_text(whole, indent=1))
     else:
         kinds = {"server": servers, "shard": shards, "queue": queues}
         write_all(format, (), [{"kind": kind, **row} for kind, rows in kinds.items() for row in rows])

@@ -12,7 +12,6 @@ import click
 
 from pinlater.cli import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_UNREACHABLE, EXIT_USAGE
 from pinlater.cli.admin_password import password_origin
-from pinlater.cli.output import printable
 from pinlater.errors import (
     BodyTooLarge,
     OutcomeUnknown,
@@ -24,6 +23,8 @@ from pinlater.errors import (
     RequestInvalid,
     ServerUnreachable,
 )
+from pinlater.printable import printable
+from pinlater.redaction import redact
 
 EXIT_OUTCOME_UNKNOWN = 4
 EXIT_INCOMPLETE = 5
@@ -102,8 +103,8 @@ def _told(error: PinLaterError) -> str:
 
 
 def say(message: str) -> None:
-    """One line for a person."""
-    click.echo(f"pinlater: {printable(message)}", err=True)
+    """One line for a person, without secrets."""
+    click.echo(f"pinlater: {printable(redact(message))}", err=True)
 
 
 def can_ask() -> bool:

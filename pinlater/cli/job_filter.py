@@ -5,7 +5,6 @@ which it is done.
 from __future__ import annotations
 
 import functools
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -21,6 +20,7 @@ from pinlater.cli.times import duration_option, time_text
 from pinlater.client.client import Client
 from pinlater.clock import SystemClock
 from pinlater.model import CONTINUATION_END, JobAction, JobChange, JobState
+from pinlater.printable import json_text
 
 _SLICE = 1_000
 _MOST_PRIORITIES = 127
@@ -220,4 +220,4 @@ def _print(extent: Extent, action: JobAction, done: int, samples: list[Any]) -> 
         write_all("table", COLUMNS, rows)
         say("nothing was changed")
     else:
-        click.echo(json.dumps({"matched": done, "samples": rows}, ensure_ascii=False))
+        click.echo(json_text({"matched": done, "samples": rows}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 import click
@@ -14,6 +15,7 @@ from pinlater.cli.slices import slices
 from pinlater.client.client import Client
 from pinlater.errors import NoHealthyShards, ShardConnectionFailed
 from pinlater.model import JobInfo, parse_descriptor
+from pinlater.printable import printable_lines
 
 _SLICE = 1_000
 _NO_WEIGHT = 0
@@ -30,15 +32,21 @@ Examples:
 )
 @click.argument("descriptors", nargs=-1, required=True, metavar="DESCRIPTOR...")
 @click.option("--body", is_flag=True, help="The body too: in a table only the body, as it is, of one job.")
+@click.option("--raw", is_flag=True, help="With --body, on a terminal: the bytes as they are, whatever they do to it.")
 @output_option
 @talks_to_server
-def get(client: Client, descriptors: tuple[str, ...], body: bool, format: str) -> None:
+def get(client: Client, descriptors: tuple[str, ...], body: bool, raw: bool, format: str) -> None:
     """Show jobs by descriptor; - reads descriptors from standard input, one to a line.
 
     In JSON `body` is text where it is UTF-8, else base64; `body_encoding` says which. A descriptor that is not found,
     or whose shard cannot be read, is named on stderr, and the exit code is 5.
+
+    On a terminal, what could move its cursor or hide text in a body is shown escaped, unless --raw is given. In a file
+    or a pipe a body is its bytes.
     """
     bare = body and format == "table"
+    if raw and not bare:
+        raise click.UsageError("--raw is for --body in a table")
     if bare and (len(descriptors) > 1 or "-" in descriptors):
         raise click.UsageError("--body in a table is for one job; take -o json or -o jsonl for more")
     output = open_output(format, COLUMNS)
@@ -48,13 +56,26 @@ def get(client: Client, descriptors: tuple[str, ...], body: bool, format: str) -
         lacking += len(set(part) - found.keys())
         infos = [found[descriptor] for descriptor in part if descriptor in found]
         if bare:
-            click.echo(b"".join(info.body or b"" for info in infos), nl=False)
+            _write_body(b"".join(info.body or b"" for info in infos), raw)
         else:
             output.write([job_row(info) for info in infos])
     if not bare:
         output.close()
     if lacking:
         raise SystemExit(EXIT_INCOMPLETE)
+
+
+def _write_body(body: bytes, raw: bool) -> None:
+    """To a terminal as a text that does nothing to it, and stderr says so."""
+    if raw or not sys.stdout.isatty():
+        click.echo(body, nl=False)
+        return
+    text = body.decode(errors="backslashreplace")
+    shown = printable_lines(text)
+    click.echo(shown, nl=False)
+    if shown.encode() != body:
+        click.echo()
+        say("not all of the body can be shown on a terminal, and is escaped; --raw prints it as it is")
 
 
 def _read(client: Client, asked: Sequence[str], with_body: bool) -> dict[str, JobInfo]:

@@ -6,11 +6,12 @@ the first rows written together; a table of one column has no heading, so that i
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import click
+
+from pinlater.printable import json_text, printable
 
 Row = Mapping[str, Any]
 """A value per column, as in JSON; a table may show fewer columns."""
@@ -49,7 +50,7 @@ class Table:
 
 class JsonLines:
     def write(self, rows: Iterable[Row]) -> None:
-        _echo_lines(json.dumps(row, ensure_ascii=False) for row in rows)
+        _echo_lines(json_text(row) for row in rows)
 
     def close(self) -> None:
         pass
@@ -62,7 +63,7 @@ class JsonArray:
         self._begun = False
 
     def write(self, rows: Iterable[Row]) -> None:
-        text = ",\n ".join(json.dumps(row, ensure_ascii=False) for row in rows)
+        text = ",\n ".join(json_text(row) for row in rows)
         if text:
             click.echo((",\n " if self._begun else "[") + text, nl=False)
             self._begun = True
@@ -86,7 +87,7 @@ def write_all(format: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
 
 def write_one(format: str, column: str, value: Any) -> None:
     """An answer that is one value: the bare value, or a JSON object."""
-    click.echo(_cell(value) if format == "table" else json.dumps({column: value}))
+    click.echo(_cell(value) if format == "table" else json_text({column: value}))
 
 
 def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -122,12 +123,3 @@ def counted(number: int, thing: str) -> str:
     ('1 job', '2,000 jobs')
     """
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
-
-
-def printable(text: str) -> str:
-    """The text in one line that cannot move a terminal's cursor.
-
-    >>> printable("a\\nb")
-    'a\\\\nb'
-    """
-    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -11,7 +11,7 @@ import structlog
 
 from pinlater.app import data_folder
 from pinlater.cli.removal import refuse_undrained
-from pinlater.config import Config, ConfigInvalid, Loaded, from_plain, load
+from pinlater.config import Config, ConfigInvalid, Loaded, from_plain, keep_secrets, load
 from pinlater.config.changes import changes
 from pinlater.identity import RecordBroken, forget
 from pinlater.logs import configure
@@ -71,6 +71,7 @@ class Planner:
             _drop_password(config)
 
     def _reloaded(self) -> Config:
+        keep_secrets(self.flags, os.environ)
         try:
             return load(self.flags, os.environ).config
         except ConfigInvalid as invalid:

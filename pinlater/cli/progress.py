@@ -10,6 +10,8 @@ from typing import Self
 
 import click
 
+from pinlater.printable import printable
+
 _EVERY_S = 0.1
 
 
@@ -26,7 +28,7 @@ class StatusLine:
             self._next_s = time.monotonic() + _EVERY_S
             self._shown = True
             width = shutil.get_terminal_size().columns
-            click.echo(f"\r{text[: width - 1]}\033[K", nl=False, err=True)
+            click.echo(f"\r{printable(text)[: width - 1]}\033[K", nl=False, err=True)
 
     def clear(self) -> None:
         if self._shown:

@@ -13,15 +13,21 @@ import click
 import structlog
 
 from pinlater.cli import EXIT_FAILED, EXIT_USAGE
+from pinlater.cli.failures import say
 from pinlater.cli.planner import AtStart, Flags, Planner
-from pinlater.config import SETTINGS, ConfigInvalid, Loaded, Setting, config_toml, default_of, load
+from pinlater.config import SETTINGS, ConfigInvalid, Loaded, Setting, config_toml, default_of, keep_secrets, load
 from pinlater.logs import configure
+from pinlater.redaction import secrets_of_url
 from pinlater.server.generation import Plan
 from pinlater.server.supervisor import ServeRefused, Supervisor
 from pinlater.server.watched_file import WatchedFile
 from pinlater.web.beside import Beside
 
 log = structlog.get_logger("pinlater.serve")
+_IN_PROCESS_LIST = (
+    "every user of this machine can read the command line: put the store into a file (--config FILE, as [[store]] with "
+    "url = …) that only this user can read, or into the variable PINLATER_STORE"
+)
 
 
 def _flag(setting: Setting) -> Callable[[Any], Any]:
@@ -96,6 +102,8 @@ def serve(
         click.echo(config_toml(loaded, show_secrets=show_secrets), nl=False)
         return
     configure(loaded.config.log_level, loaded.config.log_format)
+    if any(True for url in flags.get("store") or () for _ in secrets_of_url(url)):
+        log.warning("password_in_process_list", flag="--store", hint=_IN_PROCESS_LIST)
     for name in loaded.unknown_variables:
         log.warning("unknown_variable", name=name)
     planner = Planner(written, loaded, AtStart(accept_new_store, forget_shard))
@@ -103,11 +111,12 @@ def serve(
 
 
 def _loaded(flags: Flags) -> Loaded:
+    keep_secrets(flags, os.environ)
     try:
         return load(flags, os.environ)
     except ConfigInvalid as invalid:
         for mistake in invalid.mistakes:
-            click.echo(f"pinlater: {mistake}", err=True)
+            say(str(mistake))
         raise SystemExit(EXIT_USAGE) from None
 
 
@@ -140,5 +149,5 @@ def _run(planner: Planner, watched: WatchedFile | None, *, announce: bool) -> No
     try:
         asyncio.run(supervise())
     except ServeRefused as refused:
-        click.echo(f"pinlater: cannot start: {refused}", err=True)
+        say(f"cannot start: {refused}")
         raise SystemExit(EXIT_FAILED) from None

@@ -11,6 +11,7 @@ from pinlater.cli.times import duration_option
 from pinlater.cli.top_frame import frame
 from pinlater.client.client import Client
 from pinlater.errors import PinLaterError
+from pinlater.printable import printable
 
 
 @click.command(
@@ -61,9 +62,10 @@ def _watch(client: Client, servers: str, interval_s: float) -> None:
         except PinLaterError as error:
             trouble = error.message
         width, height = terminal.size()
-        lines = (
-            [f"pinlater {servers}"[:width], "", trouble[:width]] if trouble else frame(status, servers, width, height)
-        )
+        if trouble:
+            lines = [printable(line)[:width] for line in (f"pinlater {servers}", "", trouble)]
+        else:
+            lines = frame(status, servers, width, height)
         terminal.draw(lines)
         if terminal.key_within(interval_s) in ("q", "Q", terminal.END):
             return

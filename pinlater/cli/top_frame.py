@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pinlater.cli.cluster_rows import oldest_age_ms, state_text, totals
-from pinlater.cli.output import counted, printable
+from pinlater.cli.output import counted
 from pinlater.cli.times import age_text, time_text
 from pinlater.model import ClusterStatus, QueueStatus, ServerView, ShardView
+from pinlater.printable import printable
 
 _GAP = "  "
 _NEEDED = 7

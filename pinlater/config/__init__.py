@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pinlater.config.loading import Loaded, load
+from pinlater.config.loading import Loaded, keep_secrets, load, secrets_of
 from pinlater.config.mistakes import ConfigInvalid, Mistake
 from pinlater.config.rendering import config_toml, default_of, docs_page
 from pinlater.config.settings import SETTINGS, Config, Setting, from_plain, to_plain
-from pinlater.config.stores import StoreConfig, masked_url
+from pinlater.config.stores import StoreConfig
 
 __all__ = [
     "SETTINGS",
@@ -20,7 +20,8 @@ __all__ = [
     "default_of",
     "docs_page",
     "from_plain",
+    "keep_secrets",
     "load",
-    "masked_url",
+    "secrets_of",
     "to_plain",
 ]

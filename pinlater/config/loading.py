@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from pinlater.config.mistakes import ConfigInvalid, Mistake, did_you_mean
-from pinlater.config.settings import BY_NAME, SETTINGS, STORE_NAME, Config, Setting
-from pinlater.config.sources import Given, gather, unknown_names, unknown_variables
+from pinlater.config.settings import BY_NAME, CONFIG_NAME, ENVIRONMENT_PREFIX, SETTINGS, STORE_NAME, Config, Setting
+from pinlater.config.sources import HIDDEN, Given, gather, unknown_names, unknown_variables
 from pinlater.config.stores import (
     ALLOWED_ID,
     ALLOWED_STORE,
@@ -19,12 +19,14 @@ from pinlater.config.stores import (
     StoreMistake,
     checked_url,
     default_store,
-    masked_url,
     parse_store,
 )
 from pinlater.config.values import Kind, Text
+from pinlater.redaction import SECRETS, redact_url, secrets_of_url
 
+T = TypeVar("T")
 DEFAULT = "default"
+CONFIG_VARIABLE = f"{ENVIRONMENT_PREFIX}CONFIG"
 _STORE_KEYS = ("id", "url", "dequeue-only")
 _HIDDEN = ("admin-password-hash",)
 """Never shown, not even as a mistake: it may be the password itself."""
@@ -70,6 +72,42 @@ def load(flags: Mapping[str, str | Sequence[str]], environment: Mapping[str, str
     return Loaded(_resolved(config), config, origins, unknown_variables(environment))
 
 
+def keep_secrets(flags: Mapping[str, str | Sequence[str]], environment: Mapping[str, str]) -> None:
+    """Know what is written that must never be shown, before anything is said of it: of its mistakes, too."""
+    try:
+        given = gather(flags, environment)
+    except ConfigInvalid:  # the file cannot be read
+        given = gather(_without_file(flags, CONFIG_NAME), _without_file(environment, CONFIG_VARIABLE))
+    for name, each in given.items():
+        for text in _texts(each.value):
+            SECRETS.keep(_secrets_of_hash(text) if name in _HIDDEN else secrets_of_url(text))
+
+
+def secrets_of(config: Config) -> Iterator[str]:
+    """What must never be shown of a configuration."""
+    for store in config.stores:
+        yield from secrets_of_url(store.url)
+    yield from _secrets_of_hash(config.admin_password_hash)
+
+
+def _secrets_of_hash(text: str) -> Iterator[str]:
+    """A hash of a password, or what was written in place of one, and the parts that are its own."""
+    yield from (text, *text.split(":")[4:])
+
+
+def _without_file(given: Mapping[str, T], name: str) -> dict[str, T]:
+    return {each: value for each, value in given.items() if each != name}
+
+
+def _texts(value: object) -> Iterator[str]:
+    """All texts in a value of TOML."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _texts(each)
+
+
 def _value(setting: Setting, given: Mapping[str, Given], mistakes: list[Mistake]) -> Any:
     """What was written, or the default, also in place of a mistake, so that all others are found too."""
     written = given.get(setting.name)
@@ -78,7 +116,7 @@ def _value(setting: Setting, given: Mapping[str, Given], mistakes: list[Mistake]
     try:
         return setting.kind.parse(written.value)
     except ValueError:
-        value = "…" if setting.name in _HIDDEN else written.value
+        value = HIDDEN if setting.name in _HIDDEN else written.value
         mistakes.append(Mistake(setting.name, value, setting.kind.allowed, written.origin))
         return setting.default
 
@@ -104,7 +142,7 @@ def _store_table(table: object, origin: str, mistakes: list[Mistake]) -> StoreCo
     if not isinstance(table, dict):
         raise StoreMistake("", table, ALLOWED_STORE)
     for key in table.keys() - set(_STORE_KEYS):
-        mistakes.append(Mistake(f"{STORE_NAME}.{key}", table[key], did_you_mean(key, _STORE_KEYS), origin))
+        mistakes.append(Mistake(f"{STORE_NAME}.{key}", HIDDEN, did_you_mean(key, _STORE_KEYS), origin))
     shard_id, url, dequeue_only = table.get("id", ""), table.get("url"), table.get("dequeue-only", False)
     if not isinstance(url, str):
         raise StoreMistake("url", url, ALLOWED_URL)
@@ -125,7 +163,7 @@ def _mistakes_of_stores(config: Config, origins: Mapping[str, str]) -> list[Mist
     for shard_id in dict.fromkeys(each for each in ids if ids.count(each) > 1):
         mistakes.append(Mistake("store.id", shard_id, "one store per id", origins[STORE_NAME]))
     for url in dict.fromkeys(each for each in urls if urls.count(each) > 1):
-        mistakes.append(Mistake("store.url", masked_url(url), "each store once", origins[STORE_NAME]))
+        mistakes.append(Mistake("store.url", redact_url(url), "each store once", origins[STORE_NAME]))
     if len(ids) == len(config.stores):
         for shard_id in config.dequeue_only:
             if shard_id not in ids:

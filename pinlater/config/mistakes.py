@@ -6,6 +6,8 @@ import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from pinlater.redaction import redact
+
 SHOWN_CHARS = 100
 
 
@@ -31,8 +33,8 @@ class ConfigInvalid(Exception):
 
 
 def shown(value: object) -> str:
-    """A value for a message, cut where it is long."""
-    text = repr(value)
+    """A value for a message, without secrets, and cut where it is long."""
+    text = redact(repr(value))
     return text if len(text) <= SHOWN_CHARS else text[:SHOWN_CHARS] + "…"
 
 

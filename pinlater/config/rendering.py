@@ -7,8 +7,9 @@ from itertools import groupby
 
 from pinlater.config.loading import Loaded
 from pinlater.config.settings import SETTINGS, STORE_NAME, Setting
-from pinlater.config.stores import ALLOWED_URL, MASK, StoreConfig, masked_url
+from pinlater.config.stores import ALLOWED_URL, StoreConfig
 from pinlater.config.values import quoted
+from pinlater.redaction import MASK, redact_url
 
 _NOTE = f"# Secrets are shown as {MASK}; `pinlater serve --print-config --show-secrets` shows them.\n"
 _SECRET = "admin-password-hash"
@@ -37,7 +38,7 @@ def _store_lines(store: StoreConfig, origin: str, show_secrets: bool) -> Iterabl
     yield f"[[{STORE_NAME}]]  # {origin}"
     if store.id:
         yield f"id = {quoted(store.id)}"
-    yield f"url = {quoted(store.url if show_secrets else masked_url(store.url))}"
+    yield f"url = {quoted(store.url if show_secrets else redact_url(store.url))}"
     if store.dequeue_only:
         yield "dequeue-only = true"
 

@@ -14,6 +14,10 @@ _REPEATABLE = {setting.name for setting in SETTINGS if setting.kind.repeatable} 
 _OF_CLIENTS = ("SERVER", "CLUSTER", "CLUSTERS", "ADMIN_PASSWORD", "ADMIN_PASSWORD_FILE")
 
 
+HIDDEN = "…"
+"""Stands for a value that may be a secret: that of a key we do not know, as `password`, may be one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Given:
     """A value as it was written, and where."""
@@ -32,7 +36,7 @@ def gather(flags: Mapping[str, str | Sequence[str]], environment: Mapping[str, s
 def unknown_names(given: Mapping[str, Given]) -> list[Mistake]:
     """Keys of the file that are no settings."""
     return [
-        Mistake(name, each.value, did_you_mean(name, NAMES), each.origin)
+        Mistake(name, HIDDEN, did_you_mean(name, NAMES), each.origin)
         for name, each in given.items()
         if name not in BY_NAME and name != STORE_NAME
     ]

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from pinlater.identity import OVERFLOW_ID
+from pinlater.redaction import MASK, redact_url
 
 SCHEMES = ("sqlite", "redis", "rediss", "mysql+pymysql", "mysql+mysqldb")
 SHARD_ID = rf"(?!{OVERFLOW_ID}(?![A-Za-z0-9]))[A-Za-z0-9]{{1,16}}"
 ALLOWED_ID = "1 to 16 letters and digits, and not like an overflow shard's (o and ten digits or capital letters)"
 ALLOWED_URL = "sqlite:///path, redis://…, rediss://…, mysql+pymysql://… or mysql+mysqldb://…"
 ALLOWED_STORE = f"URL or ID=URL, the URL one of {ALLOWED_URL}"
-MASK = "***"
+_ENCODED = "what is special in user and password, encoded: %2F for /, %23 for #, %3F for ?, %40 for @"
 _STORE = re.compile(rf"(?:({SHARD_ID})=)?([a-z+]+://.*)", re.ASCII | re.DOTALL)
 
 
@@ -31,7 +32,7 @@ class StoreConfig:
 
     def masked(self) -> str:
         """The URL as it may be shown, without its password."""
-        return masked_url(self.url)
+        return redact_url(self.url)
 
 
 class StoreMistake(ValueError):
@@ -50,7 +51,7 @@ def parse_store(text: str) -> StoreConfig:
     """
     match = _STORE.fullmatch(text)
     if match is None:
-        raise StoreMistake("", masked_url(text), ALLOWED_STORE)
+        raise StoreMistake("", redact_url(text), ALLOWED_STORE)
     return StoreConfig(match[1] or "", checked_url(match[2]))
 
 
@@ -60,29 +61,21 @@ def checked_url(url: str) -> str:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError as error:
-        raise StoreMistake("url", masked_url(url), f"{ALLOWED_URL} ({error})") from error
+        raise StoreMistake("url", redact_url(url), f"{ALLOWED_URL}; {_ENCODED}") from error
     if parts.scheme not in SCHEMES:
-        raise StoreMistake("url", masked_url(url), ALLOWED_URL)
-    if parts.password == MASK:
+        raise StoreMistake("url", redact_url(url), ALLOWED_URL)
+    if parts.scheme != "sqlite" and MASK in url and redact_url(url) == url:
         raise StoreMistake("url", url, f"the password itself, not {MASK} (print with --show-secrets to keep it)")
     if parts.scheme == "sqlite":
         if parts.netloc or parts.path in ("", "/") or parts.path.startswith("/:memory:"):
-            raise StoreMistake("url", url, "a file: sqlite:///relative/path or sqlite:////absolute/path")
+            raise StoreMistake("url", redact_url(url), "a file: sqlite:///relative/path or sqlite:////absolute/path")
+    elif "@" in (parts.path if parts.scheme.startswith("redis") else parts.netloc.rpartition("@")[0]):
+        raise StoreMistake("url", redact_url(url), _ENCODED)
     elif not parts.hostname:
-        raise StoreMistake("url", masked_url(url), f"{parts.scheme}://HOST:PORT/…")
+        raise StoreMistake("url", redact_url(url), f"{parts.scheme}://HOST:PORT/…")
     if parts.scheme.startswith("mysql") and parts.path in ("", "/"):
-        raise StoreMistake("url", masked_url(url), f"{parts.scheme}://USER@HOST:PORT/DATABASE")
+        raise StoreMistake("url", redact_url(url), f"{parts.scheme}://USER@HOST:PORT/DATABASE")
     return url
-
-
-def masked_url(url: str) -> str:
-    """The URL with *** for its password, also where it is not much of a URL.
-
-    >>> masked_url("redis://:secret@127.0.0.1/0"), masked_url("redis://127.0.0.1/0?password=secret")
-    ('redis://:***@127.0.0.1/0', 'redis://127.0.0.1/0?password=***')
-    """
-    url = re.sub(r"(?<=://)([^:/?#]*):([^/?#]*)@", rf"\1:{MASK}@", url)
-    return re.sub(r"(?i)((?:password|passwd)=)[^&#]*", rf"\1{MASK}", url)
 
 
 def default_store(data: str) -> StoreConfig:

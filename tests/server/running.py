@@ -29,9 +29,11 @@ ME = RequestContext("test")
 class RunningServer:
     """`pinlater serve ARGUMENTS` in a folder; its log is read as it comes. A `port` of None leaves that to the file."""
 
-    def __init__(self, folder: Path, *arguments: str, port: int | None = 0) -> None:
+    def __init__(self, folder: Path, *arguments: str, port: int | None = 0, **variables: str) -> None:
+        """`variables` are those of the environment, beside its own that are not the project's."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PINLATER_")}
         environment["PINLATER_HTTP"] = "none"  # its default address would be taken by the first of several
+        environment |= variables
         self.events: list[dict[str, Any]] = []
         self._news = threading.Condition()
         self.process = subprocess.Popen(
@@ -106,9 +108,9 @@ class RunningServer:
 
 
 @contextlib.contextmanager
-def running(folder: Path, *arguments: str, port: int | None = 0) -> Iterator[RunningServer]:
+def running(folder: Path, *arguments: str, port: int | None = 0, **variables: str) -> Iterator[RunningServer]:
     """A server that is ended with the block, however it ends."""
-    server = RunningServer(folder, *arguments, port=port)
+    server = RunningServer(folder, *arguments, port=port, **variables)
     try:
         yield server
     finally:

@@ -49,4 +49,48 @@ def test_people_get_lines() -> None:
     assert "[info] ready" in ready
     assert "address=h:1" in ready
     assert "slow disk" in slow
-    assert broken[-1] == "ZeroDivisionError: division by zero"
+    assert broken[-1] == "  ZeroDivisionError: division by zero", "no line of a traceback looks like one of the log"
+
+
+SECRETS = """
+import asyncio, logging, sys, threading
+import structlog
+from pinlater.config import StoreConfig, secrets_of, load
+from pinlater.logs import configure
+from pinlater.redaction import SECRETS
+url, evil = "mysql+pymysql://u@h/db?password=geheim%2F123", chr(10) + "12:00:00 [info] forged" + chr(27) + chr(0x9b)
+config = load({"store": [url]}, {}).config
+SECRETS.keep(secrets_of(config))
+configure("debug", sys.argv[1])
+log = structlog.get_logger("pinlater.test")
+def fails(dsn):
+    try:
+        raise ValueError(f"bad {dsn!r} geheim/123" + evil)
+    except ValueError as error:
+        raise RuntimeError(f"login geheim/123 at {dsn}") from error
+try:
+    fails(url)
+except RuntimeError:
+    log.exception("broken", stores=config.stores, config=config, **{"geheim/123" + evil: evil})
+    logging.getLogger("driver").exception("also %s", url)
+log.info("said" + evil, of={"geheim/123": [b"geheim/123", url]}, stack_info=True)
+asyncio.run(asyncio.sleep(0))
+loop = asyncio.new_event_loop()
+loop.call_exception_handler({"message": "lost geheim/123", "exception": ValueError(url)})
+loop.close()
+raise RuntimeError(f"crashed with geheim/123 of {url}")
+"""
+
+
+@pytest.mark.parametrize("log_format", ["json", "human"])
+def test_no_log_tells_a_secret_or_is_forged(log_format: str) -> None:
+    done = subprocess.run([sys.executable, "-c", SECRETS, log_format], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "crashed" in done.stderr
+    assert "geheim" not in done.stderr + done.stdout
+    assert done.stderr.count("***") >= 8
+    lines = done.stderr.splitlines()
+    assert all(line.isprintable() for line in lines)
+    assert not any(line.startswith("12:00:00") for line in lines)
+    if log_format == "json":
+        assert all(json.loads(line) for line in lines)

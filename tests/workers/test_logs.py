@@ -103,8 +103,32 @@ def test_lines_for_people_end_with_what_is_known(err: Err) -> None:
         log.exception("failed")
     text = err.text()
     assert " info    shop.mail: sent  to=ada\n" in text
-    assert " error   shop.mail: failed\nTraceback (most recent call last):\n" in text
+    assert " error   shop.mail: failed\n  Traceback (most recent call last):\n" in text
     assert "not this" not in text
+
+
+EVIL = "a\n21:40:05 info    shop.mail: forged\x1b[2J\x9b\u202e\r"
+
+
+@pytest.mark.parametrize("format", logs.FORMATS)
+def test_no_text_of_a_job_forges_a_line_or_moves_a_cursor(err: Err, format: str) -> None:
+    logs.configure("info", format)
+    context = context_of(0)
+    context.job = EVIL
+    token = CURRENT.set(context)
+    try:
+        raise ValueError(EVIL)
+    except ValueError as error:
+        log_outcome(context, Verdict(Action.FAIL, EVIL), error)
+        log.warning("%s", EVIL, extra={"to": EVIL, EVIL: 1})
+    finally:
+        CURRENT.reset(token)
+    text = err.text()
+    assert all(line.isprintable() for line in text.splitlines())
+    assert not any(line.startswith("21:40:05 info    shop.mail: forged") for line in text.split("\n"))
+    if format == "json":
+        assert err.lines()[1]["message"] == EVIL
+        assert err.lines()[1][EVIL] == 1
 
 
 @pytest.mark.parametrize(

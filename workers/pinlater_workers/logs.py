@@ -7,16 +7,17 @@ what is given as `extra`. An app that sets up logging by itself when it is impor
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import sys
 import time
 from typing import Any, TextIO
 
+from pinlater.printable import json_text, printable, printable_lines
 from pinlater_workers.context import current
 from pinlater_workers.tracing import current_trace
 
+_INDENT = "  "
 FORMATS = ("human", "json")
 LEVELS = ("debug", "info", "warning", "error")
 _LEVEL_VARIABLE = "PINLATER_WORKER_LOG_LEVEL"
@@ -54,14 +55,19 @@ class Lines(logging.StreamHandler[TextIO]):
 
 
 class HumanLines(logging.Formatter):
-    """`21:40:05 warning pinlater_workers.worker: the message  job=thumbnail attempt=2`."""
+    """`21:40:05 warning pinlater_workers.worker: the message  job=thumbnail attempt=2`.
+
+    Of several lines are tracebacks alone, which stand in from the edge: whatever a job is named, or says, it forges no
+    line, and moves no terminal's cursor.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         clock = time.strftime("%H:%M:%S", time.localtime(record.created))
         fields = "".join(f" {name}={value}" for name, value in _extra(record).items())
         line = f"{clock} {record.levelname.lower():<7} {record.name}: {record.getMessage()}"
         trace = self.formatException(record.exc_info) if record.exc_info and record.exc_info[0] else ""
-        return "\n".join(part for part in (line + (f" {fields}" if fields else ""), trace) if part)
+        line = printable(line + (f" {fields}" if fields else ""))
+        return f"{line}\n{printable_lines(trace, _INDENT)}" if trace else line
 
 
 class JsonLines(logging.Formatter):
@@ -78,7 +84,7 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info and record.exc_info[0]:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str, ensure_ascii=False)
+        return json_text(line, default=str)
 
 
 def _add_job(record: logging.LogRecord) -> bool:

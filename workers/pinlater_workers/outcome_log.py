@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 
+from pinlater.printable import printable
 from pinlater_workers.context import JobContext
 from pinlater_workers.verdict import SUCCEEDED, Action, Verdict
 
@@ -31,12 +32,14 @@ def log_outcome(context: JobContext, verdict: Verdict, error: BaseException | No
 
 
 def _log_outcome(context: JobContext, verdict: Verdict, error: BaseException | None) -> None:
+    # also for an app with handlers of its own, which know nothing of names that are made to move a cursor
+    job, status = printable(context.job), printable(verdict.status.rstrip())
     if verdict.action in _QUIET:
         if _log.isEnabledFor(logging.DEBUG):
-            more = f": {verdict.status.rstrip()}" if verdict.status else ""
-            _log.debug("%s %s%s", context.job, _QUIET[verdict.action], more)
+            more = f": {status}" if status else ""
+            _log.debug("%s %s%s", job, _QUIET[verdict.action], more)
         return
     is_last = verdict.action is Action.FAIL or context.attempts_left == 0
     end = "no attempt follows" if is_last else f"again in {verdict.delay_ms / 1000:g} s"
     shown = error if is_last or _log.isEnabledFor(logging.DEBUG) else None
-    _log.warning("%s failed, %s: %s", context.job, end, verdict.status.rstrip(), exc_info=shown)
+    _log.warning("%s failed, %s: %s", job, end, status, exc_info=shown)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,6 +13,7 @@ from redis.asyncio.connection import RedisSSLContext, SSLConnection, parse_url
 
 from pinlater.backends.redis.keys import DEFAULT_PREFIX
 from pinlater.errors import RequestInvalid
+from pinlater.redaction import MASK
 
 _DATABASE = re.compile(r"[0-9]{1,5}", re.ASCII)
 _KNOWN = {"connection_class", "host", "port", "db", "username", "password", "prefix"}
@@ -27,7 +28,7 @@ class Address:
     port: int
     db: int
     username: str | None
-    password: str | None
+    password: str | None = field(repr=False)
     prefix: str
     tls: ssl.SSLContext | None
 
@@ -45,10 +46,12 @@ def parse_address(url: str) -> Address:
     except ValueError as error:
         raise RequestInvalid(f"redis url: {error}") from error
     if path and not _DATABASE.fullmatch(path):  # the parser would take 0
-        raise RequestInvalid.of("database of a redis url", path, "a number")
+        raise RequestInvalid("redis url: the database is no number; in a password / is written %2F")
     for name in parts:
         if name not in _KNOWN and not name.startswith("ssl_"):
-            raise RequestInvalid.of("parameter of a redis url", name, "prefix, and for rediss:// ssl_…")
+            ends_password = any(each.endswith("password") for each in parts)  # the rest of one with & in it
+            shown = MASK if ends_password else repr(name)
+            raise RequestInvalid(f"redis url: the parameter {shown}; allowed: prefix, and for rediss:// ssl_…")
     prefix = parts.pop("prefix", DEFAULT_PREFIX)
     if _PREFIX.fullmatch(prefix) is None:
         raise RequestInvalid.of("prefix of a redis url", prefix, "1 to 64 letters, digits, _ . -")

@@ -26,7 +26,10 @@ FULL = "its memory is used up (maxmemory): raise maxmemory, or let jobs end and 
 
 
 class ReplyError(Exception):
-    """An error that Redis answered; `code` is its first word."""
+    """An error that Redis answered, without the arguments that it repeats; `code` is its first word."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text.partition(", with args beginning with:")[0])
 
     @property
     def code(self) -> str:

@@ -8,12 +8,12 @@ from time import monotonic
 from typing import Any
 
 from sqlalchemy import create_engine, event, exc
-from sqlalchemy.engine import make_url
 from sqlalchemy.pool import PoolProxiedConnection
 
 from pinlater.backends.remarks import warn_once
 from pinlater.backends.sql.mysql_errors import CONFLICTS, error_number, is_disconnect, shard_error
 from pinlater.errors import PinLaterError, StoreRefused
+from pinlater.redaction import redact_url
 
 RECYCLE_AFTER_S = 3_600
 PING_AFTER_IDLE_S = 30
@@ -44,7 +44,7 @@ class MysqlPool:
     """At most `size` connections at a time, made when they are first needed."""
 
     def __init__(self, url: str, size: int, timeouts: Timeouts) -> None:
-        self.place = make_url(url).render_as_string(hide_password=True)
+        self.place = redact_url(url)
         self._timeouts = timeouts
         self._broken_at = 0.0
         try:
@@ -65,6 +65,10 @@ class MysqlPool:
         except ModuleNotFoundError as error:
             driver = _DRIVERS.get(error.name.lower() if error.name else "", error.name)
             raise StoreRefused(f"{self.place}: the driver is not installed: pip install {driver}") from error
+        except (exc.ArgumentError, ValueError):
+            # what these say has parts of the URL in it, which may be some of the password
+            why = "this is no URL; what is special in user and password has to be encoded"
+            raise StoreRefused(f"{self.place}: {why}") from None
         event.listen(self._engine, "connect", self._set_up)
         event.listen(self._engine, "checkout", self._check)
         event.listen(self._engine, "checkin", self._note_rest)
@@ -75,6 +79,8 @@ class MysqlPool:
             return self._engine.raw_connection()
         except exc.DBAPIError as error:
             raise shard_error(error.orig or error, self.place, committing=False) from error
+        except (TypeError, ValueError) as error:  # before any connection
+            raise StoreRefused(f"{self.place}: the driver does not take these parameters with these values") from error
         except (self._driver_error(), exc.SQLAlchemyError, OSError, RuntimeError) as error:
             raise shard_error(error, self.place, committing=False) from error
 

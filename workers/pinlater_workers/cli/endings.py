@@ -14,6 +14,7 @@ from types import TracebackType
 import click
 
 from pinlater.errors import PinLaterError
+from pinlater.printable import printable_lines
 from pinlater_workers.errors import ConfigurationError
 
 EXIT_FAILED = 1
@@ -41,7 +42,7 @@ def failures_as_exit_codes() -> Iterator[None]:
 
 
 def say(message: str) -> None:
-    click.echo(f"pinlater-worker: {message}", err=True)
+    click.echo(f"pinlater-worker: {printable_lines(message)}", err=True)
 
 
 def _say_cause(error: BaseException) -> None:
@@ -54,7 +55,7 @@ def _say_cause(error: BaseException) -> None:
         return
     lines = "".join(traceback.format_exception(type(error), error, trace)).rstrip().split("\n")
     for line in (["  ..."] if len(lines) > _LINES else []) + lines[-_LINES:]:
-        click.echo(line, err=True)
+        click.echo(printable_lines(line), err=True)
 
 
 def _is_machinery(trace: TracebackType) -> bool:
