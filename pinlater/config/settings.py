@@ -146,6 +146,13 @@ class Config:
         "127.0.0.1:9011",
         "Where the status page, /metrics, /livez and /readyz are served.",
     )
+    http_names: tuple[str, ...] = _row(
+        "Metrics",
+        Words(r"\*|[A-Za-z0-9._-]{1,253}", "a host name, or * for any"),
+        (),
+        "A name under which browsers are shown the status page, beside addresses, localhost, the machine's own name "
+        "and those in host, http and advertise. Other paths are served under every name.",
+    )
     statsd: str = _row(
         "Metrics", Text(r"([^\s/]+:[0-9]{1,5})?", "HOST:PORT, or nothing"), "", "The statsd that is sent all metrics."
     )
@@ -293,4 +300,5 @@ def to_plain(config: Config) -> dict[str, Any]:
 def from_plain(plain: dict[str, Any]) -> Config:
     """What `to_plain` made."""
     stores = tuple(StoreConfig(**each) for each in plain["stores"])
-    return Config(**{**plain, "stores": stores, "dequeue_only": tuple(plain["dequeue_only"])})
+    values: dict[str, Any] = {name: tuple(each) if isinstance(each, list) else each for name, each in plain.items()}
+    return Config(**{**values, "stores": stores})

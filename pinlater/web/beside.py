@@ -9,6 +9,7 @@ from typing import Any
 
 import structlog
 
+from pinlater.web.browsers import names_of
 from pinlater.web.site import Reporting, Site
 from pinlater.web.statsd_export import StatsdExport
 
@@ -29,6 +30,7 @@ class Beside:
 
     async def follow(self, config: Mapping[str, Any]) -> None:
         """Serve and send as a configuration says, as `config.to_plain` writes it."""
+        self._site.names = names_of(config)
         await self._site.serve(config["http"])
         statsd = (config["statsd"], config["statsd_prefix"])
         if statsd != self._statsd_is:

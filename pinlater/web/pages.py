@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
+from pinlater.printable import printable
+
 Row = Sequence[str]
 COUNTS = ("ready", "scheduled", "in_progress", "succeeded", "failed")
 RATES = ("enqueued", "dequeued", "succeeded", "failed", "retried")
@@ -61,15 +63,15 @@ def _shard(shard: Mapping[str, Any]) -> Row:
     if shard["dequeue_only"]:
         state += " (takes no new jobs)"
     if shard["trouble"]:
-        state += f'<br><span class="quiet">{escape(shard["trouble"])}</span>'
+        state += f'<br><span class="quiet">{_text(shard["trouble"])}</span>'
     calls = f"{shard['good']} of {shard['samples']}"
     return (
-        escape(shard["id"]),
+        _text(shard["id"]),
         state,
-        escape(shard["store"]),
+        _text(shard["store"]),
         calls,
         _skew(shard["skew_ms"]),
-        escape(shard["maintained_by"]),
+        _text(shard["maintained_by"]),
     )
 
 
@@ -79,29 +81,29 @@ def _queue(queue: Mapping[str, Any], now_ms: int) -> Iterable[Row]:
         oldest = "" if level["oldest_ready_ms"] is None else _age(now_ms - level["oldest_ready_ms"])
         first = index == 0
         yield (
-            escape(queue["name"]) if first else "",
+            _text(queue["name"]) if first else "",
             str(level["priority"]),
             *(f"{level[name]:,}" for name in COUNTS),
             oldest,
-            escape(rates) if first else "",
-            escape(", ".join(queue["flags"])) if first else "",
+            _text(rates) if first else "",
+            _text(", ".join(queue["flags"])) if first else "",
         )
 
 
 def _server(server: Mapping[str, Any], now_ms: int) -> Row:
-    state = _good("ready") if server["is_ready"] else f"{_bad('not ready')} {escape(server['trouble'])}"
+    state = _good("ready") if server["is_ready"] else f"{_bad('not ready')} {_text(server['trouble'])}"
     if server["shards_out"]:
-        state += f'<br><span class="quiet">sees out: {escape(", ".join(server["shards_out"]))}</span>'
+        state += f'<br><span class="quiet">sees out: {_text(", ".join(server["shards_out"]))}</span>'
     if server["shards_full"]:
-        state += f'<br><span class="quiet">sees full: {escape(", ".join(server["shards_full"]))}</span>'
+        state += f'<br><span class="quiet">sees full: {_text(", ".join(server["shards_full"]))}</span>'
     overflow = server["overflow_jobs"]
     return (
-        escape(f"{server['server']}/{server['process']}"),
-        escape(server["address"]),
+        _text(f"{server['server']}/{server['process']}"),
+        _text(server["address"]),
         _time(server["started_ms"]),
         f"{_age(now_ms - server['seen_ms'])} ago",
         state,
-        escape(", ".join(server["maintains"])),
+        _text(", ".join(server["maintains"])),
         "" if overflow is None else f"{overflow:,}",
     )
 
@@ -109,7 +111,7 @@ def _server(server: Mapping[str, Any], now_ms: int) -> Row:
 def _table(title: str, columns: Sequence[str], rows: Iterable[Row]) -> str:
     """A column whose name begins with > holds numbers. The cells are HTML already."""
     classes = [' class="n"' if column.startswith(">") else "" for column in columns]
-    head = "".join(f"<th{css}>{escape(column.lstrip('>'))}</th>" for css, column in zip(classes, columns, strict=True))
+    head = "".join(f"<th{css}>{_text(column.lstrip('>'))}</th>" for css, column in zip(classes, columns, strict=True))
     body = "".join(
         f"<tr>{''.join(f'<td{css}>{cell}</td>' for css, cell in zip(classes, row, strict=True))}</tr>" for row in rows
     )
@@ -117,12 +119,17 @@ def _table(title: str, columns: Sequence[str], rows: Iterable[Row]) -> str:
     return f"<h2>{title}</h2><table><tr>{head}</tr>{body}</table>"
 
 
+def _text(text: str) -> str:
+    """Of whoever wrote it: neither markup, nor characters that hide or turn around what stands beside them."""
+    return escape(printable(text))
+
+
 def _good(text: str) -> str:
-    return f'<span class="good">{escape(text)}</span>'
+    return f'<span class="good">{_text(text)}</span>'
 
 
 def _bad(text: str) -> str:
-    return f'<span class="bad">{escape(text)}</span>'
+    return f'<span class="bad">{_text(text)}</span>'
 
 
 def _time(time_ms: int) -> str:

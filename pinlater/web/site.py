@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Protocol
 
 import structlog
@@ -16,7 +16,8 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from pinlater.metrics import Merged
-from pinlater.web import pages, prometheus
+from pinlater.redaction import redact
+from pinlater.web import browsers, pages, prometheus
 
 _log = structlog.get_logger("pinlater.web")
 
@@ -53,6 +54,8 @@ class Site:
     def __init__(self, reports: Reporting) -> None:
         self._reports = reports
         self._address = ""
+        self.names: Collection[str] = ()
+        """Under which the page is shown, beside addresses and localhost."""
         self._runner: web.AppRunner | None = None
         self._opening: asyncio.Task[None] | None = None
         self._html: str | None = None
@@ -109,6 +112,7 @@ class Site:
 
     def _application(self) -> web.Application:
         application = web.Application()
+        application.on_response_prepare.append(browsers.add_headers)
         application.router.add_get("/", self._page)
         application.router.add_get("/metrics", self._metrics)
         application.router.add_get("/livez", self._livez)
@@ -116,15 +120,18 @@ class Site:
         return application
 
     async def _page(self, request: web.Request) -> web.Response:
+        host = request.headers.get("Host", "")
+        if not browsers.is_name_known(host, self.names):
+            return browsers.wrong_name(host)
         loop = asyncio.get_running_loop()
         async with self._making_html:
             if loop.time() >= self._html_until_s:
                 status = await self._reports.any_of("status")
-                self._html = None if status is None else pages.cluster_page(status)
+                self._html = None if status is None else redact(pages.cluster_page(status))
                 self._html_until_s = loop.time() + _PAGE_FOR_S
         if self._html is None:
             return web.Response(status=503, text="no worker process of this server answers\n")
-        return web.Response(text=self._html, content_type="text/html")
+        return web.Response(text=self._html, content_type="text/html", headers=browsers.page_policy(self._html))
 
     async def _metrics(self, request: web.Request) -> web.Response:
         body = prometheus.exposition(await self._reports.metrics())
@@ -141,8 +148,8 @@ class Site:
         asked, remarked = await asyncio.gather(self._reports.ask("readiness"), self._reports.ask("remarks"))
         troubles = [report for _, report in asked if report is not None]
         is_ready = any(not trouble for trouble in troubles)
-        reasons = sorted({reason for trouble in troubles for reason in trouble}) or ["no worker process serves"]
+        reasons = sorted({redact(reason) for trouble in troubles for reason in trouble}) or ["no worker process serves"]
         body: dict[str, Any] = {"ready": True} if is_ready else {"ready": False, "reasons": reasons}
-        if remarks := sorted({remark for _, report in remarked for remark in report or ()}):
+        if remarks := sorted({redact(remark) for _, report in remarked for remark in report or ()}):
             body["remarks"] = remarks
         return web.json_response(body, status=200 if is_ready else 503)

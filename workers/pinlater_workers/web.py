@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from aiohttp import web
+from aiohttp import web, web_response
 from aiohttp.http_exceptions import HttpProcessingError
 
 from pinlater_workers import prometheus
@@ -19,6 +19,8 @@ from pinlater_workers.metrics import Series
 from pinlater_workers.view import WorkerView
 
 _log = logging.getLogger("pinlater_workers.web")
+# What is no HTTP at all is answered without `_add_headers`.
+web_response.SERVER_SOFTWARE = "PinLater"  # type: ignore[attr-defined]
 _RETRY_S = 5.0
 SICK_AFTER_S = 60.0
 """Beside the time that one long poll may take."""
@@ -94,6 +96,7 @@ class Site:
 
     def _application(self) -> web.Application:
         application = web.Application()
+        application.on_response_prepare.append(_add_headers)
         application.router.add_get("/healthz", self._healthz)
         application.router.add_get("/metrics", self._metrics)
         return application
@@ -105,6 +108,11 @@ class Site:
 
     async def _metrics(self, request: web.Request) -> web.Response:
         return web.Response(body=prometheus.exposition(self._read()), headers={"Content-Type": prometheus.CONTENT_TYPE})
+
+
+async def _add_headers(_request: web.Request, response: web.StreamResponse) -> None:
+    """A browser takes nothing for a page, and nobody is told of versions."""
+    response.headers.update({"X-Content-Type-Options": "nosniff", "Server": "PinLater"})
 
 
 def _told(view: WorkerView, is_well: bool, sick_after_s: float) -> dict[str, Any]:
