@@ -149,7 +149,9 @@ class Ack:
 
 @dataclass(slots=True)
 class Checkpoint:
-    """A heartbeat of one job in progress; None leaves a field as it is, except `run_after_ms`: None means now."""
+    """A heartbeat of one job in progress; None leaves a field as it is, except `run_after_ms`: None means now. A later
+    time keeps the claim until then and its time-out.
+    """
 
     descriptor: str
     new_body: bytes | None = None

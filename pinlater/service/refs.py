@@ -18,8 +18,10 @@ T = TypeVar("T")
 _ID_DIGITS = 16
 _MIN_ID = 10 ** (_ID_DIGITS - 1)
 _MAX_PREFIXES = 10_000
-_ANY_DESCRIPTOR = re.compile(r"[^:]+:s[^:]+:p[0-9]+:[0-9]+", re.ASCII)
-"""As any server of this interface makes them; ids of the classic one are shorter than ours."""
+_ANY_DESCRIPTOR = re.compile(r"\w+:s[^:\ufffd]+:p[0-9]+:[0-9]+", re.ASCII)
+"""As any server of this interface makes them; ids of the classic one are shorter than ours. U+FFFD stands for what was
+not UTF-8.
+"""
 
 _LAST_DIGITS = {f"{number:03}": number for number in range(1000)}
 
@@ -66,7 +68,7 @@ class References:
                     digits = last_digits.get(text[-3:])
                     if digits is not None:
                         ids.append(thousand + digits)
-                    continue
+                        continue
                 status, delay_ms, claim_descriptor, permanent = others = own
                 before = None
                 place = self._prefixes.get(text[:-_ID_DIGITS]) or self._learn(text)

@@ -22,7 +22,7 @@ from thriftpy2.server import TThreadedServer
 from thriftpy2.thrift import TProcessor
 from thriftpy2.transport import TFramedTransportFactory, TServerSocket
 
-from pinlater import Ack, Client, DequeueRequest, Job, JobFilter, JobState
+from pinlater import Ack, AckOutcome, Client, DequeueRequest, Job, JobFilter, JobState
 from pinlater.errors import BodyTooLarge, PriorityNotSupported
 from tests.languages.conftest import INTERFACE, PASSWORD, PINLATER, ROOT, serving
 from tests.languages.test_python_clients import OURS
@@ -196,6 +196,28 @@ def test_jobs_are_as_the_page_says(old_caller: OldCaller) -> None:
     assert (old_caller.info(late).jobState, old_caller.info(late).customStatus) == (JobState.PENDING, "")
     old_caller.ack(jobsFailed=[zeros], jobsSucceeded=[held])
     assert (old_caller.info(zeros).jobState, old_caller.info(held).customStatus) == (JobState.FAILED, "beat+")
+
+
+def test_acks_are_as_the_page_says(old_caller: OldCaller, port: int) -> None:
+    types, calls, me = old_caller.types, old_caller.calls, old_caller.me
+    late, good, ridden = old_caller.enqueue({"numAttemptsAllowed": 3}, {}, {})
+    old_caller.dequeue()
+    delayed = types.PinLaterJobAckInfo(jobDescriptor=late, retryDelayMillis=-5_000)
+    calls.ackDequeuedJobs(me, types.PinLaterJobAckRequest(queueName=old_caller.queue, jobsFailed=[delayed]))
+    assert list(old_caller.dequeue().jobs) == [late]
+    bad = {"jobsSucceeded": ["no descriptor", good], "jobsFailed": [f"{old_caller.queue}:s1d1:p1:17"]}
+    assert old_caller.refused(old_caller.ack, **bad) == types.ErrorCode.UNKNOWN
+    assert old_caller.info(good).jobState == JobState.SUCCEEDED
+    riding = old_caller.acks(jobsSucceeded=[ridden])
+    assert old_caller.refused(old_caller.dequeue, 0, riding) == types.ErrorCode.UNKNOWN
+    assert old_caller.info(ridden).jobState == JobState.SUCCEEDED
+    old_caller.ack(jobsFailed=[late])
+    (job,) = old_caller.dequeue().jobs
+    old_caller.ack(jobsFailed=[late])  # again: it ends an attempt that is not its own
+    old_caller.ack(jobsSucceeded=[job])
+    assert (old_caller.info(late).jobState, old_caller.info(late).attemptsRemaining) == (JobState.FAILED, 0)
+    with Client(f"127.0.0.1:{port}") as client:
+        assert client.ack(old_caller.queue, succeeded=[Ack(good)], failed=[]) == [AckOutcome.IGNORED]
 
 
 def test_a_checkpoint_for_later_keeps_the_job_until_then(port: int, old_caller: OldCaller) -> None:

@@ -97,19 +97,26 @@ async def test_a_bad_descriptor_loses_no_neighbour_and_a_bad_name_no_connection(
     async with stand() as at, serving(at.service) as served:
         call = await caller_of(served, protocol, is_framed)
         (job,) = await in_progress(at, 1)
-        good, bad = job.descriptor.encode(), job.descriptor.encode()[:-1] + b"\xff"
-        acks = (2, LIST, (STRUCT, [acked(bad, b""), acked(good, b"x" * padding)]))
+        good = job.descriptor.encode()
+        some_bad = [good[:-1] + b"\xff", b"\xff" + good[1:], good.replace(b":s1", b":s\xff"), good[:-3] + b"\xff01"]
+        entries = [acked(bad, b"") for bad in some_bad]
+        acks = (2, LIST, (STRUCT, [*entries, acked(good, b"x" * padding), *entries]))
         refused = await call("ackDequeuedJobs", (2, STRUCT, [(1, STRING, b"ma\xefl"), acks]))
         assert refused.exception.reason == "QUEUE_NAME_INVALID"
         assert refused.exception.message == r"queueName is not UTF-8: b'ma\xefl'"
         assert (await at.service.lookup([job.descriptor]))[job.descriptor].state is JobState.IN_PROGRESS
-        await call("ackDequeuedJobs", (2, STRUCT, [(1, STRING, b"mail"), acks]))
+        refused = await call("ackDequeuedJobs", (2, STRUCT, [(1, STRING, b"mail"), acks]))
+        assert (refused.exception.reason, refused.exception.acks_applied) == ("REQUEST_INVALID", True)
+        assert "8 of 9 acks were not carried out" in refused.exception.message
+        beats = (2, LIST, (STRUCT, [[(1, STRING, bad)] for bad in some_bad]))
+        refused = await call("checkpointJobs", (2, STRUCT, [(1, STRING, b"mail"), beats]))
+        assert "4 of 4 checkpoints" in refused.exception.message
         assert (await at.service.lookup([job.descriptor]))[job.descriptor].state is JobState.SUCCEEDED
         dequeue = [(1, STRING, b"\xff"), (2, I32, 1)]
         assert (await call("dequeueJobs", (2, STRUCT, dequeue))).exception.acks_applied is False
         pattern = [(1, STRING, b"mail"), (2, I32, 0), (4, STRING, b"\xff")]
         assert (await call("deleteJobs", (2, STRUCT, pattern))).exception.reason == "REQUEST_INVALID"
-        names = await call("lookupJobs", (2, STRUCT, [(1, LIST, (STRING, [bad, good]))]))
+        names = await call("lookupJobs", (2, STRUCT, [(1, LIST, (STRING, [*some_bad, good]))]))
         assert set(names.success) == {job.descriptor}
         assert served.server.counters["malformed_messages"] == served.server.counters["streams_lost"] == 0
 
