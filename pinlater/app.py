@@ -118,7 +118,7 @@ class App:
             leases,
             metrics,
         )
-        self._server = ThriftServer(Forwarding(self._overflow), limits, metrics)
+        self._server = ThriftServer(Forwarding(self._overflow), limits, metrics, clock)
 
     def _describe(self) -> Mapping[str, Any]:
         """What the lease says beside what it knows itself."""

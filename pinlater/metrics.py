@@ -45,6 +45,9 @@ FAMILIES: dict[str, Family] = {
     "claims_released": Family(
         "counter", ("queue", "outcome"), "Claims released because their connection broke: retried or failed."
     ),
+    "jobs_undelivered": Family(
+        "counter", ("queue",), "Jobs that went back with all attempts: it was proved that nobody received their answer."
+    ),
     "jobs_given_back": Family("counter", ("queue",), "Jobs that went back with all attempts: nobody took them."),
     "jobs_collected": Family("counter", ("queue",), "Jobs removed when the time to live after their end was over."),
     "jobs_buried": Family("counter", ("queue",), "Jobs copied to their queue's dead-letter queue."),

@@ -148,6 +148,11 @@ struct PinLaterDequeueRequest {
   101: optional i32 claimTimeoutMillis,
   /** Release the claims when this connection breaks and no checkpoint comes within a grace. */
   102: optional bool releaseOnDisconnect = false,
+  /**
+   * The caller sends nothing on this connection before it has the answer, and then, before it begins a job of it, sends
+   * something: its next call, or a checkpoint of nothing. A claim of which no such receipt came costs no attempt.
+   */
+  103: optional bool confirmsReceipt = false,
 }
 
 struct PinLaterDequeueMetadata {
@@ -167,6 +172,8 @@ struct PinLaterDequeueResponse {
   2: optional map<string, PinLaterDequeueMetadata> jobMetadata,
   /** Of the acks that rode on it: the successes, then the failures, each in order. Not set where all had an effect. */
   100: optional list<AckOutcome> ackOutcomes,
+  /** The receipt of this answer is awaited: see confirmsReceipt. */
+  101: optional bool awaitsReceipt,
 }
 
 struct PinLaterCheckpointJobRequest {

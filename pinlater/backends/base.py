@@ -67,6 +67,17 @@ class QuietClaim(NamedTuple):
     heard_at_ms: int
 
 
+class FreshClaim(NamedTuple):
+    """A job, the claim it is expected to be under, and when that claim expires if nothing was heard of it since it was
+    made.
+    """
+
+    priority: int
+    id: int
+    claim_descriptor: str
+    expires_at_ms: int
+
+
 @dataclass(slots=True)
 class ClaimRequest:
     """One caller's share of a claim call.
@@ -400,6 +411,13 @@ class Shard(Protocol):
         An unknown queue: none.
         """
 
+    async def requeue_undelivered(self, queue: str, claims: Sequence[FreshClaim], now_ms: int) -> int:
+        """As `give_back`, for claims that nobody received, where their expiry is still the one named; how many.
+
+        A job goes back so at most UNDELIVERED_IN_A_ROW times in a row; after that its claim is left to expire. A row
+        ends when the job's attempts remaining or its run_after change. An unknown queue: none.
+        """
+
     async def cancel(self, queue: str, jobs: Sequence[JobKey], now_ms: int) -> list[CancelOutcome]:
         """Remove PENDING jobs; says what each was. An unknown queue: all NOT_FOUND."""
 
@@ -533,6 +551,10 @@ class Shard(Protocol):
         call; a store that keeps counts answers all at once. A level without jobs may be left out. Pages of one census
         are of different moments. QueueNotFound.
         """
+
+
+UNDELIVERED_IN_A_ROW = 5
+"""A job whose hand-outs nobody receives, so often that it may be the job, ends as any other that nobody acks."""
 
 
 def expired_status(now_ms: int, attempts_remaining: int) -> str:

@@ -66,6 +66,7 @@ class Connection(asyncio.Protocol):
         "_loop",
         "_on_answered",
         "_on_closed",
+        "_on_owing",
         "_seqid",
         "_splitter",
         "_timer",
@@ -74,6 +75,7 @@ class Connection(asyncio.Protocol):
         "_waiting",
         "exclusive",
         "idle_since_s",
+        "owes_receipt",
         "usable",
         "users",
     )
@@ -84,12 +86,16 @@ class Connection(asyncio.Protocol):
         limits: WireLimits,
         on_answered: Callable[[Connection], None],
         on_closed: Callable[[Connection], None],
+        on_owing: Callable[[Connection], None],
     ) -> None:
-        """`on_answered` is called once for every call that was answered, before its waiter knows."""
+        """`on_answered` is called once for every call that was answered, before its waiter knows; `on_owing` after
+        that, where the server awaits a receipt of the answer. The next call that is sent is one.
+        """
         self._address = address
         self._limits = limits
         self._on_answered = on_answered
         self._on_closed = on_closed
+        self._on_owing = on_owing
         self._loop = asyncio.get_running_loop()
         self._splitter = Splitter(limits)
         self._splitter.framed = True
@@ -99,6 +105,7 @@ class Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_s = 0.0
         self.exclusive = False
+        self.owes_receipt = False
         self.usable = False
         self.users = 0
         self.idle_since_s = 0.0
@@ -114,6 +121,7 @@ class Connection(asyncio.Protocol):
         exchange = EXCHANGES[method]
         message = self._encoded(exchange, seqid, args)
         self._transport.write(len(message).to_bytes(4, "big") + message)
+        self.owes_receipt = False
         self._waiting.append(_Sent(seqid, exchange, exchange.due(seqid), waiter, self._loop.time(), deadline_s))
         if self._timer is None or deadline_s < self._timer_s:
             self._set_timer(deadline_s)
@@ -204,7 +212,12 @@ class Connection(asyncio.Protocol):
         elif isinstance(result, PinLaterError):
             sent.waiter.set_exception(result)
         else:
+            owes = sent.exchange.awaits_receipt(result)
+            if owes:
+                self.owes_receipt = True
             sent.waiter.set_result(result)
+            if owes:
+                self._on_owing(self)
         if not self.usable:
             self.give_up()
 

@@ -16,11 +16,12 @@ _SEQID_BYTES = 4
 class Exchange:
     """Calls of a method are encoded, and the answer that is due is told by its first bytes."""
 
-    __slots__ = ("_args", "_call_head", "_header", "_method", "_reply_head", "name")
+    __slots__ = ("_args", "_call_head", "_header", "_may_await_receipt", "_method", "_reply_head", "name")
 
     def __init__(self, method: Method) -> None:
         self.name = method.name
         self._method = method
+        self._may_await_receipt = method.name == "dequeueJobs"
         self._args = method.args.encode_args
         self._call_head = write_header(Protocol.BINARY, CALL, method.name, 0)[:-_SEQID_BYTES]
         self._reply_head = write_header(Protocol.BINARY, REPLY, method.name, 0)[:-_SEQID_BYTES]
@@ -33,6 +34,10 @@ class Exchange:
     def due(self, seqid: int) -> bytes:
         """With what the answer to that call begins."""
         return self._reply_head + seqid.to_bytes(_SEQID_BYTES, "big")
+
+    def awaits_receipt(self, result: Any) -> bool:
+        """Whether the server awaits one of this answer."""
+        return self._may_await_receipt and result.success is not None and bool(result.success.awaits_receipt)
 
     def result(self, answer: bytes, limits: WireLimits) -> Any:
         """What an answer that begins as is due holds: `success`, or the declared exception as `e`. WireError."""

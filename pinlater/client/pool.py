@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +14,34 @@ from pinlater.client.address import Address
 from pinlater.client.connection import Connection, Waiter
 from pinlater.client.transport_errors import CallFailed
 from pinlater.errors import Overloaded
+from pinlater.model import RequestContext
+from pinlater.wire import convert_client as wire
 from pinlater.wire.limits import WireLimits
 
 ANSWER_LIMITS = WireLimits(walk_over_bytes=256 * 1024, max_steps=200_000)
 """Larger answers are walked before they are decoded. To walk one with 1,000 jobs of 200 bytes costs eight times what it
 costs to decode it; the worst that a server can send below this size takes the decoder some 0.1 s.
 10,000 jobs with all that is known of them, the most that a server answers with, are 180,000 steps."""
+
+
+RECEIPT_TIMEOUT_S = 10.0
+_NOTHING = wire.call_args("checkpointJobs", RequestContext("receipt"), request=wire.checkpoints_to_wire("receipt", ()))
+
+
+class _Unheard:
+    """Waits for an answer that says nothing."""
+
+    def __init__(self) -> None:
+        self._done = False
+
+    def done(self) -> bool:
+        return self._done
+
+    def set_result(self, result: Any) -> None:
+        self._done = True
+
+    def set_exception(self, error: Any) -> None:
+        self._done = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +198,26 @@ class Pool:
         if self._is_retired:
             self.retire()
 
+    # -- receipts --------------------------------------------------------------------------------------------------
+
+    def _owe(self, connection: Connection) -> None:
+        """The caller, who goes on in the loop's next turn, may send his next call by it, in the turn after that: first,
+        as he was told first.
+        """
+        loop = asyncio.get_running_loop()
+        loop.call_soon(loop.call_soon, self._send_receipt, connection)
+
+    def _send_receipt(self, connection: Connection) -> None:
+        """A checkpoint of nothing, unless a call was sent meanwhile."""
+        if not connection.owes_receipt or not connection.usable:
+            return
+        if connection in self._idle:
+            self._idle.remove(connection)
+        connection.users += 1
+        deadline_s = asyncio.get_running_loop().time() + RECEIPT_TIMEOUT_S
+        with suppress(CallFailed):
+            self._send(connection, "checkpointJobs", _NOTHING, deadline_s, _Unheard())
+
     # -- waiting ---------------------------------------------------------------------------------------------------
 
     async def _wait_or_connect(self, deadline_s: float, exclusive: bool, share: float) -> Connection:
@@ -278,7 +321,8 @@ class Pool:
         try:
             async with asyncio.timeout_at(min(until_s, loop.time() + self._limits.connect_timeout_s)):
                 _, connection = await loop.create_connection(
-                    lambda: Connection(self._address, self._limits.wire, self._give_back, self._forget), *self._address
+                    lambda: Connection(self._address, self._limits.wire, self._give_back, self._forget, self._owe),
+                    *self._address,
                 )
         except TimeoutError:
             raise CallFailed("no connection within the time-out", sent=False) from None

@@ -20,7 +20,7 @@ from pinlater.model.cluster import (
     SettingView,
     ShardView,
 )
-from pinlater.model.holder import Holder, Tie
+from pinlater.model.holder import Holder, Tie, Unreceived
 from pinlater.model.jobs import (
     CONTINUATION_END,
     CONTINUATION_START,
@@ -89,6 +89,7 @@ __all__ = [
     "SettingView",
     "ShardView",
     "Tie",
+    "Unreceived",
     "claim_source",
     "descriptor_prefix",
     "is_queue_name",

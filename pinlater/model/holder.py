@@ -1,9 +1,10 @@
-"""A caller's connection: its address, and the claims that are bound to it."""
+"""A caller's connection: its address, the claims that are bound to it, and jobs that it may not have brought to him."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from ipaddress import IPv6Address, ip_address
+from typing import NamedTuple
 
 
 @dataclass(slots=True, eq=False)
@@ -30,6 +31,16 @@ class Tie:
     heard_at_ms: int
     expires_at_ms: int
     holder: Holder
+    is_undelivered: bool = False
+    """The connection broke before anybody received the job."""
+
+
+class Unreceived(NamedTuple):
+    """A job that was handed out, and that nobody received as far as is known; its claim, and when that expires."""
+
+    descriptor: str
+    claim_descriptor: str
+    expires_at_ms: int
 
 
 def host_of(peer: object) -> str:

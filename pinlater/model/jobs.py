@@ -166,7 +166,8 @@ class Checkpoint:
 class DequeueRequest:
     """One dequeue call. `wait_ms` > 0 makes it a long poll; `claim_timeout_ms` None takes the queue's own.
 
-    `release_on_disconnect` ties the claims to the caller's connection: see docs/wire.md.
+    `release_on_disconnect` ties the claims to the caller's connection; `confirms_receipt` says that the caller tells
+    the server when it has the answer, before it begins a job: see docs/wire.md.
     """
 
     queue: str
@@ -179,6 +180,7 @@ class DequeueRequest:
     wait_ms: int = 0
     claim_timeout_ms: int | None = None
     release_on_disconnect: bool = False
+    confirms_receipt: bool = False
 
 
 @dataclass(slots=True)

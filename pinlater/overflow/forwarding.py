@@ -26,6 +26,7 @@ from pinlater.model import (
     Holder,
     Job,
     RequestContext,
+    Unreceived,
 )
 from pinlater.overflow.named import NamedCalls
 from pinlater.overflow.naming import MARK, by_overflow, overflow_of
@@ -56,6 +57,10 @@ class Forwarding(NamedCalls):
 
     def let_go(self, holder: Holder) -> None:
         self._inner.let_go(holder)
+
+    async def requeue_undelivered(self, jobs: Sequence[Unreceived]) -> None:
+        """Those of an overflow shard are left to the time-outs of their claims."""
+        await self._inner.requeue_undelivered(jobs)
 
     # -- jobs that no shard takes or hands out -----------------------------------------------------------------------
 
@@ -98,7 +103,7 @@ class Forwarding(NamedCalls):
             looks_at = min(monotonic() + LOOK_BACK_S, ends_at)
             slice_ms = max(0, round((looks_at - monotonic()) * 1000))
             jobs = await self._overflow.hand_out(
-                replace(request, wait_ms=slice_ms, release_on_disconnect=False), context
+                replace(request, wait_ms=slice_ms, release_on_disconnect=False, confirms_receipt=False), context
             )
             if jobs or self._overflow.is_leaving:
                 return jobs or []

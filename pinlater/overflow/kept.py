@@ -24,6 +24,7 @@ from pinlater.model import (
     JobInfo,
     JobState,
     RequestContext,
+    Unreceived,
     parse_descriptor,
 )
 from pinlater.overflow.delegate import Delegating
@@ -118,6 +119,9 @@ class Kept(Delegating, Keeping):
 
     async def give_back(self, jobs: Sequence[DequeuedJob]) -> None:
         await self._service.give_back(jobs)
+
+    async def requeue_undelivered(self, jobs: Sequence[Unreceived]) -> None:
+        await self._service.requeue_undelivered(jobs)
 
     def disconnected(self, holder: Holder, *, silent_ms: int = 0) -> None:
         self._service.disconnected(holder, silent_ms=silent_ms)

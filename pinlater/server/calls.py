@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from pinlater.api import Api
-from pinlater.model import DequeuedJob, Holder, RequestContext
+from pinlater.model import DequeuedJob, Holder, RequestContext, Unreceived
 from pinlater.server.limits import ServerLimits
 from pinlater.server.pending import PendingCall
 from pinlater.wire import convert
@@ -19,6 +19,9 @@ class Service(Api, Protocol):
 
     async def give_back(self, jobs: Sequence[DequeuedJob]) -> None:
         """Back to PENDING, with all attempts: jobs claimed for a caller that can no longer be answered."""
+
+    async def requeue_undelivered(self, jobs: Sequence[Unreceived]) -> None:
+        """Back to PENDING without an attempt, where their claims stand: jobs whose answer nobody received."""
 
     def disconnected(self, holder: Holder, *, silent_ms: int = 0) -> None:
         """A connection broke that holds claims, of which nothing was heard for so long already."""
@@ -104,7 +107,8 @@ class Calls:
                 await self._service.give_back(jobs)
                 return convert.emptied_to_wire(jobs)
             pending.jobs = jobs
-        return convert.dequeued_to_wire(jobs)
+            pending.needs_receipt = request.confirms_receipt
+        return convert.dequeued_to_wire(jobs, awaits_receipt=pending.needs_receipt)
 
     async def _ack(self, context: RequestContext, args: Any, pending: PendingCall) -> None:
         request = args.request

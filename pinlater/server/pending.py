@@ -26,9 +26,9 @@ class PendingCall(Work):
     `gone` says that the caller can no longer be answered with jobs: the connection broke, or its sending side ended,
     which is how the death of a process looks. `size` is that of the message in bytes, `unsent` that of an answer that
     waits for earlier ones. `peer` is the caller's address, `holder` his connection. `jobs` are those that were claimed
-    for this call, until their answer is written. `waits` marks a long poll that waits, which ends when the caller is
-    gone; `long_poll` a call that was one. `room` is what the connection has for answers, and `reserved` what of it is
-    kept for this one until it is made.
+    for this call, until their answer is written; `needs_receipt`: the caller said that he confirms them. `waits` marks
+    a long poll that waits, which ends when the caller is gone; `long_poll` a call that was one. `room` is what the
+    connection has for answers, and `reserved` what of it is kept for this one until it is made.
     """
 
     __slots__ = (
@@ -37,6 +37,7 @@ class PendingCall(Work):
         "holder",
         "jobs",
         "long_poll",
+        "needs_receipt",
         "peer",
         "reply",
         "reserved",
@@ -64,7 +65,7 @@ class PendingCall(Work):
         self.room = room
         self.reply: bytes | None = None
         self.jobs: Sequence[DequeuedJob] = ()
-        self.waits = self.long_poll = False
+        self.waits = self.long_poll = self.needs_receipt = False
         self.gone = False
 
     def ended(self, value: None, error: BaseException | None) -> None:

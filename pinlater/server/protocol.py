@@ -17,6 +17,7 @@ import structlog
 
 from pinlater.errors import Overloaded
 from pinlater.model import Holder
+from pinlater.server.deliveries import Stream
 from pinlater.server.handler import Handler
 from pinlater.server.limits import ServerLimits
 from pinlater.server.peers import Account, Peer, no_room
@@ -47,6 +48,7 @@ class Connection(asyncio.Protocol):
         self._peer_room: Peer | None = None
         self._answers = shared.answers
         self._holder = Holder()
+        self._stream: Stream | None = None
         self._is_probed = False
         self._was_handed_over = False
         self._reading = True
@@ -114,6 +116,11 @@ class Connection(asyncio.Protocol):
         self._shared.peers.abandon(self._answers)
         if self._peer_room is not None:
             self._shared.forget(self, self._peer, self._peer_room)
+        if self._stream is not None:
+            if self._was_handed_over or self._shared.leaving is not None:
+                self._stream.forget()
+            else:
+                self._stream.broke(self._holder)
         self._let_go_of_claims(error)
 
     def _let_go_of_claims(self, error: Exception | None) -> None:
@@ -177,6 +184,8 @@ class Connection(asyncio.Protocol):
 
     def _begin(self, message: bytes) -> None:
         shared = self._shared
+        if self._stream is not None and self._stream.awaits_receipt:
+            self._stream.confirmed()
         pending = PendingCall(shared.loop, self._answered, len(message), self._peer, self._holder, self)
         pending.gone = self._ending
         self._pending.append(pending)
@@ -295,18 +304,31 @@ class Connection(asyncio.Protocol):
             shared.buffered -= done.size
             if done.unsent:
                 self._count_answers(-done.unsent)
-            done.jobs = ()
             if framed:
                 parts.append(len(reply).to_bytes(4, "big"))
+                size += 4
             parts.append(reply)
             size += len(reply)
+            if done.jobs:
+                self._hand_out(done, size)
         if self._transport is not None:
             if size > _COPIED_BYTES:
                 self._transport.writelines(parts)
             else:
                 self._transport.write(b"".join(parts))
+            if self._stream is not None:
+                self._stream.wrote(size)
             if self._writing_paused:
                 self._count_unsent(self._transport.get_write_buffer_size())
+
+    def _hand_out(self, done: PendingCall, ahead: int) -> None:
+        """Its answer ends so many bytes behind what was written."""
+        jobs, done.jobs = done.jobs, ()
+        if self._transport is None:
+            return
+        if self._stream is None:
+            self._stream = Stream(self._shared.deliveries, self._transport)
+        self._stream.hand_out(jobs, ahead, needs_receipt=done.needs_receipt)
 
     # The end
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pinlater.server.complaints import Complaints
+from pinlater.server.deliveries import Deliveries
 from pinlater.server.limits import ServerLimits
 from pinlater.server.peers import Leaver, Peer, Peers
 from pinlater.work import Work
@@ -31,10 +32,13 @@ class Shared:
     In bytes: `buffered`, of half sent messages and of calls in flight; `answers`, of those that have not left.
     """
 
-    def __init__(self, limits: ServerLimits, counters: Counter[str], complaints: Complaints) -> None:
+    def __init__(
+        self, limits: ServerLimits, counters: Counter[str], complaints: Complaints, deliveries: Deliveries
+    ) -> None:
         self.connections: set[Leaver] = set()
         self.counters = counters
         self.complaints = complaints
+        self.deliveries = deliveries
         self.buffered = 0
         self.peers = Peers(limits.peer_connections(), limits.max_peer_answers_bytes, limits.max_buffered_bytes)
         self.answers = self.peers.process

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import Counter
+from collections.abc import Sequence
 
 import structlog
 
+from pinlater.clock import Clock, SystemClock
 from pinlater.metrics import Metrics
+from pinlater.model import Unreceived
 from pinlater.server.calls import Service
 from pinlater.server.complaints import Complaints
+from pinlater.server.deliveries import Deliveries
 from pinlater.server.handler import Handler, draining_error
 from pinlater.server.limits import ServerLimits
 from pinlater.server.protocol import Connection
@@ -32,8 +36,15 @@ class ThriftServer:
     password_pauses.
     """
 
-    def __init__(self, service: Service, limits: ServerLimits | None = None, metrics: Metrics | None = None) -> None:
+    def __init__(
+        self,
+        service: Service,
+        limits: ServerLimits | None = None,
+        metrics: Metrics | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self._service = service
+        self._deliveries = Deliveries(clock or SystemClock(), self._requeue_undelivered)
         self._limits = limits or ServerLimits()
         self.counters: Counter[str] = Counter()
         self._complaints = Complaints()
@@ -47,7 +58,7 @@ class ThriftServer:
 
         Without one, the server has those connections that it is given to `adopt`.
         """
-        self._shared = Shared(self._limits, self.counters, self._complaints)
+        self._shared = Shared(self._limits, self.counters, self._complaints, self._deliveries)
         loop = asyncio.get_running_loop()
         if listener is not None:
             self._server = await loop.create_server(self._connection, sock=listener.dup(), backlog=1024)
@@ -119,6 +130,7 @@ class ThriftServer:
 
     async def _finish_tasks(self) -> None:
         """Cancel calls that are still running; what they claimed is given back by whoever carries them out."""
+        self._deliveries.close()
         calls = tuple(self._shared.calls)
         for call in calls:
             call.cancel()
@@ -128,6 +140,9 @@ class ThriftServer:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _requeue_undelivered(self, jobs: Sequence[Unreceived]) -> None:
+        self._shared.run_detached(self._service.requeue_undelivered(jobs))
 
     def _connection(self) -> Connection:
         return Connection(self._shared, self._handler, self._limits)

@@ -7,11 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from pinlater.backends.base import SLICE_BYTES, ClaimRequest
+import structlog
+
+from pinlater.backends.base import SLICE_BYTES, ClaimRequest, FreshClaim
 from pinlater.clock import Clock
 from pinlater.errors import Overloaded, PinLaterError, RequestInvalid
 from pinlater.metrics import Metrics
-from pinlater.model import DequeuedJob, DequeueRequest, claim_source, parse_descriptor
+from pinlater.model import DequeuedJob, DequeueRequest, Unreceived, claim_source, parse_descriptor
 from pinlater.queues.pending import Pending
 from pinlater.queues.registry import Queues
 from pinlater.queues.settings import QueueSettings
@@ -25,8 +27,13 @@ from pinlater.service.settings import ServiceSettings
 from pinlater.service.waiting import Waiting
 from pinlater.shards.router import Router
 
+_log = structlog.get_logger("pinlater.service")
+
 _PEEK_BYTES = 4 * SLICE_BYTES
 """Bodies that a dry run shows: it has no place to go on from."""
+
+CLAIMS_PER_CALL = 1_000
+"""Named in one call of a shard."""
 
 
 class HandingOut:
@@ -219,6 +226,37 @@ class HandingOut:
             self._metrics.add(back, "jobs_given_back", queue)
             self._limits.nobody_got(queue, back)
             self.waiting.wake(queue, back)
+
+    async def requeue_undelivered(self, jobs: Sequence[Unreceived]) -> None:
+        """Jobs whose answer nobody received go back to PENDING with all attempts, where their claims stand as they were
+        made, and not too often in a row. Raises nothing; what fails is left to the time-outs.
+        """
+        groups: dict[tuple[str, str], list[FreshClaim]] = {}
+        for job in jobs:
+            ref = parse_descriptor(job.descriptor)
+            if ref is not None:
+                claim = FreshClaim(ref.priority, ref.id, job.claim_descriptor, job.expires_at_ms)
+                groups.setdefault((ref.queue, ref.shard), []).append(claim)
+        for (queue, shard_id), claims in groups.items():
+            for start in range(0, len(claims), CLAIMS_PER_CALL):
+                back = await self._requeue_on(queue, shard_id, claims[start : start + CLAIMS_PER_CALL])
+                if back:
+                    self._metrics.add(back, "jobs_undelivered", queue)
+                    _log.info("jobs_undelivered", queue=queue, shard=shard_id, jobs=back)
+                    self._limits.nobody_got(queue, back)
+                    self.waiting.wake(queue, back)
+                    self.waiting.has_room(queue)
+
+    async def _requeue_on(self, queue: str, shard_id: str, claims: Sequence[FreshClaim]) -> int:
+        now_ms = self._clock.now_ms()
+        try:
+            (back,) = await self._router.named(
+                [(shard_id, lambda shard: shard.requeue_undelivered(queue, claims, now_ms))]
+            )
+        except PinLaterError as error:
+            _log.warning("undelivered_jobs_left", queue=queue, shard=shard_id, jobs=len(claims), error=error.message)
+            return 0
+        return back or 0
 
     def _give_back_later(self, jobs: Sequence[DequeuedJob]) -> None:
         task = asyncio.get_running_loop().create_task(self.give_back(jobs))

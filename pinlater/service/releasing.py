@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 import structlog
 
@@ -11,8 +11,9 @@ from pinlater.backends.base import LapsedCounts, QuietClaim
 from pinlater.clock import Clock
 from pinlater.errors import PinLaterError
 from pinlater.metrics import Metrics
-from pinlater.model import Tie
+from pinlater.model import Tie, Unreceived
 from pinlater.queues.registry import Queues
+from pinlater.service.handing_out import CLAIMS_PER_CALL
 from pinlater.service.refs import References
 from pinlater.shards.router import Router
 
@@ -21,8 +22,6 @@ _log = structlog.get_logger("pinlater.service")
 TRIES = 6
 FIRST_PAUSE_S = 0.5
 """Doubled from try to try."""
-
-CLAIMS_PER_CALL = 1_000
 
 
 class Releasing:
@@ -37,6 +36,7 @@ class Releasing:
         metrics: Metrics,
         wake: Callable[[str, int], None],
         has_room: Callable[[str], None],
+        requeue_undelivered: Callable[[Sequence[Unreceived]], Awaitable[None]],
     ) -> None:
         self._router = router
         self._clock = clock
@@ -45,11 +45,17 @@ class Releasing:
         self._metrics = metrics
         self._wake = wake
         self._has_room = has_room
+        self._requeue_undelivered = requeue_undelivered
 
     async def release(self, ties: Sequence[Tie]) -> None:
         """Those that still stand, and of which no server heard since. Raises nothing: a shard that cannot be reached
-        after some tries leaves its claims to their time-outs.
+        after some tries leaves its claims to their time-outs. What nobody received goes back first, without an attempt.
         """
+        lost = [
+            Unreceived(tie.descriptor, tie.claim_descriptor, tie.expires_at_ms) for tie in ties if tie.is_undelivered
+        ]
+        if lost:
+            await self._requeue_undelivered(lost)
         groups: dict[tuple[str, str], list[QuietClaim]] = {}
         for tie in ties:
             ref = self._refs.parse(tie.descriptor)

@@ -29,6 +29,7 @@ from pinlater.model import (
     QueueView,
     RequestContext,
     ScanPage,
+    Unreceived,
 )
 from pinlater.queues.pending import Pending
 from pinlater.queues.registry import Queues
@@ -92,7 +93,9 @@ class Service:
         self._looking = Looking(router, clock, settings, self._checks, refs)
         self._handing_out = HandingOut(router, clock, settings, self._checks, claims, queues, metrics, pending)
         self._waiting = waiting = self._handing_out.waiting
-        releasing = Releasing(router, clock, refs, queues, metrics, waiting.wake, waiting.has_room)
+        releasing = Releasing(
+            router, clock, refs, queues, metrics, waiting.wake, waiting.has_room, self._handing_out.requeue_undelivered
+        )
         self._ties = Ties(clock, settings.release_grace_ms, releasing.release)
         self._attempts = Attempts(
             router, clock, self._checks, refs, queues, metrics, waiting.became_pending, waiting.has_room, self._ties
@@ -297,6 +300,12 @@ class Service:
         """Jobs whose caller can no longer be answered go back to PENDING with all attempts. Raises nothing."""
         self._ties.given_back(jobs)
         await self._handing_out.give_back(jobs)
+
+    async def requeue_undelivered(self, jobs: Sequence[Unreceived]) -> None:
+        """Jobs whose answer nobody received go back to PENDING with all attempts, where nothing was heard of their
+        claims since, and not too often in a row; others are left to expire. Raises nothing.
+        """
+        await self._handing_out.requeue_undelivered(jobs)
 
     # -- looking -----------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from pinlater.backends.base import (
     ClaimKey,
     ClaimRequest,
     EndRules,
+    FreshClaim,
     Grave,
     JobKey,
     LapsedCounts,
@@ -138,6 +139,11 @@ class Guarded(Passing):
         self, queue: str, claims: Sequence[QuietClaim], now_ms: int, rules: EndRules = NO_RULES
     ) -> LapsedCounts:
         return await self._calls.make("release", lambda: self._inner.release(queue, claims, now_ms, rules))
+
+    async def requeue_undelivered(self, queue: str, claims: Sequence[FreshClaim], now_ms: int) -> int:
+        return await self._calls.make(
+            "requeue_undelivered", lambda: self._inner.requeue_undelivered(queue, claims, now_ms)
+        )
 
     async def cancel(self, queue: str, jobs: Sequence[JobKey], now_ms: int) -> list[CancelOutcome]:
         return await self._calls.make("cancel", lambda: self._inner.cancel(queue, jobs, now_ms))

@@ -14,6 +14,7 @@ from pinlater.backends.base import (
     ClaimKey,
     ClaimRequest,
     EndRules,
+    FreshClaim,
     Grave,
     Hear,
     JobKey,
@@ -110,6 +111,9 @@ class Passing:
         self, queue: str, claims: Sequence[QuietClaim], now_ms: int, rules: EndRules = NO_RULES
     ) -> LapsedCounts:
         return await self._inner.release(queue, claims, now_ms, rules)
+
+    async def requeue_undelivered(self, queue: str, claims: Sequence[FreshClaim], now_ms: int) -> int:
+        return await self._inner.requeue_undelivered(queue, claims, now_ms)
 
     async def cancel(self, queue: str, jobs: Sequence[JobKey], now_ms: int) -> list[CancelOutcome]:
         return await self._inner.cancel(queue, jobs, now_ms)

@@ -96,6 +96,7 @@ def dequeue_from_wire(request: Any) -> DequeueRequest:
         wait_ms=request.wait_ms or 0,
         claim_timeout_ms=request.claim_timeout_ms,
         release_on_disconnect=request.release_on_disconnect or False,
+        confirms_receipt=request.confirms_receipt or False,
     )
 
 
@@ -133,8 +134,8 @@ def enqueued_to_wire(descriptors: list[str]) -> Any:
     return response
 
 
-def dequeued_to_wire(jobs: Sequence[DequeuedJob]) -> HandedOut:
-    return HandedOut(jobs, riding_outcomes(jobs))
+def dequeued_to_wire(jobs: Sequence[DequeuedJob], *, awaits_receipt: bool = False) -> HandedOut:
+    return HandedOut(jobs, riding_outcomes(jobs), awaits_receipt=awaits_receipt)
 
 
 def emptied_to_wire(jobs: Sequence[DequeuedJob]) -> HandedOut:

@@ -80,6 +80,7 @@ def dequeue_to_wire(request: DequeueRequest) -> Any:
         wait_ms=request.wait_ms or None,
         claim_timeout_ms=request.claim_timeout_ms,
         release_on_disconnect=request.release_on_disconnect or None,
+        confirms_receipt=request.confirms_receipt or None,
     )
 
 

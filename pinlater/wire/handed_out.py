@@ -21,6 +21,7 @@ _SUCCESS = b"\x0c\x00\x00"
 _map = Struct(">bhbbi").pack
 _list = Struct(">bhbi").pack
 _length = Struct(">i").pack
+_AWAITS_RECEIPT = b"\x02\x00\x65\x01"
 _FEW = 2
 
 
@@ -30,11 +31,18 @@ class HandedOut:
     `ack_outcomes` of the acks that rode on the call; None where it is not sent.
     """
 
-    __slots__ = ("_jobs", "ack_outcomes")
+    __slots__ = ("_jobs", "ack_outcomes", "awaits_receipt")
 
-    def __init__(self, jobs: Sequence[DequeuedJob], ack_outcomes: Sequence[AckOutcome] | None = None) -> None:
+    def __init__(
+        self,
+        jobs: Sequence[DequeuedJob],
+        ack_outcomes: Sequence[AckOutcome] | None = None,
+        *,
+        awaits_receipt: bool = False,
+    ) -> None:
         self._jobs = jobs
         self.ack_outcomes = ack_outcomes
+        self.awaits_receipt = awaits_receipt or None
 
     @property
     def has_many(self) -> bool:
@@ -80,4 +88,6 @@ class HandedOut:
             metadata += (name_length, name, about)
         if self.ack_outcomes:
             metadata += (_list(LIST, 100, I32, len(self.ack_outcomes)), *map(_length, self.ack_outcomes))
+        if self.awaits_receipt:
+            metadata.append(_AWAITS_RECEIPT)
         return b"".join([*bodies, *metadata, b"\0\0"])

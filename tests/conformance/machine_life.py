@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, multiple, rule
 
-from pinlater.backends.base import AckRequest, CheckpointRequest, ClaimRequest, EndRules, QuietClaim
+from pinlater.backends.base import AckRequest, CheckpointRequest, ClaimRequest, EndRules, FreshClaim, QuietClaim
 from pinlater.model import Job
 from tests.conformance import machine_base as base
 from tests.conformance.machine_base import Held, MachineBase, Named, given
@@ -182,6 +182,21 @@ class LifeRules(MachineBase):
             lambda name: self.shard.give_back(name, keys, self.now_ms),
             lambda name: sum(self.reference.give_back(name, key, self.now_ms) for key in keys),
             held[0].job.queue,
+        )
+
+    @given(base.held)
+    @rule(held=st.lists(st.tuples(base.held, st.sampled_from((0, 0, 0, 1))), min_size=1))
+    def requeue_undelivered(self, held: Sequence[tuple[Held, int]]) -> None:
+        """Of most claims the caller knows when they expire; of some he was told before they were renewed."""
+        queue = held[0][0].job.queue
+        claims = [
+            FreshClaim(*each.key, self.reference.expires_at_ms(queue + self.suffix, each.key) - off)
+            for each, off in held
+        ]
+        self.both(
+            lambda name: self.shard.requeue_undelivered(name, claims, self.now_ms),
+            lambda name: sum(self.reference.requeue_undelivered(name, claim, self.now_ms) for claim in claims),
+            queue,
         )
 
     @given(base.held)

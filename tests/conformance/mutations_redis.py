@@ -18,6 +18,7 @@ from tests.conformance import (
     test_queues,
     test_states,
     test_status_text,
+    test_undelivered,
     test_wrong_names,
 )
 from tests.conformance.mutation import Mutation
@@ -278,6 +279,45 @@ LAPSES = [
         "crashes) .. cut(status)",
         "crashes) .. status",
         test_status_text.test_the_line_of_an_expired_claim_is_cut_too,
+    ),
+    lua(
+        "requeue_undelivered",
+        "call('ZSCORE', base .. ':s:1:' .. priority, id)",
+        "call('ZSCORE', base .. ':expiry', id)",
+        test_wrong_names.test_a_claim_under_a_wrong_name_is_neither_given_back_nor_released,
+        wrong="priority",
+    ),
+    lua(
+        "requeue_undelivered",
+        "sub(claim, DESCRIPTOR_AT) == ARGV[at + 2]\n      and ",
+        "",
+        test_wrong_names.test_a_job_under_another_claim_is_neither_given_back_nor_released,
+    ),
+    lua(
+        "requeue_undelivered",
+        "tonumber(call('ZSCORE', base .. ':expiry', id)) == tonumber(ARGV[at + 3])",
+        "true",
+        test_undelivered.test_a_claim_that_was_heard_of_stays,
+    ),
+    lua(
+        "requeue_undelivered",
+        "often < most",
+        "often <= most",
+        test_undelivered.test_so_often_in_a_row_and_then_its_claims_expire_as_any_other,
+    ),
+    lua(
+        "requeue_undelivered",
+        "attempts == remaining and ",
+        "",
+        test_undelivered.test_a_hand_out_that_was_received_ends_the_row,
+        end="failure at the same time",
+    ),
+    lua(
+        "requeue_undelivered",
+        " and time == tonumber(run_after)",
+        "",
+        test_undelivered.test_a_hand_out_that_was_received_ends_the_row,
+        end="snooze",
     ),
     lua("release", "not seen[id] and ", "", test_expiry.test_a_release_of_several_claims_counts_each_fate),
     lua(

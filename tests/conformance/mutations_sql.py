@@ -15,6 +15,7 @@ from tests.conformance import (
     test_looking,
     test_queues,
     test_states,
+    test_undelivered,
     test_wrong_names,
 )
 from tests.conformance.mutations_sql_cluster import CLUSTER
@@ -274,6 +275,11 @@ ONE_CLAIMER = test_concurrency.test_claimers_never_share_a_job_and_leave_none
 LOCKS = [
     lock("lock_and_skip", "FOR UPDATE SKIP LOCKED", ONE_CLAIMER),
     lock("in_progress", "FOR UPDATE", ONE_ACK),
+    lock(
+        "when_claimed",
+        "FOR UPDATE",
+        test_concurrency.test_taking_back_what_nobody_received_against_expiry_has_one_winner,
+    ),
     lock("last_heard_of", "FOR UPDATE", test_concurrency.test_a_checkpoint_against_a_release_has_one_winner),
     lock("lapsed", "FOR UPDATE SKIP LOCKED", test_concurrency.test_expiry_at_once_on_several_servers_takes_one_attempt),
     lock("named", "FOR UPDATE", test_concurrency.test_a_claim_against_a_cancel_has_one_winner),
@@ -290,6 +296,25 @@ STEPS = [
         "            return -1\n        return int(rows[0][0])",
         test_queues.test_an_unknown_queue_is_refused_by,
         call=test_queues.REFUSED["enqueue"],
+    ),
+    *step(
+        "acking",
+        "and row[EXPIRES_AT] == claim.expires_at_ms",
+        "",
+        test_undelivered.test_a_claim_that_was_heard_of_stays,
+    ),
+    *step(
+        "claiming",
+        "if times <= UNDELIVERED_IN_A_ROW:",
+        "if times <= UNDELIVERED_IN_A_ROW + 1:",
+        test_undelivered.test_so_often_in_a_row_and_then_its_claims_expire_as_any_other,
+    ),
+    *step(
+        "claiming",
+        "if before == now else 1",
+        "if before else 1",
+        test_undelivered.test_a_hand_out_that_was_received_ends_the_row,
+        end="snooze",
     ),
     *step(
         "claiming",

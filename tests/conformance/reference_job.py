@@ -37,6 +37,9 @@ class RefJob:
     attempts_of_origin: int | None = None
     """Of a dead letter: how many attempts the job was allowed of which this is the copy."""
 
+    undelivered: tuple[int, int, int] = (0, 0, 0)
+    """How often in a row nobody received it, and its attempts and run_after meanwhile."""
+
     def unclaim(self) -> None:
         self.state = JobState.PENDING
         self.claim = self.claimed_at_ms = self.expires_at_ms = None

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from pinlater.backends.base import (
+    UNDELIVERED_IN_A_ROW,
     AckOutcome,
     AckRequest,
     CheckpointRequest,
     ClaimKey,
     ClaimRequest,
     EndRules,
+    FreshClaim,
     JobKey,
     LapsedCounts,
     QuietClaim,
@@ -100,6 +102,17 @@ class RefLife(RefQueues):
         job.updated_at_ms = now_ms
         return 1
 
+    def requeue_undelivered(self, queue: str, key: FreshClaim, now_ms: int) -> int:
+        job = self.find(queue, key.priority, key.id)
+        if job is None or not job.held_by(key.claim_descriptor) or job.expires_at_ms != key.expires_at_ms:
+            return 0
+        times, *meanwhile = job.undelivered
+        times = times + 1 if meanwhile == [job.attempts_remaining, job.run_after_ms] else 1
+        if times > UNDELIVERED_IN_A_ROW:
+            return 0
+        job.undelivered = (times, job.attempts_remaining, job.run_after_ms)
+        return self.give_back(queue, ClaimKey(*key[:3]), now_ms)
+
     def release(self, queue: str, key: QuietClaim, now_ms: int, rules: EndRules) -> LapsedCounts:
         job = self.find(queue, key.priority, key.id)
         if job is None or not job.held_by(key.claim_descriptor):
@@ -112,6 +125,11 @@ class RefLife(RefQueues):
         """When the claim that the job is under now was made, or last renewed; 0 where it is under none."""
         job = self.find(queue, key.priority, key.id)
         return 0 if job is None or job.expires_at_ms is None else job.heard_at_ms
+
+    def expires_at_ms(self, queue: str, key: ClaimKey) -> int:
+        """When the claim expires that the job is under now; 0 where it is under none."""
+        job = self.find(queue, key.priority, key.id)
+        return 0 if job is None or job.expires_at_ms is None else job.expires_at_ms
 
     def mark_moved(self, queue: str, key: ClaimKey, moved_to: str, now_ms: int) -> bool:
         job = self.find(queue, key.priority, key.id)

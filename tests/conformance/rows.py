@@ -35,6 +35,8 @@ from tests.conformance import test_shares as shares
 from tests.conformance import test_states as states
 from tests.conformance import test_status_text as status
 from tests.conformance import test_tokens as tokens
+from tests.conformance import test_undelivered as undelivered
+from tests.server import test_deliveries as deliveries
 from tests.server import test_full_stores as full_stores
 
 Tests = tuple[Callable[..., Any], ...]
@@ -85,6 +87,10 @@ STATES: Mapping[str, Tests] = {
         expiry.test_a_claim_that_was_heard_of_since_is_not_released,
         expiry.test_of_several_claims_those_that_were_heard_of_stay,
         expiry.test_of_two_checkpoints_with_the_same_future_run_after_the_later_one_counts,
+    ),
+    "nobody received it": (
+        undelivered.test_a_job_that_nobody_received_is_pending_again_with_all_its_attempts_and_its_old_time,
+        undelivered.test_so_often_in_a_row_and_then_its_claims_expire_as_any_other,
     ),
     "the crash budget is used up": (
         expiry.test_a_job_fails_when_its_crash_budget_is_used_up_whatever_attempts_remain,
@@ -283,5 +289,16 @@ DECISIONS: Mapping[str, Tests] = {
         binding.test_a_lost_connection_costs_its_claims_an_attempt_and_a_crash,
         binding.test_a_checkpoint_binds_a_claim_to_the_connection_it_came_by,
         binding.test_a_checkpoint_for_later_by_another_way_prevents_a_release_too,
+    ),
+    "25": (
+        undelivered.test_a_hand_out_that_was_received_ends_the_row,
+        undelivered.test_a_job_given_back_in_between_does_not_end_the_row,
+        undelivered.test_a_claim_that_was_heard_of_stays,
+        concurrency.test_taking_back_what_nobody_received_against_expiry_has_one_winner,
+        deliveries.test_a_claim_whose_answer_nobody_acknowledged_costs_no_attempt,
+        deliveries.test_a_claim_whose_answer_arrived_expires_as_ever,
+        deliveries.test_a_connection_that_breaks_before_its_answer_arrived_costs_no_attempt,
+        deliveries.test_a_receipt_that_was_promised_and_did_not_come_leaves_the_attempt,
+        deliveries.test_the_next_call_on_the_connection_is_the_receipt,
     ),
 }

@@ -15,6 +15,7 @@ from pinlater.backends.base import (
     ClaimKey,
     ClaimRequest,
     EndRules,
+    FreshClaim,
     Grave,
     JobKey,
     LapsedCounts,
@@ -186,6 +187,14 @@ class Subject:
     ) -> LapsedCounts:
         claims = [self.quiet(job, heard_at_ms) for job in jobs]
         return await self.shard.release(self.queue, claims, self.now_ms, EndRules(budget, **rules))
+
+    def fresh(self, job: DequeuedJob) -> FreshClaim:
+        """The claim that a job was handed out with."""
+        return FreshClaim(*claim_key_of(job), job.claim_expires_at_ms)
+
+    async def requeue_undelivered(self, *jobs: DequeuedJob) -> int:
+        """Say that nobody received these."""
+        return await self.shard.requeue_undelivered(self.queue, [self.fresh(job) for job in jobs], self.now_ms)
 
     async def move(self, job: DequeuedJob, moved_to: str) -> bool:
         """Say that a job which was handed out is on another shard now."""

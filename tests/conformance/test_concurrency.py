@@ -111,6 +111,18 @@ async def test_giving_back_against_expiry_has_one_winner(crowd: Crowd) -> None:
             assert (info.state, info.attempts_remaining, info.crashes) == (JobState.PENDING, 8, 1)
 
 
+async def test_taking_back_what_nobody_received_against_expiry_has_one_winner(crowd: Crowd) -> None:
+    await stored(crowd, attempts_allowed=9)
+    jobs = await crowd[0].claim(JOBS, timeout_ms=10)
+    go_on(crowd, 11)
+    backs = [partial(crowd[n % len(crowd)].requeue_undelivered, job) for n, job in enumerate(jobs)]
+    answers = await at_once(*backs, *[partial(subject.expire, limit=30) for subject in crowd])
+    for job, back in zip(jobs, answers, strict=False):
+        info = await crowd[0].info(job.descriptor)
+        expected = (JobState.PENDING, 9, 0) if back else (JobState.PENDING, 8, 1)
+        assert (info.state, info.attempts_remaining, info.crashes) == expected
+
+
 async def test_a_checkpoint_against_expiry_has_one_winner(crowd: Crowd) -> None:
     await stored(crowd)
     jobs = await crowd[0].claim(JOBS, timeout_ms=10)

@@ -53,6 +53,8 @@ async def test_a_claim_under_a_wrong_name_is_neither_given_back_nor_released(sub
     assert await subject.shard.give_back(queue, [claim], subject.now_ms) == 0
     quiet = subject.quiet(job)._replace(priority=key.priority, id=key.id)
     assert await subject.shard.release(queue, [quiet], subject.now_ms, EndRules(crash_budget=1)) == (0, 0)
+    fresh = subject.fresh(job)._replace(priority=key.priority, id=key.id)
+    assert await subject.shard.requeue_undelivered(queue, [fresh], subject.now_ms) == 0
     assert await subject.info(job.descriptor) == before
 
 
@@ -82,6 +84,8 @@ async def test_a_job_under_another_claim_is_neither_given_back_nor_released(subj
     assert await subject.shard.give_back(subject.queue, [stale], subject.now_ms) == 0
     quiet = subject.quiet(job)._replace(claim_descriptor=stale.claim_descriptor)
     assert await subject.shard.release(subject.queue, [quiet], subject.now_ms) == (0, 0)
+    fresh = subject.fresh(job)._replace(claim_descriptor=stale.claim_descriptor)
+    assert await subject.shard.requeue_undelivered(subject.queue, [fresh], subject.now_ms) == 0
     assert await subject.info(job.descriptor) == before
 
 
@@ -97,6 +101,7 @@ async def test_what_is_not_in_progress_is_neither_given_back_nor_released(subjec
     subject.tick(5)
     assert await subject.give_back(job) == 0
     assert await subject.release(job) == (0, 0)
+    assert await subject.requeue_undelivered(job) == 0
     assert await subject.info(job.descriptor) == before
 
 

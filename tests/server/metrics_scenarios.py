@@ -63,6 +63,16 @@ async def claims_whose_connection_breaks(client: AsyncClient, port: int) -> Coun
     return {("claims_released", "cut", "failed"): 1, ("claims_released", "cut", "retried"): 1}
 
 
+async def hand_outs_that_nobody_receives(client: AsyncClient, port: int) -> Counts:
+    await new_queue(client, "unheard")
+    await client.enqueue("unheard", [Job(b""), Job(b"")])
+    caller = await Plain.to(port)
+    request = DequeueRequest("unheard", 2, claim_timeout_ms=1_500, confirms_receipt=True)
+    assert len((await caller.call("dequeueJobs", request=dequeue_to_wire(request))).jobs) == 2
+    await caller.close()
+    return {("jobs_undelivered", "unheard"): 2}
+
+
 async def what_maintenance_does_later(client: AsyncClient) -> Counts:
     await new_queue(client, "grave")
     await new_queue(client, "ended", dead_letter_queue="grave", failed_ttl="0s", succeeded_ttl="1ms")

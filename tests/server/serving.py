@@ -9,6 +9,8 @@ import struct
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+from pinlater.clock import Clock
+from pinlater.metrics import Metrics
 from pinlater.model import DequeueRequest, Job, RequestContext
 from pinlater.server import ServerLimits, ThriftServer
 from pinlater.wire import convert_client
@@ -97,9 +99,11 @@ class Served:
 
 
 @contextlib.asynccontextmanager
-async def serving(service: Any = None, **limits: Any) -> AsyncIterator[Served]:
+async def serving(
+    service: Any = None, clock: Clock | None = None, metrics: Metrics | None = None, **limits: Any
+) -> AsyncIterator[Served]:
     service = service or EchoService()
-    server = ThriftServer(service, ServerLimits(**{"drain_linger_s": 0.0, **limits}))
+    server = ThriftServer(service, ServerLimits(**{"drain_linger_s": 0.0, **limits}), metrics, clock)
     listener = bound_socket()
     with listener:
         await server.start(listener)

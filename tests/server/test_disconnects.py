@@ -64,7 +64,7 @@ class Bench:
 
 @asynccontextmanager
 async def bench(settings: ServiceSettings = NEVER_ENDS, **limits: Any) -> AsyncIterator[Bench]:
-    async with stand(settings=settings) as at, serving(at.service, **limits) as served:
+    async with stand(settings=settings) as at, serving(at.service, at.clock, **limits) as served:
         it = Bench(at, served, await Plain.to(served.port), [])
         try:
             yield it

@@ -107,6 +107,7 @@ async def test_every_metric_is_counted(
             **await scenarios.acks_of_all_outcomes(client),
             **await scenarios.claims_that_expire(client),
             **await scenarios.claims_whose_connection_breaks(client, server.port),
+            **await scenarios.hand_outs_that_nobody_receives(client, server.port),
             **await scenarios.what_maintenance_does_later(client),
             **await scenarios.changes_by_operators(client),
             **await scenarios.enqueues_that_are_refused(client),

@@ -141,6 +141,22 @@ async def test_an_ack_waits_for_nothing_while_a_long_poll_does(server: RunningSe
             await until(lambda: worker.view().unacked == 0)
 
 
+@pytest.mark.parametrize(("told_s", "says"), [(None, False), (20.0, True), (1.0, False)])
+async def test_a_worker_waits_for_a_third_of_its_lease_at_most_and_says_so_when_told_otherwise(
+    server: RunningServer,
+    calls: list[DequeueRequest],
+    caplog: pytest.LogCaptureFixture,
+    told_s: float | None,
+    says: bool,
+) -> None:
+    async with Site(server.port) as site:
+        async with site.working(lease_s=4.5, poll_wait_s=told_s):
+            await until(lambda: any(call.wait_ms for call in calls))
+        assert {call.wait_ms for call in calls if call.wait_ms} == {1_000 if told_s == 1.0 else 1_500}
+        assert all(call.confirms_receipt for call in calls)
+    assert ("more than a third of the lease" in caplog.text) is says
+
+
 async def test_an_idle_worker_waits_instead_of_asking(server: RunningServer, calls: list[DequeueRequest]) -> None:
     async with Site(server.port) as site:
         other = f"{site.queue}_2"

@@ -12,13 +12,17 @@ from pinlater_workers.settings_table import DAY_S, Key, duration, flag, integer,
 MAX_WEIGHT = 1000
 ALLOWED_QUEUES = f"names of queues ({QUEUE_NAME}), each with a weight of 1 to {MAX_WEIGHT}, as in mail=3,b"
 MAX_CONCURRENCY = 10_000
+LONGEST_POLL_S = 20.0
+POLLS_PER_LEASE = 3
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
     """`queues`: their weights. Times are seconds.
 
-    `lease_s`: how long a claim holds without a heartbeat. `grace_s`: how long running jobs may go on after SIGTERM.
+    `lease_s`: how long a claim holds without a heartbeat. `poll_wait_s`: how long a server may hold back its answer; it
+    counts up to a third of the lease (None: that, or LONGEST_POLL_S). `grace_s`: how long running jobs may go on after
+    SIGTERM.
     `recycle_jobs`, `recycle_mib`: after so many jobs, or above so much memory, a process of the pool is replaced; 0:
     never. `unknown_delay_s`: how long a job of an unknown type stays away. `http` and `statsd`: HOST:PORT, "": none.
     """
@@ -28,7 +32,7 @@ class WorkerSettings:
     pool: PoolName = "thread"
     lease_s: float = 30.0
     grace_s: float = 30.0
-    poll_wait_s: float = 20.0
+    poll_wait_s: float | None = None
     ack_delay_s: float = 0.05
     recycle_jobs: int = 0
     recycle_mib: int = 0
@@ -37,6 +41,17 @@ class WorkerSettings:
     statsd: str = ""
     statsd_prefix: str = "pinlater_worker"
     create_queues: bool = False
+
+    @property
+    def poll_s(self) -> float:
+        """How long a dequeue waits at most: so fewer jobs go to callers that a stalled network has cut off."""
+        told_s = LONGEST_POLL_S if self.poll_wait_s is None else self.poll_wait_s
+        return min(told_s, self.lease_s / POLLS_PER_LEASE)
+
+    @property
+    def polls_too_long(self) -> bool:
+        """It was told to wait for longer than it does."""
+        return self.poll_wait_s is not None and self.poll_wait_s > self.lease_s / POLLS_PER_LEASE
 
 
 def queue_weights(value: object) -> dict[str, int]:

@@ -25,6 +25,7 @@
     BASE:ended:2, BASE:ended:3    zset    id -> finished_at; what is marked for bury is not in there, but in
     BASE:dead                     zset    id -> finished_at
     BASE:news                     channel: what becomes pending in the queue (news.py); nothing is kept
+    BASE:undelivered              hash    id -> how often in a row nobody received it (requeue_undelivered.lua)
     BASE:links                    hash    id -> where the job came from and went to (_links.lua); missing for most jobs
 
 A pending job that nobody claimed yet has one entry in `jobs` and one in its state's zset, and nothing else. Scripts get

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from pinlater.backends.acks import Acks
 from pinlater.backends.base import (
     NO_RULES,
+    UNDELIVERED_IN_A_ROW,
     AckOutcome,
     AckRequest,
     CheckpointRequest,
     ClaimKey,
     ClaimRequest,
     EndRules,
+    FreshClaim,
     JobKey,
     LapsedCounts,
     QuietClaim,
@@ -101,6 +103,11 @@ class Working(Calling):
         words = lapse_words(released_status(now_ms, MARK))
         args = [queue, now_ms, *lapse_rules(rules), *words, *key_args(claims)]
         return LapsedCounts(*await self._call("release", queue, args))
+
+    async def requeue_undelivered(self, queue: str, claims: Sequence[FreshClaim], now_ms: int) -> int:
+        args = [now_ms, UNDELIVERED_IN_A_ROW, *key_args(claims)]
+        count: int = await self._call("requeue_undelivered", queue, args)
+        return count
 
     async def cancel(self, queue: str, jobs: Sequence[JobKey], now_ms: int) -> list[CancelOutcome]:
         return [_CANCEL_OUTCOMES[code] for code in await self._call("cancel", queue, key_args(jobs))]

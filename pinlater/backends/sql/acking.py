@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from pinlater.backends.base import AckOutcome, AckRequest, ClaimKey, EndRules, QuietClaim
+from pinlater.backends.base import AckOutcome, AckRequest, ClaimKey, EndRules, FreshClaim, QuietClaim
 from pinlater.backends.sql.session import Row, Session
 from pinlater.model import MAX_TIME_MS
 
@@ -19,6 +19,9 @@ FAILED clears it, so a mark never outlives what it is for, and a job that is not
 
 ID, PRIORITY, REMAINING, CRASHES, CLAIM, HEARD_AT = range(6)
 """The columns of `in_progress`; the last one is in `last_heard_of` alone."""
+
+EXPIRES_AT = 5
+"""In its place in `when_claimed`."""
 
 
 def jobs_in_progress(session: Session, queue: str, ids: Sequence[int]) -> dict[int, Row]:
@@ -43,7 +46,18 @@ def claims_quiet(session: Session, queue: str, claims: Sequence[QuietClaim]) -> 
     }
 
 
-def _stands(claim: ClaimKey | QuietClaim, row: Row) -> bool:
+def claims_fresh(session: Session, queue: str, claims: Sequence[FreshClaim]) -> dict[int, Row]:
+    """Those of the jobs that are under exactly the claims given, which still expire as they did at first, locked."""
+    ids = sorted({claim.id for claim in claims})
+    rows = {row[ID]: row for row in session.rows_of("when_claimed", (queue,), ids)}
+    return {
+        claim.id: row
+        for claim in claims
+        if (row := rows.get(claim.id)) is not None and _stands(claim, row) and row[EXPIRES_AT] == claim.expires_at_ms
+    }
+
+
+def _stands(claim: ClaimKey | QuietClaim | FreshClaim, row: Row) -> bool:
     return bool(row[PRIORITY] == claim.priority and row[CLAIM] == claim.claim_descriptor)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pinlater.backends.base import SLICE_BYTES, ClaimKey, ClaimRequest
-from pinlater.backends.sql.acking import claims_standing
+from pinlater.backends.base import SLICE_BYTES, UNDELIVERED_IN_A_ROW, ClaimKey, ClaimRequest, FreshClaim
+from pinlater.backends.sql.acking import REMAINING, claims_fresh, claims_standing
 from pinlater.backends.sql.capping import room_for_claims
 from pinlater.backends.sql.rows import Descriptors, bodies, dequeued_jobs, how_many_fit
 from pinlater.backends.sql.session import Row, Session
@@ -17,6 +17,9 @@ BODY_BYTES, BODY = 6, 7
 
 FIRST_LOOK = 128
 """More than most callers ask for, so that mostly one select is enough."""
+
+RUN_AFTER = 6
+"""Of a row of `when_claimed`."""
 
 NO_CAP = 2**53
 JOBS_PER_SELECT = 10_000
@@ -166,3 +169,20 @@ def peek(
 def give_back(session: Session, queue: str, claims: Sequence[ClaimKey], now_ms: int) -> int:
     ids = sorted(claims_standing(session, queue, claims))
     return session.run_of("give_back", (now_ms,), ids)
+
+
+def requeue_undelivered(session: Session, queue: str, claims: Sequence[FreshClaim], now_ms: int) -> int:
+    """The count lies with the job's links, beside what the job was like meanwhile: no other step reads or writes it."""
+    fresh = claims_fresh(session, queue, claims)
+    ids = sorted(fresh)
+    counted = {row[0]: row[1:] for row in session.rows_of("undelivered", (), ids)}
+    back: list[int] = []
+    for job_id in ids:
+        row = fresh[job_id]
+        often, *before = counted.get(job_id, (0, None, None))
+        now = [row[REMAINING], row[RUN_AFTER]]
+        times = often + 1 if before == now else 1
+        if times <= UNDELIVERED_IN_A_ROW:
+            session.run("put_undelivered", (job_id, times, *now))
+            back.append(job_id)
+    return session.run_of("give_back", (now_ms,), back)

@@ -52,17 +52,21 @@ def establish_identity(session: Session, shard_id: str) -> Identity:
     found = read_identity(session, shard_id)
     if found is None and not shard_id:
         raise StoreRefused("this store has no record of its shard id yet; open it with an id once (ID=URL)")
-    if found is None or found.schema_version < SCHEMA_VERSION:
+    if found is None or not _is_whole(session, found):
         with session.alone():
             found = _made(session, shard_id)
     record_queues(session)
     return found.identity
 
 
+def _is_whole(session: Session, found: Found) -> bool:
+    return found.schema_version == SCHEMA_VERSION and not session.rows("lacks_columns")[0][0]
+
+
 def _made(session: Session, shard_id: str) -> Found:
     """Looks again: who was alone before may have done it."""
     found = read_identity(session, shard_id)
-    if found is not None and found.schema_version == SCHEMA_VERSION:
+    if found is not None and _is_whole(session, found):
         return found
     session.make_tables()
     if found is None:

@@ -66,12 +66,16 @@ CREATE TABLE IF NOT EXISTS pinlater_shares (
     share INT NOT NULL,
     version BIGINT NOT NULL
 ) ENGINE = InnoDB;
--- Where copies came from and went to; origin_attempts is what the origin of a dead letter was allowed.
+-- What few jobs have. Where copies came from and went to; origin_attempts is what the origin of a dead letter was allowed.
+-- How often in a row nobody received the job, and its attempts and run_after meanwhile (`add_columns` in older tables).
 CREATE TABLE IF NOT EXISTS pinlater_links (
     job_id BIGINT NOT NULL PRIMARY KEY,
     origin VARCHAR(128) CHARACTER SET ascii COLLATE ascii_bin NULL,
     origin_attempts INT NULL,
-    moved_to VARCHAR(128) CHARACTER SET ascii COLLATE ascii_bin NULL
+    moved_to VARCHAR(128) CHARACTER SET ascii COLLATE ascii_bin NULL,
+    undelivered INT NULL,
+    undelivered_attempts INT NULL,
+    undelivered_run_after_ms BIGINT NULL
 ) ENGINE = InnoDB;
 CREATE TABLE IF NOT EXISTS pinlater_notes (
     kind VARCHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
@@ -96,6 +100,15 @@ WHERE table_schema = DATABASE() AND table_name = 'pinlater_jobs' AND index_name 
 -- From version 1. One statement, so both or neither; jobs go on coming and going meanwhile.
 ALTER TABLE pinlater_jobs ADD KEY pinlater_jobs_ends (claim_expires_at_ms, queue_id, state, finished_at_ms),
     DROP KEY pinlater_jobs_due
+
+-- name: lacks_columns
+-- Servers before these columns go on using the tables that have them: the version of the tables stays.
+SELECT COUNT(*) = 0 FROM information_schema.columns
+WHERE table_schema = DATABASE() AND table_name = 'pinlater_links' AND column_name = 'undelivered'
+
+-- name: add_columns
+ALTER TABLE pinlater_links ADD COLUMN undelivered INT NULL, ADD COLUMN undelivered_attempts INT NULL,
+    ADD COLUMN undelivered_run_after_ms BIGINT NULL
 
 -- name: lock_tables
 -- Making tables commits what came before it; this lock does not mind, and goes with the connection.
@@ -239,6 +252,12 @@ FROM pinlater_jobs FORCE INDEX (PRIMARY)
 WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = %s) AND state = 1 AND id IN %s
 ORDER BY id FOR UPDATE
 
+-- name: when_claimed
+SELECT id, priority, attempts_remaining, crashes, claim_descriptor, claim_expires_at_ms, run_after_ms
+FROM pinlater_jobs FORCE INDEX (PRIMARY)
+WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = %s) AND state = 1 AND id IN %s
+ORDER BY id FOR UPDATE
+
 -- name: succeed
 UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET state = 2, finished_at_ms = %s, updated_at_ms = %s,
     claim_expires_at_ms = NULL
@@ -334,6 +353,15 @@ INSERT INTO pinlater_links (job_id, origin, origin_attempts) VALUES (%s, %s, %s)
 
 -- name: put_moved_to
 INSERT INTO pinlater_links (job_id, moved_to) VALUES (%s, %s) ON DUPLICATE KEY UPDATE moved_to = VALUES(moved_to)
+
+-- name: undelivered
+SELECT job_id, undelivered, undelivered_attempts, undelivered_run_after_ms FROM pinlater_links FORCE INDEX (PRIMARY)
+WHERE undelivered IS NOT NULL AND job_id IN %s
+
+-- name: put_undelivered
+INSERT INTO pinlater_links (job_id, undelivered, undelivered_attempts, undelivered_run_after_ms)
+VALUES (%s, %s, %s, %s) ON DUPLICATE KEY UPDATE undelivered = VALUES(undelivered),
+    undelivered_attempts = VALUES(undelivered_attempts), undelivered_run_after_ms = VALUES(undelivered_run_after_ms)
 
 -- name: clear_moved_to
 UPDATE pinlater_links FORCE INDEX (PRIMARY) SET moved_to = NULL WHERE job_id IN %s

@@ -54,6 +54,8 @@ class MysqlSession(Session):
             self.cursor.execute(statement)
         if self.rows("has_old_index")[0][0]:
             self.run("upgrade")
+        if self.rows("lacks_columns")[0][0]:
+            self.run("add_columns")
 
     def allocate_revisions(self, count: int) -> int:
         self.run("allocate_revisions", (count,))

@@ -17,6 +17,7 @@ from pinlater.backends.base import (
     ClaimKey,
     ClaimRequest,
     EndRules,
+    FreshClaim,
     Grave,
     Hear,
     JobKey,
@@ -122,6 +123,9 @@ class SqlShard(ABC):
         self, queue: str, claims: Sequence[QuietClaim], now_ms: int, rules: EndRules = NO_RULES
     ) -> LapsedCounts:
         return await self._write(lapsing.release, queue, claims, now_ms, rules)
+
+    async def requeue_undelivered(self, queue: str, claims: Sequence[FreshClaim], now_ms: int) -> int:
+        return await self._write(claiming.requeue_undelivered, queue, claims, now_ms)
 
     async def cancel(self, queue: str, jobs: Sequence[JobKey], now_ms: int) -> list[CancelOutcome]:
         return await self._write(operating.cancel, queue, jobs)

@@ -69,12 +69,16 @@ CREATE TABLE IF NOT EXISTS pinlater_shares (
     share INTEGER NOT NULL,
     version INTEGER NOT NULL
 );
--- Where copies came from and went to; origin_attempts is what the origin of a dead letter was allowed.
+-- What few jobs have. Where copies came from and went to; origin_attempts is what the origin of a dead letter was allowed.
+-- How often in a row nobody received the job, and its attempts and run_after meanwhile (`add_columns` in older tables).
 CREATE TABLE IF NOT EXISTS pinlater_links (
     job_id INTEGER PRIMARY KEY,
     origin TEXT,
     origin_attempts INTEGER,
-    moved_to TEXT
+    moved_to TEXT,
+    undelivered INTEGER,
+    undelivered_attempts INTEGER,
+    undelivered_run_after_ms INTEGER
 );
 CREATE TABLE IF NOT EXISTS pinlater_notes (
     kind TEXT NOT NULL,
@@ -95,6 +99,15 @@ CREATE TABLE IF NOT EXISTS pinlater_buckets (
 -- Indexes of version 1.
 DROP INDEX IF EXISTS pinlater_jobs_succeeded;
 DROP INDEX IF EXISTS pinlater_jobs_failed;
+
+-- name: lacks_columns
+-- Servers before these columns go on using the tables that have them: the version of the tables stays.
+SELECT (SELECT COUNT(*) FROM pragma_table_info('pinlater_links') WHERE name = 'undelivered') = 0
+
+-- name: add_columns
+ALTER TABLE pinlater_links ADD COLUMN undelivered_attempts INTEGER;
+ALTER TABLE pinlater_links ADD COLUMN undelivered_run_after_ms INTEGER;
+ALTER TABLE pinlater_links ADD COLUMN undelivered INTEGER;
 
 -- name: has_meta
 SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = 'pinlater_meta'
@@ -213,6 +226,12 @@ FROM pinlater_jobs NOT INDEXED
 WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = ?) AND state = 1
     AND id IN (SELECT value FROM json_each(?))
 
+-- name: when_claimed
+SELECT id, priority, attempts_remaining, crashes, claim_descriptor, claim_expires_at_ms, run_after_ms
+FROM pinlater_jobs NOT INDEXED
+WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = ?) AND state = 1
+    AND id IN (SELECT value FROM json_each(?))
+
 -- name: succeed
 UPDATE pinlater_jobs NOT INDEXED SET state = 2, finished_at_ms = ?, updated_at_ms = ?, claim_expires_at_ms = NULL
 WHERE id IN (SELECT value FROM json_each(?))
@@ -306,6 +325,15 @@ INSERT INTO pinlater_links (job_id, origin, origin_attempts) VALUES (?, ?, ?)
 -- name: put_moved_to
 INSERT INTO pinlater_links (job_id, moved_to) VALUES (?, ?)
 ON CONFLICT (job_id) DO UPDATE SET moved_to = excluded.moved_to
+
+-- name: undelivered
+SELECT job_id, undelivered, undelivered_attempts, undelivered_run_after_ms FROM pinlater_links
+WHERE undelivered IS NOT NULL AND job_id IN (SELECT value FROM json_each(?))
+
+-- name: put_undelivered
+INSERT INTO pinlater_links (job_id, undelivered, undelivered_attempts, undelivered_run_after_ms) VALUES (?, ?, ?, ?)
+ON CONFLICT (job_id) DO UPDATE SET undelivered = excluded.undelivered,
+    undelivered_attempts = excluded.undelivered_attempts, undelivered_run_after_ms = excluded.undelivered_run_after_ms
 
 -- name: clear_moved_to
 UPDATE pinlater_links SET moved_to = NULL WHERE job_id IN (SELECT value FROM json_each(?))

@@ -86,6 +86,9 @@ class SqliteSession(Session):
     def make_tables(self) -> None:
         for statement in parts(self.statements["schema"]) + parts(self.statements["upgrade"]):
             self.cursor.execute(statement)
+        if self.rows("lacks_columns")[0][0]:
+            for statement in parts(self.statements["add_columns"]):
+                self.cursor.execute(statement)
 
     def remove(self, ids: Sequence[int]) -> int:
         self.run_of("remove_links", (), ids)

@@ -86,7 +86,7 @@ async def serve(worker: Worker, settings: WorkerSettings, metrics: Metrics, begi
     _log.info("%s", begins)
     async with AsyncExitStack() as stack:
         if settings.http:
-            site = optional("pinlater_workers.web", "--http").Site(worker.view, read, settings.poll_wait_s)
+            site = optional("pinlater_workers.web", "--http").Site(worker.view, read, settings.poll_s)
             stack.push_async_callback(site.close)
             await site.open(settings.http)
         if settings.statsd:

@@ -28,7 +28,7 @@ OPTIONS: dict[str, Option] = {
     "pool": Option("thread|process|async", "Where jobs run whose type does not say it."),
     "lease": Option("DURATION", "How long a claim holds without a heartbeat."),
     "grace": Option("DURATION", "How long running jobs may go on after SIGTERM."),
-    "poll-wait": Option("DURATION", "How long a server may hold back its answer when a queue is empty."),
+    "poll-wait": Option("DURATION", "How long a server may hold back an empty answer; at most a third of the lease."),
     "ack-delay": Option("DURATION", "How long a result may wait for others to travel with."),
     "unknown-delay": Option("DURATION", "How long a job of an unknown type stays away."),
     "recycle-jobs": Option("N", "Replace a process of the pool after so many jobs; 0: never.", int),
@@ -60,6 +60,8 @@ def over(base: WorkerSettings, given: Mapping[str, Any]) -> WorkerSettings:
 def _default(name: str) -> str:
     if name == "queues":
         return "the queues of all the app's jobs"
+    if name == "poll-wait":
+        return f"{duration_text(WorkerSettings().poll_s)} with the default lease"
     field = KEYS[name.replace("-", "_")].field
     value = getattr(WorkerSettings(), field)
     return duration_text(value) if field.endswith("_s") else str(value) or "none"

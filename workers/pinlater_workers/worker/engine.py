@@ -60,6 +60,9 @@ class Engine:
             patient=False,
             wait_for_rate=False,
         )
+        if settings.polls_too_long:
+            text = "poll_wait is %g s, more than a third of the lease of %g s: dequeues wait for %g s at most"
+            log.warning(text, settings.poll_wait_s, settings.lease_s, settings.poll_s)
         self._keeping = Keeping(
             app.servers, self._client.source, settings.lease_s, [] if app.names_its_source else list(settings.queues)
         )

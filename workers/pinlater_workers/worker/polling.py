@@ -53,7 +53,7 @@ class Polling:
         self._lease_ms = int(settings.lease_s * 1000)
         self._loop = asyncio.get_running_loop()
         self._standing = Standing(settings.queues, troubles, random.Random())
-        self._asking = Asking(settings.queues, settings.concurrency, settings.poll_wait_s)
+        self._asking = Asking(settings.queues, settings.concurrency, settings.poll_s)
         self._asked: set[asyncio.Task[None]] = set()
         self._coming = 0
         """Jobs that have been claimed, and are about to be taken."""
@@ -91,7 +91,9 @@ class Polling:
     async def _poll(self, poll: Poll, riding: Parcel | None) -> None:
         """Acks that ride are not kept waiting for their answer; nor is the news that a trouble is over."""
         queue = poll.queue
-        request = DequeueRequest(queue, poll.limit, claim_timeout_ms=self._lease_ms, release_on_disconnect=True)
+        request = DequeueRequest(
+            queue, poll.limit, claim_timeout_ms=self._lease_ms, release_on_disconnect=True, confirms_receipt=True
+        )
         if riding is None and not self._standing.is_troubled(queue):
             request.wait_ms = int(poll.wait_s * 1000)
         if riding is not None:
@@ -121,11 +123,13 @@ class Polling:
     async def _taken(self, queue: str, jobs: list[DequeuedJob]) -> None:
         """The next dequeue leaves first, in the loop's next turn: the server works on it while these are read and run.
 
-        They are taken whatever happens meanwhile, as they are claimed.
+        It is their receipt too, or the client sends another in that turn: so a job that kills this worker has been
+        received. They are taken whatever happens meanwhile, as they are claimed.
         """
         self._coming += len(jobs)
         self.go_on()
         try:
+            await asyncio.sleep(0)
             await asyncio.sleep(0)
         finally:
             self._coming -= len(jobs)

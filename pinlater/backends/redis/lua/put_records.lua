@@ -16,7 +16,7 @@ local function drop(queue)
   local base = root .. ':q:' .. queue
   local keys = {
     base .. ':jobs', base .. ':changed', base .. ':claims', base .. ':links', base .. ':expiry', base .. ':ended:2',
-    base .. ':ended:3', base .. ':dead',
+    base .. ':ended:3', base .. ':dead', base .. ':undelivered',
   }
   for priority = 1, tonumber(ARGV[3]) do
     for state = 0, 3 do keys[#keys + 1] = base .. ':s:' .. state .. ':' .. priority end
