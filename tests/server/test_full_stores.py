@@ -42,9 +42,12 @@ class Store:
 
 
 class SmallMariadb(MariadbServer):
-    """All tables are in one file, which may not grow beyond its bound."""
+    """All tables are in one file, which may not grow beyond its bound; what undoes changes lies beside it."""
 
-    FILE = ("--innodb-file-per-table=0", "--innodb-data-file-path=ibdata1:12M:autoextend:max:24M")
+    FILE = (
+        *("--innodb-file-per-table=0", "--innodb-data-file-path=ibdata1:12M:autoextend:max:24M"),
+        "--innodb-undo-tablespaces=2",
+    )
 
     def install_options(self) -> list[str]:
         return list(self.FILE)
