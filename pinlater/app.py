@@ -21,9 +21,8 @@ import structlog
 
 from pinlater import reports, wiring
 from pinlater.chains import members
-from pinlater.clock import SystemClock
 from pinlater.cluster.census import Census
-from pinlater.cluster.clocks import Clocks
+from pinlater.cluster.clocks import ClusterClock
 from pinlater.cluster.lease import ServerName
 from pinlater.cluster.leases import Leases
 from pinlater.cluster.status import Cluster
@@ -47,6 +46,7 @@ from pinlater.server import process
 from pinlater.server.process import HandOver, StartRefused
 from pinlater.server.thrift_server import ThriftServer
 from pinlater.service import ClaimNames, Service
+from pinlater.shards.member import Member
 from pinlater.shards.router import Router
 
 log = structlog.get_logger("pinlater.app")
@@ -59,10 +59,10 @@ class App:
 
     def __init__(self, config: Config, known: Mapping[str, str], address: str) -> None:
         """StartRefused. `address` is where the server listens."""
-        self._clock = clock = SystemClock()
+        self._clock = clock = ClusterClock(config.clock_tolerance_ms)
         self._folder = folder = data_folder(config)
         self._metrics = metrics = Metrics()
-        self._members = shards = members(config, known, metrics, clock)
+        self._members = shards = members(config, known, metrics, clock, clock.steady)
         server, started_ms = name_of_server(folder), clock.now_ms()
         me = ServerName(server, str(os.getpid()), config.advertise or address, started_ms)
         self._periodic = Periodic()
@@ -71,9 +71,8 @@ class App:
         priorities = tuple(range(1, config.priorities + 1))
         self._pending = pending = Pending(shards, queues, clock, priorities)
         self._shares = Shares(shards, queues, clock, priorities)
-        clocks = Clocks(shards, config.clock_tolerance_ms)
         self._leases = leases = Leases(
-            shards, clock, me, config.lease_ms, self._describe, metrics=metrics, clocks=clocks
+            shards, clock.steady, me, config.lease_ms, self._describe, metrics=metrics, clocks=clock
         )
         self._census = census = Census(
             shards, queues, leases, clock, metrics, config.stats_interval_ms, priorities=priorities
@@ -124,8 +123,14 @@ class App:
         """What the lease says beside what it knows itself."""
         return self._overflow.describe()
 
+    async def _bring_up(self, member: Member) -> None:
+        """A shard that comes in has told its time; what is due there goes by what that says of all clocks."""
+        self._leases.judge_clocks()
+        await self._queues.bring_up(member)
+
     async def open(self) -> None:
         """Open what can be opened of the shards, and begin. StartRefused."""
+        self._members.bring_up = self._bring_up
         try:
             await self._service.open()
         except PinLaterError as refused:
@@ -150,12 +155,12 @@ class App:
     async def report(self, kind: str) -> Any:
         """For the supervisor: metrics, status, remarks or readiness."""
         if kind == "metrics":
-            reports.set_gauges(self._metrics, self._members, self._server, self._service, self._overflow)
+            reports.set_gauges(self._metrics, self._members, self._server, self._service, self._overflow, self._clock)
             return self._metrics.snapshot()
         if kind == "status":
             return asdict(await self._cluster.status())
         if kind == "remarks":
-            return reports.remarks(self._members)
+            return reports.remarks(self._members, self._clock)
         return reports.troubles(self._members, self._leases, self._overflow)
 
     async def drain(self, hand_over: HandOver | None, timeout_s: float) -> None:

@@ -43,18 +43,26 @@ def backend(store: StoreConfig) -> Shard:
 
 
 def members(
-    config: Config, known: Mapping[str, str], metrics: Metrics | None = None, clock: Clock | None = None
+    config: Config,
+    known: Mapping[str, str],
+    metrics: Metrics | None = None,
+    clock: Clock | None = None,
+    steady: Clock | None = None,
 ) -> Members:
-    """The shards of a configuration, each with its chain, not yet opened. StartRefused."""
+    """The shards of a configuration, each with its chain, not yet opened. StartRefused.
+
+    Claims go by `clock`; pauses, and the skews of the stores' clocks, by `steady`, which nobody sets.
+    """
     clock, metrics, guard = clock or SystemClock(), metrics or Metrics(), wiring.guard_settings(config)
+    steady = steady or clock
     chains = [
         Member(
             Coalescing(Metered(Guarded(backend(store), guard, clock), metrics)),
-            clock,
+            steady,
             dequeue_only=store.dequeue_only,
             health=wiring.health_settings(config),
             store=store.masked(),
         )
         for store in config.stores
     ]
-    return Members(chains, clock, known_stores=known)
+    return Members(chains, steady, known_stores=known)

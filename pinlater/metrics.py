@@ -86,6 +86,15 @@ FAMILIES: dict[str, Family] = {
     "shard_clock_skew_seconds": Family(
         "gauge", ("shard",), "How far the store's clock is ahead of this server's.", merge="max"
     ),
+    "clock_uncertainty_seconds": Family(
+        "gauge",
+        (),
+        "How far the earliest and the latest time are apart that it may be; 0 while clocks agree.",
+        merge="max",
+    ),
+    "clock_correction_seconds": Family(
+        "gauge", (), "How far the time that counts is ahead of this server's clock; 0 while that is right.", merge="max"
+    ),
     "overflow_jobs": Family("gauge", (), "Jobs in this server's overflow shard that wait to be moved."),
     "connections": Family("gauge", (), "Open connections."),
     "waiting_dequeues": Family("gauge", (), "Dequeues that wait for jobs."),

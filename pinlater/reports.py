@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pinlater.cluster.clocks import ClusterClock
 from pinlater.cluster.leases import Leases
 from pinlater.metrics import Metrics
 from pinlater.overflow.overflow import Overflow
@@ -12,7 +13,9 @@ from pinlater.service import Service
 from pinlater.shards.members import Members
 
 
-def set_gauges(metrics: Metrics, members: Members, server: ThriftServer, service: Service, overflow: Overflow) -> None:
+def set_gauges(
+    metrics: Metrics, members: Members, server: ThriftServer, service: Service, overflow: Overflow, clock: ClusterClock
+) -> None:
     """Bring the gauges of this process up to date, and the counts that its parts keep themselves."""
     shards: dict[tuple[Any, ...], float] = {}
     full: dict[tuple[Any, ...], float] = {}
@@ -20,10 +23,12 @@ def set_gauges(metrics: Metrics, members: Members, server: ThriftServer, service
     for member in members.all:
         shards["shard_in", member.shard.shard_id] = float(member.is_in)
         full["shard_full", member.shard.shard_id] = float(member.is_in and bool(member.full))
-        skews["shard_clock_skew_seconds", member.shard.shard_id] = member.skew_ms / 1000
+        skews["shard_clock_skew_seconds", member.shard.shard_id] = member.store_ahead_ms / 1000
     metrics.set_gauges(("shard_in",), shards)
     metrics.set_gauges(("shard_full",), full)
     metrics.set_gauges(("shard_clock_skew_seconds",), skews)
+    metrics.set_gauges(("clock_uncertainty_seconds",), {("clock_uncertainty_seconds",): clock.uncertainty_ms / 1000})
+    metrics.set_gauges(("clock_correction_seconds",), {("clock_correction_seconds",): clock.correction_ms / 1000})
     metrics.set_gauges(("connections",), {("connections",): server.connections})
     metrics.set_gauges(("waiting_dequeues",), {("waiting_dequeues",): service.waiting})
     jobs = overflow.describe().get("overflow_jobs")
@@ -40,6 +45,9 @@ def troubles(members: Members, leases: Leases, overflow: Overflow) -> list[str]:
     return found
 
 
-def remarks(members: Members) -> list[str]:
-    """What keeps this process from some of its work, though it can serve: shards without room for new jobs."""
-    return [f"shard {member.shard.shard_id} is full: {member.full}" for member in members.full()]
+def remarks(members: Members, clock: ClusterClock) -> list[str]:
+    """What keeps this process from some of its work, though it can serve: shards without room for new jobs, and clocks
+    that differ.
+    """
+    found = [f"shard {member.shard.shard_id} is full: {member.full}" for member in members.full()]
+    return [*found, clock.trouble()] if clock.trouble() else found

@@ -58,6 +58,13 @@ class Acks(Sequence[AckRequest]):
             self.runs.append((kind, []))
         return self.runs[-1][1]
 
+    def retry_at_once_from(self, before_ms: int) -> None:
+        """What is to be retried without a delay becomes eligible so long before the now of the call."""
+        self.runs = [
+            (kind if kind.succeeded or kind.retry_delay_ms else kind._replace(retry_delay_ms=-before_ms), ids)
+            for kind, ids in self.runs
+        ]
+
     @property
     def has_failures(self) -> bool:
         return any(not kind.succeeded for kind, _ in self.runs)

@@ -311,6 +311,10 @@ class Shard(Protocol):
     def keeps_order(self) -> bool:
         """Whether a claim that is begun right behind an enqueue, before that is answered, sees its jobs."""
 
+    @property
+    def has_own_clock(self) -> bool:
+        """Whether the time that a ping tells is of another clock than this machine's, as that of a file is not."""
+
     async def open(self) -> str:
         """Connect, bring the schema up to date, write the shard id and a random store id where there are none yet.
 

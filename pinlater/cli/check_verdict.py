@@ -97,6 +97,9 @@ def _judge_cluster(verdict: Verdict, status: ClusterStatus, limits: Limits) -> N
     unready = [server for server in status.servers if not server.is_ready]
     told = ", ".join(f"{each.server}/{each.process} not ready: {each.trouble}" for each in unready)
     verdict.judge("unready", "unready", len(unready), limits, told or "all processes ready")
+    for each in status.servers:
+        if each.is_ready and each.trouble:
+            verdict.add(Level.WARNING, f"{each.server}/{each.process}: {each.trouble}")
     ready = {server.server for server in status.servers if server.is_ready}
     verdict.judge("servers", "servers", len(ready), limits, f"{counted(len(ready), 'server')} ready")
 

@@ -32,7 +32,8 @@ class ServerName(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """A process as of `renewed_ms`, by its own clock; `renewal` counts. `trouble` says why it is not ready.
+    """A process as of `renewed_ms`, by its own clock; `renewal` counts. `trouble` says why it is not ready, or what is
+    wrong with the clocks where it is.
 
     `maintains`, `shards_in` and `shards_out` are shard ids: one that a process was not configured with is in neither of
     the latter. `shards_full` are those in use that lack room for new jobs; an earlier version does not say which.

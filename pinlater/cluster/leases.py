@@ -15,7 +15,7 @@ from typing import Any
 import structlog
 
 from pinlater.clock import Clock
-from pinlater.cluster.clocks import Clocks
+from pinlater.cluster.clocks import ClusterClock
 from pinlater.cluster.counters import Counters
 from pinlater.cluster.heard import Heard
 from pinlater.cluster.lease import Lease, ServerName, encode
@@ -36,7 +36,11 @@ GIVE_UP_MS = 1_000
 
 
 class Leases:
-    """The lease of this process, and those of all. `describe` tells what else others should know of this one."""
+    """The lease of this process, and those of all. `describe` tells what else others should know of this one.
+
+    `clock` is the one by which the skews of the stores' clocks are measured; what the leases tell of the clocks of
+    other servers is judged by `clocks`.
+    """
 
     def __init__(
         self,
@@ -47,10 +51,10 @@ class Leases:
         describe: Callable[[], Mapping[str, Any]] = dict,
         *,
         metrics: Metrics | None = None,
-        clocks: Clocks | None = None,
+        clocks: ClusterClock | None = None,
     ) -> None:
         self.me = me
-        self.clocks = clocks or Clocks(members)
+        self.clocks = clocks or ClusterClock()
         self.rates = Rates()
         self._members = members
         self._clock = clock
@@ -94,8 +98,12 @@ class Leases:
         return is_fresh and not self._is_given_up and not self.trouble()
 
     def trouble(self) -> str:
-        """Why this process is not ready; "" if it is."""
-        return self._draining or self.clocks.trouble()
+        """Why this process is not ready; "" if it is. A wrong clock is no reason: it serves, by the time of others."""
+        return self._draining
+
+    def judge_clocks(self) -> None:
+        """What time it is, by all that is known now."""
+        self.clocks.judge(self._members.all, self.alive(), self.me.server)
 
     # -- the lease of this process -----------------------------------------------------------------------------------
 
@@ -106,6 +114,7 @@ class Leases:
         """
         if self._is_given_up:
             return
+        self.judge_clocks()
         self._mine = self._lease()
         body = encode(self._mine)
         healthy = self._members.healthy()
@@ -117,6 +126,7 @@ class Leases:
         if healthy:
             self._heard.keep_only({member.shard.shard_id for member in healthy})
         self.rates.heard(self.alive())
+        self.judge_clocks()
 
     async def drain(self, why: str = "draining") -> None:
         """From now on this process is not ready: it owns nothing, and says so at once."""
@@ -146,16 +156,16 @@ class Leases:
             process=self.me.process,
             address=self.me.address,
             started_ms=self.me.started_ms,
-            renewed_ms=self._clock.now_ms(),
+            renewed_ms=self.clocks.now_ms(),
             renewal=self._mine.renewal + 1,
             is_ready=not trouble,
-            trouble=trouble,
+            trouble=trouble or self.clocks.trouble(),
             maintains=self._maintained(),
             shards_in=_ids(self._members.healthy()),
             shards_out=_ids(member for member in self._members.all if not member.is_in),
             shards_full=_ids(self._members.full()),
             counters=self._counters.read(),
-            more=dict(self._describe()),
+            more={**self._describe(), **self.clocks.told(self._members.all)},
         )
 
     def _maintained(self) -> tuple[str, ...]:

@@ -86,7 +86,7 @@ class Config:
         "Stores",
         Duration(10, 3_600_000),
         1000,
-        "How far this machine's clock may be from a store's; beyond it the server is not ready, and maintains nothing.",
+        "How far clocks may differ; beyond it the server says so, and goes by what most clocks say.",
     )
     call_timeout_ms: int = _row("Stores", Duration(100, 600_000), 10_000, "How long one call to a store may take.")
     max_calls: int = _row("Stores", Integer(1, 1024), 16, "Calls under way at one store, per process.")

@@ -12,6 +12,7 @@ from pinlater.periodic import Periodic
 POLL_MS = 500
 """Records, and counts of pending jobs."""
 
+CLOCKS_MS = 1_000
 SHARES_MS = 200
 CENSUS_MS = 500
 """How often it is seen whether a shard is to be counted again."""
@@ -35,8 +36,12 @@ def begin_rounds(
     def balance() -> Awaitable[None]:
         return shares.tick(leases.is_mine)
 
+    async def judge() -> None:
+        leases.judge_clocks()
+
     periodic.every(POLL_MS, "queues", queues.poll)
     periodic.every(leases.renew_every_ms, "leases", leases.renew)
+    periodic.every(CLOCKS_MS, "clocks", judge)
     periodic.every(POLL_MS, "pending", pending.poll)
     periodic.every(SHARES_MS, "shares", balance)
     periodic.every(CENSUS_MS, "census", census.tick)

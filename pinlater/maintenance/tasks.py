@@ -2,8 +2,8 @@
 moved, ended jobs whose time is over are removed.
 
 One periodic job per shard and task, each a loop of short steps (stride.py) with rests between them until nothing is
-due. A shard that is out is left alone, and with a store whose clock disagrees with ours all are: claims would be ended
-early or late. Two servers at it at once do no harm.
+due. A shard that is out is left alone. What is due goes by the earliest time that it may be, so a wrong clock ends
+nothing early. Two servers at it at once do no harm.
 """
 
 from __future__ import annotations

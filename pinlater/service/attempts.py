@@ -82,7 +82,8 @@ class Attempts:
         """Carries out what is valid, in slices of `max_jobs`. ShardConnectionFailed and others of the router, after all
         that could be done was done.
         """
-        now_ms = self._clock.now_ms()
+        now_ms, spare_ms = self._clock.now_ms(), self._clock.uncertainty_ms
+        from_ms = now_ms + spare_ms
         errors = EntryErrors()
         ending = self._ties.named(succeeded, failed)
         by_shard: dict[str, list[AckOutcome]] = {}
@@ -94,7 +95,10 @@ class Attempts:
             groups = self._refs.acks(queue, goods, bads, now_ms, errors)
             if not groups:
                 continue
-            send = partial(self._ack_on, queue, now_ms, self._queues.end_rules().get(queue))
+            if spare_ms:  # delays begin at the latest time that it may be; what is due at once is so by the earliest
+                for acks in groups.values():
+                    acks.retry_at_once_from(spare_ms)
+            send = partial(self._ack_on, queue, from_ms, self._queues.end_rules().get(queue))
             calls = [(shard_id, partial(send, acks)) for shard_id, acks in groups.items()]
             try:
                 outcomes = await self._router.named(calls)
@@ -111,7 +115,7 @@ class Attempts:
                 else:
                     ignored += len(results)
                 if acks.has_failures:
-                    self._became_pending(queue, *retries(acks, results, now_ms))
+                    self._became_pending(queue, *retries(acks, results, from_ms))
                 before = by_shard.get(shard_id)
                 by_shard[shard_id] = results if before is None else before + results
         if failures:
@@ -173,17 +177,21 @@ class Attempts:
     async def _checkpoint(
         self, queue: str, source: str, checkpoints: Sequence[Checkpoint], holder: Holder | None, errors: EntryErrors
     ) -> None:
-        now_ms = self._clock.now_ms()
-        latest_ms = self._checks.latest_expiry_ms(now_ms)
+        now_ms, spare_ms = self._clock.now_ms(), self._clock.uncertainty_ms
+        from_ms = now_ms + spare_ms
+        latest_ms = self._checks.latest_expiry_ms(from_ms)
         groups = self._refs.checkpoints(queue, source, checkpoints, errors, latest_ms)
         if not groups:
             return
+        if spare_ms:  # what is due at once is so by the earliest time that it may be
+            for request in (each for some in groups.values() for each in some):
+                request.run_after_ms = now_ms if request.run_after_ms is None else request.run_after_ms
         calls = [
-            (shard_id, lambda shard, each=each: shard.checkpoint(queue, each, now_ms))
+            (shard_id, lambda shard, each=each: shard.checkpoint(queue, each, from_ms))
             for shard_id, each in groups.items()
         ]
         for (shard_id, requests), results in zip(groups.items(), await self._router.named(calls), strict=True):
-            self._ties.heard(holder, queue, shard_id, requests, results or (), now_ms)
+            self._ties.heard(holder, queue, shard_id, requests, results or (), from_ms)
             moved = [
                 request.run_after_ms or now_ms
                 for request, was_done in zip(requests, results or (), strict=False)

@@ -74,7 +74,8 @@ class Changing:
         """RequestInvalid, ContinuationInvalid, QueueNotFound; a shard that fails is named, and the others go on."""
         parts = [_Part(state, future) for state in self._states(change) for future in (False, True)]
         pattern = BodyPattern(change.body_regex) if change.body_regex else None
-        mark: Mark | None = read_mark(change, self._clock.now_ms(), len(parts))
+        began_ms = self._clock.now_ms() + self._clock.uncertainty_ms  # jobs that end now end at the latest time
+        mark: Mark | None = read_mark(change, began_ms, len(parts))
         slice_ = _Slice(self._settings, change)
         while mark is not None:
             part = parts[mark.part]

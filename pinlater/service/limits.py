@@ -53,7 +53,7 @@ class Limits:
         self._clock = clock
         self._queues = queues
         self._metrics = metrics
-        self._rate = Rate(router.members, clock)
+        self._rate = Rate(router.members, router.members.clock)
         self._returning: set[asyncio.Task[None]] = set()
 
     async def drain(self) -> None:

@@ -17,7 +17,7 @@ def retries(acks: Acks, outcomes: Sequence[AckOutcome], now_ms: int) -> tuple[in
     for kind, ids in acks.runs:
         amount = outcomes[start : start + len(ids)].count(AckOutcome.RETRIED)
         start += len(ids)
-        if kind.retry_delay_ms:
+        if kind.retry_delay_ms > 0:
             later += [now_ms + kind.retry_delay_ms] * amount
         else:
             now += amount

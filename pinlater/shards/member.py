@@ -32,6 +32,9 @@ FIRST_ROOM_PAUSE_MS, ROOM_PAUSE_MS = 1_000, 5_000
 ROOM_LASTED_MS = 60_000
 _log = structlog.get_logger("pinlater.shards")
 
+_SKEW_FOR_MS = 8_000
+"""A quick answer about the time is kept for so long before a slower one."""
+
 
 class Member:
     """A shard of a router. `store_id` is None, and the shard out, until it could be opened.
@@ -58,7 +61,11 @@ class Member:
         self.health = Health(health)
         self.store_id: str | None = None
         self.skew_ms = 0
-        """How far the store's clock was from ours at the last ping, beyond what the round trip explains."""
+        """How far the store's clock was ahead of ours at the last ping, beyond what the round trip explains."""
+        self.skew_error_ms: int | None = None
+        """How much further it may have been; None: it was never asked."""
+        self.machine_ahead_ms = 0
+        """How far this machine's clock is ahead of the one by which skews are measured, where it was set since."""
         self.trouble = "it was not reached yet"
         """Why it is out, or would be if that happened more often; "" while all is well."""
         self.full = ""
@@ -72,6 +79,7 @@ class Member:
         self.is_alone: Callable[[], bool] = lambda: False
         """Whether no other shard serves in its place."""
         self._clock = clock
+        self._skew_at_ms = 0
         calls = shard.calls if isinstance(shard, Passing) else None
         if calls is not None:
             calls.report = self.learn
@@ -90,6 +98,21 @@ class Member:
     def takes_jobs(self) -> bool:
         """Whether new jobs may go there, while it is in."""
         return not (self.full or self.configured_dequeue_only or self.ordered_dequeue_only)
+
+    @property
+    def store_ahead_ms(self) -> int:
+        """How far the store's clock is ahead of this machine's."""
+        return self.skew_ms - self.machine_ahead_ms
+
+    def heard_clock(self, said_ms: int, asked_ms: int, answered_ms: int) -> None:
+        """The store told its time between these two of ours. Of the last such answers the quickest says most, while
+        the others do not contradict it.
+        """
+        skew_ms, error_ms = min(said_ms - asked_ms, 0) or max(said_ms - answered_ms, 0), answered_ms - asked_ms + 1
+        known_ms = self.skew_error_ms
+        is_old = answered_ms - self._skew_at_ms >= _SKEW_FOR_MS
+        if known_ms is None or is_old or error_ms <= known_ms or abs(skew_ms - self.skew_ms) > error_ms + known_ms:
+            self.skew_ms, self.skew_error_ms, self._skew_at_ms = skew_ms, error_ms, answered_ms
 
     def learn(self, name: str, is_late: bool, error: BaseException | None) -> None:
         """How a call to the store ended. An error that the store itself answered with is a good answer."""
@@ -187,7 +210,7 @@ class Member:
             trouble=self.trouble or self.full,
             good=good,
             samples=samples,
-            skew_ms=self.skew_ms,
+            skew_ms=self.store_ahead_ms,
             next_try_ms=None if self.is_in or self.store_id is None else self.next_probe_ms(),
             is_full=self.is_in and bool(self.full),
         )

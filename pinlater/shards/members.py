@@ -38,6 +38,8 @@ class Members:
     ) -> None:
         """`known_stores`: the store id that each shard id had before; another one is refused."""
         self.all = list(members)
+        self.clock = clock
+        """By which the skews of the stores' clocks are measured."""
         self.bring_up: BringUp | None = None
         """Awaited before a shard comes in, at the start and whenever it comes back; an error keeps it out."""
         self._known = dict(known_stores or {})
@@ -181,10 +183,14 @@ class Members:
     async def _brought_up(self, member: Member) -> bool:
         """Whether it knows now what the other shards know."""
         try:
+            if member.skew_error_ms is None:
+                await self._watch.greet(member)  # what time it is there has to be known before jobs are handed out
             if self.bring_up is not None:
                 await self.bring_up(member)
         except PinLaterError as error:
             member.go_out(error.message)
+        except TimeoutError:
+            member.go_out("it does not answer a ping")
         except Exception as error:
             _log.exception("shard_not_brought_up", shard=member.shard.shard_id)
             member.go_out(f"it could not be brought up to the others: {error!r}")

@@ -55,6 +55,10 @@ class Passing:
         return self._innermost.keeps_order
 
     @property
+    def has_own_clock(self) -> bool:
+        return self._inner.has_own_clock
+
+    @property
     def calls(self) -> Calls | None:
         """The guard's calls to the store, where there is a guard inside: how they go, and what bounds them."""
         return self._inner.calls if isinstance(self._inner, Passing) else None

@@ -98,7 +98,7 @@ class Watch:
 
     async def _ping(self, member: Member) -> None:
         asked_s = asyncio.get_running_loop().time()
-        await self._greet(member)
+        await self.greet(member)
         if member.is_in:
             member.trouble = ""
             member.learn(PING, asyncio.get_running_loop().time() - asked_s > member.deadline_ms / 2000, None)
@@ -117,17 +117,17 @@ class Watch:
             member.note_room()
 
     async def _probe(self, member: Member) -> None:
-        await self._greet(member)
+        await self.greet(member)
         if member.health.probe_succeeded(self._clock.now_ms()):
             await self._let_in(member)
 
-    async def _greet(self, member: Member) -> None:
-        """StoreRefused: it is another store now."""
+    async def greet(self, member: Member) -> None:
+        """One ping, which tells whose store it is and what time. StoreRefused: it is another store now."""
         asked_ms = self._clock.now_ms()
         async with asyncio.timeout(PING_TIMEOUT_MS / 1000):  # wait_for may swallow a cancellation before Python 3.12
             status = await member.shard.ping()
         answered_ms = self._clock.now_ms()
-        member.skew_ms = min(status.now_ms - asked_ms, 0) or max(status.now_ms - answered_ms, 0)
+        member.heard_clock(status.now_ms, asked_ms, answered_ms)
         if status.store_id != member.store_id:
             raise StoreRefused(f"shard {member.shard.shard_id} became another store: {status.store_id}")
         if status.full:

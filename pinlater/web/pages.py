@@ -91,7 +91,9 @@ def _queue(queue: Mapping[str, Any], now_ms: int) -> Iterable[Row]:
 
 
 def _server(server: Mapping[str, Any], now_ms: int) -> Row:
-    state = _good("ready") if server["is_ready"] else f"{_bad('not ready')} {_text(server['trouble'])}"
+    state = _good("ready") if server["is_ready"] else _bad("not ready")
+    if server["trouble"]:
+        state += f" {_text(server['trouble'])}"
     if server["shards_out"]:
         state += f'<br><span class="quiet">sees out: {_text(", ".join(server["shards_out"]))}</span>'
     if server["shards_full"]:

@@ -25,6 +25,7 @@ from tests.conformance import test_replay as replay
 from tests.conformance import test_retry_listed as retry_listed
 from tests.conformance import test_service_binding as binding
 from tests.conformance import test_service_callers as callers
+from tests.conformance import test_service_clocks as clocks
 from tests.conformance import test_service_dequeue as dequeue
 from tests.conformance import test_service_looking as service_looking
 from tests.conformance import test_service_outage as outage
@@ -176,6 +177,10 @@ DECISIONS: Mapping[str, Tests] = {
         identity.test_a_ping_tells_the_clock_of_the_store,
         expiry.test_where_the_time_is_uncertain_a_claim_runs_from_the_latest_and_jobs_are_due_by_the_earliest,
         expiry.test_a_failed_ack_with_a_delay_below_0_makes_the_job_due_from_before_now,
+        clocks.test_a_job_without_a_time_is_due_at_once_and_one_with_a_time_by_the_earliest_clock,
+        clocks.test_a_claim_and_its_checkpoints_last_their_time_out_by_the_latest_clock,
+        clocks.test_a_retry_without_a_delay_is_due_at_once_and_a_delay_runs_from_the_latest_clock,
+        clocks.test_a_time_to_live_runs_from_the_latest_clock_to_the_earliest,
     ),
     "6": (
         fencing.test_a_claim_alone_takes_no_attempt,

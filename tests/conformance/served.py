@@ -47,7 +47,7 @@ class Served:
         self.context = RequestContext("worker")
         self.password = PASSWORD
         self.max_body_bytes: int = settings.get("max_body_bytes", 2**20)
-        self.shards = [chained(shard, deadline_ms=deadline_ms) for shard in shards]
+        self.shards = [chained(shard, deadline_ms=deadline_ms, clock=self.clock) for shard in shards]
         self.members = Members([Member(shard, self.clock) for shard in self.shards], self.clock)
         self.api = Service(
             Router(self.members),

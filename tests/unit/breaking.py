@@ -18,11 +18,15 @@ _CALLS = [name for name, value in vars(Passing).items() if callable(value) and n
 
 
 class HeldClock:
-    """Tells the time that it was told."""
+    """Tells the time that it was told. `set_ahead_ms`: how far the machine's clock was set ahead of it."""
 
     def __init__(self, now_ms: int = 1_790_000_000_000) -> None:
         self._now_ms = now_ms
         self.uncertainty_ms = 0
+        self.set_ahead_ms = 0
+
+    def wall_ns(self) -> int:
+        return (self._now_ms + self.set_ahead_ms) * 1_000_000
 
     def now_ms(self) -> int:
         return self._now_ms

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pinlater.backends.base import ClaimRequest, Shard, StoreStatus
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.cluster.census import Census
-from pinlater.cluster.clocks import Clocks
+from pinlater.cluster.clocks import ClusterClock
 from pinlater.cluster.lease import ServerName
 from pinlater.cluster.leases import Leases
 from pinlater.cluster.status import Cluster
@@ -33,6 +33,8 @@ EVERYTHING = 2**53 - 1
 class _Lent(Passing):
     """A store that is open already, and stays so, on a machine whose clock is held."""
 
+    has_own_clock = True
+
     def __init__(self, inner: Shard, store_id: str, clock: HeldClock) -> None:
         super().__init__(inner)
         self._store_id = store_id
@@ -53,6 +55,8 @@ class Server:
     """The parts of one process. `woken` is what the long polls were told."""
 
     clock: HeldClock
+    time: ClusterClock
+    """What the server takes for the time, by `clock` and all others."""
     members: Members
     queues: Queues
     metrics: Metrics
@@ -101,26 +105,28 @@ class ClusterStand:
         reach = [Breaking(_Lent(*each, self.clock)) for each in zip(self.stores, self.store_ids, strict=True)]
         chains = [Member(Coalescing(Guarded(store)), clock) for store in reach]
         members = Members(chains, clock, watch_interval_ms=NEVER_MS)
-        queues = Queues(members, clock)
+        time = ClusterClock(passed_ns=lambda: clock.now_ms() * 1_000_000, wall_ns=clock.wall_ns)
+        queues = Queues(members, time)
         members.bring_up = queues.bring_up
         metrics = Metrics()
         me = ServerName(name, "1", f"{name}:9010", clock.now_ms())
-        leases = Leases(members, clock, me, LEASE_MS, metrics=metrics, clocks=Clocks(members))
+        leases = Leases(members, clock, me, LEASE_MS, metrics=metrics, clocks=time)
         periodic = Periodic()
         woken: list[tuple[str, int]] = []
         maintenance = Maintenance(
             periodic,
             members,
-            clock,
+            time,
             MaintenanceSettings(**settings),
             lambda queue, jobs: woken.append((queue, jobs)),
             queues,
             leases,
             metrics,
         )
-        census = Census(members, queues, leases, clock, metrics, 2_000)
-        cluster = Cluster(members, queues, leases, census, clock)
-        server = Server(clock, members, queues, metrics, leases, periodic, maintenance, census, cluster, reach, woken)
+        census = Census(members, queues, leases, time, metrics, 2_000)
+        cluster = Cluster(members, queues, leases, census, time)
+        parts = (members, queues, metrics, leases, periodic, maintenance, census, cluster, reach, woken)
+        server = Server(clock, time, *parts)
         self.servers.append(server)
         await members.open()
         return server

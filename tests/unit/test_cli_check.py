@@ -189,3 +189,11 @@ def test_counts_that_are_old_or_missing_are_said_to_be_so() -> None:
     _, line = verdict(status(queue("mail", failed=5, counted_ms=NOW_MS - 300_000)), "failed=1")
     assert "mail: 5 failed, as counted 5m ago (more than 1)" in line
     assert verdict(status(queue("mail", counted_ms=0)), "failed=1")[0] is Level.UNKNOWN
+
+
+def test_a_process_that_is_ready_with_a_wrong_clock_is_a_warning() -> None:
+    found = status()
+    found.servers[0].trouble = "this server's clock is outvoted"
+    level, line = verdict(found)
+    assert level is Level.WARNING
+    assert "S0/1: this server's clock is outvoted" in line

@@ -219,15 +219,19 @@ async def test_a_shard_that_is_out_is_left_alone() -> None:
         assert await tried([server], 2) == [["2"]]
 
 
-async def test_with_a_clock_that_is_off_nothing_is_done_at_all_until_it_is_right() -> None:
-    async with cluster_stand(2) as at:
+async def test_while_clocks_differ_claims_expire_by_the_earliest_and_jobs_are_collected_by_it() -> None:
+    async with cluster_stand() as at:
         server = await one(at)
-        server.members.all[0].skew_ms = -1_001
-        assert "shard 1" in server.leases.trouble()
-        assert await tried([server], 2) == [[]]
-        server.members.all[0].skew_ms = -1_000
-        assert not server.leases.trouble()
-        assert await tried([server], 2) == [["1", "2"]]
+        await expired(at, 3)
+        server.members.all[0].skew_ms = -600_000
+        await server.leases.renew()
+        assert 600_000 <= server.time.uncertainty_ms <= 600_001
+        assert await tried([server], 1) == [["1"]]
+        assert server.woken == []
+        server.members.all[0].skew_ms = 600_000
+        server.leases.judge_clocks()
+        await server.maintenance.expire("1")
+        assert server.woken == [("mail", 3)]
 
 
 async def test_a_run_ends_when_the_shard_is_lost_meanwhile() -> None:

@@ -214,6 +214,11 @@ def test_the_page_says_which_shards_are_full() -> None:
     assert "sees full: 1" in page
 
 
+async def test_a_server_that_serves_with_a_wrong_clock_is_ready_and_says_so() -> None:
+    (ready,) = await answers(Reports(readiness=[[], []], remarks=[["the clock is off"], None]), "/readyz")
+    assert ready == (200, '{"ready": true, "remarks": ["the clock is off"]}')
+
+
 async def test_without_workers_it_is_not_ready() -> None:
     (ready,) = await answers(Reports(), "/readyz")
     assert ready[0] == 503

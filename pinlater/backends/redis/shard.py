@@ -31,6 +31,7 @@ class RedisShard(Recording, Working, Following, Looking, Operating, Maintaining,
     """`redis://` or `rediss://` URL (see address.py); an id of "" lets the store's own record decide."""
 
     keeps_order = True  # one connection
+    has_own_clock = True
 
     def __init__(
         self,

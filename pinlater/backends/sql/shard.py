@@ -59,6 +59,7 @@ class SqlShard(ABC):
     """What is the same on every SQL database; a dialect says how a step is run."""
 
     keeps_order = False
+    has_own_clock = True
 
     def __init__(self, shard_id: str) -> None:
         self.shard_id = shard_id

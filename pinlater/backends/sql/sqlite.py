@@ -38,6 +38,7 @@ class SqliteShard(SqlShard):
     """
 
     keeps_order = True  # one writer
+    has_own_clock = False
 
     def __init__(self, place: str, shard_id: str = "", *, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> None:
         super().__init__(shard_id)
