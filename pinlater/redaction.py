@@ -32,7 +32,7 @@ SHOWN_PARAMETERS = frozenset(
 """What a URL's query may say aloud; all else may be a secret, a mistyped `passwrd` too."""
 _SECRET_PARAMETERS = frozenset(("password", "passwd", "ssl_password", "ssl_key_password"))
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.=-]*://[^\s\"'<>`]*")
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.=-]{0,40}://[^\s\"'<>`]*")
 _PUBLIC = frozenset(("pinlater", "mysql", "redis", "rediss", "sqlite", "localhost", "mysql+pymysql", "mysql+mysqldb"))
 _LONE_USER = ("mysql+pymysql", "mysql+mysqldb")
 """With these, USER@HOST is a user; with others what stands there alone may be a password."""
