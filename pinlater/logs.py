@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
@@ -50,6 +51,8 @@ def configure(level: str, log_format: str, **always: object) -> None:
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     sys.excepthook = _log_crash
+    threading.excepthook = lambda ended: _log_lost("thread_crashed", ended.exc_value)
+    sys.unraisablehook = lambda lost: _log_lost("error_ignored", lost.exc_value)
     for noisy, least in _NOISY.items():
         logging.getLogger(noisy).setLevel(max(root.level, least))
 
@@ -71,6 +74,10 @@ def _common(always: Mapping[str, object]) -> list[Processor]:
 def _log_crash(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """What nobody caught is not printed past all of this."""
     logging.getLogger("pinlater").critical("crashed", exc_info=(kind, error, trace))
+
+
+def _log_lost(event: str, error: BaseException | None) -> None:
+    logging.getLogger("pinlater").error(event, exc_info=error)
 
 
 def _redacted(value: Any) -> Any:
