@@ -18,6 +18,7 @@ from pinlater.backends.base import (
     AckRequest,
     ClaimRequest,
     EndRules,
+    FreshClaim,
     Grave,
     JobKey,
     LapsedCounts,
@@ -31,6 +32,7 @@ from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.backends.sql.statements import load_statements, parts
 from pinlater.errors import NothingStored
 from pinlater.model import Job, JobState
+from tests.conformance.subject import key_of
 from tests.queues import make_queue, names_of
 from tests.stores.places import Places
 
@@ -214,3 +216,56 @@ async def test_while_another_server_makes_tables_an_old_store_is_not_opened(
             await shard.open()
     assert await shard.open() == "before"
     await shard.close()
+
+
+@pytest.mark.parametrize("name", ["sqlite", "mysql"])
+async def test_a_store_of_this_version_gets_columns_that_came_later_and_keeps_its_version(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    """Servers that do not know them go on using it."""
+    places: Places = request.getfixturevalue(f"{name}_places")
+    url = places.fresh()
+    make = SqliteShard if name == "sqlite" else MysqlShard
+    shard: SqlShard = make(url, "1")
+    await shard.open()
+    await make_queue(shard, "mail", NOW_MS)
+    await shard.enqueue("mail", [Job(b"x")], NOW_MS)
+    await shard.close()
+    for column in ("undelivered", "undelivered_attempts", "undelivered_run_after_ms"):
+        _carried_out(url, f"ALTER TABLE pinlater_links DROP COLUMN {column}")
+    shard = make(url, "1")
+    await shard.open()
+    try:
+        request_one = ClaimRequest("a:b:1:1:c", 1, (1,), 60_000, NO_BOUND)
+        ((job,),) = await shard.claim("mail", [request_one], NOW_MS)
+        key = key_of(job.descriptor)
+        claim = FreshClaim(key.priority, key.id, job.claim_descriptor, job.claim_expires_at_ms)
+        assert await shard.requeue_undelivered("mail", [claim], NOW_MS) == 1
+        assert _carried_out(url, "SELECT value FROM pinlater_meta WHERE name = 'schema_version'") == "2"
+    finally:
+        await shard.close()
+
+
+def _carried_out(url: str, statement: str) -> Any:
+    """The first value of the first row, where there is one."""
+    address = make_url(url)
+    if url.startswith("sqlite"):
+        with closing(sqlite3.connect(str(address.database))) as connection:
+            row = connection.execute(statement).fetchone()
+            connection.commit()
+    else:
+        with (
+            closing(
+                pymysql.connect(
+                    host=address.host,
+                    port=address.port or 3306,
+                    user=address.username,
+                    password=address.password or "",
+                    database=address.database,
+                )
+            ) as server,
+            server.cursor() as cursor,
+        ):
+            cursor.execute(statement)
+            row = cursor.fetchone()
+    return row[0] if row else None
