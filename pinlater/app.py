@@ -53,6 +53,8 @@ log = structlog.get_logger("pinlater.app")
 LEAST_MOVE_S = 2.0
 """What jobs in the overflow shard get at the end, however long the callers took; less than a supervisor's grace."""
 
+_AHEAD = "jobs were stored at times that are yet to come: was a clock ahead then, or is it behind now?"
+
 
 class App:
     """A server process with everything behind it: built, opened, and stopped in order."""
@@ -60,6 +62,7 @@ class App:
     def __init__(self, config: Config, known: Mapping[str, str], address: str) -> None:
         """StartRefused. `address` is where the server listens."""
         self._clock = clock = ClusterClock(config.clock_tolerance_ms)
+        self._tolerance_ms = config.clock_tolerance_ms
         self._folder = folder = data_folder(config)
         self._metrics = metrics = Metrics()
         self._members = shards = members(config, known, metrics, clock, clock.steady)
@@ -126,6 +129,9 @@ class App:
     async def _bring_up(self, member: Member) -> None:
         """A shard that comes in has told its time; what is due there goes by what that says of all clocks."""
         self._leases.judge_clocks()
+        ahead_ms = member.newest_ms - self._clock.now_ms() - self._clock.uncertainty_ms
+        if ahead_ms > self._tolerance_ms:
+            log.warning("store_is_ahead", shard=member.shard.shard_id, jobs_stored_ahead_ms=ahead_ms, hint=_AHEAD)
         await self._queues.bring_up(member)
 
     async def open(self) -> None:

@@ -34,11 +34,13 @@ class StoreStatus(NamedTuple):
     """What a ping answers: the random id written into the store when it was first opened, and the store's own clock.
 
     `full` says why the store has no room for new jobs, and what to do; "" while it has room, as far as it can tell.
+    `newest_ms` is the largest time that jobs were stored at, 0 where there were none.
     """
 
     store_id: str
     now_ms: int
     full: str = ""
+    newest_ms: int = 0
 
 
 class JobKey(NamedTuple):

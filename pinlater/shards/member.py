@@ -66,6 +66,8 @@ class Member:
         """How much further it may have been; None: it was never asked."""
         self.machine_ahead_ms = 0
         """How far this machine's clock is ahead of the one by which skews are measured, where it was set since."""
+        self.newest_ms = 0
+        """The largest time that jobs were stored at there, as of the last ping."""
         self.trouble = "it was not reached yet"
         """Why it is out, or would be if that happened more often; "" while all is well."""
         self.full = ""

@@ -128,6 +128,7 @@ class Watch:
             status = await member.shard.ping()
         answered_ms = self._clock.now_ms()
         member.heard_clock(status.now_ms, asked_ms, answered_ms)
+        member.newest_ms = status.newest_ms
         if status.store_id != member.store_id:
             raise StoreRefused(f"shard {member.shard.shard_id} became another store: {status.store_id}")
         if status.full:

@@ -128,6 +128,17 @@ async def test_a_ping_tells_the_clock_of_the_store(stores: Stores) -> None:
         assert 1_700_000_000_000 < first.now_ms <= second.now_ms
 
 
+async def test_a_ping_tells_the_largest_time_at_which_jobs_were_stored(stores: Stores) -> None:
+    async with stores.opened(stores.places.fresh()) as (shard, _):
+        subject = Subject(shard)
+        await make_queue(shard, subject.queue, START_MS)
+        assert (await shard.ping()).newest_ms < START_MS
+        for now_ms in (START_MS, START_MS + 3_600_000, START_MS + 5):
+            subject.now_ms = now_ms
+            await subject.job()
+        assert (await shard.ping()).newest_ms == START_MS + 3_600_000
+
+
 async def test_jobs_and_claims_are_there_when_the_store_is_opened_again(stores: Stores) -> None:
     url = stores.places.fresh()
     async with stores.opened(url) as (shard, _):

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+from structlog.testing import capture_logs
 
 from pinlater.app import App
+from pinlater.backends.sql.sqlite import SqliteShard
+from pinlater.clock import SystemClock
 from pinlater.config import from_plain, load, to_plain
+from pinlater.model import Job
+from tests.queues import make_queue
 
 NOBODY = "redis://127.0.0.1:1/0"
 
 
-def app_with(tmp_path: Path, **flags: str) -> App:
+def app_with(tmp_path: Path, **flags: Any) -> App:
     config = load({"data": str(tmp_path), "store": [f"1={NOBODY}"], **flags}, {}).config
     return App(from_plain(to_plain(config)), {}, "127.0.0.1:9010")
 
@@ -37,6 +44,22 @@ async def test_a_server_whose_own_disk_takes_jobs_is_ready_without_a_shard(tmp_p
     finally:
         await app.drain(None, 1.0)
         await app.close()
+
+
+async def test_jobs_from_times_to_come_are_a_warning_at_the_start(tmp_path: Path) -> None:
+    hour_ahead_ms = SystemClock().now_ms() + 3_600_000
+    store = SqliteShard(f"sqlite:///{tmp_path}/jobs.db", "1")
+    await store.open()
+    await make_queue(store, "mail", hour_ahead_ms)
+    for ahead_ms, warns in ((-3_600_000, False), (0, True)):
+        await store.enqueue("mail", [Job(b"x")], hour_ahead_ms + ahead_ms)
+        with capture_logs() as logs:
+            app = app_with(tmp_path, store=[f"1=sqlite:///{tmp_path}/jobs.db"])
+            await app.open()
+            await app.drain(None, 1.0)
+            await app.close()
+        assert [log["shard"] for log in logs if log["event"] == "store_is_ahead"] == ["1"] * warns
+    await store.close()
 
 
 async def test_a_server_that_drains_is_not_ready(tmp_path: Path) -> None:

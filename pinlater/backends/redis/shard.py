@@ -63,7 +63,7 @@ class RedisShard(Recording, Working, Following, Looking, Operating, Maintaining,
         await self._store.close()
 
     async def ping(self) -> StoreStatus:
-        shard, store_id, seconds, micros, is_full = await self._store.call("ping", (self._root,))
+        shard, store_id, seconds, micros, is_full, last_id = await self._store.call("ping", (self._root,))
         self._store.check_identity(shard.decode(), store_id.decode())
         full = f"redis {self._store.address.shown}: {FULL}" if is_full else ""
-        return StoreStatus(store_id.decode(), int(seconds) * 1000 + int(micros) // 1000, full)
+        return StoreStatus(store_id.decode(), int(seconds) * 1000 + int(micros) // 1000, full, int(last_id) // 1000)

@@ -83,10 +83,10 @@ def _made(session: Session, shard_id: str) -> Found:
 
 def ping(session: Session, expected: Identity) -> StoreStatus:
     """One statement over the tables that every call needs."""
-    shard_id, store_id, now_ms, read_only = session.rows("ping")[0]
+    shard_id, store_id, now_ms, read_only, next_id = session.rows("ping")[0]
     found = Identity(shard_id, store_id)
     if found != expected:
         raise StoreRefused(f"the store was {expected} when it was opened and is {found} now: it was wiped or replaced")
     if read_only:
         raise NothingStored("the store is read-only: is it a replica, or did another server take over?")
-    return StoreStatus(store_id, int(now_ms))
+    return StoreStatus(store_id, int(now_ms), newest_ms=(next_id - 1) // 1000)

@@ -134,7 +134,8 @@ SELECT
     (SELECT value FROM pinlater_meta WHERE name = 'shard_id'),
     (SELECT value FROM pinlater_meta WHERE name = 'store_id'),
     CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED),
-    @@GLOBAL.read_only
+    @@GLOBAL.read_only,
+    (SELECT next_id FROM pinlater_sequence WHERE id = 1)
 
 -- name: create_queue
 INSERT IGNORE INTO pinlater_queues (name, created_at_ms) VALUES (%s, %s)

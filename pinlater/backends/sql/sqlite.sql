@@ -127,7 +127,8 @@ SELECT
     (SELECT value FROM pinlater_meta WHERE name = 'shard_id'),
     (SELECT value FROM pinlater_meta WHERE name = 'store_id'),
     CAST(ROUND((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER),
-    0 * (SELECT next_id FROM pinlater_sequence)
+    0,
+    (SELECT next_id FROM pinlater_sequence)
 
 -- name: create_queue
 INSERT OR IGNORE INTO pinlater_queues (name, created_at_ms) VALUES (?, ?)
