@@ -13,6 +13,7 @@ import socket
 import struct
 import termios
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Any
 
 from pinlater.clock import Clock
@@ -41,15 +42,36 @@ Requeue = Callable[[Sequence[Unreceived]], None]
 
 
 class _Delivery:
-    """One answer: the jobs in it, and where in the stream it ends; None: its receipt is awaited."""
+    """One answer: the jobs in it, and where in the stream it ends; None: its receipt is awaited.
 
-    __slots__ = ("end", "first_expiry_ms", "jobs", "left_s")
+    Most are received before anybody asks for more than that: what names the jobs is put together only then.
+    """
 
-    def __init__(self, jobs: list[Unreceived], end: int | None, left_s: float) -> None:
-        self.jobs = jobs
+    __slots__ = ("_claim_descriptor", "_descriptors", "_expiries_ms", "end", "left_s")
+
+    def __init__(self, jobs: Sequence[DequeuedJob], end: int | None, left_s: float) -> None:
+        self._claim_descriptor = jobs[0].claim_descriptor
+        self._descriptors = [job.descriptor for job in jobs]
+        self._expiries_ms = [job.claim_expires_at_ms for job in jobs]
         self.end = end
         self.left_s = left_s
-        self.first_expiry_ms = min([job.expires_at_ms for job in jobs])
+
+    def __len__(self) -> int:
+        return len(self._descriptors)
+
+    @property
+    def first_expiry_ms(self) -> int:
+        return min(self._expiries_ms)
+
+    @property
+    def jobs(self) -> list[Unreceived]:
+        claim = self._claim_descriptor
+        return [Unreceived(*job) for job in zip(self._descriptors, repeat(claim), self._expiries_ms, strict=False)]
+
+    def keep(self, jobs: Sequence[Unreceived]) -> None:
+        """Only these."""
+        self._descriptors = [job.descriptor for job in jobs]
+        self._expiries_ms = [job.expires_at_ms for job in jobs]
 
 
 class Deliveries:
@@ -108,14 +130,13 @@ class Stream:
         """The answer that ends `ahead` bytes behind all that was written holds these."""
         if (self._written is None and not needs_receipt) or self._all.open >= MOST_OPEN:
             return
-        kept = [Unreceived(job.descriptor, job.claim_descriptor, job.claim_expires_at_ms) for job in jobs]
         end = None if needs_receipt or self._written is None else self._written + ahead
         if needs_receipt:
             self.awaits_receipt = True
-        self._all.open += len(kept)
+        self._all.open += len(jobs)
         if not self._open:
             self._all.watch(self)
-        self._open.append(_Delivery(kept, end, self._loop.time()))
+        self._open.append(_Delivery(jobs, end, self._loop.time()))
 
     def wrote(self, size: int) -> None:
         if self._written is not None:
@@ -150,10 +171,12 @@ class Stream:
                 waiting.append(each)
             elif not has_given_up or each.left_s > latest_s:
                 continue
-            each.jobs = [job for job in each.jobs if not _is_tied(holder, job)]
-            if each.end is not None:
-                lost += each.jobs
-        self._keep([each for each in waiting if each.jobs])
+            rest = [job for job in each.jobs if not _is_tied(holder, job)]
+            if each.end is None:
+                each.keep(rest)
+            else:
+                lost += rest
+        self._keep([each for each in waiting if len(each)])
         self._sock = None
         if lost:
             self._all.requeue(lost)
@@ -170,7 +193,7 @@ class Stream:
         return acknowledged
 
     def _keep(self, kept: list[_Delivery]) -> None:
-        self._all.open += sum(len(each.jobs) for each in kept) - sum(len(each.jobs) for each in self._open)
+        self._all.open += sum(map(len, kept)) - sum(map(len, self._open))
         self._open = kept
 
     def _acknowledged(self) -> tuple[int, bool] | None:
