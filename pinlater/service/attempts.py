@@ -90,7 +90,7 @@ class Attempts:
         failures: list[PinLaterError] = []
         total, most = len(succeeded) + len(failed), self._checks.max_jobs
         slices = ((succeeded, failed),) if total <= most else _in_slices(succeeded, failed, most)
-        ignored = 0
+        carried_out = ignored = 0
         for goods, bads in slices:
             groups = self._refs.acks(queue, goods, bads, now_ms, errors)
             if not groups:
@@ -116,6 +116,7 @@ class Attempts:
                     ignored += len(results)
                 if acks.has_failures:
                     self._became_pending(queue, *retries(acks, results, from_ms))
+                carried_out += len(results)
                 before = by_shard.get(shard_id)
                 by_shard[shard_id] = results if before is None else before + results
         if failures:
@@ -124,28 +125,29 @@ class Attempts:
             if ending and not errors.count:
                 self._ties.drop(ending)
             self._has_room(queue)
-        return self._acked(queue, (succeeded, failed), total, by_shard, ignored, errors)
+        if carried_out == total and len(by_shard) == 1:  # as most often: the store's own list is in order
+            (outcomes_there,) = by_shard.values()
+            return Acked(outcomes_there, not ignored, None)
+        had_effect = not ignored and carried_out == total
+        return self._acked(queue, (succeeded, failed), total - carried_out, by_shard, had_effect, errors)
 
     def _acked(
         self,
         queue: str,
         acks: tuple[Sequence[Ack], Sequence[Ack]],
-        total: int,
+        left_out: int,
         by_shard: dict[str, list[AckOutcome]],
-        ignored: int,
+        had_effect: bool,
         errors: EntryErrors,
     ) -> Acked:
-        carried_out = sum(map(len, by_shard.values()))
-        elsewhere = total - carried_out - errors.count
+        """Of acks of which not all were for one shard, or were for none here, or were invalid."""
+        total = len(acks[0]) + len(acks[1])
+        elsewhere = left_out - errors.count
         if elsewhere and self._queues.has(queue):
             self._metrics.add(elsewhere, "acks_without_effect", queue, "not_here")
-        outcomes: Sequence[AckOutcome]
-        if carried_out == total and len(by_shard) == 1:
-            (outcomes,) = by_shard.values()
-        else:
-            outcomes = OrderedOutcomes(total, lambda: self._refs.outcomes(queue, chain(*acks), by_shard))
+        outcomes = OrderedOutcomes(total, lambda: self._refs.outcomes(queue, chain(*acks), by_shard))
         error = errors.summary("acks", total, acks_applied=True) if errors.count else None
-        return Acked(outcomes, not ignored and carried_out == total, error)
+        return Acked(outcomes, had_effect, error)
 
     def _ack_on(
         self, queue: str, now_ms: int, rules: EndRules, acks: Acks, shard: Shard

@@ -50,6 +50,10 @@ def test_texts_that_begin_alike_are_read_to_their_end() -> None:
     errors = EntryErrors()
     groups = References().acks("mail", [Ack(good), *map(Ack, wrong), Ack(good[:-1] + "7")], [], NOW_MS, errors)
     assert errors.count == 5
+    for text in wrong:  # right behind one that it begins like
+        errors = EntryErrors()
+        assert len(References().acks("mail", [Ack(good), Ack(text)], [], NOW_MS, errors)["1"]) == 1
+        assert errors.count == (not text.rpartition(":")[2].isdecimal() or not text.isascii())
     assert [ack.id for ack in groups["1"]] == [FIRST, FIRST + 7]
 
 
