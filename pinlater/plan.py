@@ -16,6 +16,7 @@ from pinlater.chains import backend, members
 from pinlater.config import Config, StoreConfig, to_plain
 from pinlater.errors import PinLaterError, StoreRefused
 from pinlater.identity import RecordBroken, forget, known_stores
+from pinlater.listener import raise_descriptor_limit
 from pinlater.password import (
     PASSWORD_FILE,
     PasswordFileUnsafe,
@@ -31,6 +32,14 @@ from pinlater.server.supervisor import ServeRefused
 log = structlog.get_logger("pinlater.plan")
 
 
+_OTHER_DESCRIPTORS = 64
+"""Of a process, beside those of its connections and stores: files, pipes, a connection that is being closed."""
+
+_STORE_DESCRIPTORS = 8
+"""Of each store, beside one for every call under way."""
+
+_LEAST_CONNECTIONS = 16
+
 Check = Callable[[Config], Awaitable[None]]
 """Of a configuration with the ids that its stores turned out to have. ServeRefused."""
 
@@ -40,7 +49,7 @@ async def make_plan(config: Config, accept_new_stores: Sequence[str], check: Che
     folder = data_folder(config)
     tighten_folder(folder)
     known = _known(folder, accept_new_stores)
-    resolved, stores = await _looked_at(config, known)
+    resolved, stores = await _looked_at(within_descriptors(config, raise_descriptor_limit()), known)
     if check is not None:
         await check(resolved)
     note_stores(folder, stores)
@@ -86,6 +95,28 @@ def _is_loopback(host: str) -> bool:
     except OSError:
         return False
     return all(ip_address(str(address[0]).partition("%")[0]).is_loopback for *_, address in found)
+
+
+def within_descriptors(config: Config, descriptors: int) -> Config:
+    """With no more connections than leave each process the descriptors that its stores and files need."""
+    room = descriptors - _OTHER_DESCRIPTORS - len(config.stores) * (config.max_calls + _STORE_DESCRIPTORS)
+    if config.overflow_bytes:
+        room = room * 4 // 5  # other servers connect to the overflow shard
+    room = max(_LEAST_CONNECTIONS, room)
+    http = max(_LEAST_CONNECTIONS, descriptors // 4)
+    if config.max_connections > room:
+        log.warning(
+            "connections_bounded",
+            configured=config.max_connections,
+            at_most=room,
+            descriptors=descriptors,
+            hint="raise the hard limit of descriptors (ulimit -Hn, LimitNOFILE), or set --max-connections",
+        )
+    return replace(
+        config,
+        max_connections=min(config.max_connections, room),
+        max_http_connections=min(config.max_http_connections, http),
+    )
 
 
 async def _looked_at(config: Config, known: Mapping[str, str]) -> tuple[Config, dict[str, str]]:

@@ -63,7 +63,8 @@ async def own(folder: Path, shard_id: str, bound: int, around: Surroundings, hos
     await kept.open()
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        server = ThriftServer(kept, replace(around.limits, drain_linger_s=0.0))
+        connections = max(16, around.limits.max_connections // 4)
+        server = ThriftServer(kept, replace(around.limits, drain_linger_s=0.0, max_connections=connections))
         with socket.create_server((host, 0), family=family) as listener:
             port: int = listener.getsockname()[1]
             await server.start(listener)

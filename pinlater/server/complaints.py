@@ -1,4 +1,4 @@
-"""What callers do wrong, in the log: each with its address, but no more lines than an operator could read."""
+"""What callers do wrong, in the log: with the address of one who did, and no more lines than an operator could read."""
 
 from __future__ import annotations
 
@@ -6,34 +6,24 @@ from typing import Any
 
 import structlog
 
+from pinlater.listener import RateLimitedLog
+
 _log = structlog.get_logger("pinlater.server")
-LINES_PER_S = 10
-"""For all callers together: one alone could otherwise fill a disk."""
 
 
 class Complaints:
-    """A line each, at most so many a second; then one that says how many were left out."""
+    """A line a minute for each kind; see RateLimitedLog."""
 
     def __init__(self) -> None:
-        self._lines = 0
-        self._since_s = 0.0
+        self._lines = RateLimitedLog(lambda event, **fields: _log.info(event, **fields))
 
-    def note(self, event: str, peer: object, **fields: object) -> None:
-        """`peer` is its address as sockets have it."""
-        self._lines += 1
-        if self._lines <= LINES_PER_S:
-            _log.info(event, peer=address(peer), **fields)
-
-    def renew(self, now_s: float) -> None:
-        """Called now and then: a new second may have begun."""
-        if now_s - self._since_s >= 1.0:
-            self.say_rest()
-            self._since_s = now_s
+    def note(self, event: str, peer: object, *, kind: str = "", **fields: object) -> None:
+        """`peer` is its address as sockets have it; `kind` tells troubles of one event apart."""
+        self._lines.note(event, kind, peer=address(peer), **fields)
 
     def say_rest(self) -> None:
-        if self._lines > LINES_PER_S:
-            _log.info("lines_left_out", lines=self._lines - LINES_PER_S, at_most_per_s=LINES_PER_S)
-        self._lines = 0
+        """At the end: how many lines were left out."""
+        self._lines.say_rest()
 
 
 def address(peer: Any) -> str:

@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 import gc
 import json
-import resource
 import signal
 import socket
 import sys
@@ -23,6 +22,7 @@ from typing import Any, Protocol
 
 import structlog
 
+from pinlater.listener import raise_descriptor_limit
 from pinlater.server.handover import Channel, Message
 
 try:
@@ -181,7 +181,7 @@ def main(descriptor: int, build: Build) -> None:
     """The whole life of a worker process whose end of the line has this descriptor; never returns."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor says when to stop
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    allow_many_files()
+    raise_descriptor_limit()
     with asyncio.Runner(loop_factory=new_loop) as runner:
         try:
             code = runner.run(_run(descriptor, build))
@@ -192,9 +192,3 @@ def main(descriptor: int, build: Build) -> None:
 
 async def _run(descriptor: int, build: Build) -> int:
     return await WorkerProcess(build).run(socket.socket(fileno=descriptor))
-
-
-def allow_many_files() -> None:
-    """As many open connections as the system lets this user have."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -425,7 +425,7 @@ class Connection(asyncio.Protocol):
 
     def _time_out(self, counter: str) -> None:
         self._shared.counters[counter] += 1
-        self._shared.complaints.note("connection_timed_out", self._peer, reason=counter)
+        self._shared.complaints.note("connection_timed_out", self._peer, kind=counter, reason=counter)
         self.abort()
 
 

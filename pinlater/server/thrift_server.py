@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import structlog
 
 from pinlater.clock import Clock, SystemClock
+from pinlater.listener import BACKLOG, AcceptLoop, RateLimitedLog
 from pinlater.metrics import Metrics
 from pinlater.model import Unreceived
 from pinlater.server.calls import Service
@@ -49,7 +50,7 @@ class ThriftServer:
         self.counters: Counter[str] = Counter()
         self._complaints = Complaints()
         self._handler = Handler(service, self._limits, self.counters, self._complaints, metrics)
-        self._server: asyncio.Server | None = None
+        self._accepting: AcceptLoop | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._adopting: set[asyncio.Task[None]] = set()
 
@@ -59,9 +60,11 @@ class ThriftServer:
         Without one, the server has those connections that it is given to `adopt`.
         """
         self._shared = Shared(self._limits, self.counters, self._complaints, self._deliveries)
-        loop = asyncio.get_running_loop()
         if listener is not None:
-            self._server = await loop.create_server(self._connection, sock=listener.dup(), backlog=1024)
+            copy = listener.dup()
+            copy.setblocking(False)
+            copy.listen(BACKLOG)
+            self._accepting = AcceptLoop(copy, self.adopt, RateLimitedLog(_log.error))
         self._sweep()
 
     @property
@@ -112,9 +115,9 @@ class ThriftServer:
         await self._end()
 
     def _stop_accepting(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        if self._accepting is not None:
+            self._accepting.close()
+            self._accepting = None
 
     async def _end(self) -> None:
         """Break off what is left."""
@@ -153,7 +156,6 @@ class ThriftServer:
         now = self._shared.now = loop.time()
         for connection in tuple(self._shared.connections):
             connection.sweep(now)
-        self._complaints.renew(now)
         limits = self._limits
         shortest = min(limits.idle_timeout_s, limits.half_sent_timeout_s, limits.write_timeout_s)
         self._sweeper = loop.call_later(min(shortest / 4, _MAX_SWEEP_S), self._sweep)

@@ -31,7 +31,7 @@ class Beside:
     async def follow(self, config: Mapping[str, Any]) -> None:
         """Serve and send as a configuration says, as `config.to_plain` writes it."""
         self._site.names = names_of(config)
-        await self._site.serve(config["http"])
+        await self._site.serve(config["http"], config["max_http_connections"])
         statsd = (config["statsd"], config["statsd_prefix"])
         if statsd != self._statsd_is:
             self._close_statsd()

@@ -14,7 +14,9 @@ from typing import Any, Protocol
 import structlog
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.typedefs import Handler
 
+from pinlater.listener import IDLE_S, HttpListener, RateLimitedLog, listening
 from pinlater.metrics import Merged
 from pinlater.redaction import redact
 from pinlater.web import browsers, pages, prometheus
@@ -53,6 +55,9 @@ class Site:
 
     def __init__(self, reports: Reporting) -> None:
         self._reports = reports
+        self._listener: HttpListener | None = None
+        self._max_connections = 0
+        self._troubles = RateLimitedLog(_log.warning)
         self._address = ""
         self.names: Collection[str] = ()
         """Under which the page is shown, beside addresses and localhost."""
@@ -64,8 +69,11 @@ class Site:
         self.bound = ""
         """HOST:PORT that is listened on; "" while none is."""
 
-    async def serve(self, address: str) -> None:
+    async def serve(self, address: str, max_connections: int) -> None:
         """Listen on HOST:PORT, or on nothing ("none"); returns when that is so, or was tried once."""
+        self._max_connections = max_connections
+        if self._listener is not None:
+            self._listener.max_connections = max_connections
         if address == self._address:
             return
         await self.close()
@@ -78,6 +86,9 @@ class Site:
             self._opening.cancel()
             await asyncio.gather(self._opening, return_exceptions=True)
             self._opening = None
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
@@ -94,30 +105,40 @@ class Site:
 
     async def _try_open(self, address: str, *, again: bool = False) -> bool:
         host, _, port = address.rpartition(":")
-        runner = web.AppRunner(self._application(), access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        runner = web.AppRunner(
+            self._application(), access_log=None, handle_signals=False, shutdown_timeout=1.0, keepalive_timeout=IDLE_S
+        )
         await runner.setup()
         try:
-            site = web.TCPSite(runner, host.strip("[]"), int(port))
-            await site.start()
+            listeners = listening(host.strip("[]"), int(port))
         except OSError as error:
             await runner.cleanup()
             if not again:
                 _log.error("http_not_served", address=address, reason=error.strerror, hint="choose another --http")
             return False
         self._runner = runner
-        bound = runner.addresses[0]
-        self.bound = f"{host}:{bound[1]}"
+        assert runner.server is not None
+        self._listener = HttpListener(listeners, runner.server, self._troubles, self._max_connections)
+        self.bound = f"{host}:{self._listener.port}"
         _log.info("http_ready", address=f"http://{self.bound}/")
         return True
 
     def _application(self) -> web.Application:
-        application = web.Application()
+        application = web.Application(middlewares=[self._timed])
         application.on_response_prepare.append(browsers.add_headers)
         application.router.add_get("/", self._page)
         application.router.add_get("/metrics", self._metrics)
         application.router.add_get("/livez", self._livez)
         application.router.add_get("/readyz", self._readyz)
         return application
+
+    @web.middleware
+    async def _timed(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """The listener is to know which connections are in a request."""
+        if self._listener is None:
+            return await handler(request)
+        with self._listener.serving(request.transport):
+            return await handler(request)
 
     async def _page(self, request: web.Request) -> web.Response:
         host = request.headers.get("Host", "")

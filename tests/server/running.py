@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +29,19 @@ ME = RequestContext("test")
 class RunningServer:
     """`pinlater serve ARGUMENTS` in a folder; its log is read as it comes. A `port` of None leaves that to the file."""
 
-    def __init__(self, folder: Path, *arguments: str, port: int | None = 0, **variables: str) -> None:
-        """`variables` are those of the environment, beside its own that are not the project's."""
+    def __init__(
+        self, folder: Path, *arguments: str, port: int | None = 0, before: Sequence[str] = (), **variables: str
+    ) -> None:
+        """`variables` are those of the environment, beside its own that are not the project's. `before`: a command that
+        starts it.
+        """
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PINLATER_")}
         environment["PINLATER_HTTP"] = "none"  # its default address would be taken by the first of several
         environment |= variables
         self.events: list[dict[str, Any]] = []
         self._news = threading.Condition()
         self.process = subprocess.Popen(
-            [*dies_with_us(), PROGRAM, "serve", *([] if port is None else ["--port", str(port)]), *arguments],
+            [*dies_with_us(), *before, PROGRAM, "serve", *([] if port is None else ["--port", str(port)]), *arguments],
             cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -108,9 +112,11 @@ class RunningServer:
 
 
 @contextlib.contextmanager
-def running(folder: Path, *arguments: str, port: int | None = 0, **variables: str) -> Iterator[RunningServer]:
+def running(
+    folder: Path, *arguments: str, port: int | None = 0, before: Sequence[str] = (), **variables: str
+) -> Iterator[RunningServer]:
     """A server that is ended with the block, however it ends."""
-    server = RunningServer(folder, *arguments, port=port, **variables)
+    server = RunningServer(folder, *arguments, port=port, before=before, **variables)
     try:
         yield server
     finally:

@@ -7,7 +7,8 @@ import struct
 import pytest
 from structlog.testing import capture_logs
 
-from pinlater.server.complaints import LINES_PER_S, Complaints, address
+from pinlater.listener import RateLimitedLog
+from pinlater.server.complaints import address
 from pinlater.wire.codec import ApplicationError
 from tests.server.raw_thrift import message
 from tests.server.serving import Raw, Served, serving
@@ -47,25 +48,30 @@ async def test_a_lost_stream_a_malformed_message_and_a_time_out_are_logged_with_
 async def test_one_caller_cannot_fill_the_log() -> None:
     with capture_logs() as lines:
         async with serving() as served:
-            for _ in range(LINES_PER_S * 3):
+            for _ in range(30):
                 await lose_stream(served)
-            assert served.server.counters["streams_lost"] == LINES_PER_S * 3
-    told = [line for line in lines if line["event"] == "stream_lost"]
-    left_out = sum(line["lines"] for line in lines if line["event"] == "lines_left_out")
-    assert left_out > 0
-    assert len(told) + left_out == LINES_PER_S * 3
+            assert served.server.counters["streams_lost"] == 30
+    assert len([line for line in lines if line["event"] == "stream_lost"]) == 1
+    assert [line["lines"] for line in lines if line["event"] == "lines_left_out"] == [29]
 
 
-def test_every_second_has_its_own_lines() -> None:
-    complaints = Complaints()
-    with capture_logs() as lines:
-        for now_s in (100.0, 100.9, 101.0, 102.0):
-            complaints.renew(now_s)
-            for _ in range(LINES_PER_S):
-                complaints.note("stream_lost", PEER)
-    events = [line["event"] for line in lines]
-    assert events.count("stream_lost") == 3 * LINES_PER_S
-    assert [line["lines"] for line in lines if line["event"] == "lines_left_out"] == [LINES_PER_S]
+def test_every_kind_of_trouble_has_a_line_a_minute() -> None:
+    now_s = [100.0]
+    written: list[dict[str, object]] = []
+    log = RateLimitedLog(lambda event, **fields: written.append({"event": event, **fields}), lambda: now_s[0])
+    for now_s[0] in (100.0, 101.0, 159.9, 160.0, 161.0):
+        log.note("stream_lost", peer="a")
+        log.note("connection_timed_out", "idle_closed", reason="idle_closed")
+        log.note("connection_timed_out", "half_sent_closed", reason="half_sent_closed")
+    assert [line for line in written if line["event"] == "stream_lost"] == [
+        {"event": "stream_lost", "peer": "a"},
+        {"event": "stream_lost", "peer": "a", "left_out": 2},
+    ]
+    assert len(written) == 6
+    log.say_rest()
+    assert [line["lines"] for line in written[6:]] == [1, 1, 1]
+    log.say_rest()
+    assert len(written) == 9
 
 
 def test_addresses_are_written_as_clients_write_them() -> None:

@@ -13,7 +13,9 @@ from typing import Any
 
 from aiohttp import web, web_response
 from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.typedefs import Handler
 
+from pinlater.listener import IDLE_S, HttpListener, RateLimitedLog, listening
 from pinlater_workers import prometheus
 from pinlater_workers.metrics import Series
 from pinlater_workers.view import WorkerView
@@ -22,6 +24,7 @@ _log = logging.getLogger("pinlater_workers.web")
 # What is no HTTP at all is answered without `_add_headers`.
 web_response.SERVER_SOFTWARE = "PinLater"  # type: ignore[attr-defined]
 _RETRY_S = 5.0
+MAX_CONNECTIONS = 100
 SICK_AFTER_S = 60.0
 """Beside the time that one long poll may take."""
 
@@ -50,6 +53,7 @@ class Site:
         self._read = read
         self._sick_after_s = SICK_AFTER_S + poll_wait_s
         self._runner: web.AppRunner | None = None
+        self._listener: HttpListener | None = None
         self._opening: asyncio.Task[None] | None = None
         self.bound = ""
         """HOST:PORT that is listened on; "" while none is."""
@@ -64,6 +68,9 @@ class Site:
             self._opening.cancel()
             await asyncio.gather(self._opening, return_exceptions=True)
             self._opening = None
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
@@ -80,26 +87,38 @@ class Site:
 
     async def _try_open(self, address: str, *, again: bool = False) -> bool:
         host, _, port = address.rpartition(":")
-        runner = web.AppRunner(self._application(), access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        runner = web.AppRunner(
+            self._application(), access_log=None, handle_signals=False, shutdown_timeout=1.0, keepalive_timeout=IDLE_S
+        )
         await runner.setup()
         try:
-            await web.TCPSite(runner, host.strip("[]") or None, int(port)).start()
+            listeners = listening(host.strip("[]"), int(port))
         except OSError as error:
             await runner.cleanup()
             if not again:
                 _log.error("cannot serve http at %s: %s; trying again; or choose another --http", address, error)
             return False
         self._runner = runner
-        self.bound = f"{host}:{runner.addresses[0][1]}"
+        assert runner.server is not None
+        self._listener = HttpListener(listeners, runner.server, RateLimitedLog(_write), MAX_CONNECTIONS)
+        self.bound = f"{host}:{self._listener.port}"
         _log.info("health and metrics at http://%s/healthz and /metrics", self.bound)
         return True
 
     def _application(self) -> web.Application:
-        application = web.Application()
+        application = web.Application(middlewares=[self._timed])
         application.on_response_prepare.append(_add_headers)
         application.router.add_get("/healthz", self._healthz)
         application.router.add_get("/metrics", self._metrics)
         return application
+
+    @web.middleware
+    async def _timed(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """The listener is to know which connections are in a request."""
+        if self._listener is None:
+            return await handler(request)
+        with self._listener.serving(request.transport):
+            return await handler(request)
 
     async def _healthz(self, request: web.Request) -> web.Response:
         view = self._view()
@@ -127,3 +146,8 @@ def _told(view: WorkerView, is_well: bool, sick_after_s: float) -> dict[str, Any
         "stopping": view.is_stopping,
         "queues": {name: asdict(queue) for name, queue in view.queues.items()},
     }
+
+
+def _write(event: str, **fields: object) -> None:
+    """A line of the listener, in the log of a worker."""
+    _log.warning("%s", " ".join([event.replace("_", " "), *[f"{name}={value}" for name, value in fields.items()]]))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from pinlater.listener import raise_descriptor_limit
 from pinlater_workers.app import App
 from pinlater_workers.cli.beside import serve
 from pinlater_workers.cli.endings import EXIT_FAILED
@@ -24,6 +25,8 @@ from pinlater_workers.worker.worker import Ending, Worker
 from pinlater_workers.worker_settings import WorkerSettings
 
 _log = logging.getLogger("pinlater_workers.cli")
+_DESCRIPTORS, _PER_SLOT = 512, 8
+"""What a worker holds by itself, and for each job that runs: its process with pipes, and files of its own."""
 
 
 def run(
@@ -38,6 +41,7 @@ def run(
     if servers or cluster:
         hand_down(loaded.app, servers, cluster)
     settings = with_queues(loaded.app, over(loaded.settings, given))
+    raise_descriptor_limit(_DESCRIPTORS + _PER_SLOT * settings.concurrency)
     metrics = Metrics()
     worker = Worker(loaded.app, settings, loaded.spec, metrics)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:

@@ -1,0 +1,302 @@
+"""Listening sockets that hold out: few descriptors, time-outs, and a line a minute in the log for each kind of trouble.
+
+asyncio writes a traceback for every connection that it cannot accept, thousands a second, and bounds nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import resource
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import cast
+
+BACKLOG = 1024
+_AT_ONCE = 16
+_PAUSE_S = 0.02
+_FULL_PAUSE_S = 0.5
+_NONE_THERE = (BlockingIOError, InterruptedError, ConnectionAbortedError)
+
+HEAD_WITHIN_S = 10.0
+"""A request is whole so long after its first byte, and the first one so long after its connection."""
+
+ANSWER_WITHIN_S = 30.0
+IDLE_S = 75.0
+"""An answer is taken, and the next request begun, within so long."""
+
+_FILES = resource.RLIMIT_NOFILE
+_SWEEP_S = 1.0
+_A_MINUTE_S = 60.0
+
+
+class RateLimitedLog:
+    """The first of each kind of trouble is written at once, others once a minute, with how many were left out."""
+
+    def __init__(self, write: Callable[..., object], clock: Callable[[], float] = time.monotonic) -> None:
+        """`write` gets the event and its fields, and `left_out` where there were more."""
+        self._write = write
+        self._clock = clock
+        self._kinds: dict[str, tuple[float, int]] = {}
+
+    def note(self, event: str, kind: str = "", /, **fields: object) -> None:
+        """`kind` tells troubles of one event apart; there must be few."""
+        now, key = self._clock(), f"{event} {kind}"
+        since, left_out = self._kinds.get(key, (now - _A_MINUTE_S, 0))
+        if now - since < _A_MINUTE_S:
+            self._kinds[key] = (since, left_out + 1)
+            return
+        self._kinds[key] = (now, 0)
+        if left_out:
+            fields["left_out"] = left_out
+        self._write(event, **fields)
+
+    def say_rest(self) -> None:
+        """Write what was left out and has not been counted in a line since."""
+        for key, (since, left_out) in self._kinds.items():
+            if left_out:
+                self._write("lines_left_out", of=key.strip(), lines=left_out)
+                self._kinds[key] = (since, 0)
+
+
+_ALL = 2**31
+
+
+def raise_descriptor_limit(needed: int = _ALL) -> int:
+    """So many descriptors, as far as the system lets this user have them; how many there are now."""
+    soft, hard = (_ALL if each == resource.RLIM_INFINITY else each for each in resource.getrlimit(_FILES))
+    wanted = min(needed, hard)
+    if wanted > soft:
+        try:
+            resource.setrlimit(_FILES, (wanted, resource.getrlimit(_FILES)[1]))
+        except (OSError, ValueError):  # a system that has no more after all
+            return soft
+    return max(soft, wanted)
+
+
+def listening(host: str, port: int) -> list[socket.socket]:
+    """A socket for each address of the host ("": all of this machine), all with one port. OSError."""
+    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    listeners: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            try:
+                listener = socket.socket(family, kind, protocol)
+            except OSError:
+                continue  # this machine has no IPv6
+            listeners.append(listener)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listener.bind((address[0], port, *address[2:]))
+            listener.listen(BACKLOG)
+            listener.setblocking(False)
+            port = listener.getsockname()[1]
+    except BaseException:
+        for listener in listeners:
+            listener.close()
+        raise
+    if not listeners:
+        raise OSError(errno.EAFNOSUPPORT, "no address of this host can be listened on")
+    return listeners
+
+
+class AcceptLoop:
+    """Accepts from a listening socket, which it owns from now on, while `wanted`; `give` takes each connection.
+
+    Where there are no descriptors left it rests a while and says so: those who connect wait.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        give: Callable[[socket.socket], None],
+        log: RateLimitedLog,
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self.listener = listener
+        self._give = give
+        self._log = log
+        self._wanted = wanted
+        self._loop = asyncio.get_running_loop()
+        self._pause: asyncio.TimerHandle | None = None
+        self._loop.add_reader(listener, self._accept)
+
+    def close(self, *, take_waiting: bool = False) -> None:
+        """Listen no more; `take_waiting`: take those first who are waiting still, where they are wanted."""
+        if self._pause is not None:
+            self._pause.cancel()
+        self._loop.remove_reader(self.listener)
+        while take_waiting and self._wanted() and self._accept_one():
+            pass
+        self.listener.close()
+
+    def _accept(self) -> None:
+        for _ in range(_AT_ONCE):
+            if not self._wanted():
+                self._rest(_PAUSE_S)
+                return
+            if not self._accept_one():
+                return
+
+    def _accept_one(self) -> bool:
+        try:
+            connection, _ = self.listener.accept()
+        except _NONE_THERE:
+            return False
+        except OSError as error:
+            self._log.note("cannot_accept", reason=error.strerror)
+            self._rest(_FULL_PAUSE_S)
+            return False
+        if connection.family in (socket.AF_INET, socket.AF_INET6):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # stays with it, wherever it goes
+        self._give(connection)
+        return True
+
+    def _rest(self, seconds: float) -> None:
+        self._loop.remove_reader(self.listener)
+        self._pause = self._loop.call_later(seconds, self._loop.add_reader, self.listener, self._accept)
+
+
+class _Connection(asyncio.Protocol):
+    """Stands before the protocol of a connection, and knows by when the next thing has to happen."""
+
+    def __init__(self, owner: HttpListener, inner: asyncio.Protocol) -> None:
+        self._owner = owner
+        self._inner = inner
+        self._transport: asyncio.Transport | None = None
+        self.requests = 0
+        self._waits_for_first_byte = False
+        self.ends_at = owner.time() + HEAD_WITHIN_S
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        self._owner.joined(transport, self)
+        self._inner.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._waits_for_first_byte:
+            self._waits_for_first_byte = False
+            self.ends_at = self._owner.time() + HEAD_WITHIN_S
+        self._inner.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self._inner.eof_received()
+
+    def pause_writing(self) -> None:
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._inner.resume_writing()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._transport is not None:
+            self._owner.left(self._transport)
+        self._inner.connection_lost(error)
+
+    def begin_request(self) -> None:
+        self.requests += 1
+        self._waits_for_first_byte = False
+        self.ends_at = self._owner.time() + ANSWER_WITHIN_S
+
+    def end_request(self) -> None:
+        self.requests -= 1
+        self._waits_for_first_byte = True
+        self.ends_at = self._owner.time() + IDLE_S
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class HttpListener:
+    """Serves HTTP at an address with so many connections at most; `make` makes the protocol of each.
+
+    One too many takes the place of the oldest that is in no request; where all are, it is closed. `log` is told
+    http_connections_full and http_timed_out.
+    """
+
+    def __init__(
+        self,
+        listeners: Sequence[socket.socket],
+        make: Callable[[], asyncio.Protocol],
+        log: RateLimitedLog,
+        max_connections: int,
+    ) -> None:
+        self._make = make
+        self._log = log
+        self.max_connections = max_connections
+        self._loop = asyncio.get_running_loop()
+        self._open: dict[asyncio.BaseTransport, _Connection] = {}
+        self._joining: set[asyncio.Task[None]] = set()
+        self._accepting = [AcceptLoop(listener, self._adopt, log, self._keeps_up) for listener in listeners]
+        self._sweeper = self._loop.call_later(_SWEEP_S, self._sweep)
+
+    @property
+    def port(self) -> int:
+        port: int = self._accepting[0].listener.getsockname()[1]
+        return port
+
+    def time(self) -> float:
+        return self._loop.time()
+
+    @contextmanager
+    def serving(self, transport: asyncio.BaseTransport | None) -> Iterator[None]:
+        """While a request that is whole is being answered."""
+        connection = None if transport is None else self._open.get(transport)
+        if connection is None:
+            yield
+            return
+        connection.begin_request()
+        try:
+            yield
+        finally:
+            connection.end_request()
+
+    def close(self) -> None:
+        """Listen no more. What is open is closed by whoever made its protocols."""
+        for accepting in self._accepting:
+            accepting.close()
+        self._sweeper.cancel()
+        for task in self._joining:
+            task.cancel()
+
+    def joined(self, transport: asyncio.BaseTransport, connection: _Connection) -> None:
+        self._open[transport] = connection
+
+    def left(self, transport: asyncio.BaseTransport) -> None:
+        self._open.pop(transport, None)
+
+    def _keeps_up(self) -> bool:
+        """Those who have just come are not closed for who comes next: there is always somebody older."""
+        return len(self._joining) < max(1, self.max_connections // 2)
+
+    def _adopt(self, connection: socket.socket) -> None:
+        if len(self._open) + len(self._joining) >= self.max_connections:
+            self._log.note("http_connections_full", at_most=self.max_connections)
+            oldest = next((each for each in self._open.items() if not each[1].requests), None)
+            if oldest is None:
+                connection.close()
+                return
+            del self._open[oldest[0]]
+            oldest[1].abort()
+        connection.setblocking(False)
+        task = self._loop.create_task(self._join(connection))
+        self._joining.add(task)
+        task.add_done_callback(self._joining.discard)
+
+    async def _join(self, connection: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(lambda: _Connection(self, self._make()), connection)
+        except OSError:
+            connection.close()
+
+    def _sweep(self) -> None:
+        now = self._loop.time()
+        for connection in list(self._open.values()):
+            if now >= connection.ends_at:
+                self._log.note("http_timed_out")
+                connection.abort()
+        self._sweeper = self._loop.call_later(_SWEEP_S, self._sweep)
