@@ -13,7 +13,6 @@ import socket
 import struct
 import termios
 from collections.abc import Callable, Sequence
-from itertools import repeat
 from typing import Any
 
 from pinlater.clock import Clock
@@ -47,10 +46,10 @@ class _Delivery:
     Most are received before anybody asks for more than that: what names the jobs is put together only then.
     """
 
-    __slots__ = ("_claim_descriptor", "_descriptors", "_expiries_ms", "end", "left_s")
+    __slots__ = ("_claim_descriptors", "_descriptors", "_expiries_ms", "end", "left_s")
 
     def __init__(self, jobs: Sequence[DequeuedJob], end: int | None, left_s: float) -> None:
-        self._claim_descriptor = jobs[0].claim_descriptor
+        self._claim_descriptors = [job.claim_descriptor for job in jobs]  # each slice of large bodies has its own
         self._descriptors = [job.descriptor for job in jobs]
         self._expiries_ms = [job.claim_expires_at_ms for job in jobs]
         self.end = end
@@ -65,11 +64,11 @@ class _Delivery:
 
     @property
     def jobs(self) -> list[Unreceived]:
-        claim = self._claim_descriptor
-        return [Unreceived(*job) for job in zip(self._descriptors, repeat(claim), self._expiries_ms, strict=False)]
+        return list(map(Unreceived, self._descriptors, self._claim_descriptors, self._expiries_ms))
 
     def keep(self, jobs: Sequence[Unreceived]) -> None:
         """Only these."""
+        self._claim_descriptors = [job.claim_descriptor for job in jobs]
         self._descriptors = [job.descriptor for job in jobs]
         self._expiries_ms = [job.expires_at_ms for job in jobs]
 

@@ -192,6 +192,21 @@ async def test_a_receipt_that_was_promised_and_did_not_come_leaves_the_attempt()
         assert (found.attempts_remaining, found.crashes) == (2, 0)
 
 
+async def test_large_jobs_that_were_claimed_in_slices_go_back_together() -> None:
+    async with bench() as at:
+        bodies = [b"x" * 1_000_000] * 4
+        jobs = [(await at.onlooker.enqueue("mail", body))[0] for body in bodies]
+        caller = await at.caller()
+        request = DequeueRequest("mail", 4, claim_timeout_ms=LEASE_MS, confirms_receipt=True)
+        await caller.send("dequeueJobs", request=dequeue_to_wire(request))
+        found = dequeued_from_wire((await caller.answer()).success)
+        assert {job.descriptor for job in found} == set(jobs)
+        assert len({job.claim_descriptor for job in found}) > 1
+        await at.nears_expiry()
+        for job in found:
+            assert (await at.until_in(JobState.PENDING, job)).attempts_remaining == 2
+
+
 async def test_the_next_call_on_the_connection_is_the_receipt() -> None:
     async with bench() as at:
         caller = await at.caller()
