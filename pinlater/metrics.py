@@ -148,11 +148,14 @@ class Metrics:
 
 
 def merge(into: Merged, snapshot: Snapshot, *, ended: bool = False) -> None:
-    """Add the counts of one more process. Of one that has `ended`, gauges say nothing any more."""
+    """Add the counts of one more process. Of one that has `ended`, gauges say nothing any more.
+
+    A process of a newer version, started by an older supervisor, counts what this one does not know: that is left out.
+    """
     for parts, values in snapshot:
         key = tuple(parts)
-        family = FAMILIES[key[0]]
-        if ended and family.kind == "gauge":
+        family = FAMILIES.get(key[0])
+        if family is None or (ended and family.kind == "gauge"):
             continue
         known = into.get(key)
         if known is None:

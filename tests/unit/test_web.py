@@ -76,6 +76,12 @@ def test_prometheus_reads_the_counts_of_all_processes() -> None:
         assert f"# HELP pinlater_{name}" in text
 
 
+def test_what_processes_of_a_newer_version_count_beside_is_left_out() -> None:
+    together = merged(counted())
+    merge(together, [(("tomorrows_family", "mail"), [1.0])])
+    assert together == merged(counted())
+
+
 def test_statsd_gets_what_counters_grew_by() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
         receiver.bind(("127.0.0.1", 0))
