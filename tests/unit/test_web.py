@@ -144,7 +144,7 @@ class Reports:
 
 async def answers(reports: Reports, *paths: str) -> list[tuple[int, str]]:
     site = Site(reports)
-    await site.serve("127.0.0.1:0")
+    await site.serve("127.0.0.1:0", 100)
     try:
         async with aiohttp.ClientSession() as session:
             found = []
@@ -235,15 +235,15 @@ async def test_an_address_that_is_taken_does_not_keep_the_server_from_serving_jo
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         site = Site(Reports())
-        await site.serve(f"127.0.0.1:{taken.getsockname()[1]}")
+        await site.serve(f"127.0.0.1:{taken.getsockname()[1]}", 100)
         assert site.bound == ""
-        await site.serve("none")
+        await site.serve("none", 100)
         await site.close()
 
 
 async def test_what_is_not_http_leaves_no_traceback_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     site = Site(Reports())
-    await site.serve("127.0.0.1:0")
+    await site.serve("127.0.0.1:0", 100)
     try:
         host, _, port = site.bound.rpartition(":")
         for sent in (b"GET /" + b"x" * 100_000 + b" HTTP/1.1\r\n\r\n", b"\x16\x03\x01 no http\r\n\r\n"):

@@ -22,7 +22,7 @@ async def asked(*requests: str, names: Collection[str] = ()) -> list[tuple[int, 
     """Status, headers and text of the answer to each request, as bytes that no library has touched."""
     site = Site(Reports(status=[asdict(STATUS)], readiness=[[]]))
     site.names = names
-    await site.serve("127.0.0.1:0")
+    await site.serve("127.0.0.1:0", 100)
     try:
         found = []
         for request in requests:
