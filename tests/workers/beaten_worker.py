@@ -29,7 +29,7 @@ async def main(address: str, queue: str, lease_s: float, what: str) -> None:
     runs = asyncio.Event()
     beats = Heartbeats([address], "worker", lease_s, lambda number, why: runs.set(), print)
     await beats.open()
-    later = Watched(-1, queue, "no descriptor", "no claim", time.monotonic() + FOR_EVER_S, 0.0, math.inf)
+    later = Watched(-1, queue, f"{queue}:s1:p1:{10**15}", "no claim", time.monotonic() + FOR_EVER_S, 0.0, math.inf)
     beats.watch([later])
     await runs.wait()
     async with AsyncClient(address) as client:
