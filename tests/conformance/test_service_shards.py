@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
+from pinlater.errors import RequestInvalid
 from pinlater.model import Ack, CancelOutcome, Checkpoint, DequeueRequest, Job, JobState, parse_descriptor
 from tests.conformance.served import QUEUE, Served
 
@@ -79,24 +82,27 @@ async def test_a_cancel_answers_for_the_jobs_of_both_shards(served: Served) -> N
     } | {"nonsense": CancelOutcome.NOT_FOUND}
 
 
-async def test_what_is_no_descriptor_of_a_known_job_is_left_out(served: Served) -> None:
+async def test_what_is_no_descriptor_of_a_known_job_is_left_out_or_refused_by_itself(served: Served) -> None:
     (descriptor,) = await served.enqueue(Job(b""))
-    strange = [
-        "",
-        "nonsense",
+    unknown = [
         descriptor.replace(":p1:", ":p01:"),
         descriptor.replace(":p1:", ":p2:"),
         descriptor.replace(f"{QUEUE}:s", f"{QUEUE}:s9"),
         descriptor.replace(QUEUE, "other"),
         descriptor + "0",
-        descriptor + "\n",
         descriptor[:-1],
-        descriptor.upper(),
     ]
+    malformed = ["", "nonsense", descriptor + "\n", descriptor.upper()]
+    strange = [*unknown, *malformed]
     assert set(await served.api.lookup([*strange, descriptor])) == {descriptor}
     await served.dequeue(1)
-    await served.api.ack(QUEUE, [Ack(each) for each in strange], [Ack(each) for each in strange])
-    await served.api.checkpoint(QUEUE, [Checkpoint(each, move_to_pending=True) for each in strange])
+    await served.api.ack(QUEUE, [Ack(each) for each in unknown], [Ack(each) for each in unknown])
+    await served.api.checkpoint(QUEUE, [Checkpoint(each, move_to_pending=True) for each in unknown])
+    for each in malformed:
+        with pytest.raises(RequestInvalid, match="1 of 1 acks"):
+            await served.api.ack(QUEUE, [Ack(each)], [])
+        with pytest.raises(RequestInvalid, match="1 of 1 "):
+            await served.api.checkpoint(QUEUE, [Checkpoint(each, move_to_pending=True)])
     assert (await served.info(descriptor)).state is JobState.IN_PROGRESS
     outcomes = await served.api.cancel(QUEUE, strange)
     assert set(outcomes.values()) == {CancelOutcome.NOT_FOUND}
