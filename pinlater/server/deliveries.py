@@ -32,6 +32,9 @@ one that ends a connection by a reset may never send it.
 MOST_OPEN = 100_000
 """Jobs in all; what is handed out beyond that is taken for received."""
 
+MOST_KEPT_BYTES = 8_000_000
+"""Of answers whose jobs are kept as they are until the next look; of others their names are taken at once."""
+
 _SHORTEST_WAIT_MS = 10
 _CLOSED = 7
 _TCP_INFO_BYTES = 128
@@ -40,37 +43,13 @@ _BYTES_ACKED_AT = 120
 Requeue = Callable[[Sequence[Unreceived]], None]
 
 
-class _Delivery:
-    """One answer: the jobs in it, and where in the stream it ends; None: its receipt is awaited.
+_Names = tuple[str, str, int]
+"""As an Unreceived, of one job."""
 
-    Most are received before anybody asks for more than that: what names the jobs is put together only then.
-    """
-
-    __slots__ = ("_claim_descriptors", "_descriptors", "_expiries_ms", "end", "left_s")
-
-    def __init__(self, jobs: Sequence[DequeuedJob], end: int | None, left_s: float) -> None:
-        self._claim_descriptors = [job.claim_descriptor for job in jobs]  # each slice of large bodies has its own
-        self._descriptors = [job.descriptor for job in jobs]
-        self._expiries_ms = [job.claim_expires_at_ms for job in jobs]
-        self.end = end
-        self.left_s = left_s
-
-    def __len__(self) -> int:
-        return len(self._descriptors)
-
-    @property
-    def first_expiry_ms(self) -> int:
-        return min(self._expiries_ms)
-
-    @property
-    def jobs(self) -> list[Unreceived]:
-        return list(map(Unreceived, self._descriptors, self._claim_descriptors, self._expiries_ms))
-
-    def keep(self, jobs: Sequence[Unreceived]) -> None:
-        """Only these."""
-        self._claim_descriptors = [job.claim_descriptor for job in jobs]
-        self._descriptors = [job.descriptor for job in jobs]
-        self._expiries_ms = [job.expires_at_ms for job in jobs]
+_Delivery = tuple[int | None, float, Sequence[DequeuedJob] | list[_Names]]
+"""One answer: where in the stream it ends, None where its receipt is awaited; when it left, by the loop's time; and its
+jobs. Almost all are received before anybody looks at them, so no object of a class is made for any.
+"""
 
 
 class Deliveries:
@@ -82,7 +61,9 @@ class Deliveries:
         self._streams: dict[Stream, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self.open = 0
-        """Jobs whose delivery is not known yet."""
+        """Jobs whose delivery was not known when they were looked at last, and those that were handed out since."""
+        self.kept = 0
+        """Bytes of answers since then whose jobs are kept whole."""
 
     def watch(self, stream: Stream) -> None:
         self._streams[stream] = None
@@ -92,6 +73,7 @@ class Deliveries:
     def close(self) -> None:
         """What is open now is left to the time-outs of its claims."""
         self._streams.clear()
+        self.open = 0
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -99,62 +81,84 @@ class Deliveries:
     def _look(self) -> None:
         now_ms, wait_ms = self._clock.now_ms(), LOOK_EVERY_MS
         self._timer = None
+        self.open = self.kept = 0
         for stream in list(self._streams):
             due_ms = stream.look(now_ms)
             if due_ms is None:
                 del self._streams[stream]
             else:
+                self.open += stream.jobs
                 wait_ms = min(wait_ms, max(_SHORTEST_WAIT_MS, due_ms - now_ms))
         if self._streams:
             self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._look)
 
 
 class Stream:
-    """The bytes that one connection sends, from the first answer with jobs on."""
+    """The bytes that one connection sends, from the first answer with jobs on. `written` is where they end."""
 
-    __slots__ = ("_all", "_loop", "_open", "_sock", "_written", "awaits_receipt")
+    __slots__ = ("_all", "_is_traced", "_loop", "_open", "_sock", "awaits_receipt", "written")
 
     def __init__(self, deliveries: Deliveries, transport: asyncio.Transport) -> None:
         self._all = deliveries
         self._loop = asyncio.get_running_loop()
-        self._sock = transport.get_extra_info("socket")
+        sock = transport.get_extra_info("socket")
+        self._sock = sock if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6) else None
         self._open: list[_Delivery] = []
-        self._written: int | None = None
+        self.written = 0
         self.awaits_receipt = False
         acknowledged = self._acknowledged()
+        self._is_traced = acknowledged is not None
         if acknowledged is not None:
-            self._written = acknowledged[0] + _in_kernel(self._sock) + transport.get_write_buffer_size()
+            self.written = acknowledged[0] + _in_kernel(sock) + transport.get_write_buffer_size()
 
-    def hand_out(self, jobs: Sequence[DequeuedJob], ahead: int, *, needs_receipt: bool) -> None:
+    def hand_out(self, jobs: Sequence[DequeuedJob], ahead: int, needs_receipt: bool) -> None:
         """The answer that ends `ahead` bytes behind all that was written holds these."""
-        if (self._written is None and not needs_receipt) or self._all.open >= MOST_OPEN:
+        deliveries, end = self._all, None
+        if deliveries.open >= MOST_OPEN:
             return
-        end = None if needs_receipt or self._written is None else self._written + ahead
         if needs_receipt:
             self.awaits_receipt = True
-        self._all.open += len(jobs)
+        elif self._is_traced:
+            end = self.written + ahead
+        else:
+            return
+        deliveries.open += len(jobs)
         if not self._open:
-            self._all.watch(self)
-        self._open.append(_Delivery(jobs, end, self._loop.time()))
+            deliveries.watch(self)
+        deliveries.kept += ahead
+        self._open.append((end, self._loop.time(), jobs if deliveries.kept <= MOST_KEPT_BYTES else _named(jobs)))
 
-    def wrote(self, size: int) -> None:
-        if self._written is not None:
-            self._written += size
+    @property
+    def jobs(self) -> int:
+        """Those that are open."""
+        return sum(len(jobs) for _, _, jobs in self._open)
 
     def confirmed(self) -> None:
         """The caller says that it has received all answers so far."""
         self.awaits_receipt = False
-        self._keep([each for each in self._open if each.end is not None])
+        self._open = [each for each in self._open if each[0] is not None]
 
     def look(self, now_ms: int) -> int | None:
         """Take back what is due; the time at which the next may be. None: nothing is open any more."""
         self._drop_received()
+        if not self._open:
+            return None
         latest_ms, latest_s = now_ms + MARGIN_MS, self._loop.time() - ACKNOWLEDGED_WITHIN_S
-        late = [each for each in self._open if each.first_expiry_ms <= latest_ms and each.left_s <= latest_s]
+        kept: list[_Delivery] = []
+        late: list[_Names] = []
+        first_ms: list[int] = []
+        for end, left_s, jobs in self._open:
+            names = _named(jobs)
+            expires_at_ms = min([each[2] for each in names])
+            if left_s <= latest_s and expires_at_ms <= latest_ms:
+                late += names
+            else:
+                kept.append((end, left_s, names))
+                first_ms.append(expires_at_ms - MARGIN_MS)
+        self._open = kept
         if late:
-            self._keep([each for each in self._open if each.first_expiry_ms > latest_ms or each.left_s > latest_s])
-            self._all.requeue([job for each in late for job in each.jobs])
-        return min((each.first_expiry_ms - MARGIN_MS for each in self._open), default=None)
+            self._all.requeue(list(map(Unreceived._make, late)))
+        return min(first_ms, default=None)
 
     def broke(self, holder: Holder) -> None:
         """The connection is gone. What is bound to it is told apart when it is released, after the grace. Of the rest
@@ -163,41 +167,40 @@ class Stream:
         acknowledged = self._drop_received()
         has_given_up = acknowledged is not None and acknowledged[1]
         latest_s = self._loop.time() - ACKNOWLEDGED_WITHIN_S
-        still_open, waiting, lost = self._open, [], []
-        self._keep([])
-        for each in still_open:
-            if each.end is None:
-                waiting.append(each)
-            elif not has_given_up or each.left_s > latest_s:
-                continue
-            rest = [job for job in each.jobs if not _is_tied(holder, job)]
-            if each.end is None:
-                each.keep(rest)
-            else:
-                lost += rest
-        self._keep([each for each in waiting if len(each)])
+        waiting: list[_Delivery] = []
+        lost: list[_Names] = []
+        for end, left_s, jobs in self._open:
+            if end is None or (has_given_up and left_s <= latest_s):
+                rest = [names for names in _named(jobs) if not _is_tied(holder, names)]
+                if end is not None:
+                    lost += rest
+                elif rest:
+                    waiting.append((end, left_s, rest))
+        self._open = waiting
         self._sock = None
         if lost:
-            self._all.requeue(lost)
+            self._all.requeue(list(map(Unreceived._make, lost)))
 
     def forget(self) -> None:
         """The connection goes on elsewhere, or ends with this server: the time-outs decide."""
-        self._keep([])
+        self._open = []
 
     def _drop_received(self) -> tuple[int, bool] | None:
-        ends = [each.end for each in self._open if each.end is not None]
-        acknowledged = self._acknowledged() if ends else None
+        """What was acknowledged is open no more; None where nobody can tell, or nobody has to."""
+        if not self._open or not self._is_traced:
+            return None
+        acknowledged = self._acknowledged()
         if acknowledged is not None:
-            self._keep([each for each in self._open if each.end is None or each.end > acknowledged[0]])
+            arrived = acknowledged[0]
+            if not self.awaits_receipt and (self._open[-1][0] or 0) <= arrived:  # all, as most often
+                self._open = []
+            else:
+                self._open = [each for each in self._open if each[0] is None or each[0] > arrived]
         return acknowledged
-
-    def _keep(self, kept: list[_Delivery]) -> None:
-        self._all.open += sum(map(len, kept)) - sum(map(len, self._open))
-        self._open = kept
 
     def _acknowledged(self) -> tuple[int, bool] | None:
         """How many bytes the other side has, and whether the kernel has given up; None where it cannot tell."""
-        if self._sock is None or self._sock.family not in (socket.AF_INET, socket.AF_INET6):
+        if self._sock is None:
             return None
         try:
             info = self._sock.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, 256)
@@ -217,10 +220,17 @@ def _in_kernel(sock: Any) -> int:
     return int(struct.unpack("=i", answer)[0])
 
 
-def _is_tied(holder: Holder, job: Unreceived) -> bool:
+def _named(jobs: Sequence[DequeuedJob] | list[_Names]) -> list[_Names]:
+    return [
+        (job.descriptor, job.claim_descriptor, job.claim_expires_at_ms) if isinstance(job, DequeuedJob) else job
+        for job in jobs
+    ]
+
+
+def _is_tied(holder: Holder, job: _Names) -> bool:
     """Marks a claim that is bound to the connection: nobody received it."""
-    tie = holder.ties.get(job.descriptor)
-    if tie is None or tie.claim_descriptor != job.claim_descriptor:
+    tie = holder.ties.get(job[0])
+    if tie is None or tie.claim_descriptor != job[1]:
         return False
     tie.is_undelivered = True
     return True

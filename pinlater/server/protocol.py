@@ -299,36 +299,31 @@ class Connection(asyncio.Protocol):
             return
         parts: list[bytes] = []
         size = 0
+        transport, stream = self._transport, self._stream
         while pending and (reply := pending[0].reply) is not None:
             done = pending.popleft()
             shared.buffered -= done.size
             if done.unsent:
                 self._count_answers(-done.unsent)
+            length = len(reply)
             if framed:
-                parts.append(len(reply).to_bytes(4, "big"))
+                parts.append(length.to_bytes(4, "big"))
                 size += 4
             parts.append(reply)
-            size += len(reply)
-            if done.jobs:
-                self._hand_out(done, size)
-        if self._transport is not None:
+            size += length
+            if done.jobs and transport is not None:
+                stream = self._stream = stream or Stream(shared.deliveries, transport)
+                stream.hand_out(done.jobs, size, done.needs_receipt)
+                done.jobs = ()
+        if transport is not None:
             if size > _COPIED_BYTES:
-                self._transport.writelines(parts)
+                transport.writelines(parts)
             else:
-                self._transport.write(b"".join(parts))
-            if self._stream is not None:
-                self._stream.wrote(size)
+                transport.write(b"".join(parts))
+            if stream is not None:
+                stream.written += size
             if self._writing_paused:
-                self._count_unsent(self._transport.get_write_buffer_size())
-
-    def _hand_out(self, done: PendingCall, ahead: int) -> None:
-        """Its answer ends so many bytes behind what was written."""
-        jobs, done.jobs = done.jobs, ()
-        if self._transport is None:
-            return
-        if self._stream is None:
-            self._stream = Stream(self._shared.deliveries, self._transport)
-        self._stream.hand_out(jobs, ahead, needs_receipt=done.needs_receipt)
+                self._count_unsent(transport.get_write_buffer_size())
 
     # The end
 

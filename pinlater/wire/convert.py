@@ -135,7 +135,9 @@ def enqueued_to_wire(descriptors: list[str]) -> Any:
 
 
 def dequeued_to_wire(jobs: Sequence[DequeuedJob], *, awaits_receipt: bool = False) -> HandedOut:
-    return HandedOut(jobs, riding_outcomes(jobs), awaits_receipt=awaits_receipt)
+    if awaits_receipt or type(jobs) is DequeuedJobs:
+        return HandedOut(jobs, riding_outcomes(jobs), awaits_receipt=awaits_receipt)
+    return HandedOut(jobs)
 
 
 def emptied_to_wire(jobs: Sequence[DequeuedJob]) -> HandedOut:
