@@ -107,17 +107,25 @@ class Health:
 
     # -- while it is in ----------------------------------------------------------------------------------------------
 
-    def succeeded(self, kind: str, now_ms: int, *, is_slow: bool = False) -> bool:
-        """A call of that kind was answered; `is_slow`: too late to be good. True: with this it went out."""
+    def answered(self, kind: str) -> None:
+        """A call of that kind was answered in time."""
         if not self.is_in:
-            return False
-        if is_slow:
-            self._slow += 1
-        elif self._streaks or self._slow:
+            return
+        if self._streaks or self._slow:
             self._streak = self._slow = 0
             self._streaks.pop(kind, None)
-        self._remember(is_good=not is_slow)
-        return is_slow and self._trip_if_sick(now_ms)
+        if self._bad or len(self._outcomes) < self._settings.window:  # else one more changes nothing
+            self._remember(True)
+
+    def succeeded(self, kind: str, now_ms: int, *, is_slow: bool = False) -> bool:
+        """A call of that kind was answered; `is_slow`: too late to be good. True: with this it went out."""
+        if not is_slow:
+            self.answered(kind)
+        if not is_slow or not self.is_in:
+            return False
+        self._slow += 1
+        self._remember(False)
+        return self._trip_if_sick(now_ms)
 
     def failed(self, kind: str, now_ms: int) -> bool:
         """It could not be reached, gave no answer in time, or could not do it. True: with this it went out."""
@@ -125,10 +133,10 @@ class Health:
             return False
         self._streak += 1
         self._streaks[kind] = self._streaks.get(kind, 0) + 1
-        self._remember(is_good=False)
+        self._remember(False)
         return self._trip_if_sick(now_ms)
 
-    def _remember(self, *, is_good: bool) -> None:
+    def _remember(self, is_good: bool) -> None:
         self._outcomes.append(is_good)
         self._bad += not is_good
         if len(self._outcomes) > self._settings.window:

@@ -118,6 +118,9 @@ class Member:
 
     def learn(self, name: str, is_late: bool, error: BaseException | None) -> None:
         """How a call to the store ended. An error that the store itself answered with is a good answer."""
+        if error is None and not is_late:
+            self.health.answered(name)
+            return
         if isinstance(error, StoreFull):
             self.note_full(error.message)
             error = None
