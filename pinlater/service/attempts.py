@@ -78,56 +78,48 @@ class Attempts:
         while self._acking:
             await asyncio.wait(self._acking)
 
-    async def ack(self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack]) -> Acked:
+    def ack(self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack]) -> Coroutine[Any, Any, Acked]:
         """Carries out what is valid, in slices of `max_jobs`. ShardConnectionFailed and others of the router, after all
         that could be done was done.
         """
-        now_ms, spare_ms = self._clock.now_ms(), self._clock.uncertainty_ms
-        from_ms = now_ms + spare_ms
-        errors = EntryErrors()
+        if len(succeeded) + len(failed) <= self._checks.max_jobs:
+            return self._ack(queue, succeeded, failed, EntryErrors())
+        return self._ack_in_slices(queue, succeeded, failed)
+
+    async def _ack(self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], errors: EntryErrors) -> Acked:
+        """Adds to `errors` what is not carried out."""
+        now_ms = from_ms = self._clock.now_ms()
         ending = self._ties.named(succeeded, failed)
-        by_shard: dict[str, list[AckOutcome]] = {}
-        failures: list[PinLaterError] = []
-        total, most = len(succeeded) + len(failed), self._checks.max_jobs
-        slices = ((succeeded, failed),) if total <= most else _in_slices(succeeded, failed, most)
+        groups = self._refs.acks(queue, succeeded, failed, now_ms, errors)
+        outcomes: Sequence[list[AckOutcome] | None] = ()
         carried_out = ignored = 0
-        for goods, bads in slices:
-            groups = self._refs.acks(queue, goods, bads, now_ms, errors)
-            if not groups:
-                continue
+        if groups:
+            spare_ms = self._clock.uncertainty_ms
             if spare_ms:  # delays begin at the latest time that it may be; what is due at once is so by the earliest
+                from_ms += spare_ms
                 for acks in groups.values():
                     acks.retry_at_once_from(spare_ms)
             send = partial(self._ack_on, queue, from_ms, self._queues.end_rules().get(queue))
             calls = [(shard_id, partial(send, acks)) for shard_id, acks in groups.items()]
-            try:
-                outcomes = await self._router.named(calls)
-            except PinLaterError as error:
-                if total <= most:
-                    raise
-                failures.append(error.with_traceback(None))
-                continue
-            for (shard_id, acks), results in zip(groups.items(), outcomes, strict=True):
+            outcomes = await self._router.named(calls)
+            for acks, results in zip(groups.values(), outcomes, strict=True):
                 if not results:
                     continue
+                carried_out += len(results)
                 if self._queues.has(queue) or any(results):  # any name can stand in an ack: no label for it
                     ignored += count_acked(self._metrics, queue, acks, results)
                 else:
                     ignored += len(results)
                 if acks.has_failures:
                     self._became_pending(queue, *retries(acks, results, from_ms))
-                carried_out += len(results)
-                before = by_shard.get(shard_id)
-                by_shard[shard_id] = results if before is None else before + results
-        if failures:
-            raise together(failures)
-        if by_shard:
-            if ending and not errors.count:
-                self._ties.drop(ending)
-            self._has_room(queue)
-        if carried_out == total and len(by_shard) == 1:  # as most often: the store's own list is in order
-            (outcomes_there,) = by_shard.values()
-            return Acked(outcomes_there, not ignored, None)
+            if carried_out:
+                if ending and not errors.count:
+                    self._ties.drop(ending)
+                self._has_room(queue)
+        total = len(succeeded) + len(failed)
+        if carried_out == total and len(groups) == 1:  # as most often: the store's own list is in order
+            return Acked(outcomes[0] or (), not ignored, None)
+        by_shard = {shard_id: results for shard_id, results in zip(groups, outcomes, strict=True) if results}
         had_effect = not ignored and carried_out == total
         return self._acked(queue, (succeeded, failed), total - carried_out, by_shard, had_effect, errors)
 
@@ -148,6 +140,29 @@ class Attempts:
         outcomes = OrderedOutcomes(total, lambda: self._refs.outcomes(queue, chain(*acks), by_shard))
         error = errors.summary("acks", total, acks_applied=True) if errors.count else None
         return Acked(outcomes, had_effect, error)
+
+    async def _ack_in_slices(self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack]) -> Acked:
+        """Successes first, as in one step."""
+        errors = EntryErrors()
+        failures: list[PinLaterError] = []
+        outcomes: list[AckOutcome] = []
+        had_effect = True
+        most = self._checks.max_jobs
+        slices = [(some, ()) for some in _sliced(succeeded, most)] + [((), some) for some in _sliced(failed, most)]
+        for goods, bads in slices:
+            own = EntryErrors()
+            try:
+                acked = await self._ack(queue, goods, bads, own)
+            except PinLaterError as error:
+                failures.append(error.with_traceback(None))
+                continue
+            errors.extend(own)
+            outcomes += acked.outcomes
+            had_effect = had_effect and acked.had_effect
+        if failures:
+            raise together(failures)
+        total = len(succeeded) + len(failed)
+        return Acked(outcomes, had_effect, errors.summary("acks", total, acks_applied=True) if errors.count else None)
 
     def _ack_on(
         self, queue: str, now_ms: int, rules: EndRules, acks: Acks, shard: Shard
@@ -243,13 +258,3 @@ async def one_by_one(steps: Iterable[Coroutine[Any, Any, None]]) -> None:
 
 def _sliced(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     return (items[start : start + size] for start in range(0, len(items), size))
-
-
-def _in_slices(
-    succeeded: Sequence[Ack], failed: Sequence[Ack], size: int
-) -> Iterator[tuple[Sequence[Ack], Sequence[Ack]]]:
-    """Successes first, as in one step."""
-    for some in _sliced(succeeded, size):
-        yield some, ()
-    for some in _sliced(failed, size):
-        yield (), some

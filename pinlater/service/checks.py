@@ -46,16 +46,18 @@ class EntryErrors:
     first few. A text of bounded length, however many they are.
     """
 
-    __slots__ = ("_first", "count")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._first: list[PinLaterError] = []
+    count = 0
+    _first: tuple[PinLaterError, ...] = ()
 
     def add(self, error: PinLaterError) -> None:
         self.count += 1
         if self.count <= _TOLD:
-            self._first.append(error)
+            self._first += (error,)
+
+    def extend(self, others: EntryErrors) -> None:
+        """Those of further entries."""
+        self.count += others.count
+        self._first = (self._first + others._first)[:_TOLD]
 
     def summary(self, what: str, total: int, *, acks_applied: bool | None = None) -> PinLaterError:
         """For the caller, when the others were carried out: an error of the kind of the first."""
