@@ -104,13 +104,10 @@ def decode_call(data: bytes, limits: WireLimits = DEFAULT_LIMITS) -> Call:
             raise WireError(
                 f"a message of type {header.kind}; a call is {CALL}", kind=ApplicationErrorKind.INVALID_MESSAGE_TYPE
             )
-        args, not_text = _decode_args(data, header, _method(header.name), limits)
+        args = _decode_args(data, header, _method(header.name), limits)
     except WireError as error:
         raise BadCall(header, error) from error
-    call = Call(header.name, header.seqid, args, header.protocol)
-    if not_text is not None:
-        raise RefusedCall(call, _text_error(not_text))
-    return call
+    return Call(header.name, header.seqid, args, header.protocol)
 
 
 def decode_reply(data: bytes, limits: WireLimits = DEFAULT_LIMITS) -> Reply:
@@ -170,13 +167,17 @@ def encode_application_exception(
     )
 
 
-def _decode_args(data: bytes, header: Header, method: Method, limits: WireLimits) -> tuple[Any, NotText | None]:
+def _decode_args(data: bytes, header: Header, method: Method, limits: WireLimits) -> Any:
+    not_text = None
     large = len(data) > limits.walk_over_bytes
-    not_text = check_struct(data, header, method.args, limits) if large else None
+    if large:
+        not_text = check_struct(data, header, method.args, limits)
     args = decode_struct(data, header.body, header.protocol, method.args, limits)
     if not large and not _is_whole(data, header, method, args):
         not_text = check_struct(data, header, method.args, limits)
-    return args, not_text
+    if not_text is not None:
+        raise RefusedCall(Call(header.name, header.seqid, args, header.protocol), _text_error(not_text))
+    return args
 
 
 def _text_error(not_text: NotText) -> PinLaterError:
