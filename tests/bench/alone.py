@@ -1,6 +1,7 @@
 """One server process without its supervisor and its periodic work: `python -m tests.bench.alone STORE_URL...`.
 
 For counting the instructions of calls: prints the port that it listens on, and serves until its standard input ends.
+What it does every half a second about answers comes so much later as valgrind makes it slower: it has its usual share.
 """
 
 from __future__ import annotations
@@ -13,13 +14,17 @@ import tempfile
 
 from pinlater.app import App
 from pinlater.config import Config, StoreConfig
+from pinlater.server import deliveries
 from pinlater.server.process import GC_THRESHOLD, new_loop
 
 NEVER_MS = 600_000
+SLOWER = 50
+"""Under valgrind, about."""
 
 
 async def serve(urls: list[str], folder: str) -> None:
     stores = tuple(StoreConfig(str(number), url) for number, url in enumerate(urls, 1))
+    deliveries.LOOK_EVERY_MS *= SLOWER
     config = Config(stores=stores, data=folder, lease_ms=NEVER_MS, stats_interval_ms=NEVER_MS, log_level="error")
     with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
         listener.setblocking(False)
