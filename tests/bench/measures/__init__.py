@@ -30,6 +30,7 @@ NAMES = (
     "growth",
     "maintenance",
     "memory",
+    "unread",
 )
 """In the order in which they are measured."""
 
