@@ -97,7 +97,8 @@ class Limits:
         coverage: float = 1.0,
     ) -> Claimed:
         """Jobs for each request in turn, of so many that are ready: as many as the limits allow, with one call for
-        tokens. What is not handed out is not charged. QueueNotFound, and the errors of Rate.take.
+        tokens. Where the bodies are large it is shorter, as the store's answer: who is left out asks again. What is not
+        handed out is not charged. QueueNotFound, and the errors of Rate.take.
         """
         per_second = settings.max_jobs_per_second
         capped = settings.max_in_progress is not None
@@ -117,11 +118,10 @@ class Limits:
             now_ms = self._clock.now_ms()
             jobs = await self._router.claim(queue, kept, now_ms, coverage=coverage, capped=capped)
             got = sum(map(len, jobs))
-            while len(jobs) < len(kept):  # the bodies are large
-                jobs += await self._router.claim(queue, kept[len(jobs) :], now_ms, coverage=coverage, capped=capped)
-                got = sum(map(len, jobs))
         finally:
             self.nobody_got(queue, granted - got)
+        if len(jobs) < len(kept):  # the bodies are large: a further call might fail, and leave these to nobody
+            return Claimed(jobs, None)
         jobs += [[] for _ in range(len(requests) - len(kept))]
         if granted < wanted:
             return Claimed(jobs, Held(queue, per_second, retry_after_ms))

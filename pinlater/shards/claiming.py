@@ -100,6 +100,9 @@ async def _claim(
                 claims += await member.shard.claim(queue, asking[len(claims) :], now_ms, capped=capped)
             except PinLaterError:
                 break
+            except BaseException:  # whoever asked gets nothing
+                undo(member, claims)
+                raise
         return claims
 
     def undo(member: Member, claims: _Claims) -> None:

@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from pinlater.backends.base import SLICE_BYTES
 from pinlater.backends.redis import RedisShard
 from pinlater.clock import SystemClock
 from pinlater.errors import DequeueRateLimited, NothingStored, Overloaded, ShardConnectionFailed
@@ -270,6 +271,21 @@ async def test_one_round_for_many_who_wait_takes_tokens_once() -> None:
         assert sum(map(len, answers)) == 20
         assert calls(at, "take_tokens") == tokens + 1
         assert at.service.metrics.counters[("jobs_dequeued", "mail", 1)] == 21
+
+
+async def test_of_large_bodies_that_take_several_claims_none_is_lost_when_one_of_them_fails() -> None:
+    async with stand() as at:
+        await set_rate(at, "1000/s")
+        await fill(at, 1)
+        await at.dequeue()
+        at.clock.tick(1_000)
+        waiting = [asyncio.create_task(at.dequeue(1, wait_ms=60_000)) for _ in range(3)]
+        while at.service.waiting < 3:
+            await asyncio.sleep(0)
+        at.stores[0].failures["claim"] = [None, NothingStored("no second claim")]
+        await at.service.enqueue("mail", [Job(bytes(SLICE_BYTES))] * 3)
+        answers = await asyncio.wait_for(asyncio.gather(*waiting), 10)
+        assert [len(jobs) for jobs in answers] == [1, 1, 1]
 
 
 @pytest.mark.slow
