@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from pinlater.errors import Overloaded
@@ -69,7 +70,14 @@ class Account:
 class _Waiter(NamedTuple):
     account: Account
     size: int
+    is_next: Callable[[], bool]
     begun: asyncio.Future[None]
+
+    def has_room(self) -> bool:
+        parent = self.account.parent
+        return self.account.has_room(self.size) or (
+            parent is not None and self.is_next() and parent.has_room(self.size)
+        )
 
 
 class Leaver(Protocol):
@@ -146,7 +154,7 @@ class Peers:
     def freed(self) -> None:
         """Answers have left: let those begin, in their order, for which there is room now."""
         for waiter in tuple(self._waiting):
-            if not waiter.begun.done() and waiter.account.has_room(waiter.size):
+            if not waiter.begun.done() and waiter.has_room():
                 waiter.account.add(0, waiter.size)
                 waiter.begun.set_result(None)
 
@@ -160,15 +168,16 @@ class Peers:
     def is_waited_for(self) -> bool:
         return bool(self._waiting)
 
-    async def reserve(self, account: Account, size: int) -> None:
-        """Room for an answer of up to this size, now or as soon as there is.
+    async def reserve(self, account: Account, size: int, is_next: Callable[[], bool]) -> None:
+        """Room for an answer of up to this size, now or as soon as there is. While it `is_next` in order, what the
+        account itself holds does not count: that are later ones, which wait for it.
 
         Overloaded after ROOM_WITHIN_S where others hold the room; who holds it himself has but to read.
         """
-        if account.has_room(size):
+        waiter = _Waiter(account, size, is_next, asyncio.get_running_loop().create_future())
+        if waiter.has_room():
             account.add(0, size)
             return
-        waiter = _Waiter(account, size, asyncio.get_running_loop().create_future())
         self._waiting.append(waiter)
         try:
             while not (await asyncio.wait([waiter.begun], timeout=ROOM_WITHIN_S))[0]:

@@ -202,7 +202,10 @@ class Connection(asyncio.Protocol):
         try:
             reply = await self._handler.reply(message, pending)
             if self._shared.answers.unsent:
-                over = self._answers.over(len(reply))
+                account = self._answers
+                if account.parent is not None and self._is_next(pending):
+                    account = account.parent
+                over = account.over(len(reply))
                 if over is not None:
                     self._shared.counters[over.limit] += 1
                     reply = await self._handler.cut_short(reply, pending, no_room(over, len(reply)))
@@ -243,8 +246,8 @@ class Connection(asyncio.Protocol):
     def _count_unsent(self, size: int) -> None:
         """Note how much of the answers that were written has not left."""
         if size != self._unsent:
-            self._count_answers(size - self._unsent)
-            self._unsent = size
+            change, self._unsent = size - self._unsent, size
+            self._count_answers(change)
 
     def _count_answers(self, unsent: int, reserved: int = 0) -> None:
         """Note answers that are kept, or that have left; then others may be made."""
@@ -253,15 +256,12 @@ class Connection(asyncio.Protocol):
             self._shared.peers.freed()
 
     async def reserve(self, pending: PendingCall, size: int) -> None:
-        """Room for an answer, as soon as there is. For the next one in order what the connection holds does not count:
-        that are later ones, which wait for it. Overloaded.
-        """
-        account = self._answers
-        is_next = bool(self._pending) and pending is self._pending[0] and not self._unsent
-        if is_next and account.parent is not None and not account.has_room(size) and account.parent.has_room(size):
-            account.add(0, size)
-        else:
-            await self._shared.peers.reserve(account, size)
+        """Room for an answer, as soon as there is. Overloaded."""
+        await self._shared.peers.reserve(self._answers, size, lambda: self._is_next(pending))
+
+    def _is_next(self, pending: PendingCall) -> bool:
+        """What this connection holds are answers to later calls then, which wait for this one."""
+        return bool(self._pending) and pending is self._pending[0] and not self._unsent
 
     def reserve_now(self, size: int) -> bool:
         if not self._answers.has_room(size):

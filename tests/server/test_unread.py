@@ -88,6 +88,22 @@ async def test_answers_of_one_connection_are_produced_as_they_are_taken(url: str
         await plain.close()
 
 
+async def test_a_large_answer_waits_for_none_that_stands_behind_it(url: str) -> None:
+    async with served_by(url, max_connection_answers_bytes=8 * MB) as served:
+        plain = await Plain.to(served.port)
+        descriptors = await large_jobs(plain, "large", 10)
+        small = await plain.enqueue("large", b"x")
+        raw = await served.connect()
+        raw.send(lookups(descriptors, 2) + lookups(small, 1))
+        for jobs in (10, 10, 1):
+            reply = decode_reply(await asyncio.wait_for(raw.frame(), 15))
+            assert reply.exception is None
+            infos = lookup_from_wire(reply.success)
+            assert len(infos) == jobs
+        await served.until(lambda: served.server.buffered_bytes == 0)
+        await plain.close()
+
+
 async def test_jobs_that_nobody_takes_go_back(url: str) -> None:
     async with served_by(url, max_peer_answers_bytes=20 * MB, max_buffered_bytes=40 * MB) as served:
         plain = await Plain.to(served.port)
