@@ -126,11 +126,11 @@ class AcceptLoop:
 
     def close(self, *, take_waiting: bool = False) -> None:
         """Listen no more; `take_waiting`: take those first who are waiting still, where they are wanted."""
-        if self._pause is not None:
-            self._pause.cancel()
         self._loop.remove_reader(self.listener)
         while take_waiting and self._wanted() and self._accept_one():
             pass
+        if self._pause is not None:
+            self._pause.cancel()
         self.listener.close()
 
     def _accept(self) -> None:

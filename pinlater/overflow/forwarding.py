@@ -132,8 +132,9 @@ class Forwarding(NamedCalls):
 
     def _acked(self, task: asyncio.Task[Sequence[AckOutcome]]) -> None:
         self._overflow.under_way.discard(task)
-        if not task.cancelled():
-            task.exception()  # the caller was told, or is gone
+        error = None if task.cancelled() else task.exception()  # the caller was told, or is gone
+        if error is not None and not isinstance(error, PinLaterError):
+            _log.error("riding_acks_failed", exc_info=error)
 
     async def give_back(self, jobs: Sequence[DequeuedJob]) -> None:
         if not any(MARK in job.descriptor for job in jobs):

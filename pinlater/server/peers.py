@@ -179,6 +179,7 @@ class Peers:
             account.add(0, size)
             return
         self._waiting.append(waiter)
+        is_given_back = False
         try:
             while not (await asyncio.wait([waiter.begun], timeout=ROOM_WITHIN_S))[0]:
                 if not account.is_full_for(size):
@@ -187,9 +188,12 @@ class Peers:
         except asyncio.CancelledError:
             if waiter.begun.done() and not waiter.begun.cancelled():
                 account.add(0, -size)
+                is_given_back = True
             raise
         finally:
             self._waiting.remove(waiter)
+            if is_given_back:
+                self.freed()
 
 
 def no_room(account: Account, size: int) -> Overloaded:
