@@ -35,6 +35,10 @@ new_loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop if uvl
 REPORT_PART_CHARS = 64 * 1024
 """With every character escaped that can be, it still fits into a message of the line."""
 
+SUPERVISOR_FIRST_S = 1.0
+"""So long after a signal the supervisor may give the order: it too gets a signal to all processes, and then first hands
+over the connections that wait to be accepted. A process that ended before could not answer them."""
+
 GC_THRESHOLD = (50_000, 20, 50)
 """Requests make many containers and few cycles; at the default of 700, looking for garbage takes 9 % of the time."""
 
@@ -79,7 +83,7 @@ class WorkerProcess:
         """Serve over one end of the supervisor's line; the exit code."""
         self._channel = Channel(end, self._on_message, self._on_end)
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGTERM, self._begin_drain, {"do": "drain"})
+        loop.add_signal_handler(signal.SIGTERM, loop.call_later, SUPERVISOR_FIRST_S, self._begin_drain, {"do": "drain"})
         try:
             return await self._run()
         finally:
