@@ -172,7 +172,8 @@ def _pattern(value: str) -> str:
 
 
 def _redact_match(found: re.Match[str]) -> str:
-    return redact_url(found[0])
+    url = found[0].removesuffix(":")  # the text goes on behind it
+    return redact_url(url) + found[0][len(url) :]
 
 
 def _redact_query(query: str) -> str:

@@ -114,3 +114,8 @@ def test_a_long_text_takes_no_longer_than_its_length() -> None:
     """Twice as long would take four times as long otherwise: hours."""
     text = f"{'a' * 2_000_000}://u:geheim@h {'b' * 2_000_000}"
     assert "geheim" not in redact(text)
+
+
+def test_a_text_goes_on_behind_a_masked_url() -> None:
+    text = "mysql+pymysql://u@h/db?password={}: it cannot be reached: is it running?"
+    assert redact(text.format("geheim")) == text.format(MASK)
