@@ -321,7 +321,8 @@ async def test_a_roll_to_another_port_keeps_the_connections(tmp_path: Path) -> N
 def on_a_terminal(folder: Path, *prefix: str) -> Iterator[tuple[subprocess.Popen[bytes], Callable[[], None]]]:
     """A server that serves, on a terminal of its own, and what closes that terminal."""
     ours, theirs = os.openpty()
-    command = ["setsid", "--ctty", *prefix, PROGRAM, "serve", "--port", "0"]
+    as_usual = ["env", "--default-signal=HUP"]  # the tests themselves may run under nohup
+    command = ["setsid", "--ctty", *as_usual, *prefix, PROGRAM, "serve", "--port", "0"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PINLATER_")}
     with open(ours, "rb", buffering=0) as terminal:
         process = subprocess.Popen(command, cwd=folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs)
