@@ -45,7 +45,7 @@ from pinlater.redaction import SECRETS
 from pinlater.server import process
 from pinlater.server.process import HandOver, StartRefused
 from pinlater.server.thrift_server import ThriftServer
-from pinlater.service import ClaimNames, Service
+from pinlater.service import ClaimTokens, Service
 from pinlater.shards.member import Member
 from pinlater.shards.router import Router
 
@@ -83,13 +83,13 @@ class App:
         self._cluster = Cluster(shards, queues, leases, census, clock)
         router = Router(shards)
 
-        def new_service(over: Router, claims: ClaimNames) -> Service:
+        def new_service(over: Router, claims: ClaimTokens) -> Service:
             return Service(over, clock, claims, settings, queues=queues, metrics=metrics)
 
         self._service = service = Service(
             router,
             clock,
-            ClaimNames(socket.gethostname(), os.getpid(), started_ms),
+            ClaimTokens(socket.gethostname(), os.getpid(), started_ms),
             settings,
             queues=queues,
             metrics=metrics,
@@ -115,7 +115,7 @@ class App:
             shards,
             clock,
             wiring.maintenance_settings(config),
-            service.wake,
+            service.jobs_ready,
             queues,
             leases,
             metrics,

@@ -20,7 +20,7 @@ from pinlater.model.cluster import (
     SettingView,
     ShardView,
 )
-from pinlater.model.holder import Holder, Tie, Unreceived
+from pinlater.model.holder import BoundClaim, Holder, Unreceived
 from pinlater.model.jobs import (
     CONTINUATION_END,
     CONTINUATION_START,
@@ -64,6 +64,7 @@ __all__ = [
     "Ack",
     "AckOutcome",
     "AuditEntry",
+    "BoundClaim",
     "CancelOutcome",
     "Changed",
     "Checkpoint",
@@ -88,7 +89,6 @@ __all__ = [
     "ServerView",
     "SettingView",
     "ShardView",
-    "Tie",
     "Unreceived",
     "claim_source",
     "descriptor_prefix",

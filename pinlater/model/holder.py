@@ -1,4 +1,4 @@
-"""A caller's connection: its address, the claims that are bound to it, and jobs that it may not have brought to him."""
+"""A caller's connection: its address, the claims bound to it, and jobs that may not have reached the caller."""
 
 from __future__ import annotations
 
@@ -9,26 +9,28 @@ from typing import NamedTuple
 
 @dataclass(slots=True, eq=False)
 class Holder:
-    """A connection, as those know it who bind claims to it. `ties` are by job descriptor; `is_gone`: it broke; `peer`
-    is the caller's address as sockets have it.
+    """A connection, as those know it who bind claims to it.
+
+    `claims` are the claims bound to it, by job descriptor; `is_gone`: it broke; `peer` is the caller's address as
+    sockets have it.
     """
 
-    ties: dict[str, Tie] = field(default_factory=dict, repr=False)
+    claims: dict[str, BoundClaim] = field(default_factory=dict, repr=False)
     is_gone: bool = False
     peer: object = None
 
 
 @dataclass(slots=True, eq=False)
-class Tie:
+class BoundClaim:
     """A claim that is bound to a connection.
 
-    `heard_at_ms` is the now that this process wrote last for it, with the claim or with a checkpoint; `expires_at_ms`
-    is when the claim expires if nothing was heard of it since, here or elsewhere.
+    `last_seen_ms` is the now that this process wrote last for it, with the claim or with a checkpoint; `expires_at_ms`
+    is when the claim expires if it was not heard of since, here or elsewhere.
     """
 
     descriptor: str
     claim_descriptor: str
-    heard_at_ms: int
+    last_seen_ms: int
     expires_at_ms: int
     holder: Holder
     is_undelivered: bool = False

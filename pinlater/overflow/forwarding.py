@@ -52,11 +52,11 @@ class Forwarding(NamedCalls):
         self._inner.start_draining()
         self._overflow.start_leaving()
 
-    def disconnected(self, holder: Holder, *, silent_ms: int = 0) -> None:
-        self._inner.disconnected(holder, silent_ms=silent_ms)
+    def disconnected(self, holder: Holder, *, idle_ms: int = 0) -> None:
+        self._inner.disconnected(holder, idle_ms=idle_ms)
 
-    def let_go(self, holder: Holder) -> None:
-        self._inner.let_go(holder)
+    def unbind(self, holder: Holder) -> None:
+        self._inner.unbind(holder)
 
     async def requeue_undelivered(self, jobs: Sequence[Unreceived]) -> None:
         """Those of an overflow shard are left to the time-outs of their claims."""

@@ -13,7 +13,7 @@ from pinlater.model import JobState
 from pinlater.overflow.mover import CLAIMED_BY, PRIORITIES, Mover
 from pinlater.overflow.room import Room
 from pinlater.overflow.rules import Surroundings
-from pinlater.service import ClaimNames
+from pinlater.service import ClaimTokens
 from pinlater.shards.coalesce import Coalescing
 from pinlater.shards.guard import Guarded
 from pinlater.shards.member import Member
@@ -69,8 +69,8 @@ class Keeping:
     async def close(self) -> None:
         await self._service.close()
 
-    def _names(self, before: str = "") -> ClaimNames:
-        return ClaimNames(f"{before}{self._shard_id[1:]}", os.getpid(), self._clock.now_ms())
+    def _names(self, before: str = "") -> ClaimTokens:
+        return ClaimTokens(f"{before}{self._shard_id[1:]}", os.getpid(), self._clock.now_ms())
 
     async def tidy(self) -> None:
         """Once a second: learn of queues, expire claims, remove what is old, and count. PinLaterError."""
@@ -91,7 +91,7 @@ class Keeping:
             for outcome, jobs in (("retried", counts.retried), ("failed", counts.failed)):
                 if jobs:
                     self._around.metrics.add(jobs, "claims_expired", queue, outcome)
-            self._service.wake(queue, counts.retried)
+            self._service.jobs_ready(queue, counts.retried)
 
     async def _bury(self) -> None:
         """Copies come into the dead-letter queue here, and move like all that waits."""
@@ -137,10 +137,10 @@ class Keeping:
                 await self._bring_up(self._member)
 
     def _moved(self, queue: str, jobs: int, is_ready: bool) -> None:
-        self._service.taken_away(queue, jobs)
+        self._service.on_removed(queue, jobs)
         self._around.metrics.add(jobs, "overflow_jobs_moved", queue)
         if is_ready:
-            self._around.service.wake(queue, jobs)
+            self._around.service.jobs_ready(queue, jobs)
 
 
 def _longer(retention: PerQueue[Retention]) -> PerQueue[Retention]:

@@ -123,11 +123,11 @@ class Kept(Delegating, Keeping):
     async def requeue_undelivered(self, jobs: Sequence[Unreceived]) -> None:
         await self._service.requeue_undelivered(jobs)
 
-    def disconnected(self, holder: Holder, *, silent_ms: int = 0) -> None:
-        self._service.disconnected(holder, silent_ms=silent_ms)
+    def disconnected(self, holder: Holder, *, idle_ms: int = 0) -> None:
+        self._service.disconnected(holder, idle_ms=idle_ms)
 
-    def let_go(self, holder: Holder) -> None:
-        self._service.let_go(holder)
+    def unbind(self, holder: Holder) -> None:
+        self._service.unbind(holder)
 
     def start_draining(self) -> None:
         self._service.start_draining()

@@ -17,7 +17,7 @@ from pinlater.backends.base import ClaimKey, ClaimRequest, JobKey, ScanPosition,
 from pinlater.clock import Clock
 from pinlater.errors import OutcomeUnknown, PinLaterError, QueueNotFound
 from pinlater.model import MAX_TIME_MS, DequeuedJob, Job, JobState, parse_descriptor
-from pinlater.service import ClaimNames
+from pinlater.service import ClaimTokens
 from pinlater.shards.router import Router
 from pinlater.shards.undo import claim_keys
 
@@ -43,7 +43,7 @@ class Mover:
         store: Shard,
         router: Router,
         clock: Clock,
-        names: ClaimNames,
+        names: ClaimTokens,
         on_moved: Callable[[str, int, bool], None],
     ) -> None:
         """`on_moved` is told the queue, how many jobs, and whether they are eligible now. `names` begin CLAIMED_BY."""

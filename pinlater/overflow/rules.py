@@ -11,7 +11,7 @@ from pinlater.clock import Clock
 from pinlater.metrics import Metrics
 from pinlater.queues.settings import QueueSettings
 from pinlater.server.limits import ServerLimits
-from pinlater.service import ClaimNames, Service
+from pinlater.service import ClaimTokens, Service
 from pinlater.shards.calls import GuardSettings
 from pinlater.shards.member import Member
 from pinlater.shards.router import Router
@@ -43,7 +43,7 @@ class Surroundings:
     router: Router
     queues: QueueRules
     clock: Clock
-    new_service: Callable[[Router, ClaimNames], Service]
+    new_service: Callable[[Router, ClaimTokens], Service]
     addresses: Callable[[], Mapping[str, str]] = dict
     metrics: Metrics = field(default_factory=Metrics)
     limits: ServerLimits = field(default_factory=ServerLimits)

@@ -23,10 +23,10 @@ class Service(Api, Protocol):
     async def requeue_undelivered(self, jobs: Sequence[Unreceived]) -> None:
         """Back to PENDING without an attempt, where their claims stand: jobs whose answer nobody received."""
 
-    def disconnected(self, holder: Holder, *, silent_ms: int = 0) -> None:
+    def disconnected(self, holder: Holder, *, idle_ms: int = 0) -> None:
         """A connection broke that holds claims, of which nothing was heard for so long already."""
 
-    def let_go(self, holder: Holder) -> None:
+    def unbind(self, holder: Holder) -> None:
         """A connection that holds claims has left without breaking."""
 
     def start_draining(self) -> None:

@@ -229,7 +229,7 @@ def _named(jobs: Sequence[DequeuedJob] | list[_Names]) -> list[_Names]:
 
 def _is_tied(holder: Holder, job: _Names) -> bool:
     """Marks a claim that is bound to the connection: nobody received it."""
-    tie = holder.ties.get(job[0])
+    tie = holder.claims.get(job[0])
     if tie is None or tie.claim_descriptor != job[1]:
         return False
     tie.is_undelivered = True

@@ -143,9 +143,9 @@ class Handler:
     def connection_lost(self, holder: Holder, error: Exception | None) -> None:
         """What becomes of the claims that are bound to a connection; they stay as they are where it did not break."""
         if not holder.is_gone:
-            self._service.let_go(holder)
+            self._service.unbind(holder)
         elif isinstance(error, TimeoutError):
-            self._service.disconnected(holder, silent_ms=SILENT_MS)
+            self._service.disconnected(holder, idle_ms=SILENT_MS)
         else:
             self._service.disconnected(holder)
 

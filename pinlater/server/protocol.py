@@ -129,7 +129,7 @@ class Connection(asyncio.Protocol):
         if holder.is_gone:
             return
         holder.is_gone = not self._was_handed_over and self._shared.leaving is None
-        if holder.ties:
+        if holder.claims:
             self._handler.connection_lost(holder, error)
 
     # From bytes to calls
@@ -219,7 +219,7 @@ class Connection(asyncio.Protocol):
         if pending.reply is not None and self._transport is not None and pending is not self._pending[0]:
             pending.unsent = len(pending.reply)
             self._answers.add(pending.unsent)
-        if self._holder.ties and not self._is_probed:
+        if self._holder.claims and not self._is_probed:
             self._probe()
         self._heard_at = shared.now
         self._go_on()

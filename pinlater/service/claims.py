@@ -15,7 +15,7 @@ _MOST_DIGITS = 16
 """A caller can name any claim; int() refuses thousands of digits."""
 
 
-class ClaimNames:
+class ClaimTokens:
     """Names that no other server, process or start of it makes. A colon in the server's name becomes a dash."""
 
     def __init__(self, server: str, process: int | str, started_ms: int) -> None:

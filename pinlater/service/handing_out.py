@@ -20,7 +20,7 @@ from pinlater.queues.settings import QueueSettings
 from pinlater.service import checks
 from pinlater.service.answers import dequeue_room
 from pinlater.service.checks import Checks
-from pinlater.service.claims import ClaimNames, lease_of
+from pinlater.service.claims import ClaimTokens, lease_of
 from pinlater.service.limits import Held, Limits, is_limited
 from pinlater.service.line import WaitBounds
 from pinlater.service.settings import ServiceSettings
@@ -45,7 +45,7 @@ class HandingOut:
         clock: Clock,
         settings: ServiceSettings,
         bounds: Checks,
-        claims: ClaimNames,
+        claims: ClaimTokens,
         queues: Queues | None = None,
         metrics: Metrics | None = None,
         pending: Pending | None = None,

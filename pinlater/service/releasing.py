@@ -11,7 +11,7 @@ from pinlater.backends.base import LapsedCounts, QuietClaim
 from pinlater.clock import Clock
 from pinlater.errors import PinLaterError
 from pinlater.metrics import Metrics
-from pinlater.model import Tie, Unreceived
+from pinlater.model import BoundClaim, Unreceived
 from pinlater.queues.registry import Queues
 from pinlater.service.handing_out import CLAIMS_PER_CALL
 from pinlater.service.refs import References
@@ -47,7 +47,7 @@ class Releasing:
         self._has_room = has_room
         self._requeue_undelivered = requeue_undelivered
 
-    async def release(self, ties: Sequence[Tie]) -> None:
+    async def release(self, ties: Sequence[BoundClaim]) -> None:
         """Those that still stand, and of which no server heard since. Raises nothing: a shard that cannot be reached
         after some tries leaves its claims to their time-outs. What nobody received goes back first, without an attempt.
         """
@@ -60,7 +60,7 @@ class Releasing:
         for tie in ties:
             ref = self._refs.parse(tie.descriptor)
             if ref is not None:
-                claim = QuietClaim(ref.priority, ref.id, tie.claim_descriptor, tie.heard_at_ms)
+                claim = QuietClaim(ref.priority, ref.id, tie.claim_descriptor, tie.last_seen_ms)
                 groups.setdefault((ref.queue, ref.shard), []).append(claim)
         await asyncio.gather(*[self._release_some(*place, part) for place in groups for part in _parts(groups[place])])
 

@@ -39,7 +39,7 @@ from pinlater.service.attempts import Attempts
 from pinlater.service.auditing import Audit
 from pinlater.service.changing import Changing
 from pinlater.service.checks import Checks
-from pinlater.service.claims import ClaimNames
+from pinlater.service.claims import ClaimTokens
 from pinlater.service.counting import count_enqueued, rejection
 from pinlater.service.handing_out import HandingOut
 from pinlater.service.looking import Looking
@@ -70,7 +70,7 @@ class Service:
         self,
         router: Router,
         clock: Clock,
-        claims: ClaimNames,
+        claims: ClaimTokens,
         settings: ServiceSettings | None = None,
         *,
         queues: Queues | None = None,
@@ -142,17 +142,17 @@ class Service:
         """Claims that are bound to connections, as far as this process knows."""
         return len(self._ties)
 
-    def disconnected(self, holder: Holder, *, silent_ms: int = 0) -> None:
+    def disconnected(self, holder: Holder, *, idle_ms: int = 0) -> None:
         """A connection broke, of which nothing was heard for so long already: after the grace, the claims that are
         bound to it are released, but for those of which some server heard meanwhile.
         """
-        self._ties.broke(holder, silent_ms)
+        self._ties.broke(holder, idle_ms)
 
-    def let_go(self, holder: Holder) -> None:
+    def unbind(self, holder: Holder) -> None:
         """A connection has left that did not break: the time-outs of its claims decide."""
-        self._ties.let_go(holder)
+        self._ties.unbind(holder)
 
-    def wake(self, queue: str, jobs: int) -> None:
+    def jobs_ready(self, queue: str, jobs: int) -> None:
         """So many jobs of a queue became eligible, by a hand other than a call of this service."""
         self._waiting.wake(queue, jobs)
 
@@ -160,7 +160,7 @@ class Service:
         """Learn anew how full the queues with a bound on pending jobs are; for who has given it no `pending`."""
         await self._pending.poll()
 
-    def taken_away(self, queue: str, jobs: int) -> None:
+    def on_removed(self, queue: str, jobs: int) -> None:
         """So many pending jobs of a queue left it, by a hand other than a call of this service."""
         self._pending.left(queue, jobs)
 

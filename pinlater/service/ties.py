@@ -14,10 +14,10 @@ from typing import Any
 
 from pinlater.backends.base import CheckpointRequest
 from pinlater.clock import Clock
-from pinlater.model import Ack, DequeuedJob, Holder, Tie, descriptor_prefix
+from pinlater.model import Ack, BoundClaim, DequeuedJob, Holder, descriptor_prefix
 from pinlater.service.claims import lease_of
 
-Release = Callable[[Sequence[Tie]], Coroutine[Any, Any, None]]
+Release = Callable[[Sequence[BoundClaim]], Coroutine[Any, Any, None]]
 
 _FEW = 1_024
 """So many are never looked through for stale ones."""
@@ -33,7 +33,7 @@ class Ties:
         self._clock = clock
         self._grace_ms = grace_ms
         self._release = release
-        self._by_job: dict[str, Tie] = {}
+        self._by_job: dict[str, BoundClaim] = {}
         self._sweep_at = _FEW
         self._graces: dict[Holder, asyncio.TimerHandle] = {}
         self._releasing: set[asyncio.Task[None]] = set()
@@ -48,13 +48,13 @@ class Ties:
         lease_ms = lease_of(jobs[0].claim_descriptor) if jobs else None
         if lease_ms is None:
             return
-        by_job, mine = self._by_job, holder.ties
+        by_job, mine = self._by_job, holder.claims
         for job in jobs:
             descriptor, expires_at_ms = job.descriptor, job.claim_expires_at_ms
             if descriptor in by_job:
                 self._drop(by_job[descriptor])
             # from the expiry: where calls waited for each other, the store was told a later now than ours
-            tie = Tie(descriptor, job.claim_descriptor, expires_at_ms - lease_ms, expires_at_ms, holder)
+            tie = BoundClaim(descriptor, job.claim_descriptor, expires_at_ms - lease_ms, expires_at_ms, holder)
             by_job[descriptor] = mine[descriptor] = tie
         self._bound(holder)
 
@@ -77,7 +77,7 @@ class Ties:
                 continue
             descriptor = f"{descriptor_prefix(queue, shard_id, each.priority)}{each.id}"
             tie = self._by_job.get(descriptor)
-            if tie is not None and tie.heard_at_ms > now_ms:
+            if tie is not None and tie.last_seen_ms > now_ms:
                 continue  # told late: something newer came meanwhile
             if tie is not None and not claim_descriptor:
                 claim_descriptor = tie.claim_descriptor
@@ -88,8 +88,8 @@ class Ties:
                 self._drop(tie)
             else:
                 self._drop(tie)
-                tie = Tie(descriptor, claim_descriptor, now_ms, each.expiry_ms(lease_ms, now_ms), holder)
-                self._by_job[descriptor] = holder.ties[descriptor] = tie
+                tie = BoundClaim(descriptor, claim_descriptor, now_ms, each.expiry_ms(lease_ms, now_ms), holder)
+                self._by_job[descriptor] = holder.claims[descriptor] = tie
                 self._bound(holder)
 
     def _bound(self, holder: Holder) -> None:
@@ -100,7 +100,7 @@ class Ties:
 
     # -- what ends ties ----------------------------------------------------------------------------------------------
 
-    def named(self, *acks: Sequence[Ack]) -> list[Tie]:
+    def named(self, *acks: Sequence[Ack]) -> list[BoundClaim]:
         """The ties that end when these acks were carried out."""
         by_job = self._by_job
         if not by_job:
@@ -113,14 +113,14 @@ class Ties:
             and (not ack.claim_descriptor or ack.claim_descriptor == tie.claim_descriptor)
         ]
 
-    def drop(self, ties: Iterable[Tie]) -> None:
+    def drop(self, ties: Iterable[BoundClaim]) -> None:
         """These end, where they are still there."""
         by_job = self._by_job
         for tie in ties:
             descriptor = tie.descriptor
             if by_job.get(descriptor) is tie:
                 del by_job[descriptor]
-                del tie.holder.ties[descriptor]
+                del tie.holder.claims[descriptor]
 
     def given_back(self, jobs: Iterable[DequeuedJob]) -> None:
         for job in jobs:
@@ -128,11 +128,11 @@ class Ties:
             if tie is not None and tie.claim_descriptor == job.claim_descriptor:
                 self._drop(tie)
 
-    def let_go(self, holder: Holder) -> None:
+    def unbind(self, holder: Holder) -> None:
         """A connection that did not break, but was handed over or closed by this server: the time-outs decide."""
-        self.drop(list(holder.ties.values()))
+        self.drop(list(holder.claims.values()))
 
-    def _drop(self, tie: Tie | None) -> None:
+    def _drop(self, tie: BoundClaim | None) -> None:
         if tie is not None:
             self.drop((tie,))
 
@@ -148,11 +148,11 @@ class Ties:
 
     # -- when a connection breaks ------------------------------------------------------------------------------------
 
-    def broke(self, holder: Holder, silent_ms: int = 0) -> None:
-        """Release what is bound to it after the grace, of which `silent_ms` are over."""
+    def broke(self, holder: Holder, idle_ms: int = 0) -> None:
+        """Release what is bound to it after the grace, of which `idle_ms` are over."""
         holder.is_gone = True
-        if holder.ties:
-            self._wait(holder, max(0, self._grace_ms - silent_ms))
+        if holder.claims:
+            self._wait(holder, max(0, self._grace_ms - idle_ms))
 
     def _wait(self, holder: Holder, grace_ms: int) -> None:
         if holder not in self._graces:
@@ -161,7 +161,7 @@ class Ties:
 
     def _grace_is_over(self, holder: Holder) -> None:
         del self._graces[holder]
-        ties = list(holder.ties.values())
+        ties = list(holder.claims.values())
         self.drop(ties)
         if ties:
             task = asyncio.get_running_loop().create_task(self._release(ties))

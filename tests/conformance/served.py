@@ -8,7 +8,7 @@ from typing import Any
 from pinlater.backends.base import Shard
 from pinlater.model import DequeuedJob, DequeueRequest, Job, JobFilter, JobInfo, JobState, RequestContext
 from pinlater.password import hash_password
-from pinlater.service import ClaimNames, Service, ServiceSettings
+from pinlater.service import ClaimTokens, Service, ServiceSettings
 from pinlater.shards.member import Member
 from pinlater.shards.members import Members
 from pinlater.shards.router import Router
@@ -52,7 +52,7 @@ class Served:
         self.api = Service(
             Router(self.members),
             self.clock,
-            ClaimNames("host", 4711, START_MS),
+            ClaimTokens("host", 4711, START_MS),
             ServiceSettings(admin_password_hash=PASSWORD_HASH, **settings),
         )
 

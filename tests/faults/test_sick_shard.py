@@ -16,7 +16,7 @@ from pinlater.clock import SystemClock
 from pinlater.config import StoreConfig
 from pinlater.errors import PinLaterError
 from pinlater.model import DequeueRequest, Job, RequestContext
-from pinlater.service import ClaimNames, Service
+from pinlater.service import ClaimTokens, Service
 from pinlater.shards.calls import GuardSettings
 from pinlater.shards.coalesce import Coalescing
 from pinlater.shards.guard import Guarded
@@ -71,7 +71,7 @@ async def two_shards(sound: str, sick: str) -> AsyncIterator[tuple[Members, Load
         ],
         clock,
     )
-    service = Service(Router(members), clock, ClaimNames("here", 1, clock.now_ms()))
+    service = Service(Router(members), clock, ClaimTokens("here", 1, clock.now_ms()))
     await service.open()
     await service.create_queue("mail")
     load = Load(service)

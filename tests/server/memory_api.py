@@ -112,10 +112,10 @@ class EchoService:
         self.given_back.extend(jobs)
         self.returned.set()
 
-    def disconnected(self, holder: Holder, *, silent_ms: int = 0) -> None:
+    def disconnected(self, holder: Holder, *, idle_ms: int = 0) -> None:
         raise AssertionError("no connection ever holds claims of this service")
 
-    def let_go(self, holder: Holder) -> None:
+    def unbind(self, holder: Holder) -> None:
         raise AssertionError("no connection ever holds claims of this service")
 
     def start_draining(self) -> None:

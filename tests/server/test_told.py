@@ -12,7 +12,7 @@ import redis
 from pinlater.backends.redis import RedisShard
 from pinlater.clock import SystemClock
 from pinlater.model import DequeuedJob, DequeueRequest, Job, RequestContext
-from pinlater.service import ClaimNames, Service, ServiceSettings
+from pinlater.service import ClaimTokens, Service, ServiceSettings
 from pinlater.shards.guard import Guarded
 from pinlater.shards.member import Member
 from pinlater.shards.members import Members
@@ -38,7 +38,7 @@ async def services(*urls: str, settings: ServiceSettings = NEVER_TOLD) -> AsyncI
         for number in range(2):
             shards = [Guarded(RedisShard(url, str(place))) for place, url in enumerate(urls, 1)]
             router = Router(Members([Member(shard, clock) for shard in shards], clock))
-            service = Service(router, clock, ClaimNames("here", number, clock.now_ms()), settings)
+            service = Service(router, clock, ClaimTokens("here", number, clock.now_ms()), settings)
             await service.open()
             stack.push_async_callback(service.close)
             await service.create_queue("mail")

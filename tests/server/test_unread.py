@@ -12,7 +12,7 @@ from pinlater.chains import backend
 from pinlater.clock import SystemClock
 from pinlater.config import StoreConfig
 from pinlater.model import JobFilter, JobState
-from pinlater.service import ClaimNames, Service
+from pinlater.service import ClaimTokens, Service
 from pinlater.shards.coalesce import Coalescing
 from pinlater.shards.guard import Guarded
 from pinlater.shards.member import Member
@@ -37,7 +37,7 @@ def url(request: pytest.FixtureRequest) -> str:
 async def served_by(url: str, **limits: int) -> AsyncIterator[Served]:
     clock = SystemClock()
     members = Members([Member(Coalescing(Guarded(backend(StoreConfig("s1", url)))), clock)], clock)
-    service = Service(Router(members), clock, ClaimNames("here", 1, clock.now_ms()))
+    service = Service(Router(members), clock, ClaimTokens("here", 1, clock.now_ms()))
     await service.open()
     try:
         async with serving(service, **limits) as served:

@@ -11,7 +11,7 @@ from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.clock import Clock
 from pinlater.errors import DequeueRateLimited
 from pinlater.model import DequeuedJob, DequeueRequest
-from pinlater.service import ClaimNames, Service, ServiceSettings
+from pinlater.service import ClaimTokens, Service, ServiceSettings
 from pinlater.shards.guard import Guarded
 from pinlater.shards.member import Member
 from pinlater.shards.members import Members
@@ -57,7 +57,7 @@ async def process_over(stores: Sequence[Shard], ids: Sequence[str], number: int,
     chain = [Member(Guarded(Lent(store, store_id)), clock) for store, store_id in zip(stores, ids, strict=True)]
     members = Members(chain, clock, watch_interval_ms=NEVER_MS)
     settings = ServiceSettings(poll_min_ms=5, poll_max_ms=50)
-    service = Service(Router(members), clock, ClaimNames("here", number, clock.now_ms()), settings)
+    service = Service(Router(members), clock, ClaimTokens("here", number, clock.now_ms()), settings)
     await service.open()
     for member in members.all:
         member.skew_ms = 0

@@ -15,7 +15,7 @@ from pinlater.model import DequeuedJob, DequeueRequest, RequestContext
 from pinlater.overflow import Forwarding, Overflow, Surroundings
 from pinlater.overflow.kept import Kept
 from pinlater.queues.registry import Queues
-from pinlater.service import ClaimNames, Service, ServiceSettings
+from pinlater.service import ClaimTokens, Service, ServiceSettings
 from pinlater.shards.coalesce import Coalescing
 from pinlater.shards.guard import Guarded
 from pinlater.shards.member import Member
@@ -93,11 +93,11 @@ async def process(
     members.bring_up = queues.bring_up
     router = Router(members)
 
-    def new_service(over: Router, names: ClaimNames) -> Service:
+    def new_service(over: Router, names: ClaimTokens) -> Service:
         return Service(over, clock, names, settings, queues=queues, metrics=metrics)
 
     async with AsyncExitStack() as stack:
-        service = new_service(router, ClaimNames("here", 1, clock.now_ms()))
+        service = new_service(router, ClaimTokens("here", 1, clock.now_ms()))
         await service.open()
         stack.push_async_callback(service.close)
         stack.push_async_callback(queues.close)

@@ -10,7 +10,7 @@ from pinlater.backends.base import Shard
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.errors import NothingStored
 from pinlater.queues.registry import Queues
-from pinlater.service import ClaimNames, Service, ServiceSettings
+from pinlater.service import ClaimTokens, Service, ServiceSettings
 from pinlater.service.settings import queue_defaults
 from pinlater.shards.calls import GuardSettings
 from pinlater.shards.coalesce import Coalescing
@@ -77,7 +77,7 @@ async def several(
             [Member(Coalescing(Guarded(way, guard)), clock) for way in ways], clock, watch_interval_ms=NEVER_MS
         )
         queues = make_queues(members, clock) if make_queues else Queues(members, clock, queue_defaults(settings))
-        names = ClaimNames(f"server{number}", 1, clock.now_ms())
+        names = ClaimTokens(f"server{number}", 1, clock.now_ms())
         service = Service(Router(members), clock, names, settings, queues=queues)
         await service.open()
         for member in members.all:

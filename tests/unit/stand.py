@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.model import Ack, DequeuedJob, DequeueRequest, RequestContext
-from pinlater.service import ClaimNames, Service, ServiceSettings
+from pinlater.service import ClaimTokens, Service, ServiceSettings
 from pinlater.shards.calls import GuardSettings
 from pinlater.shards.coalesce import Coalescing
 from pinlater.shards.guard import Guarded
@@ -60,7 +60,7 @@ async def stand(
     ]
     members = Members(chain, clock, watch_interval_ms=NEVER_MS)
     router = Router(members)
-    service = Service(router, clock, ClaimNames("here", 1, clock.now_ms()), settings)
+    service = Service(router, clock, ClaimTokens("here", 1, clock.now_ms()), settings)
     await service.open()
     for member in members.all:
         member.skew_ms = 0  # the stores' clocks were measured against the held one

@@ -11,7 +11,7 @@ from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.errors import NothingStored, OutcomeUnknown, QueueNotFound
 from pinlater.model import DequeuedJob, Job, JobInfo, JobState, parse_descriptor
 from pinlater.overflow.mover import BATCH_JOBS, CLAIMED_BY, UNSURE_MS, Mover
-from pinlater.service import ClaimNames
+from pinlater.service import ClaimTokens
 from pinlater.shards.member import Member
 from pinlater.shards.members import Members
 from pinlater.shards.router import Router
@@ -57,7 +57,7 @@ class Move:
 
 
 def _mover(move: Move, process: int) -> Mover:
-    names = ClaimNames(f"{CLAIMED_BY}-S", process, 1)
+    names = ClaimTokens(f"{CLAIMED_BY}-S", process, 1)
     router = Router(Members([move.member], move.clock))
     return Mover(move.kept, router, move.clock, names, lambda *each: move.told.append(each))
 

@@ -10,7 +10,7 @@ import pytest
 from pinlater.errors import NothingStored, OutcomeUnknown, Overloaded, ShardConnectionFailed
 from pinlater.model import Ack, Checkpoint, DequeuedJob, DequeueRequest, Holder, Job, JobInfo, JobState, RequestContext
 from pinlater.service import Service, ServiceSettings, releasing, ties
-from pinlater.service.claims import ClaimNames, lease_of
+from pinlater.service.claims import ClaimTokens, lease_of
 from tests.unit.breaking import HeldTime, settled
 from tests.unit.several import several
 from tests.unit.stand import ME, Stand, stand
@@ -98,7 +98,7 @@ async def test_the_grace_ends_by_itself_and_sooner_where_the_connection_was_sile
     async with stand(settings=ServiceSettings(release_grace_ms=1_000)) as at:
         holder = Holder()
         job = await take_one(at.service, holder)
-        at.service.disconnected(holder, silent_ms=1_000)
+        at.service.disconnected(holder, idle_ms=1_000)
         async with asyncio.timeout(5):
             while await is_held(at.service, job):
                 await asyncio.sleep(0)
@@ -112,7 +112,7 @@ async def test_a_claim_that_was_not_asked_to_be_bound_is_not() -> None:
         (unconnected,) = await at.dequeue(1, release_on_disconnect=True)
         assert lease_of(plain.claim_descriptor) is lease_of(unconnected.claim_descriptor) is None
         await beat(at.service, holder, plain)
-        assert not holder.ties
+        assert not holder.claims
 
 
 async def test_a_dry_run_binds_nothing() -> None:
@@ -120,7 +120,7 @@ async def test_a_dry_run_binds_nothing() -> None:
         await at.service.enqueue("mail", [Job(b"")])
         holder = Holder()
         assert len(await take(at.service, holder, dry_run=True)) == 1
-        assert not holder.ties
+        assert not holder.claims
 
 
 async def test_a_claim_says_that_it_is_bound_and_for_how_long_it_lives() -> None:
@@ -133,7 +133,7 @@ async def test_a_claim_says_that_it_is_bound_and_for_how_long_it_lives() -> None
 
 
 def test_texts_that_are_no_marked_claims_bind_nothing() -> None:
-    names = ClaimNames("a", 1, 5)
+    names = ClaimTokens("a", 1, 5)
     assert [lease_of(each) for each in ("", "a:b:c:4r5", names.next("r5"), "a:b:c:4r:d", "a:b:c:4rx:d")] == [None] * 5
     assert lease_of(f"a:b:c:4r{'9' * 5_000}:d") is None
     assert lease_of(names.next("a:4r5:b", 77)) == 77
@@ -216,7 +216,7 @@ async def test_a_checkpoint_without_the_claim_on_another_server_leaves_it_to_the
         job = await take_one(one.service, first)
         one.clock.tick(1_000)
         await beat(two.service, second, job, named=False)
-        assert not second.ties
+        assert not second.claims
         await lose(one.service, first)
         assert await is_held(one.service, job)
 
@@ -281,7 +281,7 @@ async def test_a_job_that_was_claimed_anew_meanwhile_keeps_its_tie_when_the_old_
         (again,) = await take(at.service, new, 1)
         gate.set()
         await acking
-        assert list(new.ties) == [again.descriptor]
+        assert list(new.claims) == [again.descriptor]
 
 
 @pytest.mark.parametrize("budget", [0, 1])
@@ -306,7 +306,7 @@ async def test_a_dequeue_that_waits_gets_what_was_released() -> None:
         (again,) = await asyncio.wait_for(task, 10)
         assert again.descriptor == job.descriptor
         assert lease_of(again.claim_descriptor) == LEASE_MS
-        assert list(waiting.ties) == [job.descriptor]
+        assert list(waiting.claims) == [job.descriptor]
 
 
 async def test_a_released_claim_makes_room_under_the_maximum_in_progress() -> None:
@@ -332,10 +332,10 @@ async def test_a_connection_that_left_without_breaking_releases_nothing() -> Non
     async with stand(settings=LONG) as at:
         holder, other = Holder(), Holder()
         job = await take_one(at.service, holder)
-        at.service.let_go(holder)
+        at.service.unbind(holder)
         assert at.service.bound_claims == 0
         await beat(at.service, other, job)
-        assert list(other.ties) == [job.descriptor]
+        assert list(other.claims) == [job.descriptor]
 
 
 async def test_a_checkpoint_that_returns_when_its_connection_is_gone_is_of_a_broken_one() -> None:
@@ -365,11 +365,11 @@ async def test_of_two_checkpoints_the_later_one_binds_whichever_returns_first() 
         del at.stores[0].gates["checkpoint"]
         at.clock.tick(1_000)
         await beat(at.service, second, job)
-        assert list(second.ties) == [job.descriptor]
+        assert list(second.claims) == [job.descriptor]
         gate.set()
         await early
-        assert list(second.ties) == [job.descriptor]
-        assert not first.ties
+        assert list(second.claims) == [job.descriptor]
+        assert not first.claims
 
 
 async def test_claims_that_waited_for_each_other_are_known_by_the_time_the_store_was_told() -> None:
@@ -383,7 +383,7 @@ async def test_claims_that_waited_for_each_other_are_known_by_the_time_the_store
         gate.set()
         jobs = [job for (job,) in await asyncio.gather(*tasks)]
         for job in jobs:
-            assert holder.ties[job.descriptor].heard_at_ms == (await info(at.service, job)).updated_at_ms
+            assert holder.claims[job.descriptor].last_seen_ms == (await info(at.service, job)).updated_at_ms
         await lose(at.service, holder)
         assert counted(at, "retried") == 3
 
@@ -435,7 +435,7 @@ async def test_ties_of_claims_that_must_have_expired_are_dropped(monkeypatch: py
             await take(at.service, holder)
             at.clock.tick(LEASE_MS // 2)
         assert at.service.bound_claims <= 2 * 30
-        assert set(holder.ties) == set(at.service._ties._by_job)
+        assert set(holder.claims) == set(at.service._ties._by_job)
 
 
 async def test_a_tie_lasts_as_long_as_the_claim_that_a_checkpoint_keeps_until_later(
@@ -450,7 +450,7 @@ async def test_a_tie_lasts_as_long_as_the_claim_that_a_checkpoint_keeps_until_la
         at.clock.tick(2 * LEASE_MS)
         await at.service.enqueue("mail", [Job(b"")] * 10)
         await take(at.service, other)
-        assert set(holder.ties) == {kept.descriptor}
+        assert set(holder.claims) == {kept.descriptor}
         assert plain.descriptor not in at.service._ties._by_job
         await lose(at.service, holder)
         assert (await at.service.lookup([kept.descriptor]))[kept.descriptor].crashes == 1
@@ -471,7 +471,7 @@ async def test_of_too_many_ties_those_heard_of_last_are_kept(monkeypatch: pytest
             await at.service.checkpoint("mail", kept, context=by(holder))
             assert at.service.bound_claims <= 2 * 20
             assert {first.descriptor, *(job.descriptor for job in jobs[1:])} <= set(at.service._ties._by_job)
-        assert set(holder.ties) == set(at.service._ties._by_job)
+        assert set(holder.claims) == set(at.service._ties._by_job)
 
 
 async def test_a_service_that_closes_releases_nothing_more() -> None:
