@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from pinlater.eager import EagerTask
 from pinlater.model import DequeuedJob, Holder
-from pinlater.work import Work
 
 
 class Room(Protocol):
@@ -20,7 +20,7 @@ class Room(Protocol):
         """Where there is room at once."""
 
 
-class PendingCall(Work):
+class PendingCall(EagerTask):
     """What is kept of a call until its answer is written; `on_end` is told when it is over.
 
     `gone` says that the caller can no longer be answered with jobs: the connection broke, or its sending side ended,
@@ -68,7 +68,7 @@ class PendingCall(Work):
         self.waits = self.long_poll = self.needs_receipt = False
         self.gone = False
 
-    def ended(self, value: None, error: BaseException | None) -> None:
+    def on_done(self, value: None, error: BaseException | None) -> None:
         if isinstance(error, Exception):
             self._loop.call_exception_handler({"message": "a call broke off", "exception": error})
         self._on_end(self)

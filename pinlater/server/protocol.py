@@ -194,8 +194,8 @@ class Connection(asyncio.Protocol):
             shared.counters["calls_over_buffer"] += 1
             self._refuse(pending, message)
             return
-        pending.begin(self._answer(pending, message))
-        if not pending.is_over:
+        pending.start(self._answer(pending, message))
+        if not pending.is_done:
             shared.calls.add(pending)
 
     async def _answer(self, pending: PendingCall, message: bytes) -> None:

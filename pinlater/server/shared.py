@@ -9,11 +9,11 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+from pinlater.eager import EagerTask
 from pinlater.server.complaints import Complaints
 from pinlater.server.deliveries import Deliveries
 from pinlater.server.limits import ServerLimits
 from pinlater.server.peers import Leaver, Peer, Peers
-from pinlater.work import Work
 
 HandOver = Callable[[socket.socket], None]
 
@@ -43,7 +43,7 @@ class Shared:
         self.peers = Peers(limits.peer_connections(), limits.max_peer_answers_bytes, limits.max_buffered_bytes)
         self.answers = self.peers.process
         self.leaving: Leaving | None = None
-        self.calls: set[Work] = set()
+        self.calls: set[EagerTask] = set()
         """Those that wait for something."""
         self.tasks: set[asyncio.Task[None]] = set()
         self.loop = asyncio.get_running_loop()

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pinlater.backends.base import ClaimRequest
+from pinlater.eager import InlineFuture
 from pinlater.errors import PinLaterError
 from pinlater.model import DequeuedJob
-from pinlater.promise import Promise
 from pinlater.service.limits import Held
 
 _BATCH = 64
@@ -35,7 +35,7 @@ class Waiter:
     def __init__(self, number: int, request: ClaimRequest) -> None:
         self.number = number
         self.request = request
-        self.answer: Promise[list[DequeuedJob]] = Promise(asyncio.get_running_loop())
+        self.answer: InlineFuture[list[DequeuedJob]] = InlineFuture(asyncio.get_running_loop())
         self.in_claim = False
         self.is_over = False
         self.was_held = False
@@ -85,7 +85,7 @@ class Line:
         self._held_until_s = 0.0
         self.was_due = False
         """A delayed job's time has come: when the next one's will, is not known."""
-        self.bell: Promise[None] | None = None
+        self.bell: InlineFuture[None] | None = None
         self.task: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:

@@ -12,9 +12,9 @@ import structlog
 
 from pinlater.backends.base import ClaimRequest
 from pinlater.clock import Clock
+from pinlater.eager import InlineFuture
 from pinlater.errors import PinLaterError, QueueNotFound, UnknownError
 from pinlater.model import DequeuedJob
-from pinlater.promise import Promise
 from pinlater.queues.settings import QueueSettings
 from pinlater.service.due import DueTimes
 from pinlater.service.limits import Held, Limits
@@ -152,7 +152,7 @@ class Serving:
     async def _rest(self, line: Line, until: float) -> None:
         """Until then, or until the bell rings."""
         loop = asyncio.get_running_loop()
-        line.bell = Promise(loop)
+        line.bell = InlineFuture(loop)
         timer = loop.call_at(until, line.ring)
         try:
             await line.bell

@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 from pinlater.backends.base import CHANGED, ClaimRequest, News
 from pinlater.clock import Clock
+from pinlater.eager import after_first_suspend
 from pinlater.errors import Draining, Overloaded, QueueNotFound
 from pinlater.model import DequeuedJob
-from pinlater.sent import when_sent
 from pinlater.service.due import DueTimes
 from pinlater.service.following import Following
 from pinlater.service.limits import Held, Limits
@@ -78,7 +78,7 @@ class Waiting:
 
     async def _with_claim(self, line: Line, jobs: int, enqueue: Coroutine[Any, Any, R]) -> R:
         try:
-            return await when_sent(enqueue, partial(line.foretell, jobs))
+            return await after_first_suspend(enqueue, partial(line.foretell, jobs))
         except BaseException:
             line.wake(jobs)  # whether they were stored or not: a look tells
             raise

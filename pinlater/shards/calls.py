@@ -16,10 +16,9 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from pinlater.eager import EagerTask, InlineFuture
 from pinlater.errors import NothingStored, OutcomeUnknown, Overloaded, StoreConflict
-from pinlater.promise import Promise
 from pinlater.shards.pace import Pace
-from pinlater.work import Work
 
 R = TypeVar("R")
 V = TypeVar("V")
@@ -60,7 +59,7 @@ class HeldUp(NothingStored):
     """The call never began: an earlier one is past half its deadline. Says nothing more of the store's health."""
 
 
-class _UnderWay(Work):
+class _UnderWay(EagerTask):
     """A call that went to the store. It runs on when its caller has left."""
 
     __slots__ = ("_calls", "answer", "is_read", "is_urgent", "name", "undo")
@@ -76,13 +75,13 @@ class _UnderWay(Work):
     ) -> None:
         super().__init__(loop)
         self._calls = calls
-        self.answer: Promise[Any] = Promise(loop)
+        self.answer: InlineFuture[Any] = InlineFuture(loop)
         self.name = name
         self.is_read = is_read
         self.is_urgent = is_urgent
         self.undo = undo
 
-    def ended(self, value: Any, error: BaseException | None) -> None:
+    def on_done(self, value: Any, error: BaseException | None) -> None:
         self._calls._ended(self, value, error)
 
 
@@ -138,13 +137,13 @@ class Calls:
             await self._turn(loop, ends_at)
             now = loop.time()
         under_way = _UnderWay(loop, self, name, read, is_urgent, undo)
-        answer: Promise[R] = under_way.answer
+        answer: InlineFuture[R] = under_way.answer
         self._under_way[under_way] = ends_at
         if ends_at < self._looks_at:
             self._look_at(loop, ends_at)
         if not is_urgent:
             self._pace.began(under_way, now)
-        under_way.begin(self._try(call, read, ends_at))
+        under_way.start(self._try(call, read, ends_at))
         del under_way  # else its error keeps this frame, and with it all that the caller sent, until the next gc
         return await answer
 

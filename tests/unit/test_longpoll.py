@@ -10,10 +10,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from pinlater.backends.base import CHANGED, NO_RULES, ClaimRequest, PerQueue
+from pinlater.eager import InlineFuture
 from pinlater.errors import NoHealthyShards, NothingStored, Overloaded, PinLaterError, QueueNotFound
 from pinlater.model import Ack, Checkpoint, DequeuedJob, DequeueRequest, Job, JobFilter, JobState
 from pinlater.password import hash_password
-from pinlater.promise import Promise
 from pinlater.service import ServiceSettings
 from pinlater.service.due import DueTimes
 from pinlater.service.line import Line, Waiter, covering
@@ -395,7 +395,7 @@ async def test_a_caller_that_fails_as_it_is_answered_takes_nobody_with_it() -> N
     loop = asyncio.get_running_loop()
     failed: list[str] = []
     loop.set_exception_handler(lambda _, about: failed.append(str(about.get("exception"))))
-    promise: Promise[int] = Promise(loop)
+    promise: InlineFuture[int] = InlineFuture(loop)
     promise.add_done_callback(lambda _: 1 // 0)
     promise.set_result(1)
     assert promise.done()

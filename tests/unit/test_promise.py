@@ -8,17 +8,16 @@ from typing import Any
 
 import pytest
 
-from pinlater.promise import Promise
-from pinlater.work import Work
+from pinlater.eager import EagerTask, InlineFuture
 
 
-def begun_as_work(coroutine: Coroutine[Any, Any, None]) -> Work:
-    work = Work(asyncio.get_running_loop())
-    work.begin(coroutine)
+def begun_as_work(coroutine: Coroutine[Any, Any, None]) -> EagerTask:
+    work = EagerTask(asyncio.get_running_loop())
+    work.start(coroutine)
     return work
 
 
-async def begun(kind: str, coroutine: Coroutine[Any, Any, None]) -> Work | asyncio.Task[None]:
+async def begun(kind: str, coroutine: Coroutine[Any, Any, None]) -> EagerTask | asyncio.Task[None]:
     begun = begun_as_work(coroutine) if kind == "work" else asyncio.create_task(coroutine)
     await asyncio.sleep(0)
     return begun
@@ -26,7 +25,7 @@ async def begun(kind: str, coroutine: Coroutine[Any, Any, None]) -> Work | async
 
 @pytest.mark.parametrize("kind", ["work", "task"])
 async def test_its_waiter_has_gone_on_when_it_is_settled(kind: str) -> None:
-    promise: Promise[str] = Promise(asyncio.get_running_loop())
+    promise: InlineFuture[str] = InlineFuture(asyncio.get_running_loop())
     seen: list[object] = []
 
     async def wait() -> None:
@@ -43,7 +42,7 @@ async def test_its_waiter_has_gone_on_when_it_is_settled(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["work", "task"])
 async def test_an_error_reaches_its_waiter(kind: str) -> None:
-    promise: Promise[str] = Promise(asyncio.get_running_loop())
+    promise: InlineFuture[str] = InlineFuture(asyncio.get_running_loop())
     seen: list[str] = []
 
     async def wait() -> None:
@@ -59,7 +58,7 @@ async def test_an_error_reaches_its_waiter(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["work", "task"])
 async def test_a_waiter_that_is_cancelled_leaves_and_nothing_more_is_to_be_settled(kind: str) -> None:
-    promise: Promise[str] = Promise(asyncio.get_running_loop())
+    promise: InlineFuture[str] = InlineFuture(asyncio.get_running_loop())
     seen: list[str] = []
 
     async def wait() -> None:
@@ -79,7 +78,7 @@ async def test_a_waiter_that_is_cancelled_leaves_and_nothing_more_is_to_be_settl
 
 
 async def test_what_was_settled_before_is_not_waited_for() -> None:
-    promise: Promise[int] = Promise(asyncio.get_running_loop())
+    promise: InlineFuture[int] = InlineFuture(asyncio.get_running_loop())
     promise.set_result(7)
     ran: list[str] = []
     asyncio.get_running_loop().call_soon(ran.append, "a turn of the loop")
@@ -89,7 +88,7 @@ async def test_what_was_settled_before_is_not_waited_for() -> None:
 
 async def test_who_comes_after_it_is_settled_goes_on_soon() -> None:
     """As one that a task has been told of, and that is settled before the task asks to be woken."""
-    promise: Promise[str] = Promise(asyncio.get_running_loop())
+    promise: InlineFuture[str] = InlineFuture(asyncio.get_running_loop())
     woken: list[object] = []
     promise.set_result("there")
     promise.add_done_callback(woken.append)

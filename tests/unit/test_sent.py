@@ -6,22 +6,21 @@ import asyncio
 
 import pytest
 
-from pinlater.promise import Promise
-from pinlater.sent import when_sent
+from pinlater.eager import InlineFuture, after_first_suspend
 
 
 async def test_it_is_done_when_the_call_waits_and_before_its_answer() -> None:
-    answers: list[Promise[str]] = []
+    answers: list[InlineFuture[str]] = []
     seen: list[str] = []
 
     async def call() -> str:
         for number in (1, 2):
-            answers.append(Promise(asyncio.get_running_loop()))
+            answers.append(InlineFuture(asyncio.get_running_loop()))
             seen.append(f"sent {number}")
             seen.append(await answers[-1])
         return "done"
 
-    task = asyncio.create_task(when_sent(call(), lambda: seen.append("then")))
+    task = asyncio.create_task(after_first_suspend(call(), lambda: seen.append("then")))
     await asyncio.sleep(0)
     assert seen == ["sent 1", "then"]
     answers[0].set_result("answer 1")
@@ -34,20 +33,20 @@ async def test_a_call_that_waits_for_nothing_returns_and_nothing_is_done() -> No
     async def call() -> int:
         return 7
 
-    assert await when_sent(call(), lambda: pytest.fail("it was never sent")) == 7
+    assert await after_first_suspend(call(), lambda: pytest.fail("it was never sent")) == 7
 
 
 async def test_the_answer_may_come_while_it_is_done() -> None:
-    promise: Promise[str] = Promise(asyncio.get_running_loop())
+    promise: InlineFuture[str] = InlineFuture(asyncio.get_running_loop())
 
     async def call() -> str:
         return await promise
 
-    assert await when_sent(call(), lambda: promise.set_result("at once")) == "at once"
+    assert await after_first_suspend(call(), lambda: promise.set_result("at once")) == "at once"
 
 
 async def test_an_error_reaches_the_call_and_the_caller() -> None:
-    promise: Promise[None] = Promise(asyncio.get_running_loop())
+    promise: InlineFuture[None] = InlineFuture(asyncio.get_running_loop())
     seen: list[str] = []
 
     async def call() -> None:
@@ -58,7 +57,7 @@ async def test_an_error_reaches_the_call_and_the_caller() -> None:
             await asyncio.sleep(0)
             raise
 
-    task = asyncio.create_task(when_sent(call(), lambda: None))
+    task = asyncio.create_task(after_first_suspend(call(), lambda: None))
     await asyncio.sleep(0)
     promise.set_exception(ValueError("no"))
     with pytest.raises(ValueError, match="no"):
@@ -75,7 +74,7 @@ async def test_a_caller_that_leaves_takes_the_call_with_it() -> None:
         finally:
             seen.append("left")
 
-    task = asyncio.create_task(when_sent(call(), lambda: None))
+    task = asyncio.create_task(after_first_suspend(call(), lambda: None))
     await asyncio.sleep(0)
     task.cancel()
     await asyncio.wait([task])

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
+from pinlater.eager import EagerTask
 from pinlater.model import Holder
 from pinlater.server.pending import PendingCall
-from pinlater.work import Work
 
 
-class Noting(Work):
+class Noting(EagerTask):
     __slots__ = ("ends", "error", "value")
 
     def __init__(self) -> None:
         super().__init__(asyncio.get_running_loop())
         self.ends = 0
 
-    def ended(self, value: Any, error: BaseException | None) -> None:
+    def on_done(self, value: Any, error: BaseException | None) -> None:
         self.ends += 1
         self.value, self.error = value, error
 
@@ -28,7 +28,7 @@ class Noting(Work):
 async def begun(coroutine: Coroutine[Any, Any, Any]) -> Noting:
     """Begun as a connection does it: by the loop, outside of every task."""
     work = Noting()
-    asyncio.get_running_loop().call_soon(work.begin, coroutine)
+    asyncio.get_running_loop().call_soon(work.start, coroutine)
     await asyncio.sleep(0)
     return work
 
@@ -40,7 +40,7 @@ async def test_what_waits_for_nothing_is_over_at_once() -> None:
         seen.append("called")
 
     work = await begun(call())
-    assert (seen, work.is_over, work.ends) == (["called"], True, 1)
+    assert (seen, work.is_done, work.ends) == (["called"], True, 1)
     assert not work.cancel()
     await work.wait()
 
@@ -137,7 +137,7 @@ async def test_begun_by_a_task_it_is_a_task_of_its_own() -> None:
         seen.append(asyncio.current_task())
 
     work = Noting()
-    work.begin(call())
+    work.start(call())
     assert seen == [work]
     assert isinstance(asyncio.current_task(), asyncio.Task)
 
@@ -152,6 +152,6 @@ async def test_a_call_of_a_connection_that_breaks_off_is_told_to_the_loop() -> N
         raise RuntimeError("broken")
 
     pending = PendingCall(loop, ended.append, 0, None, Holder())
-    pending.begin(call())
+    pending.start(call())
     assert [str(context["exception"]) for context in told] == ["broken"]
     assert ended == [pending]

@@ -14,8 +14,8 @@ from typing import Any, cast
 import hiredis
 
 from pinlater.backends.redis.errors import ReplyError
+from pinlater.eager import InlineFuture
 from pinlater.errors import NothingStored, OutcomeUnknown
-from pinlater.promise import Promise
 
 _KEEPALIVE_IDLE_S = 30
 _KEEPALIVE_EVERY_S = 5
@@ -30,7 +30,7 @@ class Link(asyncio.Protocol):
         self._timeout_s = timeout_s
         self._loop = asyncio.get_running_loop()
         self._reader = hiredis.Reader(replyError=ReplyError)
-        self._waiting: deque[tuple[Promise[Any], float]] = deque()
+        self._waiting: deque[tuple[InlineFuture[Any], float]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
         self._idle = self._loop.create_future()
@@ -40,7 +40,7 @@ class Link(asyncio.Protocol):
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
-    def send(self, command: tuple[Any, ...]) -> Promise[Any]:
+    def send(self, command: tuple[Any, ...]) -> InlineFuture[Any]:
         """Write one command, of text, bytes and integers; NothingStored where the link is not open.
 
         The promise gets the answer, ReplyError, or OutcomeUnknown.
@@ -48,7 +48,7 @@ class Link(asyncio.Protocol):
         if self._transport is None or not self.open:
             raise NothingStored(f"redis: {self._why}")
         packed = hiredis.pack_command(command)  # may raise, so before there is a place in the row
-        promise: Promise[Any] = Promise(self._loop)
+        promise: InlineFuture[Any] = InlineFuture(self._loop)
         now = self._loop.time()
         self._waiting.append((promise, now))
         if self._timer is None:

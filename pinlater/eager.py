@@ -1,0 +1,219 @@
+"""Tasks that begin at once, and futures whose one waiter goes on at once: asyncio's, without turns of the loop between.
+
+asyncio's own task begins in the next round of the loop and enters a weak set that is written in Python: 4 µs, where
+an EagerTask takes 1.4. Its future wakes the waiter a turn of the loop later: 4 µs and a poll of the sockets, at each
+of the places that an answer of a store passes on its way to the caller. Everything else is asyncio's: to its coroutine
+an EagerTask is the current task, so that `asyncio.timeout` works inside, and a task can await an InlineFuture.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio.tasks import _enter_task, _leave_task  # documented in "Extending asyncio"
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context
+from types import coroutine
+from typing import Any, Generic, TypeVar
+
+R = TypeVar("R")
+
+
+class EagerTask:
+    """`start` steps the coroutine until it waits for something; `on_done` is called when it is over, outside of it."""
+
+    __slots__ = ("_cancels", "_coroutine", "_loop", "_must_cancel", "_over", "_waits_for")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._coroutine: Coroutine[Any, Any, Any] | None = None
+        self._waits_for: asyncio.Future[Any] | None = None
+        self._over: asyncio.Future[None] | None = None
+        self._must_cancel = False
+        self._cancels = 0
+
+    def start(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        """From outside of every task, or from within one, which is none of the coroutine's business."""
+        self._coroutine = coroutine
+        outer = asyncio.current_task(self._loop)
+        if outer is None:
+            self._step()
+            return
+        _leave_task(self._loop, outer)
+        try:
+            self._step()
+        finally:
+            _enter_task(self._loop, outer)
+
+    @property
+    def is_done(self) -> bool:
+        return self._coroutine is None
+
+    def on_done(self, value: Any, error: BaseException | None) -> None:
+        """The coroutine is over: it returned this, or broke off with that error, a CancelledError for one."""
+
+    async def wait(self) -> None:
+        """Until it is over; for one at a time."""
+        if self._coroutine is not None:
+            self._over = self._loop.create_future()
+            await self._over
+
+    # As asyncio.Task has them
+
+    def cancel(self, msg: object = None) -> bool:
+        if self._coroutine is None:
+            return False
+        self._cancels += 1
+        if self._waits_for is None or not self._waits_for.cancel():
+            self._must_cancel = True
+        return True
+
+    def cancelling(self) -> int:
+        return self._cancels
+
+    def uncancel(self) -> int:
+        self._cancels = max(0, self._cancels - 1)
+        return self._cancels
+
+    # Stepping
+
+    def _step(self, _: object = None) -> None:
+        coroutine, loop = self._coroutine, self._loop
+        assert coroutine is not None
+        self._waits_for = None
+        value = error = None
+        _enter_task(loop, self)  # type: ignore[arg-type]
+        try:
+            if self._must_cancel:
+                self._must_cancel = False
+                waits_for = coroutine.throw(asyncio.CancelledError())
+            else:
+                waits_for = coroutine.send(None)
+        except StopIteration as end:
+            self._coroutine = None
+            value = end.value
+        except (Exception, asyncio.CancelledError) as failure:
+            self._coroutine = None
+            error = failure
+        finally:
+            _leave_task(loop, self)  # type: ignore[arg-type]
+        if self._coroutine is None:
+            if self._over is not None and not self._over.done():
+                self._over.set_result(None)
+            try:
+                self.on_done(value, error)
+            finally:
+                del error  # which keeps this frame
+        elif waits_for is None:  # a sleep of no length
+            loop.call_soon(self._step)
+        else:
+            waits_for._asyncio_future_blocking = False
+            waits_for.add_done_callback(self._step)
+            self._waits_for = waits_for
+            if self._must_cancel and waits_for.cancel():
+                self._must_cancel = False
+
+
+class InlineFuture(Generic[R]):
+    """For a task, or what is stepped like one. Who settles it lets the waiter run within that call, so has done before
+    what must be done first.
+    """
+
+    __slots__ = ("_asyncio_future_blocking", "_context", "_error", "_is_done", "_loop", "_value", "_wake")
+    _value: R
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._asyncio_future_blocking = False
+        self._loop = loop
+        self._error: BaseException | None = None
+        self._is_done = False
+        self._wake: Callable[[Any], object] | None = None
+
+    def done(self) -> bool:
+        """Settled, or its waiter has left."""
+        return self._is_done
+
+    def set_result(self, value: R) -> None:
+        self._value = value
+        self._is_done = True
+        if self._wake is not None:
+            self._go_on()
+
+    def set_exception(self, error: BaseException) -> None:
+        self._error = error
+        self._is_done = True
+        if self._wake is not None:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        wake, loop = self._wake, self._loop
+        assert wake is not None
+        self._wake = None
+        outer = asyncio.current_task(loop)
+        if outer is not None:
+            _leave_task(loop, outer)
+        try:
+            if self._context is None:
+                wake(self)
+            else:
+                self._context.run(wake, self)
+        except Exception as error:  # of who waited, and none of the business of who settles it
+            loop.call_exception_handler({"message": "who waited for an answer failed", "exception": error})
+        finally:
+            if outer is not None:
+                _enter_task(loop, outer)
+
+    # What asyncio asks of a future
+
+    def cancel(self, msg: object = None) -> bool:
+        """The waiter leaves."""
+        if self._is_done:
+            return False
+        self._error = asyncio.CancelledError()
+        self._is_done = True
+        if self._wake is not None:
+            self._loop.call_soon(self._go_on)
+        return True
+
+    def add_done_callback(self, wake: Callable[[Any], object], *, context: Context | None = None) -> None:
+        self._wake, self._context = wake, context
+        if self._is_done:  # between the moment at which it was waited for and this
+            self._loop.call_soon(self._go_on)
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        return self._loop
+
+    def result(self) -> R:
+        error, self._error = self._error, None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error, self  # the error keeps this frame, and the frame would keep the error
+        return self._value
+
+    def __await__(self) -> Generator[Any, None, R]:
+        if not self._is_done:
+            self._asyncio_future_blocking = True
+            yield self
+        return self.result()
+
+
+@coroutine
+def after_first_suspend(call: Coroutine[Any, Any, R], then: Callable[[], object]) -> Generator[Any, Any, R]:
+    """Await the call; `then` runs as soon as it waits for something, and not at all where it never does.
+
+    `then` must not raise. The answer may come while it runs.
+    """
+    try:
+        waits_for = call.send(None)
+        then()
+        while True:
+            try:
+                yield waits_for
+            except BaseException as error:
+                waits_for = call.throw(error)
+            else:
+                waits_for = call.send(None)
+    except StopIteration as end:
+        result: R = end.value
+        return result
