@@ -19,7 +19,7 @@ from pinlater.shards.members import Members
 
 _log = structlog.get_logger("pinlater.service")
 
-_KEEP_S = 30.0
+KEEP_S = 30.0
 """How long a queue is followed after the last who waited."""
 
 _TRY_AGAIN_S = 5.0
@@ -52,7 +52,7 @@ class Following:
         self._ending: set[asyncio.Task[Any]] = set()
         self._is_closed = False
 
-    def is_told(self, queue: str) -> bool:
+    def is_subscribed(self, queue: str) -> bool:
         """Whether all shards in use tell of the queue now; those that do not are asked to."""
         telling = self._telling.get(queue)
         if telling is None:
@@ -67,7 +67,7 @@ class Following:
     def left(self, queue: str) -> None:
         """Nobody waits for it any more."""
         if queue in self._telling and queue not in self._leaving and not self._is_closed:
-            self._leaving[queue] = asyncio.get_running_loop().call_later(_KEEP_S, self._leave, queue)
+            self._leaving[queue] = asyncio.get_running_loop().call_later(KEEP_S, self._leave, queue)
 
     async def close(self) -> None:
         """Tell nobody anything more, and follow nothing."""

@@ -173,7 +173,7 @@ class HandingOut:
     ) -> list[DequeuedJob]:
         arrival = self.waiting.arrive()
         held = None
-        if not self.waiting.has_line(queue):
+        if not self.waiting.poller(queue) is not None:
             try:
                 jobs, held = await self._now(queue, settings, claim, coverage)
             except Overloaded:  # thousands come at once after a restart: the line has room for them, and looks once

@@ -92,13 +92,21 @@ class Service:
         self._steering = Steering(router.members, queues, clock, self._admin, self._audit)
         self._looking = Looking(router, clock, settings, self._checks, refs)
         self._handing_out = HandingOut(router, clock, settings, self._checks, claims, queues, metrics, pending)
-        self._waiting = waiting = self._handing_out.waiting
+        self.long_polls = waiting = self._handing_out.waiting
         releasing = Releasing(
             router, clock, refs, queues, metrics, waiting.wake, waiting.has_room, self._handing_out.requeue_undelivered
         )
-        self._ties = Ties(clock, settings.release_grace_ms, releasing.release)
+        self.connection_claims = Ties(clock, settings.release_grace_ms, releasing.release)
         self._attempts = Attempts(
-            router, clock, self._checks, refs, queues, metrics, waiting.became_pending, waiting.has_room, self._ties
+            router,
+            clock,
+            self._checks,
+            refs,
+            queues,
+            metrics,
+            waiting.became_pending,
+            waiting.has_room,
+            self.connection_claims,
         )
         self._recorded = Recorded(
             clock,
@@ -119,11 +127,11 @@ class Service:
 
     def start_draining(self) -> None:
         """Long polls are answered now, with nothing, and no new one waits."""
-        self._waiting.start_draining()
+        self.long_polls.start_draining()
 
     async def close(self) -> None:
         """End the long polls, give back what nobody takes, close the shards."""
-        await self._ties.close()
+        await self.connection_claims.close()
         await self._handing_out.drain()
         await self._attempts.drain()
         self._admin.close()
@@ -135,26 +143,26 @@ class Service:
     @property
     def waiting(self) -> int:
         """Dequeues that wait for jobs now."""
-        return self._waiting.waiters
+        return self.long_polls.waiters
 
     @property
     def bound_claims(self) -> int:
         """Claims that are bound to connections, as far as this process knows."""
-        return len(self._ties)
+        return len(self.connection_claims)
 
     def disconnected(self, holder: Holder, *, idle_ms: int = 0) -> None:
         """A connection broke, of which nothing was heard for so long already: after the grace, the claims that are
         bound to it are released, but for those of which some server heard meanwhile.
         """
-        self._ties.broke(holder, idle_ms)
+        self.connection_claims.broke(holder, idle_ms)
 
     def unbind(self, holder: Holder) -> None:
         """A connection has left that did not break: the time-outs of its claims decide."""
-        self._ties.unbind(holder)
+        self.connection_claims.unbind(holder)
 
     def jobs_ready(self, queue: str, jobs: int) -> None:
         """So many jobs of a queue became eligible, by a hand other than a call of this service."""
-        self._waiting.wake(queue, jobs)
+        self.long_polls.wake(queue, jobs)
 
     async def count_pending(self) -> None:
         """Learn anew how full the queues with a bound on pending jobs are; for who has given it no `pending`."""
@@ -166,7 +174,7 @@ class Service:
 
     def _queue_changed(self, name: str) -> None:
         if self.queues.was_deleted(name):
-            self._waiting.queue_deleted(name)
+            self.long_polls.queue_deleted(name)
 
     # -- queues ------------------------------------------------------------------------------------------------------
 
@@ -233,11 +241,11 @@ class Service:
         except PinLaterError as error:
             self._rejected(queue, error)
         ready = len(jobs) - len(later)
-        descriptors = await self._waiting.claim_behind(queue, ready, self.router.enqueue(queue, jobs, now_ms))
+        descriptors = await self.long_polls.claim_behind(queue, ready, self.router.enqueue(queue, jobs, now_ms))
         count_enqueued(self.metrics, queue, jobs)
         if settings.max_pending is not None:
             self._pending.added(queue, len(jobs))
-        self._waiting.became_pending(queue, ready, later)
+        self.long_polls.became_pending(queue, ready, later)
         return descriptors
 
     def _rejected(self, queue: str, error: PinLaterError) -> NoReturn:
@@ -256,7 +264,7 @@ class Service:
         self, request: DequeueRequest, context: RequestContext, holder: Holder
     ) -> list[DequeuedJob]:
         jobs = await self._dequeue(request, context, is_bound=True)
-        self._ties.claimed(holder, jobs)
+        self.connection_claims.claimed(holder, jobs)
         return jobs
 
     async def _dequeue(
@@ -298,7 +306,7 @@ class Service:
 
     async def give_back(self, jobs: Sequence[DequeuedJob]) -> None:
         """Jobs whose caller can no longer be answered go back to PENDING with all attempts. Raises nothing."""
-        self._ties.given_back(jobs)
+        self.connection_claims.given_back(jobs)
         await self._handing_out.give_back(jobs)
 
     async def requeue_undelivered(self, jobs: Sequence[Unreceived]) -> None:

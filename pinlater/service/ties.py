@@ -8,7 +8,7 @@ expired are dropped now and then.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -19,10 +19,10 @@ from pinlater.service.claims import lease_of
 
 Release = Callable[[Sequence[BoundClaim]], Coroutine[Any, Any, None]]
 
-_FEW = 1_024
+SWEEP_FROM = 1_024
 """So many are never looked through for stale ones."""
 
-_MANY = 100_000
+MAX_KEPT = 100_000
 """Kept when they are looked through: where acks go by other processes and claims live for long, ties would pile up."""
 
 
@@ -34,12 +34,26 @@ class Ties:
         self._grace_ms = grace_ms
         self._release = release
         self._by_job: dict[str, BoundClaim] = {}
-        self._sweep_at = _FEW
+        self._sweep_at = SWEEP_FROM
         self._graces: dict[Holder, asyncio.TimerHandle] = {}
         self._releasing: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
         return len(self._by_job)
+
+    def __iter__(self) -> Iterator[str]:
+        """The descriptors of the jobs whose claims are bound."""
+        return iter(self._by_job)
+
+    @property
+    def in_grace(self) -> int:
+        """Connections that broke and whose grace is not over."""
+        return len(self._graces)
+
+    @property
+    def releases(self) -> int:
+        """Releases that are under way."""
+        return len(self._releasing)
 
     # -- what binds --------------------------------------------------------------------------------------------------
 
@@ -143,8 +157,8 @@ class Ties:
         """
         now_ms = self._clock.now_ms()
         self.drop([tie for tie in self._by_job.values() if tie.expires_at_ms < now_ms])
-        self.drop(list(islice(self._by_job.values(), max(0, len(self._by_job) - _MANY))))
-        self._sweep_at = max(_FEW, 2 * len(self._by_job))
+        self.drop(list(islice(self._by_job.values(), max(0, len(self._by_job) - MAX_KEPT))))
+        self._sweep_at = max(SWEEP_FROM, 2 * len(self._by_job))
 
     # -- when a connection breaks ------------------------------------------------------------------------------------
 
@@ -167,6 +181,13 @@ class Ties:
             task = asyncio.get_running_loop().create_task(self._release(ties))
             self._releasing.add(task)
             task.add_done_callback(self._releasing.discard)
+
+    async def end_grace(self, holder: Holder) -> None:
+        """As when the time is over; returns when all that is to be released was."""
+        self._graces[holder].cancel()
+        self._grace_is_over(holder)
+        while self._releasing:
+            await asyncio.wait(self._releasing)
 
     async def close(self) -> None:
         """Nothing is released any more: the time-outs decide."""

@@ -47,10 +47,10 @@ class Waiting:
         self._give_back = give_back
         self._lines: dict[str, Line] = {}
         self._due = DueTimes()
-        self._following = following = Following(router.members, self.has_line, self._heard, self._look_now)
+        self.subscriptions = following = Following(router.members, self._has_poller, self.on_event, self._look_now)
         looks = Looks(router.members)
         self._serving = Serving(
-            router, clock, bounds, limits, self._due, looks, following.is_told, self._lines, renew, give_back
+            router, clock, bounds, limits, self._due, looks, following.is_subscribed, self._lines, renew, give_back
         )
         self._keeps_order = router.members.keep_order()
         self._arrivals = self._wakes = self._waiting = 0
@@ -97,7 +97,7 @@ class Waiting:
         if later_ms:
             self.due_at(queue, later_ms)
 
-    def _heard(self, queue: str, news: News) -> None:
+    def on_event(self, queue: str, news: News) -> None:
         """A store tells of what another process did, or that it may have done something."""
         if news == CHANGED:
             self._look_now(queue)
@@ -153,7 +153,7 @@ class Waiting:
         tasks = [line.task for line in self._lines.values() if line.task is not None]
         if tasks:
             await asyncio.wait(tasks)
-        await self._following.close()
+        await self.subscriptions.close()
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
@@ -166,7 +166,11 @@ class Waiting:
         """Dequeues that wait now."""
         return self._waiting
 
-    def has_line(self, queue: str) -> bool:
+    def poller(self, queue: str) -> Line | None:
+        """What looks after a queue for which somebody waits, or did a moment ago."""
+        return self._lines.get(queue)
+
+    def _has_poller(self, queue: str) -> bool:
         return queue in self._lines
 
     async def wait(
@@ -210,7 +214,7 @@ class Waiting:
     def _line(self, queue: str, held: Held | None) -> Line:
         line = self._lines.get(queue)
         if line is None:
-            is_sure = self._following.is_told(queue) and self._due.is_sure(queue) and held is None
+            is_sure = self.subscriptions.is_subscribed(queue) and self._due.is_sure(queue) and held is None
             line = Line(queue, self._bounds.poll_told_ms if is_sure else self._bounds.poll_min_ms)
             self._serving.hold(line, held)
             self._lines[queue] = line
@@ -223,4 +227,4 @@ class Waiting:
         finally:
             del self._lines[line.queue]
             line.fail(Draining("this server stops serving dequeues"))  # nobody is left in line unless it was cancelled
-            self._following.left(line.queue)
+            self.subscriptions.left(line.queue)

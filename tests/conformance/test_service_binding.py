@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from pinlater.backends.base import CheckpointRequest
 from pinlater.model import Checkpoint, DequeuedJob, DequeueRequest, Holder, Job, JobState, RequestContext
 from tests.conformance.served import CLAIM_TIMEOUT_MS, MAX_CLAIM_TIMEOUT_MS, QUEUE, Served
@@ -17,11 +15,8 @@ async def taken_by(served: Served, holder: Holder, limit: int) -> list[DequeuedJ
 
 async def lose(served: Served, holder: Holder) -> None:
     """The connection breaks, the grace ends, and what is to be released is."""
-    ties = served.api._ties
     served.api.disconnected(holder)
-    ties._graces[holder].cancel()
-    ties._grace_is_over(holder)
-    await asyncio.wait(ties._releasing)
+    await served.api.connection_claims.end_grace(holder)
 
 
 async def test_a_lost_connection_costs_its_claims_an_attempt_and_a_crash(served: Served) -> None:

@@ -42,7 +42,7 @@ class Bench:
     @property
     def graces(self) -> int:
         """Connections that broke and whose grace is not over."""
-        return len(self.stand.service._ties._graces)
+        return self.stand.service.connection_claims.in_grace
 
     async def caller(self) -> Plain:
         caller = await Plain.to(self.served.port)

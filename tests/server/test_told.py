@@ -49,16 +49,16 @@ async def services(*urls: str, settings: ServiceSettings = NEVER_TOLD) -> AsyncI
 async def waiting(at: Service) -> asyncio.Task[list[DequeuedJob]]:
     """A dequeue that waits and is told of what comes."""
     task = asyncio.create_task(at.dequeue(DequeueRequest("mail", 1, wait_ms=LONG_MS), context=ME))
-    await until(lambda: at._waiting.has_line("mail") and is_told(at) and not looks(at))
+    await until(lambda: at.long_polls.poller("mail") is not None and is_told(at) and not looks(at))
     return task
 
 
 def is_told(at: Service) -> bool:
-    return at._waiting._following.is_told("mail")
+    return at.long_polls.subscriptions.is_subscribed("mail")
 
 
 def looks(at: Service) -> bool:
-    line = at._waiting._lines.get("mail")
+    line = at.long_polls.poller("mail")
     return line is not None and line.pause_ms < NEVER_TOLD.poll_told_ms
 
 
@@ -140,7 +140,7 @@ async def test_a_user_who_may_use_no_channels_is_served_by_looking(denied: str) 
         async with services(f"redis://jobs:secret@127.0.0.1:{server.port}/0") as (one, other):
             for _ in range(3):
                 at = asyncio.create_task(one.dequeue(DequeueRequest("mail", 1, wait_ms=LONG_MS), context=ME))
-                await until(lambda: one._waiting.has_line("mail"))
+                await until(lambda: one.long_polls.poller("mail") is not None)
                 await other.enqueue("mail", [Job(b"x")])
                 await soon(at)
                 assert not is_told(one)
@@ -149,7 +149,7 @@ async def test_a_user_who_may_use_no_channels_is_served_by_looking(denied: str) 
 
 
 async def test_a_queue_nobody_waits_for_any_more_is_left(redis_places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pinlater.service.following._KEEP_S", 0.01)
+    monkeypatch.setattr("pinlater.service.following.KEEP_S", 0.01)
     url = redis_places.fresh()
     async with services(url) as (one, other):
         at = await waiting(one)

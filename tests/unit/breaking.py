@@ -140,27 +140,29 @@ class HeldTime:
         loop.time = lambda: passed() + self._ahead_s  # type: ignore[method-assign]
 
     async def leap(self, seconds: float) -> None:
-        await self._quiet()
+        await until_quiet(*self._stores)
         self._ahead_s += seconds
         await settled()
-
-    async def _quiet(self) -> None:
-        moves = None
-        while moves != (moves := [store.moves for store in self._stores]):
-            for store in self._stores:
-                await store.until_quiet()
-            await settled()
 
     async def taken(self, call: Coroutine[Any, Any, R]) -> tuple[float, R | PinLaterError]:
         """How many seconds a call takes, and what it comes to."""
         began_s = self._ahead_s
         task = asyncio.ensure_future(call)
-        await self._quiet()
+        await until_quiet(*self._stores)
         while not task.done():
             await self.leap(_STEP_S)
-            await self._quiet()
+            await until_quiet(*self._stores)
         error = task.exception()
         return self._ahead_s - began_s, error if isinstance(error, PinLaterError) else task.result()
+
+
+async def until_quiet(*stores: Breaking) -> None:
+    """Let every task go on, until nothing is under way in these stores and nobody calls them any more."""
+    moves = None
+    while moves != (moves := [store.moves for store in stores]):
+        for store in stores:
+            await store.until_quiet()
+        await settled()
 
 
 async def settled() -> None:

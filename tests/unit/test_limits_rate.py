@@ -15,7 +15,7 @@ from pinlater.model import DequeueRequest, Job
 from pinlater.queues.rate import Rate
 from pinlater.rendezvous import chosen
 from tests.stores.places import Places
-from tests.unit.breaking import HeldClock
+from tests.unit.breaking import HeldClock, until_quiet
 from tests.unit.fleet import Fleet, Process, fleet, process_over
 from tests.unit.stand import Stand, stand
 
@@ -178,7 +178,7 @@ async def test_a_claim_that_fails_or_finds_less_gives_its_tokens_back() -> None:
         at.stores[0].failures["claim"] = [NothingStored("refused")]
         with pytest.raises(NothingStored):
             await at.dequeue(50)
-        await at.service._handing_out._limits.drain()
+        await until_quiet(*at.stores)
         assert len(await at.dequeue(50)) == 50
 
 
@@ -188,7 +188,7 @@ async def test_jobs_whose_caller_left_are_not_charged() -> None:
         await fill(at, 3)
         jobs = await at.dequeue()
         await at.service.give_back(jobs)
-        await at.service._handing_out._limits.drain()
+        await until_quiet(*at.stores)
         assert len(await at.dequeue()) == 1
 
 

@@ -19,7 +19,7 @@ from pinlater.service.due import DueTimes
 from pinlater.service.line import Line, Waiter, covering
 from pinlater.service.serving import FIRST_BACKOFF_S
 from tests.queues import drop_queue
-from tests.unit.breaking import HeldTime, settled
+from tests.unit.breaking import HeldTime, settled, until_quiet
 from tests.unit.stand import ME, Stand, stand
 
 LONG_MS = 60_000
@@ -30,9 +30,9 @@ SELDOM = ServiceSettings(poll_min_ms=50_000, poll_max_ms=60_000)
 
 async def in_line(at: Stand, limit: int = 1, wait_ms: int = LONG_MS) -> asyncio.Task[list[DequeuedJob]]:
     """One more dequeue that waits."""
-    waiting = at.service._waiting._waiting
+    waiting = at.service.waiting
     task = asyncio.create_task(at.dequeue(limit, wait_ms=wait_ms))
-    await until(lambda: at.service._waiting._waiting > waiting or task.done())
+    await until(lambda: at.service.waiting > waiting or task.done())
     return task
 
 
@@ -125,7 +125,7 @@ async def test_five_hundred_who_wait_look_once_and_not_five_hundred_times() -> N
 async def test_when_the_time_is_over_the_answer_is_empty() -> None:
     async with stand(settings=SELDOM) as at:
         assert await at.dequeue(wait_ms=10) == []
-        await until(lambda: not at.service._waiting.has_line("mail"))
+        await until(lambda: at.service.long_polls.poller("mail") is None)
 
 
 async def test_a_wait_is_cut_to_its_bound() -> None:
@@ -196,7 +196,7 @@ async def test_what_was_claimed_for_a_waiter_that_left_meanwhile_is_given_back()
         await settled()
         gate.set()
         await at.stores[0].until_begun("give_back")
-        await asyncio.wait(at.service._handing_out._giving_back)
+        await until_quiet(*at.stores)
         (job,) = await at.dequeue()
         assert job.attempts_remaining == 2
 
@@ -245,8 +245,8 @@ async def test_riding_acks_are_said_to_be_applied_when_the_queue_goes_while_wait
         (job,) = await at.dequeue()
         request = DequeueRequest("mail", 1, succeeded=[Ack(job.descriptor)], wait_ms=LONG_MS)
         waiting = asyncio.create_task(at.service.dequeue(request))
-        await until(lambda: at.service._waiting.has_line("mail"))
-        at.service._waiting.queue_deleted("mail")
+        await until(lambda: at.service.long_polls.poller("mail") is not None)
+        at.service.long_polls.queue_deleted("mail")
         with pytest.raises(QueueNotFound) as refused:
             await waiting
         assert refused.value.acks_applied is True
@@ -325,11 +325,11 @@ async def test_what_changes_while_a_look_is_under_way_is_looked_for_again() -> N
         store = at.stores[0]
         late = store.hold_answer("next_due")
         looks = store.begun["next_due"]
-        at.service._waiting._heard("mail", CHANGED)
+        at.service.long_polls.on_event("mail", CHANGED)
         await store.until_begun("next_due", looks + 1)
         await store.until_quiet()
         await store._inner.enqueue("mail", [Job(b"x")], at.clock.now_ms())  # as another process does
-        at.service._waiting._heard("mail", CHANGED)
+        at.service.long_polls.on_event("mail", CHANGED)
         late.set()
         (job,) = await asyncio.wait_for(waiting, 10)
         assert job.body == b"x"

@@ -49,10 +49,7 @@ async def beat(service: Service, holder: Holder, job: DequeuedJob, *, named: boo
 
 async def end_grace(service: Service, holder: Holder) -> None:
     """The grace of a connection that broke is over; returns when what is to be released was."""
-    service._ties._graces[holder].cancel()
-    service._ties._grace_is_over(holder)
-    while service._ties._releasing:
-        await asyncio.wait(service._ties._releasing)
+    await service.connection_claims.end_grace(holder)
 
 
 async def lose(service: Service, holder: Holder) -> None:
@@ -166,7 +163,7 @@ async def test_a_checkpoint_that_does_not_name_the_claim_binds_it_where_it_is_kn
 async def lose_nothing(service: Service, holder: Holder) -> None:
     """The connection breaks, and holds nothing."""
     service.disconnected(holder)
-    assert not service._ties._graces
+    assert not service.connection_claims.in_grace
 
 
 async def test_a_checkpoint_by_a_caller_without_a_connection_leaves_the_claim_to_its_time_out() -> None:
@@ -426,24 +423,22 @@ def refusals(tries: int) -> Sequence[Exception]:
 
 async def test_ties_of_claims_that_must_have_expired_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their jobs were acked by way of another process, so nobody told this one."""
-    monkeypatch.setattr(ties, "_FEW", 10)
+    monkeypatch.setattr(ties, "SWEEP_FROM", 10)
     async with stand(settings=LONG) as at:
-        at.service._ties._sweep_at = 10
         holder = Holder()
         for _ in range(10):
             await at.service.enqueue("mail", [Job(b"")] * 10)
             await take(at.service, holder)
             at.clock.tick(LEASE_MS // 2)
         assert at.service.bound_claims <= 2 * 30
-        assert set(holder.claims) == set(at.service._ties._by_job)
+        assert set(holder.claims) == set(at.service.connection_claims)
 
 
 async def test_a_tie_lasts_as_long_as_the_claim_that_a_checkpoint_keeps_until_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ties, "_FEW", 10)
+    monkeypatch.setattr(ties, "SWEEP_FROM", 10)
     async with stand(settings=LONG) as at:
-        at.service._ties._sweep_at = 10
         holder, other = Holder(), Holder()
         kept, plain = await take_one(at.service, holder), await take_one(at.service, holder)
         await beat(at.service, holder, kept, run_after_ms=at.clock.now_ms() + 10 * LEASE_MS)
@@ -451,16 +446,15 @@ async def test_a_tie_lasts_as_long_as_the_claim_that_a_checkpoint_keeps_until_la
         await at.service.enqueue("mail", [Job(b"")] * 10)
         await take(at.service, other)
         assert set(holder.claims) == {kept.descriptor}
-        assert plain.descriptor not in at.service._ties._by_job
+        assert plain.descriptor not in set(at.service.connection_claims)
         await lose(at.service, holder)
         assert (await at.service.lookup([kept.descriptor]))[kept.descriptor].crashes == 1
 
 
 async def test_of_too_many_ties_those_heard_of_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ties, "_FEW", 10)
-    monkeypatch.setattr(ties, "_MANY", 20)
+    monkeypatch.setattr(ties, "SWEEP_FROM", 10)
+    monkeypatch.setattr(ties, "MAX_KEPT", 20)
     async with stand(settings=LONG) as at:
-        at.service._ties._sweep_at = 10
         holder = Holder()
         await at.service.enqueue("mail", [Job(b"")] * 70)
         (first,) = await take(at.service, holder, 1)
@@ -470,8 +464,8 @@ async def test_of_too_many_ties_those_heard_of_last_are_kept(monkeypatch: pytest
             kept = [Checkpoint(first.descriptor, claim_descriptor=first.claim_descriptor)]
             await at.service.checkpoint("mail", kept, context=by(holder))
             assert at.service.bound_claims <= 2 * 20
-            assert {first.descriptor, *(job.descriptor for job in jobs[1:])} <= set(at.service._ties._by_job)
-        assert set(holder.claims) == set(at.service._ties._by_job)
+            assert {first.descriptor, *(job.descriptor for job in jobs[1:])} <= set(at.service.connection_claims)
+        assert set(holder.claims) == set(at.service.connection_claims)
 
 
 async def test_a_service_that_closes_releases_nothing_more() -> None:
@@ -482,8 +476,8 @@ async def test_a_service_that_closes_releases_nothing_more() -> None:
         at.service.disconnected(in_grace)
         at.stores[0].broken = NothingStored("away")
         at.service.disconnected(being_released)
-        at.service._ties._graces[being_released].cancel()
-        at.service._ties._grace_is_over(being_released)
+        releasing_it = asyncio.create_task(at.service.connection_claims.end_grace(being_released))
         await settled()
-    assert not at.service._ties._graces
-    assert not at.service._ties._releasing
+        assert at.service.connection_claims.releases == 1
+    await releasing_it
+    assert at.service.connection_claims.in_grace == at.service.connection_claims.releases == 0
