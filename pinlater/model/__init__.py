@@ -20,7 +20,7 @@ from pinlater.model.cluster import (
     SettingView,
     ShardView,
 )
-from pinlater.model.holder import BoundClaim, Holder, Unreceived
+from pinlater.model.connection import BoundClaim, ConnectionRef, Unreceived
 from pinlater.model.jobs import (
     CONTINUATION_END,
     CONTINUATION_START,
@@ -69,10 +69,10 @@ __all__ = [
     "Changed",
     "Checkpoint",
     "ClusterStatus",
+    "ConnectionRef",
     "DequeueRequest",
     "DequeuedJob",
     "DequeuedJobs",
-    "Holder",
     "Job",
     "JobAction",
     "JobChange",

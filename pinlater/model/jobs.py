@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from pinlater.model.holder import Holder
+from pinlater.model.connection import ConnectionRef
 
 MAX_TIME_MS = 2**53 - 1
 """The largest time: the largest integer that a double (Redis scores, Lua numbers) holds exactly."""
@@ -54,13 +54,13 @@ class AckOutcome(IntEnum):
 class RequestContext:
     """Who calls. `source` becomes the last part of the claim descriptors made for this caller.
 
-    `holder` is the caller's connection, in a server, where a call may bind claims to it or needs the admin password.
+    `connection` is the caller's, in a server, where a call may bind claims to it or needs the admin password.
     `take_room` keeps room there for so many bytes more of an answer; False: there is none.
     """
 
     source: str
     request_id: str = ""
-    holder: Holder | None = field(default=None, repr=False, compare=False)
+    connection: ConnectionRef | None = field(default=None, repr=False, compare=False)
     take_room: Callable[[int], bool] | None = field(default=None, repr=False, compare=False)
 
 

@@ -20,10 +20,10 @@ from pinlater.errors import NoHealthyShards, NothingStored, PinLaterError
 from pinlater.model import (
     AckOutcome,
     Checkpoint,
+    ConnectionRef,
     DequeuedJob,
     DequeuedJobs,
     DequeueRequest,
-    Holder,
     Job,
     RequestContext,
     Unreceived,
@@ -52,11 +52,11 @@ class Forwarding(NamedCalls):
         self._inner.start_draining()
         self._overflow.start_leaving()
 
-    def disconnected(self, holder: Holder, *, idle_ms: int = 0) -> None:
-        self._inner.disconnected(holder, idle_ms=idle_ms)
+    def disconnected(self, connection: ConnectionRef, *, idle_ms: int = 0) -> None:
+        self._inner.disconnected(connection, idle_ms=idle_ms)
 
-    def unbind(self, holder: Holder) -> None:
-        self._inner.unbind(holder)
+    def unbind(self, connection: ConnectionRef) -> None:
+        self._inner.unbind(connection)
 
     async def requeue_undelivered(self, jobs: Sequence[Unreceived]) -> None:
         """Those of an overflow shard are left to the time-outs of their claims."""

@@ -17,9 +17,9 @@ from pinlater.model import (
     AckOutcome,
     CancelOutcome,
     Checkpoint,
+    ConnectionRef,
     DequeuedJob,
     DequeueRequest,
-    Holder,
     Job,
     JobInfo,
     JobState,
@@ -123,11 +123,11 @@ class Kept(Delegating, Keeping):
     async def requeue_undelivered(self, jobs: Sequence[Unreceived]) -> None:
         await self._service.requeue_undelivered(jobs)
 
-    def disconnected(self, holder: Holder, *, idle_ms: int = 0) -> None:
-        self._service.disconnected(holder, idle_ms=idle_ms)
+    def disconnected(self, connection: ConnectionRef, *, idle_ms: int = 0) -> None:
+        self._service.disconnected(connection, idle_ms=idle_ms)
 
-    def unbind(self, holder: Holder) -> None:
-        self._service.unbind(holder)
+    def unbind(self, connection: ConnectionRef) -> None:
+        self._service.unbind(connection)
 
     def start_draining(self) -> None:
         self._service.start_draining()

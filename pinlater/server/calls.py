@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from pinlater.api import Api
-from pinlater.model import DequeuedJob, Holder, RequestContext, Unreceived
+from pinlater.model import ConnectionRef, DequeuedJob, RequestContext, Unreceived
 from pinlater.server.limits import ServerLimits
 from pinlater.server.pending import PendingCall
 from pinlater.wire import convert
@@ -23,10 +23,10 @@ class Service(Api, Protocol):
     async def requeue_undelivered(self, jobs: Sequence[Unreceived]) -> None:
         """Back to PENDING without an attempt, where their claims stand: jobs whose answer nobody received."""
 
-    def disconnected(self, holder: Holder, *, idle_ms: int = 0) -> None:
+    def disconnected(self, connection: ConnectionRef, *, idle_ms: int = 0) -> None:
         """A connection broke that holds claims, of which nothing was heard for so long already."""
 
-    def unbind(self, holder: Holder) -> None:
+    def unbind(self, connection: ConnectionRef) -> None:
         """A connection that holds claims has left without breaking."""
 
     def start_draining(self) -> None:
@@ -75,7 +75,7 @@ class Calls:
         await self._service.create_queue(args.name, context=context)
 
     async def _delete_queue(self, context: RequestContext, args: Any, pending: PendingCall) -> None:
-        context.holder = pending.holder
+        context.connection = pending.connection
         await self._service.delete_queue(args.name, args.password, context=context)
 
     async def _queue_names(self, context: RequestContext, args: Any, pending: PendingCall) -> set[str]:
@@ -90,7 +90,7 @@ class Calls:
         """Jobs for a caller that is gone are given back, and the answer is empty."""
         request = convert.dequeue_from_wire(args.request)
         if request.release_on_disconnect:
-            context.holder = pending.holder
+            context.connection = pending.connection
         if request.limit > 1:
             context.take_room = pending.take_room
         pending.waits = pending.long_poll = request.wait_ms > 0
@@ -127,7 +127,7 @@ class Calls:
 
     async def _checkpoint(self, context: RequestContext, args: Any, pending: PendingCall) -> None:
         checkpoints = convert.checkpoints_from_wire(args.request.requests)
-        context.holder = pending.holder
+        context.connection = pending.connection
         await self._service.checkpoint(args.request.queue_name, checkpoints, context=context)
 
     async def _lookup(self, context: RequestContext, args: Any, pending: PendingCall) -> Any:
@@ -186,7 +186,7 @@ class Calls:
 
     async def _update_queue(self, context: RequestContext, args: Any, pending: PendingCall) -> Any:
         request = args.request
-        context.holder = pending.holder
+        context.connection = pending.connection
         return await self._service.update_queue(
             request.queue_name,
             request.password,
@@ -198,7 +198,7 @@ class Calls:
 
     async def _update_shard(self, context: RequestContext, args: Any, pending: PendingCall) -> Any:
         request = args.request
-        context.holder = pending.holder
+        context.connection = pending.connection
         return await self._service.update_shard(
             request.shard_id, request.password, dequeue_only=request.dequeue_only, context=context
         )

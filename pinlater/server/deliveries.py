@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pinlater.clock import Clock
-from pinlater.model import DequeuedJob, Holder, Unreceived
+from pinlater.model import ConnectionRef, DequeuedJob, Unreceived
 
 LOOK_EVERY_MS = 500
 """While any is open: one system call for each connection with open ones."""
@@ -160,7 +160,7 @@ class Stream:
             self._all.requeue(list(map(Unreceived._make, late)))
         return min(first_ms, default=None)
 
-    def broke(self, holder: Holder) -> None:
+    def broke(self, connection: ConnectionRef) -> None:
         """The connection is gone. What is bound to it is told apart when it is released, after the grace. Of the rest
         goes back at once what no kernel tries to deliver any more; where a receipt may be on its way, later.
         """
@@ -171,7 +171,7 @@ class Stream:
         lost: list[_Names] = []
         for end, left_s, jobs in self._open:
             if end is None or (has_given_up and left_s <= latest_s):
-                rest = [names for names in _named(jobs) if not _is_tied(holder, names)]
+                rest = [names for names in _named(jobs) if not _is_tied(connection, names)]
                 if end is not None:
                     lost += rest
                 elif rest:
@@ -227,9 +227,9 @@ def _named(jobs: Sequence[DequeuedJob] | list[_Names]) -> list[_Names]:
     ]
 
 
-def _is_tied(holder: Holder, job: _Names) -> bool:
+def _is_tied(connection: ConnectionRef, job: _Names) -> bool:
     """Marks a claim that is bound to the connection: nobody received it."""
-    tie = holder.claims.get(job[0])
+    tie = connection.claims.get(job[0])
     if tie is None or tie.claim_descriptor != job[1]:
         return False
     tie.is_undelivered = True

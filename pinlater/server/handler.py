@@ -9,7 +9,7 @@ import structlog
 
 from pinlater.errors import Draining, Overloaded, PinLaterError, UnknownError
 from pinlater.metrics import Metrics
-from pinlater.model import Holder
+from pinlater.model import ConnectionRef
 from pinlater.server.calls import Calls, Service
 from pinlater.server.complaints import Complaints
 from pinlater.server.limits import ServerLimits
@@ -140,14 +140,14 @@ class Handler:
             except Exception as error:
                 _log.warning("give_back_failed", jobs=len(jobs), exc_info=error)
 
-    def connection_lost(self, holder: Holder, error: Exception | None) -> None:
+    def connection_lost(self, connection: ConnectionRef, error: Exception | None) -> None:
         """What becomes of the claims that are bound to a connection; they stay as they are where it did not break."""
-        if not holder.is_gone:
-            self._service.unbind(holder)
+        if not connection.is_broken:
+            self._service.unbind(connection)
         elif isinstance(error, TimeoutError):
-            self._service.disconnected(holder, idle_ms=SILENT_MS)
+            self._service.disconnected(connection, idle_ms=SILENT_MS)
         else:
-            self._service.disconnected(holder)
+            self._service.disconnected(connection)
 
     def without_jobs(self, reply: bytes, pending: PendingCall) -> bytes:
         """The answer to a dequeue whose jobs go back, without them."""

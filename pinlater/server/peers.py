@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from pinlater.errors import Overloaded
-from pinlater.model.holder import host_of
+from pinlater.model.connection import host_of
 
 SMALL_ANSWER_BYTES = 64 * 1024
 ROOM_WITHIN_S = 5.0

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from pinlater.eager import EagerTask
-from pinlater.model import DequeuedJob, Holder
+from pinlater.model import ConnectionRef, DequeuedJob
 
 
 class Room(Protocol):
@@ -25,7 +25,7 @@ class PendingCall(EagerTask):
 
     `gone` says that the caller can no longer be answered with jobs: the connection broke, or its sending side ended,
     which is how the death of a process looks. `size` is that of the message in bytes, `unsent` that of an answer that
-    waits for earlier ones. `peer` is the caller's address, `holder` his connection. `jobs` are those that were claimed
+    waits for earlier ones. `peer` is the caller's address. `jobs` are those that were claimed
     for this call, until their answer is written; `needs_receipt`: the caller said that he confirms them. `waits` marks
     a long poll that waits, which ends when the caller is gone; `long_poll` a call that was one. `room` is what the
     connection has for answers, and `reserved` what of it is kept for this one until it is made.
@@ -33,8 +33,8 @@ class PendingCall(EagerTask):
 
     __slots__ = (
         "_on_end",
+        "connection",
         "gone",
-        "holder",
         "jobs",
         "long_poll",
         "needs_receipt",
@@ -53,14 +53,14 @@ class PendingCall(EagerTask):
         on_end: Callable[[PendingCall], None],
         size: int,
         peer: object,
-        holder: Holder,
+        connection: ConnectionRef,
         room: Room | None = None,
     ) -> None:
         super().__init__(loop)
         self._on_end = on_end
         self.size = size
         self.peer = peer
-        self.holder = holder
+        self.connection = connection
         self.unsent = self.reserved = 0
         self.room = room
         self.reply: bytes | None = None

@@ -16,7 +16,7 @@ from typing import Any, cast
 import structlog
 
 from pinlater.errors import Overloaded
-from pinlater.model import Holder
+from pinlater.model import ConnectionRef
 from pinlater.server.deliveries import Stream
 from pinlater.server.handler import Handler
 from pinlater.server.limits import ServerLimits
@@ -47,7 +47,7 @@ class Connection(asyncio.Protocol):
         self._peer: object = None
         self._peer_room: Peer | None = None
         self._answers = shared.answers
-        self._holder = Holder()
+        self._ref = ConnectionRef()
         self._stream: Stream | None = None
         self._is_probed = False
         self._was_handed_over = False
@@ -64,7 +64,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._peer = self._holder.peer = transport.get_extra_info("peername")
+        self._peer = self._ref.peer = transport.get_extra_info("peername")
         without_delay(transport.get_extra_info("socket"))
         peer = self._peer_room = self._shared.peers.of(self._peer)
         self._answers = Account(self._limits.max_connection_answers_bytes, "answers_over_connection", peer.account)
@@ -120,17 +120,17 @@ class Connection(asyncio.Protocol):
             if self._was_handed_over or self._shared.leaving is not None:
                 self._stream.forget()
             else:
-                self._stream.broke(self._holder)
+                self._stream.broke(self._ref)
         self._let_go_of_claims(error)
 
     def _let_go_of_claims(self, error: Exception | None) -> None:
         """Once; what returns later, of calls that are under way, is of a connection that is gone."""
-        holder = self._holder
-        if holder.is_gone:
+        ref = self._ref
+        if ref.is_broken:
             return
-        holder.is_gone = not self._was_handed_over and self._shared.leaving is None
-        if holder.claims:
-            self._handler.connection_lost(holder, error)
+        ref.is_broken = not self._was_handed_over and self._shared.leaving is None
+        if ref.claims:
+            self._handler.connection_lost(ref, error)
 
     # From bytes to calls
 
@@ -186,7 +186,7 @@ class Connection(asyncio.Protocol):
         shared = self._shared
         if self._stream is not None and self._stream.awaits_receipt:
             self._stream.confirmed()
-        pending = PendingCall(shared.loop, self._answered, len(message), self._peer, self._holder, self)
+        pending = PendingCall(shared.loop, self._answered, len(message), self._peer, self._ref, self)
         pending.gone = self._ending
         self._pending.append(pending)
         shared.buffered += pending.size
@@ -219,7 +219,7 @@ class Connection(asyncio.Protocol):
         if pending.reply is not None and self._transport is not None and pending is not self._pending[0]:
             pending.unsent = len(pending.reply)
             self._answers.add(pending.unsent)
-        if self._holder.claims and not self._is_probed:
+        if self._ref.claims and not self._is_probed:
             self._probe()
         self._heard_at = shared.now
         self._go_on()
@@ -344,7 +344,7 @@ class Connection(asyncio.Protocol):
         self._ending = True
         self._read(False)
         if isinstance(error, BadCall):
-            last = PendingCall(self._shared.loop, self._answered, 0, self._peer, self._holder)
+            last = PendingCall(self._shared.loop, self._answered, 0, self._peer, self._ref)
             last.reply = self._handler.refuse_malformed(error, self._peer)
             self._pending.append(last)
         self._go_on()

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from pinlater.errors import Overloaded, PasswordInvalid
-from pinlater.model.holder import host_of
+from pinlater.model.connection import host_of
 from pinlater.password import is_random, verify_password
 from pinlater.service.auditing import Audit
 

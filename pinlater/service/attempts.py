@@ -13,7 +13,7 @@ from pinlater.backends.base import EndRules, Shard
 from pinlater.clock import Clock
 from pinlater.errors import PinLaterError
 from pinlater.metrics import Metrics
-from pinlater.model import Ack, AckOutcome, CancelOutcome, Checkpoint, Holder
+from pinlater.model import Ack, AckOutcome, CancelOutcome, Checkpoint, ConnectionRef
 from pinlater.queues.registry import Queues
 from pinlater.service.checks import Checks, EntryErrors
 from pinlater.service.counting import count_acked
@@ -170,10 +170,10 @@ class Attempts:
         return shard.ack(queue, acks, now_ms, rules)
 
     async def checkpoint(
-        self, queue: str, source: str, checkpoints: Sequence[Checkpoint], holder: Holder | None = None
+        self, queue: str, source: str, checkpoints: Sequence[Checkpoint], connection: ConnectionRef | None = None
     ) -> None:
         """Carries out what is valid, in slices of `max_jobs`; then RequestInvalid or BodyTooLarge for what was not.
-        `holder`: the connection by which they come.
+        `connection`: the connection by which they come.
         """
         settings = self._queues.settings(queue)
         errors = EntryErrors()
@@ -185,14 +185,19 @@ class Attempts:
                 errors.add(error.with_traceback(None))
         most = self._checks.max_jobs
         if len(valid) <= most:
-            await self._checkpoint(queue, source, valid, holder, errors)
+            await self._checkpoint(queue, source, valid, connection, errors)
         else:
-            await one_by_one(self._checkpoint(queue, source, some, holder, errors) for some in _sliced(valid, most))
+            await one_by_one(self._checkpoint(queue, source, some, connection, errors) for some in _sliced(valid, most))
         if errors.count:
             raise errors.summary("checkpoints", len(checkpoints))
 
     async def _checkpoint(
-        self, queue: str, source: str, checkpoints: Sequence[Checkpoint], holder: Holder | None, errors: EntryErrors
+        self,
+        queue: str,
+        source: str,
+        checkpoints: Sequence[Checkpoint],
+        connection: ConnectionRef | None,
+        errors: EntryErrors,
     ) -> None:
         now_ms, spare_ms = self._clock.now_ms(), self._clock.uncertainty_ms
         from_ms = now_ms + spare_ms
@@ -208,7 +213,7 @@ class Attempts:
             for shard_id, each in groups.items()
         ]
         for (shard_id, requests), results in zip(groups.items(), await self._router.named(calls), strict=True):
-            self._ties.heard(holder, queue, shard_id, requests, results or (), from_ms)
+            self._ties.heard(connection, queue, shard_id, requests, results or (), from_ms)
             moved = [
                 request.run_after_ms or now_ms
                 for request, was_done in zip(requests, results or (), strict=False)

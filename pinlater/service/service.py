@@ -17,10 +17,10 @@ from pinlater.model import (
     Changed,
     Checkpoint,
     ClusterStatus,
+    ConnectionRef,
     DequeuedJob,
     DequeuedJobs,
     DequeueRequest,
-    Holder,
     Job,
     JobChange,
     JobFilter,
@@ -150,15 +150,15 @@ class Service:
         """Claims that are bound to connections, as far as this process knows."""
         return len(self.connection_claims)
 
-    def disconnected(self, holder: Holder, *, idle_ms: int = 0) -> None:
+    def disconnected(self, connection: ConnectionRef, *, idle_ms: int = 0) -> None:
         """A connection broke, of which nothing was heard for so long already: after the grace, the claims that are
         bound to it are released, but for those of which some server heard meanwhile.
         """
-        self.connection_claims.broke(holder, idle_ms)
+        self.connection_claims.broke(connection, idle_ms)
 
-    def unbind(self, holder: Holder) -> None:
+    def unbind(self, connection: ConnectionRef) -> None:
         """A connection has left that did not break: the time-outs of its claims decide."""
-        self.connection_claims.unbind(holder)
+        self.connection_claims.unbind(connection)
 
     def jobs_ready(self, queue: str, jobs: int) -> None:
         """So many jobs of a queue became eligible, by a hand other than a call of this service."""
@@ -256,15 +256,15 @@ class Service:
     def dequeue(
         self, request: DequeueRequest, *, context: RequestContext | None = None
     ) -> Coroutine[Any, Any, list[DequeuedJob]]:
-        if not request.release_on_disconnect or context is None or context.holder is None:
+        if not request.release_on_disconnect or context is None or context.connection is None:
             return self._dequeue(request, context)
-        return self._dequeue_bound(request, context, context.holder)
+        return self._dequeue_bound(request, context, context.connection)
 
     async def _dequeue_bound(
-        self, request: DequeueRequest, context: RequestContext, holder: Holder
+        self, request: DequeueRequest, context: RequestContext, connection: ConnectionRef
     ) -> list[DequeuedJob]:
         jobs = await self._dequeue(request, context, is_bound=True)
-        self.connection_claims.claimed(holder, jobs)
+        self.connection_claims.claimed(connection, jobs)
         return jobs
 
     async def _dequeue(
@@ -301,8 +301,8 @@ class Service:
     async def checkpoint(
         self, queue: str, checkpoints: Sequence[Checkpoint], *, context: RequestContext | None = None
     ) -> None:
-        holder = None if context is None else context.holder
-        await self._attempts.checkpoint(queue, self._checks.source(context), checkpoints, holder)
+        connection = None if context is None else context.connection
+        await self._attempts.checkpoint(queue, self._checks.source(context), checkpoints, connection)
 
     async def give_back(self, jobs: Sequence[DequeuedJob]) -> None:
         """Jobs whose caller can no longer be answered go back to PENDING with all attempts. Raises nothing."""
@@ -366,4 +366,4 @@ class Service:
 
 def _peer(context: RequestContext | None) -> object:
     """The caller's address, where a server says which connection it is."""
-    return None if context is None or context.holder is None else context.holder.peer
+    return None if context is None or context.connection is None else context.connection.peer

@@ -14,7 +14,7 @@ from typing import Any
 
 from pinlater.backends.base import CheckpointRequest
 from pinlater.clock import Clock
-from pinlater.model import Ack, BoundClaim, DequeuedJob, Holder, descriptor_prefix
+from pinlater.model import Ack, BoundClaim, ConnectionRef, DequeuedJob, descriptor_prefix
 from pinlater.service.claims import lease_of
 
 Release = Callable[[Sequence[BoundClaim]], Coroutine[Any, Any, None]]
@@ -35,7 +35,7 @@ class Ties:
         self._release = release
         self._by_job: dict[str, BoundClaim] = {}
         self._sweep_at = SWEEP_FROM
-        self._graces: dict[Holder, asyncio.TimerHandle] = {}
+        self._graces: dict[ConnectionRef, asyncio.TimerHandle] = {}
         self._releasing: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
@@ -57,24 +57,24 @@ class Ties:
 
     # -- what binds --------------------------------------------------------------------------------------------------
 
-    def claimed(self, holder: Holder, jobs: Sequence[DequeuedJob]) -> None:
+    def claimed(self, connection: ConnectionRef, jobs: Sequence[DequeuedJob]) -> None:
         """These were handed out by way of a connection, under one claim; nothing where that is not to be bound."""
         lease_ms = lease_of(jobs[0].claim_descriptor) if jobs else None
         if lease_ms is None:
             return
-        by_job, mine = self._by_job, holder.claims
+        by_job, mine = self._by_job, connection.claims
         for job in jobs:
             descriptor, expires_at_ms = job.descriptor, job.claim_expires_at_ms
             if descriptor in by_job:
                 self._drop(by_job[descriptor])
             # from the expiry: where calls waited for each other, the store was told a later now than ours
-            tie = BoundClaim(descriptor, job.claim_descriptor, expires_at_ms - lease_ms, expires_at_ms, holder)
+            tie = BoundClaim(descriptor, job.claim_descriptor, expires_at_ms - lease_ms, expires_at_ms, connection)
             by_job[descriptor] = mine[descriptor] = tie
-        self._bound(holder)
+        self._bound(connection)
 
     def heard(
         self,
-        holder: Holder | None,
+        connection: ConnectionRef | None,
         queue: str,
         shard_id: str,
         checkpoints: Sequence[CheckpointRequest],
@@ -98,17 +98,17 @@ class Ties:
                 lease_ms = lease_of(claim_descriptor)
             if lease_ms is None:
                 continue
-            if holder is None or each.move_to_pending:
+            if connection is None or each.move_to_pending:
                 self._drop(tie)
             else:
                 self._drop(tie)
-                tie = BoundClaim(descriptor, claim_descriptor, now_ms, each.expiry_ms(lease_ms, now_ms), holder)
-                self._by_job[descriptor] = holder.claims[descriptor] = tie
-                self._bound(holder)
+                tie = BoundClaim(descriptor, claim_descriptor, now_ms, each.expiry_ms(lease_ms, now_ms), connection)
+                self._by_job[descriptor] = connection.claims[descriptor] = tie
+                self._bound(connection)
 
-    def _bound(self, holder: Holder) -> None:
-        if holder.is_gone:  # it broke while the store was asked
-            self._wait(holder, self._grace_ms)
+    def _bound(self, connection: ConnectionRef) -> None:
+        if connection.is_broken:  # it broke while the store was asked
+            self._wait(connection, self._grace_ms)
         if len(self._by_job) > self._sweep_at:
             self._sweep()
 
@@ -134,7 +134,7 @@ class Ties:
             descriptor = tie.descriptor
             if by_job.get(descriptor) is tie:
                 del by_job[descriptor]
-                del tie.holder.claims[descriptor]
+                del tie.connection.claims[descriptor]
 
     def given_back(self, jobs: Iterable[DequeuedJob]) -> None:
         for job in jobs:
@@ -142,9 +142,9 @@ class Ties:
             if tie is not None and tie.claim_descriptor == job.claim_descriptor:
                 self._drop(tie)
 
-    def unbind(self, holder: Holder) -> None:
+    def unbind(self, connection: ConnectionRef) -> None:
         """A connection that did not break, but was handed over or closed by this server: the time-outs decide."""
-        self.drop(list(holder.claims.values()))
+        self.drop(list(connection.claims.values()))
 
     def _drop(self, tie: BoundClaim | None) -> None:
         if tie is not None:
@@ -162,30 +162,30 @@ class Ties:
 
     # -- when a connection breaks ------------------------------------------------------------------------------------
 
-    def broke(self, holder: Holder, idle_ms: int = 0) -> None:
+    def broke(self, connection: ConnectionRef, idle_ms: int = 0) -> None:
         """Release what is bound to it after the grace, of which `idle_ms` are over."""
-        holder.is_gone = True
-        if holder.claims:
-            self._wait(holder, max(0, self._grace_ms - idle_ms))
+        connection.is_broken = True
+        if connection.claims:
+            self._wait(connection, max(0, self._grace_ms - idle_ms))
 
-    def _wait(self, holder: Holder, grace_ms: int) -> None:
-        if holder not in self._graces:
+    def _wait(self, connection: ConnectionRef, grace_ms: int) -> None:
+        if connection not in self._graces:
             loop = asyncio.get_running_loop()
-            self._graces[holder] = loop.call_later(grace_ms / 1000, self._grace_is_over, holder)
+            self._graces[connection] = loop.call_later(grace_ms / 1000, self._grace_is_over, connection)
 
-    def _grace_is_over(self, holder: Holder) -> None:
-        del self._graces[holder]
-        ties = list(holder.claims.values())
+    def _grace_is_over(self, connection: ConnectionRef) -> None:
+        del self._graces[connection]
+        ties = list(connection.claims.values())
         self.drop(ties)
         if ties:
             task = asyncio.get_running_loop().create_task(self._release(ties))
             self._releasing.add(task)
             task.add_done_callback(self._releasing.discard)
 
-    async def end_grace(self, holder: Holder) -> None:
+    async def end_grace(self, connection: ConnectionRef) -> None:
         """As when the time is over; returns when all that is to be released was."""
-        self._graces[holder].cancel()
-        self._grace_is_over(holder)
+        self._graces[connection].cancel()
+        self._grace_is_over(connection)
         while self._releasing:
             await asyncio.wait(self._releasing)
 

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from pinlater.backends.base import CheckpointRequest
-from pinlater.model import Checkpoint, DequeuedJob, DequeueRequest, Holder, Job, JobState, RequestContext
+from pinlater.model import Checkpoint, ConnectionRef, DequeuedJob, DequeueRequest, Job, JobState, RequestContext
 from tests.conformance.served import CLAIM_TIMEOUT_MS, MAX_CLAIM_TIMEOUT_MS, QUEUE, Served
 from tests.conformance.subject import key_of
 
 
-async def taken_by(served: Served, holder: Holder, limit: int) -> list[DequeuedJob]:
+async def taken_by(served: Served, connection: ConnectionRef, limit: int) -> list[DequeuedJob]:
     request = DequeueRequest(QUEUE, limit, release_on_disconnect=True)
-    return await served.api.dequeue(request, context=RequestContext("worker", holder=holder))
+    return await served.api.dequeue(request, context=RequestContext("worker", connection=connection))
 
 
-async def lose(served: Served, holder: Holder) -> None:
+async def lose(served: Served, connection: ConnectionRef) -> None:
     """The connection breaks, the grace ends, and what is to be released is."""
-    served.api.disconnected(holder)
-    await served.api.connection_claims.end_grace(holder)
+    served.api.disconnected(connection)
+    await served.api.connection_claims.end_grace(connection)
 
 
 async def test_a_lost_connection_costs_its_claims_an_attempt_and_a_crash(served: Served) -> None:
     descriptors = await served.spread()
-    holder = Holder()
-    jobs = await taken_by(served, holder, len(descriptors))
+    connection = ConnectionRef()
+    jobs = await taken_by(served, connection, len(descriptors))
     await served.api.give_back(jobs[20:])
     served.clock.tick(100)
-    await lose(served, holder)
+    await lose(served, connection)
     for job in jobs[:20]:
         info = await served.info(job.descriptor)
         assert (info.state, info.attempts_remaining, info.crashes) == (JobState.PENDING, 1, 1)
@@ -35,11 +35,11 @@ async def test_a_lost_connection_costs_its_claims_an_attempt_and_a_crash(served:
 
 async def test_a_checkpoint_binds_a_claim_to_the_connection_it_came_by(served: Served) -> None:
     await served.enqueue(Job(b""), Job(b""))
-    first, second = Holder(), Holder()
+    first, second = ConnectionRef(), ConnectionRef()
     lost, kept = await taken_by(served, first, 2)
     served.clock.tick(100)
     beat = Checkpoint(kept.descriptor, b"new", run_after_ms=5, claim_descriptor=kept.claim_descriptor)
-    await served.api.checkpoint(QUEUE, [beat], context=RequestContext("heartbeat", holder=second))
+    await served.api.checkpoint(QUEUE, [beat], context=RequestContext("heartbeat", connection=second))
     await lose(served, first)
     assert (await served.info(lost.descriptor)).state is JobState.PENDING
     assert (await served.info(kept.descriptor)).claim_descriptor == kept.claim_descriptor
@@ -67,12 +67,12 @@ async def test_a_checkpoint_for_later_keeps_the_job_until_then_and_no_longer_tha
 async def test_a_checkpoint_for_later_by_another_way_prevents_a_release_too(served: Served) -> None:
     """Both checkpoints are for the same time: the connection that heard the earlier one releases nothing."""
     await served.enqueue(Job(b""))
-    first, second = Holder(), Holder()
+    first, second = ConnectionRef(), ConnectionRef()
     (job,) = await taken_by(served, first, 1)
     later_ms = served.clock.now_ms() + 10 * CLAIM_TIMEOUT_MS
     beat = Checkpoint(job.descriptor, run_after_ms=later_ms, claim_descriptor=job.claim_descriptor)
     served.clock.tick(100)
-    await served.api.checkpoint(QUEUE, [beat], context=RequestContext("worker", holder=first))
+    await served.api.checkpoint(QUEUE, [beat], context=RequestContext("worker", connection=first))
     served.clock.tick(100)
     await served.shards[0 if ":s1:" in job.descriptor else 1].checkpoint(
         QUEUE,
@@ -81,6 +81,6 @@ async def test_a_checkpoint_for_later_by_another_way_prevents_a_release_too(serv
     )
     await lose(served, first)
     assert (await served.info(job.descriptor)).claim_descriptor == job.claim_descriptor
-    await served.api.checkpoint(QUEUE, [beat], context=RequestContext("worker", holder=second))
+    await served.api.checkpoint(QUEUE, [beat], context=RequestContext("worker", connection=second))
     await lose(served, second)
     assert (await served.info(job.descriptor)).state is JobState.PENDING

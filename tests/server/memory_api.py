@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from pinlater.model import AckOutcome, DequeuedJob, DequeueRequest, Holder, Job, RequestContext
+from pinlater.model import AckOutcome, ConnectionRef, DequeuedJob, DequeueRequest, Job, RequestContext
 
 FIRST_ID = 1_790_000_000_000_000
 
@@ -112,10 +112,10 @@ class EchoService:
         self.given_back.extend(jobs)
         self.returned.set()
 
-    def disconnected(self, holder: Holder, *, idle_ms: int = 0) -> None:
+    def disconnected(self, connection: ConnectionRef, *, idle_ms: int = 0) -> None:
         raise AssertionError("no connection ever holds claims of this service")
 
-    def unbind(self, holder: Holder) -> None:
+    def unbind(self, connection: ConnectionRef) -> None:
         raise AssertionError("no connection ever holds claims of this service")
 
     def start_draining(self) -> None:

@@ -136,16 +136,16 @@ async def test_a_slow_reader_gets_all_its_answers() -> None:
 async def test_calls_over_the_buffer_of_the_server_are_refused_and_served_again_later() -> None:
     async with serving(max_buffered_bytes=10_000) as served:
         gate = served.service.hold["slow"] = asyncio.Event()
-        holder, other = await served.connect(), await served.connect()
+        connection, other = await served.connect(), await served.connect()
         for n in range(3):
-            holder.send_framed(call_enqueue(n, Job(b"x" * 3000), queue="slow"))
+            connection.send_framed(call_enqueue(n, Job(b"x" * 3000), queue="slow"))
         await served.until(lambda: len(served.service.calls) == 3)
         other.send_framed(call_enqueue(9, Job(b"x" * 3000)))
         exception = (await other.reply()).exception
         assert (exception.reason, exception.retryable, exception.error_code) == ("OVERLOADED", True, 500)
         assert len(served.service.calls) == 3
         gate.set()
-        assert [(await holder.reply()).seqid for _ in range(3)] == [0, 1, 2]
+        assert [(await connection.reply()).seqid for _ in range(3)] == [0, 1, 2]
         other.send_framed(call_enqueue(10, Job(b"x" * 3000)))
         assert len((await other.reply()).success.job_descriptors) == 1
         assert served.server.counters["calls_over_buffer"] == 1

@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from pinlater.errors import Overloaded, PasswordInvalid, PinLaterError
-from pinlater.model import AuditEntry, Holder, RequestContext
+from pinlater.model import AuditEntry, ConnectionRef, RequestContext
 from pinlater.password import hash_from_file, hash_password
 from pinlater.service import ServiceSettings
 from pinlater.service.admin import (
@@ -217,7 +217,7 @@ async def test_no_number_of_guesses_takes_the_place_of_a_change_in_the_audit() -
 
 async def test_the_service_knows_whose_password_it_was() -> None:
     async with stand(settings=ServiceSettings(admin_password_hash=SESAME)) as at:
-        ann, bob = (RequestContext("me", holder=Holder(peer=peer)) for peer in (ANN, BOB))
+        ann, bob = (RequestContext("me", connection=ConnectionRef(peer=peer)) for peer in (ANN, BOB))
         for _ in range(FREE_TRIES):
             with pytest.raises(PasswordInvalid):
                 await at.service.update_shard("1", "wrong", dequeue_only=True, context=ann)

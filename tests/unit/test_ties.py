@@ -8,7 +8,17 @@ from collections.abc import Sequence
 import pytest
 
 from pinlater.errors import NothingStored, OutcomeUnknown, Overloaded, ShardConnectionFailed
-from pinlater.model import Ack, Checkpoint, DequeuedJob, DequeueRequest, Holder, Job, JobInfo, JobState, RequestContext
+from pinlater.model import (
+    Ack,
+    Checkpoint,
+    ConnectionRef,
+    DequeuedJob,
+    DequeueRequest,
+    Job,
+    JobInfo,
+    JobState,
+    RequestContext,
+)
 from pinlater.service import Service, ServiceSettings, releasing, ties
 from pinlater.service.claims import ClaimTokens, lease_of
 from tests.unit.breaking import HeldTime, settled
@@ -21,41 +31,48 @@ LONG = ServiceSettings(release_grace_ms=600_000, poll_min_ms=50_000, poll_max_ms
 LEASE_MS = 300_000
 
 
-def by(holder: Holder) -> RequestContext:
-    return RequestContext("me", holder=holder)
+def by(connection: ConnectionRef) -> RequestContext:
+    return RequestContext("me", connection=connection)
 
 
-async def take(service: Service, holder: Holder, limit: int = 10, **fields: object) -> list[DequeuedJob]:
+async def take(service: Service, connection: ConnectionRef, limit: int = 10, **fields: object) -> list[DequeuedJob]:
     """By way of a connection, and bound to it."""
     request = DequeueRequest("mail", limit, release_on_disconnect=True, **fields)  # type: ignore[arg-type]
-    return await service.dequeue(request, context=by(holder))
+    return await service.dequeue(request, context=by(connection))
 
 
-async def take_one(service: Service, holder: Holder) -> DequeuedJob:
+async def take_one(service: Service, connection: ConnectionRef) -> DequeuedJob:
     await service.enqueue("mail", [Job(b"", attempts_allowed=3)])
-    (job,) = await take(service, holder, 1)
+    (job,) = await take(service, connection, 1)
     return job
 
 
-async def beat(service: Service, holder: Holder, job: DequeuedJob, *, named: bool = True, **fields: object) -> None:
+async def beat(
+    service: Service,
+    connection: ConnectionRef,
+    job: DequeuedJob,
+    *,
+    named: bool = True,
+    **fields: object,
+) -> None:
     """A checkpoint by way of a connection; `named` with its claim."""
     claim = job.claim_descriptor if named else ""
     await service.checkpoint(
         "mail",
         [Checkpoint(job.descriptor, claim_descriptor=claim, **fields)],  # type: ignore[arg-type]
-        context=by(holder),
+        context=by(connection),
     )
 
 
-async def end_grace(service: Service, holder: Holder) -> None:
+async def end_grace(service: Service, connection: ConnectionRef) -> None:
     """The grace of a connection that broke is over; returns when what is to be released was."""
-    await service.connection_claims.end_grace(holder)
+    await service.connection_claims.end_grace(connection)
 
 
-async def lose(service: Service, holder: Holder) -> None:
+async def lose(service: Service, connection: ConnectionRef) -> None:
     """The connection breaks, and the grace ends."""
-    service.disconnected(holder)
-    await end_grace(service, holder)
+    service.disconnected(connection)
+    await end_grace(service, connection)
 
 
 async def info(service: Service, job: DequeuedJob | str) -> JobInfo:
@@ -70,13 +87,13 @@ async def is_held(service: Service, job: DequeuedJob) -> bool:
 
 async def test_a_claim_is_released_when_its_connection_broke_and_the_grace_is_over() -> None:
     async with stand(settings=LONG) as at:
-        holder = Holder()
-        job = await take_one(at.service, holder)
+        connection = ConnectionRef()
+        job = await take_one(at.service, connection)
         at.clock.tick(5_000)
-        at.service.disconnected(holder)
+        at.service.disconnected(connection)
         await settled()
         assert await is_held(at.service, job)
-        await end_grace(at.service, holder)
+        await end_grace(at.service, connection)
         now = await info(at.service, job)
         assert (now.state, now.attempts_remaining, now.crashes) == (JobState.PENDING, 2, 1)
         assert (
@@ -93,9 +110,9 @@ def counted(at: Stand, outcome: str) -> float:
 
 async def test_the_grace_ends_by_itself_and_sooner_where_the_connection_was_silent_before() -> None:
     async with stand(settings=ServiceSettings(release_grace_ms=1_000)) as at:
-        holder = Holder()
-        job = await take_one(at.service, holder)
-        at.service.disconnected(holder, idle_ms=1_000)
+        connection = ConnectionRef()
+        job = await take_one(at.service, connection)
+        at.service.disconnected(connection, idle_ms=1_000)
         async with asyncio.timeout(5):
             while await is_held(at.service, job):
                 await asyncio.sleep(0)
@@ -104,27 +121,27 @@ async def test_the_grace_ends_by_itself_and_sooner_where_the_connection_was_sile
 async def test_a_claim_that_was_not_asked_to_be_bound_is_not() -> None:
     async with stand(settings=LONG) as at:
         await at.service.enqueue("mail", [Job(b""), Job(b"")])
-        holder = Holder()
-        (plain,) = await at.service.dequeue(DequeueRequest("mail", 1), context=by(holder))
+        connection = ConnectionRef()
+        (plain,) = await at.service.dequeue(DequeueRequest("mail", 1), context=by(connection))
         (unconnected,) = await at.dequeue(1, release_on_disconnect=True)
         assert lease_of(plain.claim_descriptor) is lease_of(unconnected.claim_descriptor) is None
-        await beat(at.service, holder, plain)
-        assert not holder.claims
+        await beat(at.service, connection, plain)
+        assert not connection.claims
 
 
 async def test_a_dry_run_binds_nothing() -> None:
     async with stand(settings=LONG) as at:
         await at.service.enqueue("mail", [Job(b"")])
-        holder = Holder()
-        assert len(await take(at.service, holder, dry_run=True)) == 1
-        assert not holder.claims
+        connection = ConnectionRef()
+        assert len(await take(at.service, connection, dry_run=True)) == 1
+        assert not connection.claims
 
 
 async def test_a_claim_says_that_it_is_bound_and_for_how_long_it_lives() -> None:
     async with stand(settings=LONG) as at:
         await at.service.enqueue("mail", [Job(b""), Job(b"")])
-        (one,) = await take(at.service, Holder(), 1)
-        (two,) = await take(at.service, Holder(), 1, claim_timeout_ms=30_000)
+        (one,) = await take(at.service, ConnectionRef(), 1)
+        (two,) = await take(at.service, ConnectionRef(), 1, claim_timeout_ms=30_000)
         assert (lease_of(one.claim_descriptor), lease_of(two.claim_descriptor)) == (LEASE_MS, 30_000)
         assert one.claim_descriptor.split(":")[-1] == "me"
 
@@ -138,7 +155,7 @@ def test_texts_that_are_no_marked_claims_bind_nothing() -> None:
 
 async def test_a_checkpoint_binds_the_claim_to_the_connection_it_came_by() -> None:
     async with stand(settings=LONG) as at:
-        first, second = Holder(), Holder()
+        first, second = ConnectionRef(), ConnectionRef()
         job = await take_one(at.service, first)
         at.service.disconnected(first)
         at.clock.tick(1_000)
@@ -151,7 +168,7 @@ async def test_a_checkpoint_binds_the_claim_to_the_connection_it_came_by() -> No
 
 async def test_a_checkpoint_that_does_not_name_the_claim_binds_it_where_it_is_known() -> None:
     async with stand(settings=LONG) as at:
-        first, second = Holder(), Holder()
+        first, second = ConnectionRef(), ConnectionRef()
         job = await take_one(at.service, first)
         at.clock.tick(1_000)
         await beat(at.service, second, job, named=False)
@@ -160,27 +177,27 @@ async def test_a_checkpoint_that_does_not_name_the_claim_binds_it_where_it_is_kn
         assert (await info(at.service, job)).state is JobState.PENDING
 
 
-async def lose_nothing(service: Service, holder: Holder) -> None:
+async def lose_nothing(service: Service, connection: ConnectionRef) -> None:
     """The connection breaks, and holds nothing."""
-    service.disconnected(holder)
+    service.disconnected(connection)
     assert not service.connection_claims.in_grace
 
 
 async def test_a_checkpoint_by_a_caller_without_a_connection_leaves_the_claim_to_its_time_out() -> None:
     async with stand(settings=LONG) as at:
-        holder = Holder()
-        job = await take_one(at.service, holder)
+        connection = ConnectionRef()
+        job = await take_one(at.service, connection)
         await at.service.checkpoint(
             "mail", [Checkpoint(job.descriptor, claim_descriptor=job.claim_descriptor)], context=ME
         )
-        await lose_nothing(at.service, holder)
+        await lose_nothing(at.service, connection)
 
 
 async def test_another_server_that_heard_of_the_claim_is_the_one_that_releases_it() -> None:
     async with several(shards=1, settings=LONG) as (one, two):
         await one.service.create_queue("mail")
         await two.queues.poll()
-        first, second = Holder(), Holder()
+        first, second = ConnectionRef(), ConnectionRef()
         job = await take_one(one.service, first)
         one.clock.tick(1_000)
         await beat(two.service, second, job)
@@ -195,7 +212,7 @@ async def test_clocks_of_servers_are_not_compared() -> None:
     async with several(shards=1, settings=LONG) as (one, two):
         await one.service.create_queue("mail")
         await two.queues.poll()
-        first, second = Holder(), Holder()
+        first, second = ConnectionRef(), ConnectionRef()
         job = await take_one(one.service, first)
         one.clock.tick(-500)
         await beat(two.service, second, job)
@@ -209,7 +226,7 @@ async def test_a_checkpoint_without_the_claim_on_another_server_leaves_it_to_the
     async with several(shards=1, settings=LONG) as (one, two):
         await one.service.create_queue("mail")
         await two.queues.poll()
-        first, second = Holder(), Holder()
+        first, second = ConnectionRef(), ConnectionRef()
         job = await take_one(one.service, first)
         one.clock.tick(1_000)
         await beat(two.service, second, job, named=False)
@@ -221,9 +238,9 @@ async def test_a_checkpoint_without_the_claim_on_another_server_leaves_it_to_the
 @pytest.mark.parametrize("how", ["success", "failure", "riding", "given back", "to pending"])
 async def test_what_ends_a_claim_ends_its_tie(how: str) -> None:
     async with stand(settings=LONG) as at:
-        holder = Holder()
+        connection = ConnectionRef()
         await at.service.enqueue("mail", [Job(b"")] * 3)
-        jobs = await take(at.service, holder)
+        jobs = await take(at.service, connection)
         acks = [Ack(job.descriptor) for job in jobs]
         if how == "success":
             await at.service.ack("mail", acks, [])
@@ -235,15 +252,15 @@ async def test_what_ends_a_claim_ends_its_tie(how: str) -> None:
             await at.service.give_back(jobs)
         else:
             for job in jobs:
-                await beat(at.service, holder, job, move_to_pending=True)
+                await beat(at.service, connection, job, move_to_pending=True)
         assert at.service.bound_claims == 0
-        await lose_nothing(at.service, holder)
+        await lose_nothing(at.service, connection)
 
 
 async def test_an_ack_of_another_claim_leaves_the_tie() -> None:
     async with stand(settings=LONG) as at:
-        holder = Holder()
-        job = await take_one(at.service, holder)
+        connection = ConnectionRef()
+        job = await take_one(at.service, connection)
         await at.service.ack("mail", [Ack(job.descriptor, claim_descriptor="a:1:2:3:me")], [])
         await at.service.give_back([DequeuedJob(job.descriptor, b"", 1, 1, 1, 1, 1, "a:1:2:3:me")])
         assert at.service.bound_claims == 1
@@ -251,8 +268,8 @@ async def test_an_ack_of_another_claim_leaves_the_tie() -> None:
 
 async def test_an_ack_that_could_not_be_carried_out_leaves_the_tie_and_one_that_was_is_never_released() -> None:
     async with stand(settings=LONG) as at:
-        holder = Holder()
-        job = await take_one(at.service, holder)
+        connection = ConnectionRef()
+        job = await take_one(at.service, connection)
         at.stores[0].failures["ack"] = [NothingStored("no")] * 3
         with pytest.raises(NothingStored):
             await at.service.ack("mail", [Ack(job.descriptor)], [])
@@ -261,13 +278,13 @@ async def test_an_ack_that_could_not_be_carried_out_leaves_the_tie_and_one_that_
         at.stores[0].losses["ack"] = [OutcomeUnknown("who knows")]
         with pytest.raises(OutcomeUnknown):
             await at.service.ack("mail", [Ack(job.descriptor)], [])
-        await lose(at.service, holder)
+        await lose(at.service, connection)
         assert (await info(at.service, job)).state is JobState.SUCCEEDED
 
 
 async def test_a_job_that_was_claimed_anew_meanwhile_keeps_its_tie_when_the_old_ack_returns() -> None:
     async with stand(settings=LONG) as at:
-        old, new = Holder(), Holder()
+        old, new = ConnectionRef(), ConnectionRef()
         job = await take_one(at.service, old)
         at.stores[0].losses["ack"] = [None]
         gate = at.stores[0].hold("ack")
@@ -285,9 +302,9 @@ async def test_a_job_that_was_claimed_anew_meanwhile_keeps_its_tie_when_the_old_
 async def test_a_job_that_used_up_its_crashes_fails(budget: int) -> None:
     async with stand(settings=LONG) as at:
         await at.service.queues.change("mail", {"crash_budget": str(budget)}, [], False, "me")
-        holder = Holder()
-        job = await take_one(at.service, holder)
-        await lose(at.service, holder)
+        connection = ConnectionRef()
+        job = await take_one(at.service, connection)
+        await lose(at.service, connection)
         now = await info(at.service, job)
         assert now.state is (JobState.FAILED if budget else JobState.PENDING)
         assert (counted(at, "retried"), counted(at, "failed")) == ((0, 1) if budget else (1, 0))
@@ -295,7 +312,7 @@ async def test_a_job_that_used_up_its_crashes_fails(budget: int) -> None:
 
 async def test_a_dequeue_that_waits_gets_what_was_released() -> None:
     async with stand(settings=LONG) as at:
-        dying, waiting = Holder(), Holder()
+        dying, waiting = ConnectionRef(), ConnectionRef()
         job = await take_one(at.service, dying)
         task = asyncio.create_task(take(at.service, waiting, wait_ms=50_000))
         await settled()
@@ -312,7 +329,7 @@ async def test_a_released_claim_makes_room_under_the_maximum_in_progress() -> No
         store = at.stores[0]
         await store.set_share("mail", 1, 1, at.clock.now_ms())
         time = HeldTime(store)
-        dying = Holder()
+        dying = ConnectionRef()
         await at.service.enqueue("mail", [Job(b"", attempts_allowed=1)])
         (job,) = await take(at.service, dying)
         await at.service.enqueue("mail", [Job(b"next")])
@@ -327,9 +344,9 @@ async def test_a_released_claim_makes_room_under_the_maximum_in_progress() -> No
 
 async def test_a_connection_that_left_without_breaking_releases_nothing() -> None:
     async with stand(settings=LONG) as at:
-        holder, other = Holder(), Holder()
-        job = await take_one(at.service, holder)
-        at.service.unbind(holder)
+        connection, other = ConnectionRef(), ConnectionRef()
+        job = await take_one(at.service, connection)
+        at.service.unbind(connection)
         assert at.service.bound_claims == 0
         await beat(at.service, other, job)
         assert list(other.claims) == [job.descriptor]
@@ -337,13 +354,13 @@ async def test_a_connection_that_left_without_breaking_releases_nothing() -> Non
 
 async def test_a_checkpoint_that_returns_when_its_connection_is_gone_is_of_a_broken_one() -> None:
     async with stand(settings=LONG) as at:
-        second = Holder()
-        job = await take_one(at.service, Holder())
+        second = ConnectionRef()
+        job = await take_one(at.service, ConnectionRef())
         at.clock.tick(1_000)
         gate = at.stores[0].hold("checkpoint")
         beating = asyncio.create_task(beat(at.service, second, job))
         await at.stores[0].until_begun("checkpoint")
-        second.is_gone = True
+        second.is_broken = True
         gate.set()
         await beating
         assert await is_held(at.service, job)
@@ -353,8 +370,8 @@ async def test_a_checkpoint_that_returns_when_its_connection_is_gone_is_of_a_bro
 
 async def test_of_two_checkpoints_the_later_one_binds_whichever_returns_first() -> None:
     async with stand(settings=LONG) as at:
-        first, second = Holder(), Holder()
-        job = await take_one(at.service, Holder())
+        first, second = ConnectionRef(), ConnectionRef()
+        job = await take_one(at.service, ConnectionRef())
         at.clock.tick(1_000)
         gate = at.stores[0].hold("checkpoint")
         early = asyncio.create_task(beat(at.service, first, job))
@@ -371,28 +388,28 @@ async def test_of_two_checkpoints_the_later_one_binds_whichever_returns_first() 
 
 async def test_claims_that_waited_for_each_other_are_known_by_the_time_the_store_was_told() -> None:
     async with stand(settings=LONG) as at:
-        holder = Holder()
+        connection = ConnectionRef()
         await at.service.enqueue("mail", [Job(b"")] * 3)
         gate = at.stores[0].hold("claim")
-        tasks = [asyncio.create_task(take(at.service, holder, 1)) for _ in range(3)]
+        tasks = [asyncio.create_task(take(at.service, connection, 1)) for _ in range(3)]
         await at.stores[0].until_begun("claim")
         at.clock.tick(5)
         gate.set()
         jobs = [job for (job,) in await asyncio.gather(*tasks)]
         for job in jobs:
-            assert holder.claims[job.descriptor].last_seen_ms == (await info(at.service, job)).updated_at_ms
-        await lose(at.service, holder)
+            assert connection.claims[job.descriptor].last_seen_ms == (await info(at.service, job)).updated_at_ms
+        await lose(at.service, connection)
         assert counted(at, "retried") == 3
 
 
 async def test_many_claims_are_released_in_several_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(releasing, "CLAIMS_PER_CALL", 2)
     async with stand(2, settings=LONG) as at:
-        holder = Holder()
+        connection = ConnectionRef()
         for _ in range(8):
             await at.service.enqueue("mail", [Job(b"")])
-        assert len(await take(at.service, holder)) == 8
-        await lose(at.service, holder)
+        assert len(await take(at.service, connection)) == 8
+        await lose(at.service, connection)
         sizes = [len(args[1]) for store in at.stores for args in store.sent["release"]]
         assert max(sizes) == 2
         assert counted(at, "retried") == sum(sizes) == 8
@@ -403,10 +420,10 @@ async def test_a_shard_that_fails_is_tried_again_and_left_to_the_time_outs_in_th
 ) -> None:
     monkeypatch.setattr(releasing, "FIRST_PAUSE_S", 0)
     async with stand(settings=LONG) as at:
-        holder, other = Holder(), Holder()
-        job = await take_one(at.service, holder)
+        connection, other = ConnectionRef(), ConnectionRef()
+        job = await take_one(at.service, connection)
         at.stores[0].failures["release"] = refusals(releasing.TRIES - 1)
-        await lose(at.service, holder)
+        await lose(at.service, connection)
         assert counted(at, "retried") == 1
 
         (job,) = await take(at.service, other)
@@ -425,13 +442,13 @@ async def test_ties_of_claims_that_must_have_expired_are_dropped(monkeypatch: py
     """Their jobs were acked by way of another process, so nobody told this one."""
     monkeypatch.setattr(ties, "SWEEP_FROM", 10)
     async with stand(settings=LONG) as at:
-        holder = Holder()
+        connection = ConnectionRef()
         for _ in range(10):
             await at.service.enqueue("mail", [Job(b"")] * 10)
-            await take(at.service, holder)
+            await take(at.service, connection)
             at.clock.tick(LEASE_MS // 2)
         assert at.service.bound_claims <= 2 * 30
-        assert set(holder.claims) == set(at.service.connection_claims)
+        assert set(connection.claims) == set(at.service.connection_claims)
 
 
 async def test_a_tie_lasts_as_long_as_the_claim_that_a_checkpoint_keeps_until_later(
@@ -439,15 +456,15 @@ async def test_a_tie_lasts_as_long_as_the_claim_that_a_checkpoint_keeps_until_la
 ) -> None:
     monkeypatch.setattr(ties, "SWEEP_FROM", 10)
     async with stand(settings=LONG) as at:
-        holder, other = Holder(), Holder()
-        kept, plain = await take_one(at.service, holder), await take_one(at.service, holder)
-        await beat(at.service, holder, kept, run_after_ms=at.clock.now_ms() + 10 * LEASE_MS)
+        connection, other = ConnectionRef(), ConnectionRef()
+        kept, plain = await take_one(at.service, connection), await take_one(at.service, connection)
+        await beat(at.service, connection, kept, run_after_ms=at.clock.now_ms() + 10 * LEASE_MS)
         at.clock.tick(2 * LEASE_MS)
         await at.service.enqueue("mail", [Job(b"")] * 10)
         await take(at.service, other)
-        assert set(holder.claims) == {kept.descriptor}
+        assert set(connection.claims) == {kept.descriptor}
         assert plain.descriptor not in set(at.service.connection_claims)
-        await lose(at.service, holder)
+        await lose(at.service, connection)
         assert (await at.service.lookup([kept.descriptor]))[kept.descriptor].crashes == 1
 
 
@@ -455,22 +472,22 @@ async def test_of_too_many_ties_those_heard_of_last_are_kept(monkeypatch: pytest
     monkeypatch.setattr(ties, "SWEEP_FROM", 10)
     monkeypatch.setattr(ties, "MAX_KEPT", 20)
     async with stand(settings=LONG) as at:
-        holder = Holder()
+        connection = ConnectionRef()
         await at.service.enqueue("mail", [Job(b"")] * 70)
-        (first,) = await take(at.service, holder, 1)
+        (first,) = await take(at.service, connection, 1)
         for _ in range(6):
-            jobs = await take(at.service, holder, 10)
+            jobs = await take(at.service, connection, 10)
             at.clock.tick(1)
             kept = [Checkpoint(first.descriptor, claim_descriptor=first.claim_descriptor)]
-            await at.service.checkpoint("mail", kept, context=by(holder))
+            await at.service.checkpoint("mail", kept, context=by(connection))
             assert at.service.bound_claims <= 2 * 20
             assert {first.descriptor, *(job.descriptor for job in jobs[1:])} <= set(at.service.connection_claims)
-        assert set(holder.claims) == set(at.service.connection_claims)
+        assert set(connection.claims) == set(at.service.connection_claims)
 
 
 async def test_a_service_that_closes_releases_nothing_more() -> None:
     async with stand(settings=LONG) as at:
-        in_grace, being_released = Holder(), Holder()
+        in_grace, being_released = ConnectionRef(), ConnectionRef()
         await take_one(at.service, in_grace)
         await take_one(at.service, being_released)
         at.service.disconnected(in_grace)

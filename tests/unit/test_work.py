@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pinlater.eager import EagerTask
-from pinlater.model import Holder
+from pinlater.model import ConnectionRef
 from pinlater.server.pending import PendingCall
 
 
@@ -151,7 +151,7 @@ async def test_a_call_of_a_connection_that_breaks_off_is_told_to_the_loop() -> N
     async def call() -> None:
         raise RuntimeError("broken")
 
-    pending = PendingCall(loop, ended.append, 0, None, Holder())
+    pending = PendingCall(loop, ended.append, 0, None, ConnectionRef())
     pending.start(call())
     assert [str(context["exception"]) for context in told] == ["broken"]
     assert ended == [pending]

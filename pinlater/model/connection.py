@@ -8,15 +8,15 @@ from typing import NamedTuple
 
 
 @dataclass(slots=True, eq=False)
-class Holder:
+class ConnectionRef:
     """A connection, as those know it who bind claims to it.
 
-    `claims` are the claims bound to it, by job descriptor; `is_gone`: it broke; `peer` is the caller's address as
+    `claims` are the claims bound to it, by job descriptor; `is_broken`: it broke; `peer` is the caller's address as
     sockets have it.
     """
 
     claims: dict[str, BoundClaim] = field(default_factory=dict, repr=False)
-    is_gone: bool = False
+    is_broken: bool = False
     peer: object = None
 
 
@@ -32,7 +32,7 @@ class BoundClaim:
     claim_descriptor: str
     last_seen_ms: int
     expires_at_ms: int
-    holder: Holder
+    connection: ConnectionRef
     is_undelivered: bool = False
     """The connection broke before anybody received the job."""
 
