@@ -399,6 +399,24 @@ class Shard(Protocol):
         A job named twice is acked by the first that applies. An unknown queue: all IGNORED.
         """
 
+    async def ack_and_claim(
+        self,
+        queue: str,
+        acks: Sequence[AckRequest],
+        requests: Sequence[ClaimRequest],
+        now_ms: int,
+        rules: EndRules = NO_RULES,
+        *,
+        enforce_quota: bool = False,
+    ) -> tuple[list[AckOutcome], list[list[DequeuedJob]]]:
+        """`ack` and then `claim`, atomic as a whole, each with exactly the results that the two calls would have had.
+
+        The claim sees what the acks did: it may hand out a job that is to be retried at once, and use the room that
+        they made under the quota.
+
+        QueueNotFound as by `claim`; then no ack can have had an effect. After any other error both or neither happened.
+        """
+
     async def checkpoint(self, queue: str, checkpoints: Sequence[CheckpointRequest], now_ms: int) -> list[bool]:
         """Restart claim time-outs and change what is asked, in order; False where the job or its claim did not match.
 

@@ -127,6 +127,33 @@ class Guarded(Passing):
     ) -> Coroutine[Any, Any, list[AckOutcome]]:
         return self._calls.make("ack", lambda: self._inner.ack(queue, acks, now_ms, rules))
 
+    def ack_and_claim(
+        self,
+        queue: str,
+        acks: Sequence[AckRequest],
+        requests: Sequence[ClaimRequest],
+        now_ms: int,
+        rules: EndRules = NO_RULES,
+        *,
+        enforce_quota: bool = False,
+    ) -> Coroutine[Any, Any, tuple[list[AckOutcome], list[list[DequeuedJob]]]]:
+        """Where the time is uncertain, acks and claims go by different ones: then these are two calls of the store."""
+        clock = None if now_ms >= MAX_TIME_MS else self._clock
+
+        async def call() -> tuple[list[AckOutcome], list[list[DequeuedJob]]]:
+            spare_ms = 0 if clock is None else clock.uncertainty_ms
+            at_ms = now_ms if clock is None else clock.now_ms()
+            if not spare_ms:
+                return await self._inner.ack_and_claim(queue, acks, requests, at_ms, rules, enforce_quota=enforce_quota)
+            outcomes = await self._inner.ack(queue, acks, at_ms + spare_ms, rules)
+            renewed = [replace(each, spare_ms=spare_ms) for each in requests]
+            return outcomes, await self._inner.claim(queue, renewed, at_ms, capped=enforce_quota)
+
+        async def undo(answer: tuple[list[AckOutcome], list[list[DequeuedJob]]]) -> None:
+            await give_back(self._inner, queue, [job for jobs in answer[1] for job in jobs], now_ms)
+
+        return self._calls.make("ack_and_claim", call, undo=undo)
+
     def checkpoint(
         self, queue: str, checkpoints: Sequence[CheckpointRequest], now_ms: int
     ) -> Coroutine[Any, Any, list[bool]]:

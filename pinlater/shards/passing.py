@@ -105,6 +105,18 @@ class Passing:
     ) -> list[AckOutcome]:
         return await self._inner.ack(queue, acks, now_ms, rules)
 
+    async def ack_and_claim(
+        self,
+        queue: str,
+        acks: Sequence[AckRequest],
+        requests: Sequence[ClaimRequest],
+        now_ms: int,
+        rules: EndRules = NO_RULES,
+        *,
+        enforce_quota: bool = False,
+    ) -> tuple[list[AckOutcome], list[list[DequeuedJob]]]:
+        return await self._inner.ack_and_claim(queue, acks, requests, now_ms, rules, enforce_quota=enforce_quota)
+
     async def checkpoint(self, queue: str, checkpoints: Sequence[CheckpointRequest], now_ms: int) -> list[bool]:
         return await self._inner.checkpoint(queue, checkpoints, now_ms)
 

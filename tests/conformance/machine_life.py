@@ -138,6 +138,42 @@ class LifeRules(MachineBase):
 
     @given(base.held)
     @rule(
+        target=base.held,
+        held=st.lists(st.tuples(base.held, st.booleans(), base.texts, base.steps_ms, st.booleans()), min_size=1),
+        limits=st.lists(base.limits, max_size=3),
+        rules=base.end_rules,
+        capped=st.booleans(),
+    )
+    def ack_and_claim(
+        self,
+        held: Sequence[tuple[Held, bool, str, int, bool]],
+        limits: Sequence[int],
+        rules: EndRules,
+        capped: bool,
+    ) -> Any:
+        queue = held[0][0].job.queue
+        name = queue + self.suffix
+        acks = [
+            AckRequest(*job.job.key, succeeded, text, delay, job.claim, permanent)
+            for job, succeeded, text, delay, permanent in held
+        ]
+        requests = [ClaimRequest(new_claim(), limit, ALL, 20, NO_BOUND) for limit in limits]
+        answer = self.on_shard(self.shard.ack_and_claim(name, acks, requests, self.now_ms, rules, enforce_quota=capped))
+        if name not in self.reference.queues:
+            assert answer is None
+            return multiple()
+        outcomes = [self.reference.ack(name, ack, self.now_ms, rules) for ack in acks]
+        expected = [self.reference.claim(name, each, self.now_ms, capped=capped) for each in requests]
+        assert answer is not None
+        assert answer[0] == outcomes
+        found = []
+        for request, jobs, reference in zip(requests, answer[1], expected, strict=True):
+            assert [dequeued(job) for job in jobs] == [handed_out(job) for job in reference]
+            found += [Held(Named(queue, key_of(job.descriptor)), request.claim_descriptor) for job in jobs]
+        return multiple(*found)
+
+    @given(base.held)
+    @rule(
         held=st.lists(
             st.tuples(
                 base.held,

@@ -7,6 +7,7 @@ from typing import Any
 
 from pinlater.model import CancelOutcome, JobState
 from tests.conformance import (
+    test_ack_and_claim,
     test_bodies,
     test_claims,
     test_ending,
@@ -38,7 +39,8 @@ def unknown_queue(script: str, call: str, root: str = "KEYS[1]") -> Mutation:
 
 QUEUES = [
     unknown_queue("enqueue", "enqueue", "root"),
-    unknown_queue("claim", "claim", "root"),
+    unknown_queue("claim", "claim"),
+    unknown_queue("ack_and_claim", "ack and claim"),
     unknown_queue("ready", "ready"),
     unknown_queue("peek", "peek"),
     unknown_queue("count", "count"),
@@ -65,11 +67,16 @@ QUEUES = [
 ]
 
 CLAIMS = [
-    lua("claim", "latest = now", "latest = '+inf'", test_states.test_a_future_job_is_not_handed_out),
     lua(
         "claim",
-        "latest = now",
-        "latest = '(' .. now",
+        "eligible(pending, page, now)",
+        "eligible(pending, page, '+inf')",
+        test_states.test_a_future_job_is_not_handed_out,
+    ),
+    lua(
+        "claim",
+        "eligible(pending, page, now)",
+        "eligible(pending, page, '(' .. now)",
         test_claims.test_a_job_is_handed_out_at_exactly_its_time_and_not_a_millisecond_before,
     ),
     lua(
@@ -188,10 +195,32 @@ ACKS = [
     ),
     lua(
         "ack",
-        "'LT', now, ARGV[1]",
-        "now, ARGV[1]",
+        "'LT', now, queue",
+        "now, queue",
         test_ending.test_jobs_that_end_one_after_another_are_collected_as_each_becomes_due,
         state=JobState.SUCCEEDED,
+    ),
+]
+
+ACKS_AND_CLAIMS = [
+    lua(
+        "ack_and_claim",
+        "= ack(KEYS[1], KEYS[2],",
+        "= ack(KEYS[1], KEYS[2] .. 'x',",
+        test_ack_and_claim.test_each_gets_what_the_two_calls_would_give,
+        situation="failure to be retried at once",
+    ),
+    lua(
+        "ack_and_claim",
+        "ARGV[3] == '1'",
+        "false",
+        test_ack_and_claim.test_an_ack_frees_room_in_the_quota_for_the_claim_of_the_same_step,
+    ),
+    lua(
+        "ack_and_claim",
+        "ARGV[3] == '1'",
+        "true",
+        test_ack_and_claim.test_a_claim_that_is_not_held_to_the_quota_does_not_ask_for_it,
     ),
 ]
 
@@ -481,4 +510,4 @@ LOOKS = [
     ),
 ]
 
-REDIS = [*QUEUES, *CLAIMS, *ACKS, *CHECKPOINTS, *LAPSES, *OPERATORS, *LOOKS, *CLUSTER]
+REDIS = [*QUEUES, *CLAIMS, *ACKS, *ACKS_AND_CLAIMS, *CHECKPOINTS, *LAPSES, *OPERATORS, *LOOKS, *CLUSTER]

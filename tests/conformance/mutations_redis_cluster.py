@@ -196,14 +196,14 @@ TOKENS = [
 SHARES = [
     lua(
         "claim",
-        "if ARGV[3] == '1' then",
-        "if false then",
+        "ARGV[3] == '1'",
+        "false",
         test_shares.test_capped_claims_go_up_to_the_share_and_no_further,
     ),
     lua(
         "claim",
-        "if ARGV[3] == '1' then",
-        "if true then",
+        "ARGV[3] == '1'",
+        "true",
         test_shares.test_a_claim_that_is_not_capped_does_not_ask_for_the_share,
     ),
     lua(
@@ -225,15 +225,15 @@ SHARES = [
 DEAD_LETTERS = [
     lua(
         "ack",
-        "local marks = ARGV[5] == '1'",
+        "local marks = ARGV[from + 2] == '1'",
         "local marks = false",
         test_dead_letters.test_a_final_failure_of_any_kind_is_marked_in_the_same_step,
         way="ack",
     ),
     lua(
         "ack",
-        "ARGV[4] == '1' or marks",
-        "ARGV[4] == '1'",
+        "ARGV[from + 1] == '1' or marks",
+        "ARGV[from + 1] == '1'",
         test_dead_letters.test_a_job_that_waits_for_its_burial_is_kept_although_failed_jobs_are_not,
         way="ack",
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pinlater.model import JobState
 from tests.conformance import (
+    test_ack_and_claim,
     test_census,
     test_dead_letters,
     test_ending,
@@ -94,6 +95,21 @@ SHARES = [
         "if capped and queue_id",
         "if queue_id",
         test_shares.test_a_claim_that_is_not_capped_does_not_ask_for_the_share,
+    ),
+    *step(
+        "claiming",
+        "requests, now_ms, capped)\n\n\ndef _groups",
+        "requests, now_ms, False)\n\n\ndef _groups",
+        test_ack_and_claim.test_an_ack_frees_room_in_the_quota_for_the_claim_of_the_same_step,
+    ),
+    *step(
+        "claiming",
+        "    outcomes = ack(session, queue, acks, now_ms, rules)\n"
+        "    return outcomes, claim(session, queue, requests, now_ms, capped)",
+        "    claims = claim(session, queue, requests, now_ms, capped)\n"
+        "    return ack(session, queue, acks, now_ms, rules), claims",
+        test_ack_and_claim.test_each_gets_what_the_two_calls_would_give,
+        situation="failure to be retried at once",
     ),
     *sql(
         "in_progress_up_to",

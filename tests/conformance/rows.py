@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tests.conformance import test_ack_and_claim as acks_and_claims
 from tests.conformance import test_bodies as bodies
 from tests.conformance import test_census as census
 from tests.conformance import test_checkpoints as checkpoints
@@ -51,6 +52,10 @@ STATES: Mapping[str, Tests] = {
     "claim within a share": (
         shares.test_capped_claims_go_up_to_the_share_and_no_further,
         shares.test_whatever_ends_a_claim_makes_room,
+    ),
+    "ack and claim": (
+        acks_and_claims.test_each_gets_what_the_two_calls_would_give,
+        acks_and_claims.test_an_ack_frees_room_in_the_quota_for_the_claim_of_the_same_step,
     ),
     "give back": (states.test_a_job_given_back_is_pending_again_with_all_its_attempts_and_its_old_time,),
     "ack, success": (
@@ -305,5 +310,10 @@ DECISIONS: Mapping[str, Tests] = {
         deliveries.test_a_connection_that_breaks_before_its_answer_arrived_costs_no_attempt,
         deliveries.test_a_receipt_that_was_promised_and_did_not_come_leaves_the_attempt,
         deliveries.test_the_next_call_on_the_connection_is_the_receipt,
+    ),
+    "26": (
+        acks_and_claims.test_each_gets_what_the_two_calls_would_give,
+        acks_and_claims.test_acks_for_an_unknown_queue_have_no_effect_anywhere,
+        acks_and_claims.test_steps_at_once_hand_out_each_job_once_and_never_exceed_the_quota,
     ),
 }

@@ -29,6 +29,9 @@ REFUSED: dict[str, Callable[[Shard], Awaitable[object]]] = {
     "enqueue": lambda shard: shard.enqueue("none", [Job(b"x")], NOW),
     "ready": lambda shard: shard.ready("none", [1], 1, NOW),
     "claim": lambda shard: shard.claim("none", [Subject(shard).request()], NOW),
+    "ack and claim": lambda shard: shard.ack_and_claim(
+        "none", [AckRequest(*KEY, True)], [Subject(shard).request()], NOW
+    ),
     "peek": lambda shard: shard.peek("none", [1], 1, NO_BOUND, NOW),
     "count": lambda shard: shard.count("none", JobState.PENDING, [1], False, NOW),
     "scan": lambda shard: Subject(shard, "none").scan(),

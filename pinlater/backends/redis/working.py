@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from pinlater.backends.acks import Acks
 from pinlater.backends.base import (
@@ -23,6 +24,7 @@ from pinlater.backends.base import (
 from pinlater.backends.redis.calling import Calling, lowest_id
 from pinlater.backends.redis.news import announcement
 from pinlater.backends.redis.packing import (
+    Args,
     ack_args,
     checkpoint_args,
     claim_args,
@@ -64,6 +66,25 @@ class Working(Calling):
         self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, capped: bool = False
     ) -> list[list[DequeuedJob]]:
         answer = await self._known("claim", queue, (queue, now_ms, int(capped), *claim_args(requests, now_ms)))
+        return self._claimed(queue, requests, now_ms, answer)
+
+    async def ack_and_claim(
+        self,
+        queue: str,
+        acks: Sequence[AckRequest],
+        requests: Sequence[ClaimRequest],
+        now_ms: int,
+        rules: EndRules = NO_RULES,
+        *,
+        enforce_quota: bool = False,
+    ) -> tuple[list[AckOutcome], list[list[DequeuedJob]]]:
+        args = (queue, now_ms, int(enforce_quota), *_ack_args(acks, rules), *claim_args(requests, now_ms))
+        codes, answer = await self._known("ack_and_claim", queue, args)
+        return _ack_outcomes(codes), self._claimed(queue, requests, now_ms, answer)
+
+    def _claimed(
+        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, answer: Sequence[Any]
+    ) -> list[list[DequeuedJob]]:
         shard = self.shard_id
         return [
             dequeued(flat, queue, shard, request.claim_descriptor, now_ms + request.spare_ms + request.claim_timeout_ms)
@@ -81,13 +102,7 @@ class Working(Calling):
     ) -> list[AckOutcome]:
         if not acks:
             return []
-        ends = (int(rules.keep_succeeded), int(rules.keep_failed), int(rules.dead_letters))
-        args = (queue, now_ms, *ends, *ack_args(Acks.of(acks)))
-        codes: bytes = await self._call("ack", queue, args)
-        outcomes = _ACK_OUTCOMES
-        if codes.count(codes[0]) == len(codes):
-            return [outcomes[codes[0]]] * len(codes)
-        return [outcomes[code] for code in codes]
+        return _ack_outcomes(await self._call("ack", queue, (queue, now_ms, *_ack_args(acks, rules))))
 
     async def checkpoint(self, queue: str, checkpoints: Sequence[CheckpointRequest], now_ms: int) -> list[bool]:
         codes = await self._call("checkpoint", queue, checkpoint_args(queue, checkpoints, now_ms))
@@ -111,3 +126,14 @@ class Working(Calling):
 
     async def cancel(self, queue: str, jobs: Sequence[JobKey], now_ms: int) -> list[CancelOutcome]:
         return [_CANCEL_OUTCOMES[code] for code in await self._call("cancel", queue, key_args(jobs))]
+
+
+def _ack_args(acks: Sequence[AckRequest], rules: EndRules) -> Args:
+    return [int(rules.keep_succeeded), int(rules.keep_failed), int(rules.dead_letters), *ack_args(Acks.of(acks))]
+
+
+def _ack_outcomes(codes: bytes) -> list[AckOutcome]:
+    outcomes = _ACK_OUTCOMES
+    if codes.count(codes[:1]) == len(codes):
+        return [outcomes[codes[0]]] * len(codes) if codes else []
+    return [outcomes[code] for code in codes]

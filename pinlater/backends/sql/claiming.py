@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pinlater.backends.base import SLICE_BYTES, UNDELIVERED_IN_A_ROW, ClaimKey, ClaimRequest, FreshClaim
-from pinlater.backends.sql.acking import REMAINING, claims_fresh, claims_standing
+from pinlater.backends.base import (
+    SLICE_BYTES,
+    UNDELIVERED_IN_A_ROW,
+    AckOutcome,
+    AckRequest,
+    ClaimKey,
+    ClaimRequest,
+    EndRules,
+    FreshClaim,
+)
+from pinlater.backends.sql.acking import REMAINING, ack, claims_fresh, claims_standing
 from pinlater.backends.sql.capping import room_for_claims
 from pinlater.backends.sql.rows import Descriptors, bodies, dequeued_jobs, how_many_fit
 from pinlater.backends.sql.session import Row, Session
@@ -71,6 +80,20 @@ def claim(
         if sum(row[BODY_BYTES] for share in shares for row in share) >= SLICE_BYTES:
             break
     return handed_out
+
+
+def ack_and_claim(
+    session: Session,
+    queue: str,
+    acks: Sequence[AckRequest],
+    requests: Sequence[ClaimRequest],
+    now_ms: int,
+    rules: EndRules,
+    capped: bool,
+) -> tuple[list[AckOutcome], list[list[DequeuedJob]]]:
+    """In one transaction, so the claim sees what the acks have freed."""
+    outcomes = ack(session, queue, acks, now_ms, rules)
+    return outcomes, claim(session, queue, requests, now_ms, capped)
 
 
 def _groups(requests: Sequence[ClaimRequest]) -> Iterator[list[ClaimRequest]]:

@@ -1,0 +1,139 @@
+-- End attempts. The first write removes, so a Redis out of memory can be emptied. ARGV has from `from` on:
+--   keep succeeded (1 or 0), keep failed (1 or 0), mark failed for bury (1 or 0), number of kinds
+--   then per kind: priority, 1 succeeded or 0 failed or 2 failed for good, retry delay, claim descriptor or '', status to
+--   append
+--   then which kind each ack is, two bytes each ('' where there is one kind), then the ids, eight bytes each
+-- Returns one character per ack (0 ignored, 1 succeeded, 2 retried, 3 failed), and the place in ARGV behind all this.
+-- BOUND    the acks given
+local MAX_TIME = 9007199254740991  -- a call that waited to be joined has a later now than its delay was checked with
+local CODES = {[0] = '2', [2] = '1', [3] = '3'}
+
+-- The scores of those that are in progress. To write a score costs Redis 3,000 instructions, and jobs that came together
+-- have the same one: where the first and the last have, those that have it are looked up instead.
+local FEW = 8
+local function scores_of(running, ids)
+  local n, scores = #ids, {}
+  local score = n > FEW and redis.call('ZSCORE', running, ids[1])
+  if not score or redis.call('ZSCORE', running, ids[n]) ~= score then return read('ZMSCORE', running, ids) end
+  local alike = {}
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', running, score, score, 'LIMIT', 0, 2 * n)) do alike[id] = score end
+  for i = 1, n do
+    scores[i] = alike[ids[i]]
+    if not scores[i] then return read('ZMSCORE', running, ids) end
+  end
+  return scores
+end
+
+-- The state a job goes to, and what it then has as its changed record.
+local function ended(base, now, kind, id, claim)
+  local remaining, allowed, crashes, status = mutable(redis.call('HGET', base .. ':changed', id), claim)
+  local state = 2
+  if kind.ending ~= '1' then
+    remaining = kind.ending == '2' and 0 or remaining - 1
+    state = remaining > 0 and 0 or 3
+  end
+  return state, pack(CHANGED, tonumber(now), remaining, allowed, crashes) .. cut(status .. kind.status)
+end
+
+local function ack(root, base, queue, now, from)
+  local marks = ARGV[from + 2] == '1'
+  local keep = {[2] = ARGV[from] == '1', [3] = ARGV[from + 1] == '1' or marks}
+  local into_index = {[2] = ':ended:2', [3] = marks and ':dead' or ':ended:3'}
+  local groups, kinds, needs_claims, at = {}, {}, false, from + 4  -- a group is all acks of one priority
+
+  local function group_of(priority)
+    for _, group in ipairs(groups) do
+      if group.priority == priority then return group end
+    end
+    local group = {priority = priority, ids = {}, places = {}, out = {}, into = {[0] = {}, [2] = {}, [3] = {}}}
+    groups[#groups + 1] = group
+    return group
+  end
+
+  for i = 1, tonumber(ARGV[from + 3]) do
+    local kind = {
+      group = group_of(ARGV[at]), ending = ARGV[at + 1],
+      run_after = string.format('%d', math.min(tonumber(now) + tonumber(ARGV[at + 2]), MAX_TIME)),
+      claim = ARGV[at + 3] ~= '' and ARGV[at + 3], status = ARGV[at + 4],
+    }
+    kind.rewrites = kind.ending ~= '1' or kind.status ~= ''
+    needs_claims = needs_claims or kind.claim or kind.rewrites
+    kinds[i], at = kind, at + 5
+  end
+
+  -- Which acks there are, of which kinds, and the run_after of each job that is in progress.
+  local which, packed_ids = ARGV[at], ARGV[at + 1]
+  local total, only = #packed_ids / 8, which == '' and kinds[1]
+  local ids, kind_of, run_after = {}, {}, {}
+  for i = 1, total do ids[i] = sub(packed_ids, 8 * i - 7, 8 * i) end
+  if only then
+    run_after = scores_of(base .. ':s:1:' .. only.group.priority, ids)
+  else
+    for i = 1, total do
+      local high, low = byte(which, 2 * i - 1, 2 * i)
+      local kind = kinds[high * 256 + low + 1]
+      local group = kind.group
+      local n = #group.ids + 1
+      kind_of[i], group.ids[n], group.places[n] = kind, ids[i], i
+    end
+    for _, group in ipairs(groups) do
+      local found = scores_of(base .. ':s:1:' .. group.priority, group.ids)
+      for n, place in ipairs(group.places) do run_after[place] = found[n] end
+    end
+  end
+  local claims = needs_claims and read('HMGET', base .. ':claims', ids)
+
+  local outcome, done, any = {}, {}, false
+  local finished, gone, freed, changed, times = {[2] = {}, [3] = {}}, {}, {}, {}, {}
+  local last_claim, holder  -- most jobs of a call come from one claim
+  for i = 1, total do
+    local id, kind, score, code = ids[i], only or kind_of[i], run_after[i], '0'
+    if kind.claim and score and claims[i] ~= last_claim then
+      last_claim = claims[i]
+      holder = sub(last_claim, DESCRIPTOR_AT)
+    end
+    if score and not done[id] and (not kind.claim or holder == kind.claim) then
+      done[id], any = true, true
+      local group, state, record = kind.group, 2, nil
+      if kind.rewrites then state, record = ended(base, now, kind, id, claims[i]) end
+      code = CODES[state]
+      group.out[#group.out + 1] = id
+      if state ~= 0 and not keep[state] then
+        gone[#gone + 1] = id
+      else
+        if record then changed[#changed + 1], changed[#changed + 2] = id, record end
+        local into = group.into[state]
+        local n = #into
+        if state == 0 then
+          into[n + 1], into[n + 2] = kind.run_after, id
+          freed[#freed + 1] = id
+          times[#times + 1] = kind.run_after
+        else
+          into[n + 1], into[n + 2] = score, id
+          local list = finished[state]
+          n = #list
+          list[n + 1], list[n + 2] = now, id
+        end
+      end
+    end
+    outcome[i] = code
+  end
+
+  if any then
+    for _, group in ipairs(groups) do
+      write('ZREM', base .. ':s:1:' .. group.priority, group.out)
+      write('ZREM', base .. ':expiry', group.out)
+      for state, members in pairs(group.into) do add(base .. ':s:' .. state .. ':' .. group.priority, members) end
+    end
+    write('HDEL', base .. ':claims', freed)
+    write('HSET', base .. ':changed', changed)
+    for state = 2, 3 do
+      local index = into_index[state]
+      add(base .. index, finished[state])
+      if #finished[state] > 0 then redis.call('ZADD', root .. index, 'LT', now, queue) end
+    end
+    for _, key in ipairs({':jobs', ':changed', ':claims', ':links'}) do write('HDEL', base .. key, gone) end
+    tell(base, tonumber(now), times)
+  end
+  return table.concat(outcome), at + 2
+end

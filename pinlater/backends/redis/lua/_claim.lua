@@ -1,0 +1,116 @@
+-- Hand out eligible jobs to each request in turn. The first write removes, so a Redis out of memory can be emptied.
+-- ARGV has from `at` on, per request: limit, max_bytes, claim expiry, first 16 bytes of the claim, descriptor, number of
+-- priorities, priorities. `within_quota`: no more than the queue's quota leaves.
+-- Returns per request {ids, run_afters with commas between, values, changed or ''}, the last left out where all are ''.
+-- BOUND    limits and max_bytes; no request is looked at once the bodies come to SLICE_BYTES: the answer is shorter then
+local PAGE, SLICE_BYTES = 128, 1048576
+
+-- The ids of up to `page` eligible jobs, and their scores. To write a score costs Redis 3,000 instructions, and jobs that
+-- came together have the same one: of several jobs in their order only the first and the last are asked for it.
+local function eligible(pending, page, latest)
+  local call = redis.call
+  if page == 1 then
+    local found = call('ZRANGEBYSCORE', pending, '-inf', latest, 'WITHSCORES', 'LIMIT', 0, 1)
+    return {found[1]}, {found[2]}
+  end
+  local ids = call('ZRANGEBYSCORE', pending, '-inf', latest, 'LIMIT', 0, page)
+  local n = #ids
+  if n == 0 then return ids, {} end
+  local score = call('ZSCORE', pending, ids[1])
+  if n > 1 and call('ZSCORE', pending, ids[n]) ~= score then return ids, call('ZMSCORE', pending, unpack(ids)) end
+  local scores = {}
+  for i = 1, n do scores[i] = score end
+  return ids, scores
+end
+
+local function claim(root, base, queue, now, within_quota, at)
+  local call = redis.call
+  local given, earliest = 0, nil
+  local jobs_key, changed_key = base .. ':jobs', base .. ':changed'
+  local claims_key, expiry_key = base .. ':claims', base .. ':expiry'
+  -- What this script adds there belongs to jobs that it has handed out, so it need not look again.
+  local any_changed = call('EXISTS', changed_key) == 1
+
+  -- Up to `left` jobs of one priority into `out`; returns how many and the bytes that are left, negative when full.
+  local function take(out, priority, left, room, expiry, prefix, descriptor)
+    local pending, taken = base .. ':s:0:' .. priority, 0
+    local records, ids_out, scores_out, values_out = {}, out[1], out[2], out[3]
+    while taken < left and room >= 0 do
+      local page = math.min(PAGE, left - taken)
+      local ids, scores = eligible(pending, page, now)
+      local n = #ids
+      if n == 0 then break end
+      local at_end = n < page
+      -- Large bodies that will not fit are not even read, where the first one tells the size of the others.
+      if n > 1 then
+        local fitting = math.floor(room / call('HSTRLEN', jobs_key, ids[1])) + 1
+        if fitting < n then n, at_end = fitting, false end
+      end
+      local values = call('HMGET', jobs_key, unpack(ids, 1, n))
+      local changed = any_changed and call('HMGET', changed_key, unpack(ids, 1, n))
+      local moved, expiries, claims, first_status, fit, o = {}, {}, {}, {}, 0, #ids_out
+      for i = 1, n do
+        local value = values[i]
+        local about = sub(value, 9, 15)
+        local record = records[about]
+        if not record then
+          local _, attempts, _, status_bytes = unpack_record(HEAD, value)
+          record = {prefix .. pack('>I4B', attempts, priority) .. descriptor, status_bytes, attempts}
+          records[about] = record
+        end
+        local size = #value - 15 - record[2]
+        room = room - size
+        if room < 0 and o > 0 then break end
+        given = given + size
+        fit = i
+        local id = ids[i]
+        moved[2 * i - 1], moved[2 * i] = scores[i], id
+        expiries[2 * i - 1], expiries[2 * i] = expiry, id
+        claims[2 * i - 1], claims[2 * i] = id, record[1]
+        local was = changed and changed[i] or ''
+        if record[2] > 0 and was == '' then
+          first_status[#first_status + 1] = id
+          first_status[#first_status + 1] = pack(CHANGED, now, record[3], record[3], 0) .. sub(value, 16, 15 + record[2])
+        end
+        o = o + 1
+        ids_out[o], scores_out[o], values_out[o] = id, scores[i], value
+        if changed then out[4][o] = was end
+      end
+      if fit == 0 then break end
+      call('ZREMRANGEBYRANK', pending, 0, fit - 1)
+      add(base .. ':s:1:' .. priority, moved)
+      add(expiry_key, expiries)
+      call('HSET', claims_key, unpack(claims))
+      if #first_status > 0 then call('HSET', changed_key, unpack(first_status)) end
+      taken = taken + fit
+      if at_end then break end
+    end
+    return taken, room
+  end
+
+  -- How many more claims may be alive.
+  local free = math.huge
+  if within_quota then
+    local share = tonumber(string.match(call('HGET', root .. ':shares', queue) or '0', '^%d+'))
+    free = share - call('ZCARD', expiry_key)
+  end
+
+  local answer = {}
+  while at <= #ARGV and given < SLICE_BYTES do
+    local left, room, expiry = math.min(tonumber(ARGV[at]), free), tonumber(ARGV[at + 1]), ARGV[at + 2]
+    local out, last = {{}, {}, {}, {}}, at + 5 + tonumber(ARGV[at + 5])
+    for p = at + 6, last do
+      if left <= 0 or room < 0 then break end
+      local taken
+      taken, room = take(out, ARGV[p], left, room, expiry, ARGV[at + 3], ARGV[at + 4])
+      left = left - taken
+    end
+    free = free - #out[1]
+    local any = #out[1] > 0
+    if any and (not earliest or tonumber(expiry) < earliest) then earliest = tonumber(expiry) end
+    answer[#answer + 1] = any and {table.concat(out[1]), table.concat(out[2], ','), out[3], out[4]} or {}
+    at = last + 1
+  end
+  if earliest then call('ZADD', root .. ':claimed', 'LT', string.format('%d', earliest), queue) end
+  return answer
+end
