@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from pinlater.backends.base import Record, Shard
+from pinlater.backends.base import ConfigEntry, Shard
 from pinlater.model import new_version
 
 EVERYTHING = 100_000
 
 
-async def record_of(shard: Shard, queue: str) -> Record | None:
+async def record_of(shard: Shard, queue: str) -> ConfigEntry | None:
     """The record of that name, a mark of a deleted queue included."""
-    page = await shard.records(0, EVERYTHING)
-    return next((record for record in page.records if record.name == queue), None)
+    page = await shard.list_config(0, EVERYTHING)
+    return next((record for record in page.entries if record.name == queue), None)
 
 
 async def make_queue(shard: Shard, queue: str, now_ms: int, text: str = "{}") -> bool:
@@ -20,7 +20,7 @@ async def make_queue(shard: Shard, queue: str, now_ms: int, text: str = "{}") ->
     if before is not None and not before.is_deleted:
         return False
     above, deleted = (before.version, before.deleted_version) if before else ("", "")
-    (taken,) = await shard.put_records([Record(queue, new_version(now_ms, above), text, deleted)], now_ms)
+    (taken,) = await shard.put_config([ConfigEntry(queue, new_version(now_ms, above), text, deleted)], now_ms)
     return taken
 
 
@@ -30,11 +30,11 @@ async def drop_queue(shard: Shard, queue: str, now_ms: int) -> bool:
     if before is None or before.is_deleted:
         return False
     version = new_version(now_ms, before.version)
-    (taken,) = await shard.put_records([Record(queue, version, "{}", version)], now_ms)
+    (taken,) = await shard.put_config([ConfigEntry(queue, version, "{}", version)], now_ms)
     return taken
 
 
 async def names_of(shard: Shard) -> set[str]:
     """The queues that are there."""
-    page = await shard.records(0, EVERYTHING)
-    return {record.name for record in page.records if not record.is_deleted and "@" not in record.name}
+    page = await shard.list_config(0, EVERYTHING)
+    return {record.name for record in page.entries if not record.is_deleted and "@" not in record.name}

@@ -58,7 +58,7 @@ class ClaimKey(NamedTuple):
     claim_descriptor: str
 
 
-class QuietClaim(NamedTuple):
+class SilentClaim(NamedTuple):
     """A job, the claim it is expected to be under, and the time of that claim's last sign of life: the now of the claim
     itself, or of its last checkpoint.
     """
@@ -66,7 +66,7 @@ class QuietClaim(NamedTuple):
     priority: int
     id: int
     claim_descriptor: str
-    heard_at_ms: int
+    last_seen_ms: int
 
 
 class FreshClaim(NamedTuple):
@@ -160,7 +160,7 @@ class ScanRequest:
     max_bytes: int = 2**53 - 1
 
 
-class LapsedCounts(NamedTuple):
+class ExpiryCounts(NamedTuple):
     """What became of claims that expired or were released: back to PENDING, or FAILED."""
 
     retried: int
@@ -183,8 +183,8 @@ class EndRules:
     """What the settings of a queue say about attempts that end.
 
     `crash_budget` (0: none) counts at expiry and release only. Not keeping a state removes the job in the final ack
-    instead of moving it there; expiry and release leave that to `collect`. `dead_letters` marks a job that goes to
-    FAILED, in whichever way, for `bury`, and keeps it whatever `keep_failed` says.
+    instead of moving it there; expiry and release leave that to `prune`. `dead_letters` marks a job that goes to
+    FAILED, in whichever way, for `dead_letter`, and keeps it whatever `keep_failed` says.
     """
 
     crash_budget: int = 0
@@ -206,13 +206,13 @@ class Retention(NamedTuple):
 # -- what a shard keeps beside jobs ----------------------------------------------------------------------------------
 
 
-class Record(NamedTuple):
+class ConfigEntry(NamedTuple):
     """A queue, or something else that all shards should agree on (a name with "@"), as of one version.
 
     Versions are compared as texts; the highest one of a name is true everywhere. Versions are 16 digits (microseconds
     since the epoch), a dash and 8 hexadecimal digits, so no two changes have the same one. `deleted_version` is that of
-    the queue's last deletion, "" where it never was deleted; what the queue held before that is gone. A record whose
-    two versions are equal is the mark of a deleted queue. `text` means nothing to a store.
+    the queue's last deletion, "" where it never was deleted; what the queue held before that is gone. An entry whose
+    two versions are equal is the tombstone of a deleted queue. `text` means nothing to a store.
     """
 
     name: str
@@ -225,14 +225,14 @@ class Record(NamedTuple):
         return self.version == self.deleted_version
 
 
-class RecordPage(NamedTuple):
-    """Records, and the revision of the shard up to which these are all."""
+class ConfigPage(NamedTuple):
+    """Config entries, and the revision of the shard up to which these are all."""
 
     revision: int
-    records: list[Record]
+    entries: list[ConfigEntry]
 
 
-class Note(NamedTuple):
+class KvEntry(NamedTuple):
     """A small thing that servers tell each other through a store. `version` begins at 1."""
 
     body: bytes
@@ -247,10 +247,10 @@ class Tokens(NamedTuple):
     retry_after_ms: int
 
 
-class Share(NamedTuple):
+class Quota(NamedTuple):
     """How many claims of a queue may be alive on this shard, as of a version, and how many are."""
 
-    share: int
+    quota: int
     version: int
     in_progress: int
 
@@ -266,8 +266,8 @@ class LevelCounts(NamedTuple):
     oldest_ready_ms: int | None
 
 
-class CensusPlace(NamedTuple):
-    """Where a census goes on."""
+class StatsPosition(NamedTuple):
+    """Where a count of a queue goes on."""
 
     state: int
     priority: int
@@ -275,32 +275,32 @@ class CensusPlace(NamedTuple):
     id: int
 
 
-class CensusPage(NamedTuple):
+class StatsPage(NamedTuple):
     """What was counted, by priority, of the jobs behind a place; `after` None: those were the last."""
 
     levels: dict[int, LevelCounts]
-    after: CensusPlace | None
+    after: StatsPosition | None
 
 
-class Grave(NamedTuple):
+class DeadLetterTarget(NamedTuple):
     """Where dead letters of a queue go, and how many attempts they are allowed there."""
 
     queue: str
     attempts_allowed: int
 
 
-class News(NamedTuple):
+class Notification(NamedTuple):
     """What a store tells of a queue: so many jobs are eligible now, and the first of the others at `due_ms`."""
 
     ready: int
     due_ms: int | None
 
 
-CHANGED = News(0, None)
+UNKNOWN_CHANGE = Notification(0, None)
 """Something has changed, by whichever process, and perhaps in this queue: a look tells."""
 
-Hear = Callable[[News | None], None]
-"""Told the news of one queue; None: there will be none any more."""
+Listener = Callable[[Notification | None], None]
+"""Told the notifications of one queue; None: there will be none any more."""
 
 
 class Shard(Protocol):
@@ -330,19 +330,19 @@ class Shard(Protocol):
     async def ping(self) -> StoreStatus:
         """One round trip, touching what a real call would touch. A wiped store: StoreRefused."""
 
-    # -- records: queues, and what else all shards should agree on ----------------------------------------------------
+    # -- config entries: queues, and what else all shards should agree on ---------------------------------------------
 
-    async def put_records(self, records: Sequence[Record], now_ms: int) -> list[bool]:
-        """Take each record, in order, that is newer than the one of its name here; True where it was.
+    async def put_config(self, entries: Sequence[ConfigEntry], now_ms: int) -> list[bool]:
+        """Take each entry, in order, that is newer than the one of its name here; True where it was.
 
-        A record without "@" in its name is a queue. Taking a live one makes the queue where it is not there. Taking one
+        An entry without "@" in its name is a queue. Taking a live one makes the queue where it is not there. Taking one
         whose `deleted_version` is higher than the version here deletes the queue that is there, with its jobs in all
-        states, before that: gone at once for every other call; what it held may be freed later in slices, by `collect`.
-        Any other newer record of a live queue changes its text alone: its jobs stay, and its share.
+        states, before that: gone at once for every other call; what it held may be freed later in slices, by `prune`.
+        Any other newer entry of a live queue changes its text alone: its jobs stay, and its quota.
         """
 
-    async def records(self, since: int, limit: int) -> RecordPage:
-        """Up to `limit` records that came here after revision `since` (0: all), marks of deleted queues included,
+    async def list_config(self, since: int, limit: int) -> ConfigPage:
+        """Up to `limit` entries that came here after revision `since` (0: all), tombstones of deleted queues included,
         in the order in which they came; one that is replaced comes again, as the last. An empty page: there are no
         more. What a page left out is never behind its revision, whoever writes at that moment. A store that was
         emptied: StoreRefused.
@@ -357,7 +357,7 @@ class Shard(Protocol):
         QueueNotFound, and then nothing is stored.
         """
 
-    async def ready(self, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[int]:
+    async def count_ready(self, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[int]:
         """How many jobs are eligible per priority, each counted up to `limit`. QueueNotFound."""
 
     async def next_due(self, queues: Sequence[str], priorities: Sequence[int]) -> dict[str, int | None]:
@@ -366,24 +366,24 @@ class Shard(Protocol):
         One read of an index per queue and priority, however many jobs there are.
         """
 
-    async def follow(self, queue: str, hear: Hear | None) -> bool:
-        """True: from now on, until it is told None, `hear` is told of every job that becomes PENDING in the queue, by
-        whichever process, but for those that this shard's own `enqueue` brings; by name, or as CHANGED, which may also
-        come for nothing. False: not by this store, or not now.
+    async def subscribe(self, queue: str, on_event: Listener | None) -> bool:
+        """True: from now on, until it is told None, `on_event` is told of every job that becomes PENDING in the queue,
+        by whichever process, but for those that this shard's own `enqueue` brings; with counts, or as UNKNOWN_CHANGE,
+        which may also come for nothing. False: not by this store, or not now.
 
-        The last `hear` of a queue counts; None ends it. Raises nothing.
+        The last `on_event` of a queue counts; None ends it. Raises nothing.
         """
 
     async def claim(
-        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, capped: bool = False
+        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, enforce_quota: bool = False
     ) -> list[list[DequeuedJob]]:
         """Hand out eligible jobs, PENDING to IN_PROGRESS, to each request in turn; never one job twice.
 
         Per request by priority, then run_after, then id (age). A claim begins at now + its `spare_ms`, and expires its
         time-out later. QueueNotFound. Once the bodies come to SLICE_BYTES no further request is looked at, and the
         answer is the shorter: who is not answered asks again. The first request always is.
-        `capped`: no more than leaves the queue's jobs in progress here at or below its share (`set_share`; 0 where none
-        was set), whoever else claims at the same moment.
+        `enforce_quota`: no more than leaves the queue's jobs in progress here at or below its quota (`set_quota`; 0
+        where none was set), whoever else claims at the same moment.
         """
 
     async def peek(
@@ -424,19 +424,19 @@ class Shard(Protocol):
         unknown queue: all False.
         """
 
-    async def give_back(self, queue: str, claims: Sequence[ClaimKey], now_ms: int) -> int:
+    async def requeue(self, queue: str, claims: Sequence[ClaimKey], now_ms: int) -> int:
         """IN_PROGRESS to PENDING where the claim matches: claim cleared, no attempt taken, run_after kept. How many."""
 
-    async def release(
-        self, queue: str, claims: Sequence[QuietClaim], now_ms: int, rules: EndRules = NO_RULES
-    ) -> LapsedCounts:
+    async def expire_disconnected(
+        self, queue: str, claims: Sequence[SilentClaim], now_ms: int, rules: EndRules = NO_RULES
+    ) -> ExpiryCounts:
         """Treat these claims as expired now (see `expire_claims`), with a status line of theirs, where they stand and
-        nothing was heard of them since `heard_at_ms`, by whichever server: no clocks are compared, only that time.
+        nothing was heard of them since `last_seen_ms`, by whichever server: no clocks are compared, only that time.
         An unknown queue: none.
         """
 
     async def requeue_undelivered(self, queue: str, claims: Sequence[FreshClaim], now_ms: int) -> int:
-        """As `give_back`, for claims that nobody received, where their expiry is still the one named; how many.
+        """As `requeue`, for claims that nobody received, where their expiry is still the one named; how many.
 
         A job goes back so at most UNDELIVERED_IN_A_ROW times in a row; after that its claim is left to expire. A row
         ends when the job's attempts remaining or its run_after change. An unknown queue: none.
@@ -470,8 +470,8 @@ class Shard(Protocol):
         self, queue: str, priority: int, attempts: int, run_after_ms: int | None, limit: int, now_ms: int
     ) -> int:
         """Up to `limit` FAILED jobs back to PENDING with attempts_remaining = `attempts`, attempts_allowed unchanged,
-        crashes, claim, `moved_to` and the mark for `bury` cleared, run_after as given or now; oldest run_after first.
-        How many. QueueNotFound.
+        crashes, claim, `moved_to` and the mark for `dead_letter` cleared, run_after as given or now; oldest run_after
+        first. How many. QueueNotFound.
         """
 
     async def retry_listed(
@@ -489,8 +489,8 @@ class Shard(Protocol):
         """Remove those of the jobs that are still in that state; how many. QueueNotFound."""
 
     async def replay(self, queue: str, jobs: Sequence[JobKey], now_ms: int, attempts: int | None) -> list[str | None]:
-        """Send dead letters back: each of these jobs that is PENDING or FAILED and was made by `bury`, whose origin's
-        queue is there, becomes a new PENDING job of that queue, in one step, and is removed here.
+        """Send dead letters back: each of these jobs that is PENDING or FAILED and was made by `dead_letter`, whose
+        origin's queue is there, becomes a new PENDING job of that queue, in one step, and is removed here.
 
         Same body and priority, run_after now, `attempts` allowed (None: as many as the origin was), the letter's status
         and its descriptor as `origin`; it is no dead letter itself. The new descriptors; None where nothing was done.
@@ -505,37 +505,38 @@ class Shard(Protocol):
 
     # -- maintenance: one bounded step each, over an index of what is due; calling twice at once does no harm ---------
 
-    async def expire_claims(self, limit: int, now_ms: int, rules: PerQueue[EndRules]) -> Mapping[str, LapsedCounts]:
+    async def expire_claims(self, limit: int, now_ms: int, rules: PerQueue[EndRules]) -> Mapping[str, ExpiryCounts]:
         """Up to `limit` jobs whose claim's expiry < now: as a failed ack without delay, one crash more, a status line.
 
         At `crash_budget` crashes (0: no budget) the job goes to FAILED whatever attempts remain, the reason in its
         status. Counts per queue. A queue with nothing due costs nothing.
         """
 
-    async def bury(self, limit: int, now_ms: int, graves: Mapping[str, Grave]) -> Mapping[str, int]:
-        """Up to `limit` jobs that were marked for it: in one step, a copy comes into the grave's queue, the mark goes.
+    async def dead_letter(self, limit: int, now_ms: int, targets: Mapping[str, DeadLetterTarget]) -> Mapping[str, int]:
+        """Up to `limit` jobs that were marked for it: in one step, a copy comes into the target's queue, the mark
+        goes.
 
-        The copy is PENDING with run_after now, same body and priority, the grave's attempts, the original's status
+        The copy is PENDING with run_after now, same body and priority, the target's attempts, the original's status
         after a line of its history (`buried_status`), and `origin`; the original stays FAILED, with `moved_to`, and was
-        updated now. A mark waits, and keeps no other one waiting, where its queue has no grave or that queue is not
-        there. A mark whose job was retried or removed is void. Counts per queue that was left. A queue with nothing
+        updated now. A mark waits, and keeps no other one waiting, where its queue has no target or that queue is
+        not there. A mark whose job was retried or removed is void. Counts per queue that was left. A queue with nothing
         marked costs nothing.
         """
 
-    async def collect(
-        self, limit: int, now_ms: int, retention: PerQueue[Retention], *, marks_before: str = ""
+    async def prune(
+        self, limit: int, now_ms: int, retention: PerQueue[Retention], *, tombstones_before: str = ""
     ) -> Mapping[str, int]:
         """Remove up to `limit` jobs with finished_at + ttl < now, and up to `limit` leftovers of deleted queues.
 
-        A job that is marked for `bury` is kept. Counts per queue, leftovers under "". Marks of deleted queues with a
-        version below `marks_before` are removed too, and not counted.
+        A job that is marked for `dead_letter` is kept. Counts per queue, leftovers under "". Tombstones of
+        deleted queues with a version below `tombstones_before` are removed too, and not counted.
         """
 
     # -- what the servers of a cluster tell each other -----------------------------------------------------------------
 
-    async def put_note(
+    async def kv_put(
         self,
-        kind: str,
+        namespace: str,
         name: str,
         body: bytes,
         expires_at_ms: int,
@@ -544,15 +545,16 @@ class Shard(Protocol):
         expected_version: int | None = None,
         keep: int = 100_000,
     ) -> int:
-        """Write a note; the version it has now. With `expected_version` (0: there is none) only where that is the
-        version here, else 0 and nothing is changed. A note that expires at or before now is removed, and the answer is
-        as if it had been written. One that has expired counts as none: versions begin at 1 again.
+        """Write an entry; the version it has now. With `expected_version` (0: there is none) only where that is the
+        version here, else 0 and nothing is changed. An entry that expires at or before now is removed, and the answer
+        is as if it had been written. One that has expired counts as none: versions begin at 1 again.
 
-        Some expired notes of the kind are removed on the way, and those beyond `keep`, the first to expire first.
+        Some expired entries of the namespace are removed on the way, and those beyond `keep`, the first to expire
+        first.
         """
 
-    async def notes(self, kind: str, now_ms: int) -> dict[str, Note]:
-        """The notes of a kind by name, without expired ones."""
+    async def kv_list(self, namespace: str, now_ms: int) -> dict[str, KvEntry]:
+        """The entries of a namespace by name, without expired ones."""
 
     async def take_tokens(self, queue: str, wanted: int, per_second: float, capacity: float, now_ms: int) -> Tokens:
         """From the queue's token bucket on this shard: as many of `wanted` as it has, whole ones; see ratelimit.py.
@@ -561,19 +563,19 @@ class Shard(Protocol):
         one token. A negative `wanted` gives tokens back, up to the capacity. The queue need not be there.
         """
 
-    async def set_share(self, queue: str, share: int, version: int, now_ms: int) -> Share:
-        """Set the queue's share where `version` is above the one here (0 where none was set); what it is then.
+    async def set_quota(self, queue: str, quota: int, version: int, now_ms: int) -> Quota:
+        """Set the queue's quota where `version` is above the one here (0 where none was set); what it is then.
 
-        A smaller share takes no claim away: until enough have ended, `in_progress` in the answer is above it, and only
-        falls. Version 0 only looks. Deleting the queue ends its share. QueueNotFound.
+        A smaller quota takes no claim away: until enough have ended, `in_progress` in the answer is above it, and only
+        falls. Version 0 only looks. Deleting the queue ends its quota. QueueNotFound.
         """
 
-    async def census(
-        self, queue: str, priorities: Sequence[int], now_ms: int, after: CensusPlace | None, limit: int
-    ) -> CensusPage:
+    async def stats(
+        self, queue: str, priorities: Sequence[int], now_ms: int, after: StatsPosition | None, limit: int
+    ) -> StatsPage:
         """Count the queue's jobs of these priorities, looking at no more than about `limit` entries of an index per
-        call; a store that keeps counts answers all at once. A level without jobs may be left out. Pages of one census
-        are of different moments. QueueNotFound.
+        call; a store that keeps counts answers all at once. A level without jobs may be left out. The pages of
+        one queue are of different moments. QueueNotFound.
         """
 
 

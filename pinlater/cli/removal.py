@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pinlater.backends.base import Record, Shard
+from pinlater.backends.base import ConfigEntry, Shard
 from pinlater.chains import backend
 from pinlater.clock import SystemClock
 from pinlater.config import Config, StoreConfig
@@ -40,16 +40,16 @@ async def refuse_undrained(store: StoreConfig, config: Config) -> None:
         )
 
 
-async def _records(shard: Shard) -> list[Record]:
-    found: list[Record] = []
+async def _records(shard: Shard) -> list[ConfigEntry]:
+    found: list[ConfigEntry] = []
     revision = 0
-    while (page := await shard.records(revision, _PAGE)).records:
-        found += page.records
+    while (page := await shard.list_config(revision, _PAGE)).entries:
+        found += page.entries
         revision = page.revision
     return found
 
 
-async def _jobs(shard: Shard, records: list[Record], priorities: range) -> int:
+async def _jobs(shard: Shard, records: list[ConfigEntry], priorities: range) -> int:
     """PENDING and IN_PROGRESS ones, in all queues."""
     now_ms = SystemClock().now_ms()
     total = 0
@@ -62,7 +62,7 @@ async def _jobs(shard: Shard, records: list[Record], priorities: range) -> int:
     return total
 
 
-def _takes_jobs(store: StoreConfig, records: list[Record]) -> bool:
+def _takes_jobs(store: StoreConfig, records: list[ConfigEntry]) -> bool:
     """Neither the configuration nor an operator's command made it dequeue-only."""
     ordered = any(each.name == SHARD_PREFIX + store.id and is_ordered(each) for each in records)
     return not (store.dequeue_only or ordered)

@@ -13,7 +13,7 @@ from zlib import crc32
 
 import structlog
 
-from pinlater.backends.base import CensusPage, CensusPlace
+from pinlater.backends.base import StatsPage, StatsPosition
 from pinlater.clock import Clock
 from pinlater.cluster.counts import Levels, QueueCounts, ShardCounts, summed
 from pinlater.errors import PinLaterError, QueueNotFound
@@ -136,14 +136,14 @@ class Counting:
             until_ms = now_ms + EMPTY_MS + crc32(queue.encode()) % EMPTY_MS
             self._empty[queue] = _Empty(asked.enqueued.get(queue, 0), until_ms)
 
-    async def _page(self, queue: str, now_ms: int, after: CensusPlace | None, use: _Use) -> CensusPage:
+    async def _page(self, queue: str, now_ms: int, after: StatsPosition | None, use: _Use) -> StatsPage:
         if not self._go_on():
             raise _Interrupted
         begun_at = asyncio.get_running_loop().time()
         try:
-            return await self._member.shard.census(queue, self._priorities, now_ms, after, PAGE)
+            return await self._member.shard.stats(queue, self._priorities, now_ms, after, PAGE)
         except QueueNotFound:
-            return CensusPage({}, None)
+            return StatsPage({}, None)
         finally:
             await use.rest(asyncio.get_running_loop().time() - begun_at)
 

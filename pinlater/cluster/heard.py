@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import structlog
 
-from pinlater.backends.base import Note
+from pinlater.backends.base import KvEntry
 from pinlater.cluster.lease import Lease, decode
 
 _log = structlog.get_logger("pinlater.cluster")
@@ -25,7 +25,7 @@ class Heard:
         self._seen: dict[str, dict[str, _Seen]] = {}
         self._decoded: dict[str, tuple[bytes, Lease]] = {}
 
-    def take(self, shard_id: str, notes: Mapping[str, Note], ahead_ms: int) -> None:
+    def take(self, shard_id: str, notes: Mapping[str, KvEntry], ahead_ms: int) -> None:
         """All that is on a shard now, whose clock is so far ahead of ours."""
         self._seen[shard_id] = {
             name: _Seen(lease, note.expires_at_ms - ahead_ms)

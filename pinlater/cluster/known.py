@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from pinlater.backends.base import Grave
+from pinlater.backends.base import DeadLetterTarget
 
 
 class Settings(Protocol):
@@ -31,5 +31,5 @@ class Queues(Protocol):
     def settings(self, queue: str) -> Settings:
         """What counts for a queue now."""
 
-    def graves(self) -> Mapping[str, Grave]:
+    def graves(self) -> Mapping[str, DeadLetterTarget]:
         """Where dead letters go, by the queue that they leave."""

@@ -182,8 +182,8 @@ class Leases:
 
         async def exchange() -> None:
             shard = member.shard
-            await shard.put_note(KIND, self.me.note, body, now_ms + self._lease_ms, now_ms)
-            self._heard.take(shard.shard_id, await shard.notes(KIND, now_ms), member.skew_ms)
+            await shard.kv_put(KIND, self.me.note, body, now_ms + self._lease_ms, now_ms)
+            self._heard.take(shard.shard_id, await shard.kv_list(KIND, now_ms), member.skew_ms)
             self._renewed = max(self._renewed, began)
 
         try:
@@ -193,7 +193,7 @@ class Leases:
 
     async def _remove_from(self, member: Member) -> None:
         now_ms = self._clock.now_ms() + member.skew_ms
-        removal = member.shard.put_note(KIND, self.me.note, b"", 0, now_ms)
+        removal = member.shard.kv_put(KIND, self.me.note, b"", 0, now_ms)
         await self._quietly("lease_not_removed", member, removal)
 
     async def _quietly(self, event: str, member: Member, work: Coroutine[Any, Any, object]) -> None:

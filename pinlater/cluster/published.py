@@ -39,7 +39,7 @@ class Published:
         now_ms = self._clock.now_ms()
         self._counts[member.shard.shard_id] = counts
         try:
-            await member.shard.put_note(KIND, NAME, encode(counts), now_ms + KEPT_MS, now_ms)
+            await member.shard.kv_put(KIND, NAME, encode(counts), now_ms + KEPT_MS, now_ms)
         except PinLaterError as error:
             _log.warning("counts_not_published", shard=member.shard.shard_id, error=error.message)
 
@@ -70,7 +70,7 @@ class Published:
     async def _read(self, member: Member) -> None:
         shard_id = member.shard.shard_id
         try:
-            note = (await member.shard.notes(KIND, self._clock.now_ms())).get(NAME)
+            note = (await member.shard.kv_list(KIND, self._clock.now_ms())).get(NAME)
             if note is not None and note.version != self._versions.get(shard_id):
                 self._counts[shard_id] = decode(note.body)
                 self._versions[shard_id] = note.version

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from pinlater.backends.base import EndRules, Grave, PerQueue, Retention
+from pinlater.backends.base import DeadLetterTarget, EndRules, PerQueue, Retention
 from pinlater.clock import Clock
 from pinlater.cluster.leases import Leases
 from pinlater.errors import PinLaterError
@@ -44,9 +44,9 @@ class Rules(Protocol):
 
     def retention(self) -> PerQueue[Retention]: ...
 
-    def graves(self) -> Mapping[str, Grave]: ...
+    def graves(self) -> Mapping[str, DeadLetterTarget]: ...
 
-    def marks_before(self, now_ms: int) -> str: ...
+    def tombstones_before(self, now_ms: int) -> str: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +130,7 @@ class Maintenance:
 
     async def _bury(self, member: Member, tally: Tally, limit: int) -> int:
         graves = self._queues.graves()
-        counts = await member.shard.bury(limit, self._clock.now_ms(), graves)
+        counts = await member.shard.dead_letter(limit, self._clock.now_ms(), graves)
         for queue, jobs in counts.items():
             tally.add(queue, "moved", jobs)
             self._metrics.add(jobs, "jobs_buried", queue)
@@ -138,8 +138,8 @@ class Maintenance:
         return sum(counts.values())
 
     async def _collect(self, member: Member, tally: Tally, limit: int) -> int:
-        counts = await member.shard.collect(
-            limit, self._clock.now_ms(), self._queues.retention(), marks_before=self._marks_before(member)
+        counts = await member.shard.prune(
+            limit, self._clock.now_ms(), self._queues.retention(), tombstones_before=self._marks_before(member)
         )
         for queue, jobs in counts.items():
             if queue:
@@ -156,7 +156,7 @@ class Maintenance:
         if looked_at_ms is not None and 0 <= now_ms - looked_at_ms < MARKS_EVERY_MS:
             return ""
         self._marks_looked_at_ms[member.shard.shard_id] = now_ms
-        return self._queues.marks_before(now_ms)
+        return self._queues.tombstones_before(now_ms)
 
     # -- the loop around their steps ---------------------------------------------------------------------------------
 

@@ -136,10 +136,10 @@ class Forwarding(NamedCalls):
         if error is not None and not isinstance(error, PinLaterError):
             _log.error("riding_acks_failed", exc_info=error)
 
-    async def give_back(self, jobs: Sequence[DequeuedJob]) -> None:
+    async def requeue(self, jobs: Sequence[DequeuedJob]) -> None:
         if not any(MARK in job.descriptor for job in jobs):
-            return await self._inner.give_back(jobs)
-        await self._inner.give_back([job for job in jobs if overflow_of(job.descriptor) is None])
+            return await self._inner.requeue(jobs)
+        await self._inner.requeue([job for job in jobs if overflow_of(job.descriptor) is None])
         for shard_id, ours in by_overflow(jobs, _descriptor).items():
             try:
                 await self._overflow.at(shard_id, lambda owner, ours=ours: _give_back(owner, ours))  # type: ignore[misc]

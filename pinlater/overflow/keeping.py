@@ -57,8 +57,8 @@ class Keeping:
             await self._members.open()
             if not self._member.is_in:
                 raise NoHealthyShards(self._member.trouble)
-            page = await self._store.records(0, ALL_RECORDS)
-            await self.mover.recover(each.name for each in page.records if not each.is_deleted and "@" not in each.name)
+            page = await self._store.list_config(0, ALL_RECORDS)
+            await self.mover.recover(each.name for each in page.entries if not each.is_deleted and "@" not in each.name)
             await self.count_jobs()
             await self._room.measure()
         except BaseException:
@@ -80,7 +80,7 @@ class Keeping:
         await self._expire()
         await self._bury()
         retention = _longer(self._around.queues.retention())
-        await self._store.collect(STEP_JOBS, self._clock.now_ms(), retention)
+        await self._store.prune(STEP_JOBS, self._clock.now_ms(), retention)
         await self.count_jobs()
         await self._service.count_pending()
 
@@ -96,7 +96,7 @@ class Keeping:
     async def _bury(self) -> None:
         """Copies come into the dead-letter queue here, and move like all that waits."""
         graves = self._around.queues.graves()
-        buried = await self._store.bury(STEP_JOBS, self._clock.now_ms(), graves)
+        buried = await self._store.dead_letter(STEP_JOBS, self._clock.now_ms(), graves)
         for queue, jobs in buried.items():
             self._around.metrics.add(jobs, "jobs_buried", queue)
             self.mover.came(graves[queue].queue)

@@ -117,8 +117,8 @@ class Kept(Delegating, Keeping):
             outcomes |= {old: live[new] for old, new in moved.items() if live[new] is not CancelOutcome.NOT_FOUND}
         return outcomes
 
-    async def give_back(self, jobs: Sequence[DequeuedJob]) -> None:
-        await self._service.give_back(jobs)
+    async def requeue(self, jobs: Sequence[DequeuedJob]) -> None:
+        await self._service.requeue(jobs)
 
     async def requeue_undelivered(self, jobs: Sequence[Unreceived]) -> None:
         await self._service.requeue_undelivered(jobs)

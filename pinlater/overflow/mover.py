@@ -136,7 +136,7 @@ class Mover:
             del self._unmarked[0]
         for unsure in [each for each in self._unsure if each[0] <= now_ms]:
             _, queue, keys = unsure
-            await self._store.give_back(queue, keys, now_ms)
+            await self._store.requeue(queue, keys, now_ms)
             self._unsure.remove(unsure)
 
     async def recover(self, queues: Iterable[str]) -> int:
@@ -166,4 +166,4 @@ class Mover:
                     after = ScanPosition(info.run_after_ms, ref.id)
                     if claim.startswith(CLAIMED_BY):
                         keys.append(ClaimKey(ref.priority, ref.id, claim))
-            recovered += await self._store.give_back(queue, keys, now_ms) if keys else 0
+            recovered += await self._store.requeue(queue, keys, now_ms) if keys else 0

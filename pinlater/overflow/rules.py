@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from pinlater.backends.base import EndRules, Grave, PerQueue, Retention
+from pinlater.backends.base import DeadLetterTarget, EndRules, PerQueue, Retention
 from pinlater.clock import Clock
 from pinlater.metrics import Metrics
 from pinlater.queues.settings import QueueSettings
@@ -29,7 +29,7 @@ class QueueRules(Protocol):
 
     def retention(self) -> PerQueue[Retention]: ...
 
-    def graves(self) -> Mapping[str, Grave]: ...
+    def graves(self) -> Mapping[str, DeadLetterTarget]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

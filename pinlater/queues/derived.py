@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from functools import cached_property
 
-from pinlater.backends.base import EndRules, Grave, PerQueue, Retention
+from pinlater.backends.base import DeadLetterTarget, EndRules, PerQueue, Retention
 from pinlater.queues import rules
 from pinlater.queues.settings import QueueSettings
 
@@ -30,7 +30,7 @@ class Derived:
         return rules.retention(self._for_all, self._special)
 
     @cached_property
-    def graves(self) -> Mapping[str, Grave]:
+    def graves(self) -> Mapping[str, DeadLetterTarget]:
         return rules.graves(self._names, self._settings)
 
     @cached_property

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import structlog
 
-from pinlater.backends.base import Record
+from pinlater.backends.base import ConfigEntry
 from pinlater.clock import Clock
 from pinlater.errors import PinLaterError
 from pinlater.model import version_ms
@@ -58,7 +58,7 @@ class Exchange:
 
     def __init__(self, members: Members, clock: Clock, on_news: Callable[[set[str]], None]) -> None:
         self.members = members
-        self.winners: dict[str, Record] = {}
+        self.winners: dict[str, ConfigEntry] = {}
         self._clock = clock
         self._on_news = on_news
         self._held: dict[tuple[str, str | None], Held] = {}
@@ -71,7 +71,7 @@ class Exchange:
 
     # -- the winners -------------------------------------------------------------------------------------------------
 
-    def merge(self, records: Iterable[Record]) -> None:
+    def merge(self, records: Iterable[ConfigEntry]) -> None:
         """Keep what is newer than what is known, and the last deletion that either knows of."""
         news = set()
         for record in records:
@@ -112,11 +112,11 @@ class Exchange:
             self._held.pop((member.shard.shard_id, member.store_id), None)
         held = self._of(member)
         while True:
-            page = await member.shard.records(held.revision, PAGE)
-            for record in page.records:
+            page = await member.shard.list_config(held.revision, PAGE)
+            for record in page.entries:
                 held.versions[record.name] = max(held.versions.get(record.name, ""), record.version)
-            self.merge(page.records)
-            if not page.records:
+            self.merge(page.entries)
+            if not page.entries:
                 return
             held.revision = max(held.revision, page.revision)
 
@@ -130,8 +130,8 @@ class Exchange:
                 await self._put_on(member, behind[start : start + PAGE])
             held.pushed = generation
 
-    async def _put_on(self, member: Member, records: Sequence[Record]) -> list[bool]:
-        taken = await member.shard.put_records(records, self._clock.now_ms())
+    async def _put_on(self, member: Member, records: Sequence[ConfigEntry]) -> list[bool]:
+        taken = await member.shard.put_config(records, self._clock.now_ms())
         held = self._of(member)
         for record, was_taken in zip(records, taken, strict=True):
             if was_taken:
@@ -166,7 +166,7 @@ class Exchange:
         self._busy[member] = self._spawn(_quietly(work, member))
         self._busy[member].add_done_callback(lambda _: self._busy.pop(member))
 
-    async def put(self, record: Record) -> Put:
+    async def put(self, record: ConfigEntry) -> Put:
         """A new record on every healthy shard; waits for the slow ones only until one took it. Merged if one did."""
         calls = [self._spawn(self._outcome(member, record)) for member in self.members.healthy()]
         await self._patiently_for_one(calls)
@@ -177,7 +177,7 @@ class Exchange:
         errors = [outcome for outcome in outcomes if isinstance(outcome, PinLaterError)]
         return Put(took, any(outcome is False for outcome in outcomes), errors)
 
-    async def _outcome(self, member: Member, record: Record) -> bool | PinLaterError:
+    async def _outcome(self, member: Member, record: ConfigEntry) -> bool | PinLaterError:
         try:
             (was_taken,) = await self._put_on(member, [record])
         except PinLaterError as error:
@@ -210,7 +210,7 @@ class Exchange:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-def later(known: Record, other: Record) -> Record:
+def later(known: ConfigEntry, other: ConfigEntry) -> ConfigEntry:
     """The one with the higher version; made anew where it does not know of a deletion that the other one does.
 
     So it is when a queue was deleted while somebody changed it: the queue is there then, but what it held before stays

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import structlog
 
-from pinlater.backends.base import EndRules, Grave, PerQueue, Record, Retention
+from pinlater.backends.base import ConfigEntry, DeadLetterTarget, EndRules, PerQueue, Retention
 from pinlater.clock import Clock
 from pinlater.errors import QueueNotFound
 from pinlater.model import MAX_TIME_MS, QueueView
@@ -98,7 +98,7 @@ class Known:
         """How long ended jobs are kept, per queue."""
         return self._derived.retention
 
-    def graves(self) -> Mapping[str, Grave]:
+    def graves(self) -> Mapping[str, DeadLetterTarget]:
         """Where the dead letters of each queue go."""
         return self._derived.graves
 
@@ -114,7 +114,7 @@ class Known:
         """Told the name of each queue that came, went or has other settings than before; "" may mean any of them."""
         self._callbacks.append(callback)
 
-    def marks_before(self, now_ms: int) -> str:
+    def tombstones_before(self, now_ms: int) -> str:
         """The version below which marks of deleted queues are no longer kept."""
         return f"{max(0, now_ms - KEEP_MARKS_MS) * 1000:016d}"
 
@@ -199,7 +199,7 @@ class Known:
             member.ordered_dequeue_only = record is not None and is_ordered(record)
 
 
-def is_ordered(record: Record) -> bool:
+def is_ordered(record: ConfigEntry) -> bool:
     """An operator made this shard dequeue-only."""
     try:
         return json.loads(record.text).get("dequeue_only") is True

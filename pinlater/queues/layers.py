@@ -14,7 +14,7 @@ from typing import Any
 
 import structlog
 
-from pinlater.backends.base import Record
+from pinlater.backends.base import ConfigEntry
 from pinlater.queues.settings import BY_NAME, QueueSettings
 
 _log = structlog.get_logger("pinlater.queues")
@@ -37,7 +37,7 @@ def as_layer(values: Mapping[str, Any]) -> Layer:
     return layer
 
 
-def texts_of(record: Record | None) -> dict[str, str]:
+def texts_of(record: ConfigEntry | None) -> dict[str, str]:
     """What a record sets, as people write it, by key."""
     try:
         texts = json.loads(record.text)["set"] if record is not None and not record.is_deleted else {}
@@ -46,7 +46,7 @@ def texts_of(record: Record | None) -> dict[str, str]:
         return {}
 
 
-def layer_of(record: Record | None) -> Layer:
+def layer_of(record: ConfigEntry | None) -> Layer:
     """What a record sets. What this version does not understand, a newer server wrote: left out, and logged."""
     values: dict[str, Any] = {}
     for key, text in texts_of(record).items():
@@ -75,7 +75,7 @@ class Layers:
         self.defaults: Layer = {}
         self.of_queue: dict[str, Layer] = {}
 
-    def take(self, name: str, record: Record | None) -> None:
+    def take(self, name: str, record: ConfigEntry | None) -> None:
         """The record of a queue, or of all, as it is now."""
         layer = layer_of(record)
         if name == DEFAULTS:

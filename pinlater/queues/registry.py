@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from pinlater.backends.base import Record
+from pinlater.backends.base import ConfigEntry
 from pinlater.errors import NoHealthyShards, Overloaded, QueueNotFound, RequestInvalid
 from pinlater.model import Changed, new_version
 from pinlater.queues import changes
@@ -26,7 +26,7 @@ _log = structlog.get_logger("pinlater.queues")
 _TRIES = 5
 """Of a change that others were faster than."""
 
-Remake = Callable[[Record | None], "str | None"]
+Remake = Callable[[ConfigEntry | None], "str | None"]
 """From the record that is there to the text of the next one, "" for its end; None: it is right as it is."""
 
 
@@ -50,7 +50,7 @@ class Queues(Known):
         RequestInvalid for one that other queues have as their dead-letter queue; NoHealthyShards.
         """
 
-        def remake(before: Record | None) -> str | None:
+        def remake(before: ConfigEntry | None) -> str | None:
             if before is None or before.is_deleted:
                 return None
             sources = sorted(each for each, grave in self._set_graves().items() if grave == name and each != name)
@@ -67,7 +67,7 @@ class Queues(Known):
         """
         unset = list(unset)
 
-        def remake(before: Record | None) -> str | None:
+        def remake(before: ConfigEntry | None) -> str | None:
             is_there = before is not None and not before.is_deleted
             if not is_there and not create and name != DEFAULTS:
                 raise QueueNotFound.of(name)
@@ -84,7 +84,7 @@ class Queues(Known):
             ids = ", ".join(sorted(member.shard.shard_id for member in self.members.all))
             raise RequestInvalid.of("shard", shard_id, f"a shard of this server: {ids}")
 
-        def remake(before: Record | None) -> str | None:
+        def remake(before: ConfigEntry | None) -> str | None:
             if dequeue_only == (before is not None and is_ordered(before)):
                 return None
             return json.dumps({"dequeue_only": dequeue_only, "by": who})
@@ -112,7 +112,7 @@ class Queues(Known):
                 return await self._as_it_is(name, is_new)
             version = new_version(self._clock.now_ms(), before.version if before else "")
             deleted = version if text == "" else before.deleted_version if before else ""
-            put = await self._exchange.put(Record(name, version, text or "{}", deleted))
+            put = await self._exchange.put(ConfigEntry(name, version, text or "{}", deleted))
             is_new = is_new or put.took > 0
             if put.was_beaten:
                 continue

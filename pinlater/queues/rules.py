@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-from pinlater.backends.base import EndRules, Grave, PerQueue, Retention
+from pinlater.backends.base import DeadLetterTarget, EndRules, PerQueue, Retention
 from pinlater.model import Job
 from pinlater.queues.settings import QueueSettings
 
@@ -25,14 +25,14 @@ def retention(for_all: QueueSettings, special: Mapping[str, QueueSettings]) -> P
     return _per_queue(_retention_of, for_all, special)
 
 
-def graves(names: Iterable[str], settings: Callable[[str], QueueSettings]) -> dict[str, Grave]:
+def graves(names: Iterable[str], settings: Callable[[str], QueueSettings]) -> dict[str, DeadLetterTarget]:
     """Where the dead letters of each queue go. A dead-letter queue's own `max_attempts` says how many attempts."""
     found = {}
     for name in names:
         target = settings(name).dead_letter_queue
         if target:
             attempts = settings(target).max_attempts
-            found[name] = Grave(target, _ATTEMPTS if attempts is None else attempts)
+            found[name] = DeadLetterTarget(target, _ATTEMPTS if attempts is None else attempts)
     return found
 
 

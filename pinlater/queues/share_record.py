@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, replace
 
-from pinlater.backends.base import Note
+from pinlater.backends.base import KvEntry
 from pinlater.clock import Clock
 from pinlater.model import MAX_TIME_MS
 from pinlater.shards.member import Member
@@ -45,7 +45,7 @@ class ShareRecord:
         return json.dumps(words).encode()
 
 
-def read(note: Note | None) -> ShareRecord | None:
+def read(note: KvEntry | None) -> ShareRecord | None:
     """None where there is no note, or none that can be understood."""
     if note is None:
         return None
@@ -63,7 +63,7 @@ async def write(member: Member, queue: str, record: ShareRecord, clock: Clock) -
     now_ms = clock.now_ms()
     expires_at_ms = now_ms + _KEEP_RETIRED_MS if record.is_retired else MAX_TIME_MS
     body, expected = record.body(), record.note_version
-    return await member.shard.put_note(KIND, queue, body, expires_at_ms, now_ms, expected_version=expected) > 0
+    return await member.shard.kv_put(KIND, queue, body, expires_at_ms, now_ms, expected_version=expected) > 0
 
 
 async def retire_elsewhere(home: Member, members: list[Member], queue: str, clock: Clock) -> ShareRecord | None:
@@ -75,7 +75,7 @@ async def retire_elsewhere(home: Member, members: list[Member], queue: str, cloc
     newest = ShareRecord(0)
     at_home = 0
     for member in members:
-        notes = await member.shard.notes(KIND, clock.now_ms())
+        notes = await member.shard.kv_list(KIND, clock.now_ms())
         note = notes.get(queue)
         found = read(note) or ShareRecord(0, note_version=note.version if note else 0)
         if member is home:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pinlater.backends.base import Share
+from pinlater.backends.base import Quota
 from pinlater.queues.splitting import Demand, rotated, split
 
 
@@ -13,19 +13,19 @@ class Round:
     seen holds what the record says; one that was seen perhaps more, for claims made before there was a maximum.
     """
 
-    def __init__(self, maximum: int, recorded: Mapping[str, int], seen: Mapping[str, Share]) -> None:
+    def __init__(self, maximum: int, recorded: Mapping[str, int], seen: Mapping[str, Quota]) -> None:
         self.maximum = maximum
         self._seen = seen
         self.held = dict(recorded)
         for shard_id, share in seen.items():
-            self.held[shard_id] = max(recorded.get(shard_id, 0), share.share, share.in_progress)
+            self.held[shard_id] = max(recorded.get(shard_id, 0), share.quota, share.in_progress)
         self._targets: dict[str, int] = {}
         self._shrinking: dict[str, int] = {}
         self._starved: list[str] = []
 
     def full(self) -> list[str]:
         """The shards that can hand out nothing more."""
-        return [shard_id for shard_id, share in self._seen.items() if share.in_progress >= share.share]
+        return [shard_id for shard_id, share in self._seen.items() if share.in_progress >= share.quota]
 
     def plan(self, waiting: Mapping[str, Sequence[int]], turn: int) -> None:
         """Who should have how many, where so many jobs wait on the shards that are full."""
@@ -46,7 +46,7 @@ class Round:
         self._starved = [
             shard_id
             for shard_id, jobs in waiting.items()
-            if sum(jobs) and self._targets[shard_id] > self._seen[shard_id].share
+            if sum(jobs) and self._targets[shard_id] > self._seen[shard_id].quota
         ]
 
     def is_worth_it(self) -> bool:
@@ -60,11 +60,11 @@ class Round:
 
     def _gains(self, shard_id: str) -> bool:
         share, target, held = self._seen[shard_id], self._targets[shard_id], self.held[shard_id]
-        if share.share > target:
+        if share.quota > target:
             return True
         if target < held:
-            return max(share.share, share.in_progress) < held
-        return shard_id in self._starved and share.share < held
+            return max(share.quota, share.in_progress) < held
+        return shard_id in self._starved and share.quota < held
 
     def to_shrink(self) -> dict[str, int]:
         """New shares of those that hold more than they should. What lies idle of theirs while more is held than the
@@ -72,12 +72,12 @@ class Round:
         """
         if sum(self.held.values()) <= self.maximum:
             return self._shrinking
-        return {shard_id: min(target, self._seen[shard_id].share) for shard_id, target in self._shrinking.items()}
+        return {shard_id: min(target, self._seen[shard_id].quota) for shard_id, target in self._shrinking.items()}
 
-    def took(self, answers: Mapping[str, Share]) -> None:
+    def took(self, answers: Mapping[str, Quota]) -> None:
         """What the shards that were to shrink have now; one that did not answer may have kept what it had."""
         for shard_id, share in answers.items():
-            self.held[shard_id] = max(share.share, share.in_progress)
+            self.held[shard_id] = max(share.quota, share.in_progress)
         for shard_id in self._shrinking:
             self._targets[shard_id] = 0  # a version serves one step per shard: none of them grows in this round
 
@@ -97,4 +97,4 @@ class Round:
         if sum(self.held.values()) > self.maximum:
             return {}
         shares = {shard_id: min(target, self.held[shard_id]) for shard_id, target in self._targets.items()}
-        return {shard_id: share for shard_id, share in shares.items() if share > self._seen[shard_id].share}
+        return {shard_id: share for shard_id, share in shares.items() if share > self._seen[shard_id].quota}

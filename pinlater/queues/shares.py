@@ -21,7 +21,7 @@ from dataclasses import replace
 
 import structlog
 
-from pinlater.backends.base import Note, Share
+from pinlater.backends.base import KvEntry, Quota
 from pinlater.clock import Clock
 from pinlater.errors import PinLaterError
 from pinlater.queues import share_record
@@ -86,7 +86,7 @@ class Shares:
         if home is None:
             return False
         try:
-            notes = await home.shard.notes(KIND, self._clock.now_ms())
+            notes = await home.shard.kv_list(KIND, self._clock.now_ms())
         except PinLaterError as error:
             _log.debug("shares_not_read", shard=shard_id, error=error.message)
             return False
@@ -112,7 +112,7 @@ class Shares:
 
     # -- one round ---------------------------------------------------------------------------------------------------
 
-    async def _balance(self, queue: str, home: Member, note: Note | None) -> bool:
+    async def _balance(self, queue: str, home: Member, note: KvEntry | None) -> bool:
         maximum = self._queues.settings(queue).max_in_progress
         if maximum is None:
             return False
@@ -143,7 +143,7 @@ class Shares:
         await self._set(queue, round_.to_grow(), version)
         return True
 
-    async def _begin(self, queue: str, home: Member, seen: Mapping[str, Share]) -> ShareRecord | None:
+    async def _begin(self, queue: str, home: Member, seen: Mapping[str, Quota]) -> ShareRecord | None:
         """What a first record starts from: all shards as they are, each of which is needed."""
         if any(member.shard.shard_id not in seen for member in self._members.all):
             return None
@@ -170,19 +170,19 @@ class Shares:
 
     # -- calls to the shards -----------------------------------------------------------------------------------------
 
-    async def _look(self, queue: str) -> dict[str, Share]:
+    async def _look(self, queue: str) -> dict[str, Quota]:
         """The shares of the shards that answer."""
         return await self._set(queue, dict.fromkeys([each.shard.shard_id for each in self._members.healthy()], 0), 0)
 
-    async def _set(self, queue: str, shares: Mapping[str, int], version: int) -> dict[str, Share]:
+    async def _set(self, queue: str, shares: Mapping[str, int], version: int) -> dict[str, Quota]:
         now_ms = self._clock.now_ms()
 
-        async def one(shard_id: str, share: int) -> Share | None:
+        async def one(shard_id: str, share: int) -> Quota | None:
             member = self._members.by_id(shard_id)
             if member is None:
                 return None
             try:
-                return await member.shard.set_share(queue, share, version, now_ms)
+                return await member.shard.set_quota(queue, share, version, now_ms)
             except PinLaterError:
                 return None
 
@@ -195,7 +195,9 @@ class Shares:
         limit = min(_READY_LIMIT, round_.maximum)
         if not limit:
             return {}
-        outcomes = await ask_all(full, lambda shard: shard.ready(queue, self._priorities, limit, self._clock.now_ms()))
+        outcomes = await ask_all(
+            full, lambda shard: shard.count_ready(queue, self._priorities, limit, self._clock.now_ms())
+        )
         return {
             member.shard.shard_id: outcome
             for member, outcome in zip(full, outcomes, strict=True)

@@ -17,7 +17,7 @@ from pinlater.wire import convert_operators as operators
 class Service(Api, Protocol):
     """What the server needs of the service, beyond the calls of the interface."""
 
-    async def give_back(self, jobs: Sequence[DequeuedJob]) -> None:
+    async def requeue(self, jobs: Sequence[DequeuedJob]) -> None:
         """Back to PENDING, with all attempts: jobs claimed for a caller that can no longer be answered."""
 
     async def requeue_undelivered(self, jobs: Sequence[Unreceived]) -> None:
@@ -104,7 +104,7 @@ class Calls:
             pending.waits = False
         if jobs and not request.dry_run:
             if pending.gone:
-                await self._service.give_back(jobs)
+                await self._service.requeue(jobs)
                 return convert.emptied_to_wire(jobs)
             pending.jobs = jobs
             pending.needs_receipt = request.confirms_receipt

@@ -104,7 +104,7 @@ class Handler:
         """The answer for which there is no room: without its jobs, or `error` where the call has changed nothing."""
         if pending.jobs:
             empty = self.without_jobs(reply, pending)
-            await self.give_back(pending)
+            await self.requeue(pending)
             return empty
         return self.refuse(reply, error) if read_header(reply).name in _READS else reply
 
@@ -119,7 +119,7 @@ class Handler:
 
     async def _too_long(self, call: Call, length: int, pending: PendingCall) -> bytes:
         self._counters["answers_too_long"] += 1
-        await self.give_back(pending)
+        await self.requeue(pending)
         error = UnknownError(
             f"the answer has {length} bytes; allowed: {self._max_answer_bytes}; ask for less at a time"
         )
@@ -128,15 +128,15 @@ class Handler:
     async def _unexpected(self, call: Call, error: Exception, pending: PendingCall) -> bytes:
         self._counters["unexpected_errors"] += 1
         _log.error("call_failed", method=call.name, exc_info=error)
-        await self.give_back(pending)
+        await self.requeue(pending)
         return _error_reply(call, UnknownError(f"{call.name} failed in the server: {type(error).__name__}: {error}"))
 
-    async def give_back(self, pending: PendingCall) -> None:
+    async def requeue(self, pending: PendingCall) -> None:
         """The claimed jobs of an answer that will not be sent; what fails here is left to the claim's time-out."""
         jobs, pending.jobs = pending.jobs, ()
         if jobs:
             try:
-                await self._service.give_back(jobs)
+                await self._service.requeue(jobs)
             except Exception as error:
                 _log.warning("give_back_failed", jobs=len(jobs), exc_info=error)
 

@@ -86,7 +86,7 @@ class Connection(asyncio.Protocol):
             pending.caller_is_gone()
             if pending.reply is not None and pending.jobs:
                 pending.reply = self._handler.without_jobs(pending.reply, pending)
-                self._shared.run_detached(self._handler.give_back(pending))
+                self._shared.run_detached(self._handler.requeue(pending))
         self._let_go_of_claims(None)
         self._end_if_done()
         return True
@@ -111,7 +111,7 @@ class Connection(asyncio.Protocol):
             pending.unsent = pending.reserved = 0
             pending.caller_is_gone()
             if pending.reply is not None and pending.jobs:
-                self._shared.run_detached(self._handler.give_back(pending))
+                self._shared.run_detached(self._handler.requeue(pending))
         self._pending.clear()
         self._shared.peers.abandon(self._answers)
         if self._peer_room is not None:

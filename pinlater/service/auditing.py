@@ -83,7 +83,7 @@ class Audit:
         expires_ms = entry.at_ms + _KEEP_MS
         outcomes = await ask_all(
             self._members.healthy(),
-            lambda shard: shard.put_note(part.kind, name, body, expires_ms, entry.at_ms, keep=part.keep),
+            lambda shard: shard.kv_put(part.kind, name, body, expires_ms, entry.at_ms, keep=part.keep),
         )
         if all(isinstance(outcome, PinLaterError) for outcome in outcomes):
             reasons = [outcome.message for outcome in outcomes if isinstance(outcome, PinLaterError)]
@@ -100,7 +100,7 @@ class Audit:
         now_ms = self._clock.now_ms()
         bodies: dict[str, bytes] = {}
         for kind, _ in (PROTECTED, OPEN, REFUSED):
-            found = await ask_all(self._members.healthy(), methodcaller("notes", kind, now_ms))
+            found = await ask_all(self._members.healthy(), methodcaller("kv_list", kind, now_ms))
             bodies |= {name: note.body for notes in answers(found) for name, note in notes.items()}
         entries: list[AuditEntry] = []
         for name in sorted(bodies, reverse=True):

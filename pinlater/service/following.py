@@ -12,7 +12,7 @@ from typing import Any
 
 import structlog
 
-from pinlater.backends.base import News
+from pinlater.backends.base import Notification
 from pinlater.errors import PinLaterError
 from pinlater.shards.member import Member
 from pinlater.shards.members import Members
@@ -36,7 +36,7 @@ class Following:
         self,
         members: Members,
         is_waited_for: Callable[[str], bool],
-        heard: Callable[[str, News], None],
+        heard: Callable[[str, Notification], None],
         changed: Callable[[str], None],
     ) -> None:
         self._members = members
@@ -82,7 +82,7 @@ class Following:
             await asyncio.wait(tasks)
         self._telling.clear()
         for queue, member in followed:
-            await _quietly(member.shard.follow(queue, None))
+            await _quietly(member.shard.subscribe(queue, None))
 
     def _ask(self, queue: str, member: Member) -> None:
         loop = asyncio.get_running_loop()
@@ -92,7 +92,7 @@ class Following:
 
     async def _begin(self, queue: str, member: Member) -> None:
         try:
-            tells = await member.shard.follow(queue, partial(self._hear, queue, member))
+            tells = await member.shard.subscribe(queue, partial(self._hear, queue, member))
         except PinLaterError:
             tells = False
         except Exception as error:
@@ -109,9 +109,9 @@ class Following:
             self._telling[queue].add(member)
             self._changed(queue)
         else:
-            await member.shard.follow(queue, None)
+            await member.shard.subscribe(queue, None)
 
-    def _hear(self, queue: str, member: Member, news: News | None) -> None:
+    def _hear(self, queue: str, member: Member, news: Notification | None) -> None:
         if self._is_closed:
             return
         if news is not None:
@@ -127,7 +127,7 @@ class Following:
         if self._is_waited_for(queue):
             return
         for member in self._telling.pop(queue):
-            self._mind(member.shard.follow(queue, None))
+            self._mind(member.shard.subscribe(queue, None))
 
     def _mind(self, ending: Coroutine[Any, Any, object]) -> None:
         task = asyncio.get_running_loop().create_task(_quietly(ending))

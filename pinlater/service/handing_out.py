@@ -214,7 +214,7 @@ class HandingOut:
             claim_descriptor=self._claims.next(claim_source(claim.claim_descriptor), lease_of(claim.claim_descriptor)),
         )
 
-    async def give_back(self, jobs: Sequence[DequeuedJob]) -> None:
+    async def requeue(self, jobs: Sequence[DequeuedJob]) -> None:
         """Jobs whose caller can no longer be answered go back to PENDING with all attempts. Raises nothing."""
         groups: dict[tuple[str, str], list[DequeuedJob]] = {}
         for job in jobs:
@@ -222,7 +222,7 @@ class HandingOut:
             if ref is not None and job.claim_descriptor:
                 groups.setdefault((ref.queue, ref.shard), []).append(job)
         for (queue, shard_id), claimed in groups.items():
-            back = await self._router.give_back(queue, shard_id, claimed, self._clock.now_ms())
+            back = await self._router.requeue(queue, shard_id, claimed, self._clock.now_ms())
             self._metrics.add(back, "jobs_given_back", queue)
             self._limits.nobody_got(queue, back)
             self.waiting.wake(queue, back)
@@ -259,7 +259,7 @@ class HandingOut:
         return back or 0
 
     def _give_back_later(self, jobs: Sequence[DequeuedJob]) -> None:
-        task = asyncio.get_running_loop().create_task(self.give_back(jobs))
+        task = asyncio.get_running_loop().create_task(self.requeue(jobs))
         self._giving_back.add(task)
         task.add_done_callback(self._giving_back.discard)
 

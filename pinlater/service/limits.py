@@ -84,7 +84,7 @@ class Limits:
         self, queue: str, settings: QueueSettings, request: ClaimRequest, coverage: float
     ) -> Claimed:
         """As `claim`, after a look at what is ready: an empty queue costs no token."""
-        ready = await self._router.ready(queue, request.priorities, request.limit, self._clock.now_ms())
+        ready = await self._router.count_ready(queue, request.priorities, request.limit, self._clock.now_ms())
         return await self.claim(queue, settings, ready, (request,), coverage=coverage)
 
     async def claim(
@@ -101,7 +101,7 @@ class Limits:
         handed out is not charged. QueueNotFound, and the errors of Rate.take.
         """
         per_second = settings.max_jobs_per_second
-        capped = settings.max_in_progress is not None
+        enforce_quota = settings.max_in_progress is not None
         wanted = min(ready, sum([request.limit for request in requests]))
         if wanted == 0:
             return Claimed([[] for _ in requests], None)
@@ -116,7 +116,7 @@ class Limits:
         got = 0
         try:
             now_ms = self._clock.now_ms()
-            jobs = await self._router.claim(queue, kept, now_ms, coverage=coverage, capped=capped)
+            jobs = await self._router.claim(queue, kept, now_ms, coverage=coverage, enforce_quota=enforce_quota)
             got = sum(map(len, jobs))
         finally:
             self.nobody_got(queue, granted - got)
@@ -125,7 +125,7 @@ class Limits:
         jobs += [[] for _ in range(len(requests) - len(kept))]
         if granted < wanted:
             return Claimed(jobs, Held(queue, per_second, retry_after_ms))
-        return Claimed(jobs, Held(queue, None) if capped and got < wanted else None)
+        return Claimed(jobs, Held(queue, None) if enforce_quota and got < wanted else None)
 
     def nobody_got(self, queue: str, jobs: int) -> None:
         """Jobs that were paid for and are in nobody's hands: their tokens go back, where the queue has a rate."""

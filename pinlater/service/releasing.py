@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 import structlog
 
-from pinlater.backends.base import LapsedCounts, QuietClaim
+from pinlater.backends.base import ExpiryCounts, SilentClaim
 from pinlater.clock import Clock
 from pinlater.errors import PinLaterError
 from pinlater.metrics import Metrics
@@ -56,15 +56,15 @@ class Releasing:
         ]
         if lost:
             await self._requeue_undelivered(lost)
-        groups: dict[tuple[str, str], list[QuietClaim]] = {}
+        groups: dict[tuple[str, str], list[SilentClaim]] = {}
         for tie in ties:
             ref = self._refs.parse(tie.descriptor)
             if ref is not None:
-                claim = QuietClaim(ref.priority, ref.id, tie.claim_descriptor, tie.last_seen_ms)
+                claim = SilentClaim(ref.priority, ref.id, tie.claim_descriptor, tie.last_seen_ms)
                 groups.setdefault((ref.queue, ref.shard), []).append(claim)
         await asyncio.gather(*[self._release_some(*place, part) for place in groups for part in _parts(groups[place])])
 
-    async def _release_some(self, queue: str, shard_id: str, claims: Sequence[QuietClaim]) -> None:
+    async def _release_some(self, queue: str, shard_id: str, claims: Sequence[SilentClaim]) -> None:
         for attempt in range(TRIES):
             try:
                 released = await self._ask(queue, shard_id, claims)
@@ -77,13 +77,15 @@ class Releasing:
                 await asyncio.sleep(FIRST_PAUSE_S * 2**attempt)
         _log.warning("claims_not_released", queue=queue, shard=shard_id, claims=len(claims), error=told)
 
-    async def _ask(self, queue: str, shard_id: str, claims: Sequence[QuietClaim]) -> LapsedCounts:
+    async def _ask(self, queue: str, shard_id: str, claims: Sequence[SilentClaim]) -> ExpiryCounts:
         rules = self._queues.end_rules().get(queue)
         now_ms = self._clock.now_ms()
-        (released,) = await self._router.named([(shard_id, lambda shard: shard.release(queue, claims, now_ms, rules))])
-        return released or LapsedCounts(0, 0)
+        (released,) = await self._router.named(
+            [(shard_id, lambda shard: shard.expire_disconnected(queue, claims, now_ms, rules))]
+        )
+        return released or ExpiryCounts(0, 0)
 
-    def _released(self, queue: str, shard_id: str, released: LapsedCounts) -> None:
+    def _released(self, queue: str, shard_id: str, released: ExpiryCounts) -> None:
         if not any(released):
             return
         for outcome, jobs in (("retried", released.retried), ("failed", released.failed)):
@@ -94,7 +96,7 @@ class Releasing:
         self._has_room(queue)
 
 
-def _parts(claims: Sequence[QuietClaim]) -> Iterator[Sequence[QuietClaim]]:
+def _parts(claims: Sequence[SilentClaim]) -> Iterator[Sequence[SilentClaim]]:
     """What one call may name."""
     for start in range(0, len(claims), CLAIMS_PER_CALL):
         yield claims[start : start + CLAIMS_PER_CALL]

@@ -304,10 +304,10 @@ class Service:
         connection = None if context is None else context.connection
         await self._attempts.checkpoint(queue, self._checks.source(context), checkpoints, connection)
 
-    async def give_back(self, jobs: Sequence[DequeuedJob]) -> None:
+    async def requeue(self, jobs: Sequence[DequeuedJob]) -> None:
         """Jobs whose caller can no longer be answered go back to PENDING with all attempts. Raises nothing."""
         self.connection_claims.given_back(jobs)
-        await self._handing_out.give_back(jobs)
+        await self._handing_out.requeue(jobs)
 
     async def requeue_undelivered(self, jobs: Sequence[Unreceived]) -> None:
         """Jobs whose answer nobody received go back to PENDING with all attempts, where nothing was heard of their

@@ -46,7 +46,7 @@ LOG_FAILURES_EVERY_S = 60.0
 
 
 class Serving:
-    """Rounds for all lines of a process. `give_back` gets what was claimed for a waiter that is gone."""
+    """Rounds for all lines of a process. `requeue` gets what was claimed for a waiter that is gone."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Serving:
         is_told: Callable[[str], bool],
         lines: Sized,
         renew: Callable[[ClaimRequest], ClaimRequest],
-        give_back: Callable[[Sequence[DequeuedJob]], None],
+        requeue: Callable[[Sequence[DequeuedJob]], None],
     ) -> None:
         self._router = router
         self._clock = clock
@@ -71,7 +71,7 @@ class Serving:
         self._lines = lines
         self._phase_s = random.random()
         self._renew = renew
-        self._give_back = give_back
+        self._give_back = requeue
         self._failures: dict[str, int] = {}
         """Of queues whose last round failed in an unforeseen way: how many did, in a row."""
         self._logged_s: dict[str, float] = {}
@@ -232,7 +232,7 @@ class Serving:
             return []
         line.expected = 0
         wanted = min(_READY_LIMIT, sum(waiter.request.limit for waiter in line.waiters()))
-        found = await self._router.ready(line.queue, line.priorities, wanted, self._clock.now_ms())
+        found = await self._router.count_ready(line.queue, line.priorities, wanted, self._clock.now_ms())
         line.pause_ms = self._slower_ms(line)
         _put_in(batch, covering(line.waiters(), found))
         claimed = await self._limits.claim(line.queue, settings, found, [waiter.request for waiter in batch])

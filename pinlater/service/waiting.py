@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from pinlater.backends.base import CHANGED, ClaimRequest, News
+from pinlater.backends.base import UNKNOWN_CHANGE, ClaimRequest, Notification
 from pinlater.clock import Clock
 from pinlater.eager import after_first_suspend
 from pinlater.errors import Draining, Overloaded, QueueNotFound
@@ -30,7 +30,7 @@ R = TypeVar("R")
 
 
 class Waiting:
-    """The lines of all queues. `give_back` gets what was claimed for a waiter that is gone."""
+    """The lines of all queues. `requeue` gets what was claimed for a waiter that is gone."""
 
     def __init__(
         self,
@@ -39,18 +39,18 @@ class Waiting:
         bounds: WaitBounds,
         limits: Limits,
         renew: Callable[[ClaimRequest], ClaimRequest],
-        give_back: Callable[[Sequence[DequeuedJob]], None],
+        requeue: Callable[[Sequence[DequeuedJob]], None],
     ) -> None:
         self._clock = clock
         self._bounds = bounds
         self._limits = limits
-        self._give_back = give_back
+        self._give_back = requeue
         self._lines: dict[str, Line] = {}
         self._due = DueTimes()
         self.subscriptions = following = Following(router.members, self._has_poller, self.on_event, self._look_now)
         looks = Looks(router.members)
         self._serving = Serving(
-            router, clock, bounds, limits, self._due, looks, following.is_subscribed, self._lines, renew, give_back
+            router, clock, bounds, limits, self._due, looks, following.is_subscribed, self._lines, renew, requeue
         )
         self._keeps_order = router.members.keep_order()
         self._arrivals = self._wakes = self._waiting = 0
@@ -97,9 +97,9 @@ class Waiting:
         if later_ms:
             self.due_at(queue, later_ms)
 
-    def on_event(self, queue: str, news: News) -> None:
+    def on_event(self, queue: str, news: Notification) -> None:
         """A store tells of what another process did, or that it may have done something."""
-        if news == CHANGED:
+        if news == UNKNOWN_CHANGE:
             self._look_now(queue)
             return
         self.became_pending(queue, news.ready, () if news.due_ms is None else (news.due_ms,))

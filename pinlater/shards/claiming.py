@@ -32,15 +32,15 @@ async def claim_over(
     now_ms: int,
     giving_back: GivingBack,
     *,
-    capped: bool = False,
+    enforce_quota: bool = False,
 ) -> _Claims:
     """Jobs for each request, highest priority first over these shards. QueueNotFound if none has the queue."""
     priorities = requests[0].priorities
     limits = [request.limit for request in requests]
     shuffled = random.sample(list(members), len(members))
-    for _ in range(max(_ROUNDS, len(shuffled)) if capped else _ROUNDS):
+    for _ in range(max(_ROUNDS, len(shuffled)) if enforce_quota else _ROUNDS):
         outcomes = await ask_in_time(
-            shuffled, lambda member: member.shard.ready(queue, priorities, sum(limits), now_ms), giving_back
+            shuffled, lambda member: member.shard.count_ready(queue, priorities, sum(limits), now_ms), giving_back
         )
         if len(shuffled) < len(members) and all(isinstance(outcome, PinLaterError) for outcome in outcomes):
             break  # those left out did answer
@@ -53,10 +53,10 @@ async def claim_over(
             break
         asked = _split(requests, plan.shares, priorities[: plan.levels])
         parts = [(member, part) for member, part in zip(answering, asked, strict=True) if part]
-        claims = await _claim(parts, queue, now_ms, giving_back, capped)
+        claims = await _claim(parts, queue, now_ms, giving_back, enforce_quota)
         if any(jobs for claimed in claims for jobs in claimed):
             return _merge(parts, claims, requests, queue, now_ms, giving_back)
-        if capped:  # these may be at their shares, and would be planned for again
+        if enforce_quota:  # these may be at their shares, and would be planned for again
             asked_members = {member for member, _ in parts}
             shuffled = [member for member in shuffled if member not in asked_members]
             if not shuffled:
@@ -86,7 +86,7 @@ def _split(requests: Sequence[ClaimRequest], shares: list[list[int]], priorities
 
 
 async def _claim(
-    parts: list[tuple[Member, _Part]], queue: str, now_ms: int, giving_back: GivingBack, capped: bool
+    parts: list[tuple[Member, _Part]], queue: str, now_ms: int, giving_back: GivingBack, enforce_quota: bool
 ) -> list[_Claims]:
     """What each shard gave, nothing for one that failed or took too long."""
     asked = dict(parts)
@@ -94,10 +94,10 @@ async def _claim(
     async def claim(member: Member) -> _Claims:
         """In as many calls as its large bodies take."""
         asking = [request for _, request in asked[member]]
-        claims = await member.shard.claim(queue, asking, now_ms, capped=capped)
+        claims = await member.shard.claim(queue, asking, now_ms, enforce_quota=enforce_quota)
         while claims and len(claims) < len(asking):
             try:
-                claims += await member.shard.claim(queue, asking[len(claims) :], now_ms, capped=capped)
+                claims += await member.shard.claim(queue, asking[len(claims) :], now_ms, enforce_quota=enforce_quota)
             except PinLaterError:
                 break
             except BaseException:  # whoever asked gets nothing

@@ -15,7 +15,7 @@ from pinlater.errors import PinLaterError
 from pinlater.model import DequeuedJob, Job
 from pinlater.shards.joining import JoinBounds, Joiner
 from pinlater.shards.passing import Passing
-from pinlater.shards.undo import give_back
+from pinlater.shards.undo import requeue
 
 _ClaimKey = tuple[str, bool]
 _AckKey = tuple[str, EndRules]
@@ -47,9 +47,9 @@ class Coalescing(Passing):
         return self._enqueues.call(queue, jobs, now_ms)
 
     def claim(
-        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, capped: bool = False
+        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, enforce_quota: bool = False
     ) -> Coroutine[Any, Any, list[list[DequeuedJob]]]:
-        return self._claims.call((queue, capped), requests, now_ms)
+        return self._claims.call((queue, enforce_quota), requests, now_ms)
 
     def ack(
         self, queue: str, acks: Sequence[AckRequest], now_ms: int, rules: EndRules = NO_RULES
@@ -75,10 +75,10 @@ class Coalescing(Passing):
     def _send_claims(
         self, key: _ClaimKey, requests: Sequence[ClaimRequest], now_ms: int
     ) -> Coroutine[Any, Any, list[list[DequeuedJob]]]:
-        return self._inner.claim(key[0], requests, now_ms, capped=key[1])
+        return self._inner.claim(key[0], requests, now_ms, enforce_quota=key[1])
 
     async def _undo_claim(self, key: _ClaimKey, claimed: list[list[DequeuedJob]], now_ms: int) -> None:
-        await give_back(self._inner, key[0], [job for jobs in claimed for job in jobs], now_ms)
+        await requeue(self._inner, key[0], [job for jobs in claimed for job in jobs], now_ms)
 
 
 def _weigh_jobs(jobs: Sequence[Job]) -> tuple[int, int]:

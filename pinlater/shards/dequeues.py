@@ -27,22 +27,22 @@ class _Alike(NamedTuple):
     queue: str
     priorities: tuple[int, ...]
     coverage: float
-    capped: bool
+    enforce_quota: bool
 
 
 class Dequeues:
-    """`members` gives the shards to look at, `give_back` takes jobs whose caller is gone."""
+    """`members` gives the shards to look at, `requeue` takes jobs whose caller is gone."""
 
     def __init__(
         self,
         members: Callable[[float], list[Member]],
         deadline_ms: int,
         giving_back: GivingBack,
-        give_back: Callable[[str, Sequence[DequeuedJob], int], Coroutine[Any, Any, object]],
+        requeue: Callable[[str, Sequence[DequeuedJob], int], Coroutine[Any, Any, object]],
     ) -> None:
         self._members = members
         self._giving_back = giving_back
-        self._give_back = give_back
+        self._give_back = requeue
         bounds = JoinBounds(max_wait_ms=2 * deadline_ms)  # a look, and what it leads to
         self._joiner: Joiner[_Alike, ClaimRequest, list[DequeuedJob]] = Joiner(
             self._claim,
@@ -52,15 +52,15 @@ class Dequeues:
         )
 
     def claim(
-        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, coverage: float, capped: bool
+        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, coverage: float, enforce_quota: bool
     ) -> Coroutine[Any, Any, _Claims]:
         """As claim_over."""
-        alike = _Alike(queue, tuple(requests[0].priorities), coverage, capped)
+        alike = _Alike(queue, tuple(requests[0].priorities), coverage, enforce_quota)
         return self._joiner.call(alike, requests, now_ms)
 
     def _claim(self, alike: _Alike, requests: Sequence[ClaimRequest], now_ms: int) -> Coroutine[Any, Any, _Claims]:
         members = self._members(alike.coverage)
-        return claim_over(members, alike.queue, requests, now_ms, self._giving_back, capped=alike.capped)
+        return claim_over(members, alike.queue, requests, now_ms, self._giving_back, enforce_quota=alike.enforce_quota)
 
     async def _undo(self, alike: _Alike, claimed: _Claims, now_ms: int) -> None:
         await self._give_back(alike.queue, [job for jobs in claimed for job in jobs], now_ms)

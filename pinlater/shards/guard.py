@@ -11,25 +11,25 @@ from pinlater.backends.base import (
     NO_RULES,
     AckOutcome,
     AckRequest,
-    CensusPage,
-    CensusPlace,
     CheckpointRequest,
     ClaimKey,
     ClaimRequest,
+    ConfigEntry,
+    ConfigPage,
+    DeadLetterTarget,
     EndRules,
+    ExpiryCounts,
     FreshClaim,
-    Grave,
     JobKey,
-    LapsedCounts,
-    Note,
+    KvEntry,
     PerQueue,
-    QuietClaim,
-    Record,
-    RecordPage,
+    Quota,
     Retention,
     ScanRequest,
     Shard,
-    Share,
+    SilentClaim,
+    StatsPage,
+    StatsPosition,
     StoreStatus,
     Tokens,
 )
@@ -37,7 +37,7 @@ from pinlater.clock import Clock
 from pinlater.model import MAX_TIME_MS, CancelOutcome, DequeuedJob, Job, JobInfo, JobState
 from pinlater.shards.calls import Calls, GuardSettings
 from pinlater.shards.passing import Passing
-from pinlater.shards.undo import give_back
+from pinlater.shards.undo import requeue
 
 
 class Guarded(Passing):
@@ -83,35 +83,37 @@ class Guarded(Passing):
     async def ping(self) -> StoreStatus:
         return await self._calls.make("ping", self._inner.ping, is_urgent=True)
 
-    async def put_records(self, records: Sequence[Record], now_ms: int) -> list[bool]:
-        return await self._calls.make("put_records", lambda: self._inner.put_records(records, now_ms))
+    async def put_config(self, entries: Sequence[ConfigEntry], now_ms: int) -> list[bool]:
+        return await self._calls.make("put_records", lambda: self._inner.put_config(entries, now_ms))
 
-    async def records(self, since: int, limit: int) -> RecordPage:
-        return await self._calls.make("records", lambda: self._inner.records(since, limit), read=True)
+    async def list_config(self, since: int, limit: int) -> ConfigPage:
+        return await self._calls.make("records", lambda: self._inner.list_config(since, limit), read=True)
 
     def enqueue(self, queue: str, jobs: Sequence[Job], now_ms: int) -> Coroutine[Any, Any, list[str]]:
         return self._calls.make("enqueue", lambda: self._inner.enqueue(queue, jobs, now_ms))
 
-    def ready(self, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> Coroutine[Any, Any, list[int]]:
-        return self._calls.make("ready", lambda: self._inner.ready(queue, priorities, limit, now_ms), read=True)
+    def count_ready(
+        self, queue: str, priorities: Sequence[int], limit: int, now_ms: int
+    ) -> Coroutine[Any, Any, list[int]]:
+        return self._calls.make("ready", lambda: self._inner.count_ready(queue, priorities, limit, now_ms), read=True)
 
     def next_due(self, queues: Sequence[str], priorities: Sequence[int]) -> Coroutine[Any, Any, dict[str, int | None]]:
         return self._calls.make("next_due", lambda: self._inner.next_due(queues, priorities), read=True)
 
     def claim(
-        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, capped: bool = False
+        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, enforce_quota: bool = False
     ) -> Coroutine[Any, Any, list[list[DequeuedJob]]]:
         clock = None if now_ms >= MAX_TIME_MS else self._clock  # as seen from the end of time, whatever it is now
 
         def call() -> Coroutine[Any, Any, list[list[DequeuedJob]]]:
             if clock is None:
-                return self._inner.claim(queue, requests, now_ms, capped=capped)
+                return self._inner.claim(queue, requests, now_ms, enforce_quota=enforce_quota)
             spare_ms = clock.uncertainty_ms
             renewed = [replace(each, spare_ms=spare_ms) for each in requests] if spare_ms else requests
-            return self._inner.claim(queue, renewed, clock.now_ms(), capped=capped)
+            return self._inner.claim(queue, renewed, clock.now_ms(), enforce_quota=enforce_quota)
 
         async def undo(claimed: list[list[DequeuedJob]]) -> None:
-            await give_back(self._inner, queue, [job for jobs in claimed for job in jobs], now_ms)
+            await requeue(self._inner, queue, [job for jobs in claimed for job in jobs], now_ms)
 
         return self._calls.make("claim", call, undo=undo)
 
@@ -147,10 +149,10 @@ class Guarded(Passing):
                 return await self._inner.ack_and_claim(queue, acks, requests, at_ms, rules, enforce_quota=enforce_quota)
             outcomes = await self._inner.ack(queue, acks, at_ms + spare_ms, rules)
             renewed = [replace(each, spare_ms=spare_ms) for each in requests]
-            return outcomes, await self._inner.claim(queue, renewed, at_ms, capped=enforce_quota)
+            return outcomes, await self._inner.claim(queue, renewed, at_ms, enforce_quota=enforce_quota)
 
         async def undo(answer: tuple[list[AckOutcome], list[list[DequeuedJob]]]) -> None:
-            await give_back(self._inner, queue, [job for jobs in answer[1] for job in jobs], now_ms)
+            await requeue(self._inner, queue, [job for jobs in answer[1] for job in jobs], now_ms)
 
         return self._calls.make("ack_and_claim", call, undo=undo)
 
@@ -159,13 +161,13 @@ class Guarded(Passing):
     ) -> Coroutine[Any, Any, list[bool]]:
         return self._calls.make("checkpoint", lambda: self._inner.checkpoint(queue, checkpoints, now_ms))
 
-    async def give_back(self, queue: str, claims: Sequence[ClaimKey], now_ms: int) -> int:
-        return await self._calls.make("give_back", lambda: self._inner.give_back(queue, claims, now_ms))
+    async def requeue(self, queue: str, claims: Sequence[ClaimKey], now_ms: int) -> int:
+        return await self._calls.make("give_back", lambda: self._inner.requeue(queue, claims, now_ms))
 
-    async def release(
-        self, queue: str, claims: Sequence[QuietClaim], now_ms: int, rules: EndRules = NO_RULES
-    ) -> LapsedCounts:
-        return await self._calls.make("release", lambda: self._inner.release(queue, claims, now_ms, rules))
+    async def expire_disconnected(
+        self, queue: str, claims: Sequence[SilentClaim], now_ms: int, rules: EndRules = NO_RULES
+    ) -> ExpiryCounts:
+        return await self._calls.make("release", lambda: self._inner.expire_disconnected(queue, claims, now_ms, rules))
 
     async def requeue_undelivered(self, queue: str, claims: Sequence[FreshClaim], now_ms: int) -> int:
         return await self._calls.make(
@@ -219,22 +221,22 @@ class Guarded(Passing):
     async def mark_moved(self, queue: str, moved: Sequence[tuple[ClaimKey, str]], now_ms: int) -> list[bool]:
         return await self._calls.make("mark_moved", lambda: self._inner.mark_moved(queue, moved, now_ms))
 
-    async def expire_claims(self, limit: int, now_ms: int, rules: PerQueue[EndRules]) -> Mapping[str, LapsedCounts]:
+    async def expire_claims(self, limit: int, now_ms: int, rules: PerQueue[EndRules]) -> Mapping[str, ExpiryCounts]:
         return await self._calls.make("expire_claims", lambda: self._inner.expire_claims(limit, now_ms, rules))
 
-    async def bury(self, limit: int, now_ms: int, graves: Mapping[str, Grave]) -> Mapping[str, int]:
-        return await self._calls.make("bury", lambda: self._inner.bury(limit, now_ms, graves))
+    async def dead_letter(self, limit: int, now_ms: int, targets: Mapping[str, DeadLetterTarget]) -> Mapping[str, int]:
+        return await self._calls.make("bury", lambda: self._inner.dead_letter(limit, now_ms, targets))
 
-    async def collect(
-        self, limit: int, now_ms: int, retention: PerQueue[Retention], *, marks_before: str = ""
+    async def prune(
+        self, limit: int, now_ms: int, retention: PerQueue[Retention], *, tombstones_before: str = ""
     ) -> Mapping[str, int]:
         return await self._calls.make(
-            "collect", lambda: self._inner.collect(limit, now_ms, retention, marks_before=marks_before)
+            "collect", lambda: self._inner.prune(limit, now_ms, retention, tombstones_before=tombstones_before)
         )
 
-    async def put_note(
+    async def kv_put(
         self,
-        kind: str,
+        namespace: str,
         name: str,
         body: bytes,
         expires_at_ms: int,
@@ -245,25 +247,25 @@ class Guarded(Passing):
     ) -> int:
         return await self._calls.make(
             "put_note",
-            lambda: self._inner.put_note(
-                kind, name, body, expires_at_ms, now_ms, expected_version=expected_version, keep=keep
+            lambda: self._inner.kv_put(
+                namespace, name, body, expires_at_ms, now_ms, expected_version=expected_version, keep=keep
             ),
         )
 
-    async def notes(self, kind: str, now_ms: int) -> dict[str, Note]:
-        return await self._calls.make("notes", lambda: self._inner.notes(kind, now_ms), read=True)
+    async def kv_list(self, namespace: str, now_ms: int) -> dict[str, KvEntry]:
+        return await self._calls.make("notes", lambda: self._inner.kv_list(namespace, now_ms), read=True)
 
     async def take_tokens(self, queue: str, wanted: int, per_second: float, capacity: float, now_ms: int) -> Tokens:
         return await self._calls.make(
             "take_tokens", lambda: self._inner.take_tokens(queue, wanted, per_second, capacity, now_ms)
         )
 
-    async def set_share(self, queue: str, share: int, version: int, now_ms: int) -> Share:
-        return await self._calls.make("set_share", lambda: self._inner.set_share(queue, share, version, now_ms))
+    async def set_quota(self, queue: str, share: int, version: int, now_ms: int) -> Quota:
+        return await self._calls.make("set_share", lambda: self._inner.set_quota(queue, share, version, now_ms))
 
-    async def census(
-        self, queue: str, priorities: Sequence[int], now_ms: int, after: CensusPlace | None, limit: int
-    ) -> CensusPage:
+    async def stats(
+        self, queue: str, priorities: Sequence[int], now_ms: int, after: StatsPosition | None, limit: int
+    ) -> StatsPage:
         return await self._bulk.make(
-            "census", lambda: self._inner.census(queue, priorities, now_ms, after, limit), read=True
+            "census", lambda: self._inner.stats(queue, priorities, now_ms, after, limit), read=True
         )

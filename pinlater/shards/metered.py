@@ -7,15 +7,13 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 from pinlater.backends.base import ClaimRequest, Shard
+from pinlater.backends.operations import OPERATIONS
 from pinlater.errors import PinLaterError
 from pinlater.metrics import Metrics
 from pinlater.model import DequeuedJob
 from pinlater.shards.passing import Passing
 
 R = TypeVar("R")
-BATCHES = ("enqueue", "ack", "checkpoint", "give_back", "cancel", "lookup")
-"""Calls whose second argument is a list of jobs."""
-
 _NOT_METERED = ("open", "close")
 
 
@@ -27,10 +25,10 @@ class Metered(Passing):
         self._metrics = metrics
 
     async def claim(
-        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, capped: bool = False
+        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, enforce_quota: bool = False
     ) -> list[list[DequeuedJob]]:
         """What was handed out, not what was asked for, is the size of a claim."""
-        claimed = await self._metered("claim", self._inner.claim(queue, requests, now_ms, capped=capped))
+        claimed = await self._metered("claim", self._inner.claim(queue, requests, now_ms, enforce_quota=enforce_quota))
         self._metrics.observe(sum(map(len, claimed)), "shard_batch_jobs", self.shard_id, "claim")
         return claimed
 
@@ -47,12 +45,13 @@ class Metered(Passing):
 
 
 def _metering(name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
-    is_batch = name in BATCHES
+    operation = OPERATIONS[name]
+    label, batch = operation.label, operation.batch
 
     def call(self: Metered, *arguments: Any, **named: Any) -> Coroutine[Any, Any, Any]:
-        if is_batch:
-            self._metrics.observe(len(arguments[1]), "shard_batch_jobs", self.shard_id, name)
-        return self._metered(name, getattr(self._inner, name)(*arguments, **named))
+        if batch is not None:
+            self._metrics.observe(len(arguments[batch]), "shard_batch_jobs", self.shard_id, label)
+        return self._metered(label, getattr(self._inner, name)(*arguments, **named))
 
     return call
 

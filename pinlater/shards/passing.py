@@ -8,26 +8,26 @@ from pinlater.backends.base import (
     NO_RULES,
     AckOutcome,
     AckRequest,
-    CensusPage,
-    CensusPlace,
     CheckpointRequest,
     ClaimKey,
     ClaimRequest,
+    ConfigEntry,
+    ConfigPage,
+    DeadLetterTarget,
     EndRules,
+    ExpiryCounts,
     FreshClaim,
-    Grave,
-    Hear,
     JobKey,
-    LapsedCounts,
-    Note,
+    KvEntry,
+    Listener,
     PerQueue,
-    QuietClaim,
-    Record,
-    RecordPage,
+    Quota,
     Retention,
     ScanRequest,
     Shard,
-    Share,
+    SilentClaim,
+    StatsPage,
+    StatsPosition,
     StoreStatus,
     Tokens,
 )
@@ -72,28 +72,28 @@ class Passing:
     async def ping(self) -> StoreStatus:
         return await self._inner.ping()
 
-    async def put_records(self, records: Sequence[Record], now_ms: int) -> list[bool]:
-        return await self._inner.put_records(records, now_ms)
+    async def put_config(self, entries: Sequence[ConfigEntry], now_ms: int) -> list[bool]:
+        return await self._inner.put_config(entries, now_ms)
 
-    async def records(self, since: int, limit: int) -> RecordPage:
-        return await self._inner.records(since, limit)
+    async def list_config(self, since: int, limit: int) -> ConfigPage:
+        return await self._inner.list_config(since, limit)
 
     async def enqueue(self, queue: str, jobs: Sequence[Job], now_ms: int) -> list[str]:
         return await self._inner.enqueue(queue, jobs, now_ms)
 
-    async def ready(self, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[int]:
-        return await self._inner.ready(queue, priorities, limit, now_ms)
+    async def count_ready(self, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[int]:
+        return await self._inner.count_ready(queue, priorities, limit, now_ms)
 
     async def next_due(self, queues: Sequence[str], priorities: Sequence[int]) -> dict[str, int | None]:
         return await self._inner.next_due(queues, priorities)
 
-    async def follow(self, queue: str, hear: Hear | None) -> bool:
-        return await self._inner.follow(queue, hear)
+    async def subscribe(self, queue: str, on_event: Listener | None) -> bool:
+        return await self._inner.subscribe(queue, on_event)
 
     async def claim(
-        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, capped: bool = False
+        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, enforce_quota: bool = False
     ) -> list[list[DequeuedJob]]:
-        return await self._inner.claim(queue, requests, now_ms, capped=capped)
+        return await self._inner.claim(queue, requests, now_ms, enforce_quota=enforce_quota)
 
     async def peek(
         self, queue: str, priorities: Sequence[int], limit: int, max_bytes: int, now_ms: int
@@ -120,13 +120,13 @@ class Passing:
     async def checkpoint(self, queue: str, checkpoints: Sequence[CheckpointRequest], now_ms: int) -> list[bool]:
         return await self._inner.checkpoint(queue, checkpoints, now_ms)
 
-    async def give_back(self, queue: str, claims: Sequence[ClaimKey], now_ms: int) -> int:
-        return await self._inner.give_back(queue, claims, now_ms)
+    async def requeue(self, queue: str, claims: Sequence[ClaimKey], now_ms: int) -> int:
+        return await self._inner.requeue(queue, claims, now_ms)
 
-    async def release(
-        self, queue: str, claims: Sequence[QuietClaim], now_ms: int, rules: EndRules = NO_RULES
-    ) -> LapsedCounts:
-        return await self._inner.release(queue, claims, now_ms, rules)
+    async def expire_disconnected(
+        self, queue: str, claims: Sequence[SilentClaim], now_ms: int, rules: EndRules = NO_RULES
+    ) -> ExpiryCounts:
+        return await self._inner.expire_disconnected(queue, claims, now_ms, rules)
 
     async def requeue_undelivered(self, queue: str, claims: Sequence[FreshClaim], now_ms: int) -> int:
         return await self._inner.requeue_undelivered(queue, claims, now_ms)
@@ -167,20 +167,20 @@ class Passing:
     async def mark_moved(self, queue: str, moved: Sequence[tuple[ClaimKey, str]], now_ms: int) -> list[bool]:
         return await self._inner.mark_moved(queue, moved, now_ms)
 
-    async def expire_claims(self, limit: int, now_ms: int, rules: PerQueue[EndRules]) -> Mapping[str, LapsedCounts]:
+    async def expire_claims(self, limit: int, now_ms: int, rules: PerQueue[EndRules]) -> Mapping[str, ExpiryCounts]:
         return await self._inner.expire_claims(limit, now_ms, rules)
 
-    async def bury(self, limit: int, now_ms: int, graves: Mapping[str, Grave]) -> Mapping[str, int]:
-        return await self._inner.bury(limit, now_ms, graves)
+    async def dead_letter(self, limit: int, now_ms: int, targets: Mapping[str, DeadLetterTarget]) -> Mapping[str, int]:
+        return await self._inner.dead_letter(limit, now_ms, targets)
 
-    async def collect(
-        self, limit: int, now_ms: int, retention: PerQueue[Retention], *, marks_before: str = ""
+    async def prune(
+        self, limit: int, now_ms: int, retention: PerQueue[Retention], *, tombstones_before: str = ""
     ) -> Mapping[str, int]:
-        return await self._inner.collect(limit, now_ms, retention, marks_before=marks_before)
+        return await self._inner.prune(limit, now_ms, retention, tombstones_before=tombstones_before)
 
-    async def put_note(
+    async def kv_put(
         self,
-        kind: str,
+        namespace: str,
         name: str,
         body: bytes,
         expires_at_ms: int,
@@ -189,20 +189,20 @@ class Passing:
         expected_version: int | None = None,
         keep: int = 100_000,
     ) -> int:
-        return await self._inner.put_note(
-            kind, name, body, expires_at_ms, now_ms, expected_version=expected_version, keep=keep
+        return await self._inner.kv_put(
+            namespace, name, body, expires_at_ms, now_ms, expected_version=expected_version, keep=keep
         )
 
-    async def notes(self, kind: str, now_ms: int) -> dict[str, Note]:
-        return await self._inner.notes(kind, now_ms)
+    async def kv_list(self, namespace: str, now_ms: int) -> dict[str, KvEntry]:
+        return await self._inner.kv_list(namespace, now_ms)
 
     async def take_tokens(self, queue: str, wanted: int, per_second: float, capacity: float, now_ms: int) -> Tokens:
         return await self._inner.take_tokens(queue, wanted, per_second, capacity, now_ms)
 
-    async def set_share(self, queue: str, share: int, version: int, now_ms: int) -> Share:
-        return await self._inner.set_share(queue, share, version, now_ms)
+    async def set_quota(self, queue: str, share: int, version: int, now_ms: int) -> Quota:
+        return await self._inner.set_quota(queue, share, version, now_ms)
 
-    async def census(
-        self, queue: str, priorities: Sequence[int], now_ms: int, after: CensusPlace | None, limit: int
-    ) -> CensusPage:
-        return await self._inner.census(queue, priorities, now_ms, after, limit)
+    async def stats(
+        self, queue: str, priorities: Sequence[int], now_ms: int, after: StatsPosition | None, limit: int
+    ) -> StatsPage:
+        return await self._inner.stats(queue, priorities, now_ms, after, limit)

@@ -28,7 +28,7 @@ from pinlater.shards.dequeues import Dequeues
 from pinlater.shards.member import Member, answers, ask_all, missing
 from pinlater.shards.members import Members
 from pinlater.shards.merge import Place, Scanned, ScanQuery, scan_over
-from pinlater.shards.undo import GivingBack, give_back
+from pinlater.shards.undo import GivingBack, requeue
 
 R = TypeVar("R")
 FULL_RETRY_MS = 1_000
@@ -95,16 +95,16 @@ class Router:
         now_ms: int,
         *,
         coverage: float = 1.0,
-        capped: bool = False,
+        enforce_quota: bool = False,
     ) -> Coroutine[Any, Any, list[list[DequeuedJob]]]:
         """Jobs for each request in turn, highest priority first over the shards looked at. QueueNotFound.
 
-        `capped`: on each shard no more than its share of the queue's claims leaves free.
+        `enforce_quota`: on each shard no more than its quota of the queue's claims leaves free.
         """
         members = self._share(coverage)
         if len(members) == 1:
-            return members[0].shard.claim(queue, requests, now_ms, capped=capped)
-        return self._dequeues.claim(queue, requests, now_ms, coverage=coverage, capped=capped)
+            return members[0].shard.claim(queue, requests, now_ms, enforce_quota=enforce_quota)
+        return self._dequeues.claim(queue, requests, now_ms, coverage=coverage, enforce_quota=enforce_quota)
 
     async def peek(
         self, queue: str, priorities: Sequence[int], limit: int, max_bytes: int, now_ms: int, *, coverage: float = 1.0
@@ -117,9 +117,11 @@ class Router:
         jobs.sort(key=lambda job: (job.priority, job.run_after_ms))
         return jobs[: min(limit, fitting(jobs, max_bytes))]
 
-    async def ready(self, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> int:
+    async def count_ready(self, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> int:
         """How many jobs are eligible, each priority and shard counted up to `limit`. QueueNotFound."""
-        found = answers(await ask_all(self._healthy(), lambda shard: shard.ready(queue, priorities, limit, now_ms)))
+        found = answers(
+            await ask_all(self._healthy(), lambda shard: shard.count_ready(queue, priorities, limit, now_ms))
+        )
         return sum(sum(counts) for counts in found)
 
     def _share(self, coverage: float) -> list[Member]:
@@ -128,10 +130,10 @@ class Router:
             return members
         return random.sample(members, max(1, math.ceil(len(members) * coverage)))
 
-    async def give_back(self, queue: str, shard_id: str, jobs: Sequence[DequeuedJob], now_ms: int) -> int:
+    async def requeue(self, queue: str, shard_id: str, jobs: Sequence[DequeuedJob], now_ms: int) -> int:
         """Back to PENDING, with a few tries, errors logged only. How many went back."""
         member = self.members.by_id(shard_id)
-        return 0 if member is None else await give_back(member.shard, queue, jobs, now_ms)
+        return 0 if member is None else await requeue(member.shard, queue, jobs, now_ms)
 
     async def _give_back_all(self, queue: str, jobs: Sequence[DequeuedJob], now_ms: int) -> None:
         by_shard: dict[str, list[DequeuedJob]] = {}
@@ -139,7 +141,7 @@ class Router:
             ref = parse_descriptor(job.descriptor)
             if ref is not None:
                 by_shard.setdefault(ref.shard, []).append(job)
-        await asyncio.gather(*[self.give_back(queue, shard, part, now_ms) for shard, part in by_shard.items()])
+        await asyncio.gather(*[self.requeue(queue, shard, part, now_ms) for shard, part in by_shard.items()])
 
     # -- calls that name jobs ----------------------------------------------------------------------------------------
 

@@ -28,14 +28,14 @@ def claim_keys(jobs: Iterable[DequeuedJob]) -> list[ClaimKey]:
     return keys
 
 
-async def give_back(shard: Shard, queue: str, jobs: Iterable[DequeuedJob], now_ms: int) -> int:
+async def requeue(shard: Shard, queue: str, jobs: Iterable[DequeuedJob], now_ms: int) -> int:
     """Back to PENDING, with a few tries; a store that cannot be reached leaves them to expire. How many went back."""
     keys = claim_keys(jobs)
     if not keys:
         return 0
     for attempt in range(1, _TRIES + 1):
         try:
-            return await shard.give_back(queue, keys, now_ms)
+            return await shard.requeue(queue, keys, now_ms)
         except PinLaterError as error:
             if attempt == _TRIES:
                 _log.warning("jobs_not_given_back", shard=shard.shard_id, queue=queue, jobs=len(keys), error=str(error))
@@ -51,7 +51,7 @@ class GivingBack:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def later(self, shard: Shard, queue: str, jobs: Iterable[DequeuedJob], now_ms: int) -> None:
-        self._mind(asyncio.get_running_loop().create_task(give_back(shard, queue, jobs, now_ms)))
+        self._mind(asyncio.get_running_loop().create_task(requeue(shard, queue, jobs, now_ms)))
 
     def after(self, task: asyncio.Task[Any], ended: Callable[[asyncio.Task[Any]], None]) -> None:
         """Call `ended` when a call that nobody waits for is over; it may give back what that brought."""

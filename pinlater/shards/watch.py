@@ -110,7 +110,7 @@ class Watch:
         try:
             async with asyncio.timeout(PING_TIMEOUT_MS / 1000):
                 for body, until_ms in ((bytes(ROOM_BYTES), now_ms + ROOM_KEPT_MS), (b"", 0)):
-                    await member.shard.put_note(ROOM_KIND, self._me, body, until_ms, now_ms)
+                    await member.shard.kv_put(ROOM_KIND, self._me, body, until_ms, now_ms)
         except StoreFull:
             member.no_room_yet()
         else:

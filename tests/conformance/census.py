@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pinlater.backends.base import CensusPage, CensusPlace, LevelCounts, Shard
+from pinlater.backends.base import LevelCounts, Shard, StatsPage, StatsPosition
 from pinlater.cluster.counts import plus
 
 NO_JOBS = LevelCounts(0, 0, 0, 0, 0, None)
 MOST_PAGES = 1_000
 
 
-def jobs_of(page: CensusPage) -> int:
+def jobs_of(page: StatsPage) -> int:
     return sum(sum(level[:5]) for level in page.levels.values())
 
 
-async def census_pages(
-    shard: Shard, queue: str, priorities: Sequence[int], now_ms: int, limit: int
-) -> list[CensusPage]:
+async def census_pages(shard: Shard, queue: str, priorities: Sequence[int], now_ms: int, limit: int) -> list[StatsPage]:
     """All pages, from the first to the last."""
-    pages: list[CensusPage] = []
-    after: CensusPlace | None = None
+    pages: list[StatsPage] = []
+    after: StatsPosition | None = None
     while not pages or after is not None:
-        pages.append(await shard.census(queue, priorities, now_ms, after, limit))
+        pages.append(await shard.stats(queue, priorities, now_ms, after, limit))
         after = pages[-1].after
         assert len(pages) < MOST_PAGES
     return pages

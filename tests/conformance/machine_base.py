@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, precondition
 
-from pinlater.backends.base import ClaimKey, EndRules, JobKey, PerQueue, Record, Retention, Shard
+from pinlater.backends.base import ClaimKey, ConfigEntry, EndRules, JobKey, PerQueue, Retention, Shard
 from pinlater.errors import QueueNotFound
 from pinlater.model import JobState
 from tests.conformance.reference import Reference
@@ -40,7 +40,7 @@ retentions = st.builds(Retention, steps_ms, steps_ms)
 jobs: Bundle[Named] = Bundle("jobs")
 letters: Bundle[Named] = Bundle("letters")
 held: Bundle[Held] = Bundle("held")
-unheard: Bundle[Record] = Bundle("unheard")
+unheard: Bundle[ConfigEntry] = Bundle("unheard")
 
 
 def given(bundle: Bundle[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -81,26 +81,26 @@ class MachineBase(RuleBasedStateMachine):
         self.revision = 0
         self.seen = 0
         for queue in QUEUES:
-            self.put(Record(queue + self.suffix, self.version()))
+            self.put(ConfigEntry(queue + self.suffix, self.version()))
 
     def teardown(self) -> None:
         """Leave nothing, not even the marks, to the next example."""
         for queue in QUEUES:
             version = self.version()
-            self.put(Record(queue + self.suffix, version, "{}", version))
+            self.put(ConfigEntry(queue + self.suffix, version, "{}", version))
         self.collect_until_nothing_is_left(PerQueue(Retention(0, 0)), EVERY_MARK)
 
     def version(self) -> str:
         """Higher than all before it."""
         return f"{self.now_ms * 1000:016d}-{next(self.versions):08x}"
 
-    def put(self, *records: Record) -> None:
-        taken = self.on_shard(self.shard.put_records(records, self.now_ms))
+    def put(self, *records: ConfigEntry) -> None:
+        taken = self.on_shard(self.shard.put_config(records, self.now_ms))
         assert taken == [self.reference.put_record(record) for record in records]
 
-    def collect_until_nothing_is_left(self, retention: PerQueue[Retention], marks_before: str) -> list[Any]:
+    def collect_until_nothing_is_left(self, retention: PerQueue[Retention], tombstones_before: str) -> list[Any]:
         def collect() -> Awaitable[Any]:
-            return self.shard.collect(ALL_AT_ONCE, self.now_ms, retention, marks_before=marks_before)
+            return self.shard.prune(ALL_AT_ONCE, self.now_ms, retention, tombstones_before=tombstones_before)
 
         answers = self.drained(collect)
         assert not self.on_shard(collect())

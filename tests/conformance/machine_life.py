@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, multiple, rule
 
-from pinlater.backends.base import AckRequest, CheckpointRequest, ClaimRequest, EndRules, FreshClaim, QuietClaim
+from pinlater.backends.base import AckRequest, CheckpointRequest, ClaimRequest, EndRules, FreshClaim, SilentClaim
 from pinlater.model import Job
 from tests.conformance import machine_base as base
 from tests.conformance.machine_base import Held, MachineBase, Named, given
@@ -64,14 +64,14 @@ class LifeRules(MachineBase):
             min_size=1,
             max_size=3,
         ),
-        capped=st.booleans(),
+        enforce_quota=st.booleans(),
     )
-    def claim(self, queue: str, wanted: Sequence[Any], capped: bool) -> Any:
+    def claim(self, queue: str, wanted: Sequence[Any], enforce_quota: bool) -> Any:
         requests = [ClaimRequest(new_claim(source), *rest) for source, *rest in wanted]
         name = queue + self.suffix
-        answers = self.on_shard(self.shard.claim(name, requests, self.now_ms, capped=capped))
+        answers = self.on_shard(self.shard.claim(name, requests, self.now_ms, enforce_quota=enforce_quota))
         expected = self.on_reference(
-            lambda: [self.reference.claim(name, each, self.now_ms, capped=capped) for each in requests]
+            lambda: [self.reference.claim(name, each, self.now_ms, enforce_quota=enforce_quota) for each in requests]
         )
         if answers is None or expected is None:
             assert answers is None
@@ -97,7 +97,7 @@ class LifeRules(MachineBase):
         """Hand out some jobs and end them for good, as workers do."""
         request, name = ClaimRequest(new_claim(), limit, ALL, 20, NO_BOUND), queue + self.suffix
         answers = self.on_shard(self.shard.claim(name, [request], self.now_ms))
-        expected = self.on_reference(lambda: self.reference.claim(name, request, self.now_ms, capped=False))
+        expected = self.on_reference(lambda: self.reference.claim(name, request, self.now_ms, enforce_quota=False))
         if answers is None or expected is None:
             assert answers is expected is None
             return
@@ -110,10 +110,10 @@ class LifeRules(MachineBase):
         )
 
     @rule(queue=base.queues, share=st.integers(0, 4), version=st.integers(0, 6))
-    def set_share(self, queue: str, share: int, version: int) -> None:
+    def set_quota(self, queue: str, share: int, version: int) -> None:
         self.both(
-            lambda name: self.shard.set_share(name, share, version, self.now_ms),
-            lambda name: self.reference.set_share(name, share, version),
+            lambda name: self.shard.set_quota(name, share, version, self.now_ms),
+            lambda name: self.reference.set_quota(name, share, version),
             queue,
         )
 
@@ -142,14 +142,14 @@ class LifeRules(MachineBase):
         held=st.lists(st.tuples(base.held, st.booleans(), base.texts, base.steps_ms, st.booleans()), min_size=1),
         limits=st.lists(base.limits, max_size=3),
         rules=base.end_rules,
-        capped=st.booleans(),
+        enforce_quota=st.booleans(),
     )
     def ack_and_claim(
         self,
         held: Sequence[tuple[Held, bool, str, int, bool]],
         limits: Sequence[int],
         rules: EndRules,
-        capped: bool,
+        enforce_quota: bool,
     ) -> Any:
         queue = held[0][0].job.queue
         name = queue + self.suffix
@@ -158,12 +158,14 @@ class LifeRules(MachineBase):
             for job, succeeded, text, delay, permanent in held
         ]
         requests = [ClaimRequest(new_claim(), limit, ALL, 20, NO_BOUND) for limit in limits]
-        answer = self.on_shard(self.shard.ack_and_claim(name, acks, requests, self.now_ms, rules, enforce_quota=capped))
+        answer = self.on_shard(
+            self.shard.ack_and_claim(name, acks, requests, self.now_ms, rules, enforce_quota=enforce_quota)
+        )
         if name not in self.reference.queues:
             assert answer is None
             return multiple()
         outcomes = [self.reference.ack(name, ack, self.now_ms, rules) for ack in acks]
-        expected = [self.reference.claim(name, each, self.now_ms, capped=capped) for each in requests]
+        expected = [self.reference.claim(name, each, self.now_ms, enforce_quota=enforce_quota) for each in requests]
         assert answer is not None
         assert answer[0] == outcomes
         found = []
@@ -212,11 +214,11 @@ class LifeRules(MachineBase):
 
     @given(base.held)
     @rule(held=st.lists(base.held, min_size=1))
-    def give_back(self, held: Sequence[Held]) -> None:
+    def requeue(self, held: Sequence[Held]) -> None:
         keys = [each.key for each in held]
         self.both(
-            lambda name: self.shard.give_back(name, keys, self.now_ms),
-            lambda name: sum(self.reference.give_back(name, key, self.now_ms) for key in keys),
+            lambda name: self.shard.requeue(name, keys, self.now_ms),
+            lambda name: sum(self.reference.requeue(name, key, self.now_ms) for key in keys),
             held[0].job.queue,
         )
 
@@ -241,11 +243,12 @@ class LifeRules(MachineBase):
         """Of most nothing was heard since what the caller knows of; of some something was."""
         queue = held[0][0].job.queue
         keys = [
-            QuietClaim(*each.key, self.reference.heard_at_ms(queue + self.suffix, each.key) + off) for each, off in held
+            SilentClaim(*each.key, self.reference.last_seen_ms(queue + self.suffix, each.key) + off)
+            for each, off in held
         ]
         self.both(
-            lambda name: self.shard.release(name, keys, self.now_ms, rules),
-            lambda name: total([self.reference.release(name, key, self.now_ms, rules) for key in keys]),
+            lambda name: self.shard.expire_disconnected(name, keys, self.now_ms, rules),
+            lambda name: total([self.reference.expire_disconnected(name, key, self.now_ms, rules) for key in keys]),
             queue,
         )
 

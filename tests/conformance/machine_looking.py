@@ -31,7 +31,7 @@ class LookingRules(MachineBase):
     @rule(queue=base.queues, wanted=base.some_priorities, limit=base.limits)
     def ready(self, queue: str, wanted: Sequence[int], limit: int) -> None:
         self.both(
-            lambda name: self.shard.ready(name, wanted, limit, self.now_ms),
+            lambda name: self.shard.count_ready(name, wanted, limit, self.now_ms),
             lambda name: [
                 min(limit, len(self.reference.eligible(name, (priority,), self.now_ms))) for priority in wanted
             ],

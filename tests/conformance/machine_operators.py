@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import multiple, rule
 
-from pinlater.backends.base import EndRules, Grave, Retention
+from pinlater.backends.base import DeadLetterTarget, EndRules, Retention
 from pinlater.model import JobState
 from tests.conformance import machine_base as base
 from tests.conformance.machine_base import Named, given
@@ -81,7 +81,7 @@ class OperatorRules(LifeRules):
     )
     def collect(self, limit: int, default: Retention, of: dict[str, Retention]) -> None:
         retention = self.per_queue(default, of)
-        answers = self.drained(lambda: self.shard.collect(limit, self.now_ms, retention))
+        answers = self.drained(lambda: self.shard.prune(limit, self.now_ms, retention))
         by_queue = {queue: sum(each.get(queue, 0) for each in answers) for each in answers for queue in each}
         by_queue.pop("", None)
         assert by_queue == self.reference.collect_all(self.now_ms, retention)
@@ -99,9 +99,11 @@ class OperatorRules(LifeRules):
         """`dying`: where some jobs fail just before."""
         if dying is not None:
             self.end_some(dying, limit, False, EndRules(dead_letters=True))
-        graves = {queue + self.suffix: Grave(grave + self.suffix, allowed) for queue, grave in chosen.items()}
+        graves = {
+            queue + self.suffix: DeadLetterTarget(grave + self.suffix, allowed) for queue, grave in chosen.items()
+        }
         due = self.reference.due_for_burial(graves)
-        answers = self.drained(lambda: self.shard.bury(limit, self.now_ms, graves))
+        answers = self.drained(lambda: self.shard.dead_letter(limit, self.now_ms, graves))
         assert all(sum(counts.values()) <= limit for counts in answers)
         by_queue = {queue: sum(each.get(queue, 0) for each in answers) for each in answers for queue in each}
         assert by_queue == {queue: sum(each == queue for each, _, _ in due) for queue, _, _ in due}
@@ -110,7 +112,7 @@ class OperatorRules(LifeRules):
             info = self.find_original(queue, self.reference.descriptor(queue, job))
             assert info.moved_to is not None
             key = key_of(info.moved_to)
-            self.reference.bury(queue, job, grave, key.id, self.now_ms)
+            self.reference.dead_letter(queue, job, grave, key.id, self.now_ms)
             short = grave.queue.removesuffix(self.suffix)
             assert key not in self.known[short]
             self.known[short].append(key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from pinlater.backends.base import PerQueue, Record, Retention
+from pinlater.backends.base import ConfigEntry, PerQueue, Retention
 from tests.conformance import machine_base as base
 from tests.conformance.machine_base import MachineBase, given
 
@@ -13,9 +13,9 @@ FOR_EVER = PerQueue(Retention(10**12, 10**12))
 
 
 class RecordRules(MachineBase):
-    def known_record(self, queue: str) -> Record:
+    def known_record(self, queue: str) -> ConfigEntry:
         """The newest that there is of this queue, or what comes before all."""
-        return self.reference.here.get(queue + self.suffix, Record(queue + self.suffix, ""))
+        return self.reference.here.get(queue + self.suffix, ConfigEntry(queue + self.suffix, ""))
 
     @rule(queue=base.queues)
     def create_queue(self, queue: str) -> None:
@@ -27,7 +27,7 @@ class RecordRules(MachineBase):
     def delete_queue(self, queue: str, sure: int) -> None:
         if sure == 7:
             version = self.version()
-            self.put(Record(queue + self.suffix, version, "{}", version))
+            self.put(ConfigEntry(queue + self.suffix, version, "{}", version))
 
     @rule(queue=base.queues, text=st.sampled_from(["{}", '{"set": {"paused": "true"}}', "ü🦆"]))
     def change_queue(self, queue: str, text: str) -> None:
@@ -36,30 +36,30 @@ class RecordRules(MachineBase):
             self.put(before._replace(version=self.version(), text=text))
 
     @rule(target=base.unheard, queue=base.queues, is_deletion=st.booleans(), text=st.sampled_from(["{}", "[]"]))
-    def something_happens_elsewhere(self, queue: str, is_deletion: bool, text: str) -> Record:
+    def something_happens_elsewhere(self, queue: str, is_deletion: bool, text: str) -> ConfigEntry:
         """Told of here later, or never."""
         before, version = self.known_record(queue), self.version()
         deleted_version = version if is_deletion else before.deleted_version
-        return Record(queue + self.suffix, version, text, deleted_version)
+        return ConfigEntry(queue + self.suffix, version, text, deleted_version)
 
     @given(base.unheard)
     @rule(records=st.lists(base.unheard, min_size=1, max_size=4))
-    def hear_of_it(self, records: list[Record]) -> None:
+    def hear_of_it(self, records: list[ConfigEntry]) -> None:
         self.put(*records)
 
     @rule(limit=st.integers(1, 3))
     def read_what_came(self, limit: int) -> None:
         """Page by page, as the servers of a cluster do."""
-        came: list[Record] = []
+        came: list[ConfigEntry] = []
         while True:
-            page = self.on_shard(self.shard.records(self.revision, limit))
+            page = self.on_shard(self.shard.list_config(self.revision, limit))
             assert page is not None
-            assert len(page.records) <= limit
-            if not page.records:
+            assert len(page.entries) <= limit
+            if not page.entries:
                 break
             assert page.revision > self.revision
             self.revision = page.revision
-            came += [record for record in page.records if record.name.endswith(self.suffix)]
+            came += [record for record in page.entries if record.name.endswith(self.suffix)]
         assert came == self.reference.came_since(self.seen)
         self.seen = len(self.reference.came)
 

@@ -370,8 +370,8 @@ STEPS = [
     ),
     *step("acking", " and row[CLAIM] == claim.claim_descriptor", "", UNDER_ANOTHER_CLAIM),
     *step("acking", "row[PRIORITY] == claim.priority and ", "", BY_A_WRONG_NAME, wrong="priority"),
-    *step("acking", " and row[HEARD_AT] == claim.heard_at_ms", "", HEARD_OF_SINCE),
-    *step("acking", "row[HEARD_AT] == claim.heard_at_ms", "row[HEARD_AT] <= claim.heard_at_ms", HEARD_OF_SINCE),
+    *step("acking", " and row[HEARD_AT] == claim.last_seen_ms", "", HEARD_OF_SINCE),
+    *step("acking", "row[HEARD_AT] == claim.last_seen_ms", "row[HEARD_AT] <= claim.heard_at_ms", HEARD_OF_SINCE),
     *step(
         "checkpointing",
         "if row[PRIORITY] != each.priority:",

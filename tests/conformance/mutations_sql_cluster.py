@@ -26,38 +26,38 @@ CENSUS = test_census.test_the_pages_of_a_census_make_together_what_is_there
 RECORDS = [
     *step(
         "recording",
-        "record.version > here",
+        "entry.version > here",
         "True",
         test_records.test_what_is_not_newer_changes_nothing,
     ),
     *step(
         "recording",
-        "record.version > here",
+        "entry.version > here",
         "record.version >= here",
         test_records.test_what_is_not_newer_changes_nothing,
     ),
-    *step("recording", "record.deleted_version > version_here", "False", ANEW),
+    *step("recording", "entry.deleted_version > version_here", "False", ANEW),
     *step(
         "recording",
-        "record.deleted_version > version_here",
+        "entry.deleted_version > version_here",
         "record.deleted_version",
         test_records.test_a_deletion_that_was_heard_of_takes_no_jobs_a_second_time,
     ),
     *step(
         "recording",
-        'if "@" not in record.name:',
+        'if "@" not in entry.name:',
         "if True:",
         test_records.test_a_record_with_an_at_sign_is_no_queue,
     ),
     *step(
         "recording",
-        "if not record.is_deleted:",
+        "if not entry.is_deleted:",
         "if True:",
         test_records.test_a_mark_of_a_queue_that_never_was_here_makes_none,
     ),
     *step(
         "recording",
-        "versions[record.name] = record.version",
+        "versions[entry.name] = entry.version",
         "pass",
         test_records.test_records_of_one_call_are_taken_in_order_and_answered_in_place,
     ),
@@ -92,21 +92,21 @@ SHARES = [
     ),
     *step(
         "claiming",
-        "if capped and queue_id",
+        "if enforce_quota and queue_id",
         "if queue_id",
         test_shares.test_a_claim_that_is_not_capped_does_not_ask_for_the_share,
     ),
     *step(
         "claiming",
-        "requests, now_ms, capped)\n\n\ndef _groups",
+        "requests, now_ms, enforce_quota)\n\n\ndef _groups",
         "requests, now_ms, False)\n\n\ndef _groups",
         test_ack_and_claim.test_an_ack_frees_room_in_the_quota_for_the_claim_of_the_same_step,
     ),
     *step(
         "claiming",
         "    outcomes = ack(session, queue, acks, now_ms, rules)\n"
-        "    return outcomes, claim(session, queue, requests, now_ms, capped)",
-        "    claims = claim(session, queue, requests, now_ms, capped)\n"
+        "    return outcomes, claim(session, queue, requests, now_ms, enforce_quota)",
+        "    claims = claim(session, queue, requests, now_ms, enforce_quota)\n"
         "    return ack(session, queue, acks, now_ms, rules), claims",
         test_ack_and_claim.test_each_gets_what_the_two_calls_would_give,
         situation="failure to be retried at once",

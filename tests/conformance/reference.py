@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from pinlater.backends.base import (
+    DeadLetterTarget,
     EndRules,
-    Grave,
+    ExpiryCounts,
     JobKey,
-    LapsedCounts,
     LevelCounts,
     PerQueue,
     Retention,
@@ -116,8 +116,8 @@ class Reference(RefLife):
 
     # -- maintenance -------------------------------------------------------------------------------------------------
 
-    def expire_all(self, now_ms: int, rules: PerQueue[EndRules]) -> dict[str, LapsedCounts]:
-        counts: dict[str, LapsedCounts] = {}
+    def expire_all(self, now_ms: int, rules: PerQueue[EndRules]) -> dict[str, ExpiryCounts]:
+        counts: dict[str, ExpiryCounts] = {}
         for queue, jobs in self.queues.items():
             lapsed = [
                 lapse(job, now_ms, rules.get(queue), expired_status)
@@ -125,10 +125,10 @@ class Reference(RefLife):
                 if job.expires_at_ms is not None and job.expires_at_ms < now_ms
             ]
             if lapsed:
-                counts[queue] = LapsedCounts(sum(each.retried for each in lapsed), sum(each.failed for each in lapsed))
+                counts[queue] = ExpiryCounts(sum(each.retried for each in lapsed), sum(each.failed for each in lapsed))
         return counts
 
-    def due_for_burial(self, graves: Mapping[str, Grave]) -> list[tuple[str, RefJob, Grave]]:
+    def due_for_burial(self, graves: Mapping[str, DeadLetterTarget]) -> list[tuple[str, RefJob, DeadLetterTarget]]:
         """The marked jobs whose letters can go now."""
         return [
             (queue, job, grave)
@@ -138,7 +138,7 @@ class Reference(RefLife):
             if job.is_marked
         ]
 
-    def bury(self, queue: str, job: RefJob, grave: Grave, letter_id: int, now_ms: int) -> None:
+    def dead_letter(self, queue: str, job: RefJob, grave: DeadLetterTarget, letter_id: int, now_ms: int) -> None:
         """The copy of one of them, under this id."""
         origin = self.descriptor(queue, job)
         line = buried_status(origin, job.created_at_ms, job.attempts_allowed, job.crashes, now_ms)

@@ -23,7 +23,7 @@ class RefJob:
     claim: str | None = None
     claimed_at_ms: int | None = None
     timeout_ms: int = 0
-    heard_at_ms: int = 0
+    last_seen_ms: int = 0
     """When the claim was made, or last renewed by a checkpoint."""
 
     expires_at_ms: int | None = None

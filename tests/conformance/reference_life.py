@@ -12,10 +12,10 @@ from pinlater.backends.base import (
     ClaimKey,
     ClaimRequest,
     EndRules,
+    ExpiryCounts,
     FreshClaim,
     JobKey,
-    LapsedCounts,
-    QuietClaim,
+    SilentClaim,
     crash_budget_status,
     released_status,
 )
@@ -38,12 +38,12 @@ class RefLife(RefQueues):
         jobs = [job for job in self.in_state(queue, JobState.PENDING, tuple(priorities)) if job.run_after_ms <= now_ms]
         return sorted(jobs, key=lambda job: (job.priority, job.run_after_ms, job.id))
 
-    def claim(self, queue: str, request: ClaimRequest, now_ms: int, *, capped: bool) -> list[RefJob]:
-        limit = min(request.limit, self.room(queue)) if capped else request.limit
+    def claim(self, queue: str, request: ClaimRequest, now_ms: int, *, enforce_quota: bool) -> list[RefJob]:
+        limit = min(request.limit, self.room(queue)) if enforce_quota else request.limit
         taken = fitting(self.eligible(queue, request.priorities, now_ms)[:limit], request.max_bytes)
         for job in taken:
             job.state, job.claim, job.updated_at_ms = JobState.IN_PROGRESS, request.claim_descriptor, now_ms
-            job.claimed_at_ms = job.heard_at_ms = now_ms
+            job.claimed_at_ms = job.last_seen_ms = now_ms
             job.timeout_ms = request.claim_timeout_ms
             job.expires_at_ms = now_ms + request.claim_timeout_ms
         return taken
@@ -79,7 +79,7 @@ class RefLife(RefQueues):
             return False
         if (beat.claim_descriptor or beat.source) != (job.claim if beat.claim_descriptor else claim_source(job.claim)):
             return False
-        job.updated_at_ms = job.heard_at_ms = now_ms
+        job.updated_at_ms = job.last_seen_ms = now_ms
         job.run_after_ms = now_ms if beat.run_after_ms is None else beat.run_after_ms
         job.expires_at_ms = now_ms + job.timeout_ms
         if job.run_after_ms > now_ms:
@@ -94,7 +94,7 @@ class RefLife(RefQueues):
             job.unclaim()
         return True
 
-    def give_back(self, queue: str, key: ClaimKey, now_ms: int) -> int:
+    def requeue(self, queue: str, key: ClaimKey, now_ms: int) -> int:
         job = self.find(queue, key.priority, key.id)
         if job is None or not job.held_by(key.claim_descriptor):
             return 0
@@ -111,20 +111,20 @@ class RefLife(RefQueues):
         if times > UNDELIVERED_IN_A_ROW:
             return 0
         job.undelivered = (times, job.attempts_remaining, job.run_after_ms)
-        return self.give_back(queue, ClaimKey(*key[:3]), now_ms)
+        return self.requeue(queue, ClaimKey(*key[:3]), now_ms)
 
-    def release(self, queue: str, key: QuietClaim, now_ms: int, rules: EndRules) -> LapsedCounts:
+    def expire_disconnected(self, queue: str, key: SilentClaim, now_ms: int, rules: EndRules) -> ExpiryCounts:
         job = self.find(queue, key.priority, key.id)
         if job is None or not job.held_by(key.claim_descriptor):
-            return LapsedCounts(0, 0)
-        if key.heard_at_ms != self.heard_at_ms(queue, key):
-            return LapsedCounts(0, 0)
+            return ExpiryCounts(0, 0)
+        if key.last_seen_ms != self.last_seen_ms(queue, key):
+            return ExpiryCounts(0, 0)
         return lapse(job, now_ms, rules, released_status)
 
-    def heard_at_ms(self, queue: str, key: ClaimKey | QuietClaim) -> int:
+    def last_seen_ms(self, queue: str, key: ClaimKey | SilentClaim) -> int:
         """When the claim that the job is under now was made, or last renewed; 0 where it is under none."""
         job = self.find(queue, key.priority, key.id)
-        return 0 if job is None or job.expires_at_ms is None else job.heard_at_ms
+        return 0 if job is None or job.expires_at_ms is None else job.last_seen_ms
 
     def expires_at_ms(self, queue: str, key: ClaimKey) -> int:
         """When the claim expires that the job is under now; 0 where it is under none."""
@@ -149,7 +149,7 @@ class RefLife(RefQueues):
         return CancelOutcome.IN_PROGRESS if job.state is JobState.IN_PROGRESS else CancelOutcome.ENDED
 
 
-def lapse(job: RefJob, now_ms: int, rules: EndRules, line: Callable[[int, int], str]) -> LapsedCounts:
+def lapse(job: RefJob, now_ms: int, rules: EndRules, line: Callable[[int, int], str]) -> ExpiryCounts:
     """What becomes of a claim that expired or was released."""
     job.crashes += 1
     used_up = 0 < rules.crash_budget <= job.crashes
@@ -160,7 +160,7 @@ def lapse(job: RefJob, now_ms: int, rules: EndRules, line: Callable[[int, int], 
     if remaining > 0:
         job.unclaim()
         job.run_after_ms = now_ms
-        return LapsedCounts(1, 0)
+        return ExpiryCounts(1, 0)
     job.finish(JobState.FAILED, now_ms)
     job.is_marked = rules.dead_letters
-    return LapsedCounts(0, 1)
+    return ExpiryCounts(0, 1)

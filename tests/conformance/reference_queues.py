@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pinlater.backends.base import Record, Share
+from pinlater.backends.base import ConfigEntry, Quota
 from pinlater.errors import QueueNotFound
 from pinlater.model import JobState, descriptor_prefix
 from tests.conformance.reference_job import RefJob
@@ -14,8 +14,8 @@ class RefQueues:
     def __init__(self, shard_id: str) -> None:
         self.shard_id = shard_id
         self.queues: dict[str, dict[int, RefJob]] = {}
-        self.here: dict[str, Record] = {}
-        self.came: list[Record] = []
+        self.here: dict[str, ConfigEntry] = {}
+        self.came: list[ConfigEntry] = []
         """Every record that was taken, in order."""
 
         self.shares: dict[str, tuple[int, int]] = {}
@@ -23,7 +23,7 @@ class RefQueues:
 
     # -- records -----------------------------------------------------------------------------------------------------
 
-    def put_record(self, record: Record) -> bool:
+    def put_record(self, record: ConfigEntry) -> bool:
         before = self.here.get(record.name)
         if before is not None and record.version <= before.version:
             return False
@@ -36,7 +36,7 @@ class RefQueues:
         self.came.append(record)
         return True
 
-    def came_since(self, number: int) -> list[Record]:
+    def came_since(self, number: int) -> list[ConfigEntry]:
         """What is newer than the first `number` that came, each name once, where it came last."""
         last = {record.name: place for place, record in enumerate(self.came)}
         new = enumerate(self.came[number:], number)
@@ -52,10 +52,10 @@ class RefQueues:
     def in_progress(self, queue: str) -> int:
         return sum(job.state is JobState.IN_PROGRESS for job in self.known(queue).values())
 
-    def set_share(self, queue: str, share: int, version: int) -> Share:
+    def set_quota(self, queue: str, share: int, version: int) -> Quota:
         if version > self.shares.get(queue, (0, 0))[1]:
             self.shares[queue] = share, version
-        return Share(*self.shares.get(queue, (0, 0)), self.in_progress(queue))
+        return Quota(*self.shares.get(queue, (0, 0)), self.in_progress(queue))
 
     def room(self, queue: str) -> int:
         """How many jobs more may be in progress."""

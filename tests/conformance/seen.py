@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pinlater.backends.base import JobKey, LapsedCounts
+from pinlater.backends.base import ExpiryCounts, JobKey
 from pinlater.model import DequeuedJob, JobInfo, JobState
 from tests.conformance.reference_job import RefJob
 from tests.conformance.subject import key_of
 
 
-def total(counts: Sequence[LapsedCounts]) -> LapsedCounts:
-    return LapsedCounts(sum(each.retried for each in counts), sum(each.failed for each in counts))
+def total(counts: Sequence[ExpiryCounts]) -> ExpiryCounts:
+    return ExpiryCounts(sum(each.retried for each in counts), sum(each.failed for each in counts))
 
 
 def dequeued(job: DequeuedJob) -> tuple[object, ...]:

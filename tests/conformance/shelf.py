@@ -59,7 +59,7 @@ async def emptied(shard: Shard) -> None:
     """As if it were new, but for the ids it has used."""
     for queue in await names_of(shard):
         await drop_queue(shard, queue, START_MS)
-    while await shard.collect(ALL_AT_ONCE, START_MS, NOTHING_KEPT, marks_before=EVERY_MARK):
+    while await shard.prune(ALL_AT_ONCE, START_MS, NOTHING_KEPT, tombstones_before=EVERY_MARK):
         pass
-    left = [record for record in (await shard.records(0, ALL_AT_ONCE)).records if "@" not in record.name]
+    left = [record for record in (await shard.list_config(0, ALL_AT_ONCE)).entries if "@" not in record.name]
     assert left == []

@@ -14,18 +14,18 @@ from pinlater.backends.base import (
     CheckpointRequest,
     ClaimKey,
     ClaimRequest,
+    DeadLetterTarget,
     EndRules,
+    ExpiryCounts,
     FreshClaim,
-    Grave,
     JobKey,
-    LapsedCounts,
     PerQueue,
-    QuietClaim,
+    Quota,
     Retention,
     ScanPosition,
     ScanRequest,
     Shard,
-    Share,
+    SilentClaim,
 )
 from pinlater.model import CancelOutcome, DequeuedJob, Job, JobInfo, JobState, parse_descriptor
 from tests.queues import make_queue
@@ -124,7 +124,7 @@ class Subject:
 
     async def capped_claim(self, limit: int = 1, **fields: Any) -> list[DequeuedJob]:
         """As `claim`, within the queue's share."""
-        (jobs,) = await self.shard.claim(self.queue, [self.request(limit, **fields)], self.now_ms, capped=True)
+        (jobs,) = await self.shard.claim(self.queue, [self.request(limit, **fields)], self.now_ms, enforce_quota=True)
         return jobs
 
     async def claimed(self, **fields: Any) -> DequeuedJob:
@@ -173,20 +173,20 @@ class Subject:
         (matched,) = await self.shard.checkpoint(self.queue, requests, self.now_ms)
         return matched
 
-    async def give_back(self, *jobs: DequeuedJob) -> int:
-        return await self.shard.give_back(self.queue, [claim_key_of(job) for job in jobs], self.now_ms)
+    async def requeue(self, *jobs: DequeuedJob) -> int:
+        return await self.shard.requeue(self.queue, [claim_key_of(job) for job in jobs], self.now_ms)
 
-    def quiet(self, job: DequeuedJob, heard_at_ms: int | None = None) -> QuietClaim:
+    def quiet(self, job: DequeuedJob, last_seen_ms: int | None = None) -> SilentClaim:
         """A claim of which nothing was heard since that time; None: since it was made."""
-        if heard_at_ms is None:
-            heard_at_ms = job.claim_expires_at_ms - self._timeouts_ms[job.claim_descriptor]
-        return QuietClaim(*claim_key_of(job), heard_at_ms)
+        if last_seen_ms is None:
+            last_seen_ms = job.claim_expires_at_ms - self._timeouts_ms[job.claim_descriptor]
+        return SilentClaim(*claim_key_of(job), last_seen_ms)
 
-    async def release(
-        self, *jobs: DequeuedJob, heard_at_ms: int | None = None, budget: int = 0, **rules: bool
-    ) -> LapsedCounts:
-        claims = [self.quiet(job, heard_at_ms) for job in jobs]
-        return await self.shard.release(self.queue, claims, self.now_ms, EndRules(budget, **rules))
+    async def expire_disconnected(
+        self, *jobs: DequeuedJob, last_seen_ms: int | None = None, budget: int = 0, **rules: bool
+    ) -> ExpiryCounts:
+        claims = [self.quiet(job, last_seen_ms) for job in jobs]
+        return await self.shard.expire_disconnected(self.queue, claims, self.now_ms, EndRules(budget, **rules))
 
     def fresh(self, job: DequeuedJob) -> FreshClaim:
         """The claim that a job was handed out with."""
@@ -254,29 +254,29 @@ class Subject:
 
     async def expire(
         self, *, limit: int = 100, budget: int = 0, of: Mapping[str, EndRules] | None = None, **rules: bool
-    ) -> Mapping[str, LapsedCounts]:
+    ) -> Mapping[str, ExpiryCounts]:
         """Under these rules; `of`: those of single queues."""
         return await self.shard.expire_claims(limit, self.now_ms, PerQueue(EndRules(budget, **rules), of or {}))
 
-    async def bury(self, graves: Mapping[str, Grave], *, limit: int = 100) -> Mapping[str, int]:
-        return await self.shard.bury(limit, self.now_ms, graves)
+    async def dead_letter(self, graves: Mapping[str, DeadLetterTarget], *, limit: int = 100) -> Mapping[str, int]:
+        return await self.shard.dead_letter(limit, self.now_ms, graves)
 
     async def replay(self, *descriptors: str, attempts: int | None = None) -> list[str | None]:
         return await self.shard.replay(self.queue, [key_of(each) for each in descriptors], self.now_ms, attempts)
 
-    async def collect(
+    async def prune(
         self,
         *,
         limit: int = 100,
         succeeded_ttl_ms: int = DAY_MS,
         failed_ttl_ms: int = 7 * DAY_MS,
         of: Mapping[str, Retention] | None = None,
-        marks_before: str = "",
+        tombstones_before: str = "",
     ) -> Mapping[str, int]:
         """With these times to live; `of`: those of single queues."""
         retention = PerQueue(Retention(succeeded_ttl_ms, failed_ttl_ms), of or {})
-        return await self.shard.collect(limit, self.now_ms, retention, marks_before=marks_before)
+        return await self.shard.prune(limit, self.now_ms, retention, tombstones_before=tombstones_before)
 
-    async def share(self, share: int = 0, version: int = 0) -> Share:
+    async def share(self, share: int = 0, version: int = 0) -> Quota:
         """Set the queue's share; without a version only look."""
-        return await self.shard.set_share(self.queue, share, version, self.now_ms)
+        return await self.shard.set_quota(self.queue, share, version, self.now_ms)

@@ -100,7 +100,7 @@ async def test_each_gets_what_the_two_calls_would_give(subject: Subject, situati
     acks, requests, before = await prepared(twin, given)
     enforce = given.quota is not None
     outcomes = await twin.shard.ack(twin.queue, acks, twin.now_ms, given.rules)
-    claims = await twin.shard.claim(twin.queue, requests, twin.now_ms, capped=enforce)
+    claims = await twin.shard.claim(twin.queue, requests, twin.now_ms, enforce_quota=enforce)
     expected = (outcomes, await seen(twin, before, claims))
 
     acks, requests, before = await prepared(subject, given)

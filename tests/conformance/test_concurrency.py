@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from pinlater.backends.base import AckOutcome, Record
+from pinlater.backends.base import AckOutcome, ConfigEntry
 from pinlater.errors import QueueNotFound
 from pinlater.model import CancelOutcome, DequeuedJob, Job, JobState, new_version
 from tests.conformance.crowd import Crowd, at_once
@@ -101,7 +101,7 @@ async def test_giving_back_against_expiry_has_one_winner(crowd: Crowd) -> None:
     await stored(crowd, attempts_allowed=9)
     jobs = await crowd[0].claim(JOBS, timeout_ms=10)
     go_on(crowd, 11)
-    backs = [partial(crowd[n % len(crowd)].give_back, job) for n, job in enumerate(jobs)]
+    backs = [partial(crowd[n % len(crowd)].requeue, job) for n, job in enumerate(jobs)]
     answers = await at_once(*backs, *[partial(subject.expire, limit=30) for subject in crowd])
     for job, back in zip(jobs, answers, strict=False):
         info = await crowd[0].info(job.descriptor)
@@ -143,7 +143,7 @@ async def test_a_checkpoint_against_a_release_has_one_winner(crowd: Crowd) -> No
     for n, job in enumerate(jobs):
         calls += [
             partial(crowd[n % len(crowd)].checkpoint, job.descriptor),
-            partial(crowd[(n + 1) % len(crowd)].release, job, heard_at_ms=claimed_at_ms),
+            partial(crowd[(n + 1) % len(crowd)].expire_disconnected, job, last_seen_ms=claimed_at_ms),
         ]
     answers = await at_once(*calls)
     for job, kept, released in zip(jobs, answers[::2], answers[1::2], strict=True):
@@ -170,7 +170,7 @@ async def test_collection_against_an_operators_retry_has_one_winner(crowd: Crowd
         await crowd[0].fail(descriptor)
     go_on(crowd, 10)
     answers = await at_once(
-        *[partial(subject.collect, limit=7, failed_ttl_ms=1) for subject in crowd],
+        *[partial(subject.prune, limit=7, failed_ttl_ms=1) for subject in crowd],
         *[partial(subject.retry_failed, limit=7) for subject in crowd],
     )
     collected = sum(sum(counts.values()) for counts in answers[: len(crowd)])
@@ -216,8 +216,8 @@ async def assert_counts_agree(subject: Subject) -> None:
 
 
 async def test_a_queue_made_at_once_by_many_is_new_once(crowd: Crowd) -> None:
-    record = Record("fresh", new_version(crowd[0].now_ms))
-    answers = await at_once(*[partial(each.shard.put_records, [record], each.now_ms) for each in crowd])
+    record = ConfigEntry("fresh", new_version(crowd[0].now_ms))
+    answers = await at_once(*[partial(each.shard.put_config, [record], each.now_ms) for each in crowd])
     assert answers.count([True]) == 1
     assert answers.count([False]) == len(crowd) - 1
 
@@ -227,7 +227,7 @@ async def test_a_queue_deleted_at_once_by_many_is_deleted_once(crowd: Crowd) -> 
     before = await record_of(crowd[0].shard, crowd[0].queue)
     assert before is not None
     version = new_version(crowd[0].now_ms, before.version)
-    mark = Record(before.name, version, "{}", version)
-    answers = await at_once(*[partial(each.shard.put_records, [mark], each.now_ms) for each in crowd])
+    mark = ConfigEntry(before.name, version, "{}", version)
+    answers = await at_once(*[partial(each.shard.put_config, [mark], each.now_ms) for each in crowd])
     assert answers.count([True]) == 1
     assert await names_of(crowd[0].shard) == set()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pinlater.backends.base import LapsedCounts
+from pinlater.backends.base import ExpiryCounts
 from pinlater.model import MAX_TIME_MS, Job, JobState, parse_descriptor
 from tests.conformance.bindings import Binding
 from tests.conformance.subject import START_MS, TIMEOUT_MS, Subject
@@ -27,7 +27,7 @@ async def test_claims_that_ended_otherwise_do_not_hide_those_that_expired(subjec
     await other.job_in(JobState.IN_PROGRESS)
     await subject.succeed(descriptor)
     subject.tick(TIMEOUT_MS + 1)
-    assert await subject.expire(limit=1) == {"other": LapsedCounts(1, 0)}
+    assert await subject.expire(limit=1) == {"other": ExpiryCounts(1, 0)}
 
 
 async def test_ended_jobs_that_went_otherwise_do_not_hide_those_to_collect(subject: Subject) -> None:
@@ -38,7 +38,7 @@ async def test_ended_jobs_that_went_otherwise_do_not_hide_those_to_collect(subje
     await other.job_in(JobState.FAILED)
     await subject.delete_listed(JobState.FAILED, descriptor)
     subject.tick(2)
-    assert await subject.collect(limit=1, failed_ttl_ms=1) == {"other": 1}
+    assert await subject.prune(limit=1, failed_ttl_ms=1) == {"other": 1}
 
 
 async def test_claims_of_a_deleted_queue_do_not_hide_those_that_expired(subject: Subject) -> None:
@@ -50,7 +50,7 @@ async def test_claims_of_a_deleted_queue_do_not_hide_those_that_expired(subject:
     await subject.job_in(JobState.IN_PROGRESS)
     await drop_queue(subject.shard, "doomed", START_MS)
     subject.tick(TIMEOUT_MS + 1)
-    assert await subject.expire(limit=1) == {subject.queue: LapsedCounts(1, 0)}
+    assert await subject.expire(limit=1) == {subject.queue: ExpiryCounts(1, 0)}
 
 
 async def test_a_heartbeat_after_the_clock_was_set_back_expires_in_its_own_time(subject: Subject) -> None:
@@ -60,7 +60,7 @@ async def test_a_heartbeat_after_the_clock_was_set_back_expires_in_its_own_time(
     subject.tick(TIMEOUT_MS)
     assert not await subject.expire()
     subject.tick(1)
-    assert await subject.expire() == {subject.queue: LapsedCounts(1, 0)}
+    assert await subject.expire() == {subject.queue: ExpiryCounts(1, 0)}
 
 
 async def test_ids_of_a_new_store_are_16_digits_wide_even_on_a_machine_without_the_time(

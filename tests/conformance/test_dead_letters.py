@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from pinlater.backends.base import AckOutcome, AckRequest, EndRules, Grave, LapsedCounts, buried_status
+from pinlater.backends.base import AckOutcome, AckRequest, DeadLetterTarget, EndRules, ExpiryCounts, buried_status
 from pinlater.model import MAX_STATUS_CHARS, DequeuedJob, Job, JobInfo, JobState
 from tests.conformance.crowd import Crowd, at_once
 from tests.conformance.subject import DAY_MS, Subject, key_of
 from tests.queues import drop_queue, make_queue
 
-GRAVE = Grave("dead", 5)
+GRAVE = DeadLetterTarget("dead", 5)
 DEAD = EndRules(dead_letters=True)
 WAYS = ["ack", "permanent ack", "expiry", "release", "crash budget"]
 
@@ -30,11 +30,11 @@ async def end(subject: Subject, way: str, job: DequeuedJob) -> None:
         request = AckRequest(*key_of(job.descriptor), False, permanent=way == "permanent ack")
         assert await subject.ack(request, rules=DEAD) == [AckOutcome.FAILED]
     elif way == "release":
-        assert await subject.release(job, dead_letters=True) == LapsedCounts(0, 1)
+        assert await subject.expire_disconnected(job, dead_letters=True) == ExpiryCounts(0, 1)
     else:
         subject.tick(11)
         budget = 1 if way == "crash budget" else 0
-        assert await subject.expire(budget=budget, dead_letters=True) == {subject.queue: LapsedCounts(0, 1)}
+        assert await subject.expire(budget=budget, dead_letters=True) == {subject.queue: ExpiryCounts(0, 1)}
 
 
 async def dead_job(subject: Subject, body: bytes = b"body", *, way: str = "ack", **fields: Any) -> str:
@@ -46,7 +46,7 @@ async def dead_job(subject: Subject, body: bytes = b"body", *, way: str = "ack",
 
 
 async def bury(subject: Subject, *, limit: int = 100) -> Mapping[str, int]:
-    return await subject.bury({subject.queue: GRAVE}, limit=limit)
+    return await subject.dead_letter({subject.queue: GRAVE}, limit=limit)
 
 
 async def letters_of(dead: Subject) -> list[JobInfo]:
@@ -119,9 +119,9 @@ async def test_what_does_not_fail_for_good_is_not_marked(subject: Subject) -> No
     succeeded, failed, released, _ = await subject.claim(4, timeout_ms=10)
     assert await subject.ack_with(succeeded.descriptor, True, dead_letters=True) is AckOutcome.SUCCEEDED
     assert await subject.ack_with(failed.descriptor, False, dead_letters=True) is AckOutcome.RETRIED
-    assert await subject.release(released, dead_letters=True) == LapsedCounts(1, 0)
+    assert await subject.expire_disconnected(released, dead_letters=True) == ExpiryCounts(1, 0)
     subject.tick(11)
-    assert await subject.expire(dead_letters=True) == {subject.queue: LapsedCounts(1, 0)}
+    assert await subject.expire(dead_letters=True) == {subject.queue: ExpiryCounts(1, 0)}
     assert await bury(subject) == {}
     assert await dead.count(JobState.PENDING) == 0
 
@@ -140,7 +140,7 @@ async def test_each_queue_is_marked_by_its_own_rules_at_expiry(subject: Subject)
     subject.tick(11)
     await subject.expire(of={"other": DEAD})
     graves = {subject.queue: GRAVE, "other": GRAVE}
-    assert await subject.bury(graves) == {"other": 1}
+    assert await subject.dead_letter(graves) == {"other": 1}
 
 
 async def test_acks_of_one_call_are_marked_one_by_one(subject: Subject) -> None:
@@ -163,15 +163,15 @@ async def test_a_job_that_waits_for_its_burial_is_kept_although_failed_jobs_are_
     if "ack" in way:
         await subject.ack_with(descriptor, False, permanent=way == "permanent ack", **rules)
     elif way == "release":
-        await subject.release(job, **rules)
+        await subject.expire_disconnected(job, **rules)
     else:
         subject.tick(11)
         await subject.expire(budget=int(way == "crash budget"), **rules)
     subject.tick(DAY_MS)
-    assert await subject.collect(failed_ttl_ms=0) == {}
+    assert await subject.prune(failed_ttl_ms=0) == {}
     assert await bury(subject) == {subject.queue: 1}
     assert (await subject.info(descriptor)).state is JobState.FAILED
-    assert await subject.collect(failed_ttl_ms=0) == {subject.queue: 1}
+    assert await subject.prune(failed_ttl_ms=0) == {subject.queue: 1}
     assert await subject.find(descriptor) is None
 
 
@@ -181,17 +181,17 @@ async def test_jobs_that_wait_for_their_burial_do_not_hide_those_to_collect(subj
     subject.tick(1)
     descriptor = await subject.job_in(JobState.FAILED)
     subject.tick(101)
-    assert await subject.collect(limit=1, failed_ttl_ms=100) == {subject.queue: 1}
+    assert await subject.prune(limit=1, failed_ttl_ms=100) == {subject.queue: 1}
     assert await subject.find(descriptor) is None
-    assert await subject.collect(limit=1, failed_ttl_ms=100) == {}
+    assert await subject.prune(limit=1, failed_ttl_ms=100) == {}
 
 
 async def test_a_mark_waits_until_its_queue_has_a_grave_that_is_there(subject: Subject) -> None:
     descriptor = await dead_job(subject)
-    assert await subject.bury({}) == {}
+    assert await subject.dead_letter({}) == {}
     assert await bury(subject) == {}
     dead = await with_grave(subject)
-    assert await subject.bury({"other": GRAVE}) == {}
+    assert await subject.dead_letter({"other": GRAVE}) == {}
     assert await bury(subject) == {subject.queue: 1}
     assert [letter.origin for letter in await letters_of(dead)] == [descriptor]
 
@@ -202,10 +202,10 @@ async def test_marks_that_wait_do_not_hide_those_that_can_go(subject: Subject) -
     for each in (without, missing, subject):
         for _ in range(3):
             await dead_job(each)
-    graves = {"missing": Grave("none", 1), subject.queue: GRAVE}
+    graves = {"missing": DeadLetterTarget("none", 1), subject.queue: GRAVE}
     for _ in range(3):
-        assert await subject.bury(graves, limit=1) == {subject.queue: 1}
-    assert await subject.bury(graves, limit=1) == {}
+        assert await subject.dead_letter(graves, limit=1) == {subject.queue: 1}
+    assert await subject.dead_letter(graves, limit=1) == {}
 
 
 async def test_burial_works_in_steps_of_at_most_the_limit_over_all_queues(subject: Subject) -> None:
@@ -214,7 +214,7 @@ async def test_burial_works_in_steps_of_at_most_the_limit_over_all_queues(subjec
         for _ in range(4):
             await dead_job(each)
     moved = {subject.queue: 0, "other": 0}
-    while counts := await subject.bury({subject.queue: GRAVE, "other": GRAVE}, limit=3):
+    while counts := await subject.dead_letter({subject.queue: GRAVE, "other": GRAVE}, limit=3):
         assert sum(counts.values()) <= 3
         for queue, number in counts.items():
             moved[queue] += number

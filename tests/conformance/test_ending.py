@@ -24,10 +24,10 @@ def ttl(state: JobState, ttl_ms: int) -> dict[str, Any]:
 async def test_a_job_is_collected_only_after_its_time_to_live(subject: Subject, state: JobState) -> None:
     descriptor = await subject.job_in(state)
     subject.tick(1_000)
-    assert await subject.collect(**ttl(state, 1_000)) == {}
+    assert await subject.prune(**ttl(state, 1_000)) == {}
     assert await subject.find(descriptor) is not None
     subject.tick(1)
-    assert await subject.collect(**ttl(state, 1_000)) == {subject.queue: 1}
+    assert await subject.prune(**ttl(state, 1_000)) == {subject.queue: 1}
     assert await subject.find(descriptor) is None
 
 
@@ -39,12 +39,12 @@ async def test_jobs_that_end_one_after_another_are_collected_as_each_becomes_due
     subject.tick(500)
     second = await subject.job_in(state)
     subject.tick(501)
-    assert await subject.collect(**ttl(state, 1_000)) == {subject.queue: 1}
+    assert await subject.prune(**ttl(state, 1_000)) == {subject.queue: 1}
     assert await subject.find(first) is None
     subject.tick(499)
-    assert await subject.collect(**ttl(state, 1_000)) == {}
+    assert await subject.prune(**ttl(state, 1_000)) == {}
     subject.tick(1)
-    assert await subject.collect(**ttl(state, 1_000)) == {subject.queue: 1}
+    assert await subject.prune(**ttl(state, 1_000)) == {subject.queue: 1}
     assert await subject.find(second) is None
 
 
@@ -52,7 +52,7 @@ async def test_jobs_that_end_one_after_another_are_collected_as_each_becomes_due
 async def test_each_ended_state_has_its_own_time_to_live(subject: Subject, state: JobState) -> None:
     descriptors = {each: await subject.job_in(each) for each in ENDED}
     subject.tick(1_001)
-    assert await subject.collect(**ttl(state, 1_000)) == {subject.queue: 1}
+    assert await subject.prune(**ttl(state, 1_000)) == {subject.queue: 1}
     for each, descriptor in descriptors.items():
         assert (await subject.find(descriptor) is None) is (each is state)
 
@@ -63,14 +63,14 @@ async def test_the_time_to_live_counts_from_the_end_and_not_from_run_after_or_th
     subject.tick(5 * DAY_MS)
     await subject.succeed(descriptor)
     subject.tick(DAY_MS)
-    assert await subject.collect(succeeded_ttl_ms=DAY_MS) == {}
+    assert await subject.prune(succeeded_ttl_ms=DAY_MS) == {}
 
 
 @pytest.mark.parametrize("state", [JobState.PENDING, JobState.IN_PROGRESS])
 async def test_a_job_that_has_not_ended_is_never_collected(subject: Subject, state: JobState) -> None:
     await subject.job_in(state, run_after_ms=0)
     subject.tick(1_000 * DAY_MS)
-    assert await subject.collect(succeeded_ttl_ms=0, failed_ttl_ms=0) == {}
+    assert await subject.prune(succeeded_ttl_ms=0, failed_ttl_ms=0) == {}
     assert await subject.count(state) == 1
 
 
@@ -78,13 +78,13 @@ async def test_a_job_that_was_retried_is_not_collected_by_its_old_end(subject: S
     descriptor = await subject.job_in(JobState.FAILED)
     await subject.retry_failed()
     subject.tick(DAY_MS)
-    assert await subject.collect(failed_ttl_ms=0) == {}
+    assert await subject.prune(failed_ttl_ms=0) == {}
     await subject.claimed()
     await subject.fail(descriptor)
     subject.tick(10)
-    assert await subject.collect(failed_ttl_ms=100) == {}
+    assert await subject.prune(failed_ttl_ms=100) == {}
     subject.tick(91)
-    assert await subject.collect(failed_ttl_ms=100) == {subject.queue: 1}
+    assert await subject.prune(failed_ttl_ms=100) == {subject.queue: 1}
 
 
 async def test_collection_works_in_steps_of_at_most_the_limit_over_all_queues(subject: Subject) -> None:
@@ -98,7 +98,7 @@ async def test_collection_works_in_steps_of_at_most_the_limit_over_all_queues(su
     subject.tick(10)
     collected = {"one": 0, "two": 0}
     for _ in range(20):
-        counts = await subject.collect(limit=3, succeeded_ttl_ms=1, failed_ttl_ms=1)
+        counts = await subject.prune(limit=3, succeeded_ttl_ms=1, failed_ttl_ms=1)
         assert sum(counts.values()) <= 3
         for queue, number in counts.items():
             collected[queue] += number
@@ -112,7 +112,7 @@ async def test_a_queue_with_a_time_to_live_of_its_own_is_collected_by_that(subje
     brief = await subject.beside("brief")
     kept, gone = await subject.job_in(state), await brief.job_in(state)
     subject.tick(101)
-    counts = await subject.collect(succeeded_ttl_ms=DAY_MS, failed_ttl_ms=DAY_MS, of={"brief": Retention(100, 100)})
+    counts = await subject.prune(succeeded_ttl_ms=DAY_MS, failed_ttl_ms=DAY_MS, of={"brief": Retention(100, 100)})
     assert counts == {"brief": 1}
     assert await subject.find(kept) is not None
     assert await brief.find(gone) is None
@@ -128,7 +128,7 @@ async def test_jobs_that_a_queue_keeps_for_longer_do_not_hide_those_of_other_que
     subject.tick(1)
     descriptor = await subject.job_in(state)
     subject.tick(101)
-    counts = await subject.collect(limit=1, **ttl(state, 100), of={"lasting": Retention(DAY_MS, DAY_MS)})
+    counts = await subject.prune(limit=1, **ttl(state, 100), of={"lasting": Retention(DAY_MS, DAY_MS)})
     assert counts == {subject.queue: 1}
     assert await subject.find(descriptor) is None
     assert await lasting.count(state) == 5
@@ -143,7 +143,7 @@ async def test_queues_with_times_to_live_of_their_own_share_the_limit_of_a_step(
     of = {"one": Retention(1, 1), "two": Retention(2, 2), "three": Retention(DAY_MS, 0)}
     collected = 0
     for _ in range(20):
-        counts = await subject.collect(limit=3, succeeded_ttl_ms=3, of=of)
+        counts = await subject.prune(limit=3, succeeded_ttl_ms=3, of=of)
         assert sum(counts.values()) <= 3
         collected += sum(counts.values())
         if not counts:
@@ -155,9 +155,9 @@ async def test_queues_with_times_to_live_of_their_own_share_the_limit_of_a_step(
 async def test_each_state_of_a_queue_has_its_own_time_to_live(subject: Subject) -> None:
     descriptors = {state: await subject.job_in(state) for state in ENDED}
     subject.tick(101)
-    assert await subject.collect(of={subject.queue: Retention(DAY_MS, 100)}) == {subject.queue: 1}
+    assert await subject.prune(of={subject.queue: Retention(DAY_MS, 100)}) == {subject.queue: 1}
     assert await subject.find(descriptors[JobState.FAILED]) is None
-    assert await subject.collect(of={subject.queue: Retention(100, DAY_MS)}) == {subject.queue: 1}
+    assert await subject.prune(of={subject.queue: Retention(100, DAY_MS)}) == {subject.queue: 1}
     assert await subject.find(descriptors[JobState.SUCCEEDED]) is None
 
 

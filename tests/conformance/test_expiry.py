@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pinlater.backends.base import EndRules, LapsedCounts, crash_budget_status, expired_status, released_status
+from pinlater.backends.base import EndRules, ExpiryCounts, crash_budget_status, expired_status, released_status
 from pinlater.model import MAX_TIME_MS, DequeuedJob, Job, JobState
 from tests.conformance.subject import TIMEOUT_MS, Subject
 from tests.queues import make_queue
@@ -17,7 +17,7 @@ async def test_a_claim_expires_only_after_its_time_out(subject: Subject) -> None
     assert await subject.expire() == {}
     assert await subject.count(JobState.IN_PROGRESS) == 1
     subject.tick(1)
-    assert await subject.expire() == {subject.queue: LapsedCounts(1, 0)}
+    assert await subject.expire() == {subject.queue: ExpiryCounts(1, 0)}
 
 
 async def test_where_the_time_is_uncertain_a_claim_runs_from_the_latest_and_jobs_are_due_by_the_earliest(
@@ -32,8 +32,8 @@ async def test_where_the_time_is_uncertain_a_claim_runs_from_the_latest_and_jobs
     assert (await subject.info(job.descriptor)).claim_expires_at_ms == job.claim_expires_at_ms
     subject.tick(3_600_000 + TIMEOUT_MS)
     assert await subject.expire() == {}
-    assert await subject.release(job, heard_at_ms=began_ms + 3_600_000 - 1) == LapsedCounts(0, 0)
-    assert await subject.release(job) == LapsedCounts(1, 0)
+    assert await subject.expire_disconnected(job, last_seen_ms=began_ms + 3_600_000 - 1) == ExpiryCounts(0, 0)
+    assert await subject.expire_disconnected(job) == ExpiryCounts(1, 0)
 
 
 async def test_claims_of_one_call_that_begin_at_other_times_expire_at_other_times(subject: Subject) -> None:
@@ -84,7 +84,7 @@ async def test_each_claim_has_its_own_time_out(subject: Subject) -> None:
     await subject.claimed(timeout_ms=10_000)
     await subject.claimed(timeout_ms=100)
     subject.tick(101)
-    assert await subject.expire() == {subject.queue: LapsedCounts(1, 0)}
+    assert await subject.expire() == {subject.queue: ExpiryCounts(1, 0)}
     assert (await subject.info(quick)).state is JobState.PENDING
     assert (await subject.info(slow)).state is JobState.IN_PROGRESS
 
@@ -94,7 +94,7 @@ async def test_a_later_claim_that_lasts_longer_does_not_hide_an_earlier_one(subj
     await subject.claimed(timeout_ms=100)
     await subject.claimed(timeout_ms=10_000)
     subject.tick(101)
-    assert await subject.expire() == {subject.queue: LapsedCounts(1, 0)}
+    assert await subject.expire() == {subject.queue: ExpiryCounts(1, 0)}
 
 
 async def test_of_two_claims_only_the_one_whose_time_is_over_expires(subject: Subject) -> None:
@@ -102,7 +102,7 @@ async def test_of_two_claims_only_the_one_whose_time_is_over_expires(subject: Su
     await subject.claimed(timeout_ms=999)
     await subject.claimed(timeout_ms=1_000)
     subject.tick(1_000)
-    assert await subject.expire() == {subject.queue: LapsedCounts(1, 0)}
+    assert await subject.expire() == {subject.queue: ExpiryCounts(1, 0)}
     assert (await subject.info(over)).state is JobState.PENDING
     assert (await subject.info(exact)).state is JobState.IN_PROGRESS
 
@@ -115,7 +115,7 @@ async def test_a_checkpoint_puts_off_the_expiry_by_the_claims_own_time_out(subje
     subject.tick(1_000)
     assert await subject.expire() == {}
     subject.tick(1)
-    assert await subject.expire() == {subject.queue: LapsedCounts(1, 0)}
+    assert await subject.expire() == {subject.queue: ExpiryCounts(1, 0)}
 
 
 async def test_a_future_run_after_keeps_the_claim_until_its_time_out_after_that(subject: Subject) -> None:
@@ -127,7 +127,7 @@ async def test_a_future_run_after_keeps_the_claim_until_its_time_out_after_that(
     assert await subject.expire() == {}
     assert await subject.claim() == []
     subject.tick(1)
-    assert await subject.expire() == {subject.queue: LapsedCounts(1, 0)}
+    assert await subject.expire() == {subject.queue: ExpiryCounts(1, 0)}
     assert (await subject.claimed()).attempts_remaining == 1
 
 
@@ -162,7 +162,7 @@ async def test_a_claim_that_has_ended_does_not_expire(subject: Subject, ended: s
     elif ended == "failed":
         await subject.fail(descriptor)
     elif ended == "given back":
-        await subject.give_back(job)
+        await subject.requeue(job)
     else:
         await subject.checkpoint(descriptor, move_to_pending=True)
     before = await subject.info(descriptor)
@@ -173,13 +173,13 @@ async def test_a_claim_that_has_ended_does_not_expire(subject: Subject, ended: s
 
 async def test_the_expiry_of_an_old_claim_does_not_end_the_next_one(subject: Subject) -> None:
     await subject.job()
-    await subject.give_back(await subject.claimed(timeout_ms=1_000))
+    await subject.requeue(await subject.claimed(timeout_ms=1_000))
     subject.tick(500)
     await subject.claimed(timeout_ms=1_000)
     subject.tick(600)
     assert await subject.expire() == {}
     subject.tick(401)
-    assert await subject.expire() == {subject.queue: LapsedCounts(1, 0)}
+    assert await subject.expire() == {subject.queue: ExpiryCounts(1, 0)}
 
 
 async def test_expiry_works_in_steps_of_at_most_the_limit_over_all_queues(subject: Subject) -> None:
@@ -203,7 +203,7 @@ async def test_a_second_expiry_finds_nothing_more(subject: Subject) -> None:
     await subject.job()
     await subject.claimed(timeout_ms=10)
     subject.tick(11)
-    assert await subject.expire() == {subject.queue: LapsedCounts(1, 0)}
+    assert await subject.expire() == {subject.queue: ExpiryCounts(1, 0)}
     assert await subject.expire() == {}
 
 
@@ -211,14 +211,14 @@ async def test_expiry_counts_retried_and_failed_jobs_by_queue(subject: Subject) 
     await subject.enqueue(*[Job(b"", attempts_allowed=attempts) for attempts in (1, 2, 3)])
     await subject.claim(3, timeout_ms=10)
     subject.tick(11)
-    assert await subject.expire() == {subject.queue: LapsedCounts(2, 1)}
+    assert await subject.expire() == {subject.queue: ExpiryCounts(2, 1)}
 
 
 async def test_a_released_claim_leaves_its_own_line_and_the_job_to_be_handed_out_at_once(subject: Subject) -> None:
     descriptor = await subject.job(run_after_ms=5, custom_status="before ")
     job = await subject.claimed()
     subject.tick(7)
-    assert await subject.release(job) == LapsedCounts(1, 0)
+    assert await subject.expire_disconnected(job) == ExpiryCounts(1, 0)
     info = await subject.info(descriptor)
     assert info.custom_status == "before " + released_status(subject.now_ms, 1)
     assert (info.run_after_ms, info.claim_descriptor, info.claim_expires_at_ms) == (subject.now_ms, None, None)
@@ -227,8 +227,8 @@ async def test_a_released_claim_leaves_its_own_line_and_the_job_to_be_handed_out
 async def test_a_release_of_several_claims_counts_each_fate(subject: Subject) -> None:
     await subject.enqueue(*[Job(b"", attempts_allowed=attempts) for attempts in (1, 2, 3)])
     jobs = await subject.claim(3)
-    assert await subject.release(*jobs, jobs[0]) == LapsedCounts(2, 1)
-    assert await subject.release(*jobs) == LapsedCounts(0, 0)
+    assert await subject.expire_disconnected(*jobs, jobs[0]) == ExpiryCounts(2, 1)
+    assert await subject.expire_disconnected(*jobs) == ExpiryCounts(0, 0)
 
 
 async def test_a_claim_that_was_heard_of_since_is_not_released(subject: Subject) -> None:
@@ -240,10 +240,10 @@ async def test_a_claim_that_was_heard_of_since_is_not_released(subject: Subject)
         subject.tick(step_ms)
         assert await subject.checkpoint(descriptor, claim_descriptor=job.claim_descriptor)
         before = await subject.info(descriptor)
-        assert await subject.release(job, heard_at_ms=claimed_at_ms) == LapsedCounts(0, 0)
+        assert await subject.expire_disconnected(job, last_seen_ms=claimed_at_ms) == ExpiryCounts(0, 0)
         assert await subject.info(descriptor) == before
-    assert await subject.release(job, heard_at_ms=subject.now_ms + 1) == LapsedCounts(0, 0)
-    assert await subject.release(job, heard_at_ms=subject.now_ms) == LapsedCounts(1, 0)
+    assert await subject.expire_disconnected(job, last_seen_ms=subject.now_ms + 1) == ExpiryCounts(0, 0)
+    assert await subject.expire_disconnected(job, last_seen_ms=subject.now_ms) == ExpiryCounts(1, 0)
 
 
 async def test_of_two_checkpoints_with_the_same_future_run_after_the_later_one_counts(subject: Subject) -> None:
@@ -256,9 +256,9 @@ async def test_of_two_checkpoints_with_the_same_future_run_after_the_later_one_c
     first_ms = subject.now_ms
     subject.tick(5)
     assert await subject.checkpoint(descriptor, run_after_ms=later_ms)
-    for heard_at_ms in (job.claim_expires_at_ms - 1_000, first_ms, later_ms):
-        assert await subject.release(job, heard_at_ms=heard_at_ms) == LapsedCounts(0, 0)
-    assert await subject.release(job, heard_at_ms=subject.now_ms) == LapsedCounts(1, 0)
+    for last_seen_ms in (job.claim_expires_at_ms - 1_000, first_ms, later_ms):
+        assert await subject.expire_disconnected(job, last_seen_ms=last_seen_ms) == ExpiryCounts(0, 0)
+    assert await subject.expire_disconnected(job, last_seen_ms=subject.now_ms) == ExpiryCounts(1, 0)
 
 
 async def test_of_several_claims_those_that_were_heard_of_stay(subject: Subject) -> None:
@@ -267,7 +267,7 @@ async def test_of_several_claims_those_that_were_heard_of_stay(subject: Subject)
     heard = jobs[1]
     subject.tick(5)
     assert await subject.checkpoint(heard.descriptor, run_after_ms=subject.now_ms + 900)
-    assert await subject.release(*jobs) == LapsedCounts(2, 0)
+    assert await subject.expire_disconnected(*jobs) == ExpiryCounts(2, 0)
     info = await subject.info(heard.descriptor)
     assert (info.state, info.claim_descriptor) == (JobState.IN_PROGRESS, heard.claim_descriptor)
 
@@ -279,7 +279,7 @@ async def crash(subject: Subject, how: str, budget: int) -> DequeuedJob:
     if how == "expiry":
         await subject.expire(budget=budget)
     else:
-        await subject.release(job, budget=budget)
+        await subject.expire_disconnected(job, budget=budget)
     return job
 
 
@@ -315,7 +315,7 @@ async def test_a_queue_with_a_crash_budget_of_its_own_goes_by_that(subject: Subj
         await each.claimed(timeout_ms=10)
     subject.tick(11)
     counts = await subject.expire(budget=5, of={"strict": EndRules(crash_budget=1)})
-    assert counts == {subject.queue: LapsedCounts(1, 0), "strict": LapsedCounts(0, 1)}
+    assert counts == {subject.queue: ExpiryCounts(1, 0), "strict": ExpiryCounts(0, 1)}
     assert (await subject.info(mine)).state is JobState.PENDING
     assert (await strict.info(theirs)).custom_status.endswith(crash_budget_status(1))
 
@@ -327,14 +327,14 @@ async def test_a_queue_can_be_without_the_crash_budget_that_all_others_have(subj
         await each.claimed(timeout_ms=10)
     subject.tick(11)
     counts = await subject.expire(budget=1, of={"patient": EndRules(crash_budget=0)})
-    assert counts == {subject.queue: LapsedCounts(0, 1), "patient": LapsedCounts(1, 0)}
+    assert counts == {subject.queue: ExpiryCounts(0, 1), "patient": ExpiryCounts(1, 0)}
 
 
 async def test_rules_of_queues_that_are_not_there_change_nothing(subject: Subject) -> None:
     await subject.job(attempts_allowed=9)
     await subject.claimed(timeout_ms=10)
     subject.tick(11)
-    assert await subject.expire(of={"none": EndRules(crash_budget=1)}) == {subject.queue: LapsedCounts(1, 0)}
+    assert await subject.expire(of={"none": EndRules(crash_budget=1)}) == {subject.queue: ExpiryCounts(1, 0)}
 
 
 @pytest.mark.parametrize("how", ["expiry", "release"])
@@ -347,10 +347,10 @@ async def test_a_job_that_ends_by_a_crash_is_left_to_collection_also_where_faile
     if how == "expiry":
         await subject.expire(keep_failed=False)
     else:
-        await subject.release(job, keep_failed=False)
+        await subject.expire_disconnected(job, keep_failed=False)
     assert (await subject.info(descriptor)).state is JobState.FAILED
     subject.tick(1)
-    assert await subject.collect(failed_ttl_ms=0) == {subject.queue: 1}
+    assert await subject.prune(failed_ttl_ms=0) == {subject.queue: 1}
 
 
 async def test_a_failed_attempt_is_no_crash(subject: Subject) -> None:

@@ -69,8 +69,8 @@ async def test_a_worker_whose_claim_expired_cannot_end_the_next_attempt(subject:
     current = await subject.claimed()
     assert await subject.succeed(descriptor, claim_descriptor=late.claim_descriptor) is AckOutcome.IGNORED
     assert not await subject.checkpoint(descriptor, claim_descriptor=late.claim_descriptor)
-    assert await subject.give_back(late) == 0
-    assert await subject.release(late) == (0, 0)
+    assert await subject.requeue(late) == 0
+    assert await subject.expire_disconnected(late) == (0, 0)
     assert (await subject.info(descriptor)).claim_descriptor == current.claim_descriptor
 
 
@@ -199,5 +199,5 @@ async def test_a_claim_alone_takes_no_attempt(subject: Subject) -> None:
     for _ in range(3):
         job = await subject.claimed()
         assert job.attempts_remaining == 1
-        await subject.give_back(job)
+        await subject.requeue(job)
     assert (await subject.info(descriptor)).attempts_remaining == 1

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pinlater.backends.base import Note, Record, Shard, Share, Tokens
+from pinlater.backends.base import ConfigEntry, KvEntry, Quota, Shard, Tokens
 from pinlater.errors import StoreRefused
 from pinlater.model import Job
 from tests.conformance.bindings import Binding
@@ -110,7 +110,7 @@ async def test_a_store_that_was_wiped_while_it_was_open_is_refused(stores: Store
         with pytest.raises(StoreRefused):
             await shard.ping()
         with pytest.raises(StoreRefused):
-            await shard.records(0, 10)
+            await shard.list_config(0, 10)
 
 
 async def test_a_store_that_was_swapped_for_another_while_it_was_open_is_refused(stores: Stores) -> None:
@@ -154,19 +154,22 @@ async def test_jobs_and_claims_are_there_when_the_store_is_opened_again(stores: 
 
 async def test_records_notes_buckets_and_shares_are_there_when_the_store_is_opened_again(stores: Stores) -> None:
     url = stores.places.fresh()
-    records = [Record("mail", "1790000000000001-00000001", "[1]"), Record("@defaults", "1790000000000001-00000002")]
+    records = [
+        ConfigEntry("mail", "1790000000000001-00000001", "[1]"),
+        ConfigEntry("@defaults", "1790000000000001-00000002"),
+    ]
     async with stores.opened(url) as (shard, _):
-        assert await shard.put_records(records, START_MS) == [True, True]
-        assert await shard.put_note("lease", "me", b"body", START_MS + 10, START_MS) == 1
+        assert await shard.put_config(records, START_MS) == [True, True]
+        assert await shard.kv_put("lease", "me", b"body", START_MS + 10, START_MS) == 1
         assert await shard.take_tokens("mail", 1, 0.5, 1.0, START_MS) == Tokens(1, 2_000)
-        assert await shard.set_share("mail", 3, 7, START_MS) == Share(3, 7, 0)
-        page = await shard.records(0, 10)
+        assert await shard.set_quota("mail", 3, 7, START_MS) == Quota(3, 7, 0)
+        page = await shard.list_config(0, 10)
     async with stores.opened(url) as (shard, _):
-        assert await shard.records(0, 10) == page
-        assert page.records == records
-        assert await shard.notes("lease", START_MS) == {"me": Note(b"body", 1, START_MS + 10)}
+        assert await shard.list_config(0, 10) == page
+        assert page.entries == records
+        assert await shard.kv_list("lease", START_MS) == {"me": KvEntry(b"body", 1, START_MS + 10)}
         assert await shard.take_tokens("mail", 1, 0.5, 1.0, START_MS) == Tokens(0, 2_000)
-        assert await shard.set_share("mail", 0, 0, START_MS) == Share(3, 7, 0)
+        assert await shard.set_quota("mail", 0, 0, START_MS) == Quota(3, 7, 0)
 
 
 async def test_ids_do_not_repeat_after_all_data_was_lost(stores: Stores) -> None:

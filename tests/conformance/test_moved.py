@@ -38,9 +38,9 @@ async def test_what_was_moved_is_collected_as_a_success(subject: Subject) -> Non
     descriptor = await subject.job()
     await subject.move(await subject.claimed(), THERE)
     subject.tick(DAY_MS)
-    assert await subject.collect(succeeded_ttl_ms=DAY_MS, failed_ttl_ms=0) == {}
+    assert await subject.prune(succeeded_ttl_ms=DAY_MS, failed_ttl_ms=0) == {}
     subject.tick(1)
-    assert await subject.collect(succeeded_ttl_ms=DAY_MS, failed_ttl_ms=10**12) == {subject.queue: 1}
+    assert await subject.prune(succeeded_ttl_ms=DAY_MS, failed_ttl_ms=10**12) == {subject.queue: 1}
     assert await subject.find(descriptor) is None
 
 
@@ -58,7 +58,7 @@ async def test_what_is_not_in_progress_is_not_moved(subject: Subject, state: Job
     await subject.job()
     job = await subject.claimed()
     if state is JobState.PENDING:
-        await subject.give_back(job)
+        await subject.requeue(job)
     else:
         await subject.ack_one(job.descriptor, state is JobState.SUCCEEDED, permanent=True)
     before = await subject.info(job.descriptor)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from pinlater.backends.base import CHANGED, Grave, News
+from pinlater.backends.base import UNKNOWN_CHANGE, DeadLetterTarget, Notification
 from pinlater.model import Job, JobState
 from tests.conformance.subject import ALL, START_MS, TIMEOUT_MS, Subject
 from tests.queues import drop_queue
@@ -54,26 +54,26 @@ class Ear:
 
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
-        self._heard: asyncio.Queue[News | None] = asyncio.Queue()
+        self._heard: asyncio.Queue[Notification | None] = asyncio.Queue()
 
     async def listens(self) -> bool:
-        return await self._subject.shard.follow(self._subject.queue, self._heard.put_nowait)
+        return await self._subject.shard.subscribe(self._subject.queue, self._heard.put_nowait)
 
     async def leaves(self) -> None:
-        assert not await self._subject.shard.follow(self._subject.queue, None)
+        assert not await self._subject.shard.subscribe(self._subject.queue, None)
 
-    async def next(self) -> News | None:
+    async def next(self) -> Notification | None:
         return await asyncio.wait_for(self._heard.get(), WITHIN_S)
 
     async def hears_of(self, ready: int, due_ms: int | None = None) -> None:
         """Of this, and of nothing before it; or of changes, of which one lets a look find it."""
         news = await self.next()
-        while news == CHANGED:
+        while news == UNKNOWN_CHANGE:
             found_ms = await next_due(self._subject)
             if found_ms is not None and (found_ms <= self._subject.now_ms if ready else found_ms == due_ms):
                 return
             news = await self.next()
-        assert news == News(ready, due_ms)
+        assert news == Notification(ready, due_ms)
 
 
 async def _retry(subject: Subject) -> None:
@@ -92,11 +92,11 @@ async def _move(subject: Subject) -> None:
 
 
 async def _give_back(subject: Subject) -> None:
-    await subject.give_back(*await subject.claim())
+    await subject.requeue(*await subject.claim())
 
 
 async def _release(subject: Subject) -> None:
-    await subject.release(*await subject.claim())
+    await subject.expire_disconnected(*await subject.claim())
 
 
 async def _expire(subject: Subject) -> None:
@@ -117,7 +117,7 @@ async def _operator_by_name(subject: Subject) -> None:
     await subject.retry_listed(job.descriptor, run_after_ms=subject.now_ms + 500)
 
 
-NOW, LATER = News(1, None), News(0, START_MS + 500)
+NOW, LATER = Notification(1, None), Notification(0, START_MS + 500)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ NOW, LATER = News(1, None), News(0, START_MS + 500)
     ],
 )
 async def test_whatever_makes_a_job_pending_again_is_told(
-    subject: Subject, do: Callable[[Subject], Awaitable[None]], heard: News
+    subject: Subject, do: Callable[[Subject], Awaitable[None]], heard: Notification
 ) -> None:
     await subject.job(attempts_allowed=3)
     ear = Ear(subject)
@@ -152,10 +152,10 @@ async def test_dead_letters_that_come_and_go_back_are_told_where_they_come(subje
         return
     await subject.claim()
     await subject.ack_with(descriptor, False, permanent=True, dead_letters=True)
-    await subject.bury({subject.queue: Grave(grave.queue, 1)})
+    await subject.dead_letter({subject.queue: DeadLetterTarget(grave.queue, 1)})
     await there.hears_of(1)
     (letter,) = await grave.claim()
-    await grave.give_back(letter)
+    await grave.requeue(letter)
     await there.hears_of(1)
     await grave.replay(letter.descriptor)
     await here.hears_of(1)

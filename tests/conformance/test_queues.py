@@ -12,9 +12,9 @@ from pinlater.backends.base import (
     CheckpointRequest,
     ClaimKey,
     JobKey,
-    QuietClaim,
     ScanPosition,
     Shard,
+    SilentClaim,
 )
 from pinlater.errors import QueueNotFound
 from pinlater.model import CancelOutcome, Job, JobState
@@ -27,7 +27,7 @@ CLAIM = ClaimKey(*KEY, "host:1:2:3:worker")
 
 REFUSED: dict[str, Callable[[Shard], Awaitable[object]]] = {
     "enqueue": lambda shard: shard.enqueue("none", [Job(b"x")], NOW),
-    "ready": lambda shard: shard.ready("none", [1], 1, NOW),
+    "ready": lambda shard: shard.count_ready("none", [1], 1, NOW),
     "claim": lambda shard: shard.claim("none", [Subject(shard).request()], NOW),
     "ack and claim": lambda shard: shard.ack_and_claim(
         "none", [AckRequest(*KEY, True)], [Subject(shard).request()], NOW
@@ -42,8 +42,8 @@ REFUSED: dict[str, Callable[[Shard], Awaitable[object]]] = {
     "retry listed": lambda shard: shard.retry_listed("none", [KEY], 1, None, NOW),
     "replay": lambda shard: shard.replay("none", [KEY], NOW, None),
     "capped claim": lambda shard: Subject(shard, "none").capped_claim(),
-    "share": lambda shard: shard.set_share("none", 1, 1, NOW),
-    "census": lambda shard: shard.census("none", [1], NOW, None, 10),
+    "share": lambda shard: shard.set_quota("none", 1, 1, NOW),
+    "census": lambda shard: shard.stats("none", [1], NOW, None, 10),
 }
 
 
@@ -85,8 +85,8 @@ async def test_a_deleted_queue_is_refused_by(shard: Shard, call: Callable[[Shard
 async def test_what_names_jobs_of_an_unknown_queue_changes_nothing_without_an_error(shard: Shard) -> None:
     assert await shard.ack("none", [AckRequest(*KEY, True)] * 2, NOW) == [AckOutcome.IGNORED] * 2
     assert await shard.checkpoint("none", [CheckpointRequest(*KEY, "worker")], NOW) == [False]
-    assert await shard.give_back("none", [CLAIM], NOW) == 0
-    assert await shard.release("none", [QuietClaim(*CLAIM, NOW)], NOW) == (0, 0)
+    assert await shard.requeue("none", [CLAIM], NOW) == 0
+    assert await shard.expire_disconnected("none", [SilentClaim(*CLAIM, NOW)], NOW) == (0, 0)
     assert await shard.cancel("none", [KEY] * 2, NOW) == [CancelOutcome.NOT_FOUND] * 2
     assert await shard.lookup("none", [KEY] * 2, with_body=True, max_bytes=NO_BOUND) == [None, None]
     assert await shard.mark_moved("none", [(CLAIM, "none:s2:p1:1790000000000000")], NOW) == [False]
@@ -134,7 +134,7 @@ async def test_leftovers_of_a_deleted_queue_neither_expire_nor_are_collected_in_
     subject.tick(10 * TIMEOUT_MS)
     assert await subject.expire() == {}
     steps = 0
-    while counts := await subject.collect(limit=1, succeeded_ttl_ms=0, failed_ttl_ms=0):
+    while counts := await subject.prune(limit=1, succeeded_ttl_ms=0, failed_ttl_ms=0):
         assert set(counts) == {""}
         assert counts[""] <= 2  # one that is due by its time, and one of what the queue left
         steps += 1
@@ -150,7 +150,7 @@ async def test_leftovers_are_freed_in_slices_beside_what_is_due(subject: Subject
     subject.tick(10)
     collected = 0
     for _ in range(20):
-        counts = await subject.collect(limit=4, succeeded_ttl_ms=0, failed_ttl_ms=0)
+        counts = await subject.prune(limit=4, succeeded_ttl_ms=0, failed_ttl_ms=0)
         assert all(number <= 4 for number in counts.values())
         collected += counts.get(subject.queue, 0)
         if not counts:

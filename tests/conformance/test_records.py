@@ -8,7 +8,7 @@ from itertools import permutations
 
 import pytest
 
-from pinlater.backends.base import Record, Shard
+from pinlater.backends.base import ConfigEntry, Shard
 from pinlater.errors import QueueNotFound
 from pinlater.model import Job, JobState
 from tests.conformance.crowd import Crowd, at_once
@@ -22,29 +22,29 @@ def version(number: int) -> str:
     return f"{START_MS * 1000 + 1_000 + number:016d}-0000000{number % 10}"
 
 
-def history(queue: str) -> list[Record]:
+def history(queue: str) -> list[ConfigEntry]:
     """Made, changed, deleted, made anew."""
     return [
-        Record(queue, version(1), "[1]"),
-        Record(queue, version(2), "[2]"),
-        Record(queue, version(3), "{}", version(3)),
-        Record(queue, version(4), "[4]", version(3)),
+        ConfigEntry(queue, version(1), "[1]"),
+        ConfigEntry(queue, version(2), "[2]"),
+        ConfigEntry(queue, version(3), "{}", version(3)),
+        ConfigEntry(queue, version(4), "[4]", version(3)),
     ]
 
 
-async def put(shard: Shard, *records: Record) -> list[bool]:
-    return await shard.put_records(records, NOW)
+async def put(shard: Shard, *records: ConfigEntry) -> list[bool]:
+    return await shard.put_config(records, NOW)
 
 
-async def pages_since(shard: Shard, since: int, limit: int) -> tuple[int, list[list[Record]]]:
+async def pages_since(shard: Shard, since: int, limit: int) -> tuple[int, list[list[ConfigEntry]]]:
     """All that came after a revision, page by page, and the revision to go on from."""
-    pages: list[list[Record]] = []
-    while page := await shard.records(since, limit):
-        if not page.records:
+    pages: list[list[ConfigEntry]] = []
+    while page := await shard.list_config(since, limit):
+        if not page.entries:
             return since, pages
         assert page.revision > since
         since = page.revision
-        pages.append(page.records)
+        pages.append(page.entries)
     raise AssertionError("no last page")
 
 
@@ -63,7 +63,7 @@ async def test_records_in_any_order_come_to_the_same_end(shard: Shard) -> None:
 
 async def test_records_of_one_call_are_taken_in_order_and_answered_in_place(shard: Shard) -> None:
     first, second, deleted, again = history("mail")
-    assert await put(shard, first, deleted, second, Record("other", version(1)), again, first) == [
+    assert await put(shard, first, deleted, second, ConfigEntry("other", version(1)), again, first) == [
         True,
         True,
         False,
@@ -81,7 +81,11 @@ async def test_what_is_not_newer_changes_nothing(subject: Subject) -> None:
     descriptor = await subject.job()
     revision, _ = await pages_since(subject.shard, 0, EVERYTHING)
     older = "0" * 15 + "1-00000000"
-    stale = [before._replace(text="[1]"), Record(subject.queue, older), Record(subject.queue, older, "{}", older)]
+    stale = [
+        before._replace(text="[1]"),
+        ConfigEntry(subject.queue, older),
+        ConfigEntry(subject.queue, older, "{}", older),
+    ]
     assert await put(subject.shard, *stale) == [False] * 3
     assert await record_of(subject.shard, subject.queue) == before
     assert await pages_since(subject.shard, revision, 10) == (revision, [])
@@ -90,10 +94,10 @@ async def test_what_is_not_newer_changes_nothing(subject: Subject) -> None:
 
 async def test_versions_are_compared_as_texts_to_their_last_digit(shard: Shard) -> None:
     base = version(1)[:-8]
-    assert await put(shard, Record("mail", base + "0000000a", "[1]")) == [True]
-    assert await put(shard, Record("mail", base + "00000009", "[2]")) == [False]
-    assert await put(shard, Record("mail", base + "0000000b", "[3]")) == [True]
-    assert (await record_of(shard, "mail") or Record("", "")).text == "[3]"
+    assert await put(shard, ConfigEntry("mail", base + "0000000a", "[1]")) == [True]
+    assert await put(shard, ConfigEntry("mail", base + "00000009", "[2]")) == [False]
+    assert await put(shard, ConfigEntry("mail", base + "0000000b", "[3]")) == [True]
+    assert (await record_of(shard, "mail") or ConfigEntry("", "")).text == "[3]"
 
 
 async def test_a_deleted_queue_leaves_a_mark_that_older_records_do_not_undo(shard: Shard) -> None:
@@ -152,23 +156,23 @@ async def test_a_deletion_that_was_heard_of_takes_no_jobs_a_second_time(shard: S
 
 async def test_a_record_with_an_at_sign_is_no_queue(shard: Shard) -> None:
     name = new_name("@defaults")
-    assert await put(shard, Record(name, version(1), '{"set": {}}')) == [True]
-    assert await put(shard, Record(name, version(2), "[2]"), Record(name, version(1), "[1]")) == [True, False]
-    assert await record_of(shard, name) == Record(name, version(2), "[2]")
+    assert await put(shard, ConfigEntry(name, version(1), '{"set": {}}')) == [True]
+    assert await put(shard, ConfigEntry(name, version(2), "[2]"), ConfigEntry(name, version(1), "[1]")) == [True, False]
+    assert await record_of(shard, name) == ConfigEntry(name, version(2), "[2]")
     with pytest.raises(QueueNotFound):
         await shard.enqueue(name, [Job(b"")], NOW)
 
 
 @pytest.mark.parametrize("text", ["", "ü🦆\0'\"\\%", "x" * 60_000], ids=["empty", "strange", "long"])
 async def test_the_text_of_a_record_comes_back_as_it_was_given(shard: Shard, text: str) -> None:
-    record = Record("mail", version(1), text)
+    record = ConfigEntry("mail", version(1), text)
     assert await put(shard, record) == [True]
     assert await record_of(shard, "mail") == record
 
 
 async def test_pages_show_what_came_in_the_order_in_which_it_came(shard: Shard) -> None:
     since, _ = await pages_since(shard, 0, EVERYTHING)
-    records = [Record(f"q{number}", version(9 - number)) for number in range(7)]
+    records = [ConfigEntry(f"q{number}", version(9 - number)) for number in range(7)]
     for record in records:
         await put(shard, record)
     revision, pages = await pages_since(shard, since, 3)
@@ -178,7 +182,7 @@ async def test_pages_show_what_came_in_the_order_in_which_it_came(shard: Shard) 
 
 async def test_a_record_that_is_replaced_comes_again_as_the_last(shard: Shard) -> None:
     since, _ = await pages_since(shard, 0, EVERYTHING)
-    one, two = Record("one", version(1)), Record("two", version(1))
+    one, two = ConfigEntry("one", version(1)), ConfigEntry("two", version(1))
     await put(shard, one, two)
     middle, _ = await pages_since(shard, since, 10)
     newer = one._replace(version=version(2))
@@ -191,22 +195,22 @@ async def test_old_marks_are_removed_without_being_counted_and_nothing_else_is(s
     old, young, live = "old", "young", "live"
     await put(
         subject.shard,
-        Record(old, version(1), "{}", version(1)),
-        Record(young, version(5), "{}", version(5)),
-        Record(live, version(1)),
+        ConfigEntry(old, version(1), "{}", version(1)),
+        ConfigEntry(young, version(5), "{}", version(5)),
+        ConfigEntry(live, version(1)),
     )
-    assert await subject.collect(marks_before=version(5)) == {}
+    assert await subject.prune(tombstones_before=version(5)) == {}
     assert await record_of(subject.shard, old) is None
     assert await record_of(subject.shard, young) is not None
     assert await names_of(subject.shard) == {subject.queue, live}
-    assert await subject.collect() == {}
+    assert await subject.prune() == {}
     assert await record_of(subject.shard, young) is not None
 
 
 async def test_of_many_versions_put_at_once_the_highest_stays(crowd: Crowd) -> None:
-    records = [Record("fresh", version(number), f"[{number}]") for number in range(1, 10)]
+    records = [ConfigEntry("fresh", version(number), f"[{number}]") for number in range(1, 10)]
     calls = [
-        partial(crowd[number % len(crowd)].shard.put_records, [record], NOW) for number, record in enumerate(records)
+        partial(crowd[number % len(crowd)].shard.put_config, [record], NOW) for number, record in enumerate(records)
     ]
     answers = await at_once(*reversed(calls))
     assert answers[0] == [True]
@@ -214,7 +218,7 @@ async def test_of_many_versions_put_at_once_the_highest_stays(crowd: Crowd) -> N
 
 
 async def test_who_polls_by_revision_misses_nothing_that_is_put_meanwhile(crowd: Crowd) -> None:
-    shard, seen = crowd[0].shard, dict[str, Record]()
+    shard, seen = crowd[0].shard, dict[str, ConfigEntry]()
     since, _ = await pages_since(shard, 0, EVERYTHING)
     writing = asyncio.ensure_future(at_once(*[partial(put_some, subject.shard, n) for n, subject in enumerate(crowd)]))
     while not writing.done():
@@ -229,11 +233,11 @@ async def test_who_polls_by_revision_misses_nothing_that_is_put_meanwhile(crowd:
 async def put_some(shard: Shard, writer: int) -> None:
     """Records of this writer's own, and changes to one that all writers change."""
     for step in range(10):
-        shared = Record("shared", f"{START_MS * 1000 + step:016d}-{writer:08x}", f"[{writer}, {step}]")
-        await put(shard, Record(f"w{writer}_{step}", version(1)), shared)
+        shared = ConfigEntry("shared", f"{START_MS * 1000 + step:016d}-{writer:08x}", f"[{writer}, {step}]")
+        await put(shard, ConfigEntry(f"w{writer}_{step}", version(1)), shared)
 
 
-async def poll(shard: Shard, since: int, seen: dict[str, Record]) -> int:
+async def poll(shard: Shard, since: int, seen: dict[str, ConfigEntry]) -> int:
     since, pages = await pages_since(shard, since, 4)
     for page in pages:
         seen.update({record.name: record for record in page})

@@ -50,7 +50,7 @@ async def test_the_attempts_of_the_origin_are_known_when_it_is_gone_and_the_lett
 ) -> None:
     dead, letter = await buried(subject)
     subject.tick(DAY_MS)
-    assert await subject.collect(failed_ttl_ms=0) == {subject.queue: 1}
+    assert await subject.prune(failed_ttl_ms=0) == {subject.queue: 1}
     await dead.claimed()
     assert await dead.checkpoint(letter.descriptor, attempts_allowed=2, new_body=b"new", prepend_status="x")
     await dead.fail(letter.descriptor, permanent=True)
@@ -131,7 +131,7 @@ async def test_a_failed_letter_that_went_back_is_neither_retried_nor_collected(s
     await dead.replay(letter.descriptor)
     assert await dead.retry_failed() == 0
     subject.tick(DAY_MS)
-    assert dead.queue not in await subject.collect(failed_ttl_ms=0)
+    assert dead.queue not in await subject.prune(failed_ttl_ms=0)
 
 
 async def test_letters_sent_back_at_once_go_once(crowd: Crowd) -> None:

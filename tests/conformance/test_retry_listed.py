@@ -57,7 +57,7 @@ async def test_a_job_that_was_retried_is_not_collected_by_its_old_end(subject: S
     descriptor = await subject.job_in(JobState.FAILED)
     assert await subject.retry_listed(descriptor) == 1
     subject.tick(DAY_MS)
-    assert await subject.collect(failed_ttl_ms=0) == {}
+    assert await subject.prune(failed_ttl_ms=0) == {}
     assert await subject.retry_failed() == 0
 
 

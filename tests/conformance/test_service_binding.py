@@ -23,7 +23,7 @@ async def test_a_lost_connection_costs_its_claims_an_attempt_and_a_crash(served:
     descriptors = await served.spread()
     connection = ConnectionRef()
     jobs = await taken_by(served, connection, len(descriptors))
-    await served.api.give_back(jobs[20:])
+    await served.api.requeue(jobs[20:])
     served.clock.tick(100)
     await lose(served, connection)
     for job in jobs[:20]:

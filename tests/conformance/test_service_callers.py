@@ -96,13 +96,13 @@ class Counted(Passing):
 
     async def ready(self, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[int]:
         self.trips += 1
-        return await super().ready(queue, priorities, limit, now_ms)
+        return await super().count_ready(queue, priorities, limit, now_ms)
 
     async def claim(
-        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, capped: bool = False
+        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, enforce_quota: bool = False
     ) -> list[list[DequeuedJob]]:
         self.trips += 1
-        return await super().claim(queue, requests, now_ms, capped=capped)
+        return await super().claim(queue, requests, now_ms, enforce_quota=enforce_quota)
 
 
 async def test_a_dequeue_on_an_empty_queue_takes_at_most_two_round_trips_per_shard(served: Served) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pinlater.backends.base import AckOutcome, LapsedCounts
+from pinlater.backends.base import AckOutcome, ExpiryCounts
 from pinlater.model import CancelOutcome, Job, JobInfo, JobState
 from tests.conformance.subject import DAY_MS, TIMEOUT_MS, Subject
 
@@ -53,7 +53,7 @@ async def test_a_job_given_back_is_pending_again_with_all_its_attempts_and_its_o
     subject.tick(10)
     job = await subject.claimed()
     subject.tick(10)
-    assert await subject.give_back(job) == 1
+    assert await subject.requeue(job) == 1
     info = await subject.info(descriptor)
     assert (info.state, info.attempts_remaining) == (JobState.PENDING, before.attempts_remaining)
     assert (info.run_after_ms, info.updated_at_ms) == (before.run_after_ms, subject.now_ms)
@@ -160,7 +160,7 @@ async def test_an_expired_claim_is_a_failed_attempt_and_a_crash(
     descriptor = await subject.job(attempts_allowed=attempts)
     await subject.claimed(timeout_ms=TIMEOUT_MS)
     subject.tick(TIMEOUT_MS + 1)
-    lapsed = LapsedCounts(1, 0) if state is JobState.PENDING else LapsedCounts(0, 1)
+    lapsed = ExpiryCounts(1, 0) if state is JobState.PENDING else ExpiryCounts(0, 1)
     assert await subject.expire() == {subject.queue: lapsed}
     info = await subject.info(descriptor)
     assert (info.state, info.attempts_remaining, info.crashes) == (state, attempts - 1, 1)
@@ -173,8 +173,8 @@ async def test_a_released_claim_is_as_an_expired_one(subject: Subject, attempts:
     descriptor = await subject.job(attempts_allowed=attempts)
     job = await subject.claimed()
     subject.tick(1)
-    lapsed = LapsedCounts(1, 0) if state is JobState.PENDING else LapsedCounts(0, 1)
-    assert await subject.release(job) == lapsed
+    lapsed = ExpiryCounts(1, 0) if state is JobState.PENDING else ExpiryCounts(0, 1)
+    assert await subject.expire_disconnected(job) == lapsed
     info = await subject.info(descriptor)
     assert (info.state, info.attempts_remaining, info.crashes) == (state, attempts - 1, 1)
     assert info.updated_at_ms == subject.now_ms
@@ -211,7 +211,7 @@ async def test_a_cancel_removes_a_pending_job_and_says_what_any_other_was(
 async def test_an_ended_job_is_collected_when_its_time_to_live_is_over(subject: Subject, state: JobState) -> None:
     descriptor = await subject.job_in(state)
     subject.tick(DAY_MS + 1)
-    assert await subject.collect(succeeded_ttl_ms=DAY_MS, failed_ttl_ms=DAY_MS) == {subject.queue: 1}
+    assert await subject.prune(succeeded_ttl_ms=DAY_MS, failed_ttl_ms=DAY_MS) == {subject.queue: 1}
     assert await subject.find(descriptor) is None
 
 

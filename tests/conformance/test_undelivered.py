@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pinlater.backends.base import UNDELIVERED_IN_A_ROW, LapsedCounts
+from pinlater.backends.base import UNDELIVERED_IN_A_ROW, ExpiryCounts
 from pinlater.model import JobState
 from tests.conformance.subject import Subject
 
@@ -39,7 +39,7 @@ async def test_so_often_in_a_row_and_then_its_claims_expire_as_any_other(subject
     descriptor = await subject.job(attempts_allowed=3)
     await is_the_last(subject)
     subject.tick(1_000_000)
-    assert await subject.expire() == {subject.queue: LapsedCounts(1, 0)}
+    assert await subject.expire() == {subject.queue: ExpiryCounts(1, 0)}
     info = await subject.info(descriptor)
     assert (info.attempts_remaining, info.crashes) == (2, 1)
 
@@ -69,7 +69,7 @@ async def test_a_hand_out_that_was_received_ends_the_row(subject: Subject, end: 
 async def test_a_job_given_back_in_between_does_not_end_the_row(subject: Subject) -> None:
     await subject.job()
     await go_undelivered(subject, UNDELIVERED_IN_A_ROW)
-    await subject.give_back(await subject.claimed())
+    await subject.requeue(await subject.claimed())
     assert await subject.requeue_undelivered(await subject.claimed()) == 0
 
 
@@ -96,7 +96,7 @@ async def test_of_several_those_that_stand_go_back_each_once(subject: Subject) -
 async def test_a_job_under_another_claim_stays(subject: Subject) -> None:
     descriptor = await subject.job()
     old = await subject.claimed()
-    await subject.give_back(old)
+    await subject.requeue(old)
     job = await subject.claimed()
     assert job.claim_expires_at_ms == old.claim_expires_at_ms
     before = await subject.info(descriptor)

@@ -50,9 +50,9 @@ async def test_a_claim_under_a_wrong_name_is_neither_given_back_nor_released(sub
     job, before = await in_progress(subject)
     queue, key = await wrong_name(subject, job.descriptor, wrong)
     claim = ClaimKey(*key, job.claim_descriptor)
-    assert await subject.shard.give_back(queue, [claim], subject.now_ms) == 0
+    assert await subject.shard.requeue(queue, [claim], subject.now_ms) == 0
     quiet = subject.quiet(job)._replace(priority=key.priority, id=key.id)
-    assert await subject.shard.release(queue, [quiet], subject.now_ms, EndRules(crash_budget=1)) == (0, 0)
+    assert await subject.shard.expire_disconnected(queue, [quiet], subject.now_ms, EndRules(crash_budget=1)) == (0, 0)
     fresh = subject.fresh(job)._replace(priority=key.priority, id=key.id)
     assert await subject.shard.requeue_undelivered(queue, [fresh], subject.now_ms) == 0
     assert await subject.info(job.descriptor) == before
@@ -81,9 +81,9 @@ async def test_a_listed_delete_by_a_wrong_name_removes_nothing(subject: Subject,
 async def test_a_job_under_another_claim_is_neither_given_back_nor_released(subject: Subject) -> None:
     job, before = await in_progress(subject)
     stale = claim_key_of(job)._replace(claim_descriptor=job.claim_descriptor + "x")
-    assert await subject.shard.give_back(subject.queue, [stale], subject.now_ms) == 0
+    assert await subject.shard.requeue(subject.queue, [stale], subject.now_ms) == 0
     quiet = subject.quiet(job)._replace(claim_descriptor=stale.claim_descriptor)
-    assert await subject.shard.release(subject.queue, [quiet], subject.now_ms) == (0, 0)
+    assert await subject.shard.expire_disconnected(subject.queue, [quiet], subject.now_ms) == (0, 0)
     fresh = subject.fresh(job)._replace(claim_descriptor=stale.claim_descriptor)
     assert await subject.shard.requeue_undelivered(subject.queue, [fresh], subject.now_ms) == 0
     assert await subject.info(job.descriptor) == before
@@ -94,13 +94,13 @@ async def test_what_is_not_in_progress_is_neither_given_back_nor_released(subjec
     await subject.job()
     job = await subject.claimed()
     if state is JobState.PENDING:
-        await subject.give_back(job)
+        await subject.requeue(job)
     else:
         await subject.ack_one(job.descriptor, state is JobState.SUCCEEDED, permanent=True)
     before = await subject.info(job.descriptor)
     subject.tick(5)
-    assert await subject.give_back(job) == 0
-    assert await subject.release(job) == (0, 0)
+    assert await subject.requeue(job) == 0
+    assert await subject.expire_disconnected(job) == (0, 0)
     assert await subject.requeue_undelivered(job) == 0
     assert await subject.info(job.descriptor) == before
 

@@ -108,7 +108,7 @@ class EchoService:
         self._note("cancel", (queue, descriptors), context)
         return {}
 
-    async def give_back(self, jobs: Sequence[DequeuedJob]) -> None:
+    async def requeue(self, jobs: Sequence[DequeuedJob]) -> None:
         self.given_back.extend(jobs)
         self.returned.set()
 

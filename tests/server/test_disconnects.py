@@ -168,12 +168,12 @@ async def test_jobs_whose_answer_could_not_be_given_go_back_with_all_attempts_an
         reset(caller)
         await at.served.until(lambda: at.served.server.connections == 1)
         gate.set()
-        await at.stand.stores[0].until_begun("give_back")
+        await at.stand.stores[0].until_begun("requeue")
         again = await at.caller()
         while not (jobs := await take(again)):
             await asyncio.sleep(0.01)
         assert (jobs[0].attempts_remaining, (await info(again, jobs[0])).crashes) == (2, 0)
-        assert at.stand.stores[0].begun["release"] == 0
+        assert at.stand.stores[0].begun["expire_disconnected"] == 0
 
 
 async def test_a_server_that_ends_leaves_its_claims_to_their_time_outs() -> None:
@@ -184,7 +184,7 @@ async def test_a_server_that_ends_leaves_its_claims_to_their_time_outs() -> None
             job = await take_one(caller)
         await settled()
         assert at.service.bound_claims == 0
-        assert at.stores[0].begun["release"] == 0
+        assert at.stores[0].begun["expire_disconnected"] == 0
         assert (await at.service.lookup([job.descriptor]))[job.descriptor].state is JobState.IN_PROGRESS
         await caller.close()
 
@@ -201,7 +201,7 @@ async def test_a_connection_that_is_handed_over_keeps_its_claims_and_a_checkpoin
             await served.server.drain(heir.adopt, 10)
             await settled()
             assert at.service.bound_claims == 0
-            assert at.stores[0].begun["release"] == 0
+            assert at.stores[0].begun["expire_disconnected"] == 0
             at.clock.tick(1)
             await beat(caller, job)
             assert at.service.bound_claims == 1

@@ -104,7 +104,7 @@ async def test_each_shard_is_counted_by_its_owner_alone_who_has_its_gauges() -> 
         await counted(at)
         for server in servers:
             assert jobs_of(server) == {(shard, "mail", 1, "ready"): int(shard) for shard in server.mine()}
-            counted_on = {str(n) for n, store in enumerate(server.reach, 1) if store.begun["census"]}
+            counted_on = {str(n) for n, store in enumerate(server.reach, 1) if store.begun["stats"]}
             assert counted_on == server.mine()
 
 
@@ -149,9 +149,9 @@ async def test_a_shard_is_counted_no_sooner_than_the_interval_says() -> None:
         await fill(at, "mail", 1)
         await counted(at)
         await counted(at, after_ms=INTERVAL_MS - 1)
-        assert server.reach[0].begun["census"] == 1
+        assert server.reach[0].begun["stats"] == 1
         await counted(at, after_ms=1)
-        assert server.reach[0].begun["census"] == 2
+        assert server.reach[0].begun["stats"] == 2
 
 
 async def test_what_took_long_is_done_again_only_when_it_is_one_percent_of_the_time(
@@ -161,10 +161,10 @@ async def test_what_took_long_is_done_again_only_when_it_is_one_percent_of_the_t
     async with cluster_stand() as at:
         (server,) = await servers_with(at, "a", "mail")
         await fill(at, "mail", 1)
-        gate = server.reach[0].hold("census")
+        gate = server.reach[0].hold("stats")
         begin = asyncio.get_running_loop().time()
         ticking = asyncio.create_task(server.census.tick())
-        await server.reach[0].until_begun("census")
+        await server.reach[0].until_begun("stats")
         while asyncio.get_running_loop().time() - begin < 0.05:
             await asyncio.sleep(0.01)
         gate.set()
@@ -172,9 +172,9 @@ async def test_what_took_long_is_done_again_only_when_it_is_one_percent_of_the_t
         (shard,) = server.census._shards.values()
         await asyncio.gather(*shard.running())
         await counted(at, after_ms=4_000)
-        assert server.reach[0].begun["census"] == 1
+        assert server.reach[0].begun["stats"] == 1
         await counted(at, after_ms=HOUR_MS)
-        assert server.reach[0].begun["census"] == 2
+        assert server.reach[0].begun["stats"] == 2
 
 
 async def test_a_queue_of_many_pages_is_counted_apart_from_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,9 +205,9 @@ async def test_a_queue_of_many_pages_is_counted_apart_from_the_others(monkeypatc
 
 async def looks(at: ClusterStand, server: Server, *, after_ms: int = INTERVAL_MS) -> list[str]:
     """The queues that one more round looks at."""
-    before = len(server.reach[0].sent["census"])
+    before = len(server.reach[0].sent["stats"])
     await counted(at, after_ms=after_ms)
-    return [args[0] for args in server.reach[0].sent["census"][before:]]
+    return [args[0] for args in server.reach[0].sent["stats"][before:]]
 
 
 async def test_an_empty_queue_is_looked_at_again_when_jobs_came_or_after_a_while() -> None:
@@ -246,7 +246,7 @@ async def test_a_shard_without_the_queue_or_out_of_reach_keeps_the_rest_as_it_wa
         before_ms = at.clock.now_ms()
         for store in range(2):
             await fill(at, "mail", 1, store=store)
-        server.reach[0].failures["census"] = [OutcomeUnknown("no answer")] * 10
+        server.reach[0].failures["stats"] = [OutcomeUnknown("no answer")] * 10
         await counted(at)
         (mail,) = await known(server)
         assert (mail.counted_at_ms, mail.levels[0].ready) == (before_ms, 5)
@@ -276,11 +276,11 @@ async def test_the_notes_are_read_once_a_second_at_most_and_nobody_waits_long_fo
         (server,) = await servers_with(at, "a", "mail")
         for _ in range(3):
             await known(server)
-        assert [args[0] for args in server.reach[0].sent["notes"]].count(KIND) == 1
+        assert [args[0] for args in server.reach[0].sent["kv_list"]].count(KIND) == 1
         at.clock.tick(1_000)
-        gate = server.reach[0].hold("notes")
+        gate = server.reach[0].hold("kv_list")
         await asyncio.wait_for(asyncio.gather(known(server), known(server)), 5)
-        assert [args[0] for args in server.reach[0].sent["notes"]].count(KIND) == 2
+        assert [args[0] for args in server.reach[0].sent["kv_list"]].count(KIND) == 2
         gate.set()
 
 
@@ -289,7 +289,7 @@ async def test_a_note_that_is_no_count_is_left_out() -> None:
         (server,) = await servers_with(at, "a", "mail")
         now_ms = at.clock.now_ms()
         for body in (b"", b"x", encode(ShardCounts(0))[:-3]):
-            await at.stores[0].put_note(KIND, NAME, body, now_ms + HOUR_MS, now_ms)
+            await at.stores[0].kv_put(KIND, NAME, body, now_ms + HOUR_MS, now_ms)
             at.clock.tick(1_000)
             assert await known(server) == [QueueStatus("mail", 0, [])]
 
@@ -300,7 +300,7 @@ async def test_counts_that_cannot_be_put_are_known_to_their_counter() -> None:
         await fill(at, "mail", 1)
         at.clock.tick(INTERVAL_MS)
         await at.round()
-        server.reach[0].failures["put_note"] = [NothingStored("refused")]
+        server.reach[0].failures["kv_put"] = [NothingStored("refused")]
         await server.census.tick()
         assert server.census.pending("mail") == 1
 

@@ -73,7 +73,7 @@ async def test_after_a_clean_stop_the_next_reading_is_enough() -> None:
         assert all(alive(server) == ["b/1", "c/1"] for server in left)
         assert set().union(*(server.mine() for server in left)) == {str(number) for number in range(1, 7)}
         for store in at.stores:
-            assert set(await store.notes(KIND, at.clock.now_ms())) == {"b/1", "c/1"}
+            assert set(await store.kv_list(KIND, at.clock.now_ms())) == {"b/1", "c/1"}
 
 
 async def test_one_that_drains_says_so_at_once_and_owns_nothing() -> None:
@@ -189,11 +189,11 @@ async def test_a_shard_that_does_not_answer_keeps_no_lease_on_the_others_from_be
     async with cluster_stand(2) as at:
         server, other = await at.server("a"), await at.server("b")
         await at.round()
-        gate = server.reach[0].hold("put_note")
+        gate = server.reach[0].hold("kv_put")
         at.clock.tick(LEASE_MS - 1)
         for _ in range(3):
             await asyncio.wait_for(server.leases.renew(), 5)
-        assert server.reach[0].begun["put_note"] == 1 + 2
+        assert server.reach[0].begun["kv_put"] == 1 + 2
         at.clock.tick(1)
         await other.leases.renew()
         assert alive(other) == ["a/1", "b/1"]
@@ -205,9 +205,9 @@ async def test_giving_up_does_not_wait_long_for_a_shard_that_does_not_answer() -
     async with cluster_stand(2) as at:
         server = await at.server("a")
         await at.round()
-        gate = server.reach[0].hold("put_note")
+        gate = server.reach[0].hold("kv_put")
         await asyncio.wait_for(server.leases.give_up(), 5)
-        assert await at.stores[1].notes(KIND, at.clock.now_ms()) == {}
+        assert await at.stores[1].kv_list(KIND, at.clock.now_ms()) == {}
         gate.set()
 
 
@@ -254,7 +254,7 @@ async def test_a_note_that_is_no_lease_is_left_out() -> None:
     async with cluster_stand() as at:
         now_ms = at.clock.now_ms()
         for number, body in enumerate((b"", b"{}", b"[]", b"\xff", b'{"maintains": 7}')):
-            await at.stores[0].put_note(KIND, f"x/{number}", body, now_ms + 1_000, now_ms)
+            await at.stores[0].kv_put(KIND, f"x/{number}", body, now_ms + 1_000, now_ms)
         server = await at.server("a")
         await at.round()
         assert alive(server) == ["a/1"]

@@ -170,7 +170,7 @@ async def test_what_a_joined_claim_brings_for_a_caller_that_left_is_given_back()
         await settled()
         store.gates["claim"].set()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await store.until_begun("give_back")
+        await store.until_begun("requeue")
         await shard._claims.drain()
         assert await shard.count("mail", JobState.PENDING, (1,), False, NOW_MS) == 1
 
@@ -311,7 +311,7 @@ async def test_a_claim_that_comes_after_its_caller_waited_for_a_whole_deadline_i
         with pytest.raises(OutcomeUnknown):
             await calls[1]
         gates[1].set()
-        await store.until_begun("give_back")
+        await store.until_begun("requeue")
         await shard._claims.drain()
         assert await shard.count("mail", JobState.PENDING, (1,), False, NOW_MS) == 1
 

@@ -28,7 +28,7 @@ async def placed(at: Stand, count: int = 20) -> set[str]:
 
 def tried(at: Stand) -> int:
     """How often it was looked whether the first shard has room."""
-    return at.stores[0].begun["put_note"]
+    return at.stores[0].begun["kv_put"]
 
 
 async def test_a_refusal_for_lack_of_room_sends_the_job_elsewhere_and_is_asked_for_once() -> None:
@@ -100,9 +100,9 @@ async def test_room_is_looked_for_by_a_write_and_then_jobs_come() -> None:
         at.clock.tick(1_000)
         await at.members.check(member)
         assert not member.full
-        kind, _, body, *_ = at.stores[0].sent["put_note"][before]
+        kind, _, body, *_ = at.stores[0].sent["kv_put"][before]
         assert (kind, len(body)) == ("room", 64 * 1024)
-        assert await at.stores[0].notes("room", at.clock.now_ms()) == {}, "nothing of it is left"
+        assert await at.stores[0].kv_list("room", at.clock.now_ms()) == {}, "nothing of it is left"
         assert await placed(at) == {"s1", "s2"}
 
 
@@ -114,7 +114,7 @@ async def test_the_tries_come_more_rarely_but_never_more_rarely_than_every_five_
         while len(gaps_s) < 5:
             at.clock.tick(1_000)
             seconds += 1
-            at.stores[0].failures["put_note"] = [FULL]
+            at.stores[0].failures["kv_put"] = [FULL]
             before = tried(at)
             await at.members.check(member)
             if tried(at) > before:

@@ -81,7 +81,7 @@ async def test_a_claim_that_comes_late_is_given_back_with_all_attempts() -> None
         with pytest.raises(OutcomeUnknown):
             await late
         gate.set()
-        await store.until_begun("give_back")
+        await store.until_begun("requeue")
         await shard._calls.drain()
         await shard.ping()
         ((job,),) = await shard.claim("mail", [request("h:1:1:2:me")], NOW_MS)
@@ -98,7 +98,7 @@ async def test_a_claim_whose_caller_was_cancelled_is_given_back() -> None:
         with pytest.raises(asyncio.CancelledError):
             await call
         gate.set()
-        await store.until_begun("give_back")
+        await store.until_begun("requeue")
         await shard._calls.drain()
         assert await pending(shard) == 1
 
@@ -281,16 +281,16 @@ async def test_while_a_call_is_past_half_its_deadline_no_other_starts_but_a_ping
         gate = store.hold("enqueue")
         slow = await enqueueing(shard, store)
         await time.leap(4.9)
-        assert await shard.ready("mail", (1,), 1, NOW_MS) == [0]
+        assert await shard.count_ready("mail", (1,), 1, NOW_MS) == [0]
         await time.leap(0.1)
-        for call in (shard.ready("mail", (1,), 1, NOW_MS), shard.enqueue("mail", [Job(b"y")], NOW_MS)):
+        for call in (shard.count_ready("mail", (1,), 1, NOW_MS), shard.enqueue("mail", [Job(b"y")], NOW_MS)):
             with pytest.raises(HeldUp):
                 await call
-        assert (store.begun["ready"], store.begun["enqueue"]) == (1, 1)
+        assert (store.begun["count_ready"], store.begun["enqueue"]) == (1, 1)
         assert (await shard.ping()).store_id
         gate.set()
         assert len(await slow) == 1
-        assert await shard.ready("mail", (1,), 1, NOW_MS) == [1]
+        assert await shard.count_ready("mail", (1,), 1, NOW_MS) == [1]
 
 
 async def test_who_waits_for_a_turn_is_refused_as_soon_as_a_call_is_past_half_its_deadline() -> None:
@@ -321,10 +321,10 @@ async def test_a_second_slow_call_is_noticed_too() -> None:
         await time.leap(2.5)
         gate.set()
         await first
-        assert await shard.ready("mail", (1,), 1, NOW_MS) == [1]
+        assert await shard.count_ready("mail", (1,), 1, NOW_MS) == [1]
         await time.leap(2.5)
         with pytest.raises(HeldUp):
-            await shard.ready("mail", (1,), 1, NOW_MS)
+            await shard.count_ready("mail", (1,), 1, NOW_MS)
         other_gate.set()
         await second
 
@@ -334,9 +334,9 @@ async def test_after_a_missed_deadline_no_call_starts_until_the_store_answered_a
     async with guarded(deadline_ms=10_000) as (shard, store):
         await after_a_missed_deadline(shard, store)
         with pytest.raises(HeldUp):
-            await shard.ready("mail", (1,), 1, NOW_MS)
+            await shard.count_ready("mail", (1,), 1, NOW_MS)
         await shard.ping()
-        assert await shard.ready("mail", (1,), 1, NOW_MS) == [0]
+        assert await shard.count_ready("mail", (1,), 1, NOW_MS) == [0]
 
 
 async def test_a_ping_that_is_answered_late_lets_no_call_start_after_a_missed_deadline() -> None:
@@ -348,9 +348,9 @@ async def test_a_ping_that_is_answered_late_lets_no_call_start_after_a_missed_de
         gate.set()
         await ping
         with pytest.raises(HeldUp):
-            await shard.ready("mail", (1,), 1, NOW_MS)
+            await shard.count_ready("mail", (1,), 1, NOW_MS)
         await shard.ping()
-        assert await shard.ready("mail", (1,), 1, NOW_MS) == [0]
+        assert await shard.count_ready("mail", (1,), 1, NOW_MS) == [0]
 
 
 async def test_after_a_missed_deadline_calls_start_again_a_deadline_later_though_nobody_pings() -> None:
@@ -358,9 +358,9 @@ async def test_after_a_missed_deadline_calls_start_again_a_deadline_later_though
         time = await after_a_missed_deadline(shard, store)
         await time.leap(9.9)
         with pytest.raises(HeldUp):
-            await shard.ready("mail", (1,), 1, NOW_MS)
+            await shard.count_ready("mail", (1,), 1, NOW_MS)
         await time.leap(0.1)
-        assert await shard.ready("mail", (1,), 1, NOW_MS) == [0]
+        assert await shard.count_ready("mail", (1,), 1, NOW_MS) == [0]
 
 
 async def test_calls_over_many_jobs_hold_up_only_each_other_and_do_not_pile_up() -> None:
@@ -437,7 +437,7 @@ async def test_pings_those_that_never_began_and_slow_calls_over_many_jobs_are_no
         call = await enqueueing(shard, store)
         await shard.ping()
         with pytest.raises(Overloaded):
-            await shard.ready("mail", (1,), 1, NOW_MS)
+            await shard.count_ready("mail", (1,), 1, NOW_MS)
         gate.set()
         await call
         told.all.clear()
@@ -485,10 +485,10 @@ class _Noting(Passing):
         self.ahead_ms: list[int] = []
 
     async def claim(
-        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, capped: bool = False
+        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, enforce_quota: bool = False
     ) -> list[list[DequeuedJob]]:
         self.ahead_ms.append(now_ms - SystemClock().now_ms())
-        return await super().claim(queue, requests, now_ms, capped=capped)
+        return await super().claim(queue, requests, now_ms, enforce_quota=enforce_quota)
 
 
 def test_claims_that_were_joined_are_never_ahead_of_the_clock_on_uvloop() -> None:

@@ -92,10 +92,10 @@ async def test_who_waits_when_the_queue_is_paused_is_told_at_once_and_an_enqueue
             with pytest.raises(DequeueRateLimited) as refused:
                 await asyncio.wait_for(task, 5)
             assert refused.value.reason == "QUEUE_PAUSED"
-        looks = at.stores[0].begun["ready"]
+        looks = at.stores[0].begun["count_ready"]
         await at.service.enqueue("mail", [Job(b"x")])
         await settled()
-        assert at.stores[0].begun["ready"] == looks
+        assert at.stores[0].begun["count_ready"] == looks
         assert at.service.waiting == 0
 
 
@@ -216,12 +216,12 @@ async def test_a_line_at_the_maximum_does_not_spin_when_jobs_keep_coming() -> No
         await at.service.enqueue("mail", [Job(b"x")])
         waiting = await in_line(at)
         await at.service.enqueue("mail", [Job(b"x")])
-        await at.stores[0].until_begun("ready", 2)
+        await at.stores[0].until_begun("count_ready", 2)
         await settled()
-        looks = at.stores[0].begun["ready"]
+        looks = at.stores[0].begun["count_ready"]
         for _ in range(30):
             await at.service.enqueue("mail", [Job(b"x")])
-        assert at.stores[0].begun["ready"] <= looks + 1
+        assert at.stores[0].begun["count_ready"] <= looks + 1
         at.service.start_draining()
         assert await waiting == []
 

@@ -154,7 +154,7 @@ async def test_a_queue_without_a_limit_makes_no_call_more() -> None:
     async with stand() as at:
         await fill(at, 1)
         assert len(await at.dequeue()) == 1
-        assert (calls(at, "claim"), calls(at, "ready"), calls(at, "take_tokens")) == (1, 0, 0)
+        assert (calls(at, "claim"), calls(at, "count_ready"), calls(at, "take_tokens")) == (1, 0, 0)
 
 
 async def test_what_is_asked_for_is_not_charged_but_what_is_handed_out() -> None:
@@ -187,7 +187,7 @@ async def test_jobs_whose_caller_left_are_not_charged() -> None:
         await set_rate(at, "10/s")
         await fill(at, 3)
         jobs = await at.dequeue()
-        await at.service.give_back(jobs)
+        await at.service.requeue(jobs)
         await until_quiet(*at.stores)
         assert len(await at.dequeue()) == 1
 
@@ -248,10 +248,10 @@ async def test_enqueues_do_not_wake_a_line_that_is_limited() -> None:
         await at.dequeue()
         waiting = asyncio.create_task(at.dequeue(wait_ms=60_000))
         await at.stores[0].until_begun("take_tokens", 3)
-        looks = calls(at, "ready")
+        looks = calls(at, "count_ready")
         for _ in range(50):
             await fill(at, 1)
-        assert calls(at, "ready") <= looks + 1
+        assert calls(at, "count_ready") <= looks + 1
         at.service.start_draining()
         assert await waiting == []
 

@@ -105,10 +105,10 @@ class Yard:
     async def enqueue(self, queue: str, shard: int, jobs: int, priority: int = 1) -> None:
         await self.stores[shard].enqueue(queue, [Job(b"x", priority)] * jobs, self.clock.now_ms())
 
-    async def claim(self, queue: str, shard: int, limit: int, *, capped: bool = True) -> int:
+    async def claim(self, queue: str, shard: int, limit: int, *, enforce_quota: bool = True) -> int:
         store = self.stores[shard]
         request = ClaimRequest(f"here:1:1:{next(self.claims)}:me", limit, PRIORITIES, NEVER_MS, 10_000)
-        (jobs,) = await store.claim(queue, [request], self.clock.now_ms(), capped=capped)
+        (jobs,) = await store.claim(queue, [request], self.clock.now_ms(), enforce_quota=enforce_quota)
         self.held[store.shard_id] += jobs
         return len(jobs)
 
@@ -123,13 +123,13 @@ class Yard:
 
     async def record(self, queue: str) -> ShareRecord | None:
         (home,) = [store for store in self.stores if store.shard_id == self.home(queue)]
-        return share_record.read((await home.notes(KIND, self.clock.now_ms())).get(queue))
+        return share_record.read((await home.kv_list(KIND, self.clock.now_ms())).get(queue))
 
     def home(self, queue: str) -> str | None:
         return chosen(queue, [store.shard_id for store in self.stores])
 
     async def shares(self, queue: str) -> dict[str, int]:
-        return {store.shard_id: (await store.set_share(queue, 0, 0, 0)).share for store in self.stores}
+        return {store.shard_id: (await store.set_quota(queue, 0, 0, 0)).quota for store in self.stores}
 
     async def check(self, queue: str, maximum: int) -> None:
         assert self.in_progress() <= maximum
@@ -158,7 +158,7 @@ class Yard:
 
     async def left(self, queue: str) -> int:
         now_ms = self.clock.now_ms()
-        ready = [sum(await store.ready(queue, PRIORITIES, 1_000, now_ms)) for store in self.stores]
+        ready = [sum(await store.count_ready(queue, PRIORITIES, 1_000, now_ms)) for store in self.stores]
         return sum(ready) + self.in_progress()
 
 
@@ -339,7 +339,7 @@ async def test_who_loses_the_race_for_the_record_lets_no_share_grow() -> None:
         await at.enqueue(queue, 1, 1, priority=2)
         await first.begin(queue)
         for _ in range(50):
-            if first.turnstile.standing() != "put_note":
+            if first.turnstile.standing() != "kv_put":
                 await first.step()
         await at.enqueue(queue, 2, 1, priority=1)
         assert await second.shares.balance(queue)
@@ -381,7 +381,7 @@ async def test_claims_made_while_there_was_no_maximum_count_when_there_is_one_ag
         await mover.queues.change(queue, {"max_in_progress": "none"}, [], False, "me")
         await at.enqueue(queue, 0, 9)
         await at.enqueue(queue, 1, 9)
-        assert await at.claim(queue, 0, 9, capped=False) == 9
+        assert await at.claim(queue, 0, 9, enforce_quota=False) == 9
         await mover.queues.change(queue, {"max_in_progress": "4"}, [], False, "me")
         at.clock.tick(1_000)
         await mover.shares.balance(queue)
@@ -533,7 +533,7 @@ async def test_with_more_claims_alive_than_a_new_maximum_no_share_lets_one_in(se
         await mover.shares.balance(queue)
         await mover.queues.change(queue, {"max_in_progress": "none"}, [], False, "me")
         for shard in range(3):
-            await at.claim(queue, shard, dice.randint(0, 6), capped=False)
+            await at.claim(queue, shard, dice.randint(0, 6), enforce_quota=False)
         maximum = dice.randint(1, 5)
         await mover.queues.change(queue, {"max_in_progress": str(maximum)}, [], False, "me")
         for _ in range(2):

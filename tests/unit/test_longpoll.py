@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from structlog.testing import capture_logs
 
-from pinlater.backends.base import CHANGED, NO_RULES, ClaimRequest, PerQueue
+from pinlater.backends.base import NO_RULES, UNKNOWN_CHANGE, ClaimRequest, PerQueue
 from pinlater.eager import InlineFuture
 from pinlater.errors import NoHealthyShards, NothingStored, Overloaded, PinLaterError, QueueNotFound
 from pinlater.model import Ack, Checkpoint, DequeuedJob, DequeueRequest, Job, JobFilter, JobState
@@ -80,7 +80,7 @@ async def test_a_retry_a_checkpoint_and_a_job_given_back_end_the_wait() -> None:
         await at.service.checkpoint("mail", [Checkpoint(job.descriptor, move_to_pending=True)], context=ME)
         (job,) = await waiting
         waiting = await in_line(at)
-        await at.service.give_back([job])
+        await at.service.requeue([job])
         (job,) = await waiting
         assert job.attempts_remaining == 8
 
@@ -195,7 +195,7 @@ async def test_what_was_claimed_for_a_waiter_that_left_meanwhile_is_given_back()
         waiting.cancel()
         await settled()
         gate.set()
-        await at.stores[0].until_begun("give_back")
+        await at.stores[0].until_begun("requeue")
         await until_quiet(*at.stores)
         (job,) = await at.dequeue()
         assert job.attempts_remaining == 2
@@ -325,11 +325,11 @@ async def test_what_changes_while_a_look_is_under_way_is_looked_for_again() -> N
         store = at.stores[0]
         late = store.hold_answer("next_due")
         looks = store.begun["next_due"]
-        at.service.long_polls.on_event("mail", CHANGED)
+        at.service.long_polls.on_event("mail", UNKNOWN_CHANGE)
         await store.until_begun("next_due", looks + 1)
         await store.until_quiet()
         await store._inner.enqueue("mail", [Job(b"x")], at.clock.now_ms())  # as another process does
-        at.service.long_polls.on_event("mail", CHANGED)
+        at.service.long_polls.on_event("mail", UNKNOWN_CHANGE)
         late.set()
         (job,) = await asyncio.wait_for(waiting, 10)
         assert job.body == b"x"

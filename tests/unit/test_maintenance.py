@@ -110,7 +110,7 @@ async def test_dead_letters_are_moved_and_who_waits_for_them_hears_of_it() -> No
     async with cluster_stand() as at:
         server = await one(at)
         await server.maintenance.bury("1")
-        assert server.reach[0].begun["bury"] == 0
+        assert server.reach[0].begun["dead_letter"] == 0
         await server.queues.create("dead", "me")
         await server.queues.change("mail", {"dead_letter_queue": "dead"}, (), False, "me")
         await ended(at, succeeded=(False, False, True))
@@ -136,7 +136,7 @@ async def test_what_a_deleted_queue_left_is_removed_and_its_mark_after_thirty_da
         async def marks() -> list[str]:
             await server.leases.renew()
             await server.maintenance.collect("1")
-            return [record.name for record in (await at.stores[0].records(0, 100)).records]
+            return [record.name for record in (await at.stores[0].list_config(0, 100)).entries]
 
         at.clock.tick(29 * DAY_MS)
         assert await marks() == ["mail"]
@@ -150,7 +150,7 @@ async def test_nothing_due_costs_one_call_and_no_line_in_the_log() -> None:
         with capture_logs() as logs:
             for task in (server.maintenance.expire, server.maintenance.collect):
                 await task("1")
-        assert server.reach[0].begun["expire_claims"] == server.reach[0].begun["collect"] == 1
+        assert server.reach[0].begun["expire_claims"] == server.reach[0].begun["prune"] == 1
         assert logs == []
 
 
@@ -259,7 +259,7 @@ async def test_all_tasks_run_on_every_shard_again_and_again_also_after_an_error(
         server.reach[0].failures["expire_claims"] = [OutcomeUnknown("no answer"), ValueError("a surprise")]
         async with running(server), asyncio.timeout(10):
             for store in server.reach:
-                for task in ("expire_claims", "bury", "collect"):
+                for task in ("expire_claims", "dead_letter", "prune"):
                     await store.until_begun(task, 4)
 
 
@@ -269,11 +269,11 @@ async def test_a_shard_that_is_added_is_looked_after_and_one_that_is_removed_no_
         first, second = server.members.all
         server.members.all.remove(second)
         async with running(server), asyncio.timeout(10):
-            await server.reach[0].until_begun("collect", 3)
-            assert server.reach[1].begun["collect"] == 0
+            await server.reach[0].until_begun("prune", 3)
+            assert server.reach[1].begun["prune"] == 0
             server.members.all.append(second)
             server.members.all.remove(first)
-            await server.reach[1].until_begun("collect", 3)
+            await server.reach[1].until_begun("prune", 3)
             assert {job.id for job in server.periodic._scheduler.get_jobs()} == {
                 "maintenance",
                 "expire 2",

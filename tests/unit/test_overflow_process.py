@@ -49,7 +49,7 @@ async def test_with_shards_all_is_as_without(tmp_path: Path) -> None:
         assert [overflow_of(each) for each in descriptors] == [None, None]
         jobs = await it.dequeue()
         await it.api.checkpoint("mail", [Checkpoint(jobs[0].descriptor)], context=ME)
-        await it.api.give_back(jobs[1:])
+        await it.api.requeue(jobs[1:])
         await it.api.ack("mail", [Ack(jobs[0].descriptor)], [], context=ME)
         found = await it.api.lookup(descriptors)
         assert {each.state for each in found.values()} == {JobState.SUCCEEDED, JobState.PENDING}
@@ -158,7 +158,7 @@ async def test_while_no_shard_is_left_its_jobs_are_handed_out_and_acked(tmp_path
             "mail", [Checkpoint(first.descriptor, prepend_status="at work", claim_descriptor=first.claim_descriptor)]
         )
         (second,) = await it.dequeue(1, succeeded=[Ack(first.descriptor, claim_descriptor=first.claim_descriptor)])
-        await it.api.give_back([second])
+        await it.api.requeue([second])
         found = await it.api.lookup(descriptors)
         assert [found[each].state for each in descriptors] == [JobState.SUCCEEDED, JobState.PENDING]
         assert found[descriptors[0]].custom_status == "at work"

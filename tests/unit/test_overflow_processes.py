@@ -55,7 +55,7 @@ async def test_a_sibling_keeps_jobs_at_the_owner_and_hands_them_out(tmp_path: Pa
         assert first.claim_descriptor.endswith(":me")
         await other.api.checkpoint("mail", [Checkpoint(first.descriptor)], context=ME)
         await other.api.ack("mail", [], [Ack(first.descriptor, claim_descriptor=first.claim_descriptor)], context=ME)
-        await other.api.give_back([second])
+        await other.api.requeue([second])
         found = await other.api.lookup(old, include_body=True)
         assert [(each.state, each.attempts_remaining, each.body) for each in found.values()] == [
             (JobState.PENDING, 1, b"a"),
@@ -141,7 +141,7 @@ async def test_another_server_finds_the_owner(tmp_path: Path) -> None:
         (job, rest) = await first.dequeue()
         await second.api.checkpoint("mail", [Checkpoint(job.descriptor, prepend_status="far")], context=ME)
         await second.api.ack("mail", [Ack(job.descriptor), Ack(own)], [])
-        await first.api.give_back([rest])
+        await first.api.requeue([rest])
         assert await second.api.cancel("mail", [old[1], own]) == {
             old[1]: CancelOutcome.CANCELLED,
             own: CancelOutcome.ENDED,

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from pinlater.backends.base import Record
+from pinlater.backends.base import ConfigEntry
 from pinlater.errors import NoHealthyShards, QueueNotFound, RequestInvalid
 from pinlater.model import Job, JobFilter, JobState, new_version
 from pinlater.queues.registry import Queues
@@ -21,7 +21,7 @@ async def polled(servers: list[Server]) -> None:
         await server.queues.poll()
 
 
-async def records(server: Server, name: str) -> list[Record | None]:
+async def records(server: Server, name: str) -> list[ConfigEntry | None]:
     """What each shard has of a name."""
     return [await record_of(way._inner, name) for way in server.ways]
 
@@ -86,7 +86,7 @@ async def test_changes_of_one_millisecond_keep_their_order() -> None:
 
 async def test_a_queue_that_is_there_is_no_change_but_is_put_on_shards_that_lack_it() -> None:
     async with several(1) as (one,):
-        one.ways[1].failures["put_records"] = [AWAY]
+        one.ways[1].failures["put_config"] = [AWAY]
         made = await one.queues.create("mail", "ann")
         assert (made.is_new, made.missed_shards) == (True, ["2"])
         again = await one.queues.create("mail", "ann")
@@ -96,7 +96,7 @@ async def test_a_queue_that_is_there_is_no_change_but_is_put_on_shards_that_lack
 
 async def test_a_poll_tells_a_shard_what_it_missed() -> None:
     async with several() as (one, two):
-        one.ways[1].failures["put_records"] = [AWAY]
+        one.ways[1].failures["put_config"] = [AWAY]
         assert (await one.queues.create("mail", "ann")).missed_shards == ["2"]
         await two.queues.poll()
         first, second = await records(one, "mail")
@@ -109,7 +109,7 @@ async def test_a_poll_of_what_did_not_change_is_one_look_per_shard() -> None:
         await one.queues.poll()
         begun = [way.begun.copy() for way in one.ways]
         await one.queues.poll()
-        assert [way.begun - before for way, before in zip(one.ways, begun, strict=True)] == [{"records": 1}] * 2
+        assert [way.begun - before for way, before in zip(one.ways, begun, strict=True)] == [{"list_config": 1}] * 2
 
 
 async def test_more_records_than_one_page_holds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +173,7 @@ async def test_a_deletion_that_a_change_overtook_still_counts_for_what_the_queue
             server.lose(2)
         await one.queues.delete("mail", "ann")
         late = new_version(one.clock.now_ms() + 1)
-        await two.members.all[0].shard.put_records([Record("mail", late, '{"set": {"draining": "true"}}')], 0)
+        await two.members.all[0].shard.put_config([ConfigEntry("mail", late, '{"set": {"draining": "true"}}')], 0)
         await polled([one, two])
         assert one.queues.names() == two.queues.names() == {"mail"}
         for server in (one, two):
@@ -203,9 +203,9 @@ async def test_what_is_changed_while_a_shard_is_brought_up_reaches_it_before_it_
     async with several(1) as (one,):
         one.lose(2)
         await one.queues.create("mail", "ann")
-        gate = one.ways[1].hold("put_records")
+        gate = one.ways[1].hold("put_config")
         coming = asyncio.create_task(one.find(2))
-        await one.ways[1].until_begun("put_records", 1 + one.ways[1].begun["put_records"])
+        await one.ways[1].until_begun("put_config", 1 + one.ways[1].begun["put_config"])
         await change(one, paused="true")
         gate.set()
         await coming
@@ -217,7 +217,7 @@ async def test_a_shard_that_cannot_be_told_stays_out() -> None:
         one.lose(2)
         await one.queues.create("mail", "ann")
         one.ways[1].broken = None
-        one.ways[1].failures["put_records"] = [AWAY]
+        one.ways[1].failures["put_config"] = [AWAY]
         await one.members._let_in(one.members.all[1])
         assert not one.members.all[1].is_in
         await one.find(2)
@@ -227,7 +227,7 @@ async def test_a_change_needs_one_shard_that_takes_it() -> None:
     async with several(1) as (one,):
         await one.queues.create("mail", "ann")
         for way in one.ways:
-            way.failures["put_records"] = [AWAY]
+            way.failures["put_config"] = [AWAY]
         with pytest.raises(NoHealthyShards, match="no shard took the change: it is away"):
             await change(one, paused="true")
         assert not one.queues.settings("mail").paused
@@ -242,16 +242,16 @@ async def test_a_change_needs_one_shard_that_takes_it() -> None:
 async def test_a_shard_that_does_not_answer_holds_no_change_up() -> None:
     async with several() as (one, two):
         await one.queues.create("mail", "ann")
-        for name in ("records", "put_records"):
+        for name in ("list_config", "put_config"):
             one.ways[1].hold(name)
         assert await change(one, paused="true") == ["2"]
         assert one.queues.settings("mail").paused
         await two.queues.poll()
         assert two.queues.settings("mail").paused
         await one.queues.poll()
-        begun = one.ways[1].begun["records"]
+        begun = one.ways[1].begun["list_config"]
         await one.queues.poll()
-        assert one.ways[1].begun["records"] == begun  # the look that is under way is waited for
+        assert one.ways[1].begun["list_config"] == begun  # the look that is under way is waited for
 
 
 # -- what it is asked for
@@ -360,8 +360,8 @@ async def test_marks_are_kept_for_thirty_days() -> None:
         await one.queues.create("mail", "ann")
         made = await one.queues.delete("mail", "ann")
         days = 86_400_000
-        assert one.queues.marks_before(one.clock.now_ms() + 30 * days) <= made.version
-        assert one.queues.marks_before(one.clock.now_ms() + 30 * days + 1) > made.version
+        assert one.queues.tombstones_before(one.clock.now_ms() + 30 * days) <= made.version
+        assert one.queues.tombstones_before(one.clock.now_ms() + 30 * days + 1) > made.version
         await one.queues.poll()
         assert one.queues.was_deleted("mail")
         one.clock.tick(30 * days + 1)
@@ -403,7 +403,7 @@ async def test_what_a_newer_server_wrote_is_left_alone() -> None:
         text = '{"set":{"of_tomorrow":"1","max_pending":"5","paused":"perhaps"}}'
         version = f"{int(made.version[:16]) + 5:016d}-00000000"
         for way in one.ways:
-            await way._inner.put_records([Record("mail", version, text)], one.clock.now_ms())
+            await way._inner.put_config([ConfigEntry("mail", version, text)], one.clock.now_ms())
         await one.queues.poll()
         assert one.queues.settings("mail") == QueueSettings(max_pending=5)
         await change(one, max_attempts="2")
@@ -414,7 +414,7 @@ async def test_what_a_newer_server_wrote_is_left_alone() -> None:
 async def test_a_record_that_makes_no_sense_sets_nothing(text: str) -> None:
     async with several(1) as (one,):
         for way in one.ways:
-            await way._inner.put_records([Record("mail", "1790000000000000-00000000", text)], one.clock.now_ms())
+            await way._inner.put_config([ConfigEntry("mail", "1790000000000000-00000000", text)], one.clock.now_ms())
         await one.queues.poll()
         assert one.queues.names() == {"mail"}
         assert one.queues.settings("mail") == QueueSettings()

@@ -92,7 +92,7 @@ async def test_queues_and_settings_go_round(stores: Callable[[], list[Shard]]) -
             assert server.queues.names() == {"late"}
             with pytest.raises(QueueNotFound):
                 await server.service.count(JobFilter("mail", JobState.PENDING))
-        held = [{record.name: record for record in (await way.records(0, 100)).records} for way in one.ways]
+        held = [{record.name: record for record in (await way.list_config(0, 100)).entries} for way in one.ways]
         assert held[0] == held[1] == held[2]
         actions = [entry.action for entry in await other.service.audit()]
         assert actions == ["delete_queue", "create_queue", "update_queue", "update_queue", "create_queue"]
@@ -113,7 +113,7 @@ async def test_jobs_are_retried_buried_sent_back_cancelled_and_deleted(stores: C
         await one.service.update_queue("mail", "sesame", set={"dead_letter_queue": "dead"})
         assert await fail_all(one, "mail") == 300
         for way in one.ways:
-            await way.bury(1_000, one.clock.now_ms(), one.queues.graves())
+            await way.dead_letter(1_000, one.clock.now_ms(), one.queues.graves())
         assert await amount(one, "dead", JobState.PENDING) == 300
         one.clock.tick(1)
         assert await changed(other, JobChange("dead", JobAction.REPLAY, body_regex="1$", limit=70)) == 30

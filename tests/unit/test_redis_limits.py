@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pinlater.backends.base import Grave, Record
+from pinlater.backends.base import ConfigEntry, DeadLetterTarget
 from pinlater.backends.redis import RedisShard
 from pinlater.model import Job, JobState, new_version
 from pinlater.ratelimit import Level, take
@@ -40,27 +40,27 @@ async def test_a_bucket_loses_no_part_of_a_token_between_calls(shard: RedisShard
 async def test_ten_thousand_notes_of_a_kind_are_read_at_once(shard: RedisShard) -> None:
     count = 10_000
     await asyncio.gather(
-        *(shard.put_note("audit", f"{number}", b"%d" % number, START_MS + 10, START_MS) for number in range(count))
+        *(shard.kv_put("audit", f"{number}", b"%d" % number, START_MS + 10, START_MS) for number in range(count))
     )
-    notes = await shard.notes("audit", START_MS)
+    notes = await shard.kv_list("audit", START_MS)
     assert {name: note.body for name, note in notes.items()} == {f"{n}": b"%d" % n for n in range(count)}
-    assert await shard.notes("audit", START_MS + 10) == {}
+    assert await shard.kv_list("audit", START_MS + 10) == {}
 
 
 async def test_expired_notes_go_in_steps(shard: RedisShard) -> None:
     count = 2_500
-    await asyncio.gather(*(shard.put_note("kind", f"{n}", b"", START_MS + 1, START_MS) for n in range(count)))
+    await asyncio.gather(*(shard.kv_put("kind", f"{n}", b"", START_MS + 1, START_MS) for n in range(count)))
     for left in (1_500, 500, 0):
-        await shard.put_note("kind", "last", b"", START_MS + 100, START_MS + 1)
-        assert len(await shard.notes("kind", START_MS)) == left + 1
+        await shard.kv_put("kind", "last", b"", START_MS + 100, START_MS + 1)
+        assert len(await shard.kv_list("kind", START_MS)) == left + 1
 
 
 async def test_ten_thousand_records_come_and_go(shard: RedisShard) -> None:
     count = 10_000
-    records = [Record(f"@shard/{number}", new_version(START_MS)) for number in range(count)]
-    assert await shard.put_records(records, START_MS) == [True] * count
-    page = await shard.records((await shard.records(0, 1)).revision, 2 * count)
-    assert page.records == records
+    records = [ConfigEntry(f"@shard/{number}", new_version(START_MS)) for number in range(count)]
+    assert await shard.put_config(records, START_MS) == [True] * count
+    page = await shard.list_config((await shard.list_config(0, 1)).revision, 2 * count)
+    assert page.entries == records
 
 
 async def test_calls_of_10_000_jobs_go_through_the_scripts_of_dead_letters(shard: RedisShard) -> None:
@@ -73,7 +73,7 @@ async def test_calls_of_10_000_jobs_go_through_the_scripts_of_dead_letters(shard
     subject.tick(10**6)
     (lapsed,) = (await subject.expire(limit=count, budget=1, dead_letters=True)).values()
     assert lapsed.failed == count
-    assert await shard.bury(count, subject.now_ms, {"mail": Grave("dead", 1)}) == {"mail": count}
+    assert await shard.dead_letter(count, subject.now_ms, {"mail": DeadLetterTarget("dead", 1)}) == {"mail": count}
     dead.now_ms = subject.now_ms
     letters = await dead.scan(limit=count)
     assert len(letters) == count
@@ -94,7 +94,7 @@ async def test_dead_letters_with_large_bodies_move_some_at_a_time(shard: RedisSh
         descriptor = await subject.job(bytes(size))
         await subject.claimed()
         await subject.ack_with(descriptor, False, permanent=True, dead_letters=True)
-    first = await shard.bury(100, START_MS, {"mail": Grave("dead", 1)})
+    first = await shard.dead_letter(100, START_MS, {"mail": DeadLetterTarget("dead", 1)})
     assert 0 < first["mail"] < count
-    second = await shard.bury(100, START_MS, {"mail": Grave("dead", 1)})
+    second = await shard.dead_letter(100, START_MS, {"mail": DeadLetterTarget("dead", 1)})
     assert first["mail"] + second["mail"] == count

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from pinlater.backends.base import NO_RULES, Grave, PerQueue, Record, Retention
+from pinlater.backends.base import NO_RULES, ConfigEntry, DeadLetterTarget, PerQueue, Retention
 from pinlater.backends.redis import RedisShard
 from pinlater.errors import NothingStored, StoreRefused
 from pinlater.model import Job, JobState, new_version
@@ -46,7 +46,7 @@ async def test_no_record_comes_into_a_store_that_was_wiped(shard: RedisShard, ad
     with pytest.raises(StoreRefused):
         await make_queue(shard, "mail", START_MS)
     with pytest.raises(StoreRefused):
-        await shard.put_records([Record("mail", new_version(START_MS))], START_MS)
+        await shard.put_config([ConfigEntry("mail", new_version(START_MS))], START_MS)
     assert not list(admin.scan_iter())
 
 
@@ -57,11 +57,11 @@ async def test_queues_from_before_there_were_records_get_theirs_when_the_store_i
     await make_queue(shard, "new", START_MS)
     await shard.open()
     assert await names_of(shard) == {"mail", "push", "new"}
-    assert await record_of(shard, "mail") == Record("mail", f"{START_MS * 1000:016d}-00000000")
-    assert await record_of(shard, "push") == Record("push", "0000000000007000-00000000")
-    revision = (await shard.records(0, 100)).revision
+    assert await record_of(shard, "mail") == ConfigEntry("mail", f"{START_MS * 1000:016d}-00000000")
+    assert await record_of(shard, "push") == ConfigEntry("push", "0000000000007000-00000000")
+    revision = (await shard.list_config(0, 100)).revision
     await shard.open()
-    assert (await shard.records(0, 100)).revision == revision
+    assert (await shard.list_config(0, 100)).revision == revision
 
 
 async def test_a_queue_from_before_there_were_records_keeps_its_jobs_when_it_is_changed(
@@ -72,8 +72,8 @@ async def test_a_queue_from_before_there_were_records_keeps_its_jobs_when_it_is_
     await shard.enqueue("mail", [Job(b"x")], START_MS)
     before = await record_of(shard, "mail")
     assert before is not None
-    changed = Record("mail", new_version(START_MS, before.version), '{"set": {}}')
-    assert await shard.put_records([changed], START_MS) == [True]
+    changed = ConfigEntry("mail", new_version(START_MS, before.version), '{"set": {}}')
+    assert await shard.put_config([changed], START_MS) == [True]
     assert await shard.count("mail", JobState.PENDING, ALL, False, START_MS) == 1
 
 
@@ -90,10 +90,10 @@ async def test_revisions_do_not_begin_again_where_a_store_lost_its_last_ones(
     shard: RedisShard, admin: redis.Redis
 ) -> None:
     await make_queue(shard, "mail", START_MS)
-    seen = (await shard.records(0, 100)).revision
+    seen = (await shard.list_config(0, 100)).revision
     admin.delete("{pinlater}:revision")
     await make_queue(shard, "push", START_MS + 1)
-    assert [record.name for record in (await shard.records(seen, 100)).records] == ["push"]
+    assert [record.name for record in (await shard.list_config(seen, 100)).entries] == ["push"]
 
 
 async def test_old_marks_go_in_steps_and_live_records_stay(shard: RedisShard) -> None:
@@ -103,10 +103,10 @@ async def test_old_marks_go_in_steps_and_live_records_stay(shard: RedisShard) ->
         await drop_queue(shard, name, START_MS + 1)
     await make_queue(shard, "q4", START_MS + 2)
     later = new_version(START_MS + 60_000)
-    assert await shard.collect(3, START_MS, KEEP, marks_before=later) == {}
-    assert len((await shard.records(0, 100)).records) == 2
-    assert await shard.collect(3, START_MS, KEEP, marks_before=later) == {}
-    assert [record.name for record in (await shard.records(0, 100)).records] == ["q4"]
+    assert await shard.prune(3, START_MS, KEEP, tombstones_before=later) == {}
+    assert len((await shard.list_config(0, 100)).entries) == 2
+    assert await shard.prune(3, START_MS, KEEP, tombstones_before=later) == {}
+    assert [record.name for record in (await shard.list_config(0, 100)).entries] == ["q4"]
 
 
 async def test_in_a_redis_out_of_memory_settings_change_and_queues_go(
@@ -117,12 +117,12 @@ async def test_in_a_redis_out_of_memory_settings_change_and_queues_go(
     await make_queue(shard, "mail", START_MS)
     with redis.Redis.from_url(durable_redis_server.url(), decode_responses=True) as admin:
         admin.config_set("maxmemory", "1mb")
-        paused = Record("mail", new_version(START_MS + 1_000), '{"set": {"paused": "true"}}')
-        assert await shard.put_records([paused], START_MS) == [True]
+        paused = ConfigEntry("mail", new_version(START_MS + 1_000), '{"set": {"paused": "true"}}')
+        assert await shard.put_config([paused], START_MS) == [True]
         assert await record_of(shard, "mail") == paused
-        assert (await shard.set_share("mail", 3, 1, START_MS)).share == 3
+        assert (await shard.set_quota("mail", 3, 1, START_MS)).quota == 3
         assert (await shard.take_tokens("mail", 1, 1.0, 1.0, START_MS)).granted == 1
-        assert await shard.put_note("lease", "a/1", b"{}", START_MS + 1, START_MS) == 1
+        assert await shard.kv_put("lease", "a/1", b"{}", START_MS + 1, START_MS) == 1
         assert await drop_queue(shard, "mail", START_MS + 2_000)
         assert await names_of(shard) == set()
         admin.config_set("maxmemory", "0")
@@ -141,10 +141,10 @@ async def test_in_a_redis_out_of_memory_dead_letters_wait(durable_redis_server: 
     with redis.Redis.from_url(durable_redis_server.url(), decode_responses=True) as admin:
         admin.config_set("maxmemory", "1mb")
         with pytest.raises(NothingStored):
-            await shard.bury(10, START_MS, {"mail": Grave("dead", 1)})
+            await shard.dead_letter(10, START_MS, {"mail": DeadLetterTarget("dead", 1)})
         admin.config_set("maxmemory", "0")
-    assert await shard.bury(10, START_MS, {"mail": Grave("dead", 1)}) == {"mail": 1}
-    assert await shard.bury(10, START_MS, {"mail": Grave("dead", 1)}) == {}
+    assert await shard.dead_letter(10, START_MS, {"mail": DeadLetterTarget("dead", 1)}) == {"mail": 1}
+    assert await shard.dead_letter(10, START_MS, {"mail": DeadLetterTarget("dead", 1)}) == {}
     await shard.close()
 
 
@@ -165,14 +165,14 @@ async def test_what_is_left_of_a_dead_letter_is_nothing(shard: RedisShard, admin
     descriptor = await subject.job()
     await subject.claimed()
     await subject.ack_with(descriptor, False, permanent=True, dead_letters=True)
-    assert await shard.bury(10, START_MS, {"mail": Grave("dead", 1)}) == {"mail": 1}
+    assert await shard.dead_letter(10, START_MS, {"mail": DeadLetterTarget("dead", 1)}) == {"mail": 1}
     letter = (await subject.info(descriptor)).moved_to
     assert letter is not None
     assert len(await shard.replay("dead", [key_of(letter)], START_MS, None)) == 1
     ((taken,),) = [await subject.claim()]
     await subject.ack_with(taken.descriptor, True, keep_succeeded=False)
     subject.tick(10**10)
-    assert await subject.collect() == {"mail": 1}
+    assert await subject.prune() == {"mail": 1}
     assert await shard.expire_claims(10, subject.now_ms, PerQueue(NO_RULES)) == {}
     assert not list(admin.scan_iter(match="*:q:*"))
     assert not list(admin.scan_iter(match="*:dead"))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from pinlater.backends.base import AckOutcome, AckRequest, ClaimKey, LapsedCounts, Record, ScanPosition
+from pinlater.backends.base import AckOutcome, AckRequest, ClaimKey, ConfigEntry, ExpiryCounts, ScanPosition
 from pinlater.backends.redis import RedisShard
 from pinlater.backends.redis.link import Link
 from pinlater.errors import NothingStored, OutcomeUnknown, QueueNotFound, StoreFull, StoreRefused
@@ -106,7 +106,7 @@ async def test_a_deleted_queue_leaves_no_key(subject: Subject, admin: redis.Redi
     gone = await subject.claimed()
     keys = [(ClaimKey(*key_of(gone.descriptor), gone.claim_descriptor), "mail:s2:p1:1790000000000000")]
     assert await subject.shard.mark_moved("mail", keys, subject.now_ms) == [True]
-    await subject.shard.set_share("mail", 5, 1, subject.now_ms)
+    await subject.shard.set_quota("mail", 5, 1, subject.now_ms)
     await subject.shard.take_tokens("mail", 1, 1.0, 1.0, subject.now_ms)
     assert len(set(admin.scan_iter(match="*:q:mail:*"))) == 12
     assert await drop_queue(subject.shard, "mail", START_MS)
@@ -119,7 +119,7 @@ async def test_removed_jobs_leave_no_key(subject: Subject, admin: redis.Redis) -
         assert await subject.delete_listed(state, descriptor) == 1
     subject.tick(10**9)
     assert not await subject.expire()
-    assert not await subject.collect()
+    assert not await subject.prune()
     assert set(admin.scan_iter()) == {*EMPTY, "{pinlater}:queues"}
 
 
@@ -128,7 +128,7 @@ async def test_jobs_collected_with_their_claims_leave_no_key(subject: Subject, a
     await subject.job_in(JobState.FAILED)
     subject.tick(10**9)
     assert not await subject.expire()
-    assert await subject.collect() == {"mail": 2}
+    assert await subject.prune() == {"mail": 2}
     assert set(admin.scan_iter()) == {*EMPTY, "{pinlater}:queues"}
 
 
@@ -150,7 +150,7 @@ async def test_calls_of_10_000_jobs_go_through_every_script(subject: Subject) ->
     descriptors = await subject.enqueue(*[Job(b"%d" % number, priority=1 + number % 2) for number in range(count)])
     claimed = await subject.claim(count)
     assert len(claimed) == count
-    assert await subject.give_back(*claimed) == count
+    assert await subject.requeue(*claimed) == count
     claimed = await subject.claim(count)
     keys = [key_of(descriptor) for descriptor in descriptors]
     found = await subject.shard.lookup("mail", keys, with_body=True, max_bytes=2**30)
@@ -165,7 +165,7 @@ async def test_calls_of_10_000_jobs_go_through_every_script(subject: Subject) ->
     (lapsed,) = (await subject.expire(limit=count)).values()
     assert lapsed.failed == count
     subject.tick(10**9)
-    assert await subject.collect(limit=count) == {"mail": count}
+    assert await subject.prune(limit=count) == {"mail": count}
 
 
 @pytest.mark.parametrize("piece", ["a", "ä", "€", "😀", "aä€😀"])
@@ -280,12 +280,12 @@ async def test_in_a_redis_out_of_memory_claims_expire_and_ended_jobs_are_collect
     await own.delete_listed(JobState.SUCCEEDED, ended)
     own.tick(TIMEOUT_MS - 200)
     own_admin.config_set("maxmemory", "1mb")
-    assert await own.expire() == {"late": LapsedCounts(1, 0)}
-    assert not await own.collect(succeeded_ttl_ms=TIMEOUT_MS)
+    assert await own.expire() == {"late": ExpiryCounts(1, 0)}
+    assert not await own.prune(succeeded_ttl_ms=TIMEOUT_MS)
     own_admin.config_set("maxmemory", "0")
     assert (await late.info(lost)).state is JobState.PENDING
     own.tick(201)
-    assert await own.collect(succeeded_ttl_ms=TIMEOUT_MS) == {"mail": 1}
+    assert await own.prune(succeeded_ttl_ms=TIMEOUT_MS) == {"mail": 1}
 
 
 async def test_a_replica_stores_nothing_and_does_not_pass_for_healthy(own: Subject, own_admin: redis.Redis) -> None:
@@ -358,9 +358,9 @@ async def test_a_store_wiped_behind_our_back_is_refused(own: Subject, own_admin:
     with pytest.raises(StoreRefused, match="wiped"):
         await own.shard.ping()
     with pytest.raises(StoreRefused):
-        await own.shard.put_records([Record("mail", new_version(START_MS))], START_MS)
+        await own.shard.put_config([ConfigEntry("mail", new_version(START_MS))], START_MS)
     with pytest.raises(StoreRefused):
-        await own.shard.records(0, 1)
+        await own.shard.list_config(0, 1)
     with pytest.raises(QueueNotFound):
         await own.job()
 

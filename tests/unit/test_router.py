@@ -154,19 +154,19 @@ async def test_one_call_takes_over_all_shards_and_never_more_than_its_limit() ->
 async def test_an_empty_queue_costs_one_round_trip_per_shard() -> None:
     async with stand(3) as at:
         assert await at.dequeue() == []
-        assert [(store.begun["ready"], store.begun["claim"]) for store in at.stores] == [(1, 0)] * 3
+        assert [(store.begun["count_ready"], store.begun["claim"]) for store in at.stores] == [(1, 0)] * 3
 
 
 async def test_one_shard_is_asked_directly() -> None:
     async with stand(1) as at:
         assert await at.dequeue() == []
-        assert (at.stores[0].begun["ready"], at.stores[0].begun["claim"]) == (0, 1)
+        assert (at.stores[0].begun["count_ready"], at.stores[0].begun["claim"]) == (0, 1)
 
 
 async def test_coverage_looks_at_a_share_of_the_shards_at_least_one() -> None:
     async with stand(4) as at:
         await at.dequeue(coverage=0.5)
-        assert sum(store.begun["ready"] for store in at.stores) == 2
+        assert sum(store.begun["count_ready"] for store in at.stores) == 2
         await at.dequeue(coverage=0.0)
         assert sum(store.begun["claim"] for store in at.stores) == 1
 
@@ -179,7 +179,7 @@ async def test_jobs_that_another_took_after_the_plan_are_no_reason_for_an_empty_
         call = asyncio.create_task(at.dequeue(1))
         await settled()
         while not any(store.begun["claim"] for store in at.stores):
-            await at.stores[0].until_begun("ready")
+            await at.stores[0].until_begun("count_ready")
             await asyncio.sleep(0)
         planned = next(store for store in at.stores if store.begun["claim"])
         thief = ClaimRequest("thief:1:1:1:x", 1, (1,), 60_000, 2**30)
@@ -209,7 +209,7 @@ async def test_a_dequeue_whose_caller_goes_gives_back_what_the_shards_gave() -> 
             await call
         gate.set()
         for store in at.stores:
-            await store.until_begun("give_back")
+            await store.until_begun("requeue")
         await at.router._giving_back.drain()
         for member in at.members.all:
             await member.shard._inner._calls.drain()  # type: ignore[attr-defined]
@@ -219,15 +219,15 @@ async def test_a_dequeue_whose_caller_goes_gives_back_what_the_shards_gave() -> 
 async def test_dequeues_that_come_during_a_look_share_the_next_one() -> None:
     async with stand(2) as at:
         await on_each(at, *[Job(b"x")] * 4)
-        gate = at.stores[0].hold("ready")
+        gate = at.stores[0].hold("count_ready")
         calls = [asyncio.create_task(at.dequeue(2)) for _ in range(4)]
-        await at.stores[0].until_begun("ready")
+        await at.stores[0].until_begun("count_ready")
         await settled()
         gate.set()
         answered = await asyncio.gather(*calls)
         assert [len(jobs) for jobs in answered] == [2, 2, 2, 2]
         assert len({job.descriptor for jobs in answered for job in jobs}) == 8
-        assert [store.begun["ready"] for store in at.stores] == [2, 2]
+        assert [store.begun["count_ready"] for store in at.stores] == [2, 2]
 
 
 async def test_a_dequeue_that_shares_a_look_and_goes_gives_its_jobs_back() -> None:
@@ -420,12 +420,12 @@ async def test_a_capped_claim_finds_the_jobs_of_the_shards_that_have_a_share_lef
         now_ms = at.clock.now_ms()
         await on_each(at, Job(b"x"), Job(b"y"))
         for store in at.stores:
-            await store.set_share("mail", 1 if store.shard_id == "4" else 0, 1, now_ms)
+            await store.set_quota("mail", 1 if store.shard_id == "4" else 0, 1, now_ms)
         requests = [ClaimRequest("h:1:1:1:me", 3, (1, 2, 3), 60_000, 2**20)]
-        ((job,),) = await at.router.claim("mail", requests, now_ms, capped=True)
+        ((job,),) = await at.router.claim("mail", requests, now_ms, enforce_quota=True)
         assert shard_of(job.descriptor) == "4"
         requests = [ClaimRequest("h:1:1:2:me", 3, (1, 2, 3), 60_000, 2**20)]
-        assert await at.router.claim("mail", requests, now_ms, capped=True) == [[]]
+        assert await at.router.claim("mail", requests, now_ms, enforce_quota=True) == [[]]
         assert len((await at.router.claim("mail", requests, now_ms))[0]) == 3
         await drop_queue(at.stores[3]._inner, "mail", now_ms)
-        assert await at.router.claim("mail", requests, now_ms, capped=True) == [[]]
+        assert await at.router.claim("mail", requests, now_ms, enforce_quota=True) == [[]]

@@ -319,7 +319,7 @@ async def test_a_dry_run_hands_out_without_claiming() -> None:
         await at.service.enqueue("mail", [Job(b"x")])
         (job,) = await at.dequeue(dry_run=True)
         assert (job.claim_descriptor, job.claim_expires_at_ms) == ("", 0)
-        await at.service.give_back([job])
+        await at.service.requeue([job])
         assert await stored(at) == 1
 
 

@@ -137,7 +137,7 @@ async def test_a_job_whose_time_to_live_is_nothing_goes_with_its_last_ack() -> N
         await at.service.ack("mail", [], [Ack(bad.descriptor, permanent=True)])
         assert (await at.service.lookup([bad.descriptor]))[bad.descriptor].state is JobState.FAILED
         for store in at.stores:
-            assert await store.bury(10, at.clock.now_ms(), at.service.queues.graves()) == {"mail": 1}
+            assert await store.dead_letter(10, at.clock.now_ms(), at.service.queues.graves()) == {"mail": 1}
 
 
 async def test_the_claim_time_out_is_the_queue_s() -> None:
@@ -192,7 +192,7 @@ async def test_a_queue_is_made_and_deleted_while_one_shard_is_away() -> None:
 
 async def test_names_need_a_shard_that_answers() -> None:
     async with stand() as at:
-        at.stores[0].failures["records"] = [NothingStored("no")] * 4
+        at.stores[0].failures["list_config"] = [NothingStored("no")] * 4
         with pytest.raises(ShardConnectionFailed):
             await at.service.queue_names()
 
@@ -233,7 +233,7 @@ async def test_settings_are_changed_with_the_password_and_shown_with_their_origi
             await one.service.update_queue("a b", "sesame", create=True)
         with pytest.raises(RequestInvalid, match="number of settings"):
             await one.service.update_queue("mail", "sesame", unset=["paused"] * 101)
-        one.ways[1].failures["put_records"] = [AWAY]
+        one.ways[1].failures["put_config"] = [AWAY]
         changed = await one.service.update_queue("mail", "sesame", set={"paused": "true"}, context=ANN)
         assert changed.missed_shards == ["2"]
         (shown,) = await two.service.get_queues()
@@ -324,7 +324,7 @@ async def test_what_every_caller_may_do_takes_no_place_of_what_needs_the_passwor
         await one.service.delete_jobs(JobFilter("mail", JobState.PENDING))
         kept = {}
         for kind in ("audit", "audit-open"):
-            notes = (await one.ways[0].notes(kind, one.clock.now_ms())).values()
+            notes = (await one.ways[0].kv_list(kind, one.clock.now_ms())).values()
             kept[kind] = sorted(json.loads(note.body)["action"] for note in notes)
         assert kept == {"audit": ["update_queue"], "audit-open": ["create_queue", "delete_jobs"]}
         assert len(await one.service.audit()) == 3
@@ -332,9 +332,9 @@ async def test_what_every_caller_may_do_takes_no_place_of_what_needs_the_passwor
 
 async def test_the_record_is_read_from_all_shards_that_answer() -> None:
     async with several(2) as (one, two):
-        one.ways[0].failures["put_note"] = [AWAY]
+        one.ways[0].failures["kv_put"] = [AWAY]
         await one.service.create_queue("mail")
-        one.ways[1].failures["put_note"] = [AWAY]
+        one.ways[1].failures["kv_put"] = [AWAY]
         await one.service.create_queue("other")
         assert [entry.target for entry in await two.service.audit()] == ["other", "mail"]
         two.lose(1)
@@ -344,7 +344,7 @@ async def test_the_record_is_read_from_all_shards_that_answer() -> None:
 async def test_what_could_not_be_recorded_stands_in_the_log_and_is_done_all_the_same() -> None:
     async with several(1) as (one,):
         for way in one.ways:
-            way.failures["put_note"] = [AWAY]
+            way.failures["kv_put"] = [AWAY]
         with structlog.testing.capture_logs() as logs:
             await one.service.create_queue("mail", context=ANN)
         (log,) = [log for log in logs if log["event"] == "change_not_recorded"]
@@ -356,7 +356,7 @@ async def test_an_entry_of_another_version_is_read_as_far_as_it_goes() -> None:
     async with several(1) as (one,):
         now_ms = one.clock.now_ms()
         body = json.dumps({"at_ms": now_ms, "who": "ann", "news": 1}).encode()
-        await one.ways[0]._inner.put_note("audit", "1790000000000000-00000000", body, now_ms + 1, now_ms)
+        await one.ways[0]._inner.kv_put("audit", "1790000000000000-00000000", body, now_ms + 1, now_ms)
         assert await one.service.audit() == [AuditEntry(now_ms, "ann", "", "")]
 
 

@@ -194,7 +194,7 @@ async def test_what_a_slow_shard_brings_after_the_answer_is_given_back() -> None
         assert isinstance(jobs, list)
         assert [shard_of(job.descriptor) for job in jobs] == ["2"]
         gate.set()
-        await store.until_begun("give_back")
+        await store.until_begun("requeue")
         await at.router._giving_back.drain()
         assert [shard_of(job.descriptor) for job in await at.dequeue(2)] == ["1"]
 
@@ -202,10 +202,10 @@ async def test_what_a_slow_shard_brings_after_the_answer_is_given_back() -> None
 async def test_a_dequeue_waits_for_a_slow_shard_when_no_other_has_answered() -> None:
     async with stand(2) as at:
         time = HeldTime(*at.stores)
-        gates = [store.hold("ready") for store in at.stores]
+        gates = [store.hold("count_ready") for store in at.stores]
         call = asyncio.create_task(at.dequeue(1))
         for store in at.stores:
-            await store.until_begun("ready")
+            await store.until_begun("count_ready")
         await time.leap(DEADLINE_S / 2 + 1)
         assert not call.done()
         gates[1].set()

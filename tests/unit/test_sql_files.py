@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pinlater.backends.base import ClaimRequest, Record
+from pinlater.backends.base import ClaimRequest, ConfigEntry
 from pinlater.backends.sql.session import Row
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.backends.sql.sqlite_connection import SqliteSession
@@ -91,7 +91,7 @@ async def test_a_full_disk_stores_nothing_and_passes(shard: SqliteShard) -> None
     await shard._write(bound, 40)
     with pytest.raises(NothingStored, match="disk is full"):
         await shard.enqueue("mail", [Job(b"x" * 1000)] * 500, NOW_MS)
-    assert await shard.ready("mail", [1], 10, NOW_MS) == [0]
+    assert await shard.count_ready("mail", [1], 10, NOW_MS) == [0]
     await shard._write(bound, 10**6)
     assert len(await shard.enqueue("mail", [Job(b"x" * 1000)] * 500, NOW_MS)) == 500
 
@@ -101,7 +101,7 @@ async def test_a_lock_that_another_process_holds_is_a_conflict_once_the_time_is_
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreConflict, match="locked"):
         await shard.enqueue("mail", [Job(b"x")], NOW_MS)
-    assert await shard.ready("mail", [1], 10, NOW_MS) == [0]
+    assert await shard.count_ready("mail", [1], 10, NOW_MS) == [0]
     other.execute("COMMIT")
     other.close()
     assert len(await shard.enqueue("mail", [Job(b"x")], NOW_MS)) == 1
@@ -119,7 +119,7 @@ async def test_a_long_look_keeps_no_writer_waiting(shard: SqliteShard) -> None:
 
     looking = asyncio.ensure_future(shard._read(look))
     await begun.wait()
-    assert await shard.put_records([Record("another", new_version(NOW_MS))], NOW_MS) == [True]
+    assert await shard.put_config([ConfigEntry("another", new_version(NOW_MS))], NOW_MS) == [True]
     go_on.set()
     assert await looking == 0  # and what it sees is one moment
 
@@ -177,7 +177,7 @@ async def test_large_bodies_are_read_only_for_what_is_handed_out(shard: SqliteSh
     await shard.enqueue("mail", [Job(os.urandom(100_000)) for _ in range(20)], NOW_MS)
     (jobs,) = await shard.claim("mail", [ClaimRequest("a:b:c:d:e", 20, (1,), 1000, 250_000)], NOW_MS)
     assert [len(job.body) for job in jobs] == [100_000, 100_000]
-    assert await shard.ready("mail", [1], 100, NOW_MS) == [18]
+    assert await shard.count_ready("mail", [1], 100, NOW_MS) == [18]
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,13 @@ import pytest
 
 from pinlater.backends.base import (
     AckRequest,
-    CensusPlace,
     ClaimRequest,
+    DeadLetterTarget,
     EndRules,
-    Grave,
     JobKey,
     PerQueue,
     Retention,
+    StatsPosition,
 )
 from pinlater.backends.sql.mysql import MysqlShard
 from pinlater.backends.sql.session import Session
@@ -27,7 +27,7 @@ from tests.queues import drop_queue, make_queue
 NOW_MS = 1_790_000_000_000
 NO_BOUND = 2**30
 AT_ONCE = PerQueue(Retention(0, 0))
-GRAVES = {"mail": Grave("dead", 1)}
+GRAVES = {"mail": DeadLetterTarget("dead", 1)}
 
 
 @pytest.fixture(params=["sqlite", pytest.param("mysql", marks=pytest.mark.store("mysql"))])
@@ -61,7 +61,7 @@ async def letters(shard: SqlShard) -> None:
     await shard.enqueue("mail", [Job(b"x")] * 3, NOW_MS)
     acks = [AckRequest(*job, False, permanent=True) for job in await claimed(shard, "mail")]
     await shard.ack("mail", acks, NOW_MS, EndRules(dead_letters=True))
-    assert await shard.bury(9, NOW_MS, GRAVES) == {"mail": 3}
+    assert await shard.dead_letter(9, NOW_MS, GRAVES) == {"mail": 3}
 
 
 async def rows_in(shard: SqlShard, table: str) -> int:
@@ -73,7 +73,7 @@ async def rows_in(shard: SqlShard, table: str) -> int:
 
 
 async def collected(shard: SqlShard) -> None:
-    assert await shard.collect(9, NOW_MS + 1, AT_ONCE) == {"mail": 3}
+    assert await shard.prune(9, NOW_MS + 1, AT_ONCE) == {"mail": 3}
 
 
 async def deleted(shard: SqlShard) -> None:
@@ -92,7 +92,7 @@ async def cancelled(shard: SqlShard) -> None:
 
 async def freed(shard: SqlShard) -> None:
     await drop_queue(shard, "mail", NOW_MS)
-    assert await shard.collect(9, NOW_MS, PerQueue(Retention(NOW_MS, NOW_MS))) == {"": 3}
+    assert await shard.prune(9, NOW_MS, PerQueue(Retention(NOW_MS, NOW_MS))) == {"": 3}
 
 
 @pytest.mark.parametrize("gone", [collected, deleted, acked, cancelled, freed])
@@ -113,24 +113,24 @@ async def test_what_is_sent_back_leaves_one_link_to_its_letter(shard: SqlShard) 
 
 
 async def test_shares_and_buckets_go_with_their_queue(shard: SqlShard) -> None:
-    await shard.set_share("mail", 5, 1, NOW_MS)
+    await shard.set_quota("mail", 5, 1, NOW_MS)
     await shard.take_tokens("mail", 1, 1.0, 1.0, NOW_MS)
     await drop_queue(shard, "mail", NOW_MS)
     assert await rows_in(shard, "pinlater_buckets") == 0
-    await shard.collect(9, NOW_MS, AT_ONCE)
+    await shard.prune(9, NOW_MS, AT_ONCE)
     assert await rows_in(shard, "pinlater_shares") == 0
     assert await rows_in(shard, "pinlater_queues") == 1
 
 
 async def test_a_note_that_was_not_written_leaves_nothing(shard: SqlShard) -> None:
-    assert await shard.put_note("kind", "name", b"x", NOW_MS + 1, NOW_MS, expected_version=3) == 0
+    assert await shard.kv_put("kind", "name", b"x", NOW_MS + 1, NOW_MS, expected_version=3) == 0
     assert await rows_in(shard, "pinlater_notes") == 0
 
 
 async def test_a_census_goes_on_in_the_middle_of_jobs_of_one_moment(shard: SqlShard) -> None:
     await shard.enqueue("mail", [Job(b"x")] * 10, NOW_MS)
-    page = await shard.census("mail", (1, 2, 3), NOW_MS, None, 4)
+    page = await shard.stats("mail", (1, 2, 3), NOW_MS, None, 4)
     assert page.levels[1].ready == 4
-    assert page.after == CensusPlace(0, 1, NOW_MS, NOW_MS * 1000 + 3)
-    page = await shard.census("mail", (1, 2, 3), NOW_MS, page.after, 1000)
+    assert page.after == StatsPosition(0, 1, NOW_MS, NOW_MS * 1000 + 3)
+    page = await shard.stats("mail", (1, 2, 3), NOW_MS, page.after, 1000)
     assert (page.levels[1].ready, page.after) == (6, None)

@@ -128,7 +128,7 @@ async def test_lists_of_thousands(shard: MysqlShard) -> None:
     assert jobs == [key_of(descriptor) for descriptor in descriptors]
     outcomes = await shard.ack("mail", [AckRequest(*job, True) for job in jobs], NOW_MS)
     assert outcomes == [AckOutcome.SUCCEEDED] * 2500
-    assert dict(await shard.collect(3000, NOW_MS + 2, PerQueue(Retention(1, 1)))) == {"mail": 2500}
+    assert dict(await shard.prune(3000, NOW_MS + 2, PerQueue(Retention(1, 1)))) == {"mail": 2500}
 
 
 async def test_joined_claims_each_get_their_own(shard: MysqlShard) -> None:
@@ -141,14 +141,14 @@ async def test_joined_claims_each_get_their_own(shard: MysqlShard) -> None:
             found = await info(shard, key_of(job.descriptor))
             assert found.claim_descriptor == request.claim_descriptor
             assert found.claim_expires_at_ms == NOW_MS + request.claim_timeout_ms
-    assert await shard.ready("mail", [1], 1000, NOW_MS) == [120]
+    assert await shard.count_ready("mail", [1], 1000, NOW_MS) == [120]
 
 
 async def test_no_priorities_are_no_jobs(shard: MysqlShard) -> None:
     await enqueued(shard)
     assert await shard.claim("mail", [ClaimRequest("a:b:c:d:e", 1, (), 1000, NO_BOUND)], NOW_MS) == [[]]
     assert await shard.peek("mail", (), 1, NO_BOUND, NOW_MS) == []
-    assert await shard.ready("mail", (), 1, NOW_MS) == []
+    assert await shard.count_ready("mail", (), 1, NOW_MS) == []
 
 
 # -- packets ---------------------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ async def test_a_body_beyond_a_packet_is_refused_with_what_to_do(shard: MysqlSha
     with pytest.raises(NothingStored, match="max_allowed_packet") as refused:
         await shard.enqueue("mail", [Job(b"x"), Job(b"'" * 700_000)], NOW_MS)
     assert not refused.value.retryable
-    assert await shard.ready("mail", [1], 10, NOW_MS) == [0]
+    assert await shard.count_ready("mail", [1], 10, NOW_MS) == [0]
     job = await enqueued(shard)
     await claimed(shard)
     with pytest.raises(NothingStored, match="max_allowed_packet"):
@@ -302,7 +302,7 @@ async def test_a_server_killed_at_rest_fails_one_call_with_nothing_stored(
         await mortal.enqueue("mail", [Job(b"lost")], NOW_MS)
     durable_mysql_server.start()
     await asyncio.gather(*[enqueued(mortal) for _ in range(8)])
-    assert await mortal.ready("mail", [1], 100, NOW_MS) == [16]
+    assert await mortal.count_ready("mail", [1], 100, NOW_MS) == [16]
 
 
 async def test_a_server_killed_before_the_commit_stored_nothing(
@@ -336,10 +336,10 @@ async def test_a_server_that_hangs_is_given_up(mortal: MysqlShard, durable_mysql
     durable_mysql_server.pause()
     try:
         with pytest.raises(NothingStored, match=r"lost|in time"):
-            await mortal.ready("mail", [1], 10, NOW_MS)
+            await mortal.count_ready("mail", [1], 10, NOW_MS)
     finally:
         durable_mysql_server.resume()
-    assert await mortal.ready("mail", [1], 10, NOW_MS) == [0]
+    assert await mortal.count_ready("mail", [1], 10, NOW_MS) == [0]
 
 
 async def test_connections_cut_by_the_server_are_replaced(

@@ -10,7 +10,7 @@ import pymysql
 import pytest
 from sqlalchemy.engine import make_url
 
-from pinlater.backends.base import AckRequest, ClaimRequest, Record, ScanRequest
+from pinlater.backends.base import AckRequest, ClaimRequest, ConfigEntry, ScanRequest
 from pinlater.backends.sql.mysql import MysqlShard
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.backends.sql.statements import load_statements, parts
@@ -80,7 +80,7 @@ def mysql_cursor(mysql_places: Places, runner: Any) -> Iterator[Any]:
     async def fill() -> None:
         await shard.open()
         await make_queue(shard, "mail", NOW_MS)
-        await shard.put_records([Record(f"queue_{n}", f"{10**15 + n}-00000000") for n in range(50)], NOW_MS)
+        await shard.put_config([ConfigEntry(f"queue_{n}", f"{10**15 + n}-00000000") for n in range(50)], NOW_MS)
         jobs = [Job(b"x", priority=1 + n % 3, run_after_ms=NOW_MS + (n % 2) * 9999) for n in range(3000)]
         await shard.enqueue("mail", jobs, NOW_MS)
         await shard.close()
@@ -205,7 +205,7 @@ def test_links_are_removed_in_the_statement_that_removes_jobs(mysql_cursor: Any)
 async def test_many_idle_queues_cost_one_statement_and_two_looks_each(mysql_places: Places) -> None:
     shard = MysqlShard(mysql_places.fresh(), "1", threads=1)
     await shard.open()
-    await shard.put_records([Record(f"queue_{n}", f"{10**15 + n}-00000000") for n in range(100)], NOW_MS)
+    await shard.put_config([ConfigEntry(f"queue_{n}", f"{10**15 + n}-00000000") for n in range(100)], NOW_MS)
     await shard.enqueue("queue_1", [Job(b"x")] * 1000, NOW_MS)
     await shard.claim("queue_1", [ClaimRequest("a:b:c:d:e", 1000, (1,), 1000, 2**30)], NOW_MS)
     jobs = await shard.scan("queue_1", ScanRequest(JobState.IN_PROGRESS, (1,), False, 1000), NOW_MS)

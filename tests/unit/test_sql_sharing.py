@@ -63,7 +63,7 @@ def turns(said: list[str]) -> list[str]:
 
 
 async def pending(shard: SqliteShard) -> int:
-    return (await shard.ready("mail", [1], 10_000, NOW_MS))[0]
+    return (await shard.count_ready("mail", [1], 10_000, NOW_MS))[0]
 
 
 async def test_calls_that_wait_are_flushed_to_the_disk_together(shard: SqliteShard) -> None:
@@ -102,7 +102,7 @@ async def test_a_large_step_has_a_transaction_of_its_own_in_its_turn(shard: Sqli
     async with held_up(shard) as said:
         calls = asyncio.gather(
             shard.enqueue("mail", [Job(b"x")], NOW_MS),
-            shard.collect(10, NOW_MS, PerQueue(Retention(0, 0))),
+            shard.prune(10, NOW_MS, PerQueue(Retention(0, 0))),
             shard.enqueue("mail", [Job(b"x")], NOW_MS),
         )
     await calls

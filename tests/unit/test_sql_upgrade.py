@@ -17,13 +17,13 @@ from pinlater.backends.base import (
     AckOutcome,
     AckRequest,
     ClaimRequest,
+    ConfigEntry,
+    DeadLetterTarget,
     EndRules,
+    ExpiryCounts,
     FreshClaim,
-    Grave,
     JobKey,
-    LapsedCounts,
     PerQueue,
-    Record,
     Retention,
 )
 from pinlater.backends.sql.mysql import MysqlShard
@@ -40,8 +40,8 @@ NOW_MS = 1_790_000_000_000
 NO_BOUND = 2**30
 FIRST = 1_780_000_000_000_000
 RECORDS = [
-    Record("mail", "1780000000001000-00000000"),
-    Record("post", "1780000000003000-00000000"),
+    ConfigEntry("mail", "1780000000001000-00000000"),
+    ConfigEntry("post", "1780000000003000-00000000"),
 ]
 
 
@@ -104,7 +104,7 @@ def old(request: pytest.FixtureRequest, tmp_path: Path) -> Old:
 async def test_queues_become_records_as_of_when_they_were_made(old: Old) -> None:
     shard = old.shard()
     assert await shard.open() == "before"
-    assert (await shard.records(0, 100)).records == RECORDS
+    assert (await shard.list_config(0, 100)).entries == RECORDS
     assert not await make_queue(shard, "mail", NOW_MS)
     await shard.close()
     assert old.asked("SELECT value FROM pinlater_meta WHERE name = 'schema_version'") == ["2"]
@@ -124,9 +124,9 @@ async def test_jobs_in_all_states_live_on(old: Old) -> None:
     (jobs,) = await shard.claim("mail", [ClaimRequest("a:b:c:h:w", 9, (1,), 1000, NO_BOUND)], NOW_MS)
     assert [job.body for job in jobs] == [b"one"]
     assert await shard.ack("mail", [AckRequest(1, FIRST + 1, True)], NOW_MS) == [AckOutcome.SUCCEEDED]
-    assert await shard.expire_claims(9, NOW_MS, PerQueue(NO_RULES)) == {"mail": LapsedCounts(1, 0)}
-    assert await shard.collect(9, NOW_MS, PerQueue(Retention(1, NOW_MS))) == {"mail": 1, "": 1}
-    assert await shard.collect(9, NOW_MS, PerQueue(Retention(NOW_MS, 1))) == {"mail": 1}
+    assert await shard.expire_claims(9, NOW_MS, PerQueue(NO_RULES)) == {"mail": ExpiryCounts(1, 0)}
+    assert await shard.prune(9, NOW_MS, PerQueue(Retention(1, NOW_MS))) == {"mail": 1, "": 1}
+    assert await shard.prune(9, NOW_MS, PerQueue(Retention(NOW_MS, 1))) == {"mail": 1}
     (descriptor,) = await shard.enqueue("mail", [Job(b"new")], NOW_MS)
     assert int(descriptor.rpartition(":")[2]) == NOW_MS * 1000
     await shard.close()
@@ -137,8 +137,8 @@ async def test_what_is_new_works_on_what_is_old(old: Old) -> None:
     await shard.open()
     rules = EndRules(dead_letters=True, keep_failed=False)
     await shard.ack("mail", [AckRequest(1, FIRST + 2, False, permanent=True)], NOW_MS, rules)
-    assert await shard.bury(9, NOW_MS, {"mail": Grave("post", 1)}) == {"mail": 1}
-    assert (await shard.census("post", (1, 2, 3), NOW_MS, None, 100)).levels[1].ready == 1
+    assert await shard.dead_letter(9, NOW_MS, {"mail": DeadLetterTarget("post", 1)}) == {"mail": 1}
+    assert (await shard.stats("post", (1, 2, 3), NOW_MS, None, 100)).levels[1].ready == 1
     await shard.close()
 
 
@@ -146,7 +146,7 @@ async def test_several_servers_open_an_old_store_at_once(old: Old) -> None:
     shards = [old.shard() for _ in range(4)]
     assert set(await asyncio.gather(*[shard.open() for shard in shards])) == {"before"}
     for shard in shards:
-        assert (await shard.records(0, 100)).records == RECORDS
+        assert (await shard.list_config(0, 100)).entries == RECORDS
         await shard.close()
 
 
@@ -154,8 +154,8 @@ async def test_opening_again_changes_nothing(old: Old) -> None:
     for _ in range(3):
         shard = old.shard("")
         await shard.open()
-        page = await shard.records(0, 100)
-        assert (page.revision, page.records) == (2, RECORDS)
+        page = await shard.list_config(0, 100)
+        assert (page.revision, page.entries) == (2, RECORDS)
         await shard.close()
 
 
@@ -178,7 +178,7 @@ async def test_an_upgrade_that_was_broken_off_is_done_again(old: Old) -> None:
         old.asked("UPDATE pinlater_meta SET value = '1' WHERE name = 'schema_version'")
     shard = old.shard()
     await shard.open()
-    assert (await shard.records(0, 100)).records == RECORDS
+    assert (await shard.list_config(0, 100)).entries == RECORDS
     await shard.close()
 
 

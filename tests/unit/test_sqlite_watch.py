@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from pinlater.backends.base import CHANGED, News
+from pinlater.backends.base import UNKNOWN_CHANGE, Notification
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.backends.sql.sqlite_watch import EVERY_S, Watch
 from pinlater.errors import ShardConnectionFailed
@@ -28,27 +28,27 @@ async def opened(path: Path) -> AsyncIterator[SqliteShard]:
         await shard.close()
 
 
-async def next_of(heard: asyncio.Queue[News | None]) -> News | None:
+async def next_of(heard: asyncio.Queue[Notification | None]) -> Notification | None:
     return await asyncio.wait_for(heard.get(), WITHIN_S)
 
 
 async def test_what_another_process_brings_is_told(tmp_path: Path) -> None:
-    heard: asyncio.Queue[News | None] = asyncio.Queue()
+    heard: asyncio.Queue[Notification | None] = asyncio.Queue()
     async with opened(tmp_path / "a.db") as here, opened(tmp_path / "a.db") as there:
         await make_queue(here, "mail", NOW_MS)
-        assert await here.follow("mail", heard.put_nowait)
+        assert await here.subscribe("mail", heard.put_nowait)
         await there.enqueue("mail", [Job(b"x")], NOW_MS)
-        assert await next_of(heard) == CHANGED
+        assert await next_of(heard) == UNKNOWN_CHANGE
         assert (await here.next_due(["mail"], (1,)))["mail"] == NOW_MS
 
 
 async def test_nothing_is_told_while_nothing_changes(tmp_path: Path) -> None:
-    heard: asyncio.Queue[News | None] = asyncio.Queue()
+    heard: asyncio.Queue[Notification | None] = asyncio.Queue()
     async with opened(tmp_path / "a.db") as shard:
         await make_queue(shard, "mail", NOW_MS)
-        assert await shard.follow("mail", heard.put_nowait)
+        assert await shard.subscribe("mail", heard.put_nowait)
         assert await shard.claim("mail", [], NOW_MS) == []
-        await shard.ready("mail", (1,), 1, NOW_MS)
+        await shard.count_ready("mail", (1,), 1, NOW_MS)
         await asyncio.sleep(3 * EVERY_S)
         assert heard.empty()
 
@@ -57,7 +57,7 @@ async def test_in_memory_nothing_is_told() -> None:
     shard = SqliteShard("sqlite://", "1")
     await shard.open()
     try:
-        assert not await shard.follow("mail", lambda news: None)
+        assert not await shard.subscribe("mail", lambda news: None)
     finally:
         await shard.close()
 
@@ -71,17 +71,17 @@ async def test_a_watch_that_breaks_says_so_and_can_begin_again() -> None:
             raise ShardConnectionFailed("it is gone")
         return version
 
-    heard: asyncio.Queue[News | None] = asyncio.Queue()
+    heard: asyncio.Queue[Notification | None] = asyncio.Queue()
     watch = Watch(ask)
-    assert await watch.follow("mail", heard.put_nowait)
+    assert await watch.subscribe("mail", heard.put_nowait)
     broken = True
     assert await next_of(heard) is None
-    assert not await watch.follow("mail", heard.put_nowait)
+    assert not await watch.subscribe("mail", heard.put_nowait)
     assert await next_of(heard) is None
     broken = False
-    assert await watch.follow("mail", heard.put_nowait)
+    assert await watch.subscribe("mail", heard.put_nowait)
     version = 2
-    assert await next_of(heard) == CHANGED
+    assert await next_of(heard) == UNKNOWN_CHANGE
     await watch.close()
 
 
@@ -91,7 +91,7 @@ async def test_who_leaves_before_the_watch_has_begun_does_not_wait_for_it() -> N
         return 0
 
     watch = Watch(never)
-    coming = asyncio.create_task(watch.follow("mail", lambda news: None))
+    coming = asyncio.create_task(watch.subscribe("mail", lambda news: None))
     await asyncio.sleep(0)
-    assert not await watch.follow("mail", None)
+    assert not await watch.subscribe("mail", None)
     assert not await asyncio.wait_for(coming, WITHIN_S)

@@ -249,7 +249,7 @@ async def test_what_ends_a_claim_ends_its_tie(how: str) -> None:
         elif how == "riding":
             await at.dequeue(succeeded=acks)
         elif how == "given back":
-            await at.service.give_back(jobs)
+            await at.service.requeue(jobs)
         else:
             for job in jobs:
                 await beat(at.service, connection, job, move_to_pending=True)
@@ -262,7 +262,7 @@ async def test_an_ack_of_another_claim_leaves_the_tie() -> None:
         connection = ConnectionRef()
         job = await take_one(at.service, connection)
         await at.service.ack("mail", [Ack(job.descriptor, claim_descriptor="a:1:2:3:me")], [])
-        await at.service.give_back([DequeuedJob(job.descriptor, b"", 1, 1, 1, 1, 1, "a:1:2:3:me")])
+        await at.service.requeue([DequeuedJob(job.descriptor, b"", 1, 1, 1, 1, 1, "a:1:2:3:me")])
         assert at.service.bound_claims == 1
 
 
@@ -291,7 +291,7 @@ async def test_a_job_that_was_claimed_anew_meanwhile_keeps_its_tie_when_the_old_
         acking = asyncio.create_task(at.service.ack("mail", [], [Ack(job.descriptor)]))
         await at.stores[0].until_begun("ack")
         at.clock.tick(1)
-        await at.service.give_back([job])
+        await at.service.requeue([job])
         (again,) = await take(at.service, new, 1)
         gate.set()
         await acking
@@ -327,7 +327,7 @@ async def test_a_released_claim_makes_room_under_the_maximum_in_progress() -> No
     async with stand(settings=LONG) as at:
         await at.service.queues.change("mail", {"max_in_progress": "1"}, [], False, "me")
         store = at.stores[0]
-        await store.set_share("mail", 1, 1, at.clock.now_ms())
+        await store.set_quota("mail", 1, 1, at.clock.now_ms())
         time = HeldTime(store)
         dying = ConnectionRef()
         await at.service.enqueue("mail", [Job(b"", attempts_allowed=1)])
@@ -410,7 +410,7 @@ async def test_many_claims_are_released_in_several_calls(monkeypatch: pytest.Mon
             await at.service.enqueue("mail", [Job(b"")])
         assert len(await take(at.service, connection)) == 8
         await lose(at.service, connection)
-        sizes = [len(args[1]) for store in at.stores for args in store.sent["release"]]
+        sizes = [len(args[1]) for store in at.stores for args in store.sent["expire_disconnected"]]
         assert max(sizes) == 2
         assert counted(at, "retried") == sum(sizes) == 8
 
@@ -422,7 +422,7 @@ async def test_a_shard_that_fails_is_tried_again_and_left_to_the_time_outs_in_th
     async with stand(settings=LONG) as at:
         connection, other = ConnectionRef(), ConnectionRef()
         job = await take_one(at.service, connection)
-        at.stores[0].failures["release"] = refusals(releasing.TRIES - 1)
+        at.stores[0].failures["expire_disconnected"] = refusals(releasing.TRIES - 1)
         await lose(at.service, connection)
         assert counted(at, "retried") == 1
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from pinlater.backends.base import Hear
+from pinlater.backends.base import Listener
 from pinlater.backends.redis import news
 from pinlater.backends.redis.calling import Calling
 from pinlater.backends.redis.channels import Channels
@@ -21,12 +21,12 @@ class Following(Calling):
         super().__init__(shard_id, store)
         self._channels: Channels | None = None
         self._connecting: asyncio.Task[Channels | None] | None = None
-        self._hears: dict[bytes, Hear] = {}
+        self._hears: dict[bytes, Listener] = {}
         self._are_closed = False
 
-    async def follow(self, queue: str, hear: Hear | None) -> bool:
+    async def subscribe(self, queue: str, on_event: Listener | None) -> bool:
         channel = news.channel(base_key(self._root, queue))
-        if hear is None:
+        if on_event is None:
             self._hears.pop(channel, None)
             if self._channels is not None:
                 self._channels.leave(channel)
@@ -34,11 +34,11 @@ class Following(Calling):
         channels = await self._connected()
         if channels is None:
             return False
-        self._hears[channel] = hear
+        self._hears[channel] = on_event
         try:
             await channels.join(channel)
         except (ReplyError, OSError):
-            if self._hears.get(channel) is hear:
+            if self._hears.get(channel) is on_event:
                 del self._hears[channel]
             return False
         return True
@@ -63,21 +63,21 @@ class Following(Calling):
 
     def _heard(self, channel: bytes, message: bytes) -> None:
         """What is not of the right form is worth a look all the same."""
-        hear = self._hears.get(channel)
-        if hear is None:
+        on_event = self._hears.get(channel)
+        if on_event is None:
             return
         try:
             origin, told = news.read(message)
         except ValueError:
             origin, told = b"", news.UNCLEAR
         if origin != self._store.origin:
-            hear(told)
+            on_event(told)
 
     def _broke(self) -> None:
         self._channels = None
         hears, self._hears = self._hears, {}
-        for hear in hears.values():
-            hear(None)
+        for on_event in hears.values():
+            on_event(None)
 
     async def _close_channels(self) -> None:
         self._are_closed = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pinlater.backends.base import CensusPage, CensusPlace, JobKey, LevelCounts, ScanPosition, ScanRequest
+from pinlater.backends.base import JobKey, LevelCounts, ScanPosition, ScanRequest, StatsPage, StatsPosition
 from pinlater.backends.redis.calling import Calling
 from pinlater.backends.redis.packing import described, key_args
 from pinlater.model import JobInfo, JobState
@@ -60,9 +60,9 @@ class Looking(Calling):
             after = ScanPosition(page[-1].run_after_ms, int(page[-1].descriptor.rpartition(":")[2]))
             limit = min(left, max(_LEAST_KEYS, 2 * len(page)))
 
-    async def census(
-        self, queue: str, priorities: Sequence[int], now_ms: int, after: CensusPlace | None, limit: int
-    ) -> CensusPage:
+    async def stats(
+        self, queue: str, priorities: Sequence[int], now_ms: int, after: StatsPosition | None, limit: int
+    ) -> StatsPage:
         """Redis keeps counts, so everything is in one page, and of one moment."""
         parts = iter(await self._known("census", queue, (queue, now_ms, *priorities)))
         levels = {
@@ -71,7 +71,7 @@ class Looking(Calling):
                 priorities, *[parts] * 6, strict=True
             )
         }
-        return CensusPage(levels, None)
+        return StatsPage(levels, None)
 
 
 def _behind(after: ScanPosition | None, future: bool, now_ms: int) -> tuple[int | str, ...]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pinlater.backends.base import News
+from pinlater.backends.base import Notification
 from pinlater.model import Job
 
-UNCLEAR = News(1, None)
+UNCLEAR = Notification(1, None)
 """What a message of another form is taken for."""
 
 
@@ -26,7 +26,7 @@ def announcement(origin: bytes, jobs: Sequence[Job], now_ms: int) -> bytes:
     return b"%s %d %d" % (origin, len(jobs) - len(later), min(later, default=0))
 
 
-def read(message: bytes) -> tuple[bytes, News]:
+def read(message: bytes) -> tuple[bytes, Notification]:
     """The origin, and what it tells. ValueError for what is not of this form."""
     origin, ready, due_ms = message.split(b" ")
-    return origin, News(int(ready), int(due_ms) or None)
+    return origin, Notification(int(ready), int(due_ms) or None)

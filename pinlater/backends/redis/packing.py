@@ -8,7 +8,7 @@ from struct import Struct
 from typing import Any
 
 from pinlater.backends.acks import AckKind, Acks
-from pinlater.backends.base import CheckpointRequest, ClaimKey, ClaimRequest, FreshClaim, JobKey, QuietClaim
+from pinlater.backends.base import CheckpointRequest, ClaimKey, ClaimRequest, FreshClaim, JobKey, SilentClaim
 from pinlater.model import MAX_STATUS_CHARS, DequeuedJob, Job, JobInfo, JobState, descriptor_prefix
 
 HEAD = Struct(">QIBH")
@@ -163,7 +163,7 @@ def ack_args(acks: Acks) -> Args:
     return args
 
 
-def key_args(keys: Sequence[JobKey] | Sequence[ClaimKey] | Sequence[QuietClaim] | Sequence[FreshClaim]) -> Args:
+def key_args(keys: Sequence[JobKey] | Sequence[ClaimKey] | Sequence[SilentClaim] | Sequence[FreshClaim]) -> Args:
     """Priority, id, and what else there is: the claim, and when it was heard of or expires."""
     args: Args = []
     for priority, job_id, *claim in keys:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from struct import Struct
 
-from pinlater.backends.base import Note, Share, Tokens
+from pinlater.backends.base import KvEntry, Quota, Tokens
 from pinlater.backends.redis.calling import Calling
 
 _VERSION = Struct(">Q")
 
 
 class Sharing(Calling):
-    async def put_note(
+    async def kv_put(
         self,
-        kind: str,
+        namespace: str,
         name: str,
         body: bytes,
         expires_at_ms: int,
@@ -23,14 +23,14 @@ class Sharing(Calling):
         keep: int = 100_000,
     ) -> int:
         expected = "" if expected_version is None else expected_version
-        args = (kind, name, body, expires_at_ms, now_ms, expected, keep)
+        args = (namespace, name, body, expires_at_ms, now_ms, expected, keep)
         version: int = await self._store.call("put_note", (self._root,), args)
         return version
 
-    async def notes(self, kind: str, now_ms: int) -> dict[str, Note]:
-        parts = iter(await self._store.call("notes", (self._root,), (kind, now_ms)))
+    async def kv_list(self, namespace: str, now_ms: int) -> dict[str, KvEntry]:
+        parts = iter(await self._store.call("notes", (self._root,), (namespace, now_ms)))
         return {
-            name.decode(): Note(value[_VERSION.size :], _VERSION.unpack_from(value)[0], int(expires))
+            name.decode(): KvEntry(value[_VERSION.size :], _VERSION.unpack_from(value)[0], int(expires))
             for name, expires, value in zip(parts, parts, parts, strict=True)
         }
 
@@ -38,5 +38,5 @@ class Sharing(Calling):
         args = (queue, wanted, repr(per_second), repr(capacity), now_ms)
         return Tokens(*await self._store.call("take_tokens", (self._root,), args))
 
-    async def set_share(self, queue: str, share: int, version: int, now_ms: int) -> Share:
-        return Share(*await self._known("set_share", queue, (queue, share, version)))
+    async def set_quota(self, queue: str, share: int, version: int, now_ms: int) -> Quota:
+        return Quota(*await self._known("set_share", queue, (queue, share, version)))

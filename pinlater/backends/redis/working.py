@@ -15,10 +15,10 @@ from pinlater.backends.base import (
     ClaimKey,
     ClaimRequest,
     EndRules,
+    ExpiryCounts,
     FreshClaim,
     JobKey,
-    LapsedCounts,
-    QuietClaim,
+    SilentClaim,
     released_status,
 )
 from pinlater.backends.redis.calling import Calling, lowest_id
@@ -50,7 +50,7 @@ class Working(Calling):
         first = await self._known("enqueue", queue, (queue, lowest_id(now_ms), news, *args))
         return descriptors(queue, self.shard_id, priorities, int(first), len(jobs))
 
-    async def ready(self, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[int]:
+    async def count_ready(self, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[int]:
         counts = await self._known("ready", queue, (queue, now_ms, *priorities))
         return [min(count, limit) for count in counts]
 
@@ -63,9 +63,9 @@ class Working(Calling):
         }
 
     async def claim(
-        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, capped: bool = False
+        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, enforce_quota: bool = False
     ) -> list[list[DequeuedJob]]:
-        answer = await self._known("claim", queue, (queue, now_ms, int(capped), *claim_args(requests, now_ms)))
+        answer = await self._known("claim", queue, (queue, now_ms, int(enforce_quota), *claim_args(requests, now_ms)))
         return self._claimed(queue, requests, now_ms, answer)
 
     async def ack_and_claim(
@@ -108,16 +108,16 @@ class Working(Calling):
         codes = await self._call("checkpoint", queue, checkpoint_args(queue, checkpoints, now_ms))
         return [code == ord("1") for code in codes]
 
-    async def give_back(self, queue: str, claims: Sequence[ClaimKey], now_ms: int) -> int:
+    async def requeue(self, queue: str, claims: Sequence[ClaimKey], now_ms: int) -> int:
         count: int = await self._call("give_back", queue, [now_ms, *key_args(claims)])
         return count
 
-    async def release(
-        self, queue: str, claims: Sequence[QuietClaim], now_ms: int, rules: EndRules = NO_RULES
-    ) -> LapsedCounts:
+    async def expire_disconnected(
+        self, queue: str, claims: Sequence[SilentClaim], now_ms: int, rules: EndRules = NO_RULES
+    ) -> ExpiryCounts:
         words = lapse_words(released_status(now_ms, MARK))
         args = [queue, now_ms, *lapse_rules(rules), *words, *key_args(claims)]
-        return LapsedCounts(*await self._call("release", queue, args))
+        return ExpiryCounts(*await self._call("release", queue, args))
 
     async def requeue_undelivered(self, queue: str, claims: Sequence[FreshClaim], now_ms: int) -> int:
         args = [now_ms, UNDELIVERED_IN_A_ROW, *key_args(claims)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from pinlater.backends.base import AckOutcome, AckRequest, ClaimKey, EndRules, FreshClaim, QuietClaim
+from pinlater.backends.base import AckOutcome, AckRequest, ClaimKey, EndRules, FreshClaim, SilentClaim
 from pinlater.backends.sql.session import Row, Session
 from pinlater.model import MAX_TIME_MS
 
@@ -35,14 +35,14 @@ def claims_standing(session: Session, queue: str, claims: Sequence[ClaimKey]) ->
     return {claim.id: row for claim in claims if (row := rows.get(claim.id)) is not None and _stands(claim, row)}
 
 
-def claims_quiet(session: Session, queue: str, claims: Sequence[QuietClaim]) -> dict[int, Row]:
+def claims_quiet(session: Session, queue: str, claims: Sequence[SilentClaim]) -> dict[int, Row]:
     """Those of the jobs that are under exactly the claims given, of which nothing was heard since, locked."""
     ids = sorted({claim.id for claim in claims})
     rows = {row[ID]: row for row in session.rows_of("last_heard_of", (queue,), ids)}
     return {
         claim.id: row
         for claim in claims
-        if (row := rows.get(claim.id)) is not None and _stands(claim, row) and row[HEARD_AT] == claim.heard_at_ms
+        if (row := rows.get(claim.id)) is not None and _stands(claim, row) and row[HEARD_AT] == claim.last_seen_ms
     }
 
 
@@ -57,7 +57,7 @@ def claims_fresh(session: Session, queue: str, claims: Sequence[FreshClaim]) -> 
     }
 
 
-def _stands(claim: ClaimKey | QuietClaim | FreshClaim, row: Row) -> bool:
+def _stands(claim: ClaimKey | SilentClaim | FreshClaim, row: Row) -> bool:
     return bool(row[PRIORITY] == claim.priority and row[CLAIM] == claim.claim_descriptor)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pinlater.backends.base import Share
+from pinlater.backends.base import Quota
 from pinlater.backends.sql.session import Session
 
 NO_BOUND = 2**31 - 1
@@ -19,17 +19,17 @@ def _in_progress(session: Session, queue_id: int, at_most: int) -> int:
     return int(session.rows("in_progress_up_to", (queue_id, at_most))[0][0])
 
 
-def set_share(session: Session, queue: str, share: int, version: int) -> Share:
+def set_quota(session: Session, queue: str, share: int, version: int) -> Quota:
     """The queue is locked against deletion first, so that no share is left behind it."""
     queue_id = session.queue_id(queue, "queue_id_for_enqueue")
     if version == 0:
         rows = session.rows("share", (queue_id,))
         share_here, version_here = rows[0] if rows else (0, 0)
-        return Share(share_here, version_here, _in_progress(session, queue_id, NO_BOUND))
+        return Quota(share_here, version_here, _in_progress(session, queue_id, NO_BOUND))
     session.run("touch_share", (queue_id,))
     share_here, version_here = session.rows("locked_share", (queue_id,))[0]
     in_progress = _in_progress(session, queue_id, NO_BOUND)
     if version <= version_here:
-        return Share(share_here, version_here, in_progress)
+        return Quota(share_here, version_here, in_progress)
     session.run("set_share", (share, version, queue_id))
-    return Share(share, version, in_progress)
+    return Quota(share, version, in_progress)

@@ -35,7 +35,7 @@ JOBS_PER_SELECT = 10_000
 """Small bodies come with the select, so it must not grow with the number of callers that were joined."""
 
 
-def ready(session: Session, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[int]:
+def count_ready(session: Session, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[int]:
     """One statement for the queue and all its priorities, so one round trip."""
     pieces = [session.statements["ready"]] + [session.statements["ready_in_priority"]] * len(priorities)
     values = [value for priority in priorities for value in (priority, queue, priority, now_ms, limit)]
@@ -62,11 +62,11 @@ def next_due(session: Session, queues: Sequence[str], priorities: Sequence[int])
 
 
 def claim(
-    session: Session, queue: str, requests: Sequence[ClaimRequest], now_ms: int, capped: bool
+    session: Session, queue: str, requests: Sequence[ClaimRequest], now_ms: int, enforce_quota: bool
 ) -> list[list[DequeuedJob]]:
     """Requests for the same priorities, which joined calls mostly are, share a select."""
     queue_id = session.queue_id_for_claim(queue, requests, now_ms)
-    room = room_for_claims(session, queue_id) if capped and queue_id is not None else NO_CAP
+    room = room_for_claims(session, queue_id) if enforce_quota and queue_id is not None else NO_CAP
     if queue_id is None or room == 0:
         return [[] for _ in requests]
     handed_out: list[list[DequeuedJob]] = []
@@ -89,11 +89,11 @@ def ack_and_claim(
     requests: Sequence[ClaimRequest],
     now_ms: int,
     rules: EndRules,
-    capped: bool,
+    enforce_quota: bool,
 ) -> tuple[list[AckOutcome], list[list[DequeuedJob]]]:
     """In one transaction, so the claim sees what the acks have freed."""
     outcomes = ack(session, queue, acks, now_ms, rules)
-    return outcomes, claim(session, queue, requests, now_ms, capped)
+    return outcomes, claim(session, queue, requests, now_ms, enforce_quota)
 
 
 def _groups(requests: Sequence[ClaimRequest]) -> Iterator[list[ClaimRequest]]:
@@ -189,7 +189,7 @@ def peek(
     return dequeued_jobs(rows, large, descriptors, "", 0)
 
 
-def give_back(session: Session, queue: str, claims: Sequence[ClaimKey], now_ms: int) -> int:
+def requeue(session: Session, queue: str, claims: Sequence[ClaimKey], now_ms: int) -> int:
     ids = sorted(claims_standing(session, queue, claims))
     return session.run_of("give_back", (now_ms,), ids)
 

@@ -13,16 +13,16 @@ LEFTOVERS = ""
 QUEUES_PER_STEP = 100
 
 
-def collect(
-    session: Session, limit: int, now_ms: int, retention: PerQueue[Retention], marks_before: str
+def prune(
+    session: Session, limit: int, now_ms: int, retention: PerQueue[Retention], tombstones_before: str
 ) -> Mapping[str, int]:
     """One bounded step; what has been overdue for longest goes first, so that no queue and neither state starves."""
     counts = _collect_ended(session, limit, now_ms, retention)
     leftovers = _collect_leftovers(session, limit)
     if leftovers:
         counts[LEFTOVERS] = leftovers
-    if marks_before:
-        remove_deletion_marks(session, marks_before, limit)
+    if tombstones_before:
+        remove_deletion_marks(session, tombstones_before, limit)
     return counts
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from pinlater.backends.base import CensusPage, CensusPlace, LevelCounts
+from pinlater.backends.base import LevelCounts, StatsPage, StatsPosition
 from pinlater.backends.sql.session import Session
 from pinlater.model import MAX_TIME_MS, JobState
 
@@ -34,14 +34,14 @@ class Piece(NamedTuple):
         return f"{name}_between" if self.after_id is None else f"{name}_at"
 
 
-def census(
-    session: Session, queue: str, priorities: Sequence[int], now_ms: int, after: CensusPlace | None, limit: int
-) -> CensusPage:
+def stats(
+    session: Session, queue: str, priorities: Sequence[int], now_ms: int, after: StatsPosition | None, limit: int
+) -> StatsPage:
     """A small queue goes at once. A large one by pieces: the first that is cut is counted on, and ends the page."""
     queue_id = session.queue_id(queue)
     levels = None if after else _counted_at_once(session, queue_id, priorities, now_ms, limit)
     if levels is not None:
-        return CensusPage(levels, None)
+        return StatsPage(levels, None)
     levels = {}
     pieces = list(_pieces(sorted(priorities), now_ms, after))
     each = max(1, limit // max(1, len(pieces)))
@@ -51,12 +51,12 @@ def census(
             continue
         (count,), (oldest_ms,) = _counted(session, queue_id, [piece], limit)
         _add(levels, piece, count, oldest_ms, now_ms)
-        place = CensusPlace(int(piece.state), piece.priority, piece.high_ms, BEHIND_ALL_IDS)
+        place = StatsPosition(int(piece.state), piece.priority, piece.high_ms, BEHIND_ALL_IDS)
         if count == limit:
             last = session.rows(piece.statement("census_place"), (*piece.values(queue_id), limit - 1))
-            place = CensusPlace(int(piece.state), piece.priority, *last[0]) if last else place
-        return CensusPage(levels, place)
-    return CensusPage(levels, None)
+            place = StatsPosition(int(piece.state), piece.priority, *last[0]) if last else place
+        return StatsPage(levels, place)
+    return StatsPage(levels, None)
 
 
 def _counted_at_once(
@@ -75,7 +75,7 @@ def _counted_at_once(
     return levels
 
 
-def _pieces(priorities: Sequence[int], now_ms: int, after: CensusPlace | None) -> Iterator[Piece]:
+def _pieces(priorities: Sequence[int], now_ms: int, after: StatsPosition | None) -> Iterator[Piece]:
     """In the order of the index, what is behind a place; ready jobs apart from scheduled ones."""
     for state in JobState:
         ends = [(0, now_ms), (now_ms + 1, MAX_TIME_MS)] if state is JobState.PENDING else [(0, MAX_TIME_MS)]

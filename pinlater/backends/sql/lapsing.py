@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pinlater.backends.base import (
     EndRules,
-    LapsedCounts,
+    ExpiryCounts,
     PerQueue,
-    QuietClaim,
+    SilentClaim,
     crash_budget_status,
     expired_status,
     released_status,
@@ -20,10 +20,10 @@ from pinlater.backends.sql.session import Row, Session
 StatusLine = Callable[[int, int], str]
 
 LOOKS_PAST_LEFTOVERS = 10
-"""One step looks so often for claims of queues that are still there; `collect` removes leftovers too."""
+"""One step looks so often for claims of queues that are still there; `prune` removes leftovers too."""
 
 
-def expire_claims(session: Session, limit: int, now_ms: int, rules: PerQueue[EndRules]) -> Mapping[str, LapsedCounts]:
+def expire_claims(session: Session, limit: int, now_ms: int, rules: PerQueue[EndRules]) -> Mapping[str, ExpiryCounts]:
     """The index of claims spans the shard, so a queue with nothing due is not even looked at.
 
     What deleted queues left is removed on the way: whoever calls takes an empty answer for the end of what is due.
@@ -42,17 +42,19 @@ def expire_claims(session: Session, limit: int, now_ms: int, rules: PerQueue[End
     return {}
 
 
-def _counts_per_queue(rows: Iterable[Row], names: Mapping[int, str], failed: set[int]) -> dict[str, LapsedCounts]:
+def _counts_per_queue(rows: Iterable[Row], names: Mapping[int, str], failed: set[int]) -> dict[str, ExpiryCounts]:
     per_queue: dict[str, Counter[bool]] = defaultdict(Counter)
     for row in rows:
         per_queue[names[row[1]]][row[0] in failed] += 1
-    return {name: LapsedCounts(counts[False], counts[True]) for name, counts in per_queue.items()}
+    return {name: ExpiryCounts(counts[False], counts[True]) for name, counts in per_queue.items()}
 
 
-def release(session: Session, queue: str, claims: Sequence[QuietClaim], now_ms: int, rules: EndRules) -> LapsedCounts:
+def expire_disconnected(
+    session: Session, queue: str, claims: Sequence[SilentClaim], now_ms: int, rules: EndRules
+) -> ExpiryCounts:
     rows = claims_quiet(session, queue, claims).values()
     failed = _lapse(session, [(row, rules) for row in rows], now_ms, released_status)
-    return LapsedCounts(len(rows) - len(failed), len(failed))
+    return ExpiryCounts(len(rows) - len(failed), len(failed))
 
 
 def _lapse(session: Session, rows: Iterable[tuple[Row, EndRules]], now_ms: int, status_line: StatusLine) -> set[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pinlater.backends.base import ClaimKey, Grave, JobKey, buried_status
+from pinlater.backends.base import ClaimKey, DeadLetterTarget, JobKey, buried_status
 from pinlater.backends.sql.acking import claims_standing
 from pinlater.backends.sql.operating import jobs_named
 from pinlater.backends.sql.rows import Descriptors, how_many_fit
@@ -19,13 +19,13 @@ BODY_BYTES = 5
 """Where a row of `marked` has the size of the body."""
 
 
-def bury(session: Session, limit: int, now_ms: int, graves: Mapping[str, Grave]) -> dict[str, int]:
+def dead_letter(session: Session, limit: int, now_ms: int, targets: Mapping[str, DeadLetterTarget]) -> dict[str, int]:
     """Of the queues that have marks and a grave that is there, one after the other."""
     counts: dict[str, int] = {}
-    if not graves:
+    if not targets:
         return counts
-    for queue_id, name in session.rows("queues_with_marks", (session.bound_texts(sorted(graves)),)):
-        grave = graves[name]
+    for queue_id, name in session.rows("queues_with_marks", (session.bound_texts(sorted(targets)),)):
+        grave = targets[name]
         target = session.rows("queue_id_for_enqueue", (grave.queue,))
         rows = session.rows("marked", (queue_id, limit)) if target and limit > 0 else []
         rows = rows[: how_many_fit((row[BODY_BYTES] for row in rows), BYTES_PER_STEP)]
@@ -36,7 +36,9 @@ def bury(session: Session, limit: int, now_ms: int, graves: Mapping[str, Grave])
     return counts
 
 
-def _bury(session: Session, rows: Sequence[Row], queue: str, grave: Grave, target_id: int, now_ms: int) -> None:
+def _bury(
+    session: Session, rows: Sequence[Row], queue: str, grave: DeadLetterTarget, target_id: int, now_ms: int
+) -> None:
     first_id = first_new_id(session, len(rows), now_ms)
     origins, copies = Descriptors(queue, session.shard_id), Descriptors(grave.queue, session.shard_id)
     for copy_id, (job_id, priority, allowed, crashes, created_at_ms, _) in enumerate(rows, first_id):
@@ -80,7 +82,7 @@ def replay(session: Session, queue: str, jobs: Sequence[JobKey], now_ms: int, at
 
 
 def _is_letter(row: Row, link: Row, job: JobKey) -> bool:
-    """Only `bury` writes down what the origin was allowed."""
+    """Only `dead_letter` writes down what the origin was allowed."""
     return row[1] == job.priority and row[2] in (JobState.PENDING, JobState.FAILED) and link[2] is not None
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from pinlater.backends.base import Note, Tokens
+from pinlater.backends.base import KvEntry, Tokens
 from pinlater.backends.sql.session import Session
 from pinlater.ratelimit import Level, take
 
 TIDIED_AT_ONCE = 1000
 
 
-def put_note(
+def kv_put(
     session: Session,
-    kind: str,
+    namespace: str,
     name: str,
     body: bytes,
     expires_at_ms: int,
@@ -20,34 +20,34 @@ def put_note(
     keep: int,
 ) -> int:
     """There is always a row to lock: one of version 0, which nobody sees, where there is no note yet."""
-    session.run("touch_note", (kind, name))
-    version, expired_at_ms = session.rows("note", (kind, name))[0]
+    session.run("touch_note", (namespace, name))
+    version, expired_at_ms = session.rows("note", (namespace, name))[0]
     if expired_at_ms <= now_ms:
         version = 0
     is_expected = expected_version in (None, version)
     if is_expected and expires_at_ms > now_ms:
-        session.run("write_note", (version + 1, expires_at_ms, body, kind, name))
+        session.run("write_note", (version + 1, expires_at_ms, body, namespace, name))
     elif is_expected or version == 0:
-        session.run("remove_notes", (kind, session.bound_texts([name])))
+        session.run("remove_notes", (namespace, session.bound_texts([name])))
     if not is_expected:
         return 0
-    _tidy(session, kind, now_ms, keep if version == 0 else None)
+    _tidy(session, namespace, now_ms, keep if version == 0 else None)
     return int(version) + 1
 
 
-def _tidy(session: Session, kind: str, now_ms: int, keep: int | None) -> None:
+def _tidy(session: Session, namespace: str, now_ms: int, keep: int | None) -> None:
     """`keep` None: there are no more notes than before."""
-    rows = session.rows("expired_notes", (kind, now_ms, TIDIED_AT_ONCE))
+    rows = session.rows("expired_notes", (namespace, now_ms, TIDIED_AT_ONCE))
     if keep is not None:
-        rows += session.rows("excess_notes", (kind, TIDIED_AT_ONCE, keep))
+        rows += session.rows("excess_notes", (namespace, TIDIED_AT_ONCE, keep))
     names = sorted({str(name) for (name,) in rows})
     if names:
-        session.run("remove_notes", (kind, session.bound_texts(names)))
+        session.run("remove_notes", (namespace, session.bound_texts(names)))
 
 
-def notes(session: Session, kind: str, now_ms: int) -> dict[str, Note]:
-    rows = session.rows("notes", (kind, now_ms))
-    return {name: Note(bytes(body), version, expires_at_ms) for name, body, version, expires_at_ms in rows}
+def kv_list(session: Session, namespace: str, now_ms: int) -> dict[str, KvEntry]:
+    rows = session.rows("notes", (namespace, now_ms))
+    return {name: KvEntry(bytes(body), version, expires_at_ms) for name, body, version, expires_at_ms in rows}
 
 
 def take_tokens(session: Session, queue: str, wanted: int, per_second: float, capacity: float, now_ms: int) -> Tokens:

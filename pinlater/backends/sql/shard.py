@@ -11,25 +11,25 @@ from pinlater.backends.base import (
     SLICE_BYTES,
     AckOutcome,
     AckRequest,
-    CensusPage,
-    CensusPlace,
     CheckpointRequest,
     ClaimKey,
     ClaimRequest,
+    ConfigEntry,
+    ConfigPage,
+    DeadLetterTarget,
     EndRules,
+    ExpiryCounts,
     FreshClaim,
-    Grave,
-    Hear,
     JobKey,
-    LapsedCounts,
-    Note,
+    KvEntry,
+    Listener,
     PerQueue,
-    QuietClaim,
-    Record,
-    RecordPage,
+    Quota,
     Retention,
     ScanRequest,
-    Share,
+    SilentClaim,
+    StatsPage,
+    StatsPosition,
     StoreStatus,
     Tokens,
 )
@@ -78,31 +78,31 @@ class SqlShard(ABC):
 
     # -- records -----------------------------------------------------------------------------------------------------
 
-    async def put_records(self, records: Sequence[Record], now_ms: int) -> list[bool]:
-        return await self._write(recording.put_records, records, now_ms)
+    async def put_config(self, entries: Sequence[ConfigEntry], now_ms: int) -> list[bool]:
+        return await self._write(recording.put_config, entries, now_ms)
 
-    async def records(self, since: int, limit: int) -> RecordPage:
-        return await self._read(recording.records, self._identity.store_id, since, limit)
+    async def list_config(self, since: int, limit: int) -> ConfigPage:
+        return await self._read(recording.list_config, self._identity.store_id, since, limit)
 
     # -- the life of a job -------------------------------------------------------------------------------------------
 
     async def enqueue(self, queue: str, jobs: Sequence[Job], now_ms: int) -> list[str]:
         return await self._write(storing.enqueue, queue, jobs, now_ms)
 
-    async def ready(self, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[int]:
-        return await self._read(claiming.ready, queue, priorities, limit, now_ms)
+    async def count_ready(self, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[int]:
+        return await self._read(claiming.count_ready, queue, priorities, limit, now_ms)
 
     async def next_due(self, queues: Sequence[str], priorities: Sequence[int]) -> dict[str, int | None]:
         return await self._read(claiming.next_due, queues, priorities)
 
-    async def follow(self, queue: str, hear: Hear | None) -> bool:
+    async def subscribe(self, queue: str, on_event: Listener | None) -> bool:
         """SQL tells nobody anything."""
         return False
 
     async def claim(
-        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, capped: bool = False
+        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, enforce_quota: bool = False
     ) -> list[list[DequeuedJob]]:
-        return await self._write(claiming.claim, queue, requests, now_ms, capped)
+        return await self._write(claiming.claim, queue, requests, now_ms, enforce_quota)
 
     async def peek(
         self, queue: str, priorities: Sequence[int], limit: int, max_bytes: int, now_ms: int
@@ -129,13 +129,13 @@ class SqlShard(ABC):
     async def checkpoint(self, queue: str, checkpoints: Sequence[CheckpointRequest], now_ms: int) -> list[bool]:
         return await self._write(checkpointing.checkpoint, queue, checkpoints, now_ms)
 
-    async def give_back(self, queue: str, claims: Sequence[ClaimKey], now_ms: int) -> int:
-        return await self._write(claiming.give_back, queue, claims, now_ms)
+    async def requeue(self, queue: str, claims: Sequence[ClaimKey], now_ms: int) -> int:
+        return await self._write(claiming.requeue, queue, claims, now_ms)
 
-    async def release(
-        self, queue: str, claims: Sequence[QuietClaim], now_ms: int, rules: EndRules = NO_RULES
-    ) -> LapsedCounts:
-        return await self._write(lapsing.release, queue, claims, now_ms, rules)
+    async def expire_disconnected(
+        self, queue: str, claims: Sequence[SilentClaim], now_ms: int, rules: EndRules = NO_RULES
+    ) -> ExpiryCounts:
+        return await self._write(lapsing.expire_disconnected, queue, claims, now_ms, rules)
 
     async def requeue_undelivered(self, queue: str, claims: Sequence[FreshClaim], now_ms: int) -> int:
         return await self._write(claiming.requeue_undelivered, queue, claims, now_ms)
@@ -197,22 +197,22 @@ class SqlShard(ABC):
 
     # -- maintenance -------------------------------------------------------------------------------------------------
 
-    async def expire_claims(self, limit: int, now_ms: int, rules: PerQueue[EndRules]) -> Mapping[str, LapsedCounts]:
+    async def expire_claims(self, limit: int, now_ms: int, rules: PerQueue[EndRules]) -> Mapping[str, ExpiryCounts]:
         return await self._write(lapsing.expire_claims, limit, now_ms, rules)
 
-    async def bury(self, limit: int, now_ms: int, graves: Mapping[str, Grave]) -> Mapping[str, int]:
-        return await self._write(moving.bury, limit, now_ms, graves)
+    async def dead_letter(self, limit: int, now_ms: int, targets: Mapping[str, DeadLetterTarget]) -> Mapping[str, int]:
+        return await self._write(moving.dead_letter, limit, now_ms, targets)
 
-    async def collect(
-        self, limit: int, now_ms: int, retention: PerQueue[Retention], *, marks_before: str = ""
+    async def prune(
+        self, limit: int, now_ms: int, retention: PerQueue[Retention], *, tombstones_before: str = ""
     ) -> Mapping[str, int]:
-        return await self._write(collecting.collect, limit, now_ms, retention, marks_before)
+        return await self._write(collecting.prune, limit, now_ms, retention, tombstones_before)
 
     # -- what the servers of a cluster tell each other ---------------------------------------------------------------
 
-    async def put_note(
+    async def kv_put(
         self,
-        kind: str,
+        namespace: str,
         name: str,
         body: bytes,
         expires_at_ms: int,
@@ -221,21 +221,21 @@ class SqlShard(ABC):
         expected_version: int | None = None,
         keep: int = 100_000,
     ) -> int:
-        return await self._write(noting.put_note, kind, name, body, expires_at_ms, now_ms, expected_version, keep)
+        return await self._write(noting.kv_put, namespace, name, body, expires_at_ms, now_ms, expected_version, keep)
 
-    async def notes(self, kind: str, now_ms: int) -> dict[str, Note]:
-        return await self._read(noting.notes, kind, now_ms)
+    async def kv_list(self, namespace: str, now_ms: int) -> dict[str, KvEntry]:
+        return await self._read(noting.kv_list, namespace, now_ms)
 
     async def take_tokens(self, queue: str, wanted: int, per_second: float, capacity: float, now_ms: int) -> Tokens:
         return await self._write(noting.take_tokens, queue, wanted, per_second, capacity, now_ms)
 
-    async def set_share(self, queue: str, share: int, version: int, now_ms: int) -> Share:
-        return await self._write(capping.set_share, queue, share, version)
+    async def set_quota(self, queue: str, share: int, version: int, now_ms: int) -> Quota:
+        return await self._write(capping.set_quota, queue, share, version)
 
-    async def census(
-        self, queue: str, priorities: Sequence[int], now_ms: int, after: CensusPlace | None, limit: int
-    ) -> CensusPage:
-        return await self._read(counting.census, queue, priorities, now_ms, after, limit)
+    async def stats(
+        self, queue: str, priorities: Sequence[int], now_ms: int, after: StatsPosition | None, limit: int
+    ) -> StatsPage:
+        return await self._read(counting.stats, queue, priorities, now_ms, after, limit)
 
 
 def _body_bytes(infos: Sequence[JobInfo | None]) -> int:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pinlater.backends.base import Hear, RecordPage, StoreStatus
+from pinlater.backends.base import ConfigPage, Listener, StoreStatus
 from pinlater.backends.sql.identity import establish_identity
 from pinlater.backends.sql.shard import SqlShard
 from pinlater.backends.sql.sqlite_connection import SqliteConnection, lacking_room
@@ -82,13 +82,13 @@ class SqliteShard(SqlShard):
         status = await super().ping()
         return status if self._path == IN_MEMORY else status._replace(full=await self._read(lacking_room))
 
-    async def follow(self, queue: str, hear: Hear | None) -> bool:
+    async def subscribe(self, queue: str, on_event: Listener | None) -> bool:
         """In memory all that happens is this process's own doing."""
-        return self._path != IN_MEMORY and await self._watch.follow(queue, hear)
+        return self._path != IN_MEMORY and await self._watch.subscribe(queue, on_event)
 
-    async def records(self, since: int, limit: int) -> RecordPage:
+    async def list_config(self, since: int, limit: int) -> ConfigPage:
         self._check_file()
-        return await super().records(since, limit)
+        return await super().list_config(since, limit)
 
     def _check_file(self) -> None:
         if self._found_file() != self._file:

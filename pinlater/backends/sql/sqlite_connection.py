@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from pinlater.backends.sql.acking import ack
 from pinlater.backends.sql.checkpointing import checkpoint
-from pinlater.backends.sql.claiming import ack_and_claim, claim, give_back
+from pinlater.backends.sql.claiming import ack_and_claim, claim, requeue
 from pinlater.backends.sql.session import NewJob, Row, Session
 from pinlater.backends.sql.sharing import SharingThread
 from pinlater.backends.sql.sqlite_errors import shard_error
@@ -35,7 +35,7 @@ _PRAGMAS = (
     "PRAGMA journal_size_limit = 67108864",
 )
 _STATEMENTS = load_statements("sqlite.sql")
-SMALL_STEPS = frozenset({enqueue, claim, ack, ack_and_claim, checkpoint, give_back})
+SMALL_STEPS = frozenset({enqueue, claim, ack, ack_and_claim, checkpoint, requeue})
 """Steps that take but a moment: where several wait, they share a transaction."""
 
 ROWS_PER_INSERT = 64

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from pinlater.backends.base import CHANGED, Hear
+from pinlater.backends.base import UNKNOWN_CHANGE, Listener
 from pinlater.backends.sql.session import Session
 from pinlater.errors import PinLaterError
 
@@ -27,23 +27,23 @@ class Watch:
 
     def __init__(self, version: Callable[[], Awaitable[int]]) -> None:
         self._version = version
-        self._hears: dict[str, Hear] = {}
+        self._hears: dict[str, Listener] = {}
         self._task: asyncio.Task[None] | None = None
         self._began = asyncio.Event()
 
-    async def follow(self, queue: str, hear: Hear | None) -> bool:
-        """See Shard.follow."""
-        if hear is None:
+    async def subscribe(self, queue: str, on_event: Listener | None) -> bool:
+        """See Shard.subscribe."""
+        if on_event is None:
             self._hears.pop(queue, None)
             if not self._hears:
                 await self._stop()
             return False
-        self._hears[queue] = hear
+        self._hears[queue] = on_event
         if self._task is None:
             self._began = asyncio.Event()
             self._task = asyncio.get_running_loop().create_task(self._watch(self._began))
         await self._began.wait()
-        return self._hears.get(queue) is hear
+        return self._hears.get(queue) is on_event
 
     async def close(self) -> None:
         """Nobody is told anything more."""
@@ -66,14 +66,14 @@ class Watch:
                 version = await self._version()
                 if version != seen:
                     seen = version
-                    for hear in list(self._hears.values()):
-                        hear(CHANGED)
+                    for on_event in list(self._hears.values()):
+                        on_event(UNKNOWN_CHANGE)
         except Exception as error:
             if not isinstance(error, PinLaterError):
                 _log.error("watch_failed", exc_info=error)
             self._task = None
             hears, self._hears = self._hears, {}
-            for hear in hears.values():
-                hear(None)
+            for on_event in hears.values():
+                on_event(None)
         finally:
             began.set()

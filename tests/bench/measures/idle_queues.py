@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from pinlater import AsyncClient
-from pinlater.backends.base import Record
+from pinlater.backends.base import ConfigEntry
 from pinlater.model import new_version
 from pinlater.queues.changes import record_text
 from tests.bench.cpu import CpuWatch
@@ -103,8 +103,8 @@ async def _make_queues_with_settings(store: Stand, url: str) -> None:
     try:
         numbers = range(QUEUES // 2, QUEUES)
         texts = {f"queue_{number}": record_text(SETTINGS[number % len(SETTINGS)]) for number in numbers}
-        records = [Record(name, new_version(now_ms(), ""), text) for name, text in texts.items()]
-        await shard.put_records(records, now_ms())
+        records = [ConfigEntry(name, new_version(now_ms(), ""), text) for name, text in texts.items()]
+        await shard.put_config(records, now_ms())
     finally:
         await shard.close()
 
