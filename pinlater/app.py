@@ -34,8 +34,8 @@ from pinlater.maintenance import Maintenance, begin_rounds
 from pinlater.metrics import Metrics
 from pinlater.overflow.forwarding import Forwarding
 from pinlater.overflow.overflow import Overflow
-from pinlater.overflow.owners import told
-from pinlater.overflow.rules import Surroundings
+from pinlater.overflow.ownership import overflow_addresses
+from pinlater.overflow.store import ServerContext
 from pinlater.periodic import Periodic
 from pinlater.queues.file import QueueFile
 from pinlater.queues.pending import Pending
@@ -97,13 +97,13 @@ class App:
             pending=pending,
         )
         limits = wiring.server_limits(config)
-        around = Surroundings(
+        around = ServerContext(
             service=service,
             router=router,
             queues=queues,
             clock=clock,
             new_service=new_service,
-            addresses=lambda: told(leases.alive()),
+            addresses=lambda: overflow_addresses(leases.alive()),
             metrics=metrics,
             limits=limits,
             guard=wiring.guard_settings(config),

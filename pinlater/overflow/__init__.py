@@ -2,7 +2,7 @@
 
 from pinlater.overflow.forwarding import Forwarding
 from pinlater.overflow.overflow import Overflow
-from pinlater.overflow.owners import told
-from pinlater.overflow.rules import Surroundings
+from pinlater.overflow.ownership import overflow_addresses
+from pinlater.overflow.store import ServerContext
 
-__all__ = ["Forwarding", "Overflow", "Surroundings", "told"]
+__all__ = ["Forwarding", "Overflow", "ServerContext", "overflow_addresses"]

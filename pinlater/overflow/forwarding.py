@@ -28,8 +28,8 @@ from pinlater.model import (
     RequestContext,
     Unreceived,
 )
-from pinlater.overflow.named import NamedCalls
-from pinlater.overflow.naming import MARK, by_overflow, overflow_of
+from pinlater.overflow.descriptors import MARK, by_overflow, overflow_of
+from pinlater.overflow.named import RoutedCalls
 from pinlater.overflow.overflow import Overflow
 from pinlater.service.limits import is_limited
 
@@ -41,7 +41,7 @@ LOOK_BACK_S = 1.0
 _descriptor = attrgetter("descriptor")
 
 
-class Forwarding(NamedCalls):
+class Forwarding(RoutedCalls):
     """Satisfies the server's Service."""
 
     def __init__(self, overflow: Overflow) -> None:

@@ -35,7 +35,7 @@ CLAIMED_BY = "overflow-mover"
 _PAGE = 1_000
 
 
-class Mover:
+class OverflowMover:
     """`holding`: the queues that may have jobs here, each with how often it got some."""
 
     def __init__(
@@ -58,7 +58,7 @@ class Mover:
         self._unmarked: list[tuple[str, list[tuple[ClaimKey, str]]]] = []
         self._unsure: list[tuple[int, str, list[ClaimKey]]] = []
 
-    def came(self, queue: str) -> None:
+    def jobs_arrived(self, queue: str) -> None:
         """Jobs of this queue were stored here."""
         self.holding[queue] = self.holding.get(queue, 0) + 1
 
@@ -143,7 +143,7 @@ class Mover:
         """Give back what a mover before this one had claimed; how many."""
         recovered = 0
         for queue in queues:
-            self.came(queue)
+            self.jobs_arrived(queue)
             for future in (False, True):
                 recovered += await self._recover(queue, future)
         if recovered:

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 from pinlater.api import Api
 from pinlater.errors import INVALID, NoHealthyShards, Overloaded, PinLaterError, ShardConnectionFailed
 from pinlater.model import Ack, AckOutcome, CancelOutcome, Checkpoint, JobInfo, RequestContext
-from pinlater.overflow.delegate import Delegating
-from pinlater.overflow.naming import MARK, by_overflow, elsewhere, fit, overflow_of
+from pinlater.overflow.descriptors import MARK, by_overflow, elsewhere, fit, overflow_of
 from pinlater.overflow.overflow import Overflow
+from pinlater.overflow.service import Delegate
 from pinlater.shards.router import together
 
 T = TypeVar("T")
@@ -21,7 +21,7 @@ _descriptor = attrgetter("descriptor")
 _OF_SHARDS = (ShardConnectionFailed, NoHealthyShards, Overloaded)
 
 
-class NamedCalls(Delegating):
+class RoutedCalls(Delegate):
     """Ordinary ones pass at the price of a look at their descriptors."""
 
     def __init__(self, overflow: Overflow) -> None:

@@ -21,12 +21,9 @@ from pinlater.errors import (
 )
 from pinlater.identity import overflow_id
 from pinlater.model import DequeuedJob, DequeueRequest, Job, RequestContext
-from pinlater.overflow import notice
-from pinlater.overflow.kept import Kept
-from pinlater.overflow.lock import OwnerLock
-from pinlater.overflow.owned import STORE, Owned, own
-from pinlater.overflow.owners import Owners
-from pinlater.overflow.rules import Surroundings
+from pinlater.overflow.ownership import STORE, OwnedOverflow, OwnerDirectory, OwnerLock, own, read_address
+from pinlater.overflow.service import OverflowService
+from pinlater.overflow.store import ServerContext
 from pinlater.periodic import Periodic
 
 R = TypeVar("R")
@@ -44,7 +41,7 @@ class Overflow:
     """
 
     def __init__(
-        self, folder: Path, server: str, bound_bytes: int, around: Surroundings, *, host: str, advertised: str = ""
+        self, folder: Path, server: str, bound_bytes: int, around: ServerContext, *, host: str, advertised: str = ""
     ) -> None:
         self.id = overflow_id(server)
         self.around = around
@@ -53,9 +50,9 @@ class Overflow:
         self._host = host
         self._advertised = advertised or host
         self._lock = OwnerLock(folder / LOCK)
-        self._owners = Owners(around.addresses, self.id, around.limits.wire())
+        self._owners = OwnerDirectory(around.addresses, self.id, around.limits.wire())
         self._turn = asyncio.Lock()
-        self._owned: Owned | None = None
+        self._owned: OwnedOverflow | None = None
         self.under_way: set[asyncio.Task[Any]] = set()
         """Acks that are carried out although their callers are gone; the end waits for them."""
         self.is_leaving = False
@@ -63,7 +60,7 @@ class Overflow:
         self._trouble = ""
 
     @property
-    def kept(self) -> Kept | None:
+    def kept(self) -> OverflowService | None:
         """The shard itself, where this process owns it."""
         return None if self._owned is None else self._owned.kept
 
@@ -100,7 +97,7 @@ class Overflow:
                     self._trouble = ""
                     self._owners.forget(self.id)
                 else:
-                    self._owners.seen(self.id, notice.read(self._folder))
+                    self._owners.seen(self.id, read_address(self._folder))
             except (PinLaterError, OSError) as error:
                 self._lock.free()
                 if self._trouble != str(error):

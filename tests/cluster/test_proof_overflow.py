@@ -15,7 +15,7 @@ import pytest
 from pinlater import Ack, AsyncClient, DequeueRequest, Job
 from pinlater.errors import NoHealthyShards, OutcomeUnknown
 from pinlater.model import JobState
-from pinlater.overflow.naming import overflow_of
+from pinlater.overflow.descriptors import overflow_of
 from pinlater.wire.convert_operators import status_to_wire
 from tests.cluster.proof_load import ENQUEUE, Load
 from tests.cluster.proof_stand import (

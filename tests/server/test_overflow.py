@@ -18,8 +18,8 @@ import pytest
 from pinlater.client.async_client import AsyncClient
 from pinlater.errors import NoHealthyShards, OutcomeUnknown, ShardConnectionFailed
 from pinlater.model import Ack, DequeueRequest, Job, JobState
-from pinlater.overflow import notice
-from pinlater.overflow.naming import overflow_of
+from pinlater.overflow import ownership
+from pinlater.overflow.descriptors import overflow_of
 from tests.server.running import RunningServer, clients_of, running
 from tests.stores.process import StoreServer
 
@@ -41,7 +41,7 @@ def two_processes(folder: Path, store: StoreServer) -> Iterator[RunningServer]:
 
 
 def owner_of(folder: Path) -> int:
-    return int(json.loads((folder / "data" / notice.FILE).read_text())["pid"])
+    return int(json.loads((folder / "data" / ownership.ADDRESS_FILE).read_text())["pid"])
 
 
 def left(server: RunningServer) -> list[dict[str, Any]]:

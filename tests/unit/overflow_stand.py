@@ -12,8 +12,8 @@ from pinlater.errors import NothingStored
 from pinlater.identity import server_id
 from pinlater.metrics import Metrics
 from pinlater.model import DequeuedJob, DequeueRequest, RequestContext
-from pinlater.overflow import Forwarding, Overflow, Surroundings
-from pinlater.overflow.kept import Kept
+from pinlater.overflow import Forwarding, Overflow, ServerContext
+from pinlater.overflow.service import OverflowService
 from pinlater.queues.registry import Queues
 from pinlater.service import ClaimTokens, Service, ServiceSettings
 from pinlater.shards.coalesce import Coalescing
@@ -45,7 +45,7 @@ class Process:
     metrics: Metrics = field(default_factory=Metrics)
 
     @property
-    def kept(self) -> Kept:
+    def kept(self) -> OverflowService:
         kept = self.overflow.kept
         assert kept is not None, "it owns no overflow shard"
         return kept
@@ -101,7 +101,7 @@ async def process(
         await service.open()
         stack.push_async_callback(service.close)
         stack.push_async_callback(queues.close)
-        around = Surroundings(
+        around = ServerContext(
             service=service,
             router=router,
             queues=queues,

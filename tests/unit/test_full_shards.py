@@ -9,7 +9,7 @@ import pytest
 
 from pinlater.errors import NoHealthyShards, ShardConnectionFailed, ShardsFull, StoreFull
 from pinlater.model import Job
-from pinlater.overflow.naming import overflow_of
+from pinlater.overflow.descriptors import overflow_of
 from tests.unit.overflow_stand import process
 from tests.unit.stand import Stand, acks, stand
 

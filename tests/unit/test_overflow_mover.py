@@ -10,7 +10,7 @@ from pinlater.backends.base import NO_RULES, AckRequest, ClaimRequest, JobKey, P
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.errors import NothingStored, OutcomeUnknown, QueueNotFound
 from pinlater.model import DequeuedJob, Job, JobInfo, JobState, parse_descriptor
-from pinlater.overflow.mover import BATCH_JOBS, CLAIMED_BY, UNSURE_MS, Mover
+from pinlater.overflow.mover import BATCH_JOBS, CLAIMED_BY, UNSURE_MS, OverflowMover
 from pinlater.service import ClaimTokens
 from pinlater.shards.member import Member
 from pinlater.shards.members import Members
@@ -30,12 +30,12 @@ class Move:
     shard: Breaking
     member: Member
     clock: HeldClock
-    mover: Mover
+    mover: OverflowMover
     told: list[tuple[str, int, bool]] = field(default_factory=list)
 
     async def keep(self, *jobs: Job) -> list[str]:
         descriptors = await self.kept.enqueue("mail", jobs, self.clock.now_ms())
-        self.mover.came("mail")
+        self.mover.jobs_arrived("mail")
         return descriptors
 
     async def claimed(self, shard: Breaking, limit: int = 10_000) -> list[DequeuedJob]:
@@ -51,15 +51,15 @@ class Move:
     async def states(self, descriptors: list[str]) -> set[JobState | None]:
         return {each and each.state for each in await self.infos(descriptors)}
 
-    def mover_anew(self) -> Mover:
+    def mover_anew(self) -> OverflowMover:
         """As the next process makes it."""
         return _mover(self, 2)
 
 
-def _mover(move: Move, process: int) -> Mover:
+def _mover(move: Move, process: int) -> OverflowMover:
     names = ClaimTokens(f"{CLAIMED_BY}-S", process, 1)
     router = Router(Members([move.member], move.clock))
-    return Mover(move.kept, router, move.clock, names, lambda *each: move.told.append(each))
+    return OverflowMover(move.kept, router, move.clock, names, lambda *each: move.told.append(each))
 
 
 @asynccontextmanager
@@ -196,7 +196,7 @@ async def test_a_queue_that_the_shards_do_not_have_keeps_no_other_one_waiting() 
     async with moving() as move:
         await make_queue(move.kept, "gone", move.clock.now_ms())
         await move.kept.enqueue("gone", [Job(b"")], move.clock.now_ms())
-        move.mover.came("gone")
+        move.mover.jobs_arrived("gone")
         await move.keep(Job(b""))
         assert await move.mover.move() == 1
         move.kept.failures["claim"] = [QueueNotFound.of("gone")]

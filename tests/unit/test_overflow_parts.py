@@ -13,10 +13,10 @@ from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.errors import EnqueueRejected, NothingStored
 from pinlater.identity import SERVER_FILE, RecordBroken, is_overflow_id, overflow_id, server_id
 from pinlater.model import Job
-from pinlater.overflow import notice, told
-from pinlater.overflow.lock import OwnerLock
-from pinlater.overflow.naming import by_overflow, elsewhere, fit, overflow_of
-from pinlater.overflow.room import JOB_BYTES, OVERFLOW_FULL, Room
+from pinlater.overflow import overflow_addresses, ownership
+from pinlater.overflow.descriptors import by_overflow, elsewhere, fit, overflow_of
+from pinlater.overflow.ownership import OwnerLock
+from pinlater.overflow.store import JOB_BYTES, OVERFLOW_FULL, OverflowQuota
 from tests.queues import make_queue
 from tests.unit.overflow_rows import info
 
@@ -70,25 +70,25 @@ def test_one_has_the_lock_until_it_is_freed(tmp_path: Path) -> None:
 
 
 def test_the_owner_puts_up_where_it_is(tmp_path: Path) -> None:
-    assert notice.read(tmp_path) is None
-    notice.put_up(tmp_path, "127.0.0.1:4711")
-    assert notice.read(tmp_path) == "127.0.0.1:4711"
-    notice.take_down(tmp_path)
-    notice.take_down(tmp_path)
-    assert notice.read(tmp_path) is None
+    assert ownership.read_address(tmp_path) is None
+    ownership.publish_address(tmp_path, "127.0.0.1:4711")
+    assert ownership.read_address(tmp_path) == "127.0.0.1:4711"
+    ownership.withdraw_address(tmp_path)
+    ownership.withdraw_address(tmp_path)
+    assert ownership.read_address(tmp_path) is None
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"pid": 1}', '{"address": 7}'])
 def test_a_broken_notice_is_none(tmp_path: Path, text: str) -> None:
-    (tmp_path / notice.FILE).write_text(text)
-    assert notice.read(tmp_path) is None
+    (tmp_path / ownership.ADDRESS_FILE).write_text(text)
+    assert ownership.read_address(tmp_path) is None
 
 
 def test_leases_tell_where_other_owners_are() -> None:
     old = {"overflow_id": "oA", "overflow_address": "a:1", "overflow_since_ms": 1, "overflow_jobs": 3}
     new = {"overflow_id": "oA", "overflow_address": "b:2", "overflow_since_ms": 2}
     described = ({}, old, new, old, {"overflow_id": "oB"}, {"overflow_id": 3})
-    assert told(SimpleNamespace(more=each) for each in described) == {"oA": "b:2"}
+    assert overflow_addresses(SimpleNamespace(more=each) for each in described) == {"oA": "b:2"}
 
 
 # -- how large ---------------------------------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ async def test_what_does_not_fit_is_refused_with_the_figures(tmp_path: Path) -> 
     await shard.open()
     try:
         await make_queue(shard, "mail", 1)
-        room = Room(tmp_path / "a.db", 500_000)
+        room = OverflowQuota(tmp_path / "a.db", 500_000)
         await room.measure()
         empty = room.used
         assert 0 < empty < 200_000
@@ -117,7 +117,7 @@ async def test_what_does_not_fit_is_refused_with_the_figures(tmp_path: Path) -> 
 
 async def test_a_file_that_is_gone_cannot_be_measured(tmp_path: Path) -> None:
     with pytest.raises(NothingStored, match=r"gone\.db"):
-        await Room(tmp_path / "gone.db", 1).measure()
+        await OverflowQuota(tmp_path / "gone.db", 1).measure()
 
 
 # -- whose jobs --------------------------------------------------------------------------------------------------------

@@ -19,9 +19,9 @@ from pinlater.errors import (
     ShardConnectionFailed,
 )
 from pinlater.model import Ack, AckOutcome, CancelOutcome, Checkpoint, DequeuedJobs, Job, JobState
+from pinlater.overflow.descriptors import overflow_of
 from pinlater.overflow.mover import BATCH_JOBS
-from pinlater.overflow.naming import overflow_of
-from pinlater.overflow.room import OVERFLOW_FULL
+from pinlater.overflow.store import OVERFLOW_FULL
 from pinlater.service import ServiceSettings
 from tests.unit.breaking import settled
 from tests.unit.overflow_stand import ME, Process, process

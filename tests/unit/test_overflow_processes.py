@@ -11,7 +11,7 @@ import pytest
 
 from pinlater.errors import EnqueueRejected, NoHealthyShards, ShardConnectionFailed
 from pinlater.model import Ack, CancelOutcome, Checkpoint, DequeueRequest, Job, JobState
-from pinlater.overflow import notice
+from pinlater.overflow import ownership
 from tests.unit.overflow_stand import ME, MIB, Process, process
 
 
@@ -104,9 +104,9 @@ async def test_when_the_owner_is_gone_a_sibling_takes_over_at_the_first_call(tmp
         other = await stack.enter_async_context(process(tmp_path / "data", shard=shard))
         lose_shards(owner, other)
         old = await other.api.enqueue("mail", [Job(b"x")], context=ME)
-        stale = notice.read(tmp_path / "data")
+        stale = ownership.read_address(tmp_path / "data")
         await gone.aclose()
-        notice.put_up(tmp_path / "data", stale or "")
+        ownership.publish_address(tmp_path / "data", stale or "")
         assert list(await other.api.lookup(old)) == old
         assert other.overflow.is_owner
         assert await other.api.enqueue("mail", [Job(b"y")], context=ME)

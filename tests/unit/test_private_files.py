@@ -12,8 +12,8 @@ import pytest
 
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.identity import remember, server_id
-from pinlater.overflow import notice
-from pinlater.overflow.lock import OwnerLock
+from pinlater.overflow import ownership
+from pinlater.overflow.ownership import OwnerLock
 from pinlater.private_files import (
     make_private_file,
     make_private_folder,
@@ -73,7 +73,7 @@ async def test_what_a_server_keeps_is_private_under_any_umask(tmp_path: Path, ma
         server_id(folder)
         remember(folder, {"1": "x"})
         owner.take()
-        notice.put_up(folder, "127.0.0.1:1")
+        ownership.publish_address(folder, "127.0.0.1:1")
     try:
         found = modes(folder)
         assert {"pinlater.db", "pinlater.db-wal", "pinlater.db-shm", "pinlater.db.lock", "shards.json"} < found.keys()

@@ -1,4 +1,4 @@
-"""Which jobs are in an overflow shard: by their descriptors, and quickly where none is."""
+"""The descriptors of jobs in overflow shards: told apart from those of shards, and grouped by overflow shard."""
 
 from __future__ import annotations
 

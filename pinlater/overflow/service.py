@@ -1,7 +1,7 @@
 """The calls of an overflow shard, in the process that owns it: a service of its own over one SQLite file.
 
 Jobs come in when no shard takes them, are handed out while no shard can be used, and leave for the shards (mover.py).
-What is said about a job that has left goes on to its copy.
+What is said about a job that has left goes on to its copy. What means the same for a job on a shard is delegated.
 """
 
 from __future__ import annotations
@@ -27,45 +27,63 @@ from pinlater.model import (
     Unreceived,
     parse_descriptor,
 )
-from pinlater.overflow.delegate import Delegating
-from pinlater.overflow.keeping import Keeping
-from pinlater.overflow.naming import MARK, fit
-from pinlater.overflow.rules import Surroundings
+from pinlater.overflow.descriptors import MARK, fit
+from pinlater.overflow.store import OverflowStore, ServerContext
+from pinlater.server.calls import Service
 from pinlater.service.limits import is_limited
 
 
-class Kept(Delegating, Keeping):
+class Delegate:
+    """The calls that mean the same wherever a job is, as attributes of the service over the shards: no frame each."""
+
+    def __init__(self, inner: Service) -> None:
+        self.create_queue = inner.create_queue
+        self.delete_queue = inner.delete_queue
+        self.queue_names = inner.queue_names
+        self.count = inner.count
+        self.scan = inner.scan
+        self.retry_failed = inner.retry_failed
+        self.delete_jobs = inner.delete_jobs
+        self.get_queues = inner.get_queues
+        self.update_queue = inner.update_queue
+        self.update_shard = inner.update_shard
+        self.cluster_status = inner.cluster_status
+        self.change_jobs = inner.change_jobs
+        self.audit = inner.audit
+
+
+class OverflowService(Delegate, OverflowStore):
     """Satisfies the server's Service: other processes call it over the network as this one does directly."""
 
-    def __init__(self, path: Path, shard_id: str, bound: int, around: Surroundings) -> None:
-        Delegating.__init__(self, around.service)
-        Keeping.__init__(self, path, shard_id, bound, around)
+    def __init__(self, path: Path, shard_id: str, bound: int, around: ServerContext) -> None:
+        Delegate.__init__(self, around.service)
+        OverflowStore.__init__(self, path, shard_id, bound, around)
 
     async def enqueue(self, queue: str, jobs: Sequence[Job], *, context: RequestContext | None = None) -> list[str]:
         """EnqueueRejected: no room. NoHealthyShards: it takes nothing any more."""
-        if self._room.bound == 0:
+        if self._quota.bound == 0:
             raise NoHealthyShards("the overflow shard of this server takes no new jobs (overflow is 0)")
         try:
-            await self._room.reserve(jobs)
+            await self._quota.reserve(jobs)
         except EnqueueRejected:
             self._around.metrics.add(1, "limits_hit", "overflow_full")
             raise
         if not self.mover.holding:  # else that is done every second
-            await self._freshen()
+            await self._refresh_queues()
         try:
-            descriptors = await self._stored(queue, jobs, context)
+            descriptors = await self._store_jobs(queue, jobs, context)
         except (OutcomeUnknown, asyncio.CancelledError):
-            self._perhaps_came(queue)
+            self._jobs_may_arrive(queue)
             raise
-        self.mover.came(queue)
+        self.mover.jobs_arrived(queue)
         self._around.metrics.add(len(jobs), "overflow_jobs_taken", queue)
         return descriptors
 
-    async def _stored(self, queue: str, jobs: Sequence[Job], context: RequestContext | None) -> list[str]:
+    async def _store_jobs(self, queue: str, jobs: Sequence[Job], context: RequestContext | None) -> list[str]:
         try:
             return await self._service.enqueue(queue, jobs, context=context)
         except QueueNotFound:  # it may be new
-            await self._freshen()
+            await self._refresh_queues()
             return await self._service.enqueue(queue, jobs, context=context)
 
     async def dequeue(self, request: DequeueRequest, *, context: RequestContext | None = None) -> list[DequeuedJob]:

@@ -1,24 +1,42 @@
-"""The overflow shard's file in the process that owns it: opened, brought up to the shards, and kept tidy."""
+"""The store of an overflow shard in the process that owns it: one SQLite file, its bound in bytes, and its maintenance.
+
+It is brought up to the queues and settings of the shards, and its jobs expire, become dead letters and are collected
+as on a shard. What it needs of the server around it is a ServerContext.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
+from urllib.parse import quote
 
-from pinlater.backends.base import PerQueue, Retention
+from pinlater.backends.base import DeadLetterTarget, EndRules, PerQueue, Retention
 from pinlater.backends.sql.sqlite import SqliteShard
-from pinlater.errors import NoHealthyShards, QueueNotFound
-from pinlater.model import JobState
-from pinlater.overflow.mover import CLAIMED_BY, PRIORITIES, Mover
-from pinlater.overflow.room import Room
-from pinlater.overflow.rules import Surroundings
-from pinlater.service import ClaimTokens
+from pinlater.clock import Clock
+from pinlater.errors import EnqueueRejected, NoHealthyShards, NothingStored, QueueNotFound
+from pinlater.metrics import Metrics
+from pinlater.model import Job, JobState
+from pinlater.overflow.mover import CLAIMED_BY, PRIORITIES, OverflowMover
+from pinlater.queues.settings import QueueSettings
+from pinlater.server.limits import ServerLimits
+from pinlater.service import ClaimTokens, Service
+from pinlater.shards.calls import GuardSettings
 from pinlater.shards.coalesce import Coalescing
 from pinlater.shards.guard import Guarded
 from pinlater.shards.member import Member
 from pinlater.shards.members import Members
 from pinlater.shards.router import Router
+
+JOB_BYTES = 400
+"""Of a job in the file, beside its body and its status: its row and its entries in the indexes."""
+
+OVERFLOW_FULL = "OVERFLOW_FULL"
 
 STEP_JOBS = 5_000
 """Of each kind of maintenance, once a second."""
@@ -31,20 +49,97 @@ _FRESH_S = 1.0
 """How old the queues and their settings here may be."""
 
 
-class Keeping:
+class QueueSource(Protocol):
+    """The part of the registry of queues that counts here."""
+
+    def settings(self, queue: str) -> QueueSettings: ...
+
+    async def bring_up(self, member: Member) -> None:
+        """Both know afterwards what either knew. PinLaterError."""
+
+    def end_rules(self) -> PerQueue[EndRules]: ...
+
+    def retention(self) -> PerQueue[Retention]: ...
+
+    def graves(self) -> Mapping[str, DeadLetterTarget]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerContext:
+    """`service` and `router` are those of this process over the shards; `new_service` makes one like it over others.
+
+    `addresses` is asked for the owners that other servers tell of: overflow shard id to HOST:PORT.
+    """
+
+    service: Service
+    router: Router
+    queues: QueueSource
+    clock: Clock
+    new_service: Callable[[Router, ClaimTokens], Service]
+    addresses: Callable[[], Mapping[str, str]] = dict
+    metrics: Metrics = field(default_factory=Metrics)
+    limits: ServerLimits = field(default_factory=ServerLimits)
+    guard: GuardSettings = field(default_factory=GuardSettings)
+
+
+class OverflowQuota:
+    """`used` bytes of `bound`.
+
+    What counts are the pages of the file that hold something, plus what was taken since they were counted. The bound is
+    kept but for the calls that are under way at the same moment; the write-ahead log beside the file is not in it.
+    """
+
+    def __init__(self, path: Path, bound: int) -> None:
+        self._path = path
+        self.bound = bound
+        self.used = 0
+
+    async def reserve(self, jobs: Sequence[Job]) -> None:
+        """EnqueueRejected: these jobs would pass the bound. NothingStored."""
+        wanted = sum(len(job.body) + len(job.custom_status) + JOB_BYTES for job in jobs)
+        if self.used + wanted > self.bound:
+            await self.measure()
+        if self.used + wanted > self.bound:
+            raise EnqueueRejected(
+                f"no shard takes jobs now, and the overflow shard is full: it has {self.used} bytes, these jobs take "
+                f"{wanted}; allowed: {self.bound}",
+                reason=OVERFLOW_FULL,
+                retry_after_ms=1_000,
+            )
+        self.used += wanted
+
+    async def measure(self) -> None:
+        """NothingStored: the file cannot be read."""
+        try:
+            self.used = await asyncio.to_thread(used_bytes, self._path)
+        except sqlite3.Error as error:
+            raise NothingStored(f"{self._path}: {error}") from error
+
+
+def used_bytes(path: Path) -> int:
+    """The pages of an SQLite file that hold something."""
+    with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as connection:
+        pages, free, size = (
+            int(connection.execute(f"PRAGMA {name}").fetchone()[0])
+            for name in ("page_count", "freelist_count", "page_size")
+        )
+    return (pages - free) * size
+
+
+class OverflowStore:
     """Opened before anything else is asked of it, and closed once."""
 
-    def __init__(self, path: Path, shard_id: str, bound: int, around: Surroundings) -> None:
+    def __init__(self, path: Path, shard_id: str, bound: int, around: ServerContext) -> None:
         self._around = around
         self._shard_id = shard_id
         self._clock = around.clock
-        self._room = Room(path, bound)
+        self._quota = OverflowQuota(path, bound)
         self._store = Guarded(SqliteShard(str(path), shard_id), around.guard, around.clock)
         self._member = Member(Coalescing(self._store), around.clock, store=str(path))
         self._members = Members([self._member], around.clock)
         self._members.bring_up = self._bring_up
-        self.mover = Mover(self._store, around.router, around.clock, self._names(f"{CLAIMED_BY}-"), self._moved)
-        self._bringing = asyncio.Lock()
+        self.mover = OverflowMover(self._store, around.router, around.clock, self._names(f"{CLAIMED_BY}-"), self._moved)
+        self._bring_up_lock = asyncio.Lock()
         self._brought_up_at = 0.0
         self.waiting = self.in_progress = 0
         """Jobs that wait to be moved, and jobs under a worker's claim, as of the last count."""
@@ -60,7 +155,7 @@ class Keeping:
             page = await self._store.list_config(0, ALL_RECORDS)
             await self.mover.recover(each.name for each in page.entries if not each.is_deleted and "@" not in each.name)
             await self.count_jobs()
-            await self._room.measure()
+            await self._quota.measure()
         except BaseException:
             await self._members.close()
             raise
@@ -75,11 +170,11 @@ class Keeping:
     async def tidy(self) -> None:
         """Once a second: learn of queues, expire claims, remove what is old, and count. PinLaterError."""
         if self.mover.holding:
-            await self._freshen()
-            await self._room.measure()
+            await self._refresh_queues()
+            await self._quota.measure()
         await self._expire()
         await self._bury()
-        retention = _longer(self._around.queues.retention())
+        retention = _with_longer_retention(self._around.queues.retention())
         await self._store.prune(STEP_JOBS, self._clock.now_ms(), retention)
         await self.count_jobs()
         await self._service.count_pending()
@@ -99,12 +194,12 @@ class Keeping:
         buried = await self._store.dead_letter(STEP_JOBS, self._clock.now_ms(), graves)
         for queue, jobs in buried.items():
             self._around.metrics.add(jobs, "jobs_buried", queue)
-            self.mover.came(graves[queue].queue)
+            self.mover.jobs_arrived(graves[queue].queue)
 
-    def _perhaps_came(self, queue: str) -> None:
+    def _jobs_may_arrive(self, queue: str) -> None:
         """A call that stores jobs of this queue was left: it may be carried out yet."""
         self._may_come[queue] = self._clock.now_ms() + 2 * self._around.guard.deadline_ms
-        self.mover.came(queue)
+        self.mover.jobs_arrived(queue)
 
     async def count_jobs(self) -> None:
         """Look at the queues that may have jobs here, and forget those that have none."""
@@ -131,8 +226,8 @@ class Keeping:
         await self._around.queues.bring_up(member)
         self._brought_up_at = asyncio.get_running_loop().time()
 
-    async def _freshen(self) -> None:
-        async with self._bringing:
+    async def _refresh_queues(self) -> None:
+        async with self._bring_up_lock:
             if asyncio.get_running_loop().time() - self._brought_up_at >= _FRESH_S:
                 await self._bring_up(self._member)
 
@@ -143,7 +238,7 @@ class Keeping:
             self._around.service.jobs_ready(queue, jobs)
 
 
-def _longer(retention: PerQueue[Retention]) -> PerQueue[Retention]:
+def _with_longer_retention(retention: PerQueue[Retention]) -> PerQueue[Retention]:
     def longer(each: Retention) -> Retention:
         return each._replace(succeeded_ms=max(each.succeeded_ms, MOVED_KEPT_MS))
 

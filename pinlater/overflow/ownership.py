@@ -1,0 +1,224 @@
+"""The ownership of overflow shards: which process has this server's, and how to reach it and those of other servers.
+
+The owner is the process that has locked `overflow.lock` in the data folder. It opens `overflow.db`, serves it at a free
+port, and publishes that address: to the processes of this server in `overflow.json`, to other servers in its lease.
+
+    {"address": "127.0.0.1:41234", "pid": 4711}
+
+Only the owner writes `overflow.json`. After a crash it names a process that is gone, until another one has taken over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import structlog
+
+from pinlater.client.address import Address
+from pinlater.client.async_client import AsyncClient
+from pinlater.client.pool import PoolLimits
+from pinlater.errors import PinLaterError
+from pinlater.overflow.service import OverflowService
+from pinlater.overflow.store import ServerContext
+from pinlater.private_files import open_private_file, write_private_file
+from pinlater.server.thrift_server import ThriftServer
+from pinlater.wire.limits import WireLimits
+
+_log = structlog.get_logger("pinlater.overflow")
+
+STORE = "overflow.db"
+_EVERYWHERE = ("0.0.0.0", "::", "")
+_END_WITHIN_S = 1.0
+
+ADDRESS_FILE = "overflow.json"
+
+TIMEOUT_S = 3.0
+"""An owner that does not answer counts as one that cannot be reached."""
+
+
+class OwnerLock:
+    """Held until it is freed, or the process is gone, however it went."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+
+    def take(self) -> bool:
+        """Whether this process has it now. OSError: the file cannot be made."""
+        if self._descriptor is not None:
+            return True
+        descriptor = open_private_file(self._path)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return False
+        except BaseException:
+            os.close(descriptor)
+            raise
+        self._descriptor = descriptor
+        return True
+
+    def free(self) -> None:
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def publish_address(folder: Path, address: str) -> None:
+    """Tell the other processes of this server where its owner listens. OSError."""
+    write_private_file(folder / ADDRESS_FILE, json.dumps({"address": address, "pid": os.getpid()}) + "\n")
+
+
+def read_address(folder: Path) -> str | None:
+    """The owner's address; None where no owner has published one."""
+    try:
+        address = json.loads((folder / ADDRESS_FILE).read_text(encoding="utf-8"))["address"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return address if isinstance(address, str) else None
+
+
+def withdraw_address(folder: Path) -> None:
+    """The owner listens no more."""
+    (folder / ADDRESS_FILE).unlink(missing_ok=True)
+
+
+class OwnedOverflow:
+    """Made by `own`; closed once."""
+
+    def __init__(
+        self, folder: Path, shard_id: str, kept: OverflowService, server: ThriftServer, port: int, since_ms: int
+    ) -> None:
+        self.kept = kept
+        self.port = port
+        self.since_ms = since_ms
+        self._folder = folder
+        self._file = str((folder / STORE).absolute())
+        self._shard_id = shard_id
+        self._server = server
+
+    async def close(self) -> None:
+        """Others are served no more; says how many jobs are left."""
+        withdraw_address(self._folder)
+        await self._server.drain(None, _END_WITHIN_S)
+        await self._say_left()
+        await self.kept.close()
+
+    async def _say_left(self) -> None:
+        kept = self.kept
+        try:
+            await kept.count_jobs()
+        except PinLaterError as error:
+            _log.warning("overflow_not_counted", shard=self._shard_id, error=error.message)
+        if kept.waiting or kept.in_progress:
+            _log.warning(
+                "overflow_left",
+                jobs=kept.waiting,
+                in_progress=kept.in_progress,
+                file=self._file,
+                server=self._shard_id[1:],
+            )
+
+
+async def own(folder: Path, shard_id: str, bound: int, around: ServerContext, host: str) -> OwnedOverflow:
+    """For who has the lock: open the file, and serve it at a free port of the host. PinLaterError, OSError."""
+    kept = OverflowService(folder / STORE, shard_id, bound, around)
+    await kept.open()
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        connections = max(16, around.limits.max_connections // 4)
+        server = ThriftServer(kept, replace(around.limits, drain_linger_s=0.0, max_connections=connections))
+        with socket.create_server((host, 0), family=family) as listener:
+            port: int = listener.getsockname()[1]
+            await server.start(listener)
+        publish_address(folder, str(Address(_reachable(host), port)))
+    except BaseException:
+        await kept.close()
+        raise
+    _log.info("overflow_owned", shard=shard_id, jobs=kept.waiting, in_progress=kept.in_progress)
+    return OwnedOverflow(folder, shard_id, kept, server, port, around.clock.now_ms())
+
+
+def _reachable(host: str) -> str:
+    """Where this machine reaches what listens there."""
+    return ("::1" if ":" in host else "127.0.0.1") if host in _EVERYWHERE else host
+
+
+class OwnerDirectory:
+    """Remembers where each owner was seen last: when it is needed, the stores that told of it may be gone."""
+
+    def __init__(self, addresses: Callable[[], Mapping[str, str]], own: str, wire: WireLimits) -> None:
+        """`addresses` tells of other servers; where the owner of `own` is, this machine knows better."""
+        self._ask = addresses
+        self._own = own
+        self._limits = PoolLimits(connections=8, connect_timeout_s=1.0, wire=wire)
+        self._addresses: dict[str, str] = {}
+        self._clients: dict[str, AsyncClient] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def learn(self) -> None:
+        """Ask again what the other servers tell."""
+        for shard_id, address in self._ask().items():
+            if shard_id != self._own:
+                self.seen(shard_id, address)
+
+    def seen(self, shard_id: str, address: str | None) -> None:
+        before = self._addresses.get(shard_id)
+        if address is not None and address != before:
+            self._addresses[shard_id] = address
+            self._drop(before)
+
+    def forget(self, shard_id: str) -> None:
+        self._drop(self._addresses.pop(shard_id, None))
+
+    def client(self, shard_id: str) -> AsyncClient | None:
+        """None: nobody has told where its owner is."""
+        address = self._addresses.get(shard_id)
+        if address is None:
+            return None
+        client = self._clients.get(address)
+        if client is None:
+            client = self._clients[address] = AsyncClient(address, timeout=TIMEOUT_S, pool=self._limits)
+        return client
+
+    def _drop(self, address: str | None) -> None:
+        client = self._clients.pop(address, None) if address is not None else None
+        if client is not None:
+            task = asyncio.get_running_loop().create_task(client.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        for shard_id in list(self._addresses):
+            self.forget(shard_id)
+        while self._closing:
+            await asyncio.wait(self._closing)
+
+
+class DescribedLease(Protocol):
+    """A lease, as far as it counts here."""
+
+    @property
+    def more(self) -> Mapping[str, Any]:
+        """What its process has described."""
+
+
+def overflow_addresses(leases: Iterable[DescribedLease]) -> dict[str, str]:
+    """Where the owners are that the leases tell of, by overflow shard. Of two the one that took it over last counts:
+    the lease of a process that died lives on for a while.
+    """
+    latest: dict[str, tuple[int, str]] = {}
+    for lease in leases:
+        shard_id, address, since = (lease.more.get(f"overflow_{name}") for name in ("id", "address", "since_ms"))
+        if isinstance(shard_id, str) and isinstance(address, str) and isinstance(since, int):
+            latest[shard_id] = max(latest.get(shard_id, (0, "")), (since, address))
+    return {shard_id: address for shard_id, (_, address) in latest.items()}
