@@ -27,7 +27,7 @@ from pinlater.model import (
     RequestContext,
     ScanPage,
 )
-from pinlater.wire import convert_client as wire
+from pinlater.wire import convert as wire
 
 _IN_ORDER = attrgetter("priority", "run_after_ms")
 

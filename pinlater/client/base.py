@@ -17,7 +17,7 @@ from pinlater.client.safety import Safety
 from pinlater.client.server import Server
 from pinlater.client.target import default_source, target_servers
 from pinlater.model import RequestContext
-from pinlater.wire.convert_client import call_args
+from pinlater.wire.convert import call_args
 
 DEFAULT_TIMEOUT_S = 10.0
 

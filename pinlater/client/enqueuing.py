@@ -10,7 +10,7 @@ from pinlater.client.joining import Joiner, JoiningLimits, Outcome
 from pinlater.client.safety import Safety
 from pinlater.errors import ProtocolError, RequestInvalid
 from pinlater.model import Job, RequestContext
-from pinlater.wire.convert_client import call_args, enqueue_to_wire
+from pinlater.wire.convert import call_args, enqueue_to_wire
 
 MAX_IDLE = 100
 """Joiners that are kept though nothing is in them; with more, all of these are dropped."""

@@ -15,7 +15,7 @@ from pinlater.client.connection import Connection, Waiter
 from pinlater.client.transport_errors import CallFailed
 from pinlater.errors import Overloaded
 from pinlater.model import RequestContext
-from pinlater.wire import convert_client as wire
+from pinlater.wire import convert as wire
 from pinlater.wire.limits import WireLimits
 
 ANSWER_LIMITS = WireLimits(walk_over_bytes=256 * 1024, max_steps=200_000)

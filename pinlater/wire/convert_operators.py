@@ -24,8 +24,7 @@ from pinlater.model import (
     SettingView,
     ShardView,
 )
-from pinlater.wire.convert import state_from_wire
-from pinlater.wire.convert_client import filled, job_info_from_wire
+from pinlater.wire.convert import filled, job_info_from_wire, state_from_wire
 from pinlater.wire.idl import struct
 
 _GetQueuesRequest = struct("GetQueuesRequest")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pinlater.model import Ack, DequeuedJob, DequeueRequest, Job, RequestContext
-from pinlater.wire import convert_client as wire
+from pinlater.wire import convert as wire
 from pinlater.wire.codec import decode_reply, encode_call
 from pinlater.wire.faults import error_from_exception
 from pinlater.wire.header import REPLY, Protocol, write_header

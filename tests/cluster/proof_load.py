@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from pinlater.model import Ack, DequeuedJob, DequeueRequest, Job
 from pinlater.wire.codec import Reply
-from pinlater.wire.convert_client import acks_to_wire, dequeue_to_wire, dequeued_from_wire, enqueue_to_wire
+from pinlater.wire.convert import acks_to_wire, dequeue_to_wire, dequeued_from_wire, enqueue_to_wire
 from pinlater.wire.faults import error_from_exception
 from tests.faults.ledger import Ledger
 from tests.server.running import Plain

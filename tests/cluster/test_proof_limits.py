@@ -16,7 +16,7 @@ import pytest
 from pinlater import AsyncClient, DequeueRequest, Job
 from pinlater.model import Ack, JobState
 from pinlater.rendezvous import chosen
-from pinlater.wire.convert_client import acks_to_wire, dequeue_to_wire, dequeued_from_wire
+from pinlater.wire.convert import acks_to_wire, dequeue_to_wire, dequeued_from_wire
 from tests.cluster.proof_ending import drain
 from tests.cluster.proof_holding import Holding
 from tests.cluster.proof_stand import PASSWORD, PROCESSES, Stand, all_agree, count, known_everywhere, until

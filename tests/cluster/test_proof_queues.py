@@ -15,7 +15,7 @@ import redis
 from pinlater import Ack, AsyncClient, DequeueRequest, Job
 from pinlater.errors import DequeueRateLimited, ErrorCode
 from pinlater.model import DequeuedJob, JobState
-from pinlater.wire.convert_client import acks_to_wire, dequeue_to_wire, dequeued_from_wire
+from pinlater.wire.convert import acks_to_wire, dequeue_to_wire, dequeued_from_wire
 from tests.cluster.proof_load import shard_of
 from tests.cluster.proof_stand import PASSWORD, PROCESSES, Server, Stand, all_agree, count, known_everywhere, until
 from tests.cluster.proof_stores import SHARDS, FourStores

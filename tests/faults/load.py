@@ -7,7 +7,7 @@ import random
 import time
 
 from pinlater.model import Ack, DequeuedJob, DequeueRequest, Job
-from pinlater.wire.convert_client import acks_to_wire, dequeue_to_wire, dequeued_from_wire, enqueue_to_wire
+from pinlater.wire.convert import acks_to_wire, dequeue_to_wire, dequeued_from_wire, enqueue_to_wire
 from tests.faults.ledger import Ledger
 from tests.server.running import Plain
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pinlater.wire.convert_client import lookup_from_wire, lookup_to_wire
+from pinlater.wire.convert import lookup_from_wire, lookup_to_wire
 from tests.faults.ledger import Ledger
 from tests.faults.load import LATEST_MS, QUEUE, Load, acknowledge, take
 from tests.server.running import Plain, RunningServer

@@ -8,7 +8,7 @@ import struct
 from typing import Any
 
 from pinlater.model import Ack, Checkpoint, DequeuedJob, DequeueRequest, Job, JobInfo, JobState
-from pinlater.wire.convert_client import (
+from pinlater.wire.convert import (
     acks_to_wire,
     checkpoints_to_wire,
     dequeue_to_wire,

@@ -9,7 +9,7 @@ import pytest
 from pinlater.client.async_client import AsyncClient
 from pinlater.errors import BodyTooLarge, DequeueRateLimited, EnqueueRejected, PinLaterError, QueueNotFound
 from pinlater.model import Ack, DequeueRequest, Job, JobAction, JobChange, JobFilter, JobState
-from pinlater.wire.convert_client import dequeue_to_wire
+from pinlater.wire.convert import dequeue_to_wire
 from tests.server.running import Plain
 
 PASSWORD = "correct horse"

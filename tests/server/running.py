@@ -18,7 +18,7 @@ from typing import Any
 from pinlater.client.async_client import AsyncClient
 from pinlater.model import DequeueRequest, Job, RequestContext
 from pinlater.wire.codec import Reply, decode_reply, encode_call
-from pinlater.wire.convert_client import call_args, dequeue_to_wire, enqueue_to_wire
+from pinlater.wire.convert import call_args, dequeue_to_wire, enqueue_to_wire
 from tests.stores.process import dies_with_us
 
 PROGRAM = str(Path(sys.executable).parent / "pinlater")

@@ -13,7 +13,7 @@ from pinlater.clock import Clock
 from pinlater.metrics import Metrics
 from pinlater.model import DequeueRequest, Job, RequestContext
 from pinlater.server import ServerLimits, ThriftServer
-from pinlater.wire import convert_client
+from pinlater.wire import convert
 from pinlater.wire.codec import Reply, decode_reply, encode_call
 from pinlater.wire.header import Protocol
 from tests.server.memory_api import EchoService
@@ -117,14 +117,14 @@ async def serving(
 
 
 def call_names(seqid: int, protocol: Protocol = Protocol.BINARY) -> bytes:
-    return encode_call("getQueueNames", seqid, convert_client.call_args("getQueueNames", ME), protocol)
+    return encode_call("getQueueNames", seqid, convert.call_args("getQueueNames", ME), protocol)
 
 
 def call_enqueue(seqid: int, *jobs: Job, queue: str = "mail", protocol: Protocol = Protocol.BINARY) -> bytes:
-    request = convert_client.enqueue_to_wire(queue, jobs)
-    return encode_call("enqueueJobs", seqid, convert_client.call_args("enqueueJobs", ME, request=request), protocol)
+    request = convert.enqueue_to_wire(queue, jobs)
+    return encode_call("enqueueJobs", seqid, convert.call_args("enqueueJobs", ME, request=request), protocol)
 
 
 def call_dequeue(seqid: int, request: DequeueRequest, protocol: Protocol = Protocol.BINARY) -> bytes:
-    args = convert_client.call_args("dequeueJobs", ME, request=convert_client.dequeue_to_wire(request))
+    args = convert.call_args("dequeueJobs", ME, request=convert.dequeue_to_wire(request))
     return encode_call("dequeueJobs", seqid, args, protocol)

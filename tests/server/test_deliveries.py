@@ -15,7 +15,7 @@ from pinlater.metrics import Metrics
 from pinlater.model import DequeuedJob, DequeueRequest, Job, JobInfo, JobState
 from pinlater.server.deliveries import ACKNOWLEDGED_WITHIN_S, MARGIN_MS
 from pinlater.service import ServiceSettings
-from pinlater.wire.convert_client import checkpoints_to_wire, dequeue_to_wire, dequeued_from_wire
+from pinlater.wire.convert import checkpoints_to_wire, dequeue_to_wire, dequeued_from_wire
 from tests.server.binding import beat, enqueue, fall_silent, info, is_held
 from tests.server.running import Plain
 from tests.server.serving import Served, serving, until

@@ -15,7 +15,7 @@ import pytest
 from pinlater.model import Ack, DequeueRequest, Job, JobState
 from pinlater.server import ServerLimits, ThriftServer
 from pinlater.service import ServiceSettings
-from pinlater.wire.convert_client import acks_to_wire, dequeue_to_wire
+from pinlater.wire.convert import acks_to_wire, dequeue_to_wire
 from tests.server.binding import beat, enqueue, fall_silent, info, is_held, take, take_one
 from tests.server.running import Plain
 from tests.server.serving import Served, serving, until

@@ -11,7 +11,7 @@ import pytest
 
 from pinlater.errors import BodyTooLarge, Overloaded, PinLaterError, PriorityNotSupported, RequestInvalid
 from pinlater.model import Ack, AckOutcome, Checkpoint, DequeueRequest, Job, JobFilter, JobState, RequestContext
-from pinlater.wire.convert_client import (
+from pinlater.wire.convert import (
     acks_to_wire,
     cancel_to_wire,
     checkpoints_to_wire,

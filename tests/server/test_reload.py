@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pinlater.identity import known_stores
 from pinlater.model import Ack
-from pinlater.wire.convert_client import acks_to_wire
+from pinlater.wire.convert import acks_to_wire
 from tests.faults.proxy import Proxy
 from tests.server.running import Plain, RunningServer, lives, running
 from tests.server.test_serve import command, last_line

@@ -19,7 +19,7 @@ from pinlater.shards.member import Member
 from pinlater.shards.members import Members
 from pinlater.shards.router import Router
 from pinlater.wire.codec import decode_reply
-from pinlater.wire.convert_client import dequeued_from_wire, lookup_from_wire
+from pinlater.wire.convert import dequeued_from_wire, lookup_from_wire
 from tests.server.running import Plain
 from tests.server.serving import Served, serving
 from tests.server.unread import BODY_BYTES, dequeues, large_jobs, lookups, non_readers

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from pinlater.model import DequeueRequest
 from pinlater.wire.codec import encode_call
-from pinlater.wire.convert_client import call_args, dequeue_to_wire, lookup_to_wire
+from pinlater.wire.convert import call_args, dequeue_to_wire, lookup_to_wire
 from tests.server.running import ME, Plain
 
 BODY_BYTES = 1_000_000

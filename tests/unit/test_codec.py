@@ -10,7 +10,7 @@ import thriftpy2.transport
 
 from pinlater.errors import QueueNameInvalid, RequestInvalid
 from pinlater.model import Job, RequestContext
-from pinlater.wire import codec, convert, convert_client, idl
+from pinlater.wire import codec, convert, idl
 from pinlater.wire.codec import BadCall, RefusedCall, decode_call, decode_reply, encode_call, encode_reply
 from pinlater.wire.header import Protocol
 from pinlater.wire.limits import WireLimits
@@ -39,7 +39,7 @@ CALLER = RequestContext("me", "request-1")
 
 
 def enqueue_args(*jobs: Job) -> Any:
-    return convert_client.call_args("enqueueJobs", CALLER, request=convert_client.enqueue_to_wire("mail", jobs))
+    return convert.call_args("enqueueJobs", CALLER, request=convert.enqueue_to_wire("mail", jobs))
 
 
 def job_fields(*fields: Any) -> list[Any]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pinlater.model import Job, RequestContext
 from pinlater.wire.codec import BadCall, encode_call
-from pinlater.wire.convert_client import call_args, enqueue_to_wire
+from pinlater.wire.convert import call_args, enqueue_to_wire
 from pinlater.wire.framing import Splitter
 from pinlater.wire.header import Protocol
 from pinlater.wire.limits import WireLimits

@@ -9,9 +9,9 @@ from pinlater.config.loading import load
 from pinlater.model import Ack, Job, JobInfo, JobState, RequestContext
 from pinlater.server.limits import ServerLimits
 from pinlater.service.settings import ServiceSettings
-from pinlater.wire import convert_client, convert_operators
+from pinlater.wire import convert, convert_operators
 from pinlater.wire.codec import decode_call, decode_reply, encode_call, encode_reply
-from pinlater.wire.convert_client import call_args
+from pinlater.wire.convert import call_args
 from pinlater.wire.header import Protocol
 from pinlater.wire.idl import LAYOUTS, MODULE
 from pinlater.wire.limits import WireLimits
@@ -26,7 +26,7 @@ MOST = ServiceSettings().max_jobs
 @EACH_PROTOCOL
 def test_a_request_may_hold_the_most_jobs_with_all_their_fields(protocol: Protocol) -> None:
     sent = [Job(b"body", 2, 1_790_000_000_000, 3, "status")] * MOST
-    request = convert_client.enqueue_to_wire("mail", sent)
+    request = convert.enqueue_to_wire("mail", sent)
     data = encode_call("enqueueJobs", 1, call_args("enqueueJobs", RequestContext("me", "1"), request=request), protocol)
     assert len(data) > REQUESTS.walk_over_bytes
     assert len(decode_call(data, REQUESTS).args.request.jobs) == MOST
@@ -35,7 +35,7 @@ def test_a_request_may_hold_the_most_jobs_with_all_their_fields(protocol: Protoc
 @EACH_PROTOCOL
 def test_a_request_may_hold_the_most_acks_with_all_their_fields(protocol: Protocol) -> None:
     sent = [Ack("mail:s1:p1:1790000000000001", "why", 5_000, "h:1:2:3:me", permanent=True)] * MOST
-    request = convert_client.acks_to_wire("mail", [], sent)
+    request = convert.acks_to_wire("mail", [], sent)
     args = call_args("ackDequeuedJobs", RequestContext("me", "1"), request=request)
     data = encode_call("ackDequeuedJobs", 1, args, protocol)
     assert len(decode_call(data, REQUESTS).args.request.jobs_failed) == MOST
@@ -73,7 +73,7 @@ def test_an_answer_may_hold_the_most_jobs_with_all_that_is_known_of_them() -> No
     }
     reply = encode_reply("lookupJobs", 1, known)
     assert len(reply) > ANSWERS.walk_over_bytes
-    found = convert_client.lookup_from_wire(decode_reply(reply, ANSWERS).success)
+    found = convert.lookup_from_wire(decode_reply(reply, ANSWERS).success)
     assert found == known
     fields = LAYOUTS.of(MODULE.PinLaterJobInfo).fields.values()
     one = known[descriptor.format(3)]

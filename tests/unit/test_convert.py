@@ -26,9 +26,9 @@ from pinlater.model import (
     RequestContext,
     ScanPage,
 )
-from pinlater.wire import convert, convert_client
+from pinlater.wire import convert
 from pinlater.wire.codec import decode_call, decode_reply, encode_call, encode_reply
-from pinlater.wire.convert_client import call_args
+from pinlater.wire.convert import call_args
 from pinlater.wire.faults import error_from_application, error_from_exception, exception_from_error
 from pinlater.wire.header import Protocol
 from pinlater.wire.idl import METHODS, struct
@@ -85,14 +85,14 @@ def answered(method: str, protocol: Protocol, wire_limits: WireLimits, success: 
 
 @given(protocols, limits, seqids, text, st.lists(jobs, max_size=5))
 def test_jobs(protocol: Protocol, wire_limits: WireLimits, seqid: int, queue: str, sent: list[Job]) -> None:
-    request = convert_client.enqueue_to_wire(queue, sent)
+    request = convert.enqueue_to_wire(queue, sent)
     got = through("enqueueJobs", protocol, wire_limits, seqid, request=request).request
     assert (got.queue_name, convert.jobs_from_wire(got.jobs)) == (queue, sent)
 
 
 @given(protocols, limits, st.lists(acks, max_size=4), st.lists(acks, max_size=4))
 def test_acks(protocol: Protocol, wire_limits: WireLimits, succeeded: list[Ack], failed: list[Ack]) -> None:
-    request = convert_client.acks_to_wire("mail", succeeded, failed)
+    request = convert.acks_to_wire("mail", succeeded, failed)
     got = through("ackDequeuedJobs", protocol, wire_limits, 1, request=request).request
     assert convert.acks_from_wire(got.jobs_succeeded) == succeeded
     assert convert.acks_from_wire(got.jobs_failed) == failed
@@ -100,7 +100,7 @@ def test_acks(protocol: Protocol, wire_limits: WireLimits, succeeded: list[Ack],
 
 @given(protocols, limits, st.lists(checkpoints, max_size=4))
 def test_checkpoints(protocol: Protocol, wire_limits: WireLimits, sent: list[Checkpoint]) -> None:
-    request = convert_client.checkpoints_to_wire("mail", sent)
+    request = convert.checkpoints_to_wire("mail", sent)
     got = through("checkpointJobs", protocol, wire_limits, 1, request=request).request
     assert (got.queue_name, convert.checkpoints_from_wire(got.requests)) == ("mail", sent)
 
@@ -122,7 +122,7 @@ def test_checkpoints(protocol: Protocol, wire_limits: WireLimits, sent: list[Che
     ),
 )
 def test_dequeue_requests(protocol: Protocol, wire_limits: WireLimits, sent: DequeueRequest) -> None:
-    request = convert_client.dequeue_to_wire(sent)
+    request = convert.dequeue_to_wire(sent)
     got = convert.dequeue_from_wire(through("dequeueJobs", protocol, wire_limits, 1, request=request).request)
     if not sent.succeeded and not sent.failed:
         sent.ack_queue, sent.succeeded, sent.failed = "", (), ()
@@ -132,7 +132,7 @@ def test_dequeue_requests(protocol: Protocol, wire_limits: WireLimits, sent: Deq
 @given(protocols, limits, st.lists(dequeued, max_size=6, unique_by=lambda job: job.descriptor))
 def test_dequeued_jobs_in_their_order(protocol: Protocol, wire_limits: WireLimits, sent: list[DequeuedJob]) -> None:
     response = answered("dequeueJobs", protocol, wire_limits, convert.dequeued_to_wire(sent))
-    assert convert_client.dequeued_from_wire(response) == sent
+    assert convert.dequeued_from_wire(response) == sent
 
 
 @given(protocols, limits, st.lists(dequeued, max_size=6, unique_by=lambda job: job.descriptor), outcomes)
@@ -140,17 +140,17 @@ def test_what_became_of_riding_acks_comes_with_the_jobs(
     protocol: Protocol, wire_limits: WireLimits, sent: list[DequeuedJob], told: list[AckOutcome]
 ) -> None:
     wire = convert.dequeued_to_wire(DequeuedJobs(sent, told))
-    got = convert_client.dequeued_from_wire(answered("dequeueJobs", protocol, wire_limits, wire))
+    got = convert.dequeued_from_wire(answered("dequeueJobs", protocol, wire_limits, wire))
     assert (got, got.ack_outcomes) == (sent, told)
     empty = convert.emptied_to_wire(DequeuedJobs(sent, told))
-    got = convert_client.dequeued_from_wire(answered("dequeueJobs", protocol, wire_limits, empty))
+    got = convert.dequeued_from_wire(answered("dequeueJobs", protocol, wire_limits, empty))
     assert (got, got.ack_outcomes) == ([], told)
 
 
 @given(protocols, limits, outcomes)
 def test_what_became_of_acks(protocol: Protocol, wire_limits: WireLimits, sent: list[AckOutcome]) -> None:
     response = answered("ackJobs", protocol, wire_limits, convert.acked_to_wire(sent))
-    assert convert_client.ack_outcomes_from_wire(response.outcomes) == sent
+    assert convert.ack_outcomes_from_wire(response.outcomes) == sent
 
 
 @given(st.lists(st.sampled_from(ALIKE) | dequeued, max_size=6, unique_by=lambda job: job.descriptor), outcomes)
@@ -181,10 +181,10 @@ def test_job_infos_looked_up_and_scanned(
         descriptor, state, level, attempts, attempts, status, at_ms, at_ms, at_ms, claim_descriptor=claim, body=kept
     )
     found = answered("lookupJobs", protocol, wire_limits, {descriptor: info})
-    assert convert_client.lookup_from_wire(found) == {descriptor: info}
+    assert convert.lookup_from_wire(found) == {descriptor: info}
     page = ScanPage([info], "next", ["2"])
     response = answered("scanJobs", protocol, wire_limits, convert.scan_page_to_wire(page))
-    assert convert_client.scan_page_from_wire(response) == page
+    assert convert.scan_page_from_wire(response) == page
 
 
 @given(protocols, limits, text, st.sampled_from(JobState), st.none() | priority, st.booleans(), text)
@@ -198,13 +198,13 @@ def test_filters(
     pattern: str,
 ) -> None:
     wanted = JobFilter(queue, state, level, future, pattern)
-    request = convert_client.count_to_wire(wanted, True)
+    request = convert.count_to_wire(wanted, True)
     got = through("getJobCount", protocol, wire_limits, 1, request=request).request
     assert (convert.count_filter_from_wire(got), got.allow_partial) == (wanted, True)
-    request = convert_client.scan_to_wire(wanted, "17", 5)
+    request = convert.scan_to_wire(wanted, "17", 5)
     got = through("scanJobs", protocol, wire_limits, 1, request=request).request
     assert (convert.scan_filter_from_wire(got), convert.continuation_from_wire(got), got.limit) == (wanted, "17", 5)
-    request = convert_client.delete_to_wire(wanted, 5)
+    request = convert.delete_to_wire(wanted, 5)
     got = through("deleteJobs", protocol, wire_limits, 1, request=request).request
     assert convert.delete_filter_from_wire(got) == JobFilter(
         queue, state, 1 if level is None else level, False, pattern
@@ -214,7 +214,7 @@ def test_filters(
 @given(protocols, limits, st.dictionaries(text, st.sampled_from(CancelOutcome), max_size=4))
 def test_cancel_outcomes(protocol: Protocol, wire_limits: WireLimits, outcomes: dict[str, CancelOutcome]) -> None:
     response = answered("cancelJobs", protocol, wire_limits, convert.cancelled_to_wire(outcomes))
-    assert convert_client.cancelled_from_wire(response) == outcomes
+    assert convert.cancelled_from_wire(response) == outcomes
 
 
 def leaves(cls: type[PinLaterError]) -> list[type[PinLaterError]]:
@@ -331,5 +331,5 @@ def test_a_dequeue_can_ask_to_have_its_claims_bound_to_its_connection() -> None:
 def test_what_an_older_server_does_not_say_is_filled_in() -> None:
     response = struct("PinLaterDequeueResponse")()
     response.jobs = {"q:s1:p2:1000000000000000": b"x"}
-    (job,) = convert_client.dequeued_from_wire(decode_reply(encode_reply("dequeueJobs", 1, response)).success)
+    (job,) = convert.dequeued_from_wire(decode_reply(encode_reply("dequeueJobs", 1, response)).success)
     assert (job.priority, job.claim_descriptor, job.attempts_allowed) == (2, "", 0)
