@@ -31,7 +31,7 @@ from pinlater.model import (
 from pinlater.overflow.descriptors import MARK, by_overflow, overflow_of
 from pinlater.overflow.named import RoutedCalls
 from pinlater.overflow.overflow import Overflow
-from pinlater.service.limits import is_limited
+from pinlater.service.queue_limits import is_limited
 
 _log = structlog.get_logger("pinlater.overflow")
 

@@ -30,7 +30,7 @@ from pinlater.model import (
 from pinlater.overflow.descriptors import MARK, fit
 from pinlater.overflow.store import OverflowStore, ServerContext
 from pinlater.server.calls import Service
-from pinlater.service.limits import is_limited
+from pinlater.service.queue_limits import is_limited
 
 
 class Delegate:

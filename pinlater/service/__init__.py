@@ -1,6 +1,6 @@
 """The rules of the product: every call of the contract, over the shards."""
 
-from pinlater.service.claims import ClaimTokens
+from pinlater.service.descriptors import ClaimTokens
 from pinlater.service.service import Service
 from pinlater.service.settings import ServiceSettings
 

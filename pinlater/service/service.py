@@ -33,23 +33,18 @@ from pinlater.model import (
 )
 from pinlater.queues.pending import Pending
 from pinlater.queues.registry import Queues
-from pinlater.service import checks
-from pinlater.service.admin import AdminPassword
-from pinlater.service.attempts import Attempts
-from pinlater.service.auditing import Audit
-from pinlater.service.changing import Changing
-from pinlater.service.checks import Checks
-from pinlater.service.claims import ClaimTokens
-from pinlater.service.counting import count_enqueued, rejection
-from pinlater.service.handing_out import HandingOut
-from pinlater.service.looking import Looking
-from pinlater.service.operating import Operating
-from pinlater.service.recorded import Recorded
-from pinlater.service.refs import References
-from pinlater.service.releasing import Releasing
+from pinlater.service import validation
+from pinlater.service.admin_password import AdminPassword
+from pinlater.service.audit import Audit
+from pinlater.service.bulk_ops import Changing, Operating, Recorded
+from pinlater.service.connection_claims import ConnectionClaims, DisconnectReaper
+from pinlater.service.dequeuer import Dequeuer
+from pinlater.service.descriptors import ClaimTokens, DescriptorParser
+from pinlater.service.job_commands import JobCommands, count_enqueued, rejection
+from pinlater.service.queries import JobQueries
+from pinlater.service.queue_admin import QueueAdmin
 from pinlater.service.settings import ServiceSettings, queue_defaults
-from pinlater.service.steering import Steering
-from pinlater.service.ties import Ties
+from pinlater.service.validation import Validator
 from pinlater.shards.router import Router
 
 
@@ -84,36 +79,43 @@ class Service:
         self.queues = queues = queues or Queues(router.members, clock, queue_defaults(settings))
         self._clock = clock
         self._cluster = cluster
-        self._checks = Checks(settings)
+        self._checks = Validator(settings)
         self._pending = pending = pending or Pending(router.members, queues, clock, self._checks.priorities)
-        self._refs = refs = References()
+        self._refs = refs = DescriptorParser()
         self._audit = Audit(router.members, clock, claims.server)
         self._admin = AdminPassword(settings.admin_password_hash, self._audit)
-        self._steering = Steering(router.members, queues, clock, self._admin, self._audit)
-        self._looking = Looking(router, clock, settings, self._checks, refs)
-        self._handing_out = HandingOut(router, clock, settings, self._checks, claims, queues, metrics, pending)
-        self.long_polls = waiting = self._handing_out.waiting
-        releasing = Releasing(
-            router, clock, refs, queues, metrics, waiting.wake, waiting.has_room, self._handing_out.requeue_undelivered
+        self._queue_admin = QueueAdmin(router.members, queues, clock, self._admin, self._audit)
+        self._queries = JobQueries(router, clock, settings, self._checks, refs)
+        self._dequeuer = Dequeuer(router, clock, settings, self._checks, claims, queues, metrics, pending)
+        self.long_polls = waiting = self._dequeuer.waiting
+        releasing = DisconnectReaper(
+            router,
+            clock,
+            refs,
+            queues,
+            metrics,
+            waiting.wake,
+            waiting.capacity_freed,
+            self._dequeuer.requeue_undelivered,
         )
-        self.connection_claims = Ties(clock, settings.release_grace_ms, releasing.release)
-        self._attempts = Attempts(
+        self.connection_claims = ConnectionClaims(clock, settings.release_grace_ms, releasing.release)
+        self._commands = JobCommands(
             router,
             clock,
             self._checks,
             refs,
             queues,
             metrics,
-            waiting.became_pending,
-            waiting.has_room,
+            waiting.jobs_ready,
+            waiting.capacity_freed,
             self.connection_claims,
         )
         self._recorded = Recorded(
             clock,
-            Operating(router, clock, settings, self._checks, refs, self._looking),
-            Changing(router, clock, settings, self._checks, refs, waiting.became_pending),
-            self._attempts,
-            waiting.became_pending,
+            Operating(router, clock, settings, self._checks, refs, self._queries),
+            Changing(router, clock, settings, self._checks, refs, waiting.jobs_ready),
+            self._commands,
+            waiting.jobs_ready,
             metrics,
             self._audit,
         )
@@ -132,8 +134,8 @@ class Service:
     async def close(self) -> None:
         """End the long polls, give back what nobody takes, close the shards."""
         await self.connection_claims.close()
-        await self._handing_out.drain()
-        await self._attempts.drain()
+        await self._dequeuer.drain()
+        await self._commands.drain()
         self._admin.close()
         await self._audit.drain()
         if self.queues.members is self.router.members:
@@ -179,17 +181,17 @@ class Service:
     # -- queues ------------------------------------------------------------------------------------------------------
 
     async def create_queue(self, name: str, *, context: RequestContext | None = None) -> None:
-        await self._steering.create(name, self._checks.source(context))
+        await self._queue_admin.create(name, self._checks.source(context))
 
     async def delete_queue(self, name: str, password: str, *, context: RequestContext | None = None) -> None:
-        await self._steering.delete(name, password, self._checks.source(context), _peer(context))
+        await self._queue_admin.delete(name, password, self._checks.source(context), _peer(context))
 
     async def queue_names(self, *, context: RequestContext | None = None) -> set[str]:
-        return await self._steering.names()
+        return await self._queue_admin.names()
 
     async def get_queues(self, names: Sequence[str] = (), *, context: RequestContext | None = None) -> list[QueueView]:
         self._checks.amount("names", names)
-        return await self._steering.views(names)
+        return await self._queue_admin.views(names)
 
     async def update_queue(
         self,
@@ -202,26 +204,26 @@ class Service:
         context: RequestContext | None = None,
     ) -> Changed:
         who = self._checks.source(context)
-        return await self._steering.update(name, password, set or {}, unset, create, who, _peer(context))
+        return await self._queue_admin.update(name, password, set or {}, unset, create, who, _peer(context))
 
     async def update_shard(
         self, shard_id: str, password: str, *, dequeue_only: bool, context: RequestContext | None = None
     ) -> Changed:
         who = self._checks.source(context)
-        return await self._steering.update_shard(shard_id, password, dequeue_only, who, _peer(context))
+        return await self._queue_admin.update_shard(shard_id, password, dequeue_only, who, _peer(context))
 
     async def cluster_status(
         self, *, queues: Sequence[str] | None = None, context: RequestContext | None = None
     ) -> ClusterStatus:
         if self._cluster is None:
-            return self._steering.plain_status()
+            return self._queue_admin.plain_status()
         return await self._cluster.status(queues)
 
     async def audit(
         self, *, limit: int = 100, before_ms: int | None = None, context: RequestContext | None = None
     ) -> list[AuditEntry]:
         if before_ms is not None:
-            checks.time("beforeMillis", before_ms)
+            validation.time("beforeMillis", before_ms)
         return await self._audit.read(self._checks.limit(limit), before_ms)
 
     # -- the life of a job -------------------------------------------------------------------------------------------
@@ -231,7 +233,7 @@ class Service:
         settings = self.queues.settings(queue)
         try:
             jobs, later = self._checks.jobs(jobs, now_ms, settings)
-            checks.existing_queue(queue)
+            validation.existing_queue(queue)
             if not jobs:
                 return []
             if settings.draining:
@@ -245,7 +247,7 @@ class Service:
         count_enqueued(self.metrics, queue, jobs)
         if settings.max_pending is not None:
             self._pending.added(queue, len(jobs))
-        self.long_polls.became_pending(queue, ready, later)
+        self.long_polls.jobs_ready(queue, ready, later)
         return descriptors
 
     def _rejected(self, queue: str, error: PinLaterError) -> NoReturn:
@@ -272,19 +274,19 @@ class Service:
     ) -> list[DequeuedJob]:
         take_room = None if context is None else context.take_room
         if not request.succeeded and not request.failed:
-            limit = self._handing_out.check(request)
+            limit = self._dequeuer.check(request)
             source = self._checks.source(context)
-            return await self._handing_out.hand_out(request, limit, source, is_bound=is_bound, take_room=take_room)
+            return await self._dequeuer.dequeue(request, limit, source, is_bound=is_bound, take_room=take_room)
         is_applied = False
         try:
-            acking = self._attempts.ack_to_the_end if request.wait_ms else self._attempts.ack
+            acking = self._commands.ack_to_the_end if request.wait_ms else self._commands.ack
             acked = await acking(request.ack_queue or request.queue, request.succeeded, request.failed)
             is_applied = True
             if acked.error is not None:
                 raise acked.error
-            limit = self._handing_out.check(request)
+            limit = self._dequeuer.check(request)
             source = self._checks.source(context)
-            jobs = await self._handing_out.hand_out(request, limit, source, is_bound=is_bound, take_room=take_room)
+            jobs = await self._dequeuer.dequeue(request, limit, source, is_bound=is_bound, take_room=take_room)
         except PinLaterError as error:
             error.acks_applied = is_applied
             raise
@@ -293,7 +295,7 @@ class Service:
     async def ack(
         self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], *, context: RequestContext | None = None
     ) -> Sequence[AckOutcome]:
-        acked = await self._attempts.ack(queue, succeeded, failed)
+        acked = await self._commands.ack(queue, succeeded, failed)
         if acked.error is not None:
             raise acked.error
         return acked.outcomes
@@ -302,30 +304,30 @@ class Service:
         self, queue: str, checkpoints: Sequence[Checkpoint], *, context: RequestContext | None = None
     ) -> None:
         connection = None if context is None else context.connection
-        await self._attempts.checkpoint(queue, self._checks.source(context), checkpoints, connection)
+        await self._commands.checkpoint(queue, self._checks.source(context), checkpoints, connection)
 
     async def requeue(self, jobs: Sequence[DequeuedJob]) -> None:
         """Jobs whose caller can no longer be answered go back to PENDING with all attempts. Raises nothing."""
         self.connection_claims.given_back(jobs)
-        await self._handing_out.requeue(jobs)
+        await self._dequeuer.requeue(jobs)
 
     async def requeue_undelivered(self, jobs: Sequence[Unreceived]) -> None:
         """Jobs whose answer nobody received go back to PENDING with all attempts, where nothing was heard of their
         claims since, and not too often in a row; others are left to expire. Raises nothing.
         """
-        await self._handing_out.requeue_undelivered(jobs)
+        await self._dequeuer.requeue_undelivered(jobs)
 
     # -- looking -----------------------------------------------------------------------------------------------------
 
     async def lookup(
         self, descriptors: Sequence[str], *, include_body: bool = False, context: RequestContext | None = None
     ) -> dict[str, JobInfo]:
-        return await self._looking.lookup(descriptors, include_body)
+        return await self._queries.lookup(descriptors, include_body)
 
     async def count(
         self, filter: JobFilter, *, allow_partial: bool = False, context: RequestContext | None = None
     ) -> int:
-        return await self._looking.count(filter, allow_partial)
+        return await self._queries.count(filter, allow_partial)
 
     async def scan(
         self,
@@ -335,7 +337,7 @@ class Service:
         limit: int = 100,
         context: RequestContext | None = None,
     ) -> ScanPage:
-        return await self._looking.scan(filter, continuation, limit)
+        return await self._queries.scan(filter, continuation, limit)
 
     # -- operators: recorded.py --------------------------------------------------------------------------------------
 

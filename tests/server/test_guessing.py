@@ -15,7 +15,7 @@ import pytest
 from pinlater import Client
 from pinlater.errors import Overloaded, PasswordInvalid, PinLaterError
 from pinlater.password import hash_password
-from pinlater.service.admin import FREE_TRIES
+from pinlater.service.admin_password import FREE_TRIES
 from pinlater.wire.convert_operators import update_queue_to_wire
 from pinlater.wire.faults import error_from_exception
 from tests.server.commands import Shell

@@ -149,7 +149,7 @@ async def test_a_user_who_may_use_no_channels_is_served_by_looking(denied: str) 
 
 
 async def test_a_queue_nobody_waits_for_any_more_is_left(redis_places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pinlater.service.following.KEEP_S", 0.01)
+    monkeypatch.setattr("pinlater.service.longpoll.subscriptions.KEEP_S", 0.01)
     url = redis_places.fresh()
     async with services(url) as (one, other):
         at = await waiting(one)

@@ -14,7 +14,7 @@ from pinlater.errors import Overloaded, PasswordInvalid, PinLaterError
 from pinlater.model import AuditEntry, ConnectionRef, RequestContext
 from pinlater.password import hash_from_file, hash_password
 from pinlater.service import ServiceSettings
-from pinlater.service.admin import (
+from pinlater.service.admin_password import (
     FORGET_S,
     FREE_TRIES,
     LONGEST_PAUSE_S,
@@ -22,7 +22,7 @@ from pinlater.service.admin import (
     SAY_EVERY_S,
     AdminPassword,
 )
-from pinlater.service.auditing import Audit
+from pinlater.service.audit import Audit
 from tests.unit.stand import Stand, stand
 
 SESAME = hash_password("sesame")

@@ -15,9 +15,9 @@ from pinlater.errors import NoHealthyShards, NothingStored, Overloaded, PinLater
 from pinlater.model import Ack, Checkpoint, DequeuedJob, DequeueRequest, Job, JobFilter, JobState
 from pinlater.password import hash_password
 from pinlater.service import ServiceSettings
-from pinlater.service.due import DueTimes
-from pinlater.service.line import Line, Waiter, covering
-from pinlater.service.serving import FIRST_BACKOFF_S
+from pinlater.service.longpoll.due import DueTimes
+from pinlater.service.longpoll.poller import FIRST_BACKOFF_S
+from pinlater.service.longpoll.wait_queue import Waiter, WaitQueue, covering
 from tests.queues import drop_queue
 from tests.unit.breaking import HeldTime, settled, until_quiet
 from tests.unit.stand import ME, Stand, stand
@@ -267,15 +267,15 @@ def test_of_due_times_the_earliest_is_kept_until_it_has_come() -> None:
 
 def test_what_comes_next_is_known_until_it_has_come_or_something_may_have_been_missed() -> None:
     due = DueTimes()
-    assert not due.is_sure("mail")
-    due.make_sure("mail")
+    assert not due.is_known("mail")
+    due.confirm("mail")
     due.add("mail", [500])
-    assert due.is_sure("mail")
+    assert due.is_known("mail")
     assert due.take("mail", 500)
-    assert not due.is_sure("mail")
-    due.make_sure("mail")
-    due.doubt("mail")
-    assert not due.is_sure("mail")
+    assert not due.is_known("mail")
+    due.confirm("mail")
+    due.invalidate("mail")
+    assert not due.is_known("mail")
 
 
 def test_due_times_are_of_a_bounded_number_of_queues() -> None:
@@ -288,12 +288,12 @@ def test_due_times_are_of_a_bounded_number_of_queues() -> None:
     assert due.add("mail", [500])
 
 
-def waiters_in(line: Line) -> list[int]:
+def waiters_in(line: WaitQueue) -> list[int]:
     return [waiter.number for waiter in line.waiters()]
 
 
 async def test_a_line_is_in_order_of_arrival_whoever_joins_late_or_leaves() -> None:
-    line = Line("mail", 1)
+    line = WaitQueue("mail", 1)
     waiters = {number: Waiter(number, ASKS_ONE) for number in (1, 2, 5, 3, 4, 6)}
     for waiter in waiters.values():
         line.join(waiter)
@@ -309,7 +309,7 @@ async def test_a_line_is_in_order_of_arrival_whoever_joins_late_or_leaves() -> N
 
 async def test_thousands_leave_a_line_as_fast_as_they_would_a_short_one() -> None:
     waiters = [Waiter(number, ASKS_ONE) for number in range(100_000)]
-    line = Line("mail", 1)
+    line = WaitQueue("mail", 1)
     for waiter in waiters:
         line.join(waiter)
     began_s = time.process_time()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from pinlater.model import Job
-from pinlater.service.looks import Looks
+from pinlater.service.longpoll.due import DueQuery
 from tests.unit.stand import stand
 
 WITHIN_S = 10.0
@@ -20,7 +20,7 @@ async def test_after_a_failure_that_nobody_foresaw_the_next_look_is_one(monkeypa
 
     async with stand(1) as at:
         await at.service.enqueue("mail", [Job(b"x")])
-        looks = Looks(at.members)
+        looks = DueQuery(at.members)
         async with asyncio.timeout(WITHIN_S):
             with monkeypatch.context() as patched:
                 patched.setattr(at.members.all[0].shard, "next_due", broken)

@@ -11,9 +11,9 @@ from pinlater.backends.acks import Acks
 from pinlater.backends.base import AckOutcome, AckRequest
 from pinlater.errors import RequestInvalid
 from pinlater.model import MAX_TIME_MS, Ack, parse_descriptor
-from pinlater.service.checks import EntryErrors
-from pinlater.service.outcomes import retries
-from pinlater.service.refs import References
+from pinlater.service.descriptors import DescriptorParser
+from pinlater.service.job_commands import retries
+from pinlater.service.validation import EntryErrors
 
 NOW_MS = 1_790_000_000_000
 FIRST = NOW_MS * 1000
@@ -39,7 +39,7 @@ def test_every_ack_reaches_its_shard_as_it_was_told(succeeded: list[Ack], failed
             )
             expected.setdefault(ref.shard, []).append(request)
     errors = EntryErrors()
-    groups = References().acks("mail", succeeded, failed, NOW_MS, errors)
+    groups = DescriptorParser().acks("mail", succeeded, failed, NOW_MS, errors)
     assert {shard: list(group) for shard, group in groups.items()} == expected
     assert errors.count == sum(ack.descriptor in MALFORMED for ack in (*succeeded, *failed))
 
@@ -48,11 +48,11 @@ def test_texts_that_begin_alike_are_read_to_their_end() -> None:
     good = f"mail:s1:p1:{FIRST}"
     wrong = [f"{good[:-3]}{end}" for end in ("", "0", "00", " 01", "+01", "0_1", "0x1", "\u0660\u0660\u0661", "0001")]
     errors = EntryErrors()
-    groups = References().acks("mail", [Ack(good), *map(Ack, wrong), Ack(good[:-1] + "7")], [], NOW_MS, errors)
+    groups = DescriptorParser().acks("mail", [Ack(good), *map(Ack, wrong), Ack(good[:-1] + "7")], [], NOW_MS, errors)
     assert errors.count == 5
     for text in wrong:  # right behind one that it begins like
         errors = EntryErrors()
-        assert len(References().acks("mail", [Ack(good), Ack(text)], [], NOW_MS, errors)["1"]) == 1
+        assert len(DescriptorParser().acks("mail", [Ack(good), Ack(text)], [], NOW_MS, errors)["1"]) == 1
         assert errors.count == (not text.rpartition(":")[2].isdecimal() or not text.isascii())
     assert [ack.id for ack in groups["1"]] == [FIRST, FIRST + 7]
 
@@ -62,13 +62,15 @@ def test_a_delay_is_checked_wherever_it_stands_and_one_below_zero_is_none() -> N
     for delay_ms, delays in ((-1, [0, 0, 0]), (-(2**63), [0, 0, 0]), (5, [0, 5, 0]), (MAX_TIME_MS, [0, 0])):
         errors = EntryErrors()
         failed = [good, replace(good, retry_delay_ms=delay_ms), good]
-        assert [ack.retry_delay_ms for ack in References().acks("mail", [], failed, NOW_MS, errors)["1"]] == delays
+        assert [
+            ack.retry_delay_ms for ack in DescriptorParser().acks("mail", [], failed, NOW_MS, errors)["1"]
+        ] == delays
         assert errors.count == 3 - len(delays)
 
 
 def test_what_was_not_carried_out_is_told_at_a_bounded_length() -> None:
     errors = EntryErrors()
-    References().acks("mail", [Ack("x" * 1_000_000)] * 1_000, [], NOW_MS, errors)
+    DescriptorParser().acks("mail", [Ack("x" * 1_000_000)] * 1_000, [], NOW_MS, errors)
     error = errors.summary("acks", 1_002, acks_applied=True)
     assert isinstance(error, RequestInvalid)
     assert error.message.startswith("1000 of 1002 acks were not carried out, all others were: jobDescriptor is 'xxx")
@@ -78,7 +80,7 @@ def test_what_was_not_carried_out_is_told_at_a_bounded_length() -> None:
 
 @given(st.lists(acks, max_size=8), st.lists(acks, max_size=8))
 def test_outcomes_come_back_in_the_order_of_the_acks(succeeded: list[Ack], failed: list[Ack]) -> None:
-    refs, outcome_of = References(), {}
+    refs, outcome_of = DescriptorParser(), {}
     by_shard: dict[str, list[AckOutcome]] = {}
     for shard, group in refs.acks("mail", succeeded, failed, NOW_MS, EntryErrors()).items():
         by_shard[shard] = [AckOutcome.SUCCEEDED if ack.id % 2 else AckOutcome.RETRIED for ack in group]

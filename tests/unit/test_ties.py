@@ -19,8 +19,8 @@ from pinlater.model import (
     JobState,
     RequestContext,
 )
-from pinlater.service import Service, ServiceSettings, releasing, ties
-from pinlater.service.claims import ClaimTokens, lease_of
+from pinlater.service import Service, ServiceSettings, connection_claims
+from pinlater.service.descriptors import ClaimTokens, bound_timeout
 from tests.unit.breaking import HeldTime, settled
 from tests.unit.several import several
 from tests.unit.stand import ME, Stand, stand
@@ -124,7 +124,7 @@ async def test_a_claim_that_was_not_asked_to_be_bound_is_not() -> None:
         connection = ConnectionRef()
         (plain,) = await at.service.dequeue(DequeueRequest("mail", 1), context=by(connection))
         (unconnected,) = await at.dequeue(1, release_on_disconnect=True)
-        assert lease_of(plain.claim_descriptor) is lease_of(unconnected.claim_descriptor) is None
+        assert bound_timeout(plain.claim_descriptor) is bound_timeout(unconnected.claim_descriptor) is None
         await beat(at.service, connection, plain)
         assert not connection.claims
 
@@ -142,15 +142,17 @@ async def test_a_claim_says_that_it_is_bound_and_for_how_long_it_lives() -> None
         await at.service.enqueue("mail", [Job(b""), Job(b"")])
         (one,) = await take(at.service, ConnectionRef(), 1)
         (two,) = await take(at.service, ConnectionRef(), 1, claim_timeout_ms=30_000)
-        assert (lease_of(one.claim_descriptor), lease_of(two.claim_descriptor)) == (LEASE_MS, 30_000)
+        assert (bound_timeout(one.claim_descriptor), bound_timeout(two.claim_descriptor)) == (LEASE_MS, 30_000)
         assert one.claim_descriptor.split(":")[-1] == "me"
 
 
 def test_texts_that_are_no_marked_claims_bind_nothing() -> None:
     names = ClaimTokens("a", 1, 5)
-    assert [lease_of(each) for each in ("", "a:b:c:4r5", names.next("r5"), "a:b:c:4r:d", "a:b:c:4rx:d")] == [None] * 5
-    assert lease_of(f"a:b:c:4r{'9' * 5_000}:d") is None
-    assert lease_of(names.next("a:4r5:b", 77)) == 77
+    assert [bound_timeout(each) for each in ("", "a:b:c:4r5", names.next("r5"), "a:b:c:4r:d", "a:b:c:4rx:d")] == [
+        None
+    ] * 5
+    assert bound_timeout(f"a:b:c:4r{'9' * 5_000}:d") is None
+    assert bound_timeout(names.next("a:4r5:b", 77)) == 77
 
 
 async def test_a_checkpoint_binds_the_claim_to_the_connection_it_came_by() -> None:
@@ -319,7 +321,7 @@ async def test_a_dequeue_that_waits_gets_what_was_released() -> None:
         await lose(at.service, dying)
         (again,) = await asyncio.wait_for(task, 10)
         assert again.descriptor == job.descriptor
-        assert lease_of(again.claim_descriptor) == LEASE_MS
+        assert bound_timeout(again.claim_descriptor) == LEASE_MS
         assert list(waiting.claims) == [job.descriptor]
 
 
@@ -403,7 +405,7 @@ async def test_claims_that_waited_for_each_other_are_known_by_the_time_the_store
 
 
 async def test_many_claims_are_released_in_several_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(releasing, "CLAIMS_PER_CALL", 2)
+    monkeypatch.setattr(connection_claims, "CLAIMS_PER_CALL", 2)
     async with stand(2, settings=LONG) as at:
         connection = ConnectionRef()
         for _ in range(8):
@@ -418,11 +420,11 @@ async def test_many_claims_are_released_in_several_calls(monkeypatch: pytest.Mon
 async def test_a_shard_that_fails_is_tried_again_and_left_to_the_time_outs_in_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(releasing, "FIRST_PAUSE_S", 0)
+    monkeypatch.setattr(connection_claims, "FIRST_PAUSE_S", 0)
     async with stand(settings=LONG) as at:
         connection, other = ConnectionRef(), ConnectionRef()
         job = await take_one(at.service, connection)
-        at.stores[0].failures["expire_disconnected"] = refusals(releasing.TRIES - 1)
+        at.stores[0].failures["expire_disconnected"] = refusals(connection_claims.TRIES - 1)
         await lose(at.service, connection)
         assert counted(at, "retried") == 1
 
@@ -440,7 +442,7 @@ def refusals(tries: int) -> Sequence[Exception]:
 
 async def test_ties_of_claims_that_must_have_expired_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their jobs were acked by way of another process, so nobody told this one."""
-    monkeypatch.setattr(ties, "SWEEP_FROM", 10)
+    monkeypatch.setattr(connection_claims, "SWEEP_FROM", 10)
     async with stand(settings=LONG) as at:
         connection = ConnectionRef()
         for _ in range(10):
@@ -454,7 +456,7 @@ async def test_ties_of_claims_that_must_have_expired_are_dropped(monkeypatch: py
 async def test_a_tie_lasts_as_long_as_the_claim_that_a_checkpoint_keeps_until_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ties, "SWEEP_FROM", 10)
+    monkeypatch.setattr(connection_claims, "SWEEP_FROM", 10)
     async with stand(settings=LONG) as at:
         connection, other = ConnectionRef(), ConnectionRef()
         kept, plain = await take_one(at.service, connection), await take_one(at.service, connection)
@@ -469,8 +471,8 @@ async def test_a_tie_lasts_as_long_as_the_claim_that_a_checkpoint_keeps_until_la
 
 
 async def test_of_too_many_ties_those_heard_of_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ties, "SWEEP_FROM", 10)
-    monkeypatch.setattr(ties, "MAX_KEPT", 20)
+    monkeypatch.setattr(connection_claims, "SWEEP_FROM", 10)
+    monkeypatch.setattr(connection_claims, "MAX_KEPT", 20)
     async with stand(settings=LONG) as at:
         connection = ConnectionRef()
         await at.service.enqueue("mail", [Job(b"")] * 70)

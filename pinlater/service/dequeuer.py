@@ -17,14 +17,14 @@ from pinlater.model import DequeuedJob, DequeueRequest, Unreceived, claim_source
 from pinlater.queues.pending import Pending
 from pinlater.queues.registry import Queues
 from pinlater.queues.settings import QueueSettings
-from pinlater.service import checks
-from pinlater.service.answers import dequeue_room
-from pinlater.service.checks import Checks
-from pinlater.service.claims import ClaimTokens, lease_of
-from pinlater.service.limits import Held, Limits, is_limited
-from pinlater.service.line import WaitBounds
+from pinlater.service import validation
+from pinlater.service.descriptors import ClaimTokens, bound_timeout
+from pinlater.service.longpoll.long_polls import LongPolls
+from pinlater.service.longpoll.wait_queue import LongPollSettings
+from pinlater.service.queries import response_budget
+from pinlater.service.queue_limits import QueueLimits, Throttle, is_limited
 from pinlater.service.settings import ServiceSettings
-from pinlater.service.waiting import Waiting
+from pinlater.service.validation import Validator
 from pinlater.shards.router import Router
 
 _log = structlog.get_logger("pinlater.service")
@@ -36,7 +36,7 @@ CLAIMS_PER_CALL = 1_000
 """Named in one call of a shard."""
 
 
-class HandingOut:
+class Dequeuer:
     """Dequeues of one service, those that wait included."""
 
     def __init__(
@@ -44,7 +44,7 @@ class HandingOut:
         router: Router,
         clock: Clock,
         settings: ServiceSettings,
-        bounds: Checks,
+        bounds: Validator,
         claims: ClaimTokens,
         queues: Queues | None = None,
         metrics: Metrics | None = None,
@@ -61,11 +61,13 @@ class HandingOut:
         self._metrics = metrics = metrics or Metrics()
         self._pending = pending
         self._giving_back: set[asyncio.Task[None]] = set()
-        self._limits = Limits(router, clock, queues, metrics)
+        self._limits = QueueLimits(router, clock, queues, metrics)
         self._slice_bytes = SLICE_BYTES + settings.max_body_bytes
         """What one claim may bring. A slice in which the next job did not fit has more than SLICE_BYTES."""
-        waits = WaitBounds(settings.max_waiters, settings.poll_min_ms, settings.poll_max_ms, settings.poll_told_ms)
-        self.waiting = Waiting(router, clock, waits, self._limits, self._renewed, self._give_back_later)
+        waits = LongPollSettings(
+            settings.max_waiters, settings.poll_min_ms, settings.poll_max_ms, settings.poll_told_ms
+        )
+        self.waiting = LongPolls(router, clock, waits, self._limits, self._renewed, self._give_back_later)
         queues.on_change(self.waiting.settings_changed)
 
     async def drain(self) -> None:
@@ -78,14 +80,14 @@ class HandingOut:
     def check(self, request: DequeueRequest) -> int:
         """RequestInvalid; the limit, cut to its bound."""
         limit = self._checks.limit(request.limit)
-        checks.coverage(request.coverage)
+        validation.coverage(request.coverage)
         if request.wait_ms < 0:
             raise RequestInvalid.of("waitMillis", request.wait_ms, "0 or more")
         if request.claim_timeout_ms is not None:
-            checks.at_least_1("claimTimeoutMillis", request.claim_timeout_ms)
+            validation.at_least_1("claimTimeoutMillis", request.claim_timeout_ms)
         return limit
 
-    async def hand_out(
+    async def dequeue(
         self,
         request: DequeueRequest,
         limit: int,
@@ -101,13 +103,13 @@ class HandingOut:
         further slice of large bodies, with its bytes; False: no more now.
         """
         queue = request.queue
-        checks.existing_queue(queue)
+        validation.existing_queue(queue)
         bounds = self._settings
         settings = self._queues.settings(queue)
         timeout_ms = request.claim_timeout_ms
         timeout_ms = settings.claim_timeout_ms if timeout_ms is None else min(timeout_ms, bounds.max_claim_timeout_ms)
         claim_descriptor = self._claims.next(source, timeout_ms if is_bound else None)
-        limit, max_bytes = dequeue_room(bounds.max_answer_bytes, queue, claim_descriptor, limit)
+        limit, max_bytes = response_budget(bounds.max_answer_bytes, queue, claim_descriptor, limit)
         priorities = self._checks.priorities
         if request.dry_run:
             now_ms = self._clock.now_ms()
@@ -184,15 +186,15 @@ class HandingOut:
 
     async def _now(
         self, queue: str, settings: QueueSettings, claim: ClaimRequest, coverage: float
-    ) -> tuple[list[DequeuedJob], Held | None]:
+    ) -> tuple[list[DequeuedJob], Throttle | None]:
         """What can be handed out at once, and what kept it from more. DequeueRateLimited where the queue is paused."""
         if not is_limited(settings):
             (jobs,) = await self._router.claim(queue, (claim,), self._clock.now_ms(), coverage=coverage)
             return jobs, None
-        refusal = self._limits.refusal(queue)
-        if refusal is not None:
+        rejection = self._limits.rejection_of(queue)
+        if rejection is not None:
             self._limits.count(1, queue, "paused")
-            raise refusal
+            raise rejection
         (jobs,), held = await self._limits.look_and_claim(queue, settings, claim, coverage)
         return jobs, held
 
@@ -211,7 +213,9 @@ class HandingOut:
         """The same claim under a new name: the old one may still be under way."""
         return replace(
             claim,
-            claim_descriptor=self._claims.next(claim_source(claim.claim_descriptor), lease_of(claim.claim_descriptor)),
+            claim_descriptor=self._claims.next(
+                claim_source(claim.claim_descriptor), bound_timeout(claim.claim_descriptor)
+            ),
         )
 
     async def requeue(self, jobs: Sequence[DequeuedJob]) -> None:
@@ -224,7 +228,7 @@ class HandingOut:
         for (queue, shard_id), claimed in groups.items():
             back = await self._router.requeue(queue, shard_id, claimed, self._clock.now_ms())
             self._metrics.add(back, "jobs_given_back", queue)
-            self._limits.nobody_got(queue, back)
+            self._limits.refund_tokens(queue, back)
             self.waiting.wake(queue, back)
 
     async def requeue_undelivered(self, jobs: Sequence[Unreceived]) -> None:
@@ -243,9 +247,9 @@ class HandingOut:
                 if back:
                     self._metrics.add(back, "jobs_undelivered", queue)
                     _log.info("jobs_undelivered", queue=queue, shard=shard_id, jobs=back)
-                    self._limits.nobody_got(queue, back)
+                    self._limits.refund_tokens(queue, back)
                     self.waiting.wake(queue, back)
-                    self.waiting.has_room(queue)
+                    self.waiting.capacity_freed(queue)
 
     async def _requeue_on(self, queue: str, shard_id: str, claims: Sequence[FreshClaim]) -> int:
         now_ms = self._clock.now_ms()

@@ -1,22 +1,26 @@
-"""Calls that look: lookup, count and scan. With a pattern they read bodies in bounded pages, and for a bounded time."""
+"""The calls that read jobs: lookup, count and scan, with the continuations of scans and the bound of an answer.
+
+With a pattern they read bodies in bounded pages, and for a bounded time.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from pinlater.backends.base import JobKey, Shard
 from pinlater.clock import Clock
-from pinlater.errors import RequestInvalid, UnknownError
-from pinlater.model import CONTINUATION_END, JobFilter, JobInfo, ScanPage
+from pinlater.errors import ContinuationInvalid, RequestInvalid, UnknownError
+from pinlater.model import CONTINUATION_END, CONTINUATION_START, MAX_TIME_MS, JobFilter, JobInfo, ScanPage
 from pinlater.regex import BodyPattern
-from pinlater.service.answers import fitting_infos, info_bytes
-from pinlater.service.checks import MAX_INT32, Checks
-from pinlater.service.continuation import read_continuation, write_continuation
-from pinlater.service.refs import References
+from pinlater.service.descriptors import DescriptorParser
 from pinlater.service.settings import ServiceSettings
+from pinlater.service.validation import MAX_INT32, Validator
 from pinlater.shards.member import Member, missing
 from pinlater.shards.merge import Place, ScanQuery, place_of
 from pinlater.shards.router import Router
@@ -28,11 +32,11 @@ _Group = tuple[tuple[str, str], list[tuple[str, JobKey]]]
 """A shard and queue, and the jobs named there."""
 
 
-class Looking:
+class JobQueries:
     """Reads, for one service."""
 
     def __init__(
-        self, router: Router, clock: Clock, settings: ServiceSettings, checks: Checks, refs: References
+        self, router: Router, clock: Clock, settings: ServiceSettings, checks: Validator, refs: DescriptorParser
     ) -> None:
         self._router = router
         self._clock = clock
@@ -219,3 +223,76 @@ def _page(
 ) -> ScanPage:
     continuation = CONTINUATION_END if place is None else write_continuation(filter, query.now_ms, place)
     return ScanPage(jobs, continuation, [member.shard.shard_id or "?" for member in missed])
+
+
+_TOKEN = re.compile(r"([0-9]{1,16})\.([A-Za-z0-9]{1,16})\.([0-9]{1,16})\.([0-9]{1,16})\.([0-9a-f]{16})", re.ASCII)
+
+
+def write_continuation(filter: JobFilter, now_ms: int, place: Place) -> str:
+    """The text for "behind this place"; only for the same filter."""
+    return f"{place.run_after_ms}.{place.shard}.{place.id}.{now_ms}.{_digest(filter, now_ms, place)}"
+
+
+def read_continuation(filter: JobFilter, text: str, now_ms: int) -> tuple[Place | None, int]:
+    """The place to go on behind, and the now the scan began with. ContinuationInvalid for any text not made for it."""
+    if text == CONTINUATION_START:
+        return None, now_ms
+    match = _TOKEN.fullmatch(text)
+    if match is not None:
+        place = Place(int(match[1]), match[2], int(match[3]))
+        began_ms = int(match[4])
+        in_range = max(place.run_after_ms, place.id, began_ms) <= MAX_TIME_MS
+        if in_range and text == write_continuation(filter, began_ms, place):
+            return place, began_ms
+    raise ContinuationInvalid(
+        f"continuation {text[:100]!r} was not given for this filter; begin with {CONTINUATION_START!r}"
+    )
+
+
+def _digest(filter: JobFilter, now_ms: int, place: Place) -> str:
+    meant = (filter.queue, int(filter.state), filter.priority, filter.future, filter.body_regex, now_ms, tuple(place))
+    return hashlib.blake2b(repr(meant).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+_FIELDS_BYTES = 160
+"""Of one job in an answer: its numbers, and the headers of its fields; on the safe side."""
+
+_ID_BYTES = 45
+"""Of a descriptor, beside the queue's name."""
+
+
+class ResponseBudget(NamedTuple):
+    """How many jobs, and bytes of their bodies, a dequeue may give."""
+
+    limit: int
+    max_bytes: int
+
+
+def response_budget(max_answer_bytes: int, queue: str, claim_descriptor: str, limit: int) -> ResponseBudget:
+    """At most half of the answer goes to all that is not body."""
+    claim_bytes = len(claim_descriptor) * (1 if claim_descriptor.isascii() else 4)
+    per_job = 2 * (len(queue) + _ID_BYTES) + claim_bytes + _FIELDS_BYTES
+    limit = min(limit, max(1, max_answer_bytes // 2 // per_job))
+    return ResponseBudget(limit, max_answer_bytes - limit * per_job)
+
+
+def info_bytes(job: JobInfo) -> int:
+    """What one job of a scan or lookup takes."""
+    size = _FIELDS_BYTES + 2 * len(job.descriptor) + _bytes(job.custom_status)
+    if job.claim_descriptor:
+        size += _bytes(job.claim_descriptor)
+    return size if job.body is None else size + len(job.body)
+
+
+def fitting_infos(jobs: Sequence[JobInfo], max_answer_bytes: int) -> int:
+    """How many of the first jobs fit; at least one."""
+    size = 0
+    for index, job in enumerate(jobs):
+        size += info_bytes(job)
+        if size > max_answer_bytes and index:
+            return index
+    return len(jobs)
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

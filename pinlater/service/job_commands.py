@@ -1,28 +1,31 @@
-"""What ends or prolongs attempts, and what else names jobs: acks, checkpoints, cancels."""
+"""The calls that name jobs: acks, checkpoints, cancels.
+
+The end of a job by an ack is known in `JobCommands._ack`, right behind the store's answer: what is to be told of ends
+is told there. (Claims that expire end jobs in `maintenance`, broken connections in `connection_claims`.)
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, overload
 
 from pinlater.backends.acks import Acks
 from pinlater.backends.base import EndRules, Shard
 from pinlater.clock import Clock
-from pinlater.errors import PinLaterError
+from pinlater.errors import BodyTooLarge, EnqueueRejected, PinLaterError, PriorityNotSupported, RequestInvalid
 from pinlater.metrics import Metrics
-from pinlater.model import Ack, AckOutcome, CancelOutcome, Checkpoint, ConnectionRef
+from pinlater.model import Ack, AckOutcome, CancelOutcome, Checkpoint, ConnectionRef, Job
 from pinlater.queues.registry import Queues
-from pinlater.service.checks import Checks, EntryErrors
-from pinlater.service.counting import count_acked
-from pinlater.service.outcomes import OrderedOutcomes, retries
-from pinlater.service.refs import References
-from pinlater.service.ties import Ties
+from pinlater.service.connection_claims import ConnectionClaims
+from pinlater.service.descriptors import DescriptorParser
+from pinlater.service.validation import EntryErrors, Validator
 from pinlater.shards.router import Router, together
 
-BecamePending = Callable[[str, int, Sequence[int]], None]
+JobsReady = Callable[[str, int, Sequence[int]], None]
 """Told of a queue how many jobs are eligible again, and when others will be."""
 
 
@@ -39,31 +42,31 @@ class Acked(NamedTuple):
     error: PinLaterError | None
 
 
-class Attempts:
+class JobCommands:
     """Calls that name jobs, for one service."""
 
     def __init__(
         self,
         router: Router,
         clock: Clock,
-        bounds: Checks,
-        refs: References,
+        bounds: Validator,
+        refs: DescriptorParser,
         queues: Queues,
         metrics: Metrics,
-        became_pending: BecamePending,
-        has_room: Callable[[str], None],
-        ties: Ties,
+        jobs_ready: JobsReady,
+        capacity_freed: Callable[[str], None],
+        ties: ConnectionClaims,
     ) -> None:
         """`has_room` is told the queues with fewer jobs in progress than before."""
         self._router = router
         self._clock = clock
         self._checks = bounds
         self._refs = refs
-        self._became_pending = became_pending
+        self._became_pending = jobs_ready
         self._acking: set[asyncio.Task[Acked]] = set()
         self._queues = queues
         self._metrics = metrics
-        self._has_room = has_room
+        self._has_room = capacity_freed
         self._ties = ties
 
     async def ack_to_the_end(self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack]) -> Acked:
@@ -263,3 +266,83 @@ async def one_by_one(steps: Iterable[Coroutine[Any, Any, None]]) -> None:
 
 def _sliced(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     return (items[start : start + size] for start in range(0, len(items), size))
+
+
+def retries(acks: Acks, outcomes: Sequence[AckOutcome], now_ms: int) -> tuple[int, list[int]]:
+    """How many jobs went back to PENDING without delay, and the times of those that did with one."""
+    now = start = 0
+    later: list[int] = []
+    for kind, ids in acks.runs:
+        amount = outcomes[start : start + len(ids)].count(AckOutcome.RETRIED)
+        start += len(ids)
+        if kind.retry_delay_ms > 0:
+            later += [now_ms + kind.retry_delay_ms] * amount
+        else:
+            now += amount
+    return now, later
+
+
+class OrderedOutcomes(Sequence[AckOutcome]):
+    """Put in the order of their acks when somebody looks at them, which most callers do not."""
+
+    def __init__(self, count: int, in_order: Callable[[], list[AckOutcome]]) -> None:
+        self._count = count
+        self._in_order = in_order
+
+    @cached_property
+    def _outcomes(self) -> list[AckOutcome]:
+        return self._in_order()
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> AckOutcome: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[AckOutcome]: ...
+    def __getitem__(self, index: int | slice) -> AckOutcome | Sequence[AckOutcome]:
+        return self._outcomes[index]
+
+    def __eq__(self, other: object) -> bool:
+        return self._outcomes == other
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+_WORDS = {outcome: outcome.name.lower() for outcome in AckOutcome}
+
+
+def rejection(error: PinLaterError) -> str:
+    """The word for why an enqueue was refused."""
+    if isinstance(error, EnqueueRejected):
+        return "draining" if error.reason == "QUEUE_DRAINING" else "pending"
+    if isinstance(error, BodyTooLarge):
+        return "body"
+    if isinstance(error, PriorityNotSupported):
+        return "priority"
+    return "attempts" if isinstance(error, RequestInvalid) and error.field == "numAttemptsAllowed" else "invalid"
+
+
+def count_enqueued(metrics: Metrics, queue: str, jobs: Sequence[Job]) -> None:
+    priorities = [job.priority for job in jobs]
+    if priorities.count(priorities[0]) == len(priorities):  # as most often, and a third of a Counter's work
+        metrics.add(len(priorities), "jobs_enqueued", queue, priorities[0])
+        return
+    for priority, amount in Counter(priorities).items():
+        metrics.add(amount, "jobs_enqueued", queue, priority)
+
+
+def count_acked(metrics: Metrics, queue: str, acks: Acks, outcomes: Sequence[AckOutcome]) -> int:
+    """How many of them had no effect."""
+    start = ignored = 0
+    for kind, ids in acks.runs:
+        own = outcomes[start : start + len(ids)]
+        start += len(ids)
+        for outcome in own[:1] if own.count(own[0]) == len(own) else AckOutcome:
+            amount = own.count(outcome)
+            if amount:
+                metrics.add(amount, "jobs_acked", queue, kind.priority, _WORDS[outcome])
+                if outcome is AckOutcome.IGNORED:
+                    ignored += amount
+                    metrics.add(amount, "acks_without_effect", queue, "claim" if kind.claim_descriptor else "job")
+    return ignored

@@ -12,9 +12,9 @@ from pinlater.errors import RequestInvalid
 from pinlater.model import Changed, ClusterStatus, QueueView
 from pinlater.queues.layers import DEFAULTS
 from pinlater.queues.registry import Queues
-from pinlater.service import checks
-from pinlater.service.admin import AdminPassword
-from pinlater.service.auditing import OPEN, PROTECTED, Audit
+from pinlater.service import validation
+from pinlater.service.admin_password import AdminPassword
+from pinlater.service.audit import OPEN, PROTECTED, Audit
 from pinlater.shards.member import missing
 from pinlater.shards.members import Members
 
@@ -22,7 +22,7 @@ _MAX_CHANGES = 100
 """Settings in one command; there are fewer."""
 
 
-class Steering:
+class QueueAdmin:
     """Changes of queues and shards, for one service."""
 
     def __init__(
@@ -47,14 +47,14 @@ class Steering:
         return self._queues.names()
 
     async def create(self, name: str, who: str) -> None:
-        checks.new_queue(name)
+        validation.new_queue(name)
         made = await self._queues.create(name, who)
         if made.is_new:
             await self._audit.write(who, "create_queue", name, _missed(made), part=OPEN)
 
     async def delete(self, name: str, password: str, who: str, peer: object) -> None:
         await self._admin.check(password, peer, who)
-        if checks.is_queue_name(name):
+        if validation.is_queue_name(name):
             made = await self._queues.delete(name, who)
             if made.is_new:
                 await self._audit.write(who, "delete_queue", name, _missed(made), part=PROTECTED)
@@ -71,7 +71,7 @@ class Steering:
     ) -> Changed:
         await self._admin.check(password, peer, who)
         if name != DEFAULTS:
-            (checks.new_queue if create else checks.existing_queue)(name)
+            (validation.new_queue if create else validation.existing_queue)(name)
         if len(set) + len(unset) > _MAX_CHANGES:
             raise RequestInvalid.of("the number of settings", len(set) + len(unset), f"at most {_MAX_CHANGES}")
         made = await self._queues.change(name, set, unset, create, who)

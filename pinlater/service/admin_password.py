@@ -22,7 +22,7 @@ import structlog
 from pinlater.errors import Overloaded, PasswordInvalid
 from pinlater.model.connection import host_of
 from pinlater.password import is_random, verify_password
-from pinlater.service.auditing import Audit
+from pinlater.service.audit import Audit
 
 _log = structlog.get_logger("pinlater.service")
 

@@ -11,7 +11,7 @@ from pinlater.backends.base import ClaimRequest
 from pinlater.eager import InlineFuture
 from pinlater.errors import PinLaterError
 from pinlater.model import DequeuedJob
-from pinlater.service.limits import Held
+from pinlater.service.queue_limits import Throttle
 
 _BATCH = 64
 """Waiters that one joined claim serves."""
@@ -20,7 +20,7 @@ _BATCH_BYTES = 128 * 1024 * 1024
 """What it may bring, if all its jobs are as large as can be."""
 
 
-class Arrival(NamedTuple):
+class Ticket(NamedTuple):
     """When a dequeue came: its place among all, and how much had happened by then."""
 
     number: int
@@ -41,7 +41,7 @@ class Waiter:
         self.was_held = False
 
 
-class Line:
+class WaitQueue:
     """Those who wait for one queue, and what is known of it.
 
     To join and to leave costs the same however long the line is: thousands may leave at once.
@@ -80,7 +80,7 @@ class Line:
         self.is_doubted = False
         """Something may have happened since the look that is under way, or the last one, began."""
         self.error: PinLaterError | None = None
-        self.held: Held | None = None
+        self.held: Throttle | None = None
         """What kept the last round from handing out what was eligible."""
         self._held_until_s = 0.0
         self.was_due = False
@@ -142,7 +142,7 @@ class Line:
         self.wake(jobs)
         self.foretold = 0
 
-    def hold(self, held: Held | None, hold_ms: int) -> None:
+    def hold(self, held: Throttle | None, hold_ms: int) -> None:
         """Nothing can be handed out for so long, whatever becomes eligible."""
         self.held = held
         self._held_until_s = 0.0 if held is None else asyncio.get_running_loop().time() + hold_ms / 1000
@@ -151,7 +151,7 @@ class Line:
         """How long it is held yet."""
         return max(0.0, self._held_until_s - asyncio.get_running_loop().time()) if self._held_until_s else 0.0
 
-    def has_room(self) -> None:
+    def capacity_freed(self) -> None:
         """Fewer jobs are in progress: worth a look where that is what the line waits for, or is perhaps about to."""
         if not self.is_resting or (self.held is not None and self.held.reason == "in_progress"):
             self.let_go()
@@ -195,7 +195,7 @@ def _fresh(error: PinLaterError) -> PinLaterError:
 
 
 @dataclass(frozen=True, slots=True)
-class WaitBounds:
+class LongPollSettings:
     max_waiters: int
     poll_min_ms: int
     poll_max_ms: int

@@ -16,10 +16,9 @@ from pinlater.eager import InlineFuture
 from pinlater.errors import PinLaterError, QueueNotFound, UnknownError
 from pinlater.model import DequeuedJob
 from pinlater.queues.settings import QueueSettings
-from pinlater.service.due import DueTimes
-from pinlater.service.limits import Held, Limits
-from pinlater.service.line import Line, WaitBounds, Waiter, covering
-from pinlater.service.looks import Looks
+from pinlater.service.longpoll.due import DueQuery, DueTimes
+from pinlater.service.longpoll.wait_queue import LongPollSettings, Waiter, WaitQueue, covering
+from pinlater.service.queue_limits import QueueLimits, Throttle
 from pinlater.shards.router import Router
 
 _log = structlog.get_logger("pinlater.service")
@@ -45,17 +44,17 @@ LOG_FAILURES_EVERY_S = 60.0
 """With its traceback, for one queue."""
 
 
-class Serving:
+class QueuePoller:
     """Rounds for all lines of a process. `requeue` gets what was claimed for a waiter that is gone."""
 
     def __init__(
         self,
         router: Router,
         clock: Clock,
-        bounds: WaitBounds,
-        limits: Limits,
+        bounds: LongPollSettings,
+        limits: QueueLimits,
         due: DueTimes,
-        looks: Looks,
+        looks: DueQuery,
         is_told: Callable[[str], bool],
         lines: Sized,
         renew: Callable[[ClaimRequest], ClaimRequest],
@@ -77,7 +76,7 @@ class Serving:
         self._logged_s: dict[str, float] = {}
         self.is_draining = False
 
-    async def serve(self, line: Line) -> None:
+    async def serve(self, line: WaitQueue) -> None:
         """Until nobody is in line, and it is known when the next delayed job is due: who left comes back."""
         while line or line.was_due:
             try:
@@ -89,7 +88,7 @@ class Serving:
             except Exception as error:
                 await self._back_off(line, error)
 
-    async def _back_off(self, line: Line, error: Exception) -> None:
+    async def _back_off(self, line: WaitQueue, error: Exception) -> None:
         """After what nobody foresaw: whoever waits is told, and the line rests, longer from failure to failure, also
         where it is empty: those who come meanwhile wait for its end.
         """
@@ -106,14 +105,14 @@ class Serving:
         del error
         line.expected, line.was_due = 0, False
         line.hold(None, 0)
-        self._due.doubt(queue)
+        self._due.invalidate(queue)
         line.fail(line.error)
         ends_at = loop.time() + pause_s
         while not self.is_draining and loop.time() < ends_at:
             await self._rest(line, ends_at)
         line.pause_ms = 0
 
-    async def _pause(self, line: Line) -> None:
+    async def _pause(self, line: WaitQueue) -> None:
         """Until jobs are expected, or it is time to look again; while the line is held, nothing helps but the bell."""
         held_s = line.held_s()
         if held_s > 0:
@@ -136,7 +135,7 @@ class Serving:
             else:
                 await self._last_ms(line, due_ms)
 
-    async def _last_ms(self, line: Line, due_ms: int) -> None:
+    async def _last_ms(self, line: WaitQueue, due_ms: int) -> None:
         """Turn after turn of the loop: a timer would ring half a millisecond late on average."""
         until = perf_counter() + _TICK_S
         while line and line.expected <= 0 and self._clock.now_ms() < due_ms and perf_counter() < until:  # noqa: ASYNC110
@@ -149,7 +148,7 @@ class Serving:
         beats = (now + self._phase_s) / pause_s
         return (math.floor(beats + 0.25) + 1) * pause_s - self._phase_s
 
-    async def _rest(self, line: Line, until: float) -> None:
+    async def _rest(self, line: WaitQueue, until: float) -> None:
         """Until then, or until the bell rings."""
         loop = asyncio.get_running_loop()
         line.bell = InlineFuture(loop)
@@ -160,7 +159,7 @@ class Serving:
             timer.cancel()
             line.bell = None
 
-    async def _round(self, line: Line) -> None:
+    async def _round(self, line: WaitQueue) -> None:
         """Look, unless jobs are expected anyway; claim for as many waiters as there are jobs; answer them."""
         batch: list[Waiter] = []
         try:
@@ -183,7 +182,7 @@ class Serving:
             line.error = None
         self._answer(line, batch, claimed)
 
-    async def _look(self, line: Line) -> None:
+    async def _look(self, line: WaitQueue) -> None:
         """See whether jobs are to be expected, or when the next one is due."""
         line.was_due = line.is_doubted = False
         due_ms = await self._looks.next_due(line.queue, line.priorities)
@@ -191,7 +190,7 @@ class Serving:
         if due_ms is not None and due_ms <= self._clock.now_ms():
             line.expected = max(line.expected, _SOME)
             line.pause_ms = slower_ms
-            self._due.doubt(line.queue)
+            self._due.invalidate(line.queue)
             return
         if due_ms is not None:
             self._due.add(line.queue, (due_ms,))
@@ -199,13 +198,13 @@ class Serving:
             return  # what was found may be older than what there is: once more, without a pause
         line.pause_ms = self._bounds.poll_told_ms if is_told else slower_ms
         if is_told:
-            self._due.make_sure(line.queue)
+            self._due.confirm(line.queue)
 
-    def _slower_ms(self, line: Line) -> int:
+    def _slower_ms(self, line: WaitQueue) -> int:
         slowest_ms = max(self._bounds.poll_max_ms, len(self._lines) // _LINES_PER_MS)
         return min(max(self._bounds.poll_min_ms, line.pause_ms * 2), slowest_ms)
 
-    async def _claim(self, line: Line, batch: list[Waiter]) -> list[list[DequeuedJob]]:
+    async def _claim(self, line: WaitQueue, batch: list[Waiter]) -> list[list[DequeuedJob]]:
         """For a queue without limits; puts those it claims for into the batch."""
         foretold = line.foretold
         line.hold(None, 0)
@@ -221,7 +220,9 @@ class Serving:
             line.expected -= min(foretold, sum(map(len, claimed)))
         return claimed
 
-    async def _claim_limited(self, line: Line, batch: list[Waiter], settings: QueueSettings) -> list[list[DequeuedJob]]:
+    async def _claim_limited(
+        self, line: WaitQueue, batch: list[Waiter], settings: QueueSettings
+    ) -> list[list[DequeuedJob]]:
         """Always counts first: tokens are asked for no more than what is ready, and whether anything is, is what those
         are told whose time is over. What frees room elsewhere is told by nobody, so it looks at the pace of those.
         """
@@ -241,7 +242,7 @@ class Serving:
             self._count_held(claimed.held.reason, line.queue, batch, claimed.jobs)
         return claimed.jobs
 
-    def hold(self, line: Line, held: Held | None) -> None:
+    def hold(self, line: WaitQueue, held: Throttle | None) -> None:
         """Until the rate allows a job, or until the next look where there was no room, unless some came meanwhile."""
         if held is not None and held.reason == "rate":
             line.hold(held, min(max(held.retry_after_ms, self._bounds.poll_min_ms), _MAX_HOLD_MS))
@@ -256,7 +257,7 @@ class Serving:
         if new:
             self._limits.count(len(new), queue, reason)
 
-    def _answer(self, line: Line, batch: list[Waiter], claimed: list[list[DequeuedJob]]) -> None:
+    def _answer(self, line: WaitQueue, batch: list[Waiter], claimed: list[list[DequeuedJob]]) -> None:
         served = 0
         if len(claimed) < len(batch):  # the bodies are large: the others are claimed for in another call
             claimed += [[] for _ in batch[len(claimed) :]]
@@ -271,7 +272,7 @@ class Serving:
         if served or line.was_due:
             line.pause_ms = 0 if line else self._bounds.poll_min_ms
 
-    def _hand_over(self, line: Line, waiter: Waiter, jobs: list[DequeuedJob]) -> None:
+    def _hand_over(self, line: WaitQueue, waiter: Waiter, jobs: list[DequeuedJob]) -> None:
         if waiter.answer.done():
             self._give_back(jobs)
             return

@@ -18,26 +18,25 @@ from pinlater.clock import Clock
 from pinlater.eager import after_first_suspend
 from pinlater.errors import Draining, Overloaded, QueueNotFound
 from pinlater.model import DequeuedJob
-from pinlater.service.due import DueTimes
-from pinlater.service.following import Following
-from pinlater.service.limits import Held, Limits
-from pinlater.service.line import Arrival, Line, WaitBounds, Waiter
-from pinlater.service.looks import Looks
-from pinlater.service.serving import Serving
+from pinlater.service.longpoll.due import DueQuery, DueTimes
+from pinlater.service.longpoll.poller import QueuePoller
+from pinlater.service.longpoll.subscriptions import Subscriptions
+from pinlater.service.longpoll.wait_queue import LongPollSettings, Ticket, Waiter, WaitQueue
+from pinlater.service.queue_limits import QueueLimits, Throttle
 from pinlater.shards.router import Router
 
 R = TypeVar("R")
 
 
-class Waiting:
+class LongPolls:
     """The lines of all queues. `requeue` gets what was claimed for a waiter that is gone."""
 
     def __init__(
         self,
         router: Router,
         clock: Clock,
-        bounds: WaitBounds,
-        limits: Limits,
+        bounds: LongPollSettings,
+        limits: QueueLimits,
         renew: Callable[[ClaimRequest], ClaimRequest],
         requeue: Callable[[Sequence[DequeuedJob]], None],
     ) -> None:
@@ -45,11 +44,11 @@ class Waiting:
         self._bounds = bounds
         self._limits = limits
         self._give_back = requeue
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, WaitQueue] = {}
         self._due = DueTimes()
-        self.subscriptions = following = Following(router.members, self._has_poller, self.on_event, self._look_now)
-        looks = Looks(router.members)
-        self._serving = Serving(
+        self.subscriptions = following = Subscriptions(router.members, self._has_poller, self.on_event, self._look_now)
+        looks = DueQuery(router.members)
+        self._serving = QueuePoller(
             router, clock, bounds, limits, self._due, looks, following.is_subscribed, self._lines, renew, requeue
         )
         self._keeps_order = router.members.keep_order()
@@ -76,7 +75,7 @@ class Waiting:
             return enqueue
         return self._with_claim(line, jobs, enqueue)
 
-    async def _with_claim(self, line: Line, jobs: int, enqueue: Coroutine[Any, Any, R]) -> R:
+    async def _with_claim(self, line: WaitQueue, jobs: int, enqueue: Coroutine[Any, Any, R]) -> R:
         try:
             return await after_first_suspend(enqueue, partial(line.foretell, jobs))
         except BaseException:
@@ -90,7 +89,7 @@ class Waiting:
         if is_first and line is not None and line.held_s() == 0:
             line.ring()
 
-    def became_pending(self, queue: str, now: int, later_ms: Sequence[int]) -> None:
+    def jobs_ready(self, queue: str, now: int, later_ms: Sequence[int]) -> None:
         """So many jobs are eligible again, and others will be at these times."""
         if now:
             self.wake(queue, now)
@@ -102,23 +101,23 @@ class Waiting:
         if news == UNKNOWN_CHANGE:
             self._look_now(queue)
             return
-        self.became_pending(queue, news.ready, () if news.due_ms is None else (news.due_ms,))
+        self.jobs_ready(queue, news.ready, () if news.due_ms is None else (news.due_ms,))
 
     def _look_now(self, queue: str) -> None:
         """The stores begin or cease to tell of a queue: what happened just before may not have been told."""
-        self._due.doubt(queue)
+        self._due.invalidate(queue)
         line = self._lines.get(queue)
         if line is not None:
             line.look_now()
 
-    def has_room(self, queue: str) -> None:
+    def capacity_freed(self, queue: str) -> None:
         """Fewer jobs are in progress than before."""
         if self._limits.of(queue) is None:
             return
         self._wakes += 1
         line = self._lines.get(queue)
         if line is not None:
-            line.has_room()
+            line.capacity_freed()
 
     def settings_changed(self, queue: str) -> None:
         """Other settings count for a queue, or ("") for any: who waits on a paused one is told so now."""
@@ -126,12 +125,12 @@ class Waiting:
         for line in lines:
             if line is None:
                 continue
-            refusal = self._limits.refusal(line.queue)
-            if refusal is None:
+            rejection = self._limits.rejection_of(line.queue)
+            if rejection is None:
                 line.let_go()
             else:
                 self._limits.count(len(line), line.queue, "paused")
-                line.fail(refusal)
+                line.fail(rejection)
 
     def queue_deleted(self, queue: str) -> None:
         """Everyone in line gets QueueNotFound."""
@@ -157,16 +156,16 @@ class Waiting:
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
-    def arrive(self) -> Arrival:
+    def arrive(self) -> Ticket:
         self._arrivals += 1
-        return Arrival(self._arrivals, self._wakes)
+        return Ticket(self._arrivals, self._wakes)
 
     @property
     def waiters(self) -> int:
         """Dequeues that wait now."""
         return self._waiting
 
-    def poller(self, queue: str) -> Line | None:
+    def poller(self, queue: str) -> WaitQueue | None:
         """What looks after a queue for which somebody waits, or did a moment ago."""
         return self._lines.get(queue)
 
@@ -174,7 +173,7 @@ class Waiting:
         return queue in self._lines
 
     async def wait(
-        self, queue: str, request: ClaimRequest, wait_ms: int, arrival: Arrival, held: Held | None = None
+        self, queue: str, request: ClaimRequest, wait_ms: int, arrival: Ticket, held: Throttle | None = None
     ) -> list[DequeuedJob]:
         """Jobs as soon as there are some; none when the time is over, or on a draining server. `held`: what left
         nothing for a look that was made before.
@@ -186,10 +185,10 @@ class Waiting:
             return []
         if self._waiting >= self._bounds.max_waiters:
             raise Overloaded.by("waiting_dequeues", f"{self._waiting} dequeues wait already", retry_after_ms=1_000)
-        refusal = self._limits.refusal(queue)  # it may be paused since its first look began
-        if refusal is not None:
+        rejection = self._limits.rejection_of(queue)  # it may be paused since its first look began
+        if rejection is not None:
             self._limits.count(1, queue, "paused")
-            raise refusal
+            raise rejection
         loop = asyncio.get_running_loop()
         is_news = arrival.wakes != self._wakes
         line = self._line(queue, None if is_news else held)
@@ -208,20 +207,20 @@ class Waiting:
             if not line:
                 line.ring()
 
-    def _end_wait(self, line: Line, waiter: Waiter) -> None:
+    def _end_wait(self, line: WaitQueue, waiter: Waiter) -> None:
         line.end_wait(waiter, self.is_draining)
 
-    def _line(self, queue: str, held: Held | None) -> Line:
+    def _line(self, queue: str, held: Throttle | None) -> WaitQueue:
         line = self._lines.get(queue)
         if line is None:
-            is_sure = self.subscriptions.is_subscribed(queue) and self._due.is_sure(queue) and held is None
-            line = Line(queue, self._bounds.poll_told_ms if is_sure else self._bounds.poll_min_ms)
+            is_known = self.subscriptions.is_subscribed(queue) and self._due.is_known(queue) and held is None
+            line = WaitQueue(queue, self._bounds.poll_told_ms if is_known else self._bounds.poll_min_ms)
             self._serving.hold(line, held)
             self._lines[queue] = line
             line.task = asyncio.get_running_loop().create_task(self._serve(line))
         return line
 
-    async def _serve(self, line: Line) -> None:
+    async def _serve(self, line: WaitQueue) -> None:
         try:
             await self._serving.serve(line)
         finally:

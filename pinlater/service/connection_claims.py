@@ -1,21 +1,28 @@
-"""Which claims are bound to which connections, as far as this process knows.
+"""The claims that are bound to connections, and their release when a connection broke: as if they had expired now.
 
-Of each it keeps what it wrote last, the time that the claim was heard of. That is enough to release none that another
-process or server heard of since: the store compares. So a tie that is stale does no harm; those whose claims must have
-expired are dropped now and then.
+A process keeps of each what it wrote last, the time that the claim was seen. That is enough to release none that
+another process or server saw since: the store compares. So an entry that is stale does no harm; those whose claims must
+have expired are dropped now and then.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from pinlater.backends.base import CheckpointRequest
+import structlog
+
+from pinlater.backends.base import CheckpointRequest, ExpiryCounts, SilentClaim
 from pinlater.clock import Clock
-from pinlater.model import Ack, BoundClaim, ConnectionRef, DequeuedJob, descriptor_prefix
-from pinlater.service.claims import lease_of
+from pinlater.errors import PinLaterError
+from pinlater.metrics import Metrics
+from pinlater.model import Ack, BoundClaim, ConnectionRef, DequeuedJob, Unreceived, descriptor_prefix
+from pinlater.queues.registry import Queues
+from pinlater.service.dequeuer import CLAIMS_PER_CALL
+from pinlater.service.descriptors import DescriptorParser, bound_timeout
+from pinlater.shards.router import Router
 
 Release = Callable[[Sequence[BoundClaim]], Coroutine[Any, Any, None]]
 
@@ -26,7 +33,7 @@ MAX_KEPT = 100_000
 """Kept when they are looked through: where acks go by other processes and claims live for long, ties would pile up."""
 
 
-class Ties:
+class ConnectionClaims:
     """`release` gets the ties of a connection that broke, when the grace is over; it may raise nothing."""
 
     def __init__(self, clock: Clock, grace_ms: int, release: Release) -> None:
@@ -59,7 +66,7 @@ class Ties:
 
     def claimed(self, connection: ConnectionRef, jobs: Sequence[DequeuedJob]) -> None:
         """These were handed out by way of a connection, under one claim; nothing where that is not to be bound."""
-        lease_ms = lease_of(jobs[0].claim_descriptor) if jobs else None
+        lease_ms = bound_timeout(jobs[0].claim_descriptor) if jobs else None
         if lease_ms is None:
             return
         by_job, mine = self._by_job, connection.claims
@@ -86,7 +93,7 @@ class Ties:
         """
         for each, was_taken in zip(checkpoints, were_taken, strict=False):
             claim_descriptor = each.claim_descriptor
-            lease_ms = lease_of(claim_descriptor) if claim_descriptor else None
+            lease_ms = bound_timeout(claim_descriptor) if claim_descriptor else None
             if not was_taken or (lease_ms is None and not self._by_job):
                 continue
             descriptor = f"{descriptor_prefix(queue, shard_id, each.priority)}{each.id}"
@@ -95,7 +102,7 @@ class Ties:
                 continue  # told late: something newer came meanwhile
             if tie is not None and not claim_descriptor:
                 claim_descriptor = tie.claim_descriptor
-                lease_ms = lease_of(claim_descriptor)
+                lease_ms = bound_timeout(claim_descriptor)
             if lease_ms is None:
                 continue
             if connection is None or each.move_to_pending:
@@ -197,3 +204,88 @@ class Ties:
         for task in self._releasing:
             task.cancel()
         await asyncio.gather(*self._releasing, return_exceptions=True)
+
+
+_log = structlog.get_logger("pinlater.service")
+
+TRIES = 6
+FIRST_PAUSE_S = 0.5
+"""Doubled from try to try."""
+
+
+class DisconnectReaper:
+    """For one service. `has_room` is told the queues with fewer jobs in progress, `wake` how many became eligible."""
+
+    def __init__(
+        self,
+        router: Router,
+        clock: Clock,
+        refs: DescriptorParser,
+        queues: Queues,
+        metrics: Metrics,
+        wake: Callable[[str, int], None],
+        capacity_freed: Callable[[str], None],
+        requeue_undelivered: Callable[[Sequence[Unreceived]], Awaitable[None]],
+    ) -> None:
+        self._router = router
+        self._clock = clock
+        self._refs = refs
+        self._queues = queues
+        self._metrics = metrics
+        self._wake = wake
+        self._has_room = capacity_freed
+        self._requeue_undelivered = requeue_undelivered
+
+    async def release(self, ties: Sequence[BoundClaim]) -> None:
+        """Those that still stand, and of which no server heard since. Raises nothing: a shard that cannot be reached
+        after some tries leaves its claims to their time-outs. What nobody received goes back first, without an attempt.
+        """
+        lost = [
+            Unreceived(tie.descriptor, tie.claim_descriptor, tie.expires_at_ms) for tie in ties if tie.is_undelivered
+        ]
+        if lost:
+            await self._requeue_undelivered(lost)
+        groups: dict[tuple[str, str], list[SilentClaim]] = {}
+        for tie in ties:
+            ref = self._refs.parse(tie.descriptor)
+            if ref is not None:
+                claim = SilentClaim(ref.priority, ref.id, tie.claim_descriptor, tie.last_seen_ms)
+                groups.setdefault((ref.queue, ref.shard), []).append(claim)
+        await asyncio.gather(*[self._release_some(*place, part) for place in groups for part in _parts(groups[place])])
+
+    async def _release_some(self, queue: str, shard_id: str, claims: Sequence[SilentClaim]) -> None:
+        for attempt in range(TRIES):
+            try:
+                released = await self._ask(queue, shard_id, claims)
+            except PinLaterError as error:
+                told = error.message
+            else:
+                self._released(queue, shard_id, released)
+                return
+            if attempt < TRIES - 1:
+                await asyncio.sleep(FIRST_PAUSE_S * 2**attempt)
+        _log.warning("claims_not_released", queue=queue, shard=shard_id, claims=len(claims), error=told)
+
+    async def _ask(self, queue: str, shard_id: str, claims: Sequence[SilentClaim]) -> ExpiryCounts:
+        rules = self._queues.end_rules().get(queue)
+        now_ms = self._clock.now_ms()
+        (released,) = await self._router.named(
+            [(shard_id, lambda shard: shard.expire_disconnected(queue, claims, now_ms, rules))]
+        )
+        return released or ExpiryCounts(0, 0)
+
+    def _released(self, queue: str, shard_id: str, released: ExpiryCounts) -> None:
+        if not any(released):
+            return
+        for outcome, jobs in (("retried", released.retried), ("failed", released.failed)):
+            if jobs:
+                self._metrics.add(jobs, "claims_released", queue, outcome)
+        _log.info("claims_released", queue=queue, shard=shard_id, retried=released.retried, failed=released.failed)
+        self._wake(queue, released.retried)
+        self._has_room(queue)
+
+
+def _parts(claims: Sequence[SilentClaim]) -> Iterator[Sequence[SilentClaim]]:
+    """What one call may name."""
+    for start in range(0, len(claims), CLAIMS_PER_CALL):
+        yield claims[start : start + CLAIMS_PER_CALL]

@@ -67,7 +67,7 @@ class EntryErrors:
         return type(self._first[0])(text, acks_applied=acks_applied)
 
 
-class Checks:
+class Validator:
     """The bounds of one service."""
 
     def __init__(self, settings: ServiceSettings) -> None:

@@ -1,16 +1,32 @@
-"""From descriptors to jobs on shards. The text before the id repeats from job to job, and is read once."""
+"""The texts that name jobs and claims.
+
+`DescriptorParser` finds the jobs on the shards: the text before the id repeats from job to job, and is read once.
+`ClaimTokens` makes the names of claims, `SERVER:PROCESS:START:COUNTER:SOURCE`, each used for one dequeue call only. A
+claim that is bound to its caller's connection says so in its counter, with its time-out in ms: `42r30000`. So every
+server that gets a checkpoint which names it knows that it is to be bound, although nothing is shared but the store.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import count
 from typing import TypeVar
 
 from pinlater.backends.acks import AckKind, Acks
 from pinlater.backends.base import CheckpointRequest, JobKey
 from pinlater.errors import RequestInvalid
-from pinlater.model import MAX_STATUS_CHARS, MAX_TIME_MS, Ack, AckOutcome, Checkpoint, JobRef, parse_descriptor
-from pinlater.service.checks import EntryErrors, no_descriptor
+from pinlater.model import (
+    CLAIM_PARTS_BEFORE_SOURCE,
+    MAX_STATUS_CHARS,
+    MAX_TIME_MS,
+    Ack,
+    AckOutcome,
+    Checkpoint,
+    JobRef,
+    parse_descriptor,
+)
+from pinlater.service.validation import EntryErrors, no_descriptor
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -26,7 +42,7 @@ not UTF-8.
 _LAST_DIGITS = {f"{number:03}": number for number in range(1000)}
 
 
-class References:
+class DescriptorParser:
     """Reads descriptors. What names another queue than the request, or no job that a store here can have made, is left
     out; so is what is no descriptor at all, which is an error of its entry where a call says nothing of each job.
     """
@@ -169,3 +185,36 @@ def _job_id(descriptor: str) -> int:
     except ValueError:
         return 0
     return job_id if _MIN_ID <= job_id <= MAX_TIME_MS and descriptor.isascii() else 0
+
+
+_BOUND = "r"
+_MOST_DIGITS = 16
+"""A caller can name any claim; int() refuses thousands of digits."""
+
+
+class ClaimTokens:
+    """Names that no other server, process or start of it makes. A colon in the server's name becomes a dash."""
+
+    def __init__(self, server: str, process: int | str, started_ms: int) -> None:
+        self.server = server
+        self._prefix = f"{server.replace(':', '-')}:{str(process).replace(':', '-')}:{started_ms}:"
+        self._counter = count(1)
+
+    def next(self, source: str, lease_ms: int | None = None) -> str:
+        """`lease_ms`: the time-out of a claim that is bound to its connection."""
+        if lease_ms is None:
+            return f"{self._prefix}{next(self._counter)}:{source}"
+        return f"{self._prefix}{next(self._counter)}{_BOUND}{lease_ms}:{source}"
+
+
+def bound_timeout(claim_descriptor: str) -> int | None:
+    """The time-out in ms of a claim that is bound to its connection; None: it is not.
+
+    >>> bound_timeout("web-1:4711:1790000000000:42r30000:worker:7"), bound_timeout("web-1:4711:1790:42:worker")
+    (30000, None)
+    """
+    parts = claim_descriptor.split(":", CLAIM_PARTS_BEFORE_SOURCE)
+    if len(parts) <= CLAIM_PARTS_BEFORE_SOURCE:
+        return None
+    _, _, lease_ms = parts[CLAIM_PARTS_BEFORE_SOURCE - 1].partition(_BOUND)
+    return int(lease_ms) if lease_ms.isdecimal() and len(lease_ms) <= _MOST_DIGITS else None

@@ -19,7 +19,7 @@ from pinlater.queues.settings import QueueSettings
 from pinlater.shards.router import Router
 
 
-class Held(NamedTuple):
+class Throttle(NamedTuple):
     """Jobs were eligible and could not be handed out: the rate does not allow them yet, or too many are in progress."""
 
     queue: str
@@ -42,10 +42,10 @@ class Claimed(NamedTuple):
     """The jobs of each request, and what kept it from more."""
 
     jobs: list[list[DequeuedJob]]
-    held: Held | None
+    held: Throttle | None
 
 
-class Limits:
+class QueueLimits:
     """The limits of all queues on the way from the shards to those who dequeue."""
 
     def __init__(self, router: Router, clock: Clock, queues: Queues, metrics: Metrics) -> None:
@@ -69,7 +69,7 @@ class Limits:
     def count(self, dequeues: int, queue: str, reason: str) -> None:
         self._metrics.add(dequeues, "dequeues_limited", queue, reason)
 
-    def refusal(self, queue: str) -> DequeueRateLimited | None:
+    def rejection_of(self, queue: str) -> DequeueRateLimited | None:
         """The error of a dequeue while the queue is paused, or its rate is 0."""
         settings = self._queues.settings(queue)
         if not settings.paused and settings.max_jobs_per_second != 0:
@@ -106,12 +106,12 @@ class Limits:
         if wanted == 0:
             return Claimed([[] for _ in requests], None)
         if settings.max_in_progress == 0:
-            return Claimed([[] for _ in requests], Held(queue, None))
+            return Claimed([[] for _ in requests], Throttle(queue, None))
         granted, retry_after_ms = wanted, 0
         if per_second is not None:
             granted, retry_after_ms = await self._rate.take(queue, wanted, per_second)
         if granted == 0:
-            return Claimed([[] for _ in requests], Held(queue, per_second, retry_after_ms))
+            return Claimed([[] for _ in requests], Throttle(queue, per_second, retry_after_ms))
         kept = _cut(requests, granted)
         got = 0
         try:
@@ -119,15 +119,15 @@ class Limits:
             jobs = await self._router.claim(queue, kept, now_ms, coverage=coverage, enforce_quota=enforce_quota)
             got = sum(map(len, jobs))
         finally:
-            self.nobody_got(queue, granted - got)
+            self.refund_tokens(queue, granted - got)
         if len(jobs) < len(kept):  # the bodies are large: a further call might fail, and leave these to nobody
             return Claimed(jobs, None)
         jobs += [[] for _ in range(len(requests) - len(kept))]
         if granted < wanted:
-            return Claimed(jobs, Held(queue, per_second, retry_after_ms))
-        return Claimed(jobs, Held(queue, None) if enforce_quota and got < wanted else None)
+            return Claimed(jobs, Throttle(queue, per_second, retry_after_ms))
+        return Claimed(jobs, Throttle(queue, None) if enforce_quota and got < wanted else None)
 
-    def nobody_got(self, queue: str, jobs: int) -> None:
+    def refund_tokens(self, queue: str, jobs: int) -> None:
         """Jobs that were paid for and are in nobody's hands: their tokens go back, where the queue has a rate."""
         per_second = self._queues.settings(queue).max_jobs_per_second
         if jobs > 0 and per_second:

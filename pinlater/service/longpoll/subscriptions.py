@@ -29,7 +29,7 @@ _MAX_QUEUES = 10_000
 """Of more, the stores are looked at."""
 
 
-class Following:
+class Subscriptions:
     """`heard` gets the news of a queue, `changed` is called when its shards begin or cease to tell of it."""
 
     def __init__(

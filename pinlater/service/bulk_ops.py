@@ -1,0 +1,532 @@
+"""The calls that change many jobs at once, a bounded slice per call; counted, and recorded with their author.
+
+Jobs are read in pages, newest run_after first, and changed page by page. A change is meant for the jobs that were there
+when it began: one made since, or that ended since (it was retried, and failed again), is left alone, so that a change
+ends however fast jobs come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from pinlater.backends.base import JobKey, Shard
+from pinlater.clock import Clock
+from pinlater.errors import (
+    ContinuationInvalid,
+    PinLaterError,
+    QueueNotFound,
+    RequestInvalid,
+    ShardConnectionFailed,
+    UnknownError,
+)
+from pinlater.metrics import Metrics
+from pinlater.model import (
+    CONTINUATION_END,
+    CONTINUATION_START,
+    MAX_TIME_MS,
+    CancelOutcome,
+    JobAction,
+    JobChange,
+    JobFilter,
+    JobInfo,
+    JobsChanged,
+    JobState,
+)
+from pinlater.regex import BodyPattern
+from pinlater.service import validation
+from pinlater.service.audit import OPEN, Audit
+from pinlater.service.descriptors import DescriptorParser
+from pinlater.service.job_commands import JobCommands, JobsReady
+from pinlater.service.queries import JobQueries, Search
+from pinlater.service.settings import ServiceSettings
+from pinlater.service.validation import Validator
+from pinlater.shards.member import Member, answers, ask_all, missing
+from pinlater.shards.merge import Place, ScanQuery, place_of
+from pinlater.shards.router import Router
+
+Slice = Callable[[Shard, int], Coroutine[Any, Any, int]]
+"""One bounded step on one shard, for at most so many jobs; how many it was."""
+
+
+class Operating:
+    """Changes of many jobs, for one service."""
+
+    def __init__(
+        self,
+        router: Router,
+        clock: Clock,
+        settings: ServiceSettings,
+        bounds: Validator,
+        refs: DescriptorParser,
+        looking: JobQueries,
+    ) -> None:
+        self._router = router
+        self._clock = clock
+        self._settings = settings
+        self._checks = bounds
+        self._refs = refs
+        self._queries = looking
+
+    async def retry_failed(self, queue: str, priority: int, attempts: int, run_after_ms: int | None, limit: int) -> int:
+        self._checks.priority(priority)
+        validation.existing_queue(queue)
+        granted = validation.attempts("attemptsToAllow", attempts)
+        validation.at_least_1("limit", limit)
+        at_ms = validation.run_at("runAfterTimestampMillis", run_after_ms)
+
+        def step(shard: Shard, amount: int) -> Coroutine[Any, Any, int]:
+            return shard.retry_failed(queue, priority, granted, at_ms, amount, self._clock.now_ms())
+
+        return await self._in_slices(step, limit)
+
+    async def delete_jobs(self, filter: JobFilter, limit: int) -> int:
+        priority = 1 if filter.priority is None else filter.priority
+        filter = JobFilter(filter.queue, filter.state, priority, False, filter.body_regex)
+        self._checks.filter(filter)
+        validation.at_least_1("limit", limit)
+        if filter.body_regex:
+            return await self._delete_matching(filter, limit)
+
+        def step(shard: Shard, amount: int) -> Coroutine[Any, Any, int]:
+            return shard.delete_jobs(filter.queue, filter.state, priority, amount, self._clock.now_ms())
+
+        return await self._in_slices(step, limit)
+
+    async def _in_slices(self, step: Slice, limit: int) -> int:
+        """Up to `limit` jobs in all. A shard that is missing is an error, after the others were done."""
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + self._settings.long_call_ms / 1000
+        total = 0
+        outcomes: list[int | PinLaterError] = []
+        for member in self._router.members.healthy():
+            if outcomes and loop.time() >= ends_at:
+                if all(isinstance(outcome, int) for outcome in outcomes):
+                    return self._so_far(total)
+                break
+            done, error = await self._on_one(member, step, limit - total, ends_at)
+            total += done
+            outcomes.append(done if error is None else error)
+            if total >= limit:
+                return total
+        self._router.members.require_any()
+        lost = [each for each in outcomes if not isinstance(each, (int, QueueNotFound))]
+        away = [member for member in self._router.members.all if not member.is_in]
+        if lost or away:
+            text = "; ".join([error.message for error in lost] + ([missing(away).message] if away else []))
+            raise ShardConnectionFailed(f"{total} jobs were changed on the other shards; {text}")
+        answers(outcomes)
+        return total
+
+    async def _on_one(
+        self, member: Member, step: Slice, limit: int, ends_at: float
+    ) -> tuple[int, PinLaterError | None]:
+        done = 0
+        while done < limit and (done == 0 or asyncio.get_running_loop().time() < ends_at):
+            amount = min(limit - done, self._settings.page_jobs)
+            try:
+                changed = await step(member.shard, amount)
+            except PinLaterError as error:
+                return done, error
+            done += changed
+            if changed < amount:
+                break
+        return done, None
+
+    async def _delete_matching(self, filter: JobFilter, limit: int) -> int:
+        pattern = BodyPattern(filter.body_regex)
+        now_ms = self._clock.now_ms()
+        total = 0
+        for future in (False, True):
+            query = self._queries.query(filter, now_ms)
+            query.future = future
+            search = Search(self._router, self._settings, query, pattern)
+            while not search.ended:
+                if search.is_over():
+                    return self._so_far(total)
+                jobs = (await search.page())[: limit - total]
+                total += await self._delete_found(filter, jobs)
+                if total >= limit:
+                    return total
+            if search.missing:
+                raise missing(search.missing)
+        return total
+
+    def _so_far(self, total: int) -> int:
+        if total == 0:
+            text = f"no job was found within {self._settings.long_call_ms} ms, and not all were looked at"
+            raise UnknownError(text, reason="DEADLINE_EXCEEDED", retryable=True)
+        return total
+
+    async def _delete_found(self, filter: JobFilter, jobs: list[JobInfo]) -> int:
+        if not jobs:
+            return 0
+        groups = self._refs.keys(filter.queue, [job.descriptor for job in jobs])
+        calls = [
+            (shard_id, partial(_delete_on, filter=filter, named=named, now_ms=self._clock.now_ms()))
+            for shard_id, named in groups.items()
+        ]
+        return sum(count or 0 for count in await self._router.named(calls))
+
+
+async def _delete_on(shard: Shard, *, filter: JobFilter, named: list[tuple[str, JobKey]], now_ms: int) -> int:
+    try:
+        return await shard.delete_listed(filter.queue, filter.state, [key for _, key in named], now_ms)
+    except QueueNotFound:
+        return 0
+
+
+_SAMPLES = 10
+_TAKES: dict[JobAction, tuple[JobState, ...]] = {
+    JobAction.RETRY: (JobState.FAILED,),
+    JobAction.DELETE: (),
+    JobAction.CANCEL: (JobState.PENDING,),
+    JobAction.REPLAY: (JobState.PENDING, JobState.FAILED),
+}
+"""The states that an action is for; a deletion has to name one."""
+
+Pending = Counter[str]
+"""How many jobs of each queue became pending."""
+
+_Act = Callable[[Shard, Sequence[JobKey]], Coroutine[Any, Any, Pending | int]]
+"""Changes jobs on one shard; how many, or how many became pending, by queue."""
+
+
+class _Part(NamedTuple):
+    """One of the scans that a change consists of."""
+
+    state: JobState
+    future: bool
+
+
+class Changing:
+    """Changes by filter, for one service."""
+
+    def __init__(
+        self,
+        router: Router,
+        clock: Clock,
+        settings: ServiceSettings,
+        bounds: Validator,
+        refs: DescriptorParser,
+        jobs_ready: JobsReady,
+    ) -> None:
+        self._router = router
+        self._clock = clock
+        self._settings = settings
+        self._checks = bounds
+        self._refs = refs
+        self._became_pending = jobs_ready
+
+    async def change(self, change: JobChange) -> JobsChanged:
+        """RequestInvalid, ContinuationInvalid, QueueNotFound; a shard that fails is named, and the others go on."""
+        parts = [_Part(state, future) for state in self._states(change) for future in (False, True)]
+        pattern = BodyPattern(change.body_regex) if change.body_regex else None
+        began_ms = self._clock.now_ms() + self._clock.uncertainty_ms  # jobs that end now end at the latest time
+        mark: Mark | None = read_mark(change, began_ms, len(parts))
+        slice_ = _Slice(self._settings, change)
+        while mark is not None:
+            part = parts[mark.part]
+            query = ScanQuery(change.queue, part.state, self._priorities(change), part.future, mark.began_ms)
+            search = Search(self._router, self._settings, query, pattern, mark.after, ends_at=slice_.ends_at)
+            mark = await self._search(search, slice_, mark, len(parts))
+            if slice_.is_full() or search.is_over():
+                break
+        return slice_.answer(mark)
+
+    async def _search(self, search: Search, slice_: _Slice, mark: Mark, parts: int) -> Mark | None:
+        """One part, up to the end of the slice; where the next slice begins, None at the end of all."""
+        change = slice_.change
+        while not search.ended:
+            found = [job for job in await search.page() if _is_meant(job, change, mark.began_ms)]
+            slice_.miss(search.missing)
+            while found and not slice_.is_full():
+                taken = found[: slice_.room()]
+                found = found[len(taken) :]
+                await self._apply(taken, slice_)
+                mark = mark._replace(after=place_of(taken[-1]))
+            if not found:
+                mark = mark._replace(after=search.after)
+            slice_.looked_at += search.take_looked_at()
+            if found or (not search.ended and (slice_.is_full() or search.is_over())):
+                return mark
+        return Mark(mark.part + 1, None, mark.began_ms) if mark.part + 1 < parts else None
+
+    async def _apply(self, jobs: list[JobInfo], slice_: _Slice) -> None:
+        if slice_.change.dry_run:
+            slice_.sample(jobs)
+            return
+        act = self._act(slice_.change)
+        groups = self._refs.keys(slice_.change.queue, [job.descriptor for job in jobs])
+        named = [member for member in self._router.members.all if member.shard.shard_id in groups]
+        members = [member for member in named if member.is_in]
+        slice_.miss([member for member in named if not member.is_in])
+        outcomes = await ask_all(members, lambda shard: act(shard, [key for _, key in groups[shard.shard_id]]))
+        pending: Pending = Counter()
+        for member, outcome in zip(members, outcomes, strict=True):
+            if isinstance(outcome, PinLaterError):
+                slice_.miss([member])
+            elif isinstance(outcome, int):
+                slice_.changed += outcome
+            else:
+                slice_.changed += outcome.total()
+                pending += outcome
+        now_ms = self._clock.now_ms()
+        at_ms = slice_.change.run_after_ms or now_ms
+        for queue, amount in pending.items():
+            self._became_pending(queue, *((0, [at_ms]) if at_ms > now_ms else (amount, [])))
+
+    def _act(self, change: JobChange) -> _Act:
+        """What is done to jobs of one shard."""
+        queue, now_ms = change.queue, self._clock.now_ms()
+
+        async def retry(shard: Shard, jobs: Sequence[JobKey]) -> Pending:
+            retried = await shard.retry_listed(queue, jobs, change.attempts, change.run_after_ms, now_ms)
+            return Counter({queue: retried})
+
+        async def delete(shard: Shard, jobs: Sequence[JobKey]) -> int:
+            assert change.state is not None
+            return await shard.delete_listed(queue, change.state, jobs, now_ms)
+
+        async def cancel(shard: Shard, jobs: Sequence[JobKey]) -> int:
+            return (await shard.cancel(queue, jobs, now_ms)).count(CancelOutcome.CANCELLED)
+
+        async def replay(shard: Shard, jobs: Sequence[JobKey]) -> Pending:
+            descriptors = await shard.replay(queue, jobs, now_ms, change.attempts)
+            return Counter(descriptor.partition(":")[0] for descriptor in descriptors if descriptor)
+
+        acts: dict[JobAction, _Act] = {
+            JobAction.RETRY: retry,
+            JobAction.DELETE: delete,
+            JobAction.CANCEL: cancel,
+            JobAction.REPLAY: replay,
+        }
+        return acts[change.action]
+
+    def _priorities(self, change: JobChange) -> Sequence[int]:
+        return self._checks.priorities if change.priority is None else (change.priority,)
+
+    def _states(self, change: JobChange) -> Sequence[JobState]:
+        """The states that are meant; the whole request is checked."""
+        validation.existing_queue(change.queue)
+        if change.action not in _TAKES:
+            raise RequestInvalid.of("action", change.action, ", ".join(f"{each.name} {each}" for each in JobAction))
+        takes = _TAKES[change.action] or tuple(JobState)
+        if change.state not in ((None, *takes) if _TAKES[change.action] else takes):
+            allowed = " or ".join(f"{state.name} {state}" for state in takes)
+            raise RequestInvalid.of(f"jobState for {change.action.name}", change.state, allowed)
+        if change.priority is not None:
+            self._checks.priority(change.priority)
+        validation.at_least_1("limit", change.limit)
+        for field, value in (
+            ("createdBeforeMillis", change.created_before_ms),
+            ("createdAfterMillis", change.created_after_ms),
+        ):
+            if value is not None:
+                validation.time(field, value)
+        _check_gifts(change)
+        return takes if change.state is None else (change.state,)
+
+
+def _check_gifts(change: JobChange) -> None:
+    """What jobs are given, where the action gives something."""
+    if change.attempts is not None:
+        if change.action not in (JobAction.RETRY, JobAction.REPLAY):
+            raise RequestInvalid.of("attempts", change.attempts, "nothing, but for RETRY and REPLAY")
+        validation.at_least_1("attempts", change.attempts)
+        validation.attempts("attempts", change.attempts)
+    if change.run_after_ms is not None:
+        if change.action is not JobAction.RETRY:
+            raise RequestInvalid.of("runAfterMillis", change.run_after_ms, "nothing, but for RETRY")
+        validation.time("runAfterMillis", change.run_after_ms)
+
+
+def _is_meant(job: JobInfo, change: JobChange, began_ms: int) -> bool:
+    if job.created_at_ms > began_ms or (job.finished_at_ms or 0) > began_ms:
+        return False
+    if change.created_before_ms is not None and job.created_at_ms >= change.created_before_ms:
+        return False
+    if change.created_after_ms is not None and job.created_at_ms < change.created_after_ms:
+        return False
+    return change.action is not JobAction.REPLAY or job.origin is not None
+
+
+class _Slice:
+    """What one call has done so far."""
+
+    def __init__(self, settings: ServiceSettings, change: JobChange) -> None:
+        self.change = change
+        self.ends_at = asyncio.get_running_loop().time() + settings.long_call_ms / 1000
+        self.changed = 0
+        self.looked_at = 0
+        self._samples: list[JobInfo] = []
+        self._missing: list[str] = []
+
+    def room(self) -> int:
+        return self.change.limit - self.changed
+
+    def is_full(self) -> bool:
+        return self.room() <= 0
+
+    def miss(self, members: Sequence[Any]) -> None:
+        for member in members:
+            shard_id = member.shard.shard_id or "?"
+            if shard_id not in self._missing:
+                self._missing.append(shard_id)
+
+    def sample(self, jobs: Sequence[JobInfo]) -> None:
+        self.changed += len(jobs)
+        for job in jobs[: _SAMPLES - len(self._samples)]:
+            job.body = None
+            self._samples.append(job)
+
+    def answer(self, mark: Mark | None) -> JobsChanged:
+        continuation = CONTINUATION_END if mark is None else write_mark(self.change, mark)
+        return JobsChanged(self.changed, self.looked_at, self._samples, continuation, self._missing)
+
+
+_PLACE = r"([0-9]{1,16})\.([A-Za-z0-9]{1,16})\.([0-9]{1,16})|-"
+_MARK = re.compile(rf"([0-9])\.(?:{_PLACE})\.([0-9]{{1,16}})\.([0-9a-f]{{16}})", re.ASCII)
+
+
+class Mark(NamedTuple):
+    """Which of the scans a change consists of, the place in it that was reached (None: none yet), when all began."""
+
+    part: int
+    after: Place | None
+    began_ms: int
+
+
+def write_mark(change: JobChange, mark: Mark) -> str:
+    """The text for "go on here"; only for the same change, though its limit may be another one."""
+    place = "-" if mark.after is None else ".".join(map(str, mark.after))
+    return f"{mark.part}.{place}.{mark.began_ms}.{_digest(change, mark)}"
+
+
+def read_mark(change: JobChange, now_ms: int, parts: int) -> Mark:
+    """Where to begin. ContinuationInvalid for any text that was not made for this change."""
+    text = change.continuation
+    if text == CONTINUATION_START:
+        return Mark(0, None, now_ms)
+    match = _MARK.fullmatch(text)
+    if match is not None:
+        after = None if match[2] is None else Place(int(match[2]), match[3], int(match[4]))
+        mark = Mark(int(match[1]), after, int(match[5]))
+        in_range = max(mark.began_ms, *((after.run_after_ms, after.id) if after else (0,))) <= MAX_TIME_MS
+        if in_range and mark.part < parts and text == write_mark(change, mark):
+            return mark
+    raise ContinuationInvalid(
+        f"continuation {text[:100]!r} was not given for this change; begin with {CONTINUATION_START!r}"
+    )
+
+
+def _digest(change: JobChange, mark: Mark) -> str:
+    meant = (
+        change.queue,
+        int(change.action),
+        None if change.state is None else int(change.state),
+        change.priority,
+        change.created_before_ms,
+        change.created_after_ms,
+        change.body_regex,
+        change.dry_run,
+        change.attempts,
+        change.run_after_ms,
+        mark.part,
+        None if mark.after is None else tuple(mark.after),
+        mark.began_ms,
+    )
+    return hashlib.blake2b(repr(meant).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+_RETRIED = "jobs_retried_by_operator"
+_DELETED = "jobs_deleted_by_operator"
+
+
+class Recorded:
+    """Operators' changes of jobs, for one service; `who` is the caller's source."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        operating: Operating,
+        changing: Changing,
+        attempts: JobCommands,
+        jobs_ready: JobsReady,
+        metrics: Metrics,
+        audit: Audit,
+    ) -> None:
+        self._clock = clock
+        self._operating = operating
+        self._changing = changing
+        self._commands = attempts
+        self._became_pending = jobs_ready
+        self._metrics = metrics
+        self._audit = audit
+
+    async def retry_failed(
+        self, who: str, queue: str, priority: int, attempts: int, run_after_ms: int | None, limit: int
+    ) -> int:
+        retried = await self._operating.retry_failed(queue, priority, attempts, run_after_ms, limit)
+        if run_after_ms is not None and run_after_ms > self._clock.now_ms():
+            self._became_pending(queue, 0, [run_after_ms])
+        else:
+            self._became_pending(queue, retried, [])
+        if retried:
+            self._metrics.add(retried, _RETRIED, queue)
+            detail = f"{_jobs(retried)} of priority {priority}"
+            await self._audit.write(who, "retry_failed_jobs", queue, detail, part=OPEN)
+        return retried
+
+    async def delete_jobs(self, who: str, filter: JobFilter, limit: int) -> int:
+        deleted = await self._operating.delete_jobs(filter, limit)
+        if deleted:
+            self._metrics.add(deleted, _DELETED, filter.queue)
+            detail = f"{_jobs(deleted)}, {filter.state.name}, priority {filter.priority or 1}"
+            await self._audit.write(who, "delete_jobs", filter.queue, detail + _pattern(filter.body_regex), part=OPEN)
+        return deleted
+
+    async def cancel(self, who: str, queue: str, descriptors: Sequence[str]) -> Mapping[str, CancelOutcome]:
+        outcomes = await self._commands.cancel(queue, descriptors)
+        cancelled = list(outcomes.values()).count(CancelOutcome.CANCELLED)
+        if cancelled:
+            self._metrics.add(cancelled, _DELETED, queue)
+            detail = f"{_jobs(cancelled)}, of {len(outcomes)} that were named"
+            await self._audit.write(who, "cancel_jobs", queue, detail, part=OPEN)
+        return outcomes
+
+    async def change_jobs(self, who: str, change: JobChange) -> JobsChanged:
+        done = await self._changing.change(change)
+        if done.changed and not change.dry_run:
+            is_retry = change.action in (JobAction.RETRY, JobAction.REPLAY)
+            self._metrics.add(done.changed, _RETRIED if is_retry else _DELETED, change.queue)
+            action = f"{change.action.name.lower()}_jobs"
+            await self._audit.write(who, action, change.queue, _jobs(done.changed) + _filter(change), part=OPEN)
+        return done
+
+
+def _jobs(amount: int) -> str:
+    return f"{amount} job" if amount == 1 else f"{amount} jobs"
+
+
+def _filter(change: JobChange) -> str:
+    """What was asked for, for the record."""
+    said = {
+        "state": None if change.state is None else change.state.name,
+        "priority": change.priority,
+        "created before": change.created_before_ms,
+        "created after": change.created_after_ms,
+        "attempts": change.attempts,
+        "run after": change.run_after_ms,
+    }
+    told = "".join(f", {key} {value}" for key, value in said.items() if value is not None)
+    return told + _pattern(change.body_regex)
+
+
+def _pattern(body_regex: str) -> str:
+    return f", body matches {body_regex}" if body_regex else ""
