@@ -1,6 +1,6 @@
 """The composition root: from a configuration to objects, the only file that imports every part.
 
-    Coalescing(Metered(Guarded(backend))) per shard -> Members -> Router -> Service -> Forwarding -> ThriftServer
+    BatchingShard(ResilientShard(backend)) per shard -> ShardSet -> Router -> Service -> Forwarding -> ThriftServer
     beside it, on Periodic: Queues, Leases, Maintenance, Shares, Pending, Census, Overflow
 
 `python -m pinlater.app FD` is a worker process of `pinlater serve`.
@@ -46,7 +46,7 @@ from pinlater.server import process
 from pinlater.server.process import HandOver, StartRefused
 from pinlater.server.thrift_server import ThriftServer
 from pinlater.service import ClaimTokens, Service
-from pinlater.shards.member import Member
+from pinlater.shards.handle import ShardHandle
 from pinlater.shards.router import Router
 
 log = structlog.get_logger("pinlater.app")
@@ -126,7 +126,7 @@ class App:
         """What the lease says beside what it knows itself."""
         return self._overflow.describe()
 
-    async def _bring_up(self, member: Member) -> None:
+    async def _bring_up(self, member: ShardHandle) -> None:
         """A shard that comes in has told its time; what is due there goes by what that says of all clocks."""
         self._leases.judge_clocks()
         ahead_ms = member.newest_ms - self._clock.now_ms() - self._clock.uncertainty_ms
@@ -136,7 +136,7 @@ class App:
 
     async def open(self) -> None:
         """Open what can be opened of the shards, and begin. StartRefused."""
-        self._members.bring_up = self._bring_up
+        self._members.sync_before_serving = self._bring_up
         try:
             await self._service.open()
         except PinLaterError as refused:

@@ -1,4 +1,4 @@
-"""What stands between the router and a store: for each shard Coalescing(Metered(Guarded(backend)))."""
+"""What stands between the router and a store: for each shard BatchingShard(Metered(Guarded(backend)))."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from pinlater.config import Config, StoreConfig
 from pinlater.errors import PinLaterError, install_command
 from pinlater.metrics import Metrics
 from pinlater.server.process import StartRefused
-from pinlater.shards.coalesce import Coalescing
-from pinlater.shards.guard import Guarded
-from pinlater.shards.member import Member
-from pinlater.shards.members import Members
-from pinlater.shards.metered import Metered
+from pinlater.shards.batching import BatchingShard
+from pinlater.shards.handle import ShardHandle
+from pinlater.shards.resilience import MeteredShard, ResilientShard
+from pinlater.shards.shard_set import ShardSet
 
 DRIVERS = {
     "sqlite": ("pinlater.backends.sql.sqlite", "SqliteShard", "server"),
@@ -48,7 +47,7 @@ def members(
     metrics: Metrics | None = None,
     clock: Clock | None = None,
     steady: Clock | None = None,
-) -> Members:
+) -> ShardSet:
     """The shards of a configuration, each with its chain, not yet opened. StartRefused.
 
     Claims go by `clock`; pauses, and the skews of the stores' clocks, by `steady`, which nobody sets.
@@ -56,8 +55,8 @@ def members(
     clock, metrics, guard = clock or SystemClock(), metrics or Metrics(), wiring.guard_settings(config)
     steady = steady or clock
     chains = [
-        Member(
-            Coalescing(Metered(Guarded(backend(store), guard, clock), metrics)),
+        ShardHandle(
+            BatchingShard(MeteredShard(ResilientShard(backend(store), guard, clock), metrics)),
             steady,
             dequeue_only=store.dequeue_only,
             health=wiring.health_settings(config),
@@ -65,4 +64,4 @@ def members(
         )
         for store in config.stores
     ]
-    return Members(chains, steady, known_stores=known)
+    return ShardSet(chains, steady, known_stores=known)

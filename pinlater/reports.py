@@ -10,19 +10,19 @@ from pinlater.metrics import Metrics
 from pinlater.overflow.overflow import Overflow
 from pinlater.server.thrift_server import ThriftServer
 from pinlater.service import Service
-from pinlater.shards.members import Members
+from pinlater.shards.shard_set import ShardSet
 
 
 def set_gauges(
-    metrics: Metrics, members: Members, server: ThriftServer, service: Service, overflow: Overflow, clock: ClusterClock
+    metrics: Metrics, members: ShardSet, server: ThriftServer, service: Service, overflow: Overflow, clock: ClusterClock
 ) -> None:
     """Bring the gauges of this process up to date, and the counts that its parts keep themselves."""
     shards: dict[tuple[Any, ...], float] = {}
     full: dict[tuple[Any, ...], float] = {}
     skews: dict[tuple[Any, ...], float] = {}
     for member in members.all:
-        shards["shard_in", member.shard.shard_id] = float(member.is_in)
-        full["shard_full", member.shard.shard_id] = float(member.is_in and bool(member.full))
+        shards["shard_in", member.shard.shard_id] = float(member.is_healthy)
+        full["shard_full", member.shard.shard_id] = float(member.is_healthy and bool(member.full))
         skews["shard_clock_skew_seconds", member.shard.shard_id] = member.store_ahead_ms / 1000
     metrics.set_gauges(("shard_in",), shards)
     metrics.set_gauges(("shard_full",), full)
@@ -37,7 +37,7 @@ def set_gauges(
         metrics.counters["limits_hit", limit] = hits
 
 
-def troubles(members: Members, leases: Leases, overflow: Overflow) -> list[str]:
+def troubles(members: ShardSet, leases: Leases, overflow: Overflow) -> list[str]:
     """Why this process cannot serve; nothing where it can, as without a shard where its own disk takes jobs."""
     found = [leases.trouble()] if leases.trouble() else []
     if not members.healthy() and not overflow.takes_jobs:
@@ -45,7 +45,7 @@ def troubles(members: Members, leases: Leases, overflow: Overflow) -> list[str]:
     return found
 
 
-def remarks(members: Members, clock: ClusterClock) -> list[str]:
+def remarks(members: ShardSet, clock: ClusterClock) -> list[str]:
     """What keeps this process from some of its work, though it can serve: shards without room for new jobs, and clocks
     that differ.
     """

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pinlater.backends.base import Shard
-from pinlater.shards.passing import Passing
+from pinlater.shards.decorator import ShardDecorator
 
 
-class Lent(Passing):
+class Lent(ShardDecorator):
     """A shard that is open already, and stays open."""
 
     def __init__(self, inner: Shard, store_id: str) -> None:

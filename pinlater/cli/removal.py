@@ -11,7 +11,7 @@ from pinlater.model import JobState
 from pinlater.queues.registry import SHARD_PREFIX, is_ordered
 from pinlater.server.process import StartRefused
 from pinlater.server.supervisor import ServeRefused
-from pinlater.shards.guard import Guarded
+from pinlater.shards.resilience import ResilientShard
 from pinlater.wiring import guard_settings
 
 _PAGE = 1_000
@@ -20,7 +20,7 @@ _PAGE = 1_000
 async def refuse_undrained(store: StoreConfig, config: Config) -> None:
     """Look at the store of a shard that is to go. ServeRefused, with what to do."""
     try:
-        shard = Guarded(backend(store), guard_settings(config))
+        shard = ResilientShard(backend(store), guard_settings(config))
         try:
             await shard.open()
             records = await _records(shard)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from pinlater.client.calls import Begun, Dispatcher, Outgoing
-from pinlater.client.joining import Joiner, JoiningLimits, Outcome
+from pinlater.client.joining import Batcher, JoiningLimits, Outcome
 from pinlater.client.safety import Safety
 from pinlater.errors import ProtocolError, RequestInvalid
 from pinlater.model import Job, RequestContext
@@ -23,7 +23,7 @@ class Enqueuer:
         self._dispatcher = dispatcher
         self._context = context
         self._limits = limits
-        self._joiners: dict[tuple[str, float], Joiner] = {}
+        self._joiners: dict[tuple[str, float], Batcher] = {}
 
     def join(self, queue: str, job: Job, timeout_s: float) -> asyncio.Future[str]:
         """The descriptor of one job, to come; it travels with others of its queue. RequestInvalid, Overloaded."""
@@ -47,7 +47,7 @@ class Enqueuer:
             await joiner.close(error)
         self._joiners.clear()
 
-    def _joiner(self, queue: str, timeout_s: float) -> Joiner:
+    def _joiner(self, queue: str, timeout_s: float) -> Batcher:
         if len(self._joiners) >= MAX_IDLE:
             self._joiners = {key: joiner for key, joiner in self._joiners.items() if not joiner.is_idle}
 
@@ -58,7 +58,7 @@ class Enqueuer:
         def send(jobs: Sequence[Job], deadline_s: float) -> Awaitable[list[str]]:
             return self._end(self._call(queue, jobs, deadline_s, self._context), jobs)
 
-        joiner = self._joiners[queue, timeout_s] = Joiner(begin, send, timeout_s, self._limits)
+        joiner = self._joiners[queue, timeout_s] = Batcher(begin, send, timeout_s, self._limits)
         return joiner
 
     def _call(self, queue: str, jobs: Sequence[Job], deadline_s: float, context: RequestContext) -> Outgoing:

@@ -58,7 +58,7 @@ class Batch:
         self.deadline_s = deadline_s
 
 
-class Joiner:
+class Batcher:
     """Joins the enqueues of one queue that have the same time-out; `is_idle` where nothing is left in it."""
 
     def __init__(self, begin: Begin, send: Send, timeout_s: float, limits: JoiningLimits) -> None:

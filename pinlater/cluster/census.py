@@ -15,8 +15,8 @@ from pinlater.cluster.leases import Leases
 from pinlater.cluster.published import Published
 from pinlater.metrics import Metrics
 from pinlater.model import QueueStatus
-from pinlater.shards.member import Member
-from pinlater.shards.members import Members
+from pinlater.shards.handle import ShardHandle
+from pinlater.shards.shard_set import ShardSet
 
 WAIT_MS = 500
 """A tick waits so long for what it began."""
@@ -32,7 +32,7 @@ class Census:
 
     def __init__(
         self,
-        members: Members,
+        members: ShardSet,
         queues: Queues,
         leases: Leases,
         clock: Clock,
@@ -80,7 +80,7 @@ class Census:
     def _running(self) -> list[asyncio.Task[None]]:
         return [task for shard in self._shards.values() for task in shard.running()]
 
-    def _take(self, member: Member) -> None:
+    def _take(self, member: ShardHandle) -> None:
         shard_id = member.shard.shard_id
         before = self._shards.get(shard_id)
         if before is not None and before.member is member:

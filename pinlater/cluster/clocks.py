@@ -15,7 +15,7 @@ import structlog
 
 from pinlater.clock import passed_ns
 from pinlater.cluster.lease import Lease
-from pinlater.shards.member import Member
+from pinlater.shards.handle import ShardHandle
 
 _log = structlog.get_logger("pinlater.cluster")
 TOLERANCE_MS = 1_000
@@ -157,15 +157,15 @@ class ClusterClock:
         """Which clocks differ by more than the tolerance, and what this server does about it; "" where all is well."""
         return self._trouble
 
-    def told(self, members: Iterable[Member]) -> Mapping[str, Any]:
+    def told(self, members: Iterable[ShardHandle]) -> Mapping[str, Any]:
         """For the lease: how far the clocks of the stores that are in are ahead of this machine's."""
-        readings = _of_shards(member for member in members if member.is_in)
+        readings = _of_shards(member for member in members if member.is_healthy)
         own_ms = self._own.low_ms
         return {KEY: {shard: [each.low_ms - own_ms, each.high_ms - own_ms] for shard, each in readings.items()}}
 
     # -- judging -----------------------------------------------------------------------------------------------------
 
-    def judge(self, members: Sequence[Member], leases: Iterable[Lease] = (), server: str = "") -> None:
+    def judge(self, members: Sequence[ShardHandle], leases: Iterable[Lease] = (), server: str = "") -> None:
         """Look at all clocks anew: ours, those of the stores as pings found them, and those that others tell of."""
         self._look()
         now_ms = self.steady.now_ms()
@@ -262,10 +262,10 @@ class ClusterClock:
 
     # -- saying so ---------------------------------------------------------------------------------------------------
 
-    def _tell(self, members: Iterable[Member], others: Iterable[Reading]) -> None:
+    def _tell(self, members: Iterable[ShardHandle], others: Iterable[Reading]) -> None:
         found = []
         for member in members:
-            if member.is_in and member.shard.has_own_clock and not self._agrees_in_log(member):
+            if member.is_healthy and member.shard.has_own_clock and not self._agrees_in_log(member):
                 found.append(self._differs(f"shard {member.shard.shard_id}", member.store_ahead_ms))
         way, low_ms, high_ms = self.verdict
         if way == "open":
@@ -285,7 +285,7 @@ class ClusterClock:
         side = "ahead of" if ahead_ms > 0 else "behind"
         return f"the clock of {name} is {abs(ahead_ms)} ms {side} this server's, more than {self._tolerance_ms} ms"
 
-    def _agrees_in_log(self, member: Member) -> bool:
+    def _agrees_in_log(self, member: ShardHandle) -> bool:
         """About one shard; a change of mind is logged once."""
         shard_id, ahead_ms = member.shard.shard_id, member.store_ahead_ms
         agrees = abs(ahead_ms) <= self._tolerance_ms
@@ -302,7 +302,7 @@ def _by_both(apart_ms: int) -> str:
     return f"jobs are due by the earliest time, claims and delays last by the latest, {apart_ms} ms later"
 
 
-def _of_shards(members: Iterable[Member]) -> dict[str, Reading]:
+def _of_shards(members: Iterable[ShardHandle]) -> dict[str, Reading]:
     """What the last pings said, also of stores that are out now. A store without a clock of its own says nothing."""
     readings = {}
     for member in members:

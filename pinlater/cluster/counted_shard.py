@@ -12,7 +12,7 @@ from pinlater.clock import Clock
 from pinlater.cluster.counting import Asked, Counting
 from pinlater.cluster.gauges import Gauges
 from pinlater.cluster.published import Published
-from pinlater.shards.member import Member
+from pinlater.shards.handle import ShardHandle
 
 _log = structlog.get_logger("pinlater.cluster")
 SHARE, SHARE_OF_SMALL = 0.01, 0.008
@@ -42,7 +42,13 @@ class CountedShard:
     """From when the shard becomes ours until it is lost."""
 
     def __init__(
-        self, member: Member, counting: Counting, gauges: Gauges, published: Published, clock: Clock, interval_ms: int
+        self,
+        member: ShardHandle,
+        counting: Counting,
+        gauges: Gauges,
+        published: Published,
+        clock: Clock,
+        interval_ms: int,
     ) -> None:
         self.member = member
         self._counting = counting

@@ -17,7 +17,7 @@ from pinlater.backends.base import StatsPage, StatsPosition
 from pinlater.clock import Clock
 from pinlater.cluster.counts import Levels, QueueCounts, ShardCounts, summed
 from pinlater.errors import PinLaterError, QueueNotFound
-from pinlater.shards.member import Member
+from pinlater.shards.handle import ShardHandle
 
 _log = structlog.get_logger("pinlater.cluster")
 PAGE = 10_000
@@ -59,7 +59,9 @@ class Counting:
     last whole round over the small queues began.
     """
 
-    def __init__(self, member: Member, priorities: Collection[int], clock: Clock, go_on: Callable[[], bool]) -> None:
+    def __init__(
+        self, member: ShardHandle, priorities: Collection[int], clock: Clock, go_on: Callable[[], bool]
+    ) -> None:
         self.at_ms: int | None = None
         self.large: set[str] = set()
         self._member = member

@@ -23,8 +23,8 @@ from pinlater.cluster.rates import Rates
 from pinlater.errors import PinLaterError
 from pinlater.metrics import Metrics
 from pinlater.rendezvous import chosen
-from pinlater.shards.member import Member
-from pinlater.shards.members import Members
+from pinlater.shards.handle import ShardHandle
+from pinlater.shards.shard_set import ShardSet
 
 _log = structlog.get_logger("pinlater.cluster")
 KIND = "lease"
@@ -44,7 +44,7 @@ class Leases:
 
     def __init__(
         self,
-        members: Members,
+        members: ShardSet,
         clock: Clock,
         me: ServerName,
         lease_ms: int,
@@ -162,7 +162,7 @@ class Leases:
             trouble=trouble or self.clocks.trouble(),
             maintains=self._maintained(),
             shards_in=_ids(self._members.healthy()),
-            shards_out=_ids(member for member in self._members.all if not member.is_in),
+            shards_out=_ids(member for member in self._members.all if not member.is_healthy),
             shards_full=_ids(self._members.full()),
             counters=self._counters.read(),
             more={**self._describe(), **self.clocks.told(self._members.all)},
@@ -176,7 +176,7 @@ class Leases:
 
     # -- one shard ---------------------------------------------------------------------------------------------------
 
-    async def _renew_on(self, member: Member, body: bytes) -> None:
+    async def _renew_on(self, member: ShardHandle, body: bytes) -> None:
         began = self._mine.renewal, self._clock.now_ms()
         now_ms = began[1] + member.skew_ms
 
@@ -191,12 +191,12 @@ class Leases:
         finally:
             del self._under_way[member.shard.shard_id]
 
-    async def _remove_from(self, member: Member) -> None:
+    async def _remove_from(self, member: ShardHandle) -> None:
         now_ms = self._clock.now_ms() + member.skew_ms
         removal = member.shard.kv_put(KIND, self.me.note, b"", 0, now_ms)
         await self._quietly("lease_not_removed", member, removal)
 
-    async def _quietly(self, event: str, member: Member, work: Coroutine[Any, Any, object]) -> None:
+    async def _quietly(self, event: str, member: ShardHandle, work: Coroutine[Any, Any, object]) -> None:
         try:
             await work
         except PinLaterError as error:
@@ -205,7 +205,7 @@ class Leases:
             _log.exception(event, shard=member.shard.shard_id)
 
 
-def _ids(members: Iterable[Member]) -> tuple[str, ...]:
+def _ids(members: Iterable[ShardHandle]) -> tuple[str, ...]:
     return tuple(sorted(member.shard.shard_id for member in members if member.shard.shard_id))
 
 

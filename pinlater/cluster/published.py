@@ -10,8 +10,8 @@ import structlog
 from pinlater.clock import Clock
 from pinlater.cluster.counts import QueueCounts, ShardCounts, decode, encode
 from pinlater.errors import PinLaterError
-from pinlater.shards.member import Member
-from pinlater.shards.members import Members
+from pinlater.shards.handle import ShardHandle
+from pinlater.shards.shard_set import ShardSet
 
 _log = structlog.get_logger("pinlater.cluster")
 KIND, NAME = "census", "counts"
@@ -26,7 +26,7 @@ WAIT_MS = 1_000
 class Published:
     """The last known counts by shard id, read when they are asked for, at most once a second."""
 
-    def __init__(self, members: Members, clock: Clock) -> None:
+    def __init__(self, members: ShardSet, clock: Clock) -> None:
         self._members = members
         self._clock = clock
         self._counts: dict[str, ShardCounts] = {}
@@ -34,7 +34,7 @@ class Published:
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self._refreshed_at_ms: int | None = None
 
-    async def put(self, member: Member, counts: ShardCounts) -> None:
+    async def put(self, member: ShardHandle, counts: ShardCounts) -> None:
         """For everybody to see. Raises nothing."""
         now_ms = self._clock.now_ms()
         self._counts[member.shard.shard_id] = counts
@@ -60,14 +60,14 @@ class Published:
             task.cancel()
         await asyncio.gather(*late, return_exceptions=True)
 
-    def _begin_reading(self, member: Member) -> None:
+    def _begin_reading(self, member: ShardHandle) -> None:
         shard_id = member.shard.shard_id
         if shard_id not in self._under_way:
             task = asyncio.get_running_loop().create_task(self._read(member))
             self._under_way[shard_id] = task
             task.add_done_callback(lambda _: self._under_way.pop(shard_id, None))
 
-    async def _read(self, member: Member) -> None:
+    async def _read(self, member: ShardHandle) -> None:
         shard_id = member.shard.shard_id
         try:
             note = (await member.shard.kv_list(KIND, self._clock.now_ms())).get(NAME)

@@ -10,13 +10,13 @@ from pinlater.cluster.known import Queues, Settings
 from pinlater.cluster.leases import Leases
 from pinlater.config.amounts import rate_text
 from pinlater.model import ClusterStatus, QueueStatus, ShardView
-from pinlater.shards.members import Members
+from pinlater.shards.shard_set import ShardSet
 
 
 class Cluster:
     """Answers from what this process has heard, also when no shard can be used."""
 
-    def __init__(self, members: Members, queues: Queues, leases: Leases, census: Census, clock: Clock) -> None:
+    def __init__(self, members: ShardSet, queues: Queues, leases: Leases, census: Census, clock: Clock) -> None:
         self._members = members
         self._queues = queues
         self._leases = leases

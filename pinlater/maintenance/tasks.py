@@ -23,8 +23,8 @@ from pinlater.maintenance.stride import Stride
 from pinlater.maintenance.tally import Tally
 from pinlater.metrics import Metrics
 from pinlater.periodic import Periodic
-from pinlater.shards.member import Member
-from pinlater.shards.members import Members
+from pinlater.shards.handle import ShardHandle
+from pinlater.shards.shard_set import ShardSet
 
 _log = structlog.get_logger("pinlater.maintenance")
 MARKS_EVERY_MS = 600_000
@@ -33,7 +33,7 @@ MARKS_EVERY_MS = 600_000
 RUN_S = 10.0
 """A run that has so much to do ends after this time, and says in the log what it did."""
 
-Step = Callable[[Member, Tally, int], Coroutine[Any, Any, int]]
+Step = Callable[[ShardHandle, Tally, int], Coroutine[Any, Any, int]]
 """One step on one shard over at most so many jobs; how many it changed."""
 
 
@@ -64,7 +64,7 @@ class Maintenance:
     def __init__(
         self,
         periodic: Periodic,
-        members: Members,
+        members: ShardSet,
         clock: Clock,
         settings: MaintenanceSettings,
         wake: Callable[[str, int], None],
@@ -117,7 +117,7 @@ class Maintenance:
         """Remove jobs that ended long enough ago, what deleted queues left, and in the end the marks of these."""
         await self._steps("jobs_collected", shard_id, self._collect)
 
-    async def _expire(self, member: Member, tally: Tally, limit: int) -> int:
+    async def _expire(self, member: ShardHandle, tally: Tally, limit: int) -> int:
         counts = await member.shard.expire_claims(limit, self._clock.now_ms(), self._queues.end_rules())
         for queue, lapsed in counts.items():
             for outcome, jobs in (("retried", lapsed.retried), ("failed", lapsed.failed)):
@@ -128,7 +128,7 @@ class Maintenance:
                 self._wake(queue, lapsed.retried)
         return sum(sum(lapsed) for lapsed in counts.values())
 
-    async def _bury(self, member: Member, tally: Tally, limit: int) -> int:
+    async def _bury(self, member: ShardHandle, tally: Tally, limit: int) -> int:
         graves = self._queues.graves()
         counts = await member.shard.dead_letter(limit, self._clock.now_ms(), graves)
         for queue, jobs in counts.items():
@@ -137,7 +137,7 @@ class Maintenance:
             self._wake(graves[queue].queue, jobs)
         return sum(counts.values())
 
-    async def _collect(self, member: Member, tally: Tally, limit: int) -> int:
+    async def _collect(self, member: ShardHandle, tally: Tally, limit: int) -> int:
         counts = await member.shard.prune(
             limit, self._clock.now_ms(), self._queues.retention(), tombstones_before=self._marks_before(member)
         )
@@ -149,7 +149,7 @@ class Maintenance:
                 tally.add_leftovers(jobs)
         return sum(counts.values())
 
-    def _marks_before(self, member: Member) -> str:
+    def _marks_before(self, member: ShardHandle) -> str:
         """ "" but for now and then."""
         now_ms = self._clock.now_ms()
         looked_at_ms = self._marks_looked_at_ms.get(member.shard.shard_id)
@@ -181,8 +181,8 @@ class Maintenance:
         if tally.has_any():
             _log.info(event, shard=shard_id, took_ms=round((loop.time() - begun_at) * 1000), **tally.shown())
 
-    def _may_touch(self, member: Member) -> bool:
-        return member.is_in and self._leases.is_mine(member.shard.shard_id)
+    def _may_touch(self, member: ShardHandle) -> bool:
+        return member.is_healthy and self._leases.is_mine(member.shard.shard_id)
 
 
 def _job(task: Callable[[str], Awaitable[None]], shard_id: str) -> str:

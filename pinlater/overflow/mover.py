@@ -18,8 +18,8 @@ from pinlater.clock import Clock
 from pinlater.errors import OutcomeUnknown, PinLaterError, QueueNotFound
 from pinlater.model import MAX_TIME_MS, DequeuedJob, Job, JobState, parse_descriptor
 from pinlater.service import ClaimTokens
+from pinlater.shards.compensation import claim_keys
 from pinlater.shards.router import Router
-from pinlater.shards.undo import claim_keys
 
 _log = structlog.get_logger("pinlater.overflow")
 

@@ -13,7 +13,7 @@ from pinlater.model import Ack, AckOutcome, CancelOutcome, Checkpoint, JobInfo, 
 from pinlater.overflow.descriptors import MARK, by_overflow, elsewhere, fit, overflow_of
 from pinlater.overflow.overflow import Overflow
 from pinlater.overflow.service import Delegate
-from pinlater.shards.router import together
+from pinlater.shards.router import combine_errors
 
 T = TypeVar("T")
 Call = Callable[[Api], Coroutine[Any, Any, T]]
@@ -136,4 +136,4 @@ def _one_of(failures: Sequence[PinLaterError]) -> PinLaterError:
         applied = None if failures[0].acks_applied is None else all(failure.acks_applied for failure in failures)
         return type(failures[0])(text, acks_applied=applied)
     of_shards = [failure for failure in grave if isinstance(failure, _OF_SHARDS)]
-    return together(of_shards) if of_shards else grave[0]
+    return combine_errors(of_shards) if of_shards else grave[0]

@@ -26,12 +26,11 @@ from pinlater.overflow.mover import CLAIMED_BY, PRIORITIES, OverflowMover
 from pinlater.queues.settings import QueueSettings
 from pinlater.server.limits import ServerLimits
 from pinlater.service import ClaimTokens, Service
-from pinlater.shards.calls import GuardSettings
-from pinlater.shards.coalesce import Coalescing
-from pinlater.shards.guard import Guarded
-from pinlater.shards.member import Member
-from pinlater.shards.members import Members
+from pinlater.shards.batching import BatchingShard
+from pinlater.shards.handle import ShardHandle
+from pinlater.shards.resilience import GuardSettings, ResilientShard
 from pinlater.shards.router import Router
+from pinlater.shards.shard_set import ShardSet
 
 JOB_BYTES = 400
 """Of a job in the file, beside its body and its status: its row and its entries in the indexes."""
@@ -54,7 +53,7 @@ class QueueSource(Protocol):
 
     def settings(self, queue: str) -> QueueSettings: ...
 
-    async def bring_up(self, member: Member) -> None:
+    async def bring_up(self, member: ShardHandle) -> None:
         """Both know afterwards what either knew. PinLaterError."""
 
     def end_rules(self) -> PerQueue[EndRules]: ...
@@ -134,10 +133,10 @@ class OverflowStore:
         self._shard_id = shard_id
         self._clock = around.clock
         self._quota = OverflowQuota(path, bound)
-        self._store = Guarded(SqliteShard(str(path), shard_id), around.guard, around.clock)
-        self._member = Member(Coalescing(self._store), around.clock, store=str(path))
-        self._members = Members([self._member], around.clock)
-        self._members.bring_up = self._bring_up
+        self._store = ResilientShard(SqliteShard(str(path), shard_id), around.guard, around.clock)
+        self._member = ShardHandle(BatchingShard(self._store), around.clock, store=str(path))
+        self._members = ShardSet([self._member], around.clock)
+        self._members.sync_before_serving = self._bring_up
         self.mover = OverflowMover(self._store, around.router, around.clock, self._names(f"{CLAIMED_BY}-"), self._moved)
         self._bring_up_lock = asyncio.Lock()
         self._brought_up_at = 0.0
@@ -150,8 +149,8 @@ class OverflowStore:
         """PinLaterError: it cannot be used."""
         try:
             await self._members.open()
-            if not self._member.is_in:
-                raise NoHealthyShards(self._member.trouble)
+            if not self._member.is_healthy:
+                raise NoHealthyShards(self._member.last_error)
             page = await self._store.list_config(0, ALL_RECORDS)
             await self.mover.recover(each.name for each in page.entries if not each.is_deleted and "@" not in each.name)
             await self.count_jobs()
@@ -222,7 +221,7 @@ class OverflowStore:
         self.waiting, self.in_progress = waiting, in_progress
         self._around.metrics.set_gauges(("overflow_jobs",), {("overflow_jobs",): waiting})
 
-    async def _bring_up(self, member: Member) -> None:
+    async def _bring_up(self, member: ShardHandle) -> None:
         await self._around.queues.bring_up(member)
         self._brought_up_at = asyncio.get_running_loop().time()
 

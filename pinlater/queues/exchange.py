@@ -14,8 +14,8 @@ from pinlater.backends.base import ConfigEntry
 from pinlater.clock import Clock
 from pinlater.errors import PinLaterError
 from pinlater.model import version_ms
-from pinlater.shards.member import Member
-from pinlater.shards.members import Members
+from pinlater.shards.handle import ShardHandle
+from pinlater.shards.shard_set import ShardSet
 
 R = TypeVar("R")
 _log = structlog.get_logger("pinlater.queues")
@@ -56,7 +56,7 @@ class Put(NamedTuple):
 class Exchange:
     """The winners, and what each shard has of them. `on_news` is told the names whose winner is another one."""
 
-    def __init__(self, members: Members, clock: Clock, on_news: Callable[[set[str]], None]) -> None:
+    def __init__(self, members: ShardSet, clock: Clock, on_news: Callable[[set[str]], None]) -> None:
         self.members = members
         self.winners: dict[str, ConfigEntry] = {}
         self._clock = clock
@@ -65,7 +65,7 @@ class Exchange:
         self._generation = 0
         self._marks: set[str] = set()
         """The winners that are marks of deleted queues."""
-        self._busy: dict[Member, asyncio.Task[bool]] = {}
+        self._busy: dict[ShardHandle, asyncio.Task[bool]] = {}
         """Shards that are being read or told by us, other than for a change."""
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -98,15 +98,15 @@ class Exchange:
         return [
             member.shard.shard_id or "?"
             for member in self.members.all
-            if not member.is_in or self._of(member).versions.get(name, "") < version
+            if not member.is_healthy or self._of(member).versions.get(name, "") < version
         ]
 
-    def _of(self, member: Member) -> Held:
+    def _of(self, member: ShardHandle) -> Held:
         return self._held.setdefault((member.shard.shard_id, member.store_id), Held())
 
     # -- one shard ---------------------------------------------------------------------------------------------------
 
-    async def read(self, member: Member, *, all_of_it: bool = False) -> None:
+    async def read(self, member: ShardHandle, *, all_of_it: bool = False) -> None:
         """What came to the shard since the last time, or all it has."""
         if all_of_it:
             self._held.pop((member.shard.shard_id, member.store_id), None)
@@ -120,7 +120,7 @@ class Exchange:
                 return
             held.revision = max(held.revision, page.revision)
 
-    async def push(self, member: Member) -> None:
+    async def push(self, member: ShardHandle) -> None:
         """What the shard does not have yet, or has older; what wins meanwhile, too."""
         held = self._of(member)
         while held.pushed != self._generation:
@@ -130,7 +130,7 @@ class Exchange:
                 await self._put_on(member, behind[start : start + PAGE])
             held.pushed = generation
 
-    async def _put_on(self, member: Member, records: Sequence[ConfigEntry]) -> list[bool]:
+    async def _put_on(self, member: ShardHandle, records: Sequence[ConfigEntry]) -> list[bool]:
         taken = await member.shard.put_config(records, self._clock.now_ms())
         held = self._of(member)
         for record, was_taken in zip(records, taken, strict=True):
@@ -162,7 +162,7 @@ class Exchange:
                 self._begin(member, self.push)
         await self._patiently(list(self._busy.values()), patience_s)
 
-    def _begin(self, member: Member, work: Callable[[Member], Coroutine[Any, Any, None]]) -> None:
+    def _begin(self, member: ShardHandle, work: Callable[[ShardHandle], Coroutine[Any, Any, None]]) -> None:
         self._busy[member] = self._spawn(_quietly(work, member))
         self._busy[member].add_done_callback(lambda _: self._busy.pop(member))
 
@@ -177,7 +177,7 @@ class Exchange:
         errors = [outcome for outcome in outcomes if isinstance(outcome, PinLaterError)]
         return Put(took, any(outcome is False for outcome in outcomes), errors)
 
-    async def _outcome(self, member: Member, record: ConfigEntry) -> bool | PinLaterError:
+    async def _outcome(self, member: ShardHandle, record: ConfigEntry) -> bool | PinLaterError:
         try:
             (was_taken,) = await self._put_on(member, [record])
         except PinLaterError as error:
@@ -223,7 +223,7 @@ def later(known: ConfigEntry, other: ConfigEntry) -> ConfigEntry:
     return newest._replace(version=version, deleted_version=older.deleted_version)
 
 
-async def _quietly(work: Callable[[Member], Coroutine[Any, Any, None]], member: Member) -> bool:
+async def _quietly(work: Callable[[ShardHandle], Coroutine[Any, Any, None]], member: ShardHandle) -> bool:
     """Whether it was done."""
     try:
         await work(member)

@@ -22,8 +22,8 @@ from pinlater.queues.file import QueueFile
 from pinlater.queues.layers import DEFAULTS, Layers
 from pinlater.queues.settings import QueueSettings
 from pinlater.queues.views import queue_view
-from pinlater.shards.member import Member
-from pinlater.shards.members import Members
+from pinlater.shards.handle import ShardHandle
+from pinlater.shards.shard_set import ShardSet
 
 _log = structlog.get_logger("pinlater.queues")
 
@@ -36,7 +36,7 @@ class Known:
 
     def __init__(
         self,
-        members: Members,
+        members: ShardSet,
         clock: Clock,
         defaults: QueueSettings | None = None,
         file: QueueFile | None = None,
@@ -143,7 +143,7 @@ class Known:
         """Hear from every healthy shard what other servers changed a moment ago. Whether any answered."""
         return await self._exchange.ask()
 
-    async def bring_up(self, member: Member) -> None:
+    async def bring_up(self, member: ShardHandle) -> None:
         """A shard that comes (back): hear all that it knows, and tell it all that it does not, before it serves."""
         await self._exchange.ask()
         await self._exchange.read(member, all_of_it=True)

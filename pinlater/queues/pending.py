@@ -13,8 +13,8 @@ from pinlater.clock import Clock
 from pinlater.errors import EnqueueRejected, PinLaterError
 from pinlater.model import JobState
 from pinlater.queues.registry import Queues
-from pinlater.shards.member import Member, ask_all
-from pinlater.shards.members import Members
+from pinlater.shards.handle import ShardHandle, ask_all
+from pinlater.shards.shard_set import ShardSet
 
 _BUSY_SHARE = 0.02
 """Counting one queue takes no more than this part of the time."""
@@ -36,7 +36,9 @@ class _Level:
 class Pending:
     """The levels of the queues with `max_pending`, as one process knows them."""
 
-    def __init__(self, members: Members, queues: Queues, clock: Clock, priorities: tuple[int, ...] = (1, 2, 3)) -> None:
+    def __init__(
+        self, members: ShardSet, queues: Queues, clock: Clock, priorities: tuple[int, ...] = (1, 2, 3)
+    ) -> None:
         self._members = members
         self._queues = queues
         self._clock = clock
@@ -97,7 +99,7 @@ class Pending:
             level.counted = ready + scheduled
             level.changed -= before
 
-    async def _ask(self, healthy: list[Member], queue: str, future: bool, now_ms: int) -> int | None:
+    async def _ask(self, healthy: list[ShardHandle], queue: str, future: bool, now_ms: int) -> int | None:
         outcomes = await ask_all(
             healthy, lambda shard: shard.count(queue, JobState.PENDING, self._priorities, future, now_ms)
         )

@@ -14,8 +14,8 @@ from pinlater.clock import Clock
 from pinlater.errors import Overloaded, PinLaterError, ShardConnectionFailed
 from pinlater.ratelimit import capacity_of
 from pinlater.rendezvous import weight
-from pinlater.shards.member import Member
-from pinlater.shards.members import Members
+from pinlater.shards.handle import ShardHandle
+from pinlater.shards.shard_set import ShardSet
 
 _MAX_QUEUES = 10_000
 _SETTLING_MS = 2_000
@@ -28,7 +28,7 @@ _SETTLING = 0.75
 class Rate:
     """The buckets of all queues, as one process asks for them."""
 
-    def __init__(self, members: Members, clock: Clock) -> None:
+    def __init__(self, members: ShardSet, clock: Clock) -> None:
         self._members = members
         self._clock = clock
         self._last: dict[str, str] = {}
@@ -62,7 +62,7 @@ class Rate:
     async def give_back(self, queue: str, tokens: int, per_second: float) -> None:
         """Tokens for jobs that nobody got. Raises nothing: where it fails, fewer jobs than allowed are handed out."""
         member = self._members.by_id(self._last.get(queue, ""))
-        if member is None or not member.is_in:
+        if member is None or not member.is_healthy:
             return
         shard, now_ms = member.shard, self._now_ms(member)
         try:
@@ -70,11 +70,11 @@ class Rate:
         except PinLaterError:
             return
 
-    def _now_ms(self, member: Member) -> int:
+    def _now_ms(self, member: ShardHandle) -> int:
         """By the store's clock, as the last ping found it: what fills a bucket is the same for all servers."""
         return self._clock.now_ms() + member.skew_ms
 
-    def _by_weight(self, queue: str) -> list[Member]:
+    def _by_weight(self, queue: str) -> list[ShardHandle]:
         """The shards that are in, the queue's own first."""
         members = self._members.healthy()
         members.sort(key=lambda each: (weight(queue, each.shard.shard_id), each.shard.shard_id), reverse=True)

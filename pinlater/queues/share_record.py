@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pinlater.backends.base import KvEntry
 from pinlater.clock import Clock
 from pinlater.model import MAX_TIME_MS
-from pinlater.shards.member import Member
+from pinlater.shards.handle import ShardHandle
 
 KIND = "share"
 _KEEP_RETIRED_MS = 86_400_000
@@ -58,7 +58,7 @@ def read(note: KvEntry | None) -> ShareRecord | None:
         return None
 
 
-async def write(member: Member, queue: str, record: ShareRecord, clock: Clock) -> bool:
+async def write(member: ShardHandle, queue: str, record: ShareRecord, clock: Clock) -> bool:
     """Put it in the place of what it was made from; False where another one is there by now."""
     now_ms = clock.now_ms()
     expires_at_ms = now_ms + _KEEP_RETIRED_MS if record.is_retired else MAX_TIME_MS
@@ -66,7 +66,9 @@ async def write(member: Member, queue: str, record: ShareRecord, clock: Clock) -
     return await member.shard.kv_put(KIND, queue, body, expires_at_ms, now_ms, expected_version=expected) > 0
 
 
-async def retire_elsewhere(home: Member, members: list[Member], queue: str, clock: Clock) -> ShareRecord | None:
+async def retire_elsewhere(
+    home: ShardHandle, members: list[ShardHandle], queue: str, clock: Clock
+) -> ShareRecord | None:
     """The newest record that any shard has, with version 0 where there is none; from now on all other shards say that
     it is at home.
 

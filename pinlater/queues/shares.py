@@ -29,8 +29,8 @@ from pinlater.queues.registry import Queues
 from pinlater.queues.share_record import KIND, ShareRecord
 from pinlater.queues.share_round import Round
 from pinlater.rendezvous import chosen
-from pinlater.shards.member import Member, ask_all
-from pinlater.shards.members import Members
+from pinlater.shards.handle import ShardHandle, ask_all
+from pinlater.shards.shard_set import ShardSet
 
 _log = structlog.get_logger("pinlater.queues")
 
@@ -47,7 +47,9 @@ _FORGET_MS = 60_000
 class Shares:
     """The shares of all queues, as one process moves them."""
 
-    def __init__(self, members: Members, queues: Queues, clock: Clock, priorities: tuple[int, ...] = (1, 2, 3)) -> None:
+    def __init__(
+        self, members: ShardSet, queues: Queues, clock: Clock, priorities: tuple[int, ...] = (1, 2, 3)
+    ) -> None:
         self._members = members
         self._queues = queues
         self._clock = clock
@@ -65,7 +67,7 @@ class Shares:
         limited = self._queues.limited()
         for queue in sorted(limited):
             home = self._home(queue)
-            if home is None or not home.is_in or self._rests.get(queue, (0, 0))[0] > now_ms:
+            if home is None or not home.is_healthy or self._rests.get(queue, (0, 0))[0] > now_ms:
                 continue
             if is_mine(home.shard.shard_id):
                 due.setdefault(home.shard.shard_id, []).append(queue)
@@ -76,7 +78,7 @@ class Shares:
     async def balance(self, queue: str) -> bool:
         """One round for one queue; whether anything moved. Raises nothing: the next round does better."""
         home = self._home(queue)
-        if home is None or not home.is_in or self._members.has_unknown_ids():
+        if home is None or not home.is_healthy or self._members.has_unknown_ids():
             return False
         return await self._balance_all(home.shard.shard_id, [queue])
 
@@ -105,14 +107,14 @@ class Shares:
         rest_ms = 0 if has_moved else min(_MAX_REST_MS, self._rests.get(queue, (0, 0))[1] * 2 or _FIRST_REST_MS)
         self._rests[queue] = (self._clock.now_ms() + rest_ms, rest_ms)
 
-    def _home(self, queue: str) -> Member | None:
+    def _home(self, queue: str) -> ShardHandle | None:
         """The shard of the queue's record."""
         shard_id = chosen(queue, [member.shard.shard_id for member in self._members.all])
         return None if shard_id is None else self._members.by_id(shard_id)
 
     # -- one round ---------------------------------------------------------------------------------------------------
 
-    async def _balance(self, queue: str, home: Member, note: KvEntry | None) -> bool:
+    async def _balance(self, queue: str, home: ShardHandle, note: KvEntry | None) -> bool:
         maximum = self._queues.settings(queue).max_in_progress
         if maximum is None:
             return False
@@ -143,7 +145,7 @@ class Shares:
         await self._set(queue, round_.to_grow(), version)
         return True
 
-    async def _begin(self, queue: str, home: Member, seen: Mapping[str, Quota]) -> ShareRecord | None:
+    async def _begin(self, queue: str, home: ShardHandle, seen: Mapping[str, Quota]) -> ShareRecord | None:
         """What a first record starts from: all shards as they are, each of which is needed."""
         if any(member.shard.shard_id not in seen for member in self._members.all):
             return None

@@ -18,8 +18,8 @@ import structlog
 from pinlater.clock import Clock
 from pinlater.errors import PinLaterError
 from pinlater.model import AuditEntry
-from pinlater.shards.member import answers, ask_all
-from pinlater.shards.members import Members
+from pinlater.shards.handle import answers, ask_all
+from pinlater.shards.shard_set import ShardSet
 
 _log = structlog.get_logger("pinlater.audit")
 
@@ -48,7 +48,7 @@ _PATIENCE_S = 0.5
 class Audit:
     """The record of all changes by operators, and of refused ones. `server` is the name of this one."""
 
-    def __init__(self, members: Members, clock: Clock, server: str) -> None:
+    def __init__(self, members: ShardSet, clock: Clock, server: str) -> None:
         self._members = members
         self._clock = clock
         self._server = server

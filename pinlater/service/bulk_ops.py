@@ -46,9 +46,9 @@ from pinlater.service.job_commands import JobCommands, JobsReady
 from pinlater.service.queries import JobQueries, Search
 from pinlater.service.settings import ServiceSettings
 from pinlater.service.validation import Validator
-from pinlater.shards.member import Member, answers, ask_all, missing
-from pinlater.shards.merge import Place, ScanQuery, place_of
+from pinlater.shards.handle import ShardHandle, answers, ask_all, missing
 from pinlater.shards.router import Router
+from pinlater.shards.scan import Place, ScanQuery, place_of
 
 Slice = Callable[[Shard, int], Coroutine[Any, Any, int]]
 """One bounded step on one shard, for at most so many jobs; how many it was."""
@@ -116,7 +116,7 @@ class Operating:
                 return total
         self._router.members.require_any()
         lost = [each for each in outcomes if not isinstance(each, (int, QueueNotFound))]
-        away = [member for member in self._router.members.all if not member.is_in]
+        away = [member for member in self._router.members.all if not member.is_healthy]
         if lost or away:
             text = "; ".join([error.message for error in lost] + ([missing(away).message] if away else []))
             raise ShardConnectionFailed(f"{total} jobs were changed on the other shards; {text}")
@@ -124,7 +124,7 @@ class Operating:
         return total
 
     async def _on_one(
-        self, member: Member, step: Slice, limit: int, ends_at: float
+        self, member: ShardHandle, step: Slice, limit: int, ends_at: float
     ) -> tuple[int, PinLaterError | None]:
         done = 0
         while done < limit and (done == 0 or asyncio.get_running_loop().time() < ends_at):
@@ -171,7 +171,7 @@ class Operating:
             (shard_id, partial(_delete_on, filter=filter, named=named, now_ms=self._clock.now_ms()))
             for shard_id, named in groups.items()
         ]
-        return sum(count or 0 for count in await self._router.named(calls))
+        return sum(count or 0 for count in await self._router.call_by_shard(calls))
 
 
 async def _delete_on(shard: Shard, *, filter: JobFilter, named: list[tuple[str, JobKey]], now_ms: int) -> int:
@@ -264,8 +264,8 @@ class Changing:
         act = self._act(slice_.change)
         groups = self._refs.keys(slice_.change.queue, [job.descriptor for job in jobs])
         named = [member for member in self._router.members.all if member.shard.shard_id in groups]
-        members = [member for member in named if member.is_in]
-        slice_.miss([member for member in named if not member.is_in])
+        members = [member for member in named if member.is_healthy]
+        slice_.miss([member for member in named if not member.is_healthy])
         outcomes = await ask_all(members, lambda shard: act(shard, [key for _, key in groups[shard.shard_id]]))
         pending: Pending = Counter()
         for member, outcome in zip(members, outcomes, strict=True):

@@ -269,7 +269,7 @@ class DisconnectReaper:
     async def _ask(self, queue: str, shard_id: str, claims: Sequence[SilentClaim]) -> ExpiryCounts:
         rules = self._queues.end_rules().get(queue)
         now_ms = self._clock.now_ms()
-        (released,) = await self._router.named(
+        (released,) = await self._router.call_by_shard(
             [(shard_id, lambda shard: shard.expire_disconnected(queue, claims, now_ms, rules))]
         )
         return released or ExpiryCounts(0, 0)

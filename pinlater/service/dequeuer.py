@@ -254,7 +254,7 @@ class Dequeuer:
     async def _requeue_on(self, queue: str, shard_id: str, claims: Sequence[FreshClaim]) -> int:
         now_ms = self._clock.now_ms()
         try:
-            (back,) = await self._router.named(
+            (back,) = await self._router.call_by_shard(
                 [(shard_id, lambda shard: shard.requeue_undelivered(queue, claims, now_ms))]
             )
         except PinLaterError as error:

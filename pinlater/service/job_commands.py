@@ -23,7 +23,7 @@ from pinlater.queues.registry import Queues
 from pinlater.service.connection_claims import ConnectionClaims
 from pinlater.service.descriptors import DescriptorParser
 from pinlater.service.validation import EntryErrors, Validator
-from pinlater.shards.router import Router, together
+from pinlater.shards.router import Router, combine_errors
 
 JobsReady = Callable[[str, int, Sequence[int]], None]
 """Told of a queue how many jobs are eligible again, and when others will be."""
@@ -104,7 +104,7 @@ class JobCommands:
                     acks.retry_at_once_from(spare_ms)
             send = partial(self._ack_on, queue, from_ms, self._queues.end_rules().get(queue))
             calls = [(shard_id, partial(send, acks)) for shard_id, acks in groups.items()]
-            outcomes = await self._router.named(calls)
+            outcomes = await self._router.call_by_shard(calls)
             for acks, results in zip(groups.values(), outcomes, strict=True):
                 if not results:
                     continue
@@ -163,7 +163,7 @@ class JobCommands:
             outcomes += acked.outcomes
             had_effect = had_effect and acked.had_effect
         if failures:
-            raise together(failures)
+            raise combine_errors(failures)
         total = len(succeeded) + len(failed)
         return Acked(outcomes, had_effect, errors.summary("acks", total, acks_applied=True) if errors.count else None)
 
@@ -215,7 +215,7 @@ class JobCommands:
             (shard_id, lambda shard, each=each: shard.checkpoint(queue, each, from_ms))
             for shard_id, each in groups.items()
         ]
-        for (shard_id, requests), results in zip(groups.items(), await self._router.named(calls), strict=True):
+        for (shard_id, requests), results in zip(groups.items(), await self._router.call_by_shard(calls), strict=True):
             self._ties.heard(connection, queue, shard_id, requests, results or (), from_ms)
             moved = [
                 request.run_after_ms or now_ms
@@ -247,7 +247,7 @@ class JobCommands:
             (shard_id, lambda shard, named=named: shard.cancel(queue, [key for _, key in named], now_ms))
             for shard_id, named in groups.items()
         ]
-        for named, results in zip(groups.values(), await self._router.named(calls), strict=True):
+        for named, results in zip(groups.values(), await self._router.call_by_shard(calls), strict=True):
             for (descriptor, _), outcome in zip(named, results or (), strict=False):
                 outcomes[descriptor] = outcome
 
@@ -261,7 +261,7 @@ async def one_by_one(steps: Iterable[Coroutine[Any, Any, None]]) -> None:
         except PinLaterError as error:
             failures.append(error.with_traceback(None))
     if failures:
-        raise together(failures)
+        raise combine_errors(failures)
 
 
 def _sliced(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

@@ -21,9 +21,9 @@ from pinlater.regex import BodyPattern
 from pinlater.service.descriptors import DescriptorParser
 from pinlater.service.settings import ServiceSettings
 from pinlater.service.validation import MAX_INT32, Validator
-from pinlater.shards.member import Member, missing
-from pinlater.shards.merge import Place, ScanQuery, place_of
+from pinlater.shards.handle import ShardHandle, missing
 from pinlater.shards.router import Router
+from pinlater.shards.scan import Place, ScanQuery, place_of
 
 _GROUPS_AT_ONCE = 16
 """Queues and shards that one lookup asks at the same time: each may bring a body, whatever the bound."""
@@ -70,7 +70,7 @@ class JobQueries:
         ]
         return [
             (descriptor, info)
-            for (_, named), infos in zip(groups, await self._router.named(calls), strict=True)
+            for (_, named), infos in zip(groups, await self._router.call_by_shard(calls), strict=True)
             for (descriptor, _), info in zip(named, infos or (), strict=False)
             if info is not None
         ]
@@ -127,7 +127,7 @@ class JobQueries:
         """In steps, until the page is full, the answer is, or the time is over."""
         ends_at = asyncio.get_running_loop().time() + self._settings.long_call_ms / 1000
         jobs: list[JobInfo] = []
-        missed: list[Member] = []
+        missed: list[ShardHandle] = []
         while True:
             scanned = await self._router.scan(query, after, min(limit - len(jobs), self._settings.page_jobs))
             jobs += scanned.jobs
@@ -192,7 +192,7 @@ class Search:
         self.after = after
         self.ended = False
         self.looked_at = 0
-        self.missing: list[Member] = []
+        self.missing: list[ShardHandle] = []
 
     def is_over(self) -> bool:
         return asyncio.get_running_loop().time() >= self._ends_at
@@ -219,7 +219,7 @@ class Search:
 
 
 def _page(
-    filter: JobFilter, query: ScanQuery, jobs: list[JobInfo], place: Place | None, missed: list[Member]
+    filter: JobFilter, query: ScanQuery, jobs: list[JobInfo], place: Place | None, missed: list[ShardHandle]
 ) -> ScanPage:
     continuation = CONTINUATION_END if place is None else write_continuation(filter, query.now_ms, place)
     return ScanPage(jobs, continuation, [member.shard.shard_id or "?" for member in missed])

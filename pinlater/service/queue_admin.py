@@ -15,8 +15,8 @@ from pinlater.queues.registry import Queues
 from pinlater.service import validation
 from pinlater.service.admin_password import AdminPassword
 from pinlater.service.audit import OPEN, PROTECTED, Audit
-from pinlater.shards.member import missing
-from pinlater.shards.members import Members
+from pinlater.shards.handle import missing
+from pinlater.shards.shard_set import ShardSet
 
 _MAX_CHANGES = 100
 """Settings in one command; there are fewer."""
@@ -27,7 +27,7 @@ class QueueAdmin:
 
     def __init__(
         self,
-        members: Members,
+        members: ShardSet,
         queues: Queues,
         clock: Clock,
         admin: AdminPassword,

@@ -124,7 +124,7 @@ class Service:
     async def open(self) -> None:
         """Open the shards, each brought up before it serves; see Members.open."""
         members = self.router.members
-        members.bring_up = members.bring_up or self.queues.bring_up
+        members.sync_before_serving = members.sync_before_serving or self.queues.bring_up
         await self.router.open()
 
     def start_draining(self) -> None:

@@ -1,4 +1,6 @@
-"""Is a shard in use? Pure: it is told what happened and when, and holds no timer.
+"""Health of a shard: the verdict over its calls, and the monitor that pings it.
+
+`Health` is pure: it is told what happened and when, and holds no timer.
 
     IN ──(too few good outcomes, or failures in a row)──> OUT ──(pause over: some pings)──> IN with a fresh window
                                                            ^                |
@@ -7,13 +9,27 @@
 Only pings bring a shard back: the late success of a call that was under way when it went out does not.
 Pauses begin short, so that a short fault costs little, and double, so that a store that answers pings but fails at work
 is soon tried as rarely as one that is gone.
+
+`HealthMonitor` pings in the background: an idle shard is known too, one that is out is tried again and let in, and one
+that is full takes new jobs again when it has room.
 """
 
 from __future__ import annotations
 
+import asyncio
+import secrets
 from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+import structlog
+
+from pinlater.clock import Clock
+from pinlater.errors import PinLaterError, StoreFull, StoreRefused
+
+if TYPE_CHECKING:
+    from pinlater.shards.handle import ShardHandle
 
 PING = "ping"
 
@@ -91,7 +107,7 @@ class Health:
         "_slow",
         "_streak",
         "_streaks",
-        "is_in",
+        "is_healthy",
     )
 
     def __init__(self, settings: HealthSettings | None = None) -> None:
@@ -103,13 +119,13 @@ class Health:
         self._pause = Pause(self._settings.first_pause_ms, self._settings.pause_ms)
         self._in_since_ms = 0
         self._probes_left = self._settings.probes
-        self.is_in = False
+        self.is_healthy = False
 
     # -- while it is in ----------------------------------------------------------------------------------------------
 
     def answered(self, kind: str) -> None:
         """A call of that kind was answered in time."""
-        if not self.is_in:
+        if not self.is_healthy:
             return
         if self._streaks or self._slow:
             self._streak = self._slow = 0
@@ -121,7 +137,7 @@ class Health:
         """A call of that kind was answered; `is_slow`: too late to be good. True: with this it went out."""
         if not is_slow:
             self.answered(kind)
-        if not is_slow or not self.is_in:
+        if not is_slow or not self.is_healthy:
             return False
         self._slow += 1
         self._remember(False)
@@ -129,7 +145,7 @@ class Health:
 
     def failed(self, kind: str, now_ms: int) -> bool:
         """It could not be reached, gave no answer in time, or could not do it. True: with this it went out."""
-        if not self.is_in:
+        if not self.is_healthy:
             return False
         self._streak += 1
         self._streaks[kind] = self._streaks.get(kind, 0) + 1
@@ -162,12 +178,12 @@ class Health:
     def trip(self, now_ms: int) -> None:
         """Out at once, for a pause. Told while a pause runs, it begins again, and is no longer for that."""
         pause, settings = self._pause, self._settings
-        if self.is_in and now_ms - self._in_since_ms >= settings.pause_ms:
+        if self.is_healthy and now_ms - self._in_since_ms >= settings.pause_ms:
             pause.forget()
-        if self.is_in or self.is_probing or pause.is_over(now_ms):
+        if self.is_healthy or self.is_probing or pause.is_over(now_ms):
             pause.lengthen()
         pause.since_ms = now_ms
-        self.is_in = False
+        self.is_healthy = False
         self._probes_left = settings.probes
 
     @property
@@ -177,7 +193,7 @@ class Health:
     @property
     def is_probing(self) -> bool:
         """It is out, and a ping succeeded since the pause."""
-        return not self.is_in and self._probes_left < self._settings.probes
+        return not self.is_healthy and self._probes_left < self._settings.probes
 
     def next_probe_ms(self, *, is_alone: bool) -> int:
         """From when on a ping is welcome while it is out; `is_alone`: no other shard serves in its place."""
@@ -197,8 +213,128 @@ class Health:
 
     def admit(self, now_ms: int) -> None:
         """In, with nothing held against it but the length of its last pause."""
-        self.is_in = True
+        self.is_healthy = True
         self._in_since_ms = now_ms
         self._outcomes.clear()
         self._bad = self._streak = self._slow = 0
         self._streaks.clear()
+
+
+_log = structlog.get_logger("pinlater.shards")
+
+PING_TIMEOUT_MS = 2_000
+ROOM_KIND, ROOM_BYTES, ROOM_KEPT_MS = "room", 64 << 10, 60_000
+"""A note of that kind and size is written, and removed, to see whether a store that was full has room again. Not every
+store can tell otherwise: MariaDB says that a table cannot grow only to who makes it grow.
+"""
+_WAY_OUT = "if the store was replaced or emptied on purpose, start once with --accept-new-store and the shard's id"
+Step = Callable[["ShardHandle"], Awaitable[None]]
+
+
+class HealthMonitor:
+    """Looks at every shard each interval, at one that is being probed more often, and at once at one that refuses."""
+
+    def __init__(self, clock: Clock, interval_ms: int, *, open_late: Step, let_in: Step) -> None:
+        """`open_late` opens a shard that could not be opened before; `let_in` follows the last probe."""
+        self._clock = clock
+        self._interval_s = interval_ms / 1000
+        self._open_late = open_late
+        self._let_in = let_in
+        self._me = secrets.token_hex(8)
+        self._watches: list[asyncio.Task[None]] = []
+        self._confirming: dict[ShardHandle, asyncio.Task[None]] = {}
+
+    def start(self, members: Sequence[ShardHandle]) -> None:
+        for member in members:
+            member.on_refusal = self._confirm
+        self._watches = [asyncio.create_task(self._watch(member)) for member in members]
+
+    async def close(self) -> None:
+        tasks = [*self._watches, *self._confirming.values()]
+        self._watches = []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _watch(self, member: ShardHandle) -> None:
+        while True:
+            gap_s = member.health.probe_gap_ms / 1000
+            await asyncio.sleep(min(gap_s, self._interval_s) if member.health.is_probing else self._interval_s)
+            await self.check(member)
+
+    async def check(self, member: ShardHandle) -> None:
+        """One ping where one is due, or one try to open; what it finds is kept in the member. Raises nothing."""
+        if member.store_id is None:
+            await self._found(member, self._open_late, is_final=False)
+        elif member.is_healthy:
+            await self._found(member, self._ping, is_final=False)
+        elif member.is_due():
+            await self._found(member, self._probe, is_final=True)
+
+    def _confirm(self, member: ShardHandle) -> None:
+        """The store refused a call: a ping now says whether it is gone."""
+        if member not in self._confirming and self._watches:
+            task = asyncio.get_running_loop().create_task(self._found(member, self._ping, is_final=True))
+            self._confirming[member] = task
+            task.add_done_callback(lambda _: self._confirming.pop(member, None))
+
+    async def _found(self, member: ShardHandle, look: Step, *, is_final: bool) -> None:
+        """`is_final`: with a failure the shard is out, for another pause if it was already."""
+        was_in = member.is_healthy
+        try:
+            await look(member)
+        except StoreRefused as error:
+            if member.last_error != error.message:
+                _log.error("store_refused", shard=member.shard.shard_id, error=error.message, hint=_WAY_OUT)
+            member.eject(error.message)
+        except (PinLaterError, TimeoutError) as error:
+            self._failed(member, was_in, is_final, str(error) or f"no answer to a ping within {PING_TIMEOUT_MS} ms")
+        except Exception as error:
+            _log.exception("shard_not_checked", shard=member.shard.shard_id)
+            self._failed(member, was_in, is_final, repr(error))
+
+    def _failed(self, member: ShardHandle, was_in: bool, is_final: bool, trouble: str) -> None:
+        if was_in and not member.is_healthy:
+            return  # calls were quicker to say so
+        if is_final:
+            member.eject(trouble)
+        else:
+            member.note_failure(PING, trouble)
+
+    async def _ping(self, member: ShardHandle) -> None:
+        asked_s = asyncio.get_running_loop().time()
+        await self.ping(member)
+        if member.is_healthy:
+            member.last_error = ""
+            member.learn(PING, asyncio.get_running_loop().time() - asked_s > member.deadline_ms / 2000, None)
+            if member.may_have_room():
+                await self._look_for_room(member)
+
+    async def _look_for_room(self, member: ShardHandle) -> None:
+        now_ms = self._clock.now_ms() + member.skew_ms
+        try:
+            async with asyncio.timeout(PING_TIMEOUT_MS / 1000):
+                for body, until_ms in ((bytes(ROOM_BYTES), now_ms + ROOM_KEPT_MS), (b"", 0)):
+                    await member.shard.kv_put(ROOM_KIND, self._me, body, until_ms, now_ms)
+        except StoreFull:
+            member.no_room_yet()
+        else:
+            member.note_room()
+
+    async def _probe(self, member: ShardHandle) -> None:
+        await self.ping(member)
+        if member.health.probe_succeeded(self._clock.now_ms()):
+            await self._let_in(member)
+
+    async def ping(self, member: ShardHandle) -> None:
+        """One ping, which tells whose store it is and what time. StoreRefused: it is another store now."""
+        asked_ms = self._clock.now_ms()
+        async with asyncio.timeout(PING_TIMEOUT_MS / 1000):  # wait_for may swallow a cancellation before Python 3.12
+            status = await member.shard.ping()
+        answered_ms = self._clock.now_ms()
+        member.heard_clock(status.now_ms, asked_ms, answered_ms)
+        member.newest_ms = status.newest_ms
+        if status.store_id != member.store_id:
+            raise StoreRefused(f"shard {member.shard.shard_id} became another store: {status.store_id}")
+        if status.full:
+            member.note_full(status.full)

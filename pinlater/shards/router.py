@@ -23,12 +23,11 @@ from pinlater.errors import (
     StoreFull,
 )
 from pinlater.model import DequeuedJob, Job, parse_descriptor
-from pinlater.shards.claiming import fitting
-from pinlater.shards.dequeues import Dequeues
-from pinlater.shards.member import Member, answers, ask_all, missing
-from pinlater.shards.members import Members
-from pinlater.shards.merge import Place, Scanned, ScanQuery, scan_over
-from pinlater.shards.undo import GivingBack, requeue
+from pinlater.shards.compensation import Compensator, requeue
+from pinlater.shards.cross_shard import CrossShardClaims, fitting
+from pinlater.shards.handle import ShardHandle, answers, ask_all, missing
+from pinlater.shards.scan import Place, Scanned, ScanQuery, scan_over
+from pinlater.shards.shard_set import ShardSet
 
 R = TypeVar("R")
 FULL_RETRY_MS = 1_000
@@ -40,22 +39,22 @@ ShardCall = Callable[[Shard], Coroutine[Any, Any, R]]
 class Router:
     """The shards as one. Errors are those of the shards, NoHealthyShards where none is left."""
 
-    def __init__(self, members: Members) -> None:
+    def __init__(self, members: ShardSet) -> None:
         self.members = members
-        self._giving_back = GivingBack()
+        self._compensator = Compensator()
         deadline_ms = max(member.deadline_ms for member in members.all)
-        self._dequeues = Dequeues(self._share, deadline_ms, self._giving_back, self._give_back_all)
+        self._dequeues = CrossShardClaims(self._share, deadline_ms, self._compensator, self._give_back_all)
 
     async def open(self) -> None:
-        """See Members.open."""
+        """See ShardSet.open."""
         await self.members.open()
 
     async def close(self) -> None:
         await self._dequeues.drain()
-        await self._giving_back.drain()
+        await self._compensator.drain()
         await self.members.close()
 
-    def _healthy(self) -> list[Member]:
+    def _healthy(self) -> list[ShardHandle]:
         members = self.members.healthy()
         if not members:
             self.members.require_any()
@@ -124,7 +123,7 @@ class Router:
         )
         return sum(sum(counts) for counts in found)
 
-    def _share(self, coverage: float) -> list[Member]:
+    def _share(self, coverage: float) -> list[ShardHandle]:
         members = self._healthy()
         if coverage >= 1 or len(members) == 1:
             return members
@@ -145,29 +144,29 @@ class Router:
 
     # -- calls that name jobs ----------------------------------------------------------------------------------------
 
-    async def named(self, calls: Sequence[tuple[str, ShardCall[R]]]) -> list[R | None]:
+    async def call_by_shard(self, calls: Sequence[tuple[str, ShardCall[R]]]) -> list[R | None]:
         """Each call on the shard with that id, all at once; None where no such shard was ever configured.
 
         ShardConnectionFailed, after all the others were done, where one that is needed cannot be reached.
         """
         if len(calls) == 1:
-            only = await self._named(*calls[0])
+            only = await self._call_on(*calls[0])
             if isinstance(only, PinLaterError):
                 raise only
             return [only]
-        outcomes = await asyncio.gather(*[self._named(*each) for each in calls])
+        outcomes = await asyncio.gather(*[self._call_on(*each) for each in calls])
         failures = [outcome for outcome in outcomes if isinstance(outcome, PinLaterError)]
         if failures:
-            raise together(failures)
+            raise combine_errors(failures)
         return [outcome for outcome in outcomes if not isinstance(outcome, PinLaterError)]
 
-    async def _named(self, shard_id: str, call: ShardCall[R]) -> R | PinLaterError | None:
+    async def _call_on(self, shard_id: str, call: ShardCall[R]) -> R | PinLaterError | None:
         member = self.members.by_id(shard_id)
         if member is None:
             if self.members.has_unknown_ids():
                 return ShardConnectionFailed(f"shard {shard_id} may be one that could not be reached yet")
             return None
-        if not member.health.is_in:
+        if not member.health.is_healthy:
             return missing([member]) if self.members.healthy() else self.members.none_left()
         try:
             return await call(member.shard)
@@ -202,7 +201,7 @@ class Router:
         return scanned
 
 
-def together(failures: Sequence[PinLaterError]) -> PinLaterError:
+def combine_errors(failures: Sequence[PinLaterError]) -> PinLaterError:
     """One error for several shards: what failed, and whether it may have happened anyway."""
     text = "; ".join(failure.message for failure in failures)
     if any(isinstance(failure, OutcomeUnknown) for failure in failures):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pinlater.backends.base import Shard
 from pinlater.clock import Clock
-from pinlater.shards.calls import GuardSettings
-from pinlater.shards.coalesce import Coalescing
-from pinlater.shards.guard import Guarded
+from pinlater.shards.batching import BatchingShard
+from pinlater.shards.resilience import GuardSettings, ResilientShard
 
 
 def chained(shard: Shard, *, deadline_ms: int = 30_000, clock: Clock | None = None) -> Shard:
     """What the service sees of a shard."""
-    return Coalescing(Guarded(shard, GuardSettings(deadline_ms=deadline_ms), clock))
+    return BatchingShard(ResilientShard(shard, GuardSettings(deadline_ms=deadline_ms), clock))

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from pinlater.backends.base import Shard
 from pinlater.model import Job, parse_descriptor
-from pinlater.shards.member import Member
-from pinlater.shards.passing import Passing
+from pinlater.shards.decorator import ShardDecorator
+from pinlater.shards.handle import ShardHandle
 from tests.conformance.served import QUEUE, Served
 from tests.faults.proxy import Proxy
 
@@ -40,7 +40,7 @@ class Outage(Served):
         """The deadline is short: on a busy machine a shard may be opened only at the second try."""
         await self.api.open()
         for member in self.members.all:
-            await self._checked_until(lambda member=member: member.is_in, member)
+            await self._checked_until(lambda member=member: member.is_healthy, member)
         await self.api.create_queue(QUEUE)
 
     async def jobs_on_both(self) -> tuple[list[str], list[str]]:
@@ -65,17 +65,17 @@ class Outage(Served):
     def _is_in(self) -> bool:
         member = self.members.by_id(OUT)
         assert member is not None
-        return member.is_in
+        return member.is_healthy
 
     def _serves(self) -> bool:
         """In, and not resting after a call that missed its deadline."""
         member = self.members.by_id(OUT)
         assert member is not None
-        calls = member.shard.calls if isinstance(member.shard, Passing) else None
+        calls = member.shard.calls if isinstance(member.shard, ShardDecorator) else None
         now = asyncio.get_running_loop().time()
-        return member.is_in and (calls is None or calls.held_up(now) is None)
+        return member.is_healthy and (calls is None or calls.held_up(now) is None)
 
-    async def _checked_until(self, reached: Callable[[], bool], member: Member | None = None) -> None:
+    async def _checked_until(self, reached: Callable[[], bool], member: ShardHandle | None = None) -> None:
         member = member or self.members.by_id(OUT)
         assert member is not None
         for _ in range(50):

@@ -9,9 +9,9 @@ from pinlater.backends.base import Shard
 from pinlater.model import DequeuedJob, DequeueRequest, Job, JobFilter, JobInfo, JobState, RequestContext
 from pinlater.password import hash_password
 from pinlater.service import ClaimTokens, Service, ServiceSettings
-from pinlater.shards.member import Member
-from pinlater.shards.members import Members
+from pinlater.shards.handle import ShardHandle
 from pinlater.shards.router import Router
+from pinlater.shards.shard_set import ShardSet
 from tests.conformance.chain import chained
 from tests.conformance.subject import DAY_MS, START_MS
 
@@ -48,7 +48,7 @@ class Served:
         self.password = PASSWORD
         self.max_body_bytes: int = settings.get("max_body_bytes", 2**20)
         self.shards = [chained(shard, deadline_ms=deadline_ms, clock=self.clock) for shard in shards]
-        self.members = Members([Member(shard, self.clock) for shard in self.shards], self.clock)
+        self.members = ShardSet([ShardHandle(shard, self.clock) for shard in self.shards], self.clock)
         self.api = Service(
             Router(self.members),
             self.clock,

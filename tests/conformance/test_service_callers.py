@@ -11,7 +11,7 @@ import pytest
 from pinlater.backends.base import ClaimRequest, Shard
 from pinlater.errors import QueueNotFound
 from pinlater.model import DequeuedJob, DequeueRequest, Job, JobState
-from pinlater.shards.passing import Passing
+from pinlater.shards.decorator import ShardDecorator
 from tests.conformance.outage import eventually
 from tests.conformance.served import QUEUE, Served
 
@@ -87,7 +87,7 @@ async def test_a_caller_who_stops_waiting_takes_no_job(served: Served) -> None:
     assert len(await served.dequeue(1)) == 1
 
 
-class Counted(Passing):
+class Counted(ShardDecorator):
     """Counts the round trips to a shard."""
 
     def __init__(self, inner: Shard) -> None:

@@ -17,13 +17,12 @@ from pinlater.config import StoreConfig
 from pinlater.errors import PinLaterError
 from pinlater.model import DequeueRequest, Job, RequestContext
 from pinlater.service import ClaimTokens, Service
-from pinlater.shards.calls import GuardSettings
-from pinlater.shards.coalesce import Coalescing
-from pinlater.shards.guard import Guarded
+from pinlater.shards.batching import BatchingShard
+from pinlater.shards.handle import ShardHandle
 from pinlater.shards.health import HealthSettings
-from pinlater.shards.member import Member
-from pinlater.shards.members import Members
+from pinlater.shards.resilience import GuardSettings, ResilientShard
 from pinlater.shards.router import Router
+from pinlater.shards.shard_set import ShardSet
 from tests.faults.proxy import Proxy
 from tests.stores.places import Places
 
@@ -61,12 +60,12 @@ class Load:
 
 
 @asynccontextmanager
-async def two_shards(sound: str, sick: str) -> AsyncIterator[tuple[Members, Load]]:
+async def two_shards(sound: str, sick: str) -> AsyncIterator[tuple[ShardSet, Load]]:
     clock = SystemClock()
     guard = GuardSettings(deadline_ms=int(DEADLINE_S * 1000))
-    members = Members(
+    members = ShardSet(
         [
-            Member(Coalescing(Guarded(backend(StoreConfig(shard_id, url)), guard)), clock, health=HEALTH)
+            ShardHandle(BatchingShard(ResilientShard(backend(StoreConfig(shard_id, url)), guard)), clock, health=HEALTH)
             for shard_id, url in (("sound", sound), ("sick", sick))
         ],
         clock,
@@ -109,15 +108,15 @@ async def test_callers_wait_for_one_deadline_at_most_then_not_at_all_and_the_sha
         by_proxy = sick.replace(f":{port}", f":{proxy.port}")
         async with two_shards(redis_places.fresh(), by_proxy) as (members, load):
             member = members.all[1]
-            assert member.is_in
+            assert member.is_healthy
             broke = time.monotonic()
             BREAKS[trouble](proxy)
-            went_out = await until(lambda: not member.is_in)
+            went_out = await until(lambda: not member.is_healthy)
             await until(lambda: time.monotonic() > went_out + 2 * DEADLINE_S)
             assert load.longest_since(broke) <= DEADLINE_S + SLACK_S
             assert load.longest_since(went_out + DEADLINE_S) <= DEADLINE_S / 2
             proxy.heal()
-            await until(lambda: member.is_in)
+            await until(lambda: member.is_healthy)
             came_back = time.monotonic()
             taken = member.health.good().samples
             await until(lambda: member.health.good().samples > taken or taken == HEALTH.window)

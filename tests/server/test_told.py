@@ -13,10 +13,10 @@ from pinlater.backends.redis import RedisShard
 from pinlater.clock import SystemClock
 from pinlater.model import DequeuedJob, DequeueRequest, Job, RequestContext
 from pinlater.service import ClaimTokens, Service, ServiceSettings
-from pinlater.shards.guard import Guarded
-from pinlater.shards.member import Member
-from pinlater.shards.members import Members
+from pinlater.shards.handle import ShardHandle
+from pinlater.shards.resilience import ResilientShard
 from pinlater.shards.router import Router
+from pinlater.shards.shard_set import ShardSet
 from tests.stores.places import Places
 from tests.stores.redis_server import RedisServer
 
@@ -36,8 +36,8 @@ async def services(*urls: str, settings: ServiceSettings = NEVER_TOLD) -> AsyncI
     async with AsyncExitStack() as stack:
         made = []
         for number in range(2):
-            shards = [Guarded(RedisShard(url, str(place))) for place, url in enumerate(urls, 1)]
-            router = Router(Members([Member(shard, clock) for shard in shards], clock))
+            shards = [ResilientShard(RedisShard(url, str(place))) for place, url in enumerate(urls, 1)]
+            router = Router(ShardSet([ShardHandle(shard, clock) for shard in shards], clock))
             service = Service(router, clock, ClaimTokens("here", number, clock.now_ms()), settings)
             await service.open()
             stack.push_async_callback(service.close)

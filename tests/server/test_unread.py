@@ -13,11 +13,11 @@ from pinlater.clock import SystemClock
 from pinlater.config import StoreConfig
 from pinlater.model import JobFilter, JobState
 from pinlater.service import ClaimTokens, Service
-from pinlater.shards.coalesce import Coalescing
-from pinlater.shards.guard import Guarded
-from pinlater.shards.member import Member
-from pinlater.shards.members import Members
+from pinlater.shards.batching import BatchingShard
+from pinlater.shards.handle import ShardHandle
+from pinlater.shards.resilience import ResilientShard
 from pinlater.shards.router import Router
+from pinlater.shards.shard_set import ShardSet
 from pinlater.wire.codec import decode_reply
 from pinlater.wire.convert import dequeued_from_wire, lookup_from_wire
 from tests.server.running import Plain
@@ -36,7 +36,7 @@ def url(request: pytest.FixtureRequest) -> str:
 @contextlib.asynccontextmanager
 async def served_by(url: str, **limits: int) -> AsyncIterator[Served]:
     clock = SystemClock()
-    members = Members([Member(Coalescing(Guarded(backend(StoreConfig("s1", url)))), clock)], clock)
+    members = ShardSet([ShardHandle(BatchingShard(ResilientShard(backend(StoreConfig("s1", url)))), clock)], clock)
     service = Service(Router(members), clock, ClaimTokens("here", 1, clock.now_ms()))
     await service.open()
     try:

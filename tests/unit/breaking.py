@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 from pinlater.backends.base import Shard
 from pinlater.errors import PinLaterError
-from pinlater.shards.passing import Passing
+from pinlater.shards.decorator import ShardDecorator
 
 R = TypeVar("R")
 _STEP_S = 0.25
-_CALLS = [name for name, value in vars(Passing).items() if callable(value) and not name.startswith("_")]
+_CALLS = [name for name, value in vars(ShardDecorator).items() if callable(value) and not name.startswith("_")]
 
 
 class HeldClock:
@@ -35,7 +35,7 @@ class HeldClock:
         self._now_ms += ms
 
 
-class Breaking(Passing):
+class Breaking(ShardDecorator):
     """Hands calls on to a real store, unless it is told to fail them, to hold them, or to lose their answers."""
 
     def __init__(self, inner: Shard) -> None:

@@ -18,11 +18,11 @@ from pinlater.metrics import Metrics
 from pinlater.model import DequeuedJob
 from pinlater.periodic import Periodic
 from pinlater.queues.registry import Queues
-from pinlater.shards.coalesce import Coalescing
-from pinlater.shards.guard import Guarded
-from pinlater.shards.member import Member
-from pinlater.shards.members import Members
-from pinlater.shards.passing import Passing
+from pinlater.shards.batching import BatchingShard
+from pinlater.shards.decorator import ShardDecorator
+from pinlater.shards.handle import ShardHandle
+from pinlater.shards.resilience import ResilientShard
+from pinlater.shards.shard_set import ShardSet
 from tests.unit.breaking import Breaking, HeldClock
 
 NEVER_MS = 3_600_000
@@ -30,7 +30,7 @@ LEASE_MS = 900
 EVERYTHING = 2**53 - 1
 
 
-class _Lent(Passing):
+class _Lent(ShardDecorator):
     """A store that is open already, and stays so, on a machine whose clock is held."""
 
     has_own_clock = True
@@ -57,7 +57,7 @@ class Server:
     clock: HeldClock
     time: ClusterClock
     """What the server takes for the time, by `clock` and all others."""
-    members: Members
+    members: ShardSet
     queues: Queues
     metrics: Metrics
     leases: Leases
@@ -103,11 +103,11 @@ class ClusterStand:
         """A process that has begun: its queues are read, its lease is not yet put."""
         clock = clock or self.clock
         reach = [Breaking(_Lent(*each, self.clock)) for each in zip(self.stores, self.store_ids, strict=True)]
-        chains = [Member(Coalescing(Guarded(store)), clock) for store in reach]
-        members = Members(chains, clock, watch_interval_ms=NEVER_MS)
+        chains = [ShardHandle(BatchingShard(ResilientShard(store)), clock) for store in reach]
+        members = ShardSet(chains, clock, watch_interval_ms=NEVER_MS)
         time = ClusterClock(passed_ns=lambda: clock.now_ms() * 1_000_000, wall_ns=clock.wall_ns)
         queues = Queues(members, time)
-        members.bring_up = queues.bring_up
+        members.sync_before_serving = queues.bring_up
         metrics = Metrics()
         me = ServerName(name, "1", f"{name}:9010", clock.now_ms())
         leases = Leases(members, clock, me, LEASE_MS, metrics=metrics, clocks=time)

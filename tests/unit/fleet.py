@@ -12,10 +12,10 @@ from pinlater.clock import Clock
 from pinlater.errors import DequeueRateLimited
 from pinlater.model import DequeuedJob, DequeueRequest
 from pinlater.service import ClaimTokens, Service, ServiceSettings
-from pinlater.shards.guard import Guarded
-from pinlater.shards.member import Member
-from pinlater.shards.members import Members
+from pinlater.shards.handle import ShardHandle
+from pinlater.shards.resilience import ResilientShard
 from pinlater.shards.router import Router
+from pinlater.shards.shard_set import ShardSet
 from tests.lent import Lent
 from tests.unit.breaking import HeldClock
 
@@ -24,7 +24,7 @@ NEVER_MS = 3_600_000
 
 @dataclass
 class Process:
-    members: Members
+    members: ShardSet
     service: Service
 
     async def take(self, queue: str, limit: int) -> list[DequeuedJob]:
@@ -54,8 +54,10 @@ class Fleet:
 
 
 async def process_over(stores: Sequence[Shard], ids: Sequence[str], number: int, clock: Clock) -> Process:
-    chain = [Member(Guarded(Lent(store, store_id)), clock) for store, store_id in zip(stores, ids, strict=True)]
-    members = Members(chain, clock, watch_interval_ms=NEVER_MS)
+    chain = [
+        ShardHandle(ResilientShard(Lent(store, store_id)), clock) for store, store_id in zip(stores, ids, strict=True)
+    ]
+    members = ShardSet(chain, clock, watch_interval_ms=NEVER_MS)
     settings = ServiceSettings(poll_min_ms=5, poll_max_ms=50)
     service = Service(Router(members), clock, ClaimTokens("here", number, clock.now_ms()), settings)
     await service.open()

@@ -16,11 +16,11 @@ from pinlater.overflow import Forwarding, Overflow, ServerContext
 from pinlater.overflow.service import OverflowService
 from pinlater.queues.registry import Queues
 from pinlater.service import ClaimTokens, Service, ServiceSettings
-from pinlater.shards.coalesce import Coalescing
-from pinlater.shards.guard import Guarded
-from pinlater.shards.member import Member
-from pinlater.shards.members import Members
+from pinlater.shards.batching import BatchingShard
+from pinlater.shards.handle import ShardHandle
+from pinlater.shards.resilience import ResilientShard
 from pinlater.shards.router import Router
+from pinlater.shards.shard_set import ShardSet
 from tests.unit.breaking import Breaking, HeldClock
 
 ME = RequestContext("me")
@@ -36,7 +36,7 @@ class Process:
     stores: list[Breaking]
     clock: HeldClock
     folder: Path
-    members: Members
+    members: ShardSet
     queues: Queues
     router: Router
     service: Service
@@ -55,14 +55,14 @@ class Process:
         for store in self.stores:
             store.broken = OUT
         for member in self.members.all:
-            member.go_out(OUT.message)
+            member.eject(OUT.message)
 
     async def find_shards(self) -> None:
         """They answer again, and are in."""
         for store in self.stores:
             store.broken = None
         for member in self.members.all:
-            member.come_in()
+            member.readmit()
         await self.queues.poll()
 
     async def dequeue(self, limit: int = 10, queue: str = "mail", **fields: object) -> list[DequeuedJob]:
@@ -86,11 +86,13 @@ async def process(
     clock = HeldClock()
     metrics = Metrics()
     stores = [Breaking(SqliteShard(shard, "1"))]
-    members = Members(
-        [Member(Coalescing(Guarded(store)), clock) for store in stores], clock, watch_interval_ms=NEVER_MS
+    members = ShardSet(
+        [ShardHandle(BatchingShard(ResilientShard(store)), clock) for store in stores],
+        clock,
+        watch_interval_ms=NEVER_MS,
     )
     queues = Queues(members, clock)
-    members.bring_up = queues.bring_up
+    members.sync_before_serving = queues.bring_up
     router = Router(members)
 
     def new_service(over: Router, names: ClaimTokens) -> Service:

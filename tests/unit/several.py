@@ -12,12 +12,11 @@ from pinlater.errors import NothingStored
 from pinlater.queues.registry import Queues
 from pinlater.service import ClaimTokens, Service, ServiceSettings
 from pinlater.service.settings import queue_defaults
-from pinlater.shards.calls import GuardSettings
-from pinlater.shards.coalesce import Coalescing
-from pinlater.shards.guard import Guarded
-from pinlater.shards.member import Member
-from pinlater.shards.members import Members
+from pinlater.shards.batching import BatchingShard
+from pinlater.shards.handle import ShardHandle
+from pinlater.shards.resilience import GuardSettings, ResilientShard
 from pinlater.shards.router import Router
+from pinlater.shards.shard_set import ShardSet
 from tests.lent import Lent
 from tests.unit.breaking import Breaking, HeldClock
 from tests.unit.stand import NEVER_MS
@@ -30,7 +29,7 @@ class Server:
     """One server, and its ways to the stores; shard ids are 1, 2, …"""
 
     ways: list[Breaking]
-    members: Members
+    members: ShardSet
     queues: Queues
     service: Service
     clock: HeldClock
@@ -45,10 +44,10 @@ class Server:
         self.ways[shard - 1].broken = None
         member = self.members.all[shard - 1]
         await self.members._let_in(member)
-        assert member.is_in, member.trouble
+        assert member.is_healthy, member.last_error
 
 
-MakeQueues = Callable[[Members, HeldClock], Queues]
+MakeQueues = Callable[[ShardSet, HeldClock], Queues]
 
 
 @asynccontextmanager
@@ -73,8 +72,10 @@ async def several(
     for number in range(servers):
         ways = [Breaking(store) for store in (stores() if stores else ready)]
         guard = GuardSettings(deadline_ms=deadline_ms)
-        members = Members(
-            [Member(Coalescing(Guarded(way, guard)), clock) for way in ways], clock, watch_interval_ms=NEVER_MS
+        members = ShardSet(
+            [ShardHandle(BatchingShard(ResilientShard(way, guard)), clock) for way in ways],
+            clock,
+            watch_interval_ms=NEVER_MS,
         )
         queues = make_queues(members, clock) if make_queues else Queues(members, clock, queue_defaults(settings))
         names = ClaimTokens(f"server{number}", 1, clock.now_ms())

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.model import Ack, DequeuedJob, DequeueRequest, RequestContext
 from pinlater.service import ClaimTokens, Service, ServiceSettings
-from pinlater.shards.calls import GuardSettings
-from pinlater.shards.coalesce import Coalescing
-from pinlater.shards.guard import Guarded
+from pinlater.shards.batching import BatchingShard
+from pinlater.shards.handle import ShardHandle
 from pinlater.shards.health import HealthSettings
-from pinlater.shards.member import Member
-from pinlater.shards.members import Members
+from pinlater.shards.resilience import GuardSettings, ResilientShard
 from pinlater.shards.router import Router
+from pinlater.shards.shard_set import ShardSet
 from tests.unit.breaking import Breaking, HeldClock
 
 ME = RequestContext("me")
@@ -28,7 +27,7 @@ class Stand:
 
     stores: list[Breaking]
     clock: HeldClock
-    members: Members
+    members: ShardSet
     router: Router
     service: Service
 
@@ -55,10 +54,12 @@ async def stand(
     stores = [Breaking(SqliteShard("sqlite://", str(number))) for number in range(1, shards + 1)]
     guard = GuardSettings(deadline_ms=deadline_ms)
     chain = [
-        Member(Coalescing(Guarded(store, guard)), clock, dequeue_only=number in dequeue_only, health=health)
+        ShardHandle(
+            BatchingShard(ResilientShard(store, guard)), clock, dequeue_only=number in dequeue_only, health=health
+        )
         for number, store in enumerate(stores, 1)
     ]
-    members = Members(chain, clock, watch_interval_ms=NEVER_MS)
+    members = ShardSet(chain, clock, watch_interval_ms=NEVER_MS)
     router = Router(members)
     service = Service(router, clock, ClaimTokens("here", 1, clock.now_ms()), settings)
     await service.open()

@@ -9,11 +9,13 @@ from inspect import iscoroutinefunction
 from typing import Any
 
 from pinlater.backends.base import Shard
-from pinlater.shards.passing import Passing
+from pinlater.shards.decorator import ShardDecorator
 from tests.lent import Lent
 
 Call = partial[Awaitable[Any]]
-_CALLS = [name for name, each in vars(Passing).items() if iscoroutinefunction(each) and name not in ("open", "close")]
+_CALLS = [
+    name for name, each in vars(ShardDecorator).items() if iscoroutinefunction(each) and name not in ("open", "close")
+]
 
 
 class Turnstile:

@@ -31,7 +31,7 @@ ANN, BOB = ("10.0.0.1", 1), ("10.0.0.2", 1)
 
 
 @dataclass
-class Guarded:
+class ResilientShard:
     """An admin password, its clock, and the service whose audit it writes to."""
 
     at: Stand
@@ -69,9 +69,9 @@ class Guarded:
 
 
 @asynccontextmanager
-async def guarded(hashed: str = SESAME) -> AsyncIterator[Guarded]:
+async def guarded(hashed: str = SESAME) -> AsyncIterator[ResilientShard]:
     async with stand() as at:
-        made = Guarded(at, hashed)
+        made = ResilientShard(at, hashed)
         try:
             yield made
         finally:

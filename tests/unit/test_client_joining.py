@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from pinlater import errors
-from pinlater.client.joining import Joiner, JoiningLimits, Outcome
+from pinlater.client.joining import Batcher, JoiningLimits, Outcome
 from pinlater.model import Job
 
 POISON = b"poison"
@@ -33,8 +33,8 @@ class Calls:
             raise error
         return [body.decode() for body in bodies]
 
-    def joiner(self, timeout_s: float = 10.0, **limits: int) -> Joiner:
-        return Joiner(lambda *_: False, self.send, timeout_s, JoiningLimits(**limits))
+    def joiner(self, timeout_s: float = 10.0, **limits: int) -> Batcher:
+        return Batcher(lambda *_: False, self.send, timeout_s, JoiningLimits(**limits))
 
 
 class Begun:
@@ -44,7 +44,7 @@ class Begun:
         self.calls = Calls()
         self.batches: list[list[bytes]] = []
         self.ends: list[Callable[[Outcome], None]] = []
-        self.joiner = Joiner(self.begin, self.calls.send, 10.0, JoiningLimits())
+        self.joiner = Batcher(self.begin, self.calls.send, 10.0, JoiningLimits())
 
     def begin(self, jobs: Sequence[Job], deadline_s: float, on_end: Callable[[Outcome], None]) -> bool:
         self.batches.append([job.body for job in jobs])
@@ -57,7 +57,7 @@ async def _turns(count: int = 6) -> None:
         await asyncio.sleep(0)
 
 
-def _add(joiner: Joiner, *numbers: int) -> list[asyncio.Future[str]]:
+def _add(joiner: Batcher, *numbers: int) -> list[asyncio.Future[str]]:
     return [joiner.add(Job(b"%d" % number)) for number in numbers]
 
 
@@ -233,5 +233,5 @@ async def test_a_first_attempt_that_cannot_be_made_is_left_to_the_other_way() ->
     def begin(jobs: Sequence[Job], deadline_s: float, on_end: Callable[[Outcome], None]) -> bool:
         raise ValueError("no")
 
-    joiner = Joiner(begin, calls.send, 10.0, JoiningLimits())
+    joiner = Batcher(begin, calls.send, 10.0, JoiningLimits())
     assert await asyncio.gather(*_add(joiner, 1, 2)) == ["1", "2"]

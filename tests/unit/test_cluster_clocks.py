@@ -8,8 +8,8 @@ from structlog.testing import capture_logs
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.cluster.clocks import CONFIRM_MS, DOUBT_MS, ClusterClock, Reading, vote
 from pinlater.cluster.lease import Lease
-from pinlater.shards.member import Member
-from pinlater.shards.passing import Passing
+from pinlater.shards.decorator import ShardDecorator
+from pinlater.shards.handle import ShardHandle
 from tests.unit.breaking import HeldClock
 
 HOUR_MS = 3_600_000
@@ -47,7 +47,7 @@ def test_the_vote(ours: int, theirs: list[int | tuple[int, int]], verdict: tuple
     assert vote(own(ours), others(*theirs), T) == verdict
 
 
-class OwnClock(Passing):
+class OwnClock(ShardDecorator):
     """As of a store on another machine."""
 
     has_own_clock = True
@@ -60,9 +60,9 @@ class Around:
         self.held = HeldClock()
         self.clock = ClusterClock(passed_ns=lambda: self.held.now_ms() * 1_000_000, wall_ns=self.held.wall_ns)
         shards = [SqliteShard("sqlite://", str(number)) for number in range(1, len(stores_ahead_ms) + 1)]
-        self.members = [Member(OwnClock(each) if own_clocks else each, self.clock.steady) for each in shards]
+        self.members = [ShardHandle(OwnClock(each) if own_clocks else each, self.clock.steady) for each in shards]
         for member in self.members:
-            member.come_in()
+            member.readmit()
         self.stores_ahead_ms = list(stores_ahead_ms)
         self.leases: list[Lease] = []
         self.judge()
@@ -72,7 +72,7 @@ class Around:
         self.held.tick(passed_ms)
         now_ms = self.held.now_ms()
         for member, ahead_ms in zip(self.members, self.stores_ahead_ms, strict=True):
-            if member.is_in:
+            if member.is_healthy:
                 member.heard_clock(now_ms + ahead_ms, now_ms, now_ms)
         self.clock.judge(self.members, self.leases, "me")
         earliest_ms = self.clock.now_ms() - now_ms

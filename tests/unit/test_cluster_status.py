@@ -176,7 +176,7 @@ async def test_without_any_shard_it_tells_what_it_knows() -> None:
         await second.cluster.status()
         at.kill(first)
         for member in second.members.all:
-            member.go_out("it is gone")
+            member.eject("it is gone")
         await at.round(1)
         status = await second.cluster.status()
         assert [each.server for each in status.servers] == ["a", "b"]

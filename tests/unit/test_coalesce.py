@@ -12,10 +12,8 @@ from pinlater.backends.base import AckOutcome, AckRequest, ClaimRequest
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.errors import OutcomeUnknown, Overloaded, QueueNotFound, UnknownError
 from pinlater.model import Job, JobState, parse_descriptor
-from pinlater.shards.calls import GuardSettings, HeldUp, NoTurn
-from pinlater.shards.coalesce import Coalescing
-from pinlater.shards.guard import Guarded
-from pinlater.shards.joining import JoinBounds
+from pinlater.shards.batching import BatchingShard, BatchLimits
+from pinlater.shards.resilience import AcquireTimeout, GuardSettings, ResilientShard, ShardSlow
 from tests.queues import make_queue
 from tests.unit.breaking import Breaking, HeldTime, settled
 
@@ -23,9 +21,9 @@ NOW_MS = 1_790_000_000_000
 
 
 @asynccontextmanager
-async def joining(**bounds: int) -> AsyncIterator[tuple[Coalescing, Breaking]]:
+async def joining(**bounds: int) -> AsyncIterator[tuple[BatchingShard, Breaking]]:
     store = Breaking(SqliteShard("sqlite://", "1"))
-    shard = Coalescing(store, JoinBounds(**bounds))
+    shard = BatchingShard(store, BatchLimits(**bounds))
     await shard.open()
     await make_queue(shard, "mail", NOW_MS)
     try:
@@ -40,7 +38,7 @@ def claim_of(number: int, limit: int = 1) -> ClaimRequest:
     return ClaimRequest(f"h:1:1:{number}:me", limit, (1, 2, 3), 60_000, 2**20)
 
 
-async def enqueues(shard: Coalescing, *bodies: bytes, queue: str = "mail") -> list[asyncio.Task[list[str]]]:
+async def enqueues(shard: BatchingShard, *bodies: bytes, queue: str = "mail") -> list[asyncio.Task[list[str]]]:
     tasks = []
     for body in bodies:
         tasks.append(asyncio.create_task(shard.enqueue(queue, [Job(body)], NOW_MS)))
@@ -85,7 +83,7 @@ async def test_a_batch_is_bounded_in_jobs_and_in_bytes() -> None:
 
 
 async def test_a_large_call_does_not_wait() -> None:
-    async with joining(alone_jobs=3) as (shard, store):
+    async with joining(bypass_jobs=3) as (shard, store):
         store.hold("enqueue")
         await enqueues(shard, b"0")
         big = asyncio.create_task(shard.enqueue("mail", [Job(b"x")] * 3, NOW_MS))
@@ -95,7 +93,7 @@ async def test_a_large_call_does_not_wait() -> None:
 
 
 async def test_large_calls_wait_where_those_under_way_have_all_the_bytes_there_may_be() -> None:
-    async with joining(alone_jobs=2, max_bytes=40) as (shard, store):
+    async with joining(bypass_jobs=2, max_bytes=40) as (shard, store):
         gate = store.hold("enqueue")
         tasks = [
             asyncio.create_task(shard.enqueue("mail", [Job(bytes([65 + number]) * 10)] * 2, NOW_MS))
@@ -219,11 +217,11 @@ async def test_after_an_unknown_outcome_no_member_is_sent_again() -> None:
 async def test_a_batch_that_found_no_turn_is_not_sent_member_by_member() -> None:
     async with joining() as (shard, store):
         gate = store.hold("enqueue")
-        store.failures["enqueue"] = [None, NoTurn("busy")]
+        store.failures["enqueue"] = [None, AcquireTimeout("busy")]
         tasks = await enqueues(shard, b"0", b"1", b"2")
         gate.set()
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-        assert [type(outcome) for outcome in outcomes] == [list, NoTurn, NoTurn]
+        assert [type(outcome) for outcome in outcomes] == [list, AcquireTimeout, AcquireTimeout]
         assert outcomes[1] is not outcomes[2]
         assert store.begun["enqueue"] == 2
 
@@ -240,7 +238,7 @@ async def test_an_unknown_queue_is_every_member_s_answer() -> None:
 
 async def test_closing_sends_what_waits() -> None:
     store = Breaking(SqliteShard("sqlite://", "1"))
-    shard = Coalescing(store)
+    shard = BatchingShard(store)
     await shard.open()
     await make_queue(shard, "mail", NOW_MS)
     gate = store.hold("enqueue")
@@ -254,9 +252,9 @@ async def test_closing_sends_what_waits() -> None:
 
 
 @asynccontextmanager
-async def guarded_and_joining(deadline_ms: int = 10_000) -> AsyncIterator[tuple[Coalescing, Breaking, HeldTime]]:
+async def guarded_and_joining(deadline_ms: int = 10_000) -> AsyncIterator[tuple[BatchingShard, Breaking, HeldTime]]:
     store = Breaking(SqliteShard("sqlite://", "1"))
-    shard = Coalescing(Guarded(store, GuardSettings(deadline_ms=deadline_ms)))
+    shard = BatchingShard(ResilientShard(store, GuardSettings(deadline_ms=deadline_ms)))
     await shard.open()
     await make_queue(shard, "mail", NOW_MS)
     try:
@@ -273,7 +271,7 @@ async def test_who_waits_for_a_batch_is_refused_as_soon_as_the_one_under_way_is_
         first, *waiting = await enqueues(shard, b"0", b"1", b"2")
         await time.leap(5)
         for call in [*waiting, *await enqueues(shard, b"3")]:
-            with pytest.raises(HeldUp):
+            with pytest.raises(ShardSlow):
                 await call
         gate.set()
         assert len(await first) == 1
@@ -325,7 +323,7 @@ async def test_an_ack_that_was_refused_while_it_waited_is_not_sent_later() -> No
         calls = [asyncio.create_task(shard.ack("mail", [request], NOW_MS)) for request in requests]
         await store.until_begun("ack")
         await time.leap(5)
-        with pytest.raises(HeldUp):
+        with pytest.raises(ShardSlow):
             await calls[1]
         gate.set()
         await calls[0]

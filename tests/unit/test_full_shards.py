@@ -37,7 +37,7 @@ async def test_a_refusal_for_lack_of_room_sends_the_job_elsewhere_and_is_asked_f
         store.failures["enqueue"] = [FULL] * 100
         assert await placed(at) == {"s2"}
         assert store.begun["enqueue"] == 1
-        assert member.is_in
+        assert member.is_healthy
         assert member.view().is_full
         assert (member.view().state, member.view().trouble) == ("in", FULL.message)
         assert at.members.full() == [member]
@@ -57,7 +57,7 @@ async def test_all_else_goes_on_at_a_full_shard_and_no_refusal_makes_it_sick() -
             store.failures["checkpoint"] = [FULL]
             with pytest.raises(StoreFull):
                 await member.shard.checkpoint("mail", [], at.clock.now_ms())
-        assert member.is_in
+        assert member.is_healthy
         await at.service.ack("mail", acks(jobs), [])
 
 
@@ -147,9 +147,9 @@ async def test_beside_a_full_shard_one_that_is_out_is_alone() -> None:
     async with stand(2) as at:
         away = at.members.all[0]
         for _ in range(3):
-            away.go_out("it is away")
+            away.eject("it is away")
             at.clock.tick(60_000)
-        away.go_out("it is away")
+        away.eject("it is away")
         assert away.view().next_try_ms == at.clock.now_ms() + 8_000
         are_full(at, 2)
         assert away.view().next_try_ms == at.clock.now_ms() + 1_000

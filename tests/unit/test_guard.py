@@ -14,10 +14,9 @@ from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.clock import SystemClock
 from pinlater.errors import ErrorCode, NothingStored, OutcomeUnknown, Overloaded, QueueNotFound, StoreConflict
 from pinlater.model import MAX_TIME_MS, DequeuedJob, Job, JobState
-from pinlater.shards.calls import GuardSettings, HeldUp, NoTurn
-from pinlater.shards.coalesce import Coalescing
-from pinlater.shards.guard import Guarded
-from pinlater.shards.passing import Passing
+from pinlater.shards.batching import BatchingShard
+from pinlater.shards.decorator import ShardDecorator
+from pinlater.shards.resilience import AcquireTimeout, GuardSettings, ResilientShard, ShardSlow
 from tests.queues import make_queue
 from tests.unit.breaking import Breaking, HeldClock, HeldTime, settled
 
@@ -29,9 +28,9 @@ def request(name: str = "h:1:1:1:me", limit: int = 10) -> ClaimRequest:
 
 
 @asynccontextmanager
-async def guarded(**settings: int) -> AsyncIterator[tuple[Guarded, Breaking]]:
+async def guarded(**settings: int) -> AsyncIterator[tuple[ResilientShard, Breaking]]:
     store = Breaking(SqliteShard("sqlite://", "1"))
-    shard = Guarded(store, GuardSettings(retry_base_ms=1, **settings))
+    shard = ResilientShard(store, GuardSettings(retry_base_ms=1, **settings))
     await shard.open()
     await make_queue(shard, "mail", NOW_MS)
     try:
@@ -42,7 +41,7 @@ async def guarded(**settings: int) -> AsyncIterator[tuple[Guarded, Breaking]]:
         await shard.close()
 
 
-async def pending(shard: Guarded) -> int:
+async def pending(shard: ResilientShard) -> int:
     return await shard.count("mail", JobState.PENDING, (1, 2, 3), False, NOW_MS)
 
 
@@ -117,7 +116,7 @@ async def test_a_call_that_found_no_turn_stored_nothing() -> None:
             done.set()
             await store.until_begun("enqueue", ended + 1)
         await time.leap(2.5)
-        with pytest.raises(NoTurn):
+        with pytest.raises(AcquireTimeout):
             await calls[3]
         with pytest.raises(OutcomeUnknown):
             await calls[2]
@@ -188,7 +187,7 @@ async def test_a_read_whose_answer_was_lost_changed_nothing() -> None:
 
 async def test_closing_waits_for_what_is_under_way() -> None:
     store = Breaking(SqliteShard("sqlite://", "1"))
-    shard = Guarded(store)
+    shard = ResilientShard(store)
     await shard.open()
     await make_queue(shard, "mail", NOW_MS)
     gate = store.hold("enqueue")
@@ -241,7 +240,7 @@ async def test_calls_over_many_jobs_take_only_a_few_places() -> None:
 
 async def test_opening_again_joins_the_open_under_way() -> None:
     store = Breaking(SqliteShard("sqlite://", "1"))
-    shard = Guarded(store)
+    shard = ResilientShard(store)
     time = HeldTime()
     gate = store.hold("open")
     late = asyncio.create_task(shard.open())
@@ -258,13 +257,13 @@ async def test_opening_again_joins_the_open_under_way() -> None:
 # -- half of the deadline --------------------------------------------------------------------------------------------
 
 
-async def enqueueing(shard: Guarded, store: Breaking, times: int = 1) -> asyncio.Task[list[str]]:
+async def enqueueing(shard: ResilientShard, store: Breaking, times: int = 1) -> asyncio.Task[list[str]]:
     call = asyncio.create_task(shard.enqueue("mail", [Job(b"x")], NOW_MS))
     await store.until_begun("enqueue", times)
     return call
 
 
-async def after_a_missed_deadline(shard: Guarded, store: Breaking) -> HeldTime:
+async def after_a_missed_deadline(shard: ResilientShard, store: Breaking) -> HeldTime:
     """A deadline of 10 s; the time stands still since then."""
     time = HeldTime()
     store.hold("enqueue")
@@ -284,7 +283,7 @@ async def test_while_a_call_is_past_half_its_deadline_no_other_starts_but_a_ping
         assert await shard.count_ready("mail", (1,), 1, NOW_MS) == [0]
         await time.leap(0.1)
         for call in (shard.count_ready("mail", (1,), 1, NOW_MS), shard.enqueue("mail", [Job(b"y")], NOW_MS)):
-            with pytest.raises(HeldUp):
+            with pytest.raises(ShardSlow):
                 await call
         assert (store.begun["count_ready"], store.begun["enqueue"]) == (1, 1)
         assert (await shard.ping()).store_id
@@ -302,7 +301,7 @@ async def test_who_waits_for_a_turn_is_refused_as_soon_as_a_call_is_past_half_it
         await time.leap(4)
         assert not waiting.done()
         await time.leap(1)
-        with pytest.raises(HeldUp) as refused:
+        with pytest.raises(ShardSlow) as refused:
             await waiting
         assert refused.value.code is ErrorCode.SHARD_CONNECTION_FAILED
         assert refused.value.retryable
@@ -323,7 +322,7 @@ async def test_a_second_slow_call_is_noticed_too() -> None:
         await first
         assert await shard.count_ready("mail", (1,), 1, NOW_MS) == [1]
         await time.leap(2.5)
-        with pytest.raises(HeldUp):
+        with pytest.raises(ShardSlow):
             await shard.count_ready("mail", (1,), 1, NOW_MS)
         other_gate.set()
         await second
@@ -333,7 +332,7 @@ async def test_after_a_missed_deadline_no_call_starts_until_the_store_answered_a
     """Else each of the next callers would wait his whole deadline, until three of them are a verdict."""
     async with guarded(deadline_ms=10_000) as (shard, store):
         await after_a_missed_deadline(shard, store)
-        with pytest.raises(HeldUp):
+        with pytest.raises(ShardSlow):
             await shard.count_ready("mail", (1,), 1, NOW_MS)
         await shard.ping()
         assert await shard.count_ready("mail", (1,), 1, NOW_MS) == [0]
@@ -347,7 +346,7 @@ async def test_a_ping_that_is_answered_late_lets_no_call_start_after_a_missed_de
         await time.leap(6)
         gate.set()
         await ping
-        with pytest.raises(HeldUp):
+        with pytest.raises(ShardSlow):
             await shard.count_ready("mail", (1,), 1, NOW_MS)
         await shard.ping()
         assert await shard.count_ready("mail", (1,), 1, NOW_MS) == [0]
@@ -357,7 +356,7 @@ async def test_after_a_missed_deadline_calls_start_again_a_deadline_later_though
     async with guarded(deadline_ms=10_000) as (shard, store):
         time = await after_a_missed_deadline(shard, store)
         await time.leap(9.9)
-        with pytest.raises(HeldUp):
+        with pytest.raises(ShardSlow):
             await shard.count_ready("mail", (1,), 1, NOW_MS)
         await time.leap(0.1)
         assert await shard.count_ready("mail", (1,), 1, NOW_MS) == [0]
@@ -373,7 +372,7 @@ async def test_calls_over_many_jobs_hold_up_only_each_other_and_do_not_pile_up()
         await time.leap(5)
         assert len(await shard.enqueue("mail", [Job(b"x")], NOW_MS)) == 1
         for call in (waiting, pending(shard)):
-            with pytest.raises(HeldUp):
+            with pytest.raises(ShardSlow):
                 await call
         gate.set()
         assert await slow == 1
@@ -383,7 +382,7 @@ async def test_calls_over_many_jobs_hold_up_only_each_other_and_do_not_pile_up()
 
 
 class Told:
-    def __init__(self, shard: Guarded) -> None:
+    def __init__(self, shard: ResilientShard) -> None:
         self.all: list[tuple[str, bool, str]] = []
         shard.calls.report = self
 
@@ -456,7 +455,7 @@ async def test_pings_those_that_never_began_and_slow_calls_over_many_jobs_are_no
 async def test_a_claim_goes_by_the_time_at_which_it_leaves_and_where_that_is_uncertain_begins_at_the_latest() -> None:
     clock = HeldClock(NOW_MS)
     store = Breaking(SqliteShard("sqlite://", "1"))
-    shard = Guarded(store, GuardSettings(max_running=1), clock)
+    shard = ResilientShard(store, GuardSettings(max_running=1), clock)
     await shard.open()
     await make_queue(shard, "mail", NOW_MS)
     request = ClaimRequest("c:1:1:1:me", 1, (1,), 30_000, 2**20)
@@ -477,7 +476,7 @@ async def test_a_claim_goes_by_the_time_at_which_it_leaves_and_where_that_is_unc
     await shard.close()
 
 
-class _Noting(Passing):
+class _Noting(ShardDecorator):
     """Notes by how much the now of each claim is ahead of the clock when it comes to the store."""
 
     def __init__(self, inner: Shard) -> None:
@@ -496,7 +495,7 @@ def test_claims_that_were_joined_are_never_ahead_of_the_clock_on_uvloop() -> Non
 
     async def claims() -> list[int]:
         clock, store = SystemClock(), _Noting(SqliteShard("sqlite://", "1"))
-        shard = Coalescing(Guarded(store, None, clock))
+        shard = BatchingShard(ResilientShard(store, None, clock))
         await shard.open()
         await make_queue(shard, "mail", clock.now_ms())
         request = ClaimRequest("c:1:1:1:me", 1, (1,), 30_000, 2**20)
@@ -517,7 +516,7 @@ def test_claims_that_were_joined_are_never_ahead_of_the_clock_on_uvloop() -> Non
 
 async def test_a_claim_that_was_joined_goes_by_the_clock_and_not_by_the_time_of_the_loop() -> None:
     clock, store = HeldClock(NOW_MS), Breaking(SqliteShard("sqlite://", "1"))
-    shard = Coalescing(Guarded(store, None, clock))
+    shard = BatchingShard(ResilientShard(store, None, clock))
     await shard.open()
     await make_queue(shard, "mail", NOW_MS)
     time = HeldTime()

@@ -31,7 +31,7 @@ def some(health: Health, count: int, *, bad: int) -> bool:
 
 
 def test_it_begins_outside() -> None:
-    assert not Health().is_in
+    assert not Health().is_healthy
 
 
 def test_75_good_ones_of_100_are_enough_and_74_are_not() -> None:
@@ -53,7 +53,7 @@ def test_a_few_outcomes_are_no_verdict() -> None:
     health = healthy()
     assert not some(health, 2, bad=1)
     assert not some(health, 30, bad=15)
-    assert health.is_in
+    assert health.is_healthy
 
 
 def test_before_the_window_is_full_more_bad_ones_than_it_may_have_are_enough() -> None:
@@ -75,9 +75,9 @@ def test_three_failures_in_a_row_take_it_out_and_a_success_between_them_does_not
     health.succeeded("enqueue", 0)
     assert not health.failed("enqueue", 0)
     assert not health.failed("claim", 0)
-    assert health.is_in
+    assert health.is_healthy
     assert health.failed("ack", 0)
-    assert not health.is_in
+    assert not health.is_healthy
 
 
 def test_three_of_one_kind_are_enough_although_pings_between_them_succeed() -> None:
@@ -111,7 +111,7 @@ def test_slow_answers_count_beside_a_failure_and_only_a_good_one_ends_the_row() 
 
 def pause_of(health: Health, now_ms: int) -> int:
     """How long it is left alone that went out now."""
-    assert not health.is_in
+    assert not health.is_healthy
     assert not health.is_due(now_ms, is_alone=False)
     return health.next_probe_ms(is_alone=False) - now_ms
 
@@ -190,9 +190,9 @@ def test_it_comes_back_after_some_probes_that_succeed_a_little_apart() -> None:
     assert health.next_probe_ms(is_alone=False) == 2_500
     assert not health.probe_succeeded(2_500)
     assert health.probe_succeeded(3_000)
-    assert not health.is_in, "who asked decides when"
+    assert not health.is_healthy, "who asked decides when"
     health.admit(3_000)
-    assert health.is_in
+    assert health.is_healthy
     assert not health.is_probing
 
 
@@ -222,5 +222,5 @@ def test_the_late_end_of_an_earlier_call_changes_nothing_while_it_is_out() -> No
     health = tripped()
     assert not health.succeeded("claim", 0)
     assert not health.failed("claim", 0)
-    assert not health.is_in
+    assert not health.is_healthy
     assert health.good() == Good(0, 0)

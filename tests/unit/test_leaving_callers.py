@@ -10,15 +10,15 @@ import pytest
 
 from pinlater.errors import PinLaterError
 from pinlater.model import DequeuedJob, DequeueRequest, Job, JobState
-from pinlater.shards.guard import Guarded
 from pinlater.shards.health import Health, HealthSettings
+from pinlater.shards.resilience import ResilientShard
 from tests.unit.stand import ME, Stand, stand
 
 ROUNDS = 60
 WITHIN_S = 5.0
 
 
-def guards(at: Stand) -> list[Guarded]:
+def guards(at: Stand) -> list[ResilientShard]:
     return [member.shard._inner for member in at.members.all]  # type: ignore[attr-defined]
 
 
@@ -27,7 +27,7 @@ def hurry(at: Stand, deadline_ms: int) -> None:
     for guard, member in zip(guards(at), at.members.all, strict=True):
         guard._calls._settings = replace(guard._calls._settings, deadline_ms=deadline_ms)
         member.health = Health(HealthSettings(min_good=0, failures_in_a_row=10**9))
-        member.come_in()
+        member.readmit()
 
 
 async def in_progress(at: Stand) -> int:

@@ -100,7 +100,7 @@ async def test_while_another_shard_keeps_the_bucket_no_second_sees_twice_the_rat
             for process in at.processes:
                 member = process.members.by_id(keeper)
                 assert member is not None
-                member.come_in()
+                member.readmit()
 
 
 async def test_processes_that_see_the_keeper_differently_stay_below_twice_the_rate() -> None:

@@ -22,8 +22,8 @@ from pinlater.queues.share_record import KIND, ShareRecord
 from pinlater.queues.shares import Shares
 from pinlater.queues.splitting import Demand, split
 from pinlater.rendezvous import chosen
-from pinlater.shards.member import Member
-from pinlater.shards.members import Members
+from pinlater.shards.handle import ShardHandle
+from pinlater.shards.shard_set import ShardSet
 from tests.unit.breaking import HeldClock
 from tests.unit.stepping import Stepped, Turnstile
 
@@ -36,7 +36,7 @@ Late = Callable[[], Awaitable[Any]]
 class Mover:
     """One process that moves shares."""
 
-    def __init__(self, members: Members, clock: HeldClock, turnstile: Turnstile) -> None:
+    def __init__(self, members: ShardSet, clock: HeldClock, turnstile: Turnstile) -> None:
         self.members = members
         self.turnstile = turnstile
         self.queues = Queues(members, clock)
@@ -83,13 +83,13 @@ class Yard:
     async def mover(self, ids: Sequence[str] | None = None) -> Mover:
         turnstile = Turnstile()
         chain = [
-            Member(Stepped(store, store_id, turnstile), self.clock)
+            ShardHandle(Stepped(store, store_id, turnstile), self.clock)
             for store, store_id in zip(self.stores, self.store_ids, strict=True)
             if ids is None or store.shard_id in ids
         ]
-        members = Members(chain, self.clock, watch_interval_ms=NEVER_MS)
+        members = ShardSet(chain, self.clock, watch_interval_ms=NEVER_MS)
         mover = Mover(members, self.clock, turnstile)
-        members.bring_up = mover.queues.bring_up
+        members.sync_before_serving = mover.queues.bring_up
         await members.open()
         for member in members.all:
             member.skew_ms = 0
@@ -213,7 +213,7 @@ async def play(
         elif name == "out" and at.stores[of[1]].shard_id != at.home(queue):
             movers[of[0]].members.all[of[1]].health.trip(at.clock.now_ms())
         elif name == "in":
-            movers[of[0]].members.all[of[1]].come_in()
+            movers[of[0]].members.all[of[1]].readmit()
         elif name == "enqueue":
             await at.enqueue(queue, *of)
         elif name == "claim":
@@ -309,7 +309,7 @@ async def test_nothing_is_granted_before_every_shard_was_seen_once() -> None:
         mover.members.all[away].health.trip(at.clock.now_ms())
         assert not await mover.shares.balance(queue)
         assert await at.record(queue) is None
-        mover.members.all[away].come_in()
+        mover.members.all[away].readmit()
         assert await mover.shares.balance(queue)
         await mover.close()
 
@@ -496,7 +496,7 @@ def test_whatever_stops_wherever_no_more_claims_are_alive_than_the_maximum(runne
         for mover in movers:
             mover.turnstile.is_open = True
             for member in mover.members.all:
-                member.come_in()
+                member.readmit()
         queue = await at.queue(movers[0], maximum)
         await movers[1].queues.poll()
         for shard in range(len(at.stores)):
@@ -504,7 +504,7 @@ def test_whatever_stops_wherever_no_more_claims_are_alive_than_the_maximum(runne
         await play(at, movers, queue, maximum, is_greedy, steps)
         movers[0].turnstile.is_open = True
         for member in movers[0].members.all:
-            member.come_in()
+            member.readmit()
         await at.drain(queue, movers[0])
         await at.check(queue, maximum)
 

@@ -221,7 +221,7 @@ async def test_a_store_that_fails_while_waiting_is_asked_again_and_told_of_only_
         with pytest.raises((NothingStored, NoHealthyShards)):
             await doomed
         at.stores[0].broken = None
-        at.members.all[0].come_in()
+        at.members.all[0].readmit()
         await at.service.enqueue("mail", [Job(b"x")])
         assert len(await asyncio.wait_for(waiting, 5)) == 1
 

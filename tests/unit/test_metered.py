@@ -11,8 +11,8 @@ from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.errors import NothingStored
 from pinlater.metrics import Metrics, merge
 from pinlater.model import Job
-from pinlater.shards.metered import Metered
-from pinlater.shards.passing import Passing
+from pinlater.shards.decorator import ShardDecorator
+from pinlater.shards.resilience import MeteredShard
 from tests.queues import make_queue
 from tests.unit.breaking import Breaking
 
@@ -21,14 +21,14 @@ NOW_MS = 1_790_000_000_000
 
 def test_every_call_of_the_protocol_is_counted() -> None:
     names = {name for name, value in vars(Shard).items() if inspect.iscoroutinefunction(value)}
-    assert names == {name for name, value in vars(Passing).items() if inspect.iscoroutinefunction(value)}
+    assert names == {name for name, value in vars(ShardDecorator).items() if inspect.iscoroutinefunction(value)}
     for name in names - {"open", "close"}:
-        assert getattr(Metered, name) is not getattr(Passing, name), name
+        assert getattr(MeteredShard, name) is not getattr(ShardDecorator, name), name
 
 
 async def test_calls_batches_and_errors() -> None:
     metrics, store = Metrics(), Breaking(SqliteShard("sqlite://", "7"))
-    shard = Metered(store, metrics)
+    shard = MeteredShard(store, metrics)
     await shard.open()
     await make_queue(shard, "mail", NOW_MS)
     await shard.enqueue("mail", [Job(b"1"), Job(b"2"), Job(b"3")], NOW_MS)

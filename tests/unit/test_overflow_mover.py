@@ -12,9 +12,9 @@ from pinlater.errors import NothingStored, OutcomeUnknown, QueueNotFound
 from pinlater.model import DequeuedJob, Job, JobInfo, JobState, parse_descriptor
 from pinlater.overflow.mover import BATCH_JOBS, CLAIMED_BY, UNSURE_MS, OverflowMover
 from pinlater.service import ClaimTokens
-from pinlater.shards.member import Member
-from pinlater.shards.members import Members
+from pinlater.shards.handle import ShardHandle
 from pinlater.shards.router import Router
+from pinlater.shards.shard_set import ShardSet
 from tests.queues import make_queue
 from tests.unit.breaking import Breaking, HeldClock
 
@@ -28,7 +28,7 @@ class Move:
 
     kept: Breaking
     shard: Breaking
-    member: Member
+    member: ShardHandle
     clock: HeldClock
     mover: OverflowMover
     told: list[tuple[str, int, bool]] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Move:
 
 def _mover(move: Move, process: int) -> OverflowMover:
     names = ClaimTokens(f"{CLAIMED_BY}-S", process, 1)
-    router = Router(Members([move.member], move.clock))
+    router = Router(ShardSet([move.member], move.clock))
     return OverflowMover(move.kept, router, move.clock, names, lambda *each: move.told.append(each))
 
 
@@ -67,13 +67,13 @@ async def moving() -> AsyncIterator[Move]:
     clock = HeldClock()
     kept = Breaking(SqliteShard("sqlite://", "oABCDEFGH01"))
     shard = Breaking(SqliteShard("sqlite://", "1"))
-    member = Member(shard, clock)
+    member = ShardHandle(shard, clock)
     move = Move(kept, shard, member, clock, None)  # type: ignore[arg-type]
     move.mover = _mover(move, 1)
     for each in (kept, shard):
         await each.open()
         await make_queue(each, "mail", clock.now_ms())
-    member.come_in()
+    member.readmit()
     try:
         yield move
     finally:
@@ -124,7 +124,7 @@ async def test_nothing_is_touched_while_no_shard_takes_jobs() -> None:
         move.member.configured_dequeue_only = True
         assert await move.mover.move() == 0
         move.member.configured_dequeue_only = False
-        move.member.go_out("gone")
+        move.member.eject("gone")
         assert await move.mover.move() == 0
         assert move.kept.begun["claim"] == 0
         assert await move.states(old) == {JobState.PENDING}

@@ -219,7 +219,7 @@ async def test_a_shard_that_cannot_be_told_stays_out() -> None:
         one.ways[1].broken = None
         one.ways[1].failures["put_config"] = [AWAY]
         await one.members._let_in(one.members.all[1])
-        assert not one.members.all[1].is_in
+        assert not one.members.all[1].is_healthy
         await one.find(2)
 
 

@@ -17,10 +17,10 @@ from pinlater.errors import (
     ShardConnectionFailed,
 )
 from pinlater.model import Ack, CancelOutcome, Job, JobFilter, JobInfo, JobState, parse_descriptor
-from pinlater.shards.calls import Calls, NoTurn
-from pinlater.shards.merge import Place, merge_pages, position_on
-from pinlater.shards.passing import Passing
-from pinlater.shards.plan import plan_claims
+from pinlater.shards.cross_shard import plan_claims
+from pinlater.shards.decorator import ShardDecorator
+from pinlater.shards.resilience import AcquireTimeout, Bulkhead
+from pinlater.shards.scan import Place, merge_pages, position_on
 from tests.queues import drop_queue
 from tests.unit.breaking import settled
 from tests.unit.stand import ME, Stand, acks, stand
@@ -39,9 +39,9 @@ async def on_each(at: Stand, *jobs: Job) -> dict[str, list[str]]:
     return {store.shard_id: await store._inner.enqueue("mail", jobs, at.clock.now_ms()) for store in at.stores}
 
 
-def guard_of(at: Stand, shard: int = 1) -> Calls:
+def guard_of(at: Stand, shard: int = 1) -> Bulkhead:
     wrapped = at.members.all[shard - 1].shard
-    assert isinstance(wrapped, Passing)
+    assert isinstance(wrapped, ShardDecorator)
     assert wrapped.calls is not None
     return wrapped.calls
 
@@ -117,17 +117,17 @@ async def test_failures_in_a_row_take_a_shard_out_and_pings_bring_it_back() -> N
             with contextlib.suppress(OutcomeUnknown):
                 await at.service.enqueue("mail", [Job(b"x")])
         member = at.members.all[0]
-        assert not member.is_in
+        assert not member.is_healthy
         assert at.stores[0].begun["enqueue"] == 3
         at.stores[0].failures.clear()
         await at.members.check(member)
         assert not member.health.is_probing, "the pause is not over"
         at.clock.tick(1_000)
         for _ in range(3):
-            assert not member.is_in
+            assert not member.is_healthy
             await at.members.check(member)
             at.clock.tick(500)
-        assert member.is_in
+        assert member.is_healthy
 
 
 # -- strict priority -------------------------------------------------------------------------------------------------
@@ -287,7 +287,7 @@ async def test_what_names_jobs_on_a_shard_that_is_out_fails_after_all_the_others
             await at.service.ack("mail", acks(jobs), [])
         with pytest.raises(ShardConnectionFailed, match="shard 1"):
             await at.service.lookup([job.descriptor for job in jobs])
-        at.members.by_id("1").come_in()  # type: ignore[union-attr]
+        at.members.by_id("1").readmit()  # type: ignore[union-attr]
         found = await at.service.lookup([job.descriptor for job in jobs])
         assert {shard_of(each): info.state.name for each, info in found.items()} == {
             "1": "IN_PROGRESS",
@@ -398,10 +398,10 @@ async def test_calls_that_found_no_turn_say_nothing_of_the_store_s_health() -> N
         calls = guard_of(at)
         calls._free = 0
         for _ in range(10):
-            with pytest.raises(NoTurn):
+            with pytest.raises(AcquireTimeout):
                 await at.members.all[0].shard.lookup("mail", [], with_body=False, max_bytes=1)
         calls._free = 16
-        assert at.members.all[0].is_in
+        assert at.members.all[0].is_healthy
 
 
 async def test_what_a_shard_gave_goes_back_when_another_one_breaks_as_no_store_should() -> None:

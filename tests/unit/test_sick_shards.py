@@ -8,7 +8,7 @@ import pytest
 
 from pinlater.errors import NothingStored, OutcomeUnknown, PinLaterError, ShardConnectionFailed, StoreConflict
 from pinlater.model import Job, parse_descriptor
-from pinlater.shards.member import Member
+from pinlater.shards.handle import ShardHandle
 from tests.unit.breaking import Breaking, HeldTime, settled
 from tests.unit.stand import Stand, acks, stand
 
@@ -16,7 +16,7 @@ DEADLINE_S = 10.0
 WITHIN_S = 20.0
 
 
-def sick(at: Stand) -> tuple[Breaking, Member]:
+def sick(at: Stand) -> tuple[Breaking, ShardHandle]:
     return at.stores[0], at.members.all[0]
 
 
@@ -30,9 +30,9 @@ async def enqueued(at: Stand, time: HeldTime) -> tuple[float, list[str] | PinLat
     return await time.taken(at.service.enqueue("mail", [Job(b"x")]))
 
 
-async def out_of_use(member: Member) -> None:
+async def out_of_use(member: ShardHandle) -> None:
     async with asyncio.timeout(WITHIN_S):
-        while member.is_in:
+        while member.is_healthy:
             await asyncio.sleep(0)
 
 
@@ -57,10 +57,10 @@ async def comes_back(at: Stand) -> None:
     assert not member.health.is_probing
     at.clock.tick(1)
     for _ in range(3):
-        assert not member.is_in
+        assert not member.is_healthy
         await at.members.check(member)
         at.clock.tick(500)
-    assert member.is_in
+    assert member.is_healthy
     placed = {shard_of((await at.service.enqueue("mail", [Job(b"x")]))[0]) for _ in range(60)}
     assert placed == {"1", "2"}
 
@@ -90,7 +90,7 @@ async def test_one_refusal_that_a_ping_does_not_confirm_is_no_verdict() -> None:
         await store.until_begun("ping", pings + 1)
         await store.until_quiet()
         await settled()
-        assert member.is_in
+        assert member.is_healthy
 
 
 async def test_a_shard_that_accepts_and_never_answers() -> None:
@@ -102,7 +102,7 @@ async def test_a_shard_that_accepts_and_never_answers() -> None:
         await store.until_begun("enqueue")
         seconds, _ = await time.taken(at.dequeue(1))
         assert seconds <= DEADLINE_S / 2
-        assert member.is_in
+        assert member.is_healthy
         for _ in range(10):
             seconds, outcome = await enqueued(at, time)
             assert seconds == 0, "no other call starts there"
@@ -113,7 +113,7 @@ async def test_a_shard_that_accepts_and_never_answers() -> None:
         assert sum(isinstance(outcome, list) for outcome in outcomes) == 19
         for _ in range(3):
             await time.taken(at.members.check(member))
-        assert not member.is_in
+        assert not member.is_healthy
         await serves_as_if_alone(at, time)
         await comes_back(at)
 
@@ -122,7 +122,7 @@ async def test_a_shard_that_answers_slowly() -> None:
     async with stand(2) as at:
         time = HeldTime(*at.stores)
         store, member = sick(at)
-        while member.is_in:
+        while member.is_healthy:
             gate = store.hold("enqueue")
             slow = asyncio.create_task(member.shard.enqueue("mail", [Job(b"x")], at.clock.now_ms()))
             await time.leap(DEADLINE_S / 2 + 1)
@@ -141,7 +141,7 @@ async def test_a_shard_that_dead_locks_all_the_time() -> None:
         time = HeldTime(*at.stores)
         store, member = sick(at)
         store.failures["enqueue"] = [StoreConflict("deadlock")] * 1_000
-        while member.is_in:
+        while member.is_healthy:
             seconds, outcome = await enqueued(at, time)
             assert seconds < 1
             assert isinstance(outcome, list)
@@ -158,7 +158,7 @@ async def test_conflicts_that_a_retry_solves_are_no_sickness() -> None:
         for _ in range(30):
             store.failures["enqueue"] = [StoreConflict("deadlock")] * 2
             await at.service.enqueue("mail", [Job(b"x")])
-        assert member.is_in
+        assert member.is_healthy
 
 
 async def test_calls_that_name_jobs_on_a_shard_that_is_held_up_fail_at_once_after_the_others_were_done() -> None:
@@ -220,8 +220,8 @@ async def test_while_no_other_shard_serves_in_its_place_a_shard_is_tried_again_e
         _, member = sick(at)
         store, _ = sick(at)
         if not dequeue_only:
-            at.members.all[1].go_out("it is away too")
-        member.go_out("it was away")
+            at.members.all[1].eject("it is away too")
+        member.eject("it was away")
         for _ in range(5):
             at.clock.tick(1_000)
             store.failures["ping"] = [OutcomeUnknown("reset")]
@@ -240,7 +240,7 @@ async def test_while_no_other_shard_serves_in_its_place_a_shard_is_tried_again_e
 async def test_a_probe_that_fails_is_a_longer_pause_up_to_the_bound() -> None:
     async with stand(2) as at:
         store, member = sick(at)
-        member.go_out("it was away")
+        member.eject("it was away")
         pauses_s = []
         for _ in range(8):
             next_try_ms = member.view().next_try_ms
@@ -252,7 +252,7 @@ async def test_a_probe_that_fails_is_a_longer_pause_up_to_the_bound() -> None:
             at.clock.tick(500)
             await at.members.check(member)
             assert member.view().state == "out"
-            assert member.trouble == "reset"
+            assert member.last_error == "reset"
         assert pauses_s == [1, 2, 4, 8, 16, 32, 60, 60]
 
 
@@ -264,7 +264,7 @@ async def test_a_shard_that_answers_pings_and_takes_no_job_is_soon_tried_as_rare
         failed = 0
         for _ in range(10):
             asked = store.begun["enqueue"]
-            while member.is_in:
+            while member.is_healthy:
                 await enqueued(at, time)
             failed += store.begun["enqueue"] - asked
             next_try_ms = member.view().next_try_ms
@@ -274,7 +274,7 @@ async def test_a_shard_that_answers_pings_and_takes_no_job_is_soon_tried_as_rare
                 await at.members.check(member)
                 at.clock.tick(500)
         assert failed == 30
-        member.go_out("once more")
+        member.eject("once more")
         assert member.view().next_try_ms == at.clock.now_ms() + 60_000
 
 
@@ -286,7 +286,7 @@ async def test_a_shard_that_is_well_again_is_there_when_the_other_one_goes() -> 
         store.broken = NothingStored("connection refused")
         for _ in range(3):
             await at.members.check(member)
-        assert not member.is_in
+        assert not member.is_healthy
 
         async def seconds(count: int) -> None:
             for _ in range(2 * count):
@@ -296,9 +296,9 @@ async def test_a_shard_that_is_well_again_is_there_when_the_other_one_goes() -> 
         await seconds(5)
         store.heal()
         await seconds(5)
-        assert member.is_in
+        assert member.is_healthy
         other_store.broken = NothingStored("connection refused")
         for _ in range(3):
             await at.members.check(other)
-        assert not other.is_in
+        assert not other.is_healthy
         assert len(await at.service.enqueue("mail", [Job(b"x")])) == 1

@@ -11,8 +11,8 @@ import copy
 from collections.abc import Iterable, Sequence
 
 from pinlater.errors import PinLaterError, QueueNotFound
-from pinlater.shards.member import answers, ask_all
-from pinlater.shards.members import Members
+from pinlater.shards.handle import answers, ask_all
+from pinlater.shards.shard_set import ShardSet
 
 _MAX_QUEUES = 10_000
 
@@ -69,7 +69,7 @@ _Asked = asyncio.Future[int | None]
 class DueQuery:
     """Who asks at the same moment, or while a question is under way, shares the next one."""
 
-    def __init__(self, members: Members) -> None:
+    def __init__(self, members: ShardSet) -> None:
         self._members = members
         self._asked: dict[tuple[int, ...], dict[str, _Asked]] = {}
         self._task: asyncio.Task[None] | None = None

@@ -14,8 +14,8 @@ import structlog
 
 from pinlater.backends.base import Notification
 from pinlater.errors import PinLaterError
-from pinlater.shards.member import Member
-from pinlater.shards.members import Members
+from pinlater.shards.handle import ShardHandle
+from pinlater.shards.shard_set import ShardSet
 
 _log = structlog.get_logger("pinlater.service")
 
@@ -34,7 +34,7 @@ class Subscriptions:
 
     def __init__(
         self,
-        members: Members,
+        members: ShardSet,
         is_waited_for: Callable[[str], bool],
         heard: Callable[[str, Notification], None],
         changed: Callable[[str], None],
@@ -43,11 +43,11 @@ class Subscriptions:
         self._is_waited_for = is_waited_for
         self._heard = heard
         self._changed = changed
-        self._telling: dict[str, set[Member]] = {}
-        self._asked: dict[tuple[str, Member], asyncio.Task[None]] = {}
-        self._broken: set[tuple[str, Member]] = set()
+        self._telling: dict[str, set[ShardHandle]] = {}
+        self._asked: dict[tuple[str, ShardHandle], asyncio.Task[None]] = {}
+        self._broken: set[tuple[str, ShardHandle]] = set()
         """Asked, and told that it is over before the answer was read."""
-        self._not_before_s: dict[Member, float] = {}
+        self._not_before_s: dict[ShardHandle, float] = {}
         self._leaving: dict[str, asyncio.TimerHandle] = {}
         self._ending: set[asyncio.Task[Any]] = set()
         self._is_closed = False
@@ -84,13 +84,13 @@ class Subscriptions:
         for queue, member in followed:
             await _quietly(member.shard.subscribe(queue, None))
 
-    def _ask(self, queue: str, member: Member) -> None:
+    def _ask(self, queue: str, member: ShardHandle) -> None:
         loop = asyncio.get_running_loop()
         if (queue, member) in self._asked or self._is_closed or self._not_before_s.get(member, 0.0) > loop.time():
             return
         self._asked[queue, member] = loop.create_task(self._begin(queue, member))
 
-    async def _begin(self, queue: str, member: Member) -> None:
+    async def _begin(self, queue: str, member: ShardHandle) -> None:
         try:
             tells = await member.shard.subscribe(queue, partial(self._hear, queue, member))
         except PinLaterError:
@@ -111,7 +111,7 @@ class Subscriptions:
         else:
             await member.shard.subscribe(queue, None)
 
-    def _hear(self, queue: str, member: Member, news: Notification | None) -> None:
+    def _hear(self, queue: str, member: ShardHandle, news: Notification | None) -> None:
         if self._is_closed:
             return
         if news is not None:

@@ -44,7 +44,7 @@ async def requeue(shard: Shard, queue: str, jobs: Iterable[DequeuedJob], now_ms:
     return 0
 
 
-class GivingBack:
+class Compensator:
     """Gives jobs back beside the calls that notice; `drain` waits for all of it."""
 
     def __init__(self) -> None:

@@ -14,23 +14,23 @@ import structlog
 
 from pinlater.clock import Clock
 from pinlater.errors import NoHealthyShards, PinLaterError, ShardConnectionFailed, StoreRefused
-from pinlater.shards.member import Member, troubles
-from pinlater.shards.watch import Watch
+from pinlater.shards.handle import ShardHandle, troubles
+from pinlater.shards.health import HealthMonitor
 
 _log = structlog.get_logger("pinlater.shards")
 
 WATCH_INTERVAL_MS = 1_000
 """How often every shard is pinged, and one that could not be opened is tried again."""
 
-BringUp = Callable[[Member], Awaitable[None]]
+BringUp = Callable[[ShardHandle], Awaitable[None]]
 
 
-class Members:
+class ShardSet:
     """All shards, in the order they were configured."""
 
     def __init__(
         self,
-        members: Sequence[Member],
+        members: Sequence[ShardHandle],
         clock: Clock,
         *,
         known_stores: Mapping[str, str] | None = None,
@@ -40,16 +40,16 @@ class Members:
         self.all = list(members)
         self.clock = clock
         """By which the skews of the stores' clocks are measured."""
-        self.bring_up: BringUp | None = None
+        self.sync_before_serving: BringUp | None = None
         """Awaited before a shard comes in, at the start and whenever it comes back; an error keeps it out."""
         self._known = dict(known_stores or {})
         self._has_begun = False
-        self._watch = Watch(clock, watch_interval_ms, open_late=self._open_late, let_in=self._let_in)
+        self._watch = HealthMonitor(clock, watch_interval_ms, open_late=self._open_late, let_in=self._let_in)
         for member in self.all:
             member.is_alone = partial(self._is_alone, member)
 
-    def healthy(self) -> list[Member]:
-        return [member for member in self.all if member.health.is_in]
+    def healthy(self) -> list[ShardHandle]:
+        return [member for member in self.all if member.health.is_healthy]
 
     def keep_order(self) -> bool:
         """Whether every store does; see Shard.keeps_order."""
@@ -63,11 +63,11 @@ class Members:
     def none_left(self) -> NoHealthyShards:
         return NoHealthyShards(f"no shard can be used now: {troubles(self.all)}", retry_after_ms=1_000)
 
-    def full(self) -> list[Member]:
+    def full(self) -> list[ShardHandle]:
         """Those in use that lack room for new jobs."""
-        return [member for member in self.all if member.health.is_in and member.full]
+        return [member for member in self.all if member.health.is_healthy and member.full]
 
-    def by_id(self, shard_id: str) -> Member | None:
+    def by_id(self, shard_id: str) -> ShardHandle | None:
         for member in self.all:
             if member.shard.shard_id == shard_id:
                 return member
@@ -103,11 +103,11 @@ class Members:
         await self._watch.close()
         await asyncio.gather(*[member.shard.close() for member in self.all])
 
-    async def _try_open(self, member: Member) -> None:
+    async def _try_open(self, member: ShardHandle) -> None:
         try:
             store_id = await member.shard.open()
         except ShardConnectionFailed as error:
-            member.trouble = error.message
+            member.last_error = error.message
             _log.warning("shard_unreachable", shard=member.shard.shard_id, error=error.message)
         except StoreRefused:
             if member.shard.shard_id:
@@ -130,13 +130,13 @@ class Members:
             if not member.shard.shard_id:
                 await self._open_as(member, self._free_id())
 
-    async def _open_as(self, member: Member, shard_id: str) -> None:
+    async def _open_as(self, member: ShardHandle, shard_id: str) -> None:
         member.shard.shard_id = shard_id
         try:
             self._admit(member, await member.shard.open())
         except ShardConnectionFailed as error:
             member.shard.shard_id = ""
-            member.trouble = error.message
+            member.last_error = error.message
             _log.warning("shard_unreachable", shard=shard_id, error=error.message)
 
     def _free_id(self) -> str:
@@ -152,7 +152,7 @@ class Members:
             if ids.count(shard_id) > 1:
                 raise StoreRefused(f"two stores are both configured as, or carry the id of, shard {shard_id}")
 
-    def _admit(self, member: Member, store_id: str) -> None:
+    def _admit(self, member: ShardHandle, store_id: str) -> None:
         """The store is open: note it, if it is the right one. StoreRefused."""
         shard_id = member.shard.shard_id
         self._refuse_same_ids()
@@ -166,49 +166,49 @@ class Members:
 
     # -- coming in ---------------------------------------------------------------------------------------------------
 
-    async def _let_all_in(self, members: Sequence[Member]) -> None:
+    async def _let_all_in(self, members: Sequence[ShardHandle]) -> None:
         """Of several that come in together each may know what the others lack: the second time round all is known."""
         if len(members) > 1:
             met = await asyncio.gather(*[self._brought_up(member) for member in members])
             members = [member for member, is_up in zip(members, met, strict=True) if is_up]
         await asyncio.gather(*[self._let_in(member) for member in members])
 
-    async def _let_in(self, member: Member) -> None:
+    async def _let_in(self, member: ShardHandle) -> None:
         """Bring it up, and use it. Raises nothing; what fails keeps it out."""
         if await self._brought_up(member):
-            member.come_in()
+            member.readmit()
             if self._has_begun:
                 _log.info("shard_in", shard=member.shard.shard_id)
 
-    async def _brought_up(self, member: Member) -> bool:
+    async def _brought_up(self, member: ShardHandle) -> bool:
         """Whether it knows now what the other shards know."""
         try:
             if member.skew_error_ms is None:
-                await self._watch.greet(member)  # what time it is there has to be known before jobs are handed out
-            if self.bring_up is not None:
-                await self.bring_up(member)
+                await self._watch.ping(member)  # what time it is there has to be known before jobs are handed out
+            if self.sync_before_serving is not None:
+                await self.sync_before_serving(member)
         except PinLaterError as error:
-            member.go_out(error.message)
+            member.eject(error.message)
         except TimeoutError:
-            member.go_out("it does not answer a ping")
+            member.eject("it does not answer a ping")
         except Exception as error:
             _log.exception("shard_not_brought_up", shard=member.shard.shard_id)
-            member.go_out(f"it could not be brought up to the others: {error!r}")
+            member.eject(f"it could not be brought up to the others: {error!r}")
         else:
             return True
         return False
 
     # -- watching ----------------------------------------------------------------------------------------------------
 
-    async def check(self, member: Member) -> None:
+    async def check(self, member: ShardHandle) -> None:
         """One ping where one is due, or one try to open; what it finds is kept in the member. Raises nothing."""
         await self._watch.check(member)
 
-    def _is_alone(self, member: Member) -> bool:
+    def _is_alone(self, member: ShardHandle) -> bool:
         others = [other for other in self.healthy() if other is not member]
         return not others or (not member.dequeue_only and not any(other.takes_jobs for other in others))
 
-    async def _open_late(self, member: Member) -> None:
+    async def _open_late(self, member: ShardHandle) -> None:
         unopened = [each for each in self.all if each.store_id is None]
         if member.shard.shard_id:
             self._admit(member, await member.shard.open())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from pinlater.backends.base import (
     NO_RULES,
@@ -32,15 +33,17 @@ from pinlater.backends.base import (
     Tokens,
 )
 from pinlater.model import CancelOutcome, DequeuedJob, Job, JobInfo, JobState
-from pinlater.shards.calls import Calls
+
+if TYPE_CHECKING:
+    from pinlater.shards.resilience import Bulkhead
 
 
-class Passing:
+class ShardDecorator:
     """Hands every call of the protocol on to the shard inside."""
 
     def __init__(self, inner: Shard) -> None:
         self._inner = inner
-        self._innermost: Shard = inner._innermost if isinstance(inner, Passing) else inner
+        self._innermost: Shard = inner._innermost if isinstance(inner, ShardDecorator) else inner
 
     @property
     def shard_id(self) -> str:
@@ -59,9 +62,9 @@ class Passing:
         return self._inner.has_own_clock
 
     @property
-    def calls(self) -> Calls | None:
+    def calls(self) -> Bulkhead | None:
         """The guard's calls to the store, where there is a guard inside: how they go, and what bounds them."""
-        return self._inner.calls if isinstance(self._inner, Passing) else None
+        return self._inner.calls if isinstance(self._inner, ShardDecorator) else None
 
     async def open(self) -> str:
         return await self._inner.open()

@@ -10,13 +10,18 @@ import asyncio
 import copy
 from collections import deque
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import structlog
 
+from pinlater.backends.acks import Acks
+from pinlater.backends.base import NO_RULES, AckOutcome, AckRequest, ClaimRequest, EndRules, Shard
 from pinlater.errors import OutcomeUnknown, Overloaded, PinLaterError, QueueNotFound
-from pinlater.shards.calls import HeldUp, NoTurn
+from pinlater.model import DequeuedJob, Job
+from pinlater.shards.compensation import requeue
+from pinlater.shards.decorator import ShardDecorator
+from pinlater.shards.resilience import AcquireTimeout, ShardSlow
 
 _log = structlog.get_logger("pinlater.shards")
 
@@ -24,13 +29,13 @@ K = TypeVar("K", bound=Hashable)
 I = TypeVar("I")  # noqa: E741
 O = TypeVar("O")  # noqa: E741
 
-SHARED_FATE = (OutcomeUnknown, NoTurn, HeldUp, Overloaded, QueueNotFound)
+BATCH_WIDE_ERRORS = (OutcomeUnknown, AcquireTimeout, ShardSlow, Overloaded, QueueNotFound)
 """Errors that no single member of a batch can be the reason of, or after which nothing may be sent again."""
 
 
 @dataclass(frozen=True, slots=True)
-class JoinBounds:
-    alone_jobs: int = 100
+class BatchLimits:
+    bypass_jobs: int = 100
     """A call with so many jobs goes alone and at once: what a call costs by itself is little for each of them, and a
     store that gets one large batch after the other rests while the next is made, and has the server rest meanwhile.
     """
@@ -66,32 +71,32 @@ class _Member(Generic[I, O]):
         self.has_left = False
 
 
-class Joiner(Generic[K, I, O]):
+class Batcher(Generic[K, I, O]):
     """Joins the calls of one kind. `send` makes one call of the store; its answer aligns with the items. A shorter one
     leaves out the last of them: their callers are joined again, before those who came later; who was answered in part
     gets that part.
 
-    `undo` gets the answer of a caller that is gone; `send_for_gone` sends a waiting call although its caller has gone;
-    `held_up` gives the error of a call that may not wait, by the loop's time. `join` makes one call's items of several
-    calls', which go by the latest now of these.
+    `compensate` gets the answer of a caller that is gone; `send_for_gone` sends a waiting call although its caller has
+    gone; `held_up` gives the error of a call that may not wait, by the loop's time. `join` makes one call's items of
+    several calls', which go by the latest now of these.
     """
 
     def __init__(
         self,
         send: Callable[[K, Sequence[I], int], Coroutine[Any, Any, list[O]]],
-        weigh: Callable[[Sequence[I]], tuple[int, int]],
-        bounds: JoinBounds,
+        measure: Callable[[Sequence[I]], tuple[int, int]],
+        bounds: BatchLimits,
         *,
-        undo: Callable[[K, list[O], int], Coroutine[Any, Any, object]] | None = None,
+        compensate: Callable[[K, list[O], int], Coroutine[Any, Any, object]] | None = None,
         send_for_gone: bool = False,
         held_up: Callable[[float], PinLaterError | None] | None = None,
         join: Callable[[Iterable[Sequence[I]]], Sequence[I]] | None = None,
     ) -> None:
         self._send = send
         self._join: Callable[[Iterable[Sequence[I]]], Sequence[I]] = join or _in_a_row
-        self._weigh = weigh
+        self._measure = measure
         self._bounds = bounds
-        self._undo = undo
+        self._compensate = compensate
         self._send_for_gone = send_for_gone
         self._held_up = held_up
         self._busy: set[K] = set()
@@ -103,9 +108,10 @@ class Joiner(Generic[K, I, O]):
         self._idle: asyncio.Future[None] | None = None
 
     async def call(self, key: K, items: Sequence[I], now_ms: int) -> list[O]:
-        """The answer for these items; errors are the store's, Overloaded, HeldUp and NoTurn.
+        """The answer for these items; errors are the store's, Overloaded, ShardSlow and AcquireTimeout.
 
-        Who was joined and has no answer after `max_wait_ms` gets NoTurn, or OutcomeUnknown where the batch has left.
+        A caller that was joined and has no answer after `max_wait_ms` gets AcquireTimeout, or OutcomeUnknown where the
+        batch has left.
         """
         if key not in self._busy:
             self._busy.add(key)
@@ -113,10 +119,10 @@ class Joiner(Generic[K, I, O]):
                 return await self._send(key, items, now_ms)
             finally:
                 self._next(key)
-        jobs, size = self._weigh(items)
+        jobs, size = self._measure(items)
         if jobs >= self._bounds.max_jobs:
             return await self._send(key, items, now_ms)
-        if jobs >= self._bounds.alone_jobs and self._alone_size + size <= self._bounds.max_bytes:
+        if jobs >= self._bounds.bypass_jobs and self._alone_size + size <= self._bounds.max_bytes:
             self._alone_size += size
             try:
                 return await self._send(key, items, now_ms)
@@ -161,7 +167,9 @@ class Joiner(Generic[K, I, O]):
                 self._timer = loop.call_at(ends_at, self._look)
                 break
             text = f"within {self._bounds.max_wait_ms} ms"
-            _refuse(member, OutcomeUnknown(f"no answer {text}") if member.has_left else NoTurn(f"no turn {text}"))
+            _refuse(
+                member, OutcomeUnknown(f"no answer {text}") if member.has_left else AcquireTimeout(f"no turn {text}")
+            )
 
     def refuse_waiting(self, error: PinLaterError) -> None:
         """Nobody waits any longer for a batch that has not left."""
@@ -219,7 +227,7 @@ class Joiner(Generic[K, I, O]):
         items = self._join([member.items for member in batch])
         try:
             answers = await self._send(key, items, max([member.now_ms for member in batch]))
-        except SHARED_FATE as error:
+        except BATCH_WIDE_ERRORS as error:
             error.__traceback__ = None  # it keeps the frames, and they the batch, wherever one of them keeps the error
             for member in batch:
                 _refuse(member, copy.copy(error))
@@ -263,8 +271,8 @@ class Joiner(Generic[K, I, O]):
             member.answer.set_result(answers)
 
     def _give_up(self, key: K, answers: list[O], now_ms: int) -> None:
-        if self._undo is not None:
-            self._spawn(self._undo(key, answers, now_ms))
+        if self._compensate is not None:
+            self._spawn(self._compensate(key, answers, now_ms))
 
     def _spawn(self, coroutine: Coroutine[Any, Any, object]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)
@@ -290,3 +298,81 @@ def _in_a_row(several: Iterable[Sequence[I]]) -> Sequence[I]:
 def _refuse(member: _Member[I, O], error: Exception) -> None:
     if not member.answer.done():
         member.answer.set_exception(error)
+
+
+_ClaimKey = tuple[str, bool]
+_AckKey = tuple[str, EndRules]
+
+
+class BatchingShard(ShardDecorator):
+    """Joins what arrives while a call of the same kind and queue is under way; see joining.py."""
+
+    def __init__(self, inner: Shard, bounds: BatchLimits | None = None) -> None:
+        super().__init__(inner)
+        calls = self.calls
+        bounds = bounds or (BatchLimits() if calls is None else BatchLimits(max_wait_ms=calls.deadline_ms))
+        held_up = None if calls is None else calls.held_up
+        self._enqueues: Batcher[str, Job, str] = Batcher(inner.enqueue, _measure_jobs, bounds, held_up=held_up)
+        self._claims: Batcher[_ClaimKey, ClaimRequest, list[DequeuedJob]] = Batcher(
+            self._send_claims,
+            measure_claims,
+            replace(bounds, max_bytes=bounds.max_claim_bytes),
+            compensate=self._compensate_claim,
+            held_up=held_up,
+        )
+        self._acks: Batcher[_AckKey, AckRequest, AckOutcome] = Batcher(
+            self._send_acks, _measure_acks, bounds, send_for_gone=True, held_up=held_up, join=Acks.joined
+        )
+        if calls is not None:
+            calls.on_slow = self._refuse_waiting
+
+    def enqueue(self, queue: str, jobs: Sequence[Job], now_ms: int) -> Coroutine[Any, Any, list[str]]:
+        return self._enqueues.call(queue, jobs, now_ms)
+
+    def claim(
+        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, enforce_quota: bool = False
+    ) -> Coroutine[Any, Any, list[list[DequeuedJob]]]:
+        return self._claims.call((queue, enforce_quota), requests, now_ms)
+
+    def ack(
+        self, queue: str, acks: Sequence[AckRequest], now_ms: int, rules: EndRules = NO_RULES
+    ) -> Coroutine[Any, Any, list[AckOutcome]]:
+        return self._acks.call((queue, rules), acks, now_ms)
+
+    def _refuse_waiting(self, error: PinLaterError) -> None:
+        self._enqueues.refuse_waiting(error)
+        self._claims.refuse_waiting(error)
+        self._acks.refuse_waiting(error)
+
+    async def close(self) -> None:
+        await self._enqueues.drain()
+        await self._claims.drain()
+        await self._acks.drain()
+        await self._inner.close()
+
+    def _send_acks(
+        self, key: _AckKey, acks: Sequence[AckRequest], now_ms: int
+    ) -> Coroutine[Any, Any, list[AckOutcome]]:
+        return self._inner.ack(key[0], acks, now_ms, key[1])
+
+    def _send_claims(
+        self, key: _ClaimKey, requests: Sequence[ClaimRequest], now_ms: int
+    ) -> Coroutine[Any, Any, list[list[DequeuedJob]]]:
+        return self._inner.claim(key[0], requests, now_ms, enforce_quota=key[1])
+
+    async def _compensate_claim(self, key: _ClaimKey, claimed: list[list[DequeuedJob]], now_ms: int) -> None:
+        await requeue(self._inner, key[0], [job for jobs in claimed for job in jobs], now_ms)
+
+
+def _measure_jobs(jobs: Sequence[Job]) -> tuple[int, int]:
+    return len(jobs), sum([len(job.body) for job in jobs])
+
+
+def measure_claims(requests: Sequence[ClaimRequest]) -> tuple[int, int]:
+    """What a claim brings is held in memory until its caller has it."""
+    return sum([request.limit for request in requests]), sum([request.max_bytes for request in requests])
+
+
+def _measure_acks(acks: Sequence[AckRequest]) -> tuple[int, int]:
+    acks = Acks.of(acks)
+    return len(acks), sum([len(kind.append_status) * len(ids) for kind, ids in acks.runs])

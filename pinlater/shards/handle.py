@@ -21,9 +21,9 @@ from pinlater.errors import (
     StoreRefused,
 )
 from pinlater.model import ShardView
-from pinlater.shards.calls import GuardSettings
+from pinlater.shards.decorator import ShardDecorator
 from pinlater.shards.health import Health, HealthSettings, Pause
-from pinlater.shards.passing import Passing
+from pinlater.shards.resilience import GuardSettings
 
 R = TypeVar("R")
 FIRST_ROOM_PAUSE_MS, ROOM_PAUSE_MS = 1_000, 5_000
@@ -36,7 +36,7 @@ _SKEW_FOR_MS = 8_000
 """A quick answer about the time is kept for so long before a slower one."""
 
 
-class Member:
+class ShardHandle:
     """A shard of a router. `store_id` is None, and the shard out, until it could be opened.
 
     What its calls to the store come to decides over its health, however they were made. A store that lacks room is
@@ -68,7 +68,7 @@ class Member:
         """How far this machine's clock is ahead of the one by which skews are measured, where it was set since."""
         self.newest_ms = 0
         """The largest time that jobs were stored at there, as of the last ping."""
-        self.trouble = "it was not reached yet"
+        self.last_error = "it was not reached yet"
         """Why it is out, or would be if that happened more often; "" while all is well."""
         self.full = ""
         """Why the store has no room for new jobs, and what to do; "" while it has."""
@@ -76,20 +76,20 @@ class Member:
         self._had_room_ms = 0
         self.deadline_ms = GuardSettings().deadline_ms
         """How long one call may take."""
-        self.on_refusal: Callable[[Member], None] | None = None
+        self.on_refusal: Callable[[ShardHandle], None] | None = None
         """Called when the store refused a call, and may be gone."""
         self.is_alone: Callable[[], bool] = lambda: False
         """Whether no other shard serves in its place."""
         self._clock = clock
         self._skew_at_ms = 0
-        calls = shard.calls if isinstance(shard, Passing) else None
+        calls = shard.calls if isinstance(shard, ShardDecorator) else None
         if calls is not None:
             calls.report = self.learn
             self.deadline_ms = calls.deadline_ms
 
     @property
-    def is_in(self) -> bool:
-        return self.health.is_in
+    def is_healthy(self) -> bool:
+        return self.health.is_healthy
 
     @property
     def dequeue_only(self) -> bool:
@@ -136,29 +136,29 @@ class Member:
             self._went_out(f"its answers take longer than half of {self.deadline_ms} ms")
 
     def _refused(self) -> None:
-        if self.is_in and self.on_refusal is not None:
+        if self.is_healthy and self.on_refusal is not None:
             self.on_refusal(self)
 
     def note_failure(self, kind: str, trouble: str) -> None:
         """Something failed that must not fail too often."""
-        if self.is_in or self.store_id is None:
-            self.trouble = trouble
+        if self.is_healthy or self.store_id is None:
+            self.last_error = trouble
         if self.health.failed(kind, self._clock.now_ms()):
             self._went_out(trouble)
 
-    def go_out(self, trouble: str) -> None:
+    def eject(self, trouble: str) -> None:
         """Out, for a pause that begins now."""
-        is_news = self.trouble != trouble or self.is_in
+        is_news = self.last_error != trouble or self.is_healthy
         self.health.trip(self._clock.now_ms())
         if is_news:
             self._went_out(trouble)
 
     def _went_out(self, trouble: str) -> None:
-        self.trouble = trouble
+        self.last_error = trouble
         _log.warning("shard_out", shard=self.shard.shard_id, error=trouble)
 
-    def come_in(self) -> None:
-        self.trouble = ""
+    def readmit(self) -> None:
+        self.last_error = ""
         self.health.admit(self._clock.now_ms())
 
     # -- room --------------------------------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ class Member:
         """As this process sees it."""
         if self.store_id is None:
             state = "unopened"
-        elif self.is_in:
+        elif self.is_healthy:
             state = "in"
         else:
             state = "probing" if self.health.is_probing else "out"
@@ -212,30 +212,30 @@ class Member:
             self.store,
             state,
             self.dequeue_only,
-            trouble=self.trouble or self.full,
+            trouble=self.last_error or self.full,
             good=good,
             samples=samples,
             skew_ms=self.store_ahead_ms,
-            next_try_ms=None if self.is_in or self.store_id is None else self.next_probe_ms(),
-            is_full=self.is_in and bool(self.full),
+            next_try_ms=None if self.is_healthy or self.store_id is None else self.next_probe_ms(),
+            is_full=self.is_healthy and bool(self.full),
         )
 
 
-def missing(members: Sequence[Member]) -> ShardConnectionFailed:
+def missing(members: Sequence[ShardHandle]) -> ShardConnectionFailed:
     """The error that names shards which were needed and are out."""
     return ShardConnectionFailed(troubles(members))
 
 
-def troubles(members: Sequence[Member]) -> str:
+def troubles(members: Sequence[ShardHandle]) -> str:
     """Each shard, and why it cannot be used."""
     return "; ".join(
-        f"shard {member.shard.shard_id or '(not yet known)'} cannot be used now: {member.trouble or 'no answer'}"
+        f"shard {member.shard.shard_id or '(not yet known)'} cannot be used now: {member.last_error or 'no answer'}"
         for member in members
     )
 
 
 async def ask_all(
-    members: Sequence[Member], call: Callable[[Shard], Coroutine[Any, Any, R]]
+    members: Sequence[ShardHandle], call: Callable[[Shard], Coroutine[Any, Any, R]]
 ) -> list[R | PinLaterError]:
     """The same call on all of them at once; an answer or an error for each, in their order."""
     if len(members) == 1:
@@ -243,7 +243,7 @@ async def ask_all(
     return list(await asyncio.gather(*[_outcome(member, call) for member in members]))
 
 
-async def _outcome(member: Member, call: Callable[[Shard], Coroutine[Any, Any, R]]) -> R | PinLaterError:
+async def _outcome(member: ShardHandle, call: Callable[[Shard], Coroutine[Any, Any, R]]) -> R | PinLaterError:
     try:
         return await call(member.shard)
     except PinLaterError as error:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pinlater.backends.base import ScanPosition, ScanRequest
 from pinlater.errors import PinLaterError
 from pinlater.model import MAX_TIME_MS, JobInfo, JobState
-from pinlater.shards.member import Member, answers, ask_all
+from pinlater.shards.handle import ShardHandle, answers, ask_all
 
 _ID_DIGITS = 16
 _BEHIND_ALL_IDS = MAX_TIME_MS
@@ -43,7 +43,7 @@ class Scanned:
 
     jobs: list[JobInfo]
     ended: bool
-    missing: list[Member]
+    missing: list[ShardHandle]
 
 
 def place_of(job: JobInfo) -> Place:
@@ -61,7 +61,7 @@ def position_on(shard_id: str, after: Place | None) -> ScanPosition | None:
     return ScanPosition(after.run_after_ms, _BEHIND_ALL_IDS if shard_id < after.shard else _BEFORE_ALL_IDS)
 
 
-async def scan_over(members: Sequence[Member], query: ScanQuery, after: Place | None, limit: int) -> Scanned:
+async def scan_over(members: Sequence[ShardHandle], query: ScanQuery, after: Place | None, limit: int) -> Scanned:
     """Up to `limit` jobs behind `after`. QueueNotFound if no shard that answers has the queue."""
     outcomes = await ask_all(
         members,

@@ -1,0 +1,315 @@
+"""Dequeue over several shards: count what is ready everywhere, plan, and claim everywhere at once.
+
+An empty queue costs one round trip per shard, a full one two. What is planned can be gone when it is claimed; when all
+of it was, the round is tried again, a bounded number of times. A shard that takes longer than half its deadline is left
+out: a slow one holds up nobody, and breaks the order of priorities only by what it keeps to itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
+
+from pinlater.backends.base import ClaimRequest
+from pinlater.errors import PinLaterError
+from pinlater.model import DequeuedJob
+from pinlater.shards.batching import Batcher, BatchLimits, measure_claims
+from pinlater.shards.compensation import Compensator
+from pinlater.shards.handle import ShardHandle, answers
+from pinlater.shards.resilience import ShardSlow
+
+_ROUNDS = 3
+_Claims = list[list[DequeuedJob]]
+_Part = list[tuple[int, ClaimRequest]]
+"""What one shard is asked: requests, each with its place among the caller's."""
+
+
+async def claim_over(
+    members: Sequence[ShardHandle],
+    queue: str,
+    requests: Sequence[ClaimRequest],
+    now_ms: int,
+    compensator: Compensator,
+    *,
+    enforce_quota: bool = False,
+) -> _Claims:
+    """Jobs for each request, highest priority first over these shards. QueueNotFound if none has the queue."""
+    priorities = requests[0].priorities
+    limits = [request.limit for request in requests]
+    shuffled = random.sample(list(members), len(members))
+    for _ in range(max(_ROUNDS, len(shuffled)) if enforce_quota else _ROUNDS):
+        outcomes = await gather_until_slow(
+            shuffled, lambda member: member.shard.count_ready(queue, priorities, sum(limits), now_ms), compensator
+        )
+        if len(shuffled) < len(members) and all(isinstance(outcome, PinLaterError) for outcome in outcomes):
+            break  # those left out did answer
+        ready = answers(outcomes)
+        answering = [
+            member for member, outcome in zip(shuffled, outcomes, strict=True) if not isinstance(outcome, PinLaterError)
+        ]
+        plan = plan_claims(ready, limits)
+        if plan.levels == 0:
+            break
+        asked = _split(requests, plan.shares, priorities[: plan.levels])
+        parts = [(member, part) for member, part in zip(answering, asked, strict=True) if part]
+        claims = await _claim(parts, queue, now_ms, compensator, enforce_quota)
+        if any(jobs for claimed in claims for jobs in claimed):
+            return _merge(parts, claims, requests, queue, now_ms, compensator)
+        if enforce_quota:  # these may be at their shares, and would be planned for again
+            asked_members = {member for member, _ in parts}
+            shuffled = [member for member in shuffled if member not in asked_members]
+            if not shuffled:
+                break
+    return [[] for _ in requests]
+
+
+def _split(requests: Sequence[ClaimRequest], shares: list[list[int]], priorities: Sequence[int]) -> list[_Part]:
+    """Per shard, its part of each request; bytes are shared out like the jobs."""
+    totals = [sum(share[index] for share in shares) for index in range(len(requests))]
+    return [
+        [
+            (
+                index,
+                replace(
+                    request,
+                    limit=share[index],
+                    priorities=priorities,
+                    max_bytes=request.max_bytes * share[index] // totals[index],
+                ),
+            )
+            for index, request in enumerate(requests)
+            if share[index]
+        ]
+        for share in shares
+    ]
+
+
+async def _claim(
+    parts: list[tuple[ShardHandle, _Part]], queue: str, now_ms: int, compensator: Compensator, enforce_quota: bool
+) -> list[_Claims]:
+    """What each shard gave, nothing for one that failed or took too long."""
+    asked = dict(parts)
+
+    async def claim(member: ShardHandle) -> _Claims:
+        """In as many calls as its large bodies take."""
+        asking = [request for _, request in asked[member]]
+        claims = await member.shard.claim(queue, asking, now_ms, enforce_quota=enforce_quota)
+        while claims and len(claims) < len(asking):
+            try:
+                claims += await member.shard.claim(queue, asking[len(claims) :], now_ms, enforce_quota=enforce_quota)
+            except PinLaterError:
+                break
+            except BaseException:  # whoever asked gets nothing
+                compensate(member, claims)
+                raise
+        return claims
+
+    def compensate(member: ShardHandle, claims: _Claims) -> None:
+        compensator.later(member.shard, queue, [job for jobs in claims for job in jobs], now_ms)
+
+    outcomes = await gather_until_slow(list(asked), claim, compensator, compensate)
+    answers(outcomes)
+    return [[] if isinstance(outcome, PinLaterError) else outcome for outcome in outcomes]
+
+
+def _merge(
+    parts: list[tuple[ShardHandle, _Part]],
+    claims: list[_Claims],
+    requests: Sequence[ClaimRequest],
+    queue: str,
+    now_ms: int,
+    compensator: Compensator,
+) -> _Claims:
+    """Each request's jobs from all shards, in order; what passes its bytes goes back, the least urgent first."""
+    merged: list[list[tuple[DequeuedJob, ShardHandle]]] = [[] for _ in requests]
+    for (member, part), claimed in zip(parts, claims, strict=True):
+        for (index, _), jobs in zip(part, claimed, strict=False):
+            merged[index] += [(job, member) for job in jobs]
+    answer: _Claims = []
+    surplus: dict[ShardHandle, list[DequeuedJob]] = {}
+    for pairs, request in zip(merged, requests, strict=True):
+        pairs.sort(key=lambda pair: (pair[0].priority, pair[0].run_after_ms))
+        kept = fitting([pair[0] for pair in pairs], request.max_bytes)
+        for job, member in pairs[kept:]:
+            surplus.setdefault(member, []).append(job)
+        answer.append([pair[0] for pair in pairs[:kept]])
+    for member, jobs in surplus.items():
+        compensator.later(member.shard, queue, jobs, now_ms)
+    return answer
+
+
+def fitting(jobs: Sequence[DequeuedJob], max_bytes: int) -> int:
+    """How many of the first jobs have bodies that fit; at least one."""
+    size = 0
+    for index, job in enumerate(jobs):
+        size += len(job.body)
+        if size > max_bytes and index:
+            return index
+    return len(jobs)
+
+
+class _Alike(NamedTuple):
+    """What dequeues that look together have in common."""
+
+    queue: str
+    priorities: tuple[int, ...]
+    coverage: float
+    enforce_quota: bool
+
+
+class CrossShardClaims:
+    """`members` gives the shards to look at, `requeue` takes jobs whose caller is gone."""
+
+    def __init__(
+        self,
+        members: Callable[[float], list[ShardHandle]],
+        deadline_ms: int,
+        compensator: Compensator,
+        requeue: Callable[[str, Sequence[DequeuedJob], int], Coroutine[Any, Any, object]],
+    ) -> None:
+        self._members = members
+        self._compensator = compensator
+        self._give_back = requeue
+        bounds = BatchLimits(max_wait_ms=2 * deadline_ms)  # a look, and what it leads to
+        self._joiner: Batcher[_Alike, ClaimRequest, list[DequeuedJob]] = Batcher(
+            self._claim,
+            measure_claims,
+            replace(bounds, bypass_jobs=bounds.max_jobs, max_bytes=bounds.max_claim_bytes),
+            compensate=self._compensate,
+        )
+
+    def claim(
+        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, coverage: float, enforce_quota: bool
+    ) -> Coroutine[Any, Any, _Claims]:
+        """As claim_over."""
+        alike = _Alike(queue, tuple(requests[0].priorities), coverage, enforce_quota)
+        return self._joiner.call(alike, requests, now_ms)
+
+    def _claim(self, alike: _Alike, requests: Sequence[ClaimRequest], now_ms: int) -> Coroutine[Any, Any, _Claims]:
+        members = self._members(alike.coverage)
+        return claim_over(members, alike.queue, requests, now_ms, self._compensator, enforce_quota=alike.enforce_quota)
+
+    async def _compensate(self, alike: _Alike, claimed: _Claims, now_ms: int) -> None:
+        await self._give_back(alike.queue, [job for jobs in claimed for job in jobs], now_ms)
+
+    async def drain(self) -> None:
+        """Until every dequeue is answered."""
+        await self._joiner.drain()
+
+
+class Plan(NamedTuple):
+    """`shares[shard][request]` jobs to claim; of the first `levels` priorities only."""
+
+    shares: list[list[int]]
+    levels: int
+
+
+def plan_claims(ready: Sequence[Sequence[int]], limits: Sequence[int]) -> Plan:
+    """`ready[shard][level]` jobs are eligible, highest priority first; requests are served in their order.
+
+    Every job of a level that is ready anywhere is planned for before one of the next level is, and no shard may give
+    jobs of a level below the last one planned for: whatever others take meanwhile, the order holds. The shards give in
+    the order in which they stand, and none is asked when there is enough; who calls shuffles them: if the fullest gave
+    first, a shard with few jobs beside one that stays full would never have its turn.
+
+    >>> plan_claims([[1, 5], [2, 0]], [4])
+    Plan(shares=[[2], [2]], levels=2)
+    >>> plan_claims([[1, 5], [2, 0]], [2])
+    Plan(shares=[[1], [1]], levels=1)
+    """
+    shares = [[0] * len(limits) for _ in ready]
+    wanted = list(limits)
+    current = levels = 0
+    for level in range(len(ready[0]) if ready else 0):
+        for shard, counts in enumerate(ready):
+            left = counts[level]
+            while left > 0 and current < len(wanted):
+                taken = min(left, wanted[current])
+                shares[shard][current] += taken
+                left -= taken
+                wanted[current] -= taken
+                levels = level + 1
+                if wanted[current] == 0:
+                    current += 1
+        if current == len(wanted):
+            break
+    return Plan(shares, levels)
+
+
+R = TypeVar("R")
+
+
+async def gather_until_slow(
+    members: Sequence[ShardHandle],
+    call: Callable[[ShardHandle], Coroutine[Any, Any, R]],
+    compensator: Compensator,
+    compensate: Callable[[ShardHandle, R], None] | None = None,
+) -> list[R | PinLaterError]:
+    """An answer or an error for each, in their order; ShardSlow for one that takes longer than half its deadline, where
+    another has answered by then.
+
+    `compensate` gets what such a shard brings later, and all that comes if the caller goes, or if a shard fails in a
+    way that no store should; that failure is raised.
+    """
+    if len(members) == 1:  # nobody to hold up, and what its caller leaves behind the shard gives back itself
+        return [await _outcome(call(members[0]))]
+    loop = asyncio.get_running_loop()
+    tasks = [loop.create_task(_outcome(call(member))) for member in members]
+    try:
+        late = await _in_time(tasks, max(member.deadline_ms for member in members) / 2000)
+    except asyncio.CancelledError:
+        _leave(zip(members, tasks, strict=True), compensator, compensate)
+        raise
+    failed = next((task for task in tasks if task not in late and task.exception() is not None), None)
+    if failed is not None:
+        _leave(zip(members, tasks, strict=True), compensator, compensate)
+        return [failed.result()]
+    if not late:
+        return [task.result() for task in tasks]
+    _leave([pair for pair in zip(members, tasks, strict=True) if pair[1] in late], compensator, compensate)
+    return [
+        ShardSlow(f"shard {member.shard.shard_id}: others answered long before it") if task in late else task.result()
+        for member, task in zip(members, tasks, strict=True)
+    ]
+
+
+async def _outcome(call: Coroutine[Any, Any, R]) -> R | PinLaterError:
+    try:
+        return await call
+    except PinLaterError as error:
+        return error.with_traceback(None)  # else whoever keeps the error keeps the frames of its call
+
+
+async def _in_time(tasks: Sequence[asyncio.Task[Any]], patience_s: float) -> set[asyncio.Task[Any]]:
+    """Wait for all; when the patience is over, only until one has answered. Those still under way then."""
+    done, late = await asyncio.wait(tasks, timeout=patience_s)
+    while late and not any(task.exception() or not isinstance(task.result(), PinLaterError) for task in done):
+        more, late = await asyncio.wait(late, return_when=asyncio.FIRST_COMPLETED)
+        done |= more
+    return late
+
+
+def _leave(
+    asked: Iterable[tuple[ShardHandle, asyncio.Task[Any]]],
+    compensator: Compensator,
+    compensate: Callable[[ShardHandle, Any], None] | None,
+) -> None:
+    """Nobody waits for these any more."""
+    for member, task in asked:
+        if compensate is None:
+            task.cancel()
+        else:
+            compensator.after(task, _compensating(member, compensate))
+
+
+def _compensating(
+    member: ShardHandle, compensate: Callable[[ShardHandle, Any], None]
+) -> Callable[[asyncio.Task[Any]], None]:
+    def ended(task: asyncio.Task[Any]) -> None:
+        if not task.cancelled() and task.exception() is None and not isinstance(task.result(), PinLaterError):
+            compensate(member, task.result())
+
+    return ended
