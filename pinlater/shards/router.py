@@ -41,9 +41,9 @@ class Router:
 
     def __init__(self, members: ShardSet) -> None:
         self.members = members
-        self._compensator = Compensator()
+        self.compensator = Compensator()
         deadline_ms = max(member.deadline_ms for member in members.all)
-        self._dequeues = CrossShardClaims(self._share, deadline_ms, self._compensator, self._give_back_all)
+        self._dequeues = CrossShardClaims(self._share, deadline_ms, self.compensator, self._give_back_all)
 
     async def open(self) -> None:
         """See ShardSet.open."""
@@ -51,7 +51,7 @@ class Router:
 
     async def close(self) -> None:
         await self._dequeues.drain()
-        await self._compensator.drain()
+        await self.compensator.drain()
         await self.members.close()
 
     def _healthy(self) -> list[ShardHandle]:

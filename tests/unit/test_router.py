@@ -210,7 +210,7 @@ async def test_a_dequeue_whose_caller_goes_gives_back_what_the_shards_gave() -> 
         gate.set()
         for store in at.stores:
             await store.until_begun("requeue")
-        await at.router._giving_back.drain()
+        await at.router.compensator.drain()
         for member in at.members.all:
             await member.shard._inner._calls.drain()  # type: ignore[attr-defined]
         assert await at.service.count(PENDING) == 2
@@ -411,7 +411,7 @@ async def test_what_a_shard_gave_goes_back_when_another_one_breaks_as_no_store_s
         at.stores[1].failures["claim"] = [RuntimeError("a driver's own")]
         with pytest.raises(RuntimeError):
             await at.dequeue(10)
-        await at.router._giving_back.drain()
+        await at.router.compensator.drain()
         assert len(await at.dequeue(10)) == 6
 
 

@@ -195,7 +195,7 @@ async def test_what_a_slow_shard_brings_after_the_answer_is_given_back() -> None
         assert [shard_of(job.descriptor) for job in jobs] == ["2"]
         gate.set()
         await store.until_begun("requeue")
-        await at.router._giving_back.drain()
+        await at.router.compensator.drain()
         assert [shard_of(job.descriptor) for job in await at.dequeue(2)] == ["1"]
 
 
