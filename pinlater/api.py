@@ -19,6 +19,7 @@ from pinlater.model import (
     Changed,
     Checkpoint,
     ClusterStatus,
+    ConnectionRef,
     DequeuedJob,
     DequeueRequest,
     Job,
@@ -29,6 +30,7 @@ from pinlater.model import (
     QueueView,
     RequestContext,
     ScanPage,
+    Unreceived,
 )
 
 
@@ -153,3 +155,22 @@ class Api(Protocol):
         self, *, limit: int = 100, before_ms: int | None = None, context: RequestContext | None = None
     ) -> list[AuditEntry]:
         """Changes by operators, the latest first."""
+
+
+class ServedApi(Api, Protocol):
+    """An Api behind a server, which tells it of connections and of answers that were not delivered."""
+
+    async def requeue(self, jobs: Sequence[DequeuedJob]) -> None:
+        """Back to PENDING, with all attempts: jobs claimed for a caller that can no longer be answered."""
+
+    async def requeue_undelivered(self, jobs: Sequence[Unreceived]) -> None:
+        """Back to PENDING without an attempt, where their claims stand: jobs whose answer nobody received."""
+
+    def disconnected(self, connection: ConnectionRef, *, idle_ms: int = 0) -> None:
+        """A connection broke that holds claims, of which nothing was heard for so long already."""
+
+    def unbind(self, connection: ConnectionRef) -> None:
+        """A connection that holds claims has left without breaking."""
+
+    def start_draining(self) -> None:
+        """Long polls end at once, empty; calls that were read are still carried out."""

@@ -10,7 +10,6 @@ from typing import Any, overload
 from pinlater.client.calls import Failure, Outgoing
 from pinlater.client.operators import OperatorCalls
 from pinlater.client.retry import may_be_done
-from pinlater.client.safety import Safety, ack_safety, checkpoint_safety
 from pinlater.errors import PinLaterError, ProtocolError
 from pinlater.model import (
     CONTINUATION_END,
@@ -28,6 +27,7 @@ from pinlater.model import (
     ScanPage,
 )
 from pinlater.wire import convert as wire
+from pinlater.wire.methods import Idempotency, ack_idempotency, checkpoint_idempotency
 
 _IN_ORDER = attrgetter("priority", "run_after_ms")
 
@@ -56,17 +56,17 @@ class AsyncClient(OperatorCalls):
         self, name: str, *, context: RequestContext | None = None, timeout: float | None = None
     ) -> None:
         """Make a queue on every shard; a queue that is there already is no error."""
-        await self._call("createQueue", Safety.REPEAT, context, timeout, name=name)
+        await self._call("createQueue", Idempotency.REPEAT, context, timeout, name=name)
 
     async def delete_queue(
         self, name: str, password: str, *, context: RequestContext | None = None, timeout: float | None = None
     ) -> None:
         """Delete a queue and all its jobs. PasswordInvalid; an unknown queue is no error."""
-        await self._call("deleteQueue", Safety.ONCE, context, timeout, name=name, password=password)
+        await self._call("deleteQueue", Idempotency.ONCE, context, timeout, name=name, password=password)
 
     async def queue_names(self, *, context: RequestContext | None = None, timeout: float | None = None) -> set[str]:
         """The queues of the shards that answer."""
-        return set(await self._call("getQueueNames", Safety.READ, context, timeout))
+        return set(await self._call("getQueueNames", Idempotency.READ, context, timeout))
 
     # -- producers -------------------------------------------------------------------------------------------------
 
@@ -120,7 +120,7 @@ class AsyncClient(OperatorCalls):
         call = Outgoing(
             "dequeueJobs",
             wire.call_args("dequeueJobs", context or self._context, request=wanted),
-            Safety.SCAN if pure else Safety.ONCE,
+            Idempotency.SCAN if pure else Idempotency.ONCE,
             deadline_s,
             long_poll=wait_s > 0,
             revise=_dequeue_again(wanted, asyncio.get_running_loop().time() + wait_s),
@@ -157,7 +157,7 @@ class AsyncClient(OperatorCalls):
         call = Outgoing(
             "ackJobs",
             wire.call_args("ackJobs", context or self._context, request=wire.acks_to_wire(queue, succeeded, failed)),
-            ack_safety(failed),
+            ack_idempotency(queue, succeeded, failed),
             self._deadline_s(timeout),
             pipelined=True,
             revise=copies.append,
@@ -181,7 +181,7 @@ class AsyncClient(OperatorCalls):
     ) -> None:
         """Heartbeats for jobs in progress, claimed by this very source or under the claim given."""
         request = wire.checkpoints_to_wire(queue, checkpoints)
-        safety = checkpoint_safety(checkpoints)
+        safety = checkpoint_idempotency(queue, checkpoints)
         await self._call("checkpointJobs", safety, context, timeout, pipelined=True, request=request)
 
     # -- looking ---------------------------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ class AsyncClient(OperatorCalls):
             args = wire.call_args(
                 "lookupJobs", context or self._context, request=wire.lookup_to_wire(wanted, include_body)
             )
-            answer = await self._dispatcher.call(Outgoing("lookupJobs", args, Safety.READ, deadline_s))
+            answer = await self._dispatcher.call(Outgoing("lookupJobs", args, Idempotency.READ, deadline_s))
             found.update(wire.lookup_from_wire(answer))
         return found
 
@@ -216,7 +216,7 @@ class AsyncClient(OperatorCalls):
     ) -> int:
         """How many jobs match, at most 2**31 - 1."""
         request = wire.count_to_wire(filter, allow_partial)
-        return int(await self._call("getJobCount", Safety.SCAN, context, timeout, request=request))
+        return int(await self._call("getJobCount", Idempotency.SCAN, context, timeout, request=request))
 
     async def counts(
         self, filters: Sequence[JobFilter], *, allow_partial: bool = False, timeout: float | None = None
@@ -243,7 +243,9 @@ class AsyncClient(OperatorCalls):
     ) -> ScanPage:
         """One page of matching jobs, newest run_after first, then by shard and id."""
         request = wire.scan_to_wire(filter, continuation, limit)
-        return wire.scan_page_from_wire(await self._call("scanJobs", Safety.SCAN, context, timeout, request=request))
+        return wire.scan_page_from_wire(
+            await self._call("scanJobs", Idempotency.SCAN, context, timeout, request=request)
+        )
 
     async def scan_pages(
         self, filter: JobFilter, *, limit: int = 100, timeout: float | None = None
@@ -274,7 +276,7 @@ class AsyncClient(OperatorCalls):
     ) -> int:
         """Up to `limit` FAILED jobs of one priority back to PENDING; how many."""
         request = wire.retry_to_wire(queue, priority, attempts, run_after_ms, limit)
-        return int(await self._call("retryFailedJobs", Safety.ONCE, context, timeout, request=request))
+        return int(await self._call("retryFailedJobs", Idempotency.ONCE, context, timeout, request=request))
 
     async def delete_jobs(
         self,
@@ -286,7 +288,7 @@ class AsyncClient(OperatorCalls):
     ) -> int:
         """Remove up to `limit` jobs of one state and priority (1 where none is given); how many."""
         request = wire.delete_to_wire(filter, limit)
-        return int(await self._call("deleteJobs", Safety.ONCE, context, timeout, request=request))
+        return int(await self._call("deleteJobs", Idempotency.ONCE, context, timeout, request=request))
 
     async def cancel(
         self,
@@ -298,7 +300,7 @@ class AsyncClient(OperatorCalls):
     ) -> Mapping[str, CancelOutcome]:
         """Remove jobs that are still pending; says per job what it found."""
         request = wire.cancel_to_wire(queue, descriptors)
-        response = await self._call("cancelJobs", Safety.ONCE, context, timeout, request=request)
+        response = await self._call("cancelJobs", Idempotency.ONCE, context, timeout, request=request)
         return wire.cancelled_from_wire(response)
 
 

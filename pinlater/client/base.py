@@ -13,11 +13,11 @@ from pinlater.client.enqueuing import Enqueuer
 from pinlater.client.fleet import Fleet, Resolve, look_up
 from pinlater.client.joining import JoiningLimits
 from pinlater.client.pool import PoolLimits
-from pinlater.client.safety import Safety
 from pinlater.client.server import Server
 from pinlater.client.target import default_source, target_servers
 from pinlater.model import RequestContext
 from pinlater.wire.convert import call_args
+from pinlater.wire.methods import Idempotency
 
 DEFAULT_TIMEOUT_S = 10.0
 
@@ -77,7 +77,7 @@ class ConnectedClient:
     async def _call(
         self,
         method: str,
-        safety: Safety,
+        safety: Idempotency,
         context: RequestContext | None,
         timeout: float | None,
         *,

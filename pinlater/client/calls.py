@@ -12,7 +12,6 @@ from pinlater.client.address import Address
 from pinlater.client.fleet import Fleet
 from pinlater.client.retry import MAX_ROUNDS, backoff_s, blames_server, blames_shards, first_share, may_send_again
 from pinlater.client.rotation import Rotation
-from pinlater.client.safety import Safety
 from pinlater.client.server import Server
 from pinlater.client.transport_errors import CallFailed
 from pinlater.errors import (
@@ -26,6 +25,7 @@ from pinlater.errors import (
     ServerUnreachable,
 )
 from pinlater.wire.faults import error_from_exception
+from pinlater.wire.methods import Idempotency
 
 Failure = CallFailed | PinLaterError
 
@@ -40,7 +40,7 @@ class Outgoing:
 
     method: str
     args: Any
-    safety: Safety
+    safety: Idempotency
     deadline_s: float
     pipelined: bool = False
     long_poll: bool = False
@@ -118,7 +118,7 @@ class Dispatcher:
                 await self._after(error, attempts, server, servers)
 
     def begin(self, call: Outgoing, on_end: Callable[[Begun], None]) -> bool:
-        """Sends a pipelined call of Safety.ONCE, if that can be done at once. Its end is told in the very moment.
+        """Sends a pipelined call of Idempotency.ONCE, if that can be done at once. Its end is told in the very moment.
 
         False: it cannot, and nothing was done; it is left to `call`.
         """
@@ -249,7 +249,7 @@ class _Attempts:
             raise error
         method = self.call.method
         tried = "; ".join(f"{address}: {why}" for address, why in self._why.items())
-        if self._maybe_done and self.call.safety in (Safety.REPEAT, Safety.ONCE):
+        if self._maybe_done and self.call.safety in (Idempotency.REPEAT, Idempotency.ONCE):
             message = f"{method} was sent and may have been carried out, but no answer came: {tried}"
             raise OutcomeUnknown(message) from error
         if self._definite is not None:

@@ -20,7 +20,7 @@ from pinlater.wire.codec import ApplicationError, decode_reply, decode_result
 from pinlater.wire.faults import error_from_application
 from pinlater.wire.framing import Splitter
 from pinlater.wire.header import read_header
-from pinlater.wire.idl import METHODS
+from pinlater.wire.idl import SIGNATURES
 from pinlater.wire.limits import WireLimits
 from pinlater.wire.malformed import WireError
 
@@ -232,7 +232,7 @@ class Connection(asyncio.Protocol):
         if header.name != sent.exchange.name or header.seqid != sent.seqid:
             due = f"{sent.seqid} to {sent.exchange.name!r}"
             raise WireError(f"answer {header.seqid} to {header.name!r} where {due} is due")
-        return error or decode_result(message, header, METHODS[header.name], self._limits)
+        return error or decode_result(message, header, SIGNATURES[header.name], self._limits)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._break(

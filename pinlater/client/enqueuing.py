@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from pinlater.client.calls import Begun, Dispatcher, Outgoing
 from pinlater.client.joining import Batcher, JoiningLimits, Outcome
-from pinlater.client.safety import Safety
 from pinlater.errors import ProtocolError, RequestInvalid
 from pinlater.model import Job, RequestContext
 from pinlater.wire.convert import call_args, enqueue_to_wire
+from pinlater.wire.methods import Idempotency
 
 MAX_IDLE = 100
 """Joiners that are kept though nothing is in them; with more, all of these are dropped."""
@@ -63,7 +63,7 @@ class Enqueuer:
 
     def _call(self, queue: str, jobs: Sequence[Job], deadline_s: float, context: RequestContext) -> Outgoing:
         args = call_args("enqueueJobs", context, request=enqueue_to_wire(queue, jobs))
-        return Outgoing("enqueueJobs", args, Safety.ONCE, deadline_s, pipelined=True)
+        return Outgoing("enqueueJobs", args, Idempotency.ONCE, deadline_s, pipelined=True)
 
     def _outcome(self, call: Outgoing, jobs: Sequence[Job], begun: Begun) -> Outcome:
         if begun.error is None and len(begun.success.job_descriptors) == len(jobs):

@@ -6,7 +6,7 @@ from typing import Any
 
 from pinlater.wire.codec import decode_result
 from pinlater.wire.header import CALL, REPLY, Header, Protocol, write_header
-from pinlater.wire.idl import METHODS, Method
+from pinlater.wire.idl import SIGNATURES, Signature
 from pinlater.wire.limits import WireLimits
 from pinlater.wire.native import encode_struct
 
@@ -18,7 +18,7 @@ class Exchange:
 
     __slots__ = ("_args", "_call_head", "_header", "_may_await_receipt", "_method", "_reply_head", "name")
 
-    def __init__(self, method: Method) -> None:
+    def __init__(self, method: Signature) -> None:
         self.name = method.name
         self._method = method
         self._may_await_receipt = method.name == "dequeueJobs"
@@ -44,5 +44,5 @@ class Exchange:
         return decode_result(answer, self._header, self._method, limits)
 
 
-EXCHANGES = {name: Exchange(method) for name, method in METHODS.items()}
+EXCHANGES = {name: Exchange(method) for name, method in SIGNATURES.items()}
 """By the name of the method."""

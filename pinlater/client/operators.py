@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pinlater.client.base import ConnectedClient
-from pinlater.client.safety import Safety
 from pinlater.model import (
     AuditEntry,
     Changed,
@@ -16,6 +15,7 @@ from pinlater.model import (
     RequestContext,
 )
 from pinlater.wire import convert_operators as wire
+from pinlater.wire.methods import Idempotency
 
 
 class OperatorCalls(ConnectedClient):
@@ -26,7 +26,7 @@ class OperatorCalls(ConnectedClient):
     ) -> list[QueueView]:
         """Queues with their settings, by name; all where none is named. QueueNotFound."""
         request = wire.get_queues_to_wire(names)
-        return wire.queues_from_wire(await self._call("getQueues", Safety.READ, context, timeout, request=request))
+        return wire.queues_from_wire(await self._call("getQueues", Idempotency.READ, context, timeout, request=request))
 
     async def update_queue(
         self,
@@ -41,7 +41,9 @@ class OperatorCalls(ConnectedClient):
     ) -> Changed:
         """Change settings of a queue, or of "@defaults". PasswordInvalid, QueueNotFound, RequestInvalid."""
         request = wire.update_queue_to_wire(name, password, set or {}, unset, create)
-        return wire.changed_from_wire(await self._call("updateQueue", Safety.REPEAT, context, timeout, request=request))
+        return wire.changed_from_wire(
+            await self._call("updateQueue", Idempotency.REPEAT, context, timeout, request=request)
+        )
 
     async def update_shard(
         self,
@@ -54,7 +56,9 @@ class OperatorCalls(ConnectedClient):
     ) -> Changed:
         """Whether a shard takes new jobs. PasswordInvalid, RequestInvalid."""
         request = wire.update_shard_to_wire(shard_id, password, dequeue_only)
-        return wire.changed_from_wire(await self._call("updateShard", Safety.REPEAT, context, timeout, request=request))
+        return wire.changed_from_wire(
+            await self._call("updateShard", Idempotency.REPEAT, context, timeout, request=request)
+        )
 
     async def cluster_status(
         self,
@@ -66,14 +70,14 @@ class OperatorCalls(ConnectedClient):
         """Servers, shards and queues in numbers; those queues only, where a list is given."""
         request = wire.status_to_wire(queues)
         return wire.status_from_wire(
-            await self._call("getClusterStatus", Safety.READ, context, timeout, request=request)
+            await self._call("getClusterStatus", Idempotency.READ, context, timeout, request=request)
         )
 
     async def change_jobs(
         self, change: JobChange, *, context: RequestContext | None = None, timeout: float | None = None
     ) -> JobsChanged:
         """One slice of a change to all jobs that match; to be called again with the continuation it gives."""
-        safety = Safety.SCAN if change.dry_run else Safety.ONCE
+        safety = Idempotency.SCAN if change.dry_run else Idempotency.ONCE
         request = wire.change_jobs_to_wire(change)
         return wire.jobs_changed_from_wire(await self._call("changeJobs", safety, context, timeout, request=request))
 
@@ -87,4 +91,4 @@ class OperatorCalls(ConnectedClient):
     ) -> list[AuditEntry]:
         """Changes by operators, the latest first."""
         request = wire.get_audit_to_wire(limit, before_ms)
-        return wire.audit_from_wire(await self._call("getAudit", Safety.READ, context, timeout, request=request))
+        return wire.audit_from_wire(await self._call("getAudit", Idempotency.READ, context, timeout, request=request))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 
-from pinlater.client.safety import Safety
 from pinlater.client.transport_errors import CallFailed
 from pinlater.errors import (
     DequeueRateLimited,
@@ -16,6 +15,7 @@ from pinlater.errors import (
     PinLaterError,
     ShardConnectionFailed,
 )
+from pinlater.wire.methods import Idempotency
 
 QUEUE_PAUSED = "QUEUE_PAUSED"
 FIRST_BACKOFF_S = 0.05
@@ -24,12 +24,12 @@ MAX_ROUNDS = 4
 """How often a call goes round all servers before it is said that none can be reached."""
 
 
-def may_send_again(error: CallFailed | PinLaterError, safety: Safety) -> bool:
+def may_send_again(error: CallFailed | PinLaterError, safety: Idempotency) -> bool:
     """Whether the call that failed so may be sent again by the client itself."""
     if isinstance(error, CallFailed):
-        return safety is not Safety.ONCE or not error.sent
+        return safety is not Idempotency.ONCE or not error.sent
     if isinstance(error, ShardConnectionFailed) and not isinstance(error, NothingStored):
-        return error.retryable and safety is not Safety.ONCE
+        return error.retryable and safety is not Idempotency.ONCE
     if isinstance(error, EnqueueRejected) or (isinstance(error, DequeueRateLimited) and error.reason == QUEUE_PAUSED):
         return False  # it may, but an operator decided so, and the caller should hear of it at once
     return error.retryable
@@ -54,9 +54,9 @@ def blames_shards(error: CallFailed | PinLaterError) -> bool:
     return isinstance(error, NoHealthyShards)
 
 
-def first_share(safety: Safety) -> float:
+def first_share(safety: Idempotency) -> float:
     """How much of its time the first attempt may use: half where a second one would be safe and quick."""
-    return 0.5 if safety is Safety.READ or safety is Safety.REPEAT else 1.0
+    return 0.5 if safety is Idempotency.READ or safety is Idempotency.REPEAT else 1.0
 
 
 def backoff_s(round_number: int, retry_after_ms: int | None, rng: random.Random) -> float:

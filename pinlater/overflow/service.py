@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from pinlater.api import ServedApi
 from pinlater.errors import EnqueueRejected, NoHealthyShards, OutcomeUnknown, QueueNotFound, ShardConnectionFailed
 from pinlater.model import (
     Ack,
@@ -29,14 +30,13 @@ from pinlater.model import (
 )
 from pinlater.overflow.descriptors import MARK, fit
 from pinlater.overflow.store import OverflowStore, ServerContext
-from pinlater.server.calls import Service
 from pinlater.service.queue_limits import is_limited
 
 
 class Delegate:
     """The calls that mean the same wherever a job is, as attributes of the service over the shards: no frame each."""
 
-    def __init__(self, inner: Service) -> None:
+    def __init__(self, inner: ServedApi) -> None:
         self.create_queue = inner.create_queue
         self.delete_queue = inner.delete_queue
         self.queue_names = inner.queue_names

@@ -2,7 +2,7 @@
 
 thrift_server   the listening socket, time-outs, draining
 protocol        one connection: order of answers, bounds, back-pressure
-handler, calls  one message in, one answer out; which method is which call of the service
+handler         one message in, one answer out
 limits          the bounds of a server process
 """
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from time import perf_counter
+from typing import Any
 
 import structlog
 
+from pinlater.api import ServedApi
 from pinlater.errors import Draining, Overloaded, PinLaterError, UnknownError
 from pinlater.metrics import Metrics
-from pinlater.model import ConnectionRef
-from pinlater.server.calls import Calls, Service
+from pinlater.model import ConnectionRef, DequeuedJob, RequestContext
 from pinlater.server.complaints import Complaints
 from pinlater.server.limits import ServerLimits
 from pinlater.server.pending import PendingCall
@@ -23,14 +26,17 @@ from pinlater.wire.codec import (
     encode_application_exception,
     encode_reply,
 )
-from pinlater.wire.convert import context_from_wire, emptied_to_wire
+from pinlater.wire.convert import context_from_wire, dequeued_to_wire, emptied_to_wire
 from pinlater.wire.faults import exception_from_error
 from pinlater.wire.header import Header, read_header
-from pinlater.wire.idl import METHODS
 from pinlater.wire.malformed import ApplicationErrorKind
+from pinlater.wire.methods import DEQUEUE, METHODS, Method
 
 _log = structlog.get_logger("pinlater.server")
-_READS = ("lookupJobs", "scanJobs")
+_INFO_BYTES = 21_000
+"""Of one job in an answer without its body: a status of 5,000 characters takes most of it."""
+
+_LARGE_BYTES = 1024 * 1024
 
 
 class Handler:
@@ -38,14 +44,14 @@ class Handler:
 
     def __init__(
         self,
-        service: Service,
+        service: ServedApi,
         limits: ServerLimits,
         counters: Counter[str],
         complaints: Complaints,
         metrics: Metrics | None = None,
     ) -> None:
         self._service = service
-        self._calls = Calls(service, limits).by_name
+        self._limits = limits
         self._wire_limits = limits.wire()
         self._max_answer_bytes = limits.max_frame_bytes
         self._counters = counters
@@ -65,8 +71,7 @@ class Handler:
         try:
             if self.refuse_with is not None:
                 raise _refusal(call.name, self.refuse_with)
-            context = context_from_wire(call.args.context)
-            success = await self._calls[call.name](context, call.args, pending)
+            success = await self._carry_out(METHODS[call.name], call.args, pending)
             answer = encode_reply(call.name, call.seqid, success, protocol=call.protocol)
             if len(answer) > self._max_answer_bytes:
                 return await self._too_long(call, len(answer), pending)
@@ -82,6 +87,44 @@ class Handler:
         finally:
             if not pending.long_poll:
                 self._metrics.observe(perf_counter() - began, "call_seconds", call.name)
+
+    async def _carry_out(self, method: Method, args: Any, pending: PendingCall) -> Any:
+        """What the codec encodes as the answer."""
+        context = context_from_wire(args.context)
+        context.connection = pending.connection
+        if method is DEQUEUE:
+            return await self._dequeue(args, context, pending)
+        if method.large_answer is not None:
+            await self._reserve(pending, *method.large_answer(args.request))
+        return method.answer(await method.serve(self._service, args, context))
+
+    async def _dequeue(self, args: Any, context: RequestContext, pending: PendingCall) -> Any:
+        """Jobs for a caller that is gone are given back, and the answer is empty."""
+        request = args.request
+        if request.limit > 1:
+            context.take_room = pending.take_room
+        pending.waits = pending.long_poll = (request.wait_ms or 0) > 0
+        jobs: Sequence[DequeuedJob] = ()
+        try:
+            jobs = await DEQUEUE.serve(self._service, args, context)
+        except asyncio.CancelledError:
+            if not pending.gone:
+                raise
+        finally:
+            pending.waits = False
+        if jobs and not request.dry_run:
+            if pending.gone:
+                await self._service.requeue(jobs)
+                return emptied_to_wire(jobs)
+            pending.jobs = jobs
+            pending.needs_receipt = bool(request.confirms_receipt)
+        return dequeued_to_wire(jobs, awaits_receipt=pending.needs_receipt)
+
+    async def _reserve(self, pending: PendingCall, jobs: int, with_bodies: bool) -> None:
+        """Before a call that may bring much begins: room for its answer, if all jobs are as large as can be."""
+        size = jobs * (_INFO_BYTES + (self._limits.max_body_bytes if with_bodies else 0))
+        if jobs > 1 and size > _LARGE_BYTES:
+            await pending.wait_for_room(min(size, self._limits.max_frame_bytes))
 
     def _refuse_call(self, call: Call, error: PinLaterError) -> bytes:
         """The answer to a call that was read and is not begun."""
@@ -106,7 +149,8 @@ class Handler:
             empty = self.without_jobs(reply, pending)
             await self.requeue(pending)
             return empty
-        return self.refuse(reply, error) if read_header(reply).name in _READS else reply
+        method = METHODS[read_header(reply).name]
+        return reply if method.large_answer is None else self.refuse(reply, error)
 
     def refuse_malformed(self, error: BadCall, peer: object) -> bytes:
         """Thrift's own exception, for an unknown method or a message that is not the contract."""
@@ -157,7 +201,7 @@ class Handler:
 
 def _refusal(name: str, error: PinLaterError) -> PinLaterError:
     """The error for a call that was not begun: then no riding acks were carried out."""
-    if name != "dequeueJobs":
+    if name != DEQUEUE.name:
         return error
     return type(error)(error.message, reason=error.reason, retry_after_ms=error.retry_after_ms, acks_applied=False)
 

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 import structlog
 
+from pinlater.api import ServedApi
 from pinlater.clock import Clock, SystemClock
 from pinlater.listener import BACKLOG, AcceptLoop, RateLimitedLog
 from pinlater.metrics import Metrics
 from pinlater.model import Unreceived
-from pinlater.server.calls import Service
 from pinlater.server.complaints import Complaints
 from pinlater.server.deliveries import Deliveries
 from pinlater.server.handler import Handler, draining_error
@@ -39,7 +39,7 @@ class ThriftServer:
 
     def __init__(
         self,
-        service: Service,
+        service: ServedApi,
         limits: ServerLimits | None = None,
         metrics: Metrics | None = None,
         clock: Clock | None = None,

@@ -6,6 +6,7 @@ header     the few bytes in front of the struct
 walk       the careful reader: repeated fields, wrong types, invalid UTF-8, giant containers
 layout     what the interface file says, in the form that the C codec and the walk read
 idl        the interface file
+methods    the calls: one table for servers, clients, metrics and docs
 convert    structs <-> model
 faults     errors <-> the exception of the interface
 """

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from pinlater.errors import PinLaterError, QueueNameInvalid, RequestInvalid
 from pinlater.wire.handed_out import HandedOut
 from pinlater.wire.header import CALL, EXCEPTION, REPLY, Header, Protocol, read_header, write_header
-from pinlater.wire.idl import METHODS, Method
+from pinlater.wire.idl import SIGNATURES, Signature
 from pinlater.wire.layout import I32, STRING, Field, Layout, Node, number
 from pinlater.wire.limits import DEFAULT_LIMITS, WireLimits
 from pinlater.wire.malformed import ApplicationErrorKind, WireError
@@ -123,7 +123,7 @@ def decode_reply(data: bytes, limits: WireLimits = DEFAULT_LIMITS) -> Reply:
     return Reply(header.name, header.seqid, None if method.void else result.success, result.e)
 
 
-def decode_result(data: bytes, header: Header, method: Method, limits: WireLimits) -> Any:
+def decode_result(data: bytes, header: Header, method: Signature, limits: WireLimits) -> Any:
     """What follows the header of an answer: a struct with `success` (but for a void method) and `e`. WireError."""
     if len(data) > limits.walk_over_bytes:
         check_struct(data, header, method.result, limits)
@@ -138,7 +138,7 @@ def decode_result(data: bytes, header: Header, method: Method, limits: WireLimit
 
 def encode_call(name: str, seqid: int, args: Any, protocol: Protocol = Protocol.BINARY) -> bytes:
     """A call. `args` is any object with the method's arguments as attributes, `idl.METHODS[name].args.cls` for one."""
-    return write_header(protocol, CALL, name, seqid) + encode_struct(args, protocol, METHODS[name].args.encode_args)
+    return write_header(protocol, CALL, name, seqid) + encode_struct(args, protocol, SIGNATURES[name].args.encode_args)
 
 
 def encode_reply(
@@ -147,7 +147,7 @@ def encode_reply(
     """An answer: `success`, or the declared exception (see faults.py)."""
     if type(success) is HandedOut and success.has_many and protocol is not Protocol.COMPACT:
         return write_header(protocol, REPLY, name, seqid) + success.binary_result()
-    layout = METHODS[name].result
+    layout = SIGNATURES[name].result
     result = layout.cls()
     if exception is not None:
         result.e = exception
@@ -167,7 +167,7 @@ def encode_application_exception(
     )
 
 
-def _decode_args(data: bytes, header: Header, method: Method, limits: WireLimits) -> Any:
+def _decode_args(data: bytes, header: Header, method: Signature, limits: WireLimits) -> Any:
     not_text = None
     large = len(data) > limits.walk_over_bytes
     if large:
@@ -185,7 +185,7 @@ def _text_error(not_text: NotText) -> PinLaterError:
     return RequestInvalid(text) if not_text.field == "bodyRegexToMatch" else QueueNameInvalid(text)
 
 
-def _is_whole(data: bytes, header: Header, method: Method, args: Any) -> bool:
+def _is_whole(data: bytes, header: Header, method: Signature, args: Any) -> bool:
     """Whether the decoded arguments, encoded again, are the message, and lack nothing."""
     try:
         again, hidden = _encode_again(header.protocol, method, args, len(data))
@@ -194,15 +194,15 @@ def _is_whole(data: bytes, header: Header, method: Method, args: Any) -> bool:
     return len(again) + hidden == len(data) - header.body and _REPLACED not in again
 
 
-def _encode_again(protocol: Protocol, method: Method, args: Any, size: int) -> tuple[bytes, int]:
+def _encode_again(protocol: Protocol, method: Signature, args: Any, size: int) -> tuple[bytes, int]:
     """The arguments, but for the bodies of jobs in a longer message of the binary protocol, which are only counted."""
     if size < _COPIED_BYTES or method.bodies is None or protocol is Protocol.COMPACT:
         return encode_struct(args, protocol, method.args.encode_args), 0
     return encode_struct(args, protocol, method.args.bodiless_args), sum(map(len, method.bodies(args)))
 
 
-def _method(name: str) -> Method:
-    method = METHODS.get(name)
+def _method(name: str) -> Signature:
+    method = SIGNATURES.get(name)
     if method is None:
         raise WireError(f"there is no method {name[:80]!r}", kind=ApplicationErrorKind.UNKNOWN_METHOD)
     return method

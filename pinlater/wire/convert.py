@@ -31,7 +31,7 @@ from pinlater.model import (
     parse_descriptor,
 )
 from pinlater.wire.handed_out import HandedOut
-from pinlater.wire.idl import METHODS, struct
+from pinlater.wire.idl import SIGNATURES, struct
 
 _EnqueueRequest = struct("PinLaterEnqueueRequest")
 _AckRequest = struct("PinLaterJobAckRequest")
@@ -58,7 +58,7 @@ _NO_METADATA = struct("PinLaterDequeueMetadata")()
 
 def call_args(method: str, context: RequestContext, **arguments: Any) -> Any:
     """The arguments of one call, by the names of the interface: `request`, `name`, `password`."""
-    args = METHODS[method].args.cls()
+    args = SIGNATURES[method].args.cls()
     args.context = context
     vars(args).update(arguments)
     return args

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pinlater.wire.codec import BadCall, walk_struct
 from pinlater.wire.header import BINARY_FIRST_BYTE, COMPACT_FIRST_BYTE, Header, Incomplete, read_header
-from pinlater.wire.idl import METHODS
+from pinlater.wire.idl import SIGNATURES
 from pinlater.wire.layout import Layout
 from pinlater.wire.limits import DEFAULT_LIMITS, WireLimits
 from pinlater.wire.malformed import WireError
@@ -136,6 +136,6 @@ class _Unframed:
 
     def _begin(self, header: Header) -> None:
         self._header = header
-        method = METHODS.get(header.name)
+        method = SIGNATURES.get(header.name)
         self._walk = walk_struct(self._buffer, header, self._limits)
         self._steps = self._walk.struct(_UNKNOWN if method is None else method.args)

@@ -33,7 +33,7 @@ def load() -> ModuleType:
 
 
 @dataclass(frozen=True, slots=True)
-class Method:
+class Signature:
     """One call: what it takes and what it answers (`success` and, for an error, `e`)."""
 
     name: str
@@ -51,13 +51,13 @@ def _job_bodies(args: Any) -> list[bytes]:
 _BODIES = {"enqueueJobs": _job_bodies}
 
 
-def _methods(module: ModuleType, layouts: Layouts) -> dict[str, Method]:
+def _methods(module: ModuleType, layouts: Layouts) -> dict[str, Signature]:
     service = module.PinLater
     methods = {}
     for name in service.thrift_services:
         args = layouts.of(getattr(service, f"{name}_args"), all_required=True)
         result = getattr(service, f"{name}_result")
-        methods[name] = Method(
+        methods[name] = Signature(
             name, args, layouts.of(result), void=0 not in result.thrift_spec, bodies=_BODIES.get(name)
         )
     return methods
@@ -65,7 +65,7 @@ def _methods(module: ModuleType, layouts: Layouts) -> dict[str, Method]:
 
 MODULE = load()
 LAYOUTS = Layouts()
-METHODS: dict[str, Method] = _methods(MODULE, LAYOUTS)
+SIGNATURES: dict[str, Signature] = _methods(MODULE, LAYOUTS)
 
 
 def struct(name: str) -> type:

@@ -15,9 +15,9 @@ from pinlater.client.retry import (
     first_share,
     may_send_again,
 )
-from pinlater.client.safety import Safety, ack_safety, checkpoint_safety
 from pinlater.client.transport_errors import CallFailed
 from pinlater.model import Ack, Checkpoint
+from pinlater.wire.methods import Idempotency, ack_idempotency, checkpoint_idempotency
 
 ALWAYS = [
     CallFailed("refused", sent=False),
@@ -46,15 +46,15 @@ NEVER = [
 
 
 def _name(value: object) -> str:
-    return value.name if isinstance(value, Safety) else f"{type(value).__name__}{getattr(value, 'sent', '')}"
+    return value.name if isinstance(value, Idempotency) else f"{type(value).__name__}{getattr(value, 'sent', '')}"
 
 
-@pytest.mark.parametrize("safety", Safety, ids=_name)
+@pytest.mark.parametrize("safety", Idempotency, ids=_name)
 @pytest.mark.parametrize("error", ALWAYS + UNLESS_ONCE + NEVER, ids=_name)
 def test_a_call_is_sent_again_where_the_error_may_pass_and_nothing_can_happen_twice(
-    error: CallFailed | errors.PinLaterError, safety: Safety
+    error: CallFailed | errors.PinLaterError, safety: Idempotency
 ) -> None:
-    expected = error in ALWAYS or (error in UNLESS_ONCE and safety is not Safety.ONCE)
+    expected = error in ALWAYS or (error in UNLESS_ONCE and safety is not Idempotency.ONCE)
     assert may_send_again(error, safety) is expected
 
 
@@ -83,39 +83,39 @@ def test_a_server_that_says_when_is_not_asked_earlier_nor_by_all_at_once() -> No
 
 
 def test_the_first_attempt_leaves_time_for_a_second_one_where_that_is_safe() -> None:
-    assert first_share(Safety.READ) == 0.5
-    assert first_share(Safety.REPEAT) == 0.5
-    assert first_share(Safety.SCAN) == 1.0
-    assert first_share(Safety.ONCE) == 1.0
+    assert first_share(Idempotency.READ) == 0.5
+    assert first_share(Idempotency.REPEAT) == 0.5
+    assert first_share(Idempotency.SCAN) == 1.0
+    assert first_share(Idempotency.ONCE) == 1.0
 
 
 @pytest.mark.parametrize(
     ("failed", "safety"),
     [
-        ([], Safety.REPEAT),
-        ([Ack("d", claim_descriptor="c")], Safety.REPEAT),
-        ([Ack("d", permanent=True)], Safety.REPEAT),
-        ([Ack("d", claim_descriptor="c"), Ack("d")], Safety.ONCE),
+        ([], Idempotency.REPEAT),
+        ([Ack("d", claim_descriptor="c")], Idempotency.REPEAT),
+        ([Ack("d", permanent=True)], Idempotency.REPEAT),
+        ([Ack("d", claim_descriptor="c"), Ack("d")], Idempotency.ONCE),
     ],
 )
-def test_an_ack_may_be_sent_twice_but_for_a_failure_that_nothing_fences(failed: list[Ack], safety: Safety) -> None:
-    assert ack_safety(failed) is safety
+def test_an_ack_may_be_sent_twice_but_for_a_failure_that_nothing_fences(failed: list[Ack], safety: Idempotency) -> None:
+    assert ack_idempotency("q", [], failed) is safety
 
 
 @pytest.mark.parametrize(
     ("checkpoint", "safety"),
     [
-        (Checkpoint("d"), Safety.REPEAT),
-        (Checkpoint("d", run_after_ms=5, attempts_allowed=3, claim_descriptor="c"), Safety.REPEAT),
-        (Checkpoint("d", prepend_status="half"), Safety.ONCE),
-        (Checkpoint("d", new_body=b""), Safety.ONCE),
-        (Checkpoint("d", move_to_pending=True), Safety.ONCE),
-        (Checkpoint("d", new_body=b"", claim_descriptor="c"), Safety.ONCE),
-        (Checkpoint("d", prepend_status="half", claim_descriptor="c"), Safety.ONCE),
-        (Checkpoint("d", b"", prepend_status="t", move_to_pending=True, claim_descriptor="c"), Safety.REPEAT),
+        (Checkpoint("d"), Idempotency.REPEAT),
+        (Checkpoint("d", run_after_ms=5, attempts_allowed=3, claim_descriptor="c"), Idempotency.REPEAT),
+        (Checkpoint("d", prepend_status="half"), Idempotency.ONCE),
+        (Checkpoint("d", new_body=b""), Idempotency.ONCE),
+        (Checkpoint("d", move_to_pending=True), Idempotency.ONCE),
+        (Checkpoint("d", new_body=b"", claim_descriptor="c"), Idempotency.ONCE),
+        (Checkpoint("d", prepend_status="half", claim_descriptor="c"), Idempotency.ONCE),
+        (Checkpoint("d", b"", prepend_status="t", move_to_pending=True, claim_descriptor="c"), Idempotency.REPEAT),
     ],
 )
 def test_only_a_plain_heartbeat_and_what_ends_the_claim_it_names_may_be_sent_twice(
-    checkpoint: Checkpoint, safety: Safety
+    checkpoint: Checkpoint, safety: Idempotency
 ) -> None:
-    assert checkpoint_safety([Checkpoint("d"), checkpoint]) is safety
+    assert checkpoint_idempotency("q", [Checkpoint("d"), checkpoint]) is safety

@@ -79,7 +79,7 @@ def test_fields_that_were_not_sent_are_none(protocol: Protocol, limits: WireLimi
     assert (job.body, job.priority, job.run_after_ms, job.custom_status) == (b"x", None, None, None)
 
 
-@pytest.mark.parametrize("name", sorted(idl.METHODS))
+@pytest.mark.parametrize("name", sorted(idl.SIGNATURES))
 def test_thriftpy2_reads_what_is_encoded_and_the_other_way_round(name: str) -> None:
     args_class = getattr(idl.MODULE.PinLater, f"{name}_args")
     samples = _sample_args(name)

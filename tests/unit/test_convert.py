@@ -31,7 +31,7 @@ from pinlater.wire.codec import decode_call, decode_reply, encode_call, encode_r
 from pinlater.wire.convert import call_args
 from pinlater.wire.faults import error_from_application, error_from_exception, exception_from_error
 from pinlater.wire.header import Protocol
-from pinlater.wire.idl import METHODS, struct
+from pinlater.wire.idl import SIGNATURES, struct
 from pinlater.wire.limits import WireLimits
 from pinlater.wire.malformed import ApplicationErrorKind, WireError
 from pinlater.wire.native import encode_struct
@@ -155,7 +155,7 @@ def test_what_became_of_acks(protocol: Protocol, wire_limits: WireLimits, sent: 
 
 @given(st.lists(st.sampled_from(ALIKE) | dequeued, max_size=6, unique_by=lambda job: job.descriptor), outcomes)
 def test_dequeued_jobs_are_put_together_as_the_codec_does_it(sent: list[DequeuedJob], told: list[AckOutcome]) -> None:
-    layout = METHODS["dequeueJobs"].result
+    layout = SIGNATURES["dequeueJobs"].result
     result = layout.cls()
     result.success = convert.dequeued_to_wire(DequeuedJobs(sent, told))
     encoded = encode_struct(result, Protocol.BINARY, layout.encode_args)

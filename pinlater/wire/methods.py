@@ -1,0 +1,459 @@
+"""The calls of the interface, one table: names, what each needs, and how it becomes bytes and a call of an Api.
+
+A server reads a call by `serve` and writes its answer by `answer`; a client writes a call by `arguments` and reads its
+result by `result`. Metrics label calls by the wire's name. A further call is an entry here, beside the interface file,
+the method of `pinlater.api.Api` and the typed methods of the service and the clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from pinlater.api import Api
+from pinlater.model import Ack, Checkpoint, DequeueRequest, RequestContext
+from pinlater.wire import convert
+from pinlater.wire import convert_operators as operators
+from pinlater.wire.idl import SIGNATURES, Signature
+
+
+class Idempotency(Enum):
+    """What sending a call twice would do; decides which calls a client may send again by itself."""
+
+    READ = "changes nothing, and answers quickly"
+    SCAN = "changes nothing, and may take long by itself: one attempt has all the time there is"
+    REPEAT = "changes something, but twice is as good as once"
+    ONCE = "twice is not as good as once: sent again only where the failed call surely changed nothing"
+
+
+class Access(Enum):
+    """What a caller has to show."""
+
+    ANYONE = "nothing"
+    ADMIN_PASSWORD = "the admin password, in the argument of that name"
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Method:
+    """One call. `name` is the wire's, `call` that of `Api`."""
+
+    name: str
+    call: str
+    idempotency: Idempotency
+    """Of the call with arguments for which it is least safe."""
+
+    serve: Callable[[Any, Any, RequestContext], Awaitable[Any]]
+    """Makes the call of an Api (or of what has its methods) from decoded arguments. RequestInvalid."""
+
+    answer: Callable[[Any], Any] = _same
+    """What an Api returned, as the codec encodes it; None for a void method."""
+
+    request: Callable[..., Any] | None = None
+    """The struct `request`, from the arguments of the call in order."""
+
+    names: Sequence[str] = ()
+    """The arguments by name, in order, of a call that has no such struct."""
+
+    result: Callable[[Any], Any] = _same
+    """What a client returns, from a decoded answer."""
+
+    access: Access = Access.ANYONE
+    idempotency_of: Callable[..., Idempotency] | None = None
+    """By the arguments of the call in order, where these decide."""
+
+    large_answer: Callable[[Any], tuple[int, bool]] | None = None
+    """Of how many jobs a request may bring an answer, and whether with bodies: room is reserved before it begins."""
+
+    older: str = ""
+    """The method that a server which does not know this one has instead, with the same arguments."""
+
+    signature: Signature = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "signature", SIGNATURES[self.name])
+
+    @property
+    def changes(self) -> bool:
+        """Whether it changes anything."""
+        return self.idempotency in (Idempotency.REPEAT, Idempotency.ONCE)
+
+    def arguments(self, context: RequestContext, *values: Any) -> Any:
+        """The arguments as they are encoded, from those of the call in order."""
+        if self.request is not None:
+            return convert.call_args(self.name, context, request=self.request(*values))
+        return convert.call_args(self.name, context, **dict(zip(self.names, values, strict=True)))
+
+    def idempotency_with(self, *values: Any) -> Idempotency:
+        """Of the call with these arguments."""
+        return self.idempotency if self.idempotency_of is None else self.idempotency_of(*values)
+
+
+# -- queues ------------------------------------------------------------------------------------------------------------
+
+CREATE_QUEUE = Method(
+    "createQueue",
+    "create_queue",
+    Idempotency.REPEAT,
+    lambda api, args, context: api.create_queue(args.name, context=context),
+    names=("name",),
+)
+
+DELETE_QUEUE = Method(
+    "deleteQueue",
+    "delete_queue",
+    Idempotency.ONCE,
+    lambda api, args, context: api.delete_queue(args.name, args.password, context=context),
+    names=("name", "password"),
+    access=Access.ADMIN_PASSWORD,
+)
+
+GET_QUEUE_NAMES = Method(
+    "getQueueNames",
+    "queue_names",
+    Idempotency.READ,
+    lambda api, args, context: api.queue_names(context=context),
+    result=set,
+)
+
+
+# -- producers ---------------------------------------------------------------------------------------------------------
+
+
+def _enqueue(api: Api, args: Any, context: RequestContext) -> Awaitable[Any]:
+    request = args.request
+    return api.enqueue(request.queue_name, convert.jobs_from_wire(request.jobs), context=context)
+
+
+ENQUEUE = Method(
+    "enqueueJobs",
+    "enqueue",
+    Idempotency.ONCE,
+    _enqueue,
+    convert.enqueued_to_wire,
+    convert.enqueue_to_wire,
+    result=lambda response: response.job_descriptors,
+)
+
+
+# -- workers -----------------------------------------------------------------------------------------------------------
+
+
+def _dequeue(api: Api, args: Any, context: RequestContext) -> Awaitable[Any]:
+    return api.dequeue(convert.dequeue_from_wire(args.request), context=context)
+
+
+def _dequeue_idempotency(request: DequeueRequest) -> Idempotency:
+    pure = request.dry_run and not request.succeeded and not request.failed
+    return Idempotency.SCAN if pure else Idempotency.ONCE
+
+
+DEQUEUE = Method(
+    "dequeueJobs",
+    "dequeue",
+    Idempotency.ONCE,
+    _dequeue,
+    convert.dequeued_to_wire,
+    convert.dequeue_to_wire,
+    result=convert.dequeued_from_wire,
+    idempotency_of=_dequeue_idempotency,
+)
+
+
+def _ack(api: Api, args: Any, context: RequestContext) -> Awaitable[Any]:
+    request = args.request
+    succeeded, failed = convert.acks_from_wire(request.jobs_succeeded), convert.acks_from_wire(request.jobs_failed)
+    return api.ack(request.queue_name, succeeded, failed, context=context)
+
+
+def ack_idempotency(queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack]) -> Idempotency:
+    """An ack of what has ended is a no-op, so twice is as good as once.
+
+    But for a failure that leads to a retry: without a claim to fence it, its second copy could end the next attempt.
+    """
+    if all(ack.claim_descriptor or ack.permanent for ack in failed):
+        return Idempotency.REPEAT
+    return Idempotency.ONCE
+
+
+ACK_DEQUEUED = Method(
+    "ackDequeuedJobs",
+    "ack",
+    Idempotency.ONCE,
+    _ack,
+    lambda outcomes: None,
+    convert.acks_to_wire,
+    idempotency_of=ack_idempotency,
+)
+
+ACK = Method(
+    "ackJobs",
+    "ack",
+    Idempotency.ONCE,
+    _ack,
+    convert.acked_to_wire,
+    convert.acks_to_wire,
+    result=lambda response: convert.ack_outcomes_from_wire(response.outcomes),
+    idempotency_of=ack_idempotency,
+    older="ackDequeuedJobs",
+)
+
+
+def _checkpoint(api: Api, args: Any, context: RequestContext) -> Awaitable[None]:
+    request = args.request
+    return api.checkpoint(request.queue_name, convert.checkpoints_from_wire(request.requests), context=context)
+
+
+def checkpoint_idempotency(queue: str, checkpoints: Sequence[Checkpoint]) -> Idempotency:
+    """A plain heartbeat may be late or doubled; a text put in front, a new body or a job given back may not.
+
+    But for a job given back under a claim that is named: the first copy ends that claim, and the second does nothing.
+    """
+    return Idempotency.REPEAT if all(_may_be_doubled(checkpoint) for checkpoint in checkpoints) else Idempotency.ONCE
+
+
+def _may_be_doubled(checkpoint: Checkpoint) -> bool:
+    if checkpoint.move_to_pending:
+        return bool(checkpoint.claim_descriptor)
+    return not checkpoint.prepend_status and checkpoint.new_body is None
+
+
+CHECKPOINT = Method(
+    "checkpointJobs",
+    "checkpoint",
+    Idempotency.ONCE,
+    _checkpoint,
+    request=convert.checkpoints_to_wire,
+    idempotency_of=checkpoint_idempotency,
+)
+
+
+# -- looking -----------------------------------------------------------------------------------------------------------
+
+
+def _lookup(api: Api, args: Any, context: RequestContext) -> Awaitable[Any]:
+    request = args.request
+    return api.lookup(request.job_descriptors, include_body=request.include_body or False, context=context)
+
+
+LOOKUP = Method(
+    "lookupJobs",
+    "lookup",
+    Idempotency.READ,
+    _lookup,
+    request=convert.lookup_to_wire,
+    result=convert.lookup_from_wire,
+    large_answer=lambda request: (len(request.job_descriptors), request.include_body or False),
+)
+
+
+def _count(api: Api, args: Any, context: RequestContext) -> Awaitable[int]:
+    wanted = convert.count_filter_from_wire(args.request)
+    return api.count(wanted, allow_partial=args.request.allow_partial or False, context=context)
+
+
+GET_JOB_COUNT = Method(
+    "getJobCount",
+    "count",
+    Idempotency.SCAN,
+    _count,
+    request=convert.count_to_wire,
+    result=int,
+)
+
+
+def _scan(api: Api, args: Any, context: RequestContext) -> Awaitable[Any]:
+    request = args.request
+    return api.scan(
+        convert.scan_filter_from_wire(request),
+        continuation=convert.continuation_from_wire(request),
+        limit=100 if request.limit is None else request.limit,
+        context=context,
+    )
+
+
+SCAN_JOBS = Method(
+    "scanJobs",
+    "scan",
+    Idempotency.SCAN,
+    _scan,
+    convert.scan_page_to_wire,
+    convert.scan_to_wire,
+    result=convert.scan_page_from_wire,
+    large_answer=lambda request: (request.limit or 0, False),
+)
+
+
+# -- operators of queues and jobs --------------------------------------------------------------------------------------
+
+
+def _retry(api: Api, args: Any, context: RequestContext) -> Awaitable[int]:
+    request = args.request
+    return api.retry_failed(
+        request.queue_name,
+        priority=1 if request.priority is None else request.priority,
+        attempts=1 if request.attempts_to_allow is None else request.attempts_to_allow,
+        run_after_ms=request.run_after_ms,
+        limit=1000 if request.limit is None else request.limit,
+        context=context,
+    )
+
+
+RETRY_FAILED = Method(
+    "retryFailedJobs",
+    "retry_failed",
+    Idempotency.ONCE,
+    _retry,
+    request=convert.retry_to_wire,
+    result=int,
+)
+
+
+def _delete_jobs(api: Api, args: Any, context: RequestContext) -> Awaitable[int]:
+    limit = args.request.limit
+    wanted = convert.delete_filter_from_wire(args.request)
+    return api.delete_jobs(wanted, limit=1000 if limit is None else limit, context=context)
+
+
+DELETE_JOBS = Method(
+    "deleteJobs",
+    "delete_jobs",
+    Idempotency.ONCE,
+    _delete_jobs,
+    request=convert.delete_to_wire,
+    result=int,
+)
+
+
+def _cancel(api: Api, args: Any, context: RequestContext) -> Awaitable[Any]:
+    return api.cancel(args.request.queue_name, args.request.job_descriptors, context=context)
+
+
+CANCEL = Method(
+    "cancelJobs",
+    "cancel",
+    Idempotency.ONCE,
+    _cancel,
+    convert.cancelled_to_wire,
+    convert.cancel_to_wire,
+    result=convert.cancelled_from_wire,
+)
+
+CHANGE_JOBS = Method(
+    "changeJobs",
+    "change_jobs",
+    Idempotency.ONCE,
+    lambda api, args, context: api.change_jobs(operators.job_change_from_wire(args.request), context=context),
+    request=operators.change_jobs_to_wire,
+    result=operators.jobs_changed_from_wire,
+    idempotency_of=lambda change: Idempotency.SCAN if change.dry_run else Idempotency.ONCE,
+)
+
+
+# -- operators of a cluster --------------------------------------------------------------------------------------------
+
+GET_QUEUES = Method(
+    "getQueues",
+    "get_queues",
+    Idempotency.READ,
+    lambda api, args, context: api.get_queues(args.request.queue_names or (), context=context),
+    operators.queues_to_wire,
+    operators.get_queues_to_wire,
+    result=operators.queues_from_wire,
+)
+
+
+def _update_queue(api: Api, args: Any, context: RequestContext) -> Awaitable[Any]:
+    request = args.request
+    return api.update_queue(
+        request.queue_name,
+        request.password,
+        set=request.settings or {},
+        unset=request.unset or (),
+        create=request.create or False,
+        context=context,
+    )
+
+
+UPDATE_QUEUE = Method(
+    "updateQueue",
+    "update_queue",
+    Idempotency.REPEAT,
+    _update_queue,
+    request=operators.update_queue_to_wire,
+    result=operators.changed_from_wire,
+    access=Access.ADMIN_PASSWORD,
+)
+
+
+def _update_shard(api: Api, args: Any, context: RequestContext) -> Awaitable[Any]:
+    request = args.request
+    return api.update_shard(request.shard_id, request.password, dequeue_only=request.dequeue_only, context=context)
+
+
+UPDATE_SHARD = Method(
+    "updateShard",
+    "update_shard",
+    Idempotency.REPEAT,
+    _update_shard,
+    request=operators.update_shard_to_wire,
+    result=operators.changed_from_wire,
+    access=Access.ADMIN_PASSWORD,
+)
+
+GET_CLUSTER_STATUS = Method(
+    "getClusterStatus",
+    "cluster_status",
+    Idempotency.READ,
+    lambda api, args, context: api.cluster_status(queues=args.request.queue_names, context=context),
+    request=operators.status_to_wire,
+    result=operators.status_from_wire,
+)
+
+
+def _audit(api: Api, args: Any, context: RequestContext) -> Awaitable[Any]:
+    limit = args.request.limit
+    return api.audit(limit=100 if limit is None else limit, before_ms=args.request.before_ms, context=context)
+
+
+GET_AUDIT = Method(
+    "getAudit",
+    "audit",
+    Idempotency.READ,
+    _audit,
+    operators.audit_to_wire,
+    operators.get_audit_to_wire,
+    result=operators.audit_from_wire,
+)
+
+METHODS = {
+    method.name: method
+    for method in (
+        CREATE_QUEUE,
+        DELETE_QUEUE,
+        GET_QUEUE_NAMES,
+        ENQUEUE,
+        DEQUEUE,
+        ACK_DEQUEUED,
+        ACK,
+        CHECKPOINT,
+        LOOKUP,
+        GET_JOB_COUNT,
+        SCAN_JOBS,
+        RETRY_FAILED,
+        DELETE_JOBS,
+        CANCEL,
+        CHANGE_JOBS,
+        GET_QUEUES,
+        UPDATE_QUEUE,
+        UPDATE_SHARD,
+        GET_CLUSTER_STATUS,
+        GET_AUDIT,
+    )
+}
+"""By the name of the method on the wire."""

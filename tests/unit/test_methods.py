@@ -1,0 +1,87 @@
+"""The table of methods against everything that has to agree with it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pinlater import AsyncClient, Client
+from pinlater.api import Api
+from pinlater.wire.idl import SIGNATURES
+from pinlater.wire.methods import METHODS, Access, Idempotency, Method
+
+WIRE_PAGE = Path(__file__).resolve().parents[2] / "docs" / "wire.md"
+_ROW = re.compile(r"^\| (\w+)(?: \(ours\))? \|(.*)\|(.*)\|$", re.MULTILINE)
+
+every_method = pytest.mark.parametrize("method", METHODS.values(), ids=list(METHODS))
+
+
+def calls_of(cls: type) -> dict[str, Callable[..., object]]:
+    return {name: value for name, value in vars(cls).items() if inspect.isfunction(value) and not name.startswith("_")}
+
+
+def test_it_has_the_methods_of_the_interface_file_and_no_others() -> None:
+    assert set(METHODS) == set(SIGNATURES)
+
+
+def test_it_has_the_calls_of_an_api_and_no_others() -> None:
+    assert {method.call for method in METHODS.values()} == set(calls_of(Api))
+
+
+def test_the_page_of_the_wire_contract_lists_the_same_methods_with_the_same_arguments() -> None:
+    text = WIRE_PAGE.read_text()
+    table = text[text.index("| method | the other arguments | returns |") :]
+    rows = {
+        name: (arguments, returns.strip()) for name, arguments, returns in _ROW.findall(table[: table.index("\n\n")])
+    }
+    rows.pop("method")
+    assert set(rows) == set(METHODS)
+    for name, (arguments, returns) in rows.items():
+        fields = [field for field in SIGNATURES[name].args.fields.values() if field.name != "context"]
+        assert re.findall(r"(\d+): \w+ (\w+)", arguments) == [(str(field.id), field.name) for field in fields], name
+        assert (returns == "void") is SIGNATURES[name].void, name
+
+
+@every_method
+def test_both_clients_have_each_call_with_the_arguments_of_an_api(method: Method) -> None:
+    wanted = list(inspect.signature(getattr(Api, method.call)).parameters)
+    for client in (AsyncClient, Client):
+        parameters = list(inspect.signature(getattr(client, method.call)).parameters)
+        assert [name for name in parameters if name != "timeout"] == wanted
+
+
+@every_method
+def test_a_password_is_an_argument_of_those_methods_that_need_one(method: Method) -> None:
+    has_password = "password" in inspect.signature(getattr(Api, method.call)).parameters
+    assert (method.access is Access.ADMIN_PASSWORD) is has_password
+
+
+@every_method
+def test_what_a_client_encodes_are_the_arguments_of_the_interface(method: Method) -> None:
+    fields = {field.attribute for field in method.signature.args.fields.values()}
+    assert fields == {"context", *(("request",) if method.request is not None else method.names)}
+
+
+@every_method
+def test_what_an_older_server_has_instead_takes_the_same_arguments(method: Method) -> None:
+    if method.older:
+        older = METHODS[method.older]
+        assert (older.call, older.request, older.names) == (method.call, method.request, method.names)
+
+
+def test_what_changes_nothing_is_told_apart() -> None:
+    reads = {name for name, method in METHODS.items() if not method.changes}
+    assert reads == {
+        "getAudit",
+        "getClusterStatus",
+        "getJobCount",
+        "getQueueNames",
+        "getQueues",
+        "lookupJobs",
+        "scanJobs",
+    }
+    assert METHODS["enqueueJobs"].idempotency_with("mail", []) is Idempotency.ONCE
