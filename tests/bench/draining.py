@@ -15,10 +15,10 @@ import time
 from typing import NamedTuple
 
 from pinlater_workers import App
-from pinlater_workers.cli.running import loop_factory
-from pinlater_workers.metrics import Metrics
+from pinlater_workers.app.settings import WorkerSettings
+from pinlater_workers.cli.run import loop_factory
+from pinlater_workers.observability.metrics import Metrics
 from pinlater_workers.worker import Worker
-from pinlater_workers.worker_settings import WorkerSettings
 from tests.bench.cpu import cpu_seconds, started_by_main_thread
 
 QUEUE = "bench"

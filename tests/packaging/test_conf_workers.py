@@ -14,11 +14,10 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from pinlater_workers.app.settings import WorkerSettings, read_file
 from pinlater_workers.cli import main
 from pinlater_workers.cli.options import over
-from pinlater_workers.file import read_file
-from pinlater_workers.metrics import FAMILIES
-from pinlater_workers.worker_settings import WorkerSettings
+from pinlater_workers.observability.metrics import FAMILIES
 from tests.packaging.test_conf import CONF, SUFFIXES
 
 MANIFESTS = list(yaml.safe_load_all((CONF / "kubernetes" / "worker.yaml").read_text()))

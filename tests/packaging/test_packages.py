@@ -32,7 +32,7 @@ def below(name):
 
 FOLDERS = {"pinlater": ROOT, "pinlater_workers": ROOT / "workers"}
 EXTRAS_OF_WORKERS = {"aiohttp", "prometheus_client", "statsd", "uvloop"}
-BASE_OF_WORKERS = ["app", "cli", "context", "heartbeat", "loading", "middleware", "pools", "testing", "worker"]
+BASE_OF_WORKERS = ["app", "cli", "execution", "heartbeat", "jobs", "middleware", "pools", "testing", "worker"]
 
 
 def source_files() -> set[str]:

@@ -6,12 +6,12 @@ import time
 from typing import Any
 
 from pinlater.model import DequeuedJob, Job
-from pinlater_workers import executing
 from pinlater_workers.app import App
-from pinlater_workers.context import JobContext
-from pinlater_workers.job import JobType
-from pinlater_workers.testing_run import Run, RunHost
-from pinlater_workers.verdict import Verdict
+from pinlater_workers.execution.attempt import close_loop, run_attempt
+from pinlater_workers.jobs.context import JobContext
+from pinlater_workers.jobs.job_type import JobType
+from pinlater_workers.jobs.outcome import Outcome
+from pinlater_workers.testing.memory import Run, RunHost
 
 QUEUE = "tested"
 
@@ -32,12 +32,12 @@ def context_of(job: DequeuedJob, name: str = "job", run: Run | None = None) -> J
     return JobContext(name, QUEUE, job, RunHost(kept(job) if run is None else run), deadline_ms)
 
 
-def attempt(job_type: JobType, *args: Any, body: bytes | None = None, remaining: int = 5, **kwargs: Any) -> Verdict:
+def attempt(job_type: JobType, *args: Any, body: bytes | None = None, remaining: int = 5, **kwargs: Any) -> Outcome:
     """Run it once, in this thread."""
     job = claimed(job_type.body(*args, **kwargs) if body is None else body, remaining=remaining)
     app = job_type.app
     assert isinstance(app, App)
     try:
-        return executing.run(app, job_type, job, context_of(job, job_type.name), None)
+        return run_attempt(app, job_type, job, context_of(job, job_type.name), None)
     finally:
-        executing.close_loop()
+        close_loop()

@@ -18,7 +18,7 @@ import sys
 import time
 
 from pinlater import AsyncClient, DequeueRequest
-from pinlater_workers.heartbeat.link import Heartbeats
+from pinlater_workers.heartbeat.heartbeats import Heartbeats
 from pinlater_workers.heartbeat.messages import Watched
 
 BLOCK_S = 2

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 from pinlater.model import Checkpoint, DequeuedJob
 from pinlater_workers import App
 from pinlater_workers.envelope import read_envelope
-from pinlater_workers.job import JobType
+from pinlater_workers.jobs.context import Running, Why
+from pinlater_workers.jobs.job_type import JobType
+from pinlater_workers.jobs.outcome import Outcome
 from pinlater_workers.pools.base import Ended, Pool, SaveCheckpoint
-from pinlater_workers.running import Running, Why
-from pinlater_workers.verdict import Verdict
 
 WITHIN_S = 40.0
 TIME_LIMIT_S = 60.0
@@ -35,8 +35,8 @@ class PoolDriver:
 
     def __init__(self, app: App, make: Callable[[Ended, SaveCheckpoint], Pool]) -> None:
         self.app = app
-        self.reports: list[Sequence[tuple[Running, Verdict]]] = []
-        self.verdicts: dict[Running, Verdict] = {}
+        self.reports: list[Sequence[tuple[Running, Outcome]]] = []
+        self.verdicts: dict[Running, Outcome] = {}
         self.saved: list[tuple[Running, Checkpoint]] = []
         self.refusal: Exception | None = None
         """What a checkpoint raises."""
@@ -77,11 +77,11 @@ class PoolDriver:
         running.told = why
         self.run(self._on_loop(self.pool.stop, running, why))
 
-    def verdict(self, running: Running) -> Verdict:
+    def verdict(self, running: Running) -> Outcome:
         self.until(lambda: running in self.verdicts)
         return self.verdicts[running]
 
-    def result(self, job_type: JobType, *args: object, body: bytes | None = None) -> Verdict:
+    def result(self, job_type: JobType, *args: object, body: bytes | None = None) -> Outcome:
         return self.verdict(self.submit(job_type, *args, body=body))
 
     def statuses(self, running: Running) -> list[str]:
@@ -107,7 +107,7 @@ class PoolDriver:
     async def _on_loop(self, call: Callable[..., None], *args: object) -> None:
         call(*args)
 
-    def _ended(self, ended: Sequence[tuple[Running, Verdict]]) -> None:
+    def _ended(self, ended: Sequence[tuple[Running, Outcome]]) -> None:
         self.reports.append(ended)
         for running, verdict in ended:
             assert running not in self.verdicts, "told twice"

@@ -13,19 +13,19 @@ import time
 from collections.abc import Sequence
 
 from pinlater.model import Checkpoint, DequeuedJob
-from pinlater_workers.job import JobType
-from pinlater_workers.pools.process import ProcessPool
-from pinlater_workers.pools.thread import ThreadPool
-from pinlater_workers.running import Running
-from pinlater_workers.verdict import Verdict
-from pinlater_workers.worker_settings import WorkerSettings
+from pinlater_workers.app.settings import WorkerSettings
+from pinlater_workers.jobs.context import Running
+from pinlater_workers.jobs.job_type import JobType
+from pinlater_workers.jobs.outcome import Outcome
+from pinlater_workers.pools.process_pool import ProcessPool
+from pinlater_workers.pools.threads import ThreadPool
 from tests.workers.apps import pool_harm, pool_stubborn
 
 
 async def main(kind: str) -> None:
     said = asyncio.Event()
 
-    def ended(jobs: Sequence[tuple[Running, Verdict]]) -> None:
+    def ended(jobs: Sequence[tuple[Running, Outcome]]) -> None:
         print("ended", jobs, flush=True)
 
     async def save(running: Running, checkpoint: Checkpoint) -> None:

@@ -12,9 +12,9 @@ from typing import Any, Self
 
 from pinlater import AsyncClient, JobFilter, JobInfo, JobState
 from pinlater_workers import App
-from pinlater_workers.metrics import Metrics
+from pinlater_workers.app.settings import WorkerSettings
+from pinlater_workers.observability.metrics import Metrics
 from pinlater_workers.worker import Ending, Worker
-from pinlater_workers.worker_settings import WorkerSettings
 
 WITHIN_S = 20.0
 LOOK_EVERY_S = 0.01

@@ -27,7 +27,7 @@ from pinlater_workers import (
     RetryRules,
 )
 from pinlater_workers.envelope import read_envelope
-from pinlater_workers.job_settings import JobSettings
+from pinlater_workers.jobs.settings import JobSettings
 from pinlater_workers.middleware import Middleware
 from pinlater_workers.tracing import new_trace, read_trace, use_trace
 

@@ -18,9 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pinlater_workers import App, ArgumentsInvalid, ConfigurationError
-from pinlater_workers.envelope import read_envelope
-from pinlater_workers.job import JobType
-from pinlater_workers.job_settings import Encoding
+from pinlater_workers.envelope import Encoding, read_envelope
+from pinlater_workers.jobs.job_type import JobType
 
 if TYPE_CHECKING:
     from fractions import Fraction

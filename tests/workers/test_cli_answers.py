@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pinlater_workers.cli import main
-from pinlater_workers.cli.beside import what_runs
+from pinlater_workers.cli.sidecars import what_runs
 
 BROKEN = """
 def begin():
@@ -23,7 +23,7 @@ begin()
 """
 APP = """
 from pinlater_workers import App
-from pinlater_workers.retry import Constant, Never
+from pinlater_workers.jobs.retry import Constant, Never
 
 app = App(servers=["127.0.0.1:1"])
 empty = App(servers=["127.0.0.1:1"])

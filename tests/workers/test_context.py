@@ -9,11 +9,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from pinlater.model import Checkpoint
-from pinlater_workers.context import JobContext, current
 from pinlater_workers.envelope import Envelope, read_envelope, write_envelope
 from pinlater_workers.errors import ClaimLost
-from pinlater_workers.running import Why
-from pinlater_workers.testing_run import RunHost
+from pinlater_workers.jobs.context import JobContext, Why, current
+from pinlater_workers.testing.memory import RunHost
 from tests.workers.attempts import QUEUE, claimed, context_of, kept
 
 LONG_S = 60.0

@@ -14,9 +14,8 @@ import pytest
 from pinlater.errors import BodyTooLarge, OutcomeUnknown, PriorityNotSupported, QueueNotFound
 from pinlater.model import DequeueRequest, Job, JobInfo
 from pinlater_workers import App, ArgumentsInvalid, EnqueuedInPart
-from pinlater_workers.enqueuing import BYTES_PER_CALL, JOBS_PER_CALL, slices
 from pinlater_workers.envelope import read_envelope
-from pinlater_workers.job import JobType
+from pinlater_workers.jobs.job_type import BYTES_PER_CALL, JOBS_PER_CALL, JobType, slices
 from tests.server.running import RunningServer, running
 
 _numbers = count()

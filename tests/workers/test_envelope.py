@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pinlater_workers.envelope import Envelope, read_envelope, write_envelope
+from pinlater_workers.envelope import Encoding, Envelope, read_envelope, write_envelope
 from pinlater_workers.errors import BodyInvalid
-from pinlater_workers.job_settings import Encoding
 
 ENCODINGS: list[Encoding] = ["json", "msgpack"]
 JSON = b"PINLATER/1 application/json\n"

@@ -9,14 +9,12 @@ from contextvars import ContextVar
 
 import pytest
 
-from pinlater_workers import executing
 from pinlater_workers.app import App
-from pinlater_workers.context import current
-from pinlater_workers.job import JobType
-from pinlater_workers.judging import stopped
-from pinlater_workers.raised import Reschedule, Snooze
-from pinlater_workers.running import Why
-from pinlater_workers.verdict import SUCCEEDED, Action, Verdict
+from pinlater_workers.execution.attempt import close_loop, run_attempt, run_attempt_async
+from pinlater_workers.execution.decision import stopped
+from pinlater_workers.jobs.context import Why, current
+from pinlater_workers.jobs.job_type import JobType
+from pinlater_workers.jobs.outcome import SUCCEEDED, Action, Outcome, Reschedule, Snooze
 from tests.workers.attempts import attempt, claimed, context_of
 
 app = App(servers=["127.0.0.1:1"])
@@ -28,7 +26,7 @@ seen: list[object] = []
 def _fresh() -> Iterator[None]:
     seen.clear()
     yield
-    executing.close_loop()
+    close_loop()
 
 
 @app.job(queue="tested")
@@ -204,9 +202,9 @@ def test_coroutines_of_a_thread_share_a_loop_until_it_is_closed() -> None:
     def thread() -> None:
         for _ in range(2):
             claim = claimed(job.body())
-            executing.run(work, job, claim, context_of(claim))
-        executing.close_loop()
-        executing.close_loop()
+            run_attempt(work, job, claim, context_of(claim))
+        close_loop()
+        close_loop()
 
     threads = [threading.Thread(target=thread) for _ in range(2)]
     for each in threads:
@@ -219,10 +217,10 @@ def test_coroutines_of_a_thread_share_a_loop_until_it_is_closed() -> None:
 
 
 def test_the_pool_that_cancels_a_coroutine_decides_what_becomes_of_it() -> None:
-    async def main() -> Verdict:
+    async def main() -> Outcome:
         job = claimed(long.body())
         context = context_of(job)
-        task = asyncio.create_task(executing.run_async(app, long, job, context))
+        task = asyncio.create_task(run_attempt_async(app, long, job, context))
         while not seen:
             await asyncio.sleep(0)
         context.tell(Why.TIME_LIMIT)
@@ -237,10 +235,10 @@ def test_the_pool_that_cancels_a_coroutine_decides_what_becomes_of_it() -> None:
 
 
 def test_many_coroutines_on_one_loop_have_each_their_context() -> None:
-    async def main() -> list[Verdict]:
-        async def one(number: int) -> Verdict:
+    async def main() -> list[Outcome]:
+        async def one(number: int) -> Outcome:
             job = claimed(coroutine.body(number), remaining=6 - number)
-            return await executing.run_async(app, coroutine, job, context_of(job))
+            return await run_attempt_async(app, coroutine, job, context_of(job))
 
         return await asyncio.gather(*(one(number) for number in range(1, 6)))
 

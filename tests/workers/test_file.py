@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from pinlater_workers import App, ConfigurationError, Constant, Delays, Exponential, Never, load_app, load_file
-from pinlater_workers.job_settings import KEYS as JOB_KEYS
-from pinlater_workers.job_settings import JobSettings
-from pinlater_workers.worker_settings import KEYS as WORKER_KEYS
-from pinlater_workers.worker_settings import WorkerSettings, queue_weights
+from pinlater_workers.app.settings import WORKER_KEYS, WorkerSettings, queue_weights
+from pinlater_workers.jobs.settings import JOB_KEYS, JobSettings
 
 ROOT = Path(__file__).parents[2]
 MODULE = """

@@ -18,9 +18,9 @@ import pytest
 
 from pinlater import Ack, AsyncClient, Checkpoint, DequeuedJob, DequeueRequest, Job
 from pinlater.password import hash_password
-from pinlater_workers.heartbeat.link import Heartbeats
+from pinlater_workers.heartbeat.heartbeats import Heartbeats
 from pinlater_workers.heartbeat.messages import Watched
-from pinlater_workers.running import Why
+from pinlater_workers.jobs.context import Why
 from tests.faults.proxy import Proxy
 from tests.server.running import RunningServer, every, lives, running
 from tests.stores.process import dies_with_us

@@ -7,8 +7,8 @@ import math
 import pytest
 
 from pinlater_workers.frames import Frames
+from pinlater_workers.heartbeat.beats import Table, surely_held_s, usual_interval_s
 from pinlater_workers.heartbeat.messages import Forget, Watch, Watched, read_by_process, written
-from pinlater_workers.heartbeat.table import Table, surely_held_s, usual_interval_s
 
 LEASE_S = 30.0
 

@@ -14,13 +14,11 @@ from hypothesis import strategies as st
 from pinlater.model import DequeuedJob
 from pinlater_workers.envelope import Envelope, read_envelope, write_envelope
 from pinlater_workers.errors import ArgumentsInvalid, BodyInvalid, ProcessDied, WorkerError
-from pinlater_workers.failure_text import MAX_LINE_CHARS
-from pinlater_workers.job_settings import JobSettings
-from pinlater_workers.judging import judge, stopped
-from pinlater_workers.raised import Fail, Reschedule, Retry, Snooze
-from pinlater_workers.retry import Constant, Default, Function, Never, RetryRules
-from pinlater_workers.running import Why
-from pinlater_workers.verdict import Action, Verdict
+from pinlater_workers.execution.decision import MAX_LINE_CHARS, judge, stopped
+from pinlater_workers.jobs.context import Why
+from pinlater_workers.jobs.outcome import Action, Fail, Outcome, Reschedule, Retry, Snooze
+from pinlater_workers.jobs.retry import Constant, Default, Function, Never, RetryRules
+from pinlater_workers.jobs.settings import JobSettings
 from tests.workers.attempts import claimed
 
 RULES = RetryRules(Constant(30, retries=3), {KeyError: Never(), ConnectionError: Constant(5, retries=8)})
@@ -31,7 +29,7 @@ def on_attempt(number: int, body: bytes = b"", *, allowed: int = 9) -> DequeuedJ
     return claimed(body, allowed=allowed, remaining=allowed - number + 1)
 
 
-def verdict(error: BaseException, number: int = 1, body: bytes = b"", settings: JobSettings = SETTINGS) -> Verdict:
+def verdict(error: BaseException, number: int = 1, body: bytes = b"", settings: JobSettings = SETTINGS) -> Outcome:
     return judge(settings, on_attempt(number, body), error, None)
 
 
@@ -152,7 +150,7 @@ def test_a_snooze_counts_on_in_what_a_checkpoint_stored() -> None:
 
 def test_reschedule_needs_no_body_and_no_status() -> None:
     found = verdict(Reschedule(timedelta(hours=1)), body=write_envelope(envelope()))
-    assert found == Verdict(Action.RESCHEDULE, 3_600_000, error="Reschedule")
+    assert found == Outcome(Action.RESCHEDULE, 3_600_000, error="Reschedule")
 
 
 def test_reschedule_begins_anew_with_no_snoozes() -> None:
@@ -190,7 +188,7 @@ def test_what_the_pool_has_stopped() -> None:
     assert (late.action, late.delay_ms) == (Action.RETRY, 30_000)
     assert late.status == "attempt 2 of 9: TimeLimitExceeded: it ran longer than 3600 s\n"
     assert stopped(SETTINGS, job, Why.CLAIM_LOST).error == "ClaimLost"
-    assert stopped(SETTINGS, job, Why.STOPPING) == Verdict(Action.GIVE_BACK)
+    assert stopped(SETTINGS, job, Why.STOPPING) == Outcome(Action.GIVE_BACK)
 
 
 # -- a policy that fails -----------------------------------------------------------------------------------------------

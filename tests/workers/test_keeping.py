@@ -10,8 +10,8 @@ from pathlib import Path
 
 from pinlater import Ack, Job
 from pinlater.model import Checkpoint, DequeueRequest
-from pinlater_workers.running import Running, Why
-from pinlater_workers.worker.keeping import Keeping
+from pinlater_workers.jobs.context import Running, Why
+from pinlater_workers.worker.claims import Keeping
 from tests.server.running import running
 from tests.workers.site import Site, until
 

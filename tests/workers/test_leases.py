@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from pinlater.model import DequeuedJob
-from pinlater_workers.running import Running
-from pinlater_workers.worker.leases import BEATEN_AFTER_S, MARGIN_S, TOLERANCE_S, Leases
+from pinlater_workers.jobs.context import Running
+from pinlater_workers.worker.claims import BEATEN_AFTER_S, MARGIN_S, TOLERANCE_S, Leases
 
 LEASE_S = 30.0
 

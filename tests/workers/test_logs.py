@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from pinlater.model import Checkpoint, DequeuedJob
-from pinlater_workers import logs
-from pinlater_workers.context import CURRENT, JobContext
-from pinlater_workers.outcome_log import log_outcome
+from pinlater_workers.execution.decision import log_outcome
+from pinlater_workers.jobs.context import CURRENT, JobContext
+from pinlater_workers.jobs.outcome import SUCCEEDED, Action, Outcome
+from pinlater_workers.observability import logs
 from pinlater_workers.tracing import new_trace, use_trace
-from pinlater_workers.verdict import SUCCEEDED, Action, Verdict
 
 log = logging.getLogger("shop.mail")
 
@@ -119,7 +119,7 @@ def test_no_text_of_a_job_forges_a_line_or_moves_a_cursor(err: Err, format: str)
     try:
         raise ValueError(EVIL)
     except ValueError as error:
-        log_outcome(context, Verdict(Action.FAIL, EVIL), error)
+        log_outcome(context, Outcome(Action.FAIL, EVIL), error)
         log.warning("%s", EVIL, extra={"to": EVIL, EVIL: 1})
     finally:
         CURRENT.reset(token)
@@ -144,7 +144,7 @@ def test_a_failure_is_one_line_with_a_traceback_when_no_attempt_follows(
     err: Err, level: str, attempts_remaining: int, action: Action, shows: bool
 ) -> None:
     logs.configure(level, "json")
-    verdict = Verdict(action, 2_500, "attempt 2 of 5: OSError: full disk (mail.py:3 in send)\n", error="OSError")
+    verdict = Outcome(action, 2_500, "attempt 2 of 5: OSError: full disk (mail.py:3 in send)\n", error="OSError")
     log_outcome(context_of(attempts_remaining), verdict, OSError("full disk"))
     (line,) = err.lines()
     assert line["level"] == "warning"
@@ -166,7 +166,7 @@ def test_a_success_is_said_at_debug_alone(err: Err) -> None:
 def test_a_process_that_is_started_logs_likewise(err: Err) -> None:
     logs.configure("warning", "json")
     code = (
-        "import logging; from pinlater_workers import logs; logs.configure_child(); "
+        "import logging; from pinlater_workers.observability import logs; logs.configure_child(); "
         "logging.getLogger('a').info('not this'); logging.getLogger('a').warning('this')"
     )
     done = subprocess.run([sys.executable, "-c", code], env=os.environ, capture_output=True, text=True, check=True)

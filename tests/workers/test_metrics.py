@@ -7,12 +7,11 @@ import socket
 from prometheus_client.parser import text_string_to_metric_families
 
 from pinlater.model import DequeuedJob
-from pinlater_workers import prometheus
-from pinlater_workers.metrics import ERRORS_MAX, FAMILIES, OTHER, Metrics
-from pinlater_workers.running import waited_s
-from pinlater_workers.statsd_export import StatsdExport
-from pinlater_workers.verdict import Action
-from pinlater_workers.view import WorkerView
+from pinlater_workers.jobs.context import waited_s
+from pinlater_workers.jobs.outcome import Action
+from pinlater_workers.observability import web
+from pinlater_workers.observability.metrics import ERRORS_MAX, FAMILIES, OTHER, Metrics, WorkerView
+from pinlater_workers.observability.statsd import StatsdExport
 
 VIEW = WorkerView(since_good_poll_s=1.5, slots=8, running=3, stuck=1, unacked=2)
 
@@ -73,7 +72,7 @@ def test_a_job_waits_from_when_it_is_due_and_not_at_all_where_nobody_says_when_t
 
 
 def test_prometheus_reads_every_family_with_its_labels() -> None:
-    text = prometheus.exposition(busy().read(VIEW)).decode()
+    text = web.exposition(busy().read(VIEW)).decode()
     families = {family.name.removeprefix("pinlater_worker_"): family for family in text_string_to_metric_families(text)}
     assert families.keys() == FAMILIES.keys()
     for name, family in FAMILIES.items():
@@ -88,7 +87,7 @@ def test_prometheus_reads_every_family_with_its_labels() -> None:
 
 
 def test_all_families_are_there_before_anything_is_counted() -> None:
-    text = prometheus.exposition(Metrics().read(VIEW)).decode()
+    text = web.exposition(Metrics().read(VIEW)).decode()
     assert all(f"# TYPE pinlater_worker_{name}" in text for name in FAMILIES)
 
 

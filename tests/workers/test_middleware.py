@@ -10,12 +10,11 @@ import pytest
 from pinlater.model import JobState
 from pinlater_workers import testing
 from pinlater_workers.app import App
-from pinlater_workers.context import JobContext, current
 from pinlater_workers.errors import ArgumentsInvalid
-from pinlater_workers.job import JobType
+from pinlater_workers.jobs.context import JobContext, current
+from pinlater_workers.jobs.job_type import JobType
+from pinlater_workers.jobs.outcome import Action, Fail, Outcome, Snooze
 from pinlater_workers.middleware import Middleware
-from pinlater_workers.raised import Fail, Snooze
-from pinlater_workers.verdict import Action, Verdict
 from tests.workers.attempts import attempt
 
 
@@ -38,7 +37,7 @@ class Told(Middleware):
     def after(self, context: JobContext, result: Any) -> None:
         self._say("after", result)
 
-    def error(self, context: JobContext, exception: BaseException, verdict: Verdict) -> None:
+    def error(self, context: JobContext, exception: BaseException, verdict: Outcome) -> None:
         self._say("error", type(exception).__name__, verdict.action.name)
 
     def _say(self, what: str, *more: object) -> None:

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from pinlater.model import DequeuedJob
-from pinlater_workers.job import JobType
-from pinlater_workers.pools.coroutine import AsyncPool
-from pinlater_workers.pools.report import Report
-from pinlater_workers.pools.thread import ThreadPool
-from pinlater_workers.running import Running, Why
-from pinlater_workers.verdict import SUCCEEDED, Action, Verdict
-from pinlater_workers.worker_settings import WorkerSettings
+from pinlater_workers.app.settings import WorkerSettings
+from pinlater_workers.jobs.context import Running, Why
+from pinlater_workers.jobs.job_type import JobType
+from pinlater_workers.jobs.outcome import SUCCEEDED, Action, Outcome
+from pinlater_workers.pools.base import Report
+from pinlater_workers.pools.coroutines import AsyncPool
+from pinlater_workers.pools.threads import ThreadPool
 from tests.workers.apps import pool_stubborn
 from tests.workers.apps.pool_stubborn import QUEUE, app
 from tests.workers.pool_driver import WITHIN_S, PoolDriver
@@ -102,7 +102,7 @@ def test_closing_tells_of_what_has_ended_and_of_nothing_after_it() -> None:
         report.close()
         report.add(second, SUCCEEDED)
 
-    told: list[Sequence[tuple[Running, Verdict]]] = []
+    told: list[Sequence[tuple[Running, Outcome]]] = []
     first, second = (Running(DequeuedJob(name, b"", 1, 2, 2, 0, 0), QUEUE, None, 0, 0) for name in ("first", "second"))
     asyncio.run(at_once())
     assert told == [[(first, SUCCEEDED)]]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pinlater_workers.job_settings import PoolName
-from pinlater_workers.pools.mixed import MixedPool
-from pinlater_workers.worker_settings import WorkerSettings
+from pinlater_workers.app.settings import WorkerSettings
+from pinlater_workers.jobs.settings import PoolName
+from pinlater_workers.pools.router import MixedPool
 from tests.workers.apps.pool_places import QUEUE, app
 from tests.workers.pool_driver import PoolDriver
 

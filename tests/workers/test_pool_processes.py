@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from pinlater_workers.job import JobType
-from pinlater_workers.pools.process import ProcessPool
-from pinlater_workers.running import Running, Why
-from pinlater_workers.verdict import SUCCEEDED, Action
-from pinlater_workers.worker_settings import WorkerSettings
+from pinlater_workers.app.settings import WorkerSettings
+from pinlater_workers.jobs.context import Running, Why
+from pinlater_workers.jobs.job_type import JobType
+from pinlater_workers.jobs.outcome import SUCCEEDED, Action
+from pinlater_workers.pools.process_pool import ProcessPool
 from tests.workers.apps.pool_harm import QUEUE, app
 from tests.workers.pool_driver import PoolDriver, is_gone
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from pinlater_workers.app.settings import WorkerSettings
 from pinlater_workers.errors import ConfigurationError
+from pinlater_workers.jobs.outcome import SUCCEEDED
 from pinlater_workers.pools.messages import Start, written
-from pinlater_workers.pools.process import ProcessPool
-from pinlater_workers.verdict import SUCCEEDED
-from pinlater_workers.worker_settings import WorkerSettings
+from pinlater_workers.pools.process_pool import ProcessPool
 from tests.workers.apps.pool_flawed import FLAW, QUEUE, app
 from tests.workers.pool_driver import WITHIN_S, PoolDriver, is_gone
 

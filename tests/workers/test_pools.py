@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from pinlater.errors import QueueNotFound
+from pinlater_workers.app.settings import WorkerSettings
 from pinlater_workers.errors import ClaimLost
-from pinlater_workers.job import JobType
+from pinlater_workers.jobs.context import Why
+from pinlater_workers.jobs.job_type import JobType
+from pinlater_workers.jobs.outcome import SUCCEEDED, Action
 from pinlater_workers.pools.base import Pool
-from pinlater_workers.pools.coroutine import AsyncPool
-from pinlater_workers.pools.process import ProcessPool
-from pinlater_workers.pools.thread import ThreadPool
-from pinlater_workers.running import Why
-from pinlater_workers.verdict import SUCCEEDED, Action
-from pinlater_workers.worker_settings import WorkerSettings
+from pinlater_workers.pools.coroutines import AsyncPool
+from pinlater_workers.pools.process_pool import ProcessPool
+from pinlater_workers.pools.threads import ThreadPool
 from tests.workers.apps.pool_jobs import QUEUE, app
 from tests.workers.pool_driver import PoolDriver
 

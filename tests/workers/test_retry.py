@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinlater_workers.retry import (
+from pinlater_workers.jobs.retry import (
     CAP_S,
     DEFAULT_RETRY,
     LONGEST_S,

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinlater_workers import retry_text
 from pinlater_workers.errors import ConfigurationError
-from pinlater_workers.retry import Constant, Default, Delays, Exponential, Function, Linear, Never, Policy, delays
+from pinlater_workers.jobs import retry_text
+from pinlater_workers.jobs.retry import Constant, Default, Delays, Exponential, Function, Linear, Never, Policy, delays
+from pinlater_workers.jobs.retry_text import parse_policy, policy_text
 from pinlater_workers.retry_table import table
-from pinlater_workers.retry_text import parse_policy, policy_text
 
 PAGE = Path(__file__).parents[2] / "docs" / "workers-retries.md"
 

@@ -11,13 +11,12 @@ import pytest
 from pinlater.model import JobState
 from pinlater_workers import testing
 from pinlater_workers.app import App
-from pinlater_workers.context import current
 from pinlater_workers.envelope import read_envelope
 from pinlater_workers.errors import ArgumentsInvalid, ConfigurationError
-from pinlater_workers.job import JobType
-from pinlater_workers.raised import Fail, Reschedule, Retry, Snooze
-from pinlater_workers.retry import Constant, Delays
-from pinlater_workers.running import Why
+from pinlater_workers.jobs.context import Why, current
+from pinlater_workers.jobs.job_type import JobType
+from pinlater_workers.jobs.outcome import Fail, Reschedule, Retry, Snooze
+from pinlater_workers.jobs.retry import Constant, Delays
 
 app = App(servers=["127.0.0.1:1"])
 ran: list[object] = []

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from pinlater_workers import testing
-from pinlater_workers.context import current
-from pinlater_workers.job import JobType
-from pinlater_workers.raised import Fail, Reschedule, Retry, Snooze
+from pinlater_workers.jobs.context import current
+from pinlater_workers.jobs.job_type import JobType
+from pinlater_workers.jobs.outcome import Fail, Reschedule, Retry, Snooze
 from tests.server.running import RunningServer, running
 from tests.workers.site import Site
 

@@ -9,9 +9,8 @@ import socket
 import aiohttp
 import pytest
 
-from pinlater_workers.metrics import Metrics
-from pinlater_workers.view import QueueView, WorkerView
-from pinlater_workers.web import SICK_AFTER_S, Site, is_healthy
+from pinlater_workers.observability.metrics import Metrics, QueueView, WorkerView
+from pinlater_workers.observability.web import SICK_AFTER_S, Site, is_healthy
 
 POLL_WAIT_S = 20.0
 LIMIT_S = SICK_AFTER_S + POLL_WAIT_S
@@ -74,7 +73,7 @@ def test_health_goes_by_the_last_good_poll_but_for_a_worker_that_ends(view: Work
 async def test_an_address_that_is_taken_is_served_when_it_is_free(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("pinlater_workers.web._RETRY_S", 0.01)
+    monkeypatch.setattr("pinlater_workers.observability.web._RETRY_S", 0.01)
     asked = Asked()
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

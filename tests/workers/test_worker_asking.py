@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinlater_workers.worker.asking import QUIET_S, ROTATION_WAIT_S, SHARED_WAIT_S, Asking, Poll
+from pinlater_workers.worker.scheduler import QUIET_S, ROTATION_WAIT_S, SHARED_WAIT_S, Asking, Poll
 
 
 def limits(polls: list[Poll]) -> dict[str, int]:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import pytest
 
 from pinlater.model import DequeuedJob
-from pinlater_workers.running import Running
-from pinlater_workers.verdict import Action, Verdict
-from pinlater_workers.worker.outbox import Outbox
-from pinlater_workers.worker.parcel import MAX_BODY_BYTES, MAX_RESULTS
-from pinlater_workers.worker.results import Result
+from pinlater_workers.jobs.context import Running
+from pinlater_workers.jobs.outcome import Action, Outcome
+from pinlater_workers.worker.ack_batches import MAX_BODY_BYTES, MAX_RESULTS, Outbox, Result
 
 
 def put_off(number: int, body_bytes: int) -> Result:
     job = DequeuedJob(f"mail:s1:p1:{number}", b"", 1, 5, 5, run_after_ms=0, enqueued_at_ms=0)
-    return Running(job, "mail", None, 0.0, 0.0), Verdict(Action.SNOOZE, body=bytes(body_bytes))
+    return Running(job, "mail", None, 0.0, 0.0), Outcome(Action.SNOOZE, body=bytes(body_bytes))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pinlater_workers.worker.quick import IN_A_ROW, QUICK_S, Quick
+from pinlater_workers.worker.claims import IN_A_ROW, QUICK_S, Quick
 
 
 def test_a_type_is_quick_after_so_many_short_attempts_in_a_row_and_until_one_that_is_not() -> None:

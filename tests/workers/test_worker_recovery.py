@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from pinlater import Job, JobState
-from pinlater_workers.raised import Fail, Snooze
-from pinlater_workers.worker import polling, standing
+from pinlater_workers.jobs.outcome import Fail, Snooze
+from pinlater_workers.worker import fetcher, queue_state
 from tests.faults.proxy import Proxy
 from tests.server.running import RunningServer, running
 from tests.workers.site import Site, until
@@ -57,8 +57,8 @@ async def test_a_timer_that_fires_early_is_set_again(server: RunningServer, monk
         def monotonic(self) -> float:
             return self.began_s + 0.9 * (time.monotonic() - self.began_s)
 
-    monkeypatch.setattr(polling, "time", Slow())
-    monkeypatch.setattr(standing, "LOOK_AGAIN_S", 0.05)
+    monkeypatch.setattr(fetcher, "time", Slow())
+    monkeypatch.setattr(queue_state, "LOOK_AGAIN_S", 0.05)
     async with Site(server.port) as site:
         missing = f"{site.queue}_later"
 

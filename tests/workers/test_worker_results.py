@@ -13,7 +13,7 @@ import pytest
 
 from pinlater import Ack, Job, JobState
 from pinlater_workers.envelope import read_envelope
-from pinlater_workers.raised import Fail, Reschedule, Retry, Snooze
+from pinlater_workers.jobs.outcome import Fail, Reschedule, Retry, Snooze
 from tests.server.running import RunningServer, running
 from tests.workers.site import Site, until
 

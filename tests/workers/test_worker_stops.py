@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from pinlater import Job, JobState
-from pinlater_workers.context import current
+from pinlater_workers.jobs.context import current
 from pinlater_workers.worker import Ending, Worker
 from tests.server.running import RunningServer, running
 from tests.workers.site import WITHIN_S, Site, until

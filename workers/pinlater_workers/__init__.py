@@ -16,15 +16,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pinlater_workers.app import App
-    from pinlater_workers.context import JobContext, current
-    from pinlater_workers.enqueuing import EnqueuedInPart
+    from pinlater_workers.app.app import App
+    from pinlater_workers.app.loader import load_app, load_file
     from pinlater_workers.errors import ArgumentsInvalid, ConfigurationError, WorkerError
-    from pinlater_workers.job import JobFunction, JobType
-    from pinlater_workers.loading import load_app, load_file
-    from pinlater_workers.middleware import Middleware
-    from pinlater_workers.raised import Fail, Reschedule, Retry, Snooze
-    from pinlater_workers.retry import (
+    from pinlater_workers.jobs.context import JobContext, current
+    from pinlater_workers.jobs.job_type import EnqueuedInPart, JobFunction, JobType
+    from pinlater_workers.jobs.outcome import Action, Fail, Outcome, Reschedule, Retry, Snooze
+    from pinlater_workers.jobs.retry import (
         Constant,
         Default,
         Delays,
@@ -35,8 +33,10 @@ if TYPE_CHECKING:
         Policy,
         RetryRules,
     )
+    from pinlater_workers.middleware import Middleware
 
 __all__ = [
+    "Action",
     "App",
     "ArgumentsInvalid",
     "ConfigurationError",
@@ -53,6 +53,7 @@ __all__ = [
     "Linear",
     "Middleware",
     "Never",
+    "Outcome",
     "Policy",
     "Reschedule",
     "Retry",
@@ -65,15 +66,24 @@ __all__ = [
 ]
 
 _HOMES = {
-    "app": ("App",),
-    "context": ("JobContext", "current"),
-    "enqueuing": ("EnqueuedInPart",),
+    "app.app": ("App",),
+    "app.loader": ("load_app", "load_file"),
     "errors": ("ArgumentsInvalid", "ConfigurationError", "WorkerError"),
-    "job": ("JobFunction", "JobType"),
-    "loading": ("load_app", "load_file"),
+    "jobs.context": ("JobContext", "current"),
+    "jobs.job_type": ("EnqueuedInPart", "JobFunction", "JobType"),
+    "jobs.outcome": ("Action", "Fail", "Outcome", "Reschedule", "Retry", "Snooze"),
+    "jobs.retry": (
+        "Constant",
+        "Default",
+        "Delays",
+        "Exponential",
+        "Function",
+        "Linear",
+        "Never",
+        "Policy",
+        "RetryRules",
+    ),
     "middleware": ("Middleware",),
-    "raised": ("Fail", "Reschedule", "Retry", "Snooze"),
-    "retry": ("Constant", "Default", "Delays", "Exponential", "Function", "Linear", "Never", "Policy", "RetryRules"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

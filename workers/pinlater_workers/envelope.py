@@ -9,14 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import PurePath
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from pinlater_workers.errors import BodyInvalid
-from pinlater_workers.job_settings import Encoding
 
 VERSION = 1
+
+Encoding = Literal["json", "msgpack"]
+ENCODINGS: tuple[Encoding, ...] = ("json", "msgpack")
 
 _CONTENT_TYPES: dict[Encoding, str] = {"json": "application/json", "msgpack": "application/msgpack"}
 _ENCODINGS = {name: encoding for encoding, name in _CONTENT_TYPES.items()}
@@ -98,3 +100,14 @@ def _read(body: bytes, start: int, encoding: Encoding) -> Envelope:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BodyInvalid(f"a body of {_CONTENT_TYPES[encoding]} that cannot be read: {error}") from error
     return Envelope(found.job, found.args or [], found.kwargs or {}, found.headers or {}, found.snoozes, encoding)
+
+
+def renewed(old: Envelope, body: bytes, snoozes: int) -> Envelope:
+    """ValueError: `body` has no envelope, or none that can be read, and so no worker could run it."""
+    try:
+        new = read_envelope(body)
+    except BodyInvalid as error:
+        raise ValueError(f"a new body for job {old.job} that no worker can read: {error}") from error
+    if new is None:
+        raise ValueError(f"a new body for job {old.job} without an envelope; make it with {old.job}.body(...)")
+    return msgspec.structs.replace(new, headers={**old.headers, **new.headers}, snoozes=snoozes)

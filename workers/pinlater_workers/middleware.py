@@ -1,7 +1,7 @@
 """What runs around every job: tracing, log fields, database sessions, whatever a team does the same way each time.
 
 Given to the app, in order: `before` goes first to last, `after` and `error` last to first. All of them run where the
-job runs, in its thread or on its event loop, and `pinlater_workers.context.current()` is the job's.
+job runs, in its thread or on its event loop, and `pinlater_workers.jobs.context.current()` is the job's.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from typing import Any
 
-from pinlater_workers.context import JobContext
-from pinlater_workers.verdict import Verdict
+from pinlater_workers.jobs.context import JobContext
+from pinlater_workers.jobs.outcome import Outcome
 
 
 class Middleware:
@@ -25,7 +25,7 @@ class Middleware:
     def after(self, context: JobContext, result: Any) -> None:
         """The job has returned. What is raised fails the attempt: a commit can stand here."""
 
-    def error(self, context: JobContext, exception: BaseException, verdict: Verdict) -> None:
+    def error(self, context: JobContext, exception: BaseException, verdict: Outcome) -> None:
         """The attempt has not succeeded; `verdict` says what becomes of it. What is raised here is logged, no more.
 
         Snooze and Reschedule come here too. Called where `before` was called and did not raise.

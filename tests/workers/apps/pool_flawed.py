@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from pinlater_workers import App
-from pinlater_workers.context import current
+from pinlater_workers.jobs.context import current
 
 QUEUE = "flawed"
 FLAW = "PINLATER_TEST_FLAW"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from pinlater_workers import App, Fail, Reschedule, Retry, Snooze
-from pinlater_workers.context import current
+from pinlater_workers.jobs.context import current
 
 QUEUE = "pools"
 LONG_S = 60.0

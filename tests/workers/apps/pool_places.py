@@ -6,7 +6,7 @@ import os
 import threading
 
 from pinlater_workers import App
-from pinlater_workers.context import current
+from pinlater_workers.jobs.context import current
 
 QUEUE = "places"
 WORKER = os.environ.setdefault("PINLATER_TEST_WORKER", str(os.getpid()))

@@ -8,7 +8,7 @@ import threading
 import time
 
 from pinlater_workers import App
-from pinlater_workers.context import current
+from pinlater_workers.jobs.context import current
 
 QUEUE = "stubborn"
 LONG_S = 60.0

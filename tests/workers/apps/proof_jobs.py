@@ -14,8 +14,8 @@ from typing import Any
 
 from pinlater.model import JobState
 from pinlater_workers import App, Fail, Snooze
-from pinlater_workers.context import JobContext, current
-from pinlater_workers.job_settings import POOLS
+from pinlater_workers.jobs.context import JobContext, current
+from pinlater_workers.jobs.settings import POOLS
 from tests.workers.apps.proof_journal import KEPT, alone, note, noted
 
 LIMIT_S = 1.0

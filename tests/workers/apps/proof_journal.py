@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pinlater_workers.context import JobContext
+from pinlater_workers.jobs.context import JobContext
 
 JOURNAL, LOCKS = "journal", "locks"
 BEGUN, ENDED, KEPT, BESIDE = "begun", "ended", "kept", "beside"

@@ -10,12 +10,11 @@ from typing import Any
 
 import click
 
-from pinlater_workers import logs
-from pinlater_workers.cli.endings import failures_as_exit_codes
-from pinlater_workers.cli.job_list import jobs
+from pinlater_workers.cli.listings import jobs, retry
 from pinlater_workers.cli.options import worker_options
-from pinlater_workers.cli.retry_table import retry
-from pinlater_workers.cli.running import run
+from pinlater_workers.cli.process_exit import failures_as_exit_codes
+from pinlater_workers.cli.run import run
+from pinlater_workers.observability import logs
 
 
 class Commands(click.Group):

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import click
 
-from pinlater_workers.durations import duration_text
-from pinlater_workers.worker_settings import KEYS, WorkerSettings, worker_settings
+from pinlater_workers.app.settings import WORKER_KEYS, WorkerSettings, worker_settings
+from pinlater_workers.settings_table import duration_text
 
 
 class Option(NamedTuple):
@@ -62,6 +62,6 @@ def _default(name: str) -> str:
         return "the queues of all the app's jobs"
     if name == "poll-wait":
         return f"{duration_text(WorkerSettings().poll_s)} with the default lease"
-    field = KEYS[name.replace("-", "_")].field
+    field = WORKER_KEYS[name.replace("-", "_")].field
     value = getattr(WorkerSettings(), field)
     return duration_text(value) if field.endswith("_s") else str(value) or "none"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -17,7 +18,7 @@ Part = Sequence[Watched]
 
 
 @dataclass(slots=True)
-class Outcome:
+class BeatResult:
     """Numbers of claims. `good`: there, and beaten; `lost`: gone; `ended`: the job has succeeded or failed, and nobody
     claimed it after; `failed`: nobody knows, and `detail` says why."""
 
@@ -43,12 +44,12 @@ class Outcome:
         self.detail = str(error)
 
 
-async def beat(client: AsyncClient, claims: Sequence[Watched], timeout_s: float) -> Outcome:
+async def beat(client: AsyncClient, claims: Sequence[Watched], timeout_s: float) -> BeatResult:
     """Every claim is in one list of the outcome. Each call takes `timeout_s` at most; where a shard is out, two rounds.
 
     A checkpoint that is taken ties its claim to the connection it came by.
     """
-    outcome = Outcome()
+    outcome = BeatResult()
     beaten: list[Watched] = []
 
     async def checkpoint(part: Part) -> None:
@@ -78,11 +79,11 @@ def _parts(claims: Iterable[Watched], of: Callable[[Watched], object]) -> list[P
     ]
 
 
-async def _each(call: Callable[[Part], Awaitable[None]], parts: Iterable[Part], outcome: Outcome) -> None:
+async def _each(call: Callable[[Part], Awaitable[None]], parts: Iterable[Part], outcome: BeatResult) -> None:
     await asyncio.gather(*(_whole_or_by_shard(call, part, outcome) for part in parts))
 
 
-async def _whole_or_by_shard(call: Callable[[Part], Awaitable[None]], part: Part, outcome: Outcome) -> None:
+async def _whole_or_by_shard(call: Callable[[Part], Awaitable[None]], part: Part, outcome: BeatResult) -> None:
     """Where one shard is out, the claims on the others go by themselves."""
     try:
         await call(part)
@@ -96,7 +97,7 @@ async def _whole_or_by_shard(call: Callable[[Part], Awaitable[None]], part: Part
         outcome.failing(part, error)
 
 
-async def _one_shard(call: Callable[[Part], Awaitable[None]], part: Part, outcome: Outcome) -> None:
+async def _one_shard(call: Callable[[Part], Awaitable[None]], part: Part, outcome: BeatResult) -> None:
     try:
         await call(part)
     except PinLaterError as error:
@@ -106,3 +107,142 @@ async def _one_shard(call: Callable[[Part], Awaitable[None]], part: Part, outcom
 def _shard(watched: Watched) -> object:
     ref = parse_descriptor(watched.descriptor)
     return ref and ref.shard
+
+
+LONGEST_INTERVAL_S = 10.0
+LONGEST_MARGIN_S = 2.0
+LONGEST_SILENCE_S = 2.5
+LONGEST_RETRY_S = 1.0
+FAILURES_TOLD = 2
+
+
+def usual_interval_s(lease_s: float) -> float:
+    """The time between two beats of a claim, where nothing fails."""
+    return min(lease_s / 3, LONGEST_INTERVAL_S)
+
+
+def silence_s(lease_s: float) -> float:
+    """A worker that has said nothing for so long may have claims that it cannot read of."""
+    return min(LONGEST_SILENCE_S, lease_s / 4)
+
+
+def surely_held_s(lease_s: float) -> float:
+    """How long after a good beat a claim is taken for held: a little less than its lease."""
+    return lease_s - min(LONGEST_MARGIN_S, lease_s / 8)
+
+
+class _Claim:
+    __slots__ = ("counted_s", "due_s", "failures", "good_s", "watched")
+
+    def __init__(self, watched: Watched) -> None:
+        self.watched = watched
+        self.good_s = watched.good_s
+        self.due_s = watched.from_s
+        self.failures = 0
+        self.counted_s = -math.inf
+
+
+class Table:
+    """All claims of one worker, by number. Times are seconds of one monotonic clock."""
+
+    def __init__(self, lease_s: float, interval_s: float) -> None:
+        self._interval_s = interval_s
+        self._retry_s = min(LONGEST_RETRY_S, interval_s / 4)
+        self._held_s = surely_held_s(lease_s)
+        self._lease_s = lease_s
+        self._claims: dict[int, _Claim] = {}
+        self._lost: dict[tuple[str, str], float] = {}
+
+    def __len__(self) -> int:
+        return len(self._claims)
+
+    def watch(self, claims: Iterable[Watched]) -> None:
+        """Due from their `from_s` on, also where they are watched already; what is known of those stays."""
+        known = self._claims
+        for watched in claims:
+            claim = known.get(watched.number)
+            if claim is None:
+                known[watched.number] = _Claim(watched)
+            else:
+                claim.watched = watched
+                claim.due_s = watched.from_s
+
+    def forget(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self._claims.pop(number, None)
+
+    def lose(self, numbers: Iterable[int], now_s: float) -> None:
+        """These are gone, or are to expire: forgotten, but still known for two leases, in which they surely have."""
+        self._lost = {key: lost_s for key, lost_s in self._lost.items() if lost_s > now_s - 2 * self._lease_s}
+        for number in numbers:
+            claim = self._claims.pop(number, None)
+            if claim is not None:
+                self._lost[claim.watched.descriptor, claim.watched.claim] = now_s
+
+    def known(self) -> set[tuple[str, str]]:
+        """Descriptor and claim descriptor of all that are watched, or were lost of late."""
+        return {(claim.watched.descriptor, claim.watched.claim) for claim in self._claims.values()} | self._lost.keys()
+
+    def all_due(self, now_s: float) -> None:
+        """A connection is gone that claims which were beaten may be tied to."""
+        for claim in self._claims.values():
+            claim.due_s = min(claim.due_s, max(claim.watched.from_s, now_s))
+
+    def take_due(self, now_s: float) -> list[Watched]:
+        """Those to be beaten now; where there are any, also those due soon. They are due again an interval later.
+
+        None before its `from_s`, or after its `until_s`.
+        """
+        alive = [each for each in self._claims.values() if each.watched.from_s <= now_s < each.watched.until_s]
+        if not any(claim.due_s <= now_s for claim in alive):
+            return []
+        taken = []
+        for claim in alive:
+            if claim.due_s <= now_s + self._interval_s / 2:
+                claim.due_s = now_s + self._interval_s
+                taken.append(claim.watched)
+        return taken
+
+    def beaten(self, numbers: Iterable[int], began_s: float) -> None:
+        """A beat that began then was good for these."""
+        for number in numbers:
+            claim = self._claims.get(number)
+            if claim is not None:
+                claim.good_s = max(claim.good_s, began_s)
+                claim.failures = 0
+                claim.counted_s = -math.inf
+
+    def failed(self, numbers: Iterable[int], began_s: float, now_s: float) -> list[int]:
+        """A beat that began then failed for these; it is tried again soon. Those that failed twice in a row.
+
+        Tries within one interval count as one failed beat.
+        """
+        twice = []
+        for number in numbers:
+            claim = self._claims.get(number)
+            if claim is None or claim.good_s > began_s:
+                continue
+            claim.due_s = min(claim.due_s, now_s + self._retry_s)
+            if now_s - claim.counted_s >= self._interval_s:
+                claim.counted_s = now_s
+                claim.failures += 1
+                if claim.failures == FAILURES_TOLD:
+                    twice.append(number)
+        return twice
+
+    def take_lost(self, now_s: float) -> list[int]:
+        """Those without a good beat for so long that they may have expired; they are forgotten."""
+        lost = [number for number, claim in self._claims.items() if now_s >= claim.good_s + self._held_s]
+        if lost:
+            self.lose(lost, now_s)
+        return lost
+
+    def next_s(self) -> float:
+        """When there is something to do again; infinite: not before there is news."""
+        return min(
+            (min(claim.good_s + self._held_s, self._next_beat_s(claim)) for claim in self._claims.values()),
+            default=math.inf,
+        )
+
+    def _next_beat_s(self, claim: _Claim) -> float:
+        return claim.due_s if claim.due_s < claim.watched.until_s else math.inf

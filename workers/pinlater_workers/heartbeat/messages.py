@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from pinlater_workers.frames import frame
-from pinlater_workers.running import Why
+from pinlater_workers.jobs.context import Why
 
 
 class Watched(msgspec.Struct, array_like=True, gc=False):

@@ -7,25 +7,37 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import math
 import os
 import signal
 import socket
 import sys
+from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import cast
 
+from pinlater.client.async_client import AsyncClient
+from pinlater.client.pool import PoolLimits
+from pinlater.errors import PinLaterError
+from pinlater.model import CONTINUATION_END, CONTINUATION_START, JobFilter, JobState, claim_source
 from pinlater_workers.dying import die_with, when_lost
 from pinlater_workers.frames import Frames
-from pinlater_workers.heartbeat.beating import Beating
+from pinlater_workers.heartbeat.beats import BeatResult, Table, beat
 from pinlater_workers.heartbeat.messages import (
     Beaten,
     Begin,
+    Ended,
     Forget,
     ToProcess,
     ToWorker,
+    Trouble,
     Watch,
+    Watched,
     read_by_process,
     written,
 )
+from pinlater_workers.jobs.context import Why
 
 UNREAD_BYTES = 65_536
 
@@ -95,6 +107,188 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)  # the worker needs its claims until it has ended
     with socket.socket(fileno=descriptor) as end:
         asyncio.run(serve(end, parent))
+
+
+_log = logging.getLogger("pinlater_workers.heartbeat")
+
+GATHER_S = 0.02
+BEATS_AT_ONCE = 32
+SHORTEST_TIMEOUT_S = 0.5
+STAY_S = 60.0
+IDLE_S = 1_800.0
+"""Half of what a server grants an idle connection by default: closing one costs a beat of all claims."""
+
+
+class Beating:
+    """Has a client of its own. `tell` is called on the loop."""
+
+    def __init__(self, begin: Begin, tell: Callable[[ToWorker], None]) -> None:
+        self._tell = tell
+        self._table = Table(begin.lease_s, begin.interval_s)
+        self._timeout_s = max(SHORTEST_TIMEOUT_S, begin.lease_s / 6)
+        self._news = asyncio.Event()
+        self._next_s = math.inf
+        self._beats: set[asyncio.Task[None]] = set()
+        self._client = AsyncClient(
+            servers=begin.servers,
+            source=begin.source,
+            patient=False,
+            pool=PoolLimits(idle_s=IDLE_S),
+            stay_s=STAY_S,
+            on_disconnect=self._disconnected,
+        )
+        self._orphans = Orphans(self._client, begin, self._timeout_s, self._table.known)
+
+    def heard(self) -> None:
+        """The worker's event loop goes round."""
+        self._orphans.heard()
+
+    def watch(self, claims: Sequence[Watched]) -> None:
+        self._table.watch(claims)
+        if min(each.from_s for each in claims) < self._next_s:
+            self._news.set()
+
+    def forget(self, numbers: Sequence[int]) -> None:
+        self._table.forget(numbers)
+
+    async def run(self) -> None:
+        """Until it is cancelled; then nothing is told any more."""
+        orphans = asyncio.create_task(self._orphans.run())
+        try:
+            while True:
+                self._begin_due()
+                await self._until_next()
+        finally:
+            tasks = [orphans, *self._beats]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._client.close()
+
+    def _disconnected(self) -> None:
+        """Whichever claims were tied to that connection: a beat ties them to another before the server's grace ends."""
+        self._table.all_due(monotonic())
+        self._news.set()
+        self._orphans.disconnected()
+
+    def _begin_due(self) -> None:
+        now_s = monotonic()
+        lost = self._table.take_lost(now_s)
+        if lost:
+            self._tell(Trouble(lost, Why.CLAIM_LOST, "no heartbeat got through before the lease was over"))
+        due = self._table.take_due(now_s) if len(self._beats) < BEATS_AT_ONCE else []
+        if due:
+            task = asyncio.create_task(self._beat(due, now_s))
+            self._beats.add(task)
+            task.add_done_callback(self._beats.discard)
+
+    async def _until_next(self) -> None:
+        """News, or the time of the next beat; a little later, so that what comes together is beaten together."""
+        self._next_s = self._table.next_s()
+        wait_s = None if self._next_s == math.inf else max(0.0, self._next_s - monotonic())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await self._news.wait()
+        self._news.clear()
+        await asyncio.sleep(GATHER_S)
+
+    async def _beat(self, claims: Sequence[Watched], began_s: float) -> None:
+        try:
+            outcome = await beat(self._client, claims, self._timeout_s)
+        except Exception as error:
+            _log.exception("a heartbeat of %d claims failed", len(claims))
+            outcome = BeatResult()
+            outcome.failing(claims, error)
+        if outcome.good:
+            self._table.beaten(outcome.good, began_s)
+            self._tell(Beaten(outcome.good, began_s))
+        if outcome.lost:
+            self._table.lose(outcome.lost, monotonic())
+            self._tell(Trouble(outcome.lost, Why.CLAIM_LOST, "it is not in progress under this claim any more"))
+        if outcome.ended:
+            self._table.forget(outcome.ended)
+            self._tell(Ended(outcome.ended))
+        twice = self._table.failed(outcome.failed, began_s, monotonic())
+        if twice:
+            self._tell(Trouble(twice, Why.OUT_OF_TOUCH, outcome.detail))
+        if outcome.failed:
+            self._news.set()
+
+
+LONGEST_SILENCE_S = 3_600.0
+"""A worker that stands still for longer keeps no such claims."""
+
+PAGE = 1_000
+PAGES = 20
+COLONS_BEFORE_SOURCE = 4
+
+Key = tuple[str, str]
+"""Descriptor and claim descriptor."""
+
+
+class Orphans:
+    """Looks for them in the worker's queues while nothing is heard of its event loop, and beats them.
+
+    `known` says which claims the worker has taken. `heard` is called whenever the worker says anything: then it takes
+    the others itself, and nothing of them is left here. Where a server names no claims, none is found.
+    """
+
+    def __init__(self, client: AsyncClient, begin: Begin, timeout_s: float, known: Callable[[], set[Key]]) -> None:
+        self._client = client
+        self._begin = begin
+        self._timeout_s = timeout_s
+        self._known = known
+        self._at_once = asyncio.Event()
+        self._heard_s = monotonic()
+
+    def heard(self) -> None:
+        self._heard_s = monotonic()
+
+    def disconnected(self) -> None:
+        """Those that were beaten are tied to a connection that may be gone."""
+        self._at_once.set()
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while self._begin.queues:
+            silent_s = monotonic() - self._heard_s
+            if silent_s < self._begin.silent_s:
+                await asyncio.sleep(self._begin.silent_s - silent_s)
+                continue
+            self._at_once.clear()
+            if silent_s < LONGEST_SILENCE_S:
+                looks = [self._keep(queue) for queue in self._begin.queues]
+                for failed in await asyncio.gather(*looks, return_exceptions=True):
+                    if isinstance(failed, Exception):
+                        _log.error("a search for unread claims failed", exc_info=failed)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._begin.interval_s):
+                    await self._at_once.wait()
+
+    async def _keep(self, queue: str) -> None:
+        """One look, and one beat. What fails is tried again an interval later."""
+        filter, continuation = JobFilter(queue, JobState.IN_PROGRESS), CONTINUATION_START
+        for _ in range(PAGES):
+            try:
+                page = await self._client.scan(filter, continuation=continuation, limit=PAGE, timeout=self._timeout_s)
+            except PinLaterError:
+                return
+            known = self._known()
+            found = [
+                Watched(0, queue, job.descriptor, claim, 0.0, 0.0, 0.0)
+                for job in page.jobs
+                if (claim := job.claim_descriptor or "")
+                and self._is_ours(claim)
+                and (job.descriptor, claim) not in known
+            ]
+            if found:
+                await beat(self._client, found, self._timeout_s)
+            continuation = page.continuation
+            if continuation == CONTINUATION_END:
+                return
+
+    def _is_ours(self, claim: str) -> bool:
+        return claim.count(":") >= COLONS_BEFORE_SOURCE and claim_source(claim) == self._begin.source
 
 
 if __name__ == "__main__":

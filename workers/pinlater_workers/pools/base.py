@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import Context
 from typing import Protocol
 
 from pinlater.model import Checkpoint
-from pinlater_workers.running import Running, Why
-from pinlater_workers.verdict import Verdict
+from pinlater_workers.errors import ClaimLost
+from pinlater_workers.execution.decision import judge, log_outcome, stopped
+from pinlater_workers.jobs.context import CURRENT, Host, JobContext, Running, Why
+from pinlater_workers.jobs.outcome import Outcome
 
-Ended = Callable[[Sequence[tuple[Running, Verdict]]], None]
+Ended = Callable[[Sequence[tuple[Running, Outcome]]], None]
 """Told on the event loop, once for each job that was submitted: what became of it. As many at a time as there are."""
 
 SaveCheckpoint = Callable[[Running, Checkpoint], Awaitable[None]]
@@ -41,3 +45,109 @@ class Pool(Protocol):
 
     async def close(self) -> None:
         """End all at once: what still runs is killed or left behind. `Ended` hears of nothing that ends after it."""
+
+
+def make_context(running: Running, host: Host) -> JobContext:
+    """For a job of a known type."""
+    assert running.type is not None
+    return JobContext(running.type.name, running.queue, running.job, host, running.deadline_ms, running.envelope)
+
+
+def verdict_on(running: Running, error: BaseException) -> Outcome:
+    """By the retry rules of its type."""
+    assert running.type is not None
+    return _logged(running, judge(running.type.settings, running.job, error))
+
+
+def cut_short(running: Running, why: Why) -> Outcome:
+    """For a job that was ended because of `why`, one of ENDS."""
+    assert running.type is not None
+    return _logged(running, stopped(running.type.settings, running.job, why))
+
+
+def has_ended() -> ClaimLost:
+    """For what still calls for a checkpoint of a job that has ended as far as its worker is concerned."""
+    return ClaimLost("the job has ended")
+
+
+def _logged(running: Running, verdict: Outcome) -> Outcome:
+    Context().run(_log, make_context(running, _Nobody()), verdict)
+    return verdict
+
+
+def _log(context: JobContext, verdict: Outcome) -> None:
+    CURRENT.set(context)
+    log_outcome(context, verdict)
+
+
+class _Nobody:
+    """The host of a job that has ended."""
+
+    def checkpoint(self, checkpoint: Checkpoint) -> None:
+        raise has_ended()
+
+    async def checkpoint_async(self, checkpoint: Checkpoint) -> None:
+        raise has_ended()
+
+
+class Report:
+    """For the loop's own thread alone."""
+
+    def __init__(self, ended: Ended) -> None:
+        self._ended = ended
+        self._jobs: list[tuple[Running, Outcome]] = []
+        self._closed = False
+
+    def add(self, running: Running, verdict: Outcome) -> None:
+        if not self._jobs:
+            asyncio.get_running_loop().call_soon(self._tell)
+        self._jobs.append((running, verdict))
+
+    def close(self) -> None:
+        """What has ended is told now, and nothing after it."""
+        self._tell()
+        self._closed = True
+
+    def _tell(self) -> None:
+        jobs, self._jobs = self._jobs, []
+        if jobs and not self._closed:
+            self._ended(jobs)
+
+
+Done = Callable[[BaseException | None], None]
+"""Told once how the checkpoint went: None is well."""
+
+
+class Saving:
+    """For the loop's own thread alone."""
+
+    def __init__(self, save: SaveCheckpoint) -> None:
+        self._save = save
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    def start(self, running: Running, checkpoint: Checkpoint, done: Done) -> None:
+        if self._closed:
+            done(ClaimLost("the worker has ended"))
+            return
+        task = asyncio.get_running_loop().create_task(self._carry_out(running, checkpoint, done))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """What is under way ends as ClaimLost, so that no thread waits for it for ever."""
+        self._closed = True
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _carry_out(self, running: Running, checkpoint: Checkpoint, done: Done) -> None:
+        error: BaseException | None = ClaimLost("the worker has ended")
+        try:
+            await self._save(running, checkpoint)
+            error = None
+        except Exception as raised:
+            error = raised
+        finally:
+            done(error)

@@ -14,7 +14,7 @@ from pinlater_workers.pools.messages import FROM_PROCESS, FromProcess, Message, 
 _READ_BYTES = 1 << 16
 
 
-class Channel:
+class LoopSocket:
     """A plain socket rather than a transport, as all that a process said must be read at once when it is found dead."""
 
     def __init__(

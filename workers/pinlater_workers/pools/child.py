@@ -5,26 +5,46 @@ The main thread takes one job after another; a second thread reads what the work
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import faulthandler
 import io
+import itertools
 import os
+import signal
 import sys
+import threading
 import traceback
+from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
+from types import FrameType
 
-from pinlater_workers import executing, handed_down, logs
-from pinlater_workers.app import App
-from pinlater_workers.context import JobContext
+from pinlater.model import Checkpoint
+from pinlater_workers.app import loader
+from pinlater_workers.app.app import App
+from pinlater_workers.app.loader import load_app
 from pinlater_workers.dying import die_with
 from pinlater_workers.errors import ConfigurationError
-from pinlater_workers.judging import judge
-from pinlater_workers.loading import load_app
-from pinlater_workers.pools.control import Control, JobHost
-from pinlater_workers.pools.line import Line
-from pinlater_workers.pools.messages import TO_PROCESS, Broken, Ended, Message, Ready, Run, Start, ToProcess
-from pinlater_workers.pools.signals import in_forks, leave_signals_to_worker
-from pinlater_workers.verdict import Action, Verdict
+from pinlater_workers.execution.attempt import close_loop, run_attempt
+from pinlater_workers.execution.decision import judge
+from pinlater_workers.jobs.context import JobContext, Why
+from pinlater_workers.jobs.outcome import Action, Outcome
+from pinlater_workers.observability import logs
+from pinlater_workers.pools.line import BlockingSocket
+from pinlater_workers.pools.messages import (
+    TO_PROCESS,
+    Answer,
+    Ask,
+    Broken,
+    Ended,
+    Message,
+    Ready,
+    Run,
+    Start,
+    Tell,
+    ToProcess,
+)
 
 _TRACE_LINES = 6
 _OOM_SCORE = "500"
@@ -35,7 +55,7 @@ def main(jobs_fd: int, control_fd: int, worker: int) -> None:
     die_with(worker)
     _die_first()
     leave_signals_to_worker()
-    jobs, control_line = Line(jobs_fd, TO_PROCESS), Line(control_fd, TO_PROCESS)
+    jobs, control_line = BlockingSocket(jobs_fd, TO_PROCESS), BlockingSocket(control_fd, TO_PROCESS)
     start = jobs.receive()
     if not isinstance(start, Start):
         return
@@ -55,7 +75,7 @@ def main(jobs_fd: int, control_fd: int, worker: int) -> None:
     control.start()
     _tell(jobs, Ready())
     _work(app, jobs, control)
-    executing.close_loop()
+    close_loop()
     app.close()
 
 
@@ -77,7 +97,7 @@ def _set_up_output() -> None:
 def _load(start: Start) -> App:
     sys.path[:] = start.path
     app = load_app(start.app_spec)
-    handed_down.take_over(app)
+    loader.take_over(app)
     return app
 
 
@@ -88,7 +108,7 @@ def _last_lines(error: BaseException) -> str:
     return "\n".join([f"{type(error).__name__}: {error}", *trace[-_TRACE_LINES:]])
 
 
-def _work(app: App, jobs: Line[ToProcess], control: Control) -> None:
+def _work(app: App, jobs: BlockingSocket[ToProcess], control: Control) -> None:
     process = os.getpid()
     while isinstance(job := jobs.receive(), Run):
         verdict = _run(app, job, control)
@@ -97,7 +117,7 @@ def _work(app: App, jobs: Line[ToProcess], control: Control) -> None:
         _tell(jobs, Ended(verdict))
 
 
-def _tell(jobs: Line[ToProcess], message: Message) -> None:
+def _tell(jobs: BlockingSocket[ToProcess], message: Message) -> None:
     """A worker that has just died hears nothing more, and needs no traceback in its log."""
     try:
         jobs.send(message)
@@ -105,18 +125,130 @@ def _tell(jobs: Line[ToProcess], message: Message) -> None:
         os._exit(1)
 
 
-def _run(app: App, run: Run, control: Control) -> Verdict:
+def _run(app: App, run: Run, control: Control) -> Outcome:
     job_type = app.find(run.name) if run.name else app.raw(run.queue)
     if job_type is None:
-        return Verdict(Action.GIVE_BACK, run.unknown_delay_ms)  # the code has changed since the worker was started
+        return Outcome(Action.GIVE_BACK, run.unknown_delay_ms)  # the code has changed since the worker was started
     context = JobContext(job_type.name, run.queue, run.job, JobHost(control, run.number), run.deadline_ms)
     control.begin(run.number, context)
     try:
-        return executing.run(app, job_type, run.job, context)
+        return run_attempt(app, job_type, run.job, context)
     except BaseException as error:  # KeyboardInterrupt too, which only the job itself can have raised
         return judge(job_type.settings, run.job, error)
     finally:
         control.end()
+
+
+class Control:
+    """Its own thread reads, as the main one is busy with the job."""
+
+    def __init__(self, line: BlockingSocket[ToProcess]) -> None:
+        self._line = line
+        self._lock = threading.Lock()
+        self._number = 0
+        self._context: JobContext | None = None
+        self._told: tuple[int, Why] | None = None
+        self._asks = itertools.count()
+        self._asked: dict[int, Future[None]] = {}
+
+    def start(self) -> None:
+        threading.Thread(target=self._serve, name="pinlater-control", daemon=True).start()
+
+    def begin(self, number: int, context: JobContext) -> None:
+        """This job runs from now on. It may have been told already, as that comes by another connection."""
+        with self._lock:
+            self._number, self._context = number, context
+            told = self._told
+        if told is not None and told[0] == number:
+            context.tell(told[1])
+
+    def end(self) -> None:
+        with self._lock:
+            self._context = None
+
+    def ask(self, number: int, checkpoint: Checkpoint) -> Future[None]:
+        """For the job of that number: the checkpoint under way."""
+        ask = next(self._asks)
+        asked: Future[None] = Future()
+        asked.set_running_or_notify_cancel()  # a coroutine that gives up waiting does not cancel it
+        self._asked[ask] = asked
+        self._line.send(Ask(number, ask, checkpoint))
+        return asked
+
+    def _serve(self) -> None:
+        while (message := self._line.receive()) is not None:
+            if isinstance(message, Tell):
+                self._tell(message.number, Why(message.why))
+            elif isinstance(message, Answer):
+                self._answer(message)
+        os._exit(1)  # the worker is gone, and what the job does is for nobody
+
+    def _tell(self, number: int, why: Why) -> None:
+        with self._lock:
+            self._told = number, why
+            context = self._context if self._number == number else None
+        if context is not None:
+            context.tell(why)
+
+    def _answer(self, answer: Answer) -> None:
+        asked = self._asked.pop(answer.ask)
+        error = answer.exception()
+        if error is None:
+            asked.set_result(None)
+        else:
+            asked.set_exception(error)
+
+
+class JobHost:
+    """The host of one job's context."""
+
+    def __init__(self, control: Control, number: int) -> None:
+        self._control = control
+        self._number = number
+
+    def checkpoint(self, checkpoint: Checkpoint) -> None:
+        self._control.ask(self._number, checkpoint).result()
+
+    async def checkpoint_async(self, checkpoint: Checkpoint) -> None:
+        await asyncio.wrap_future(self._control.ask(self._number, checkpoint))
+
+
+_LEFT_TO_WORKER = (signal.SIGINT, signal.SIGTERM)
+
+
+def leave_signals_to_worker() -> None:
+    """Ctrl-C in a terminal, or a service manager that signals all processes: the worker decides what comes of it.
+
+    A handler that does nothing, as an ignored signal would stay ignored in the programs that a job starts.
+    """
+    for number in _LEFT_TO_WORKER:
+        signal.signal(number, _nothing)
+
+
+def in_forks(close: Callable[[], None]) -> None:
+    """What a job forks may be ended as usual, and has no part in this process's connections: it calls `close`.
+
+    Signals wait meanwhile, so that none of them is taken for one to this process.
+    """
+
+    def before() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, _LEFT_TO_WORKER)
+
+    def after() -> None:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _LEFT_TO_WORKER)
+
+    def forked() -> None:
+        for number in _LEFT_TO_WORKER:
+            if signal.getsignal(number) is _nothing:
+                signal.signal(number, signal.SIG_DFL)
+        after()
+        close()
+
+    os.register_at_fork(before=before, after_in_parent=after, after_in_child=forked)
+
+
+def _nothing(number: int, frame: FrameType | None) -> None:
+    pass
 
 
 if __name__ == "__main__":

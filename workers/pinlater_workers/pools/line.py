@@ -17,7 +17,7 @@ T = TypeVar("T")
 _READ_BYTES = 1 << 16
 
 
-class Line(Generic[T]):
+class BlockingSocket(Generic[T]):
     """Programs that a job starts do not inherit it, and no bytes go elsewhere when a job closes what is not its own."""
 
     def __init__(self, descriptor: int, decoder: msgspec.msgpack.Decoder[T]) -> None:

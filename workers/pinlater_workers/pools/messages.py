@@ -13,7 +13,7 @@ import pinlater_workers.errors
 from pinlater.model import Checkpoint, DequeuedJob
 from pinlater_workers.errors import WorkerError
 from pinlater_workers.frames import frame
-from pinlater_workers.verdict import Verdict
+from pinlater_workers.jobs.outcome import Outcome
 
 
 class Message(msgspec.Struct, tag=True, array_like=True, gc=False):
@@ -51,7 +51,7 @@ class Run(Message):
 class Ended(Message):
     """What became of the job."""
 
-    verdict: Verdict
+    verdict: Outcome
 
 
 class Tell(Message):

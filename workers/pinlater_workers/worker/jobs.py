@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
 from pinlater.clock import Clock
 from pinlater.model import DequeuedJob
-from pinlater_workers.metrics import Metrics
+from pinlater_workers.app.app import App
+from pinlater_workers.envelope import read_envelope
+from pinlater_workers.errors import BodyInvalid
+from pinlater_workers.jobs.context import ENDS, Running, Why, attempt_number, waited_s
+from pinlater_workers.jobs.outcome import Action, Outcome
+from pinlater_workers.observability.metrics import Metrics
 from pinlater_workers.pools.base import Pool
-from pinlater_workers.running import Running, Why, waited_s
-from pinlater_workers.verdict import Action, Verdict
-from pinlater_workers.worker.delivery import Delivery
-from pinlater_workers.worker.intake import Intake
-from pinlater_workers.worker.keeping import Keeping
-from pinlater_workers.worker.results import Result
+from pinlater_workers.worker.ack_batches import Result
+from pinlater_workers.worker.ack_sender import Delivery
+from pinlater_workers.worker.claims import Keeping
+from pinlater_workers.worker.queue_state import log
 
 UNACKED_PER_SLOT = 20
 LEAST_UNACKED = 10_000
 """Beyond so many results that no server takes, no more jobs are taken."""
 
-_GIVEN_BACK = Verdict(Action.GIVE_BACK)
+_GIVEN_BACK = Outcome(Action.GIVE_BACK)
 
 
 class Jobs:
@@ -175,3 +179,81 @@ class Jobs:
                 seconds = time.monotonic() - running.began_s
                 self._metrics.ended(running.type.name, Action.GIVE_BACK, seconds)
         return len(left)
+
+
+MAX_SAID = 1_000
+"""So many unknown types are said at most: bodies can hold any name."""
+
+
+class Intake:
+    """Reads each body once. The app's types are those of the worker's start. Times are of time.monotonic."""
+
+    def __init__(self, app: App, unknown_delay_s: float, metrics: Metrics) -> None:
+        self._types = {name: each for name, each in app.job_types.items() if not each.settings.raw}
+        self._raw = {each.settings.queue: each for each in app.job_types.values() if each.settings.raw}
+        self._unknown_delay_s = unknown_delay_s
+        self._metrics = metrics
+        self._rng = random.Random()
+        self._said: set[tuple[str, str]] = set()
+
+    def running(self, job: DequeuedJob, queue: str, now_s: float, now_ms: int) -> tuple[Running, Outcome | None]:
+        """The job, ready to run; or with what becomes of it where this worker cannot run it."""
+        try:
+            envelope = read_envelope(job.body)
+        except BodyInvalid as error:
+            self._metrics.unreadable(queue)
+            status = f"attempt {attempt_number(job)}: BodyInvalid: {error}\n"
+            log.warning("job %s failed, no attempt follows: %s", job.descriptor, status.rstrip())
+            return _not_run(job, queue, now_s), Outcome(Action.FAIL, status=status, error="BodyInvalid")
+        job_type = self._raw.get(queue) if envelope is None else self._types.get(envelope.job)
+        if job_type is None:
+            name = "a body that is no envelope" if envelope is None else envelope.job
+            return _not_run(job, queue, now_s), self._unknown(queue, name)
+        limit_s = job_type.settings.time_limit_s
+        return Running(job, queue, job_type, now_s, now_s + limit_s, envelope, now_ms + int(limit_s * 1000)), None
+
+    def _unknown(self, queue: str, name: str) -> Outcome:
+        """Back to where a worker that knows it may take it. No attempt is spent."""
+        self._metrics.unknown(queue)
+        if (queue, name) not in self._said and len(self._said) < MAX_SAID:
+            self._said.add((queue, name))
+            log.warning("queue %s has jobs of a type that is unknown here, %.100s; they are given back", queue, name)
+        return Outcome(Action.GIVE_BACK, int(self._unknown_delay_s * 1000 * self._rng.uniform(0.75, 1.25)))
+
+
+def _not_run(job: DequeuedJob, queue: str, now_s: float) -> Running:
+    return Running(job, queue, None, now_s, now_s)
+
+
+EVERY_S = 0.2
+
+
+class Sweep:
+    """`swept` is called after each look. While no claim is held and no slot is stuck there is no look."""
+
+    def __init__(self, jobs: Jobs, keeping: Keeping, swept: Callable[[], None]) -> None:
+        self._jobs = jobs
+        self._keeping = keeping
+        self._swept = swept
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def begin(self) -> None:
+        if self._timer is None and not self._closed:
+            self._timer = self._loop.call_later(EVERY_S, self._look)
+
+    def close(self) -> None:
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self) -> None:
+        self._timer = None
+        now_s = time.monotonic()
+        for running in [each for each in self._jobs.running if each.until_s <= now_s and each.told not in ENDS]:
+            self._jobs.stop(running, Why.TIME_LIMIT)
+        self._keeping.tell_late(now_s)
+        self._swept()
+        if self._keeping.holds_any or self._jobs.pool.stuck:
+            self.begin()

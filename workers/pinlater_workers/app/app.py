@@ -1,0 +1,310 @@
+"""The app: which servers, which types of job, what happens around each."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+
+from pinlater.client.async_client import AsyncClient
+from pinlater.client.client import Client
+from pinlater.client.target import target_servers
+from pinlater.clock import Clock, SystemClock
+from pinlater.model import Job
+from pinlater_workers.app.catalogue import Catalogue
+from pinlater_workers.app.settings import FileSettings, WorkerSettings, read_file
+from pinlater_workers.envelope import Encoding
+from pinlater_workers.errors import ConfigurationError
+from pinlater_workers.jobs.job_type import JobFunction, JobType, Outbox
+from pinlater_workers.jobs.settings import (
+    DEFAULT_MAX_SNOOZES,
+    DEFAULT_TIME_LIMIT_S,
+    PoolName,
+    RetryOption,
+    job_settings,
+)
+from pinlater_workers.tracing import write_trace
+
+if TYPE_CHECKING:
+    from pinlater_workers.middleware import Middleware
+
+
+P = ParamSpec("P")
+ResultT = TypeVar("ResultT")
+MethodT = TypeVar("MethodT", bound=Callable[..., Any])
+
+
+def _says_queue(method: MethodT) -> MethodT:
+    """ConfigurationError where `@app.job` stands without parentheses, or options are given by position."""
+
+    @wraps(method)
+    def checked(self: App, *args: object, **options: Any) -> Any:
+        if args or "queue" not in options:
+            right = f"@app.{method.__name__}(queue=...)"
+            raise ConfigurationError(f"a job wants its queue, by name; write {right} above the function")
+        return method(self, **options)
+
+    return cast(MethodT, checked)
+
+
+class App:
+    """`file`: settings in TOML, which count before what code says; else `servers`, a `cluster`, or the environment.
+
+    ConfigurationError: a file, a server or a type of job that cannot be. `outbox` is where jobs go: the servers.
+    """
+
+    def __init__(
+        self,
+        file: str | Path | None = None,
+        *,
+        servers: Sequence[str] = (),
+        cluster: str | None = None,
+        clusters_file: str | Path | None = None,
+        source: str | None = None,
+        middleware: Sequence[Middleware] = (),
+        clock: Clock | None = None,
+    ) -> None:
+        if isinstance(servers, str):
+            servers = [servers]
+        self.middleware: Sequence[Middleware] = tuple(middleware)
+        self.clock: Clock = clock or SystemClock()
+        self._catalogue = Catalogue(self)
+        self._connections = Connections(Target(servers, cluster, clusters_file, source))
+        self.outbox: Outbox = self._connections
+        self._file = FileSettings()
+        if file is not None:
+            self.follow(read_file(file))
+
+    # -- types of job ----------------------------------------------------------------------------------------------
+
+    @_says_queue
+    def job(
+        self,
+        *,
+        queue: str,
+        name: str | None = None,
+        attempts: int | None = None,
+        retry: RetryOption | None = None,
+        retry_on: Mapping[type[BaseException], RetryOption] | None = None,
+        time_limit: float | str | timedelta = DEFAULT_TIME_LIMIT_S,
+        priority: int = 1,
+        pool: PoolName | None = None,
+        encoding: Encoding = "json",
+        max_snoozes: int = DEFAULT_MAX_SNOOZES,
+    ) -> Callable[[Callable[P, ResultT]], JobFunction[P, ResultT]]:
+        """Make a function a type of job.
+
+        `name` defaults to the function's own. `attempts` defaults to the policy's retries and one more. `retry`: a
+        policy, a text, a list of seconds, or a function of (attempt, error); `retry_on`: others for types of exception.
+        `time_limit`: of one attempt, seconds or "10m". `priority`: 1 is the highest. `pool`: where it runs, whatever
+        the worker's own choice. ConfigurationError: what cannot be.
+        """
+        options = {"queue": queue, "attempts": attempts, "retry": retry, "retry_on": retry_on, "time_limit": time_limit}
+        options |= {"priority": priority, "pool": pool, "encoding": encoding, "max_snoozes": max_snoozes}
+        return self._declaration(name, options)
+
+    @_says_queue
+    def raw_job(
+        self,
+        *,
+        queue: str,
+        name: str | None = None,
+        attempts: int | None = None,
+        retry: RetryOption | None = None,
+        retry_on: Mapping[type[BaseException], RetryOption] | None = None,
+        time_limit: float | str | timedelta = DEFAULT_TIME_LIMIT_S,
+        priority: int = 1,
+        pool: PoolName | None = None,
+    ) -> Callable[[Callable[[bytes], ResultT]], JobFunction[[bytes], ResultT]]:
+        """Make a function of the whole body the one for all jobs of a queue that have no envelope of ours."""
+        options = {"queue": queue, "attempts": attempts, "retry": retry, "retry_on": retry_on, "time_limit": time_limit}
+        options |= {"priority": priority, "pool": pool, "raw": True}
+        return self._declaration(name, options)
+
+    def _declaration(self, name: str | None, options: Mapping[str, object]) -> Callable[..., JobFunction[Any, Any]]:
+        said = {key: value for key, value in options.items() if value is not None}
+
+        def declare(function: Callable[..., Any]) -> JobFunction[Any, Any]:
+            job_name = getattr(function, "__name__", "") if name is None else name
+            settings = self._catalogue.tuned(job_name, job_settings(said, f"@app.job of {job_name!r}"))
+            job_type: JobFunction[Any, Any] = JobFunction(self, function, job_name, settings)
+            self._catalogue.add(job_type)
+            return job_type
+
+        return declare
+
+    @property
+    def job_types(self) -> Mapping[str, JobType]:
+        """All of them by name, raw ones too, those of a file included."""
+        return self._catalogue.all()
+
+    def find(self, name: str) -> JobType | None:
+        """The type that an envelope names."""
+        return self._catalogue.find(name)
+
+    def raw(self, queue: str) -> JobType | None:
+        """The type of the jobs of a queue that have no envelope."""
+        return self._catalogue.raw(queue)
+
+    # -- what a file says ------------------------------------------------------------------------------------------
+
+    def follow(self, file: FileSettings) -> None:
+        """What the file says counts before what code says, of this app and of types declared before and later."""
+        self._file = file
+        self._catalogue.follow(file)
+        self.use(servers=file.servers, cluster=file.cluster, clusters_file=file.clusters_file, source=file.source)
+
+    def check(self) -> None:
+        """ConfigurationError: the file names a job that no code declares and that has no function there."""
+        self._catalogue.check()
+
+    @property
+    def worker_settings(self) -> WorkerSettings:
+        """What the file says of the worker."""
+        return self._file.worker_settings()
+
+    # -- servers ---------------------------------------------------------------------------------------------------
+
+    def use(
+        self,
+        *,
+        servers: Sequence[str] = (),
+        cluster: str | None = None,
+        clusters_file: str | Path | None = None,
+        source: str | None = None,
+    ) -> None:
+        """Other servers, or another name for this client, from here on; what is not given stays.
+
+        The client for threads is closed; those for event loops that were made are left as they are.
+        """
+        old = self._connections.target
+        if not servers and cluster is None:
+            servers, cluster, clusters_file = old.servers, old.cluster, clusters_file or old.clusters_file
+        own = self.outbox is self._connections
+        self._connections.close()
+        self._connections = Connections(Target(servers, cluster, clusters_file, source or old.source))
+        if own:
+            self.outbox = self._connections
+
+    @property
+    def servers(self) -> list[str]:
+        """As HOST:PORT. ConfigurationError: no such address or cluster."""
+        return self._connections.addresses
+
+    @property
+    def names_its_source(self) -> bool:
+        """All its workers and producers have one source then; else each client has its own."""
+        return self._connections.target.source is not None
+
+    @property
+    def client(self) -> Client:
+        """For any number of threads, and for the children of a fork."""
+        return self._connections.client
+
+    def async_client(self) -> AsyncClient:
+        """The client of the running event loop; `close_async` closes it."""
+        return self._connections.async_client()
+
+    def connect(self, **options: Any) -> AsyncClient:
+        """A client of its own to the same servers, which the caller closes; `options` as for AsyncClient."""
+        return self._connections.connect(**options)
+
+    def headers(self, job: str) -> dict[str, str]:
+        """What travels with a job that is enqueued now: what middleware adds, and the current trace.
+
+        TypeError: middleware has added what is no text, which no worker could read.
+        """
+        headers: dict[str, str] = {}
+        for each in self.middleware:
+            each.enqueue(headers, job)
+        for name, value in headers.items():
+            if not isinstance(name, str) or not isinstance(value, str):
+                raise TypeError(f"header {name!r} of job {job!r} is {value!r}; allowed: texts")
+        write_trace(headers)
+        return headers
+
+    def close(self) -> None:
+        """Close the client for threads. A later call makes a new one."""
+        self._connections.close()
+
+    async def close_async(self) -> None:
+        """Close the client of the running event loop."""
+        await self._connections.close_async()
+
+
+_making = threading.Lock()
+"""Held for an assignment, so that many threads at once have one client."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Servers, or a cluster; with neither the environment decides, when the first client is made."""
+
+    servers: Sequence[str] = ()
+    cluster: str | None = None
+    clusters_file: str | Path | None = None
+    source: str | None = None
+
+
+class Connections:
+    """The clients to one target. An Outbox: jobs go to the servers. Clients are made when they are needed first."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._client: Client | None = None
+        self._async_clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncClient]
+        self._async_clients = weakref.WeakKeyDictionary()
+
+    @property
+    def addresses(self) -> list[str]:
+        """As HOST:PORT. ConfigurationError: no such address or cluster."""
+        target = self.target
+        try:
+            return [str(each) for each in target_servers(target.servers, target.cluster, target.clusters_file)]
+        except ValueError as error:
+            raise ConfigurationError(str(error)) from error
+
+    @property
+    def client(self) -> Client:
+        """For any number of threads, and for the children of a fork."""
+        if self._client is None:
+            made = Client(servers=self.addresses, source=self.target.source)
+            with _making:
+                self._client = self._client or made
+        return self._client
+
+    def async_client(self) -> AsyncClient:
+        """That of the running event loop."""
+        loop = asyncio.get_running_loop()
+        client = self._async_clients.get(loop)
+        if client is None:
+            client = self._async_clients[loop] = self.connect()
+        return client
+
+    def connect(self, **options: Any) -> AsyncClient:
+        """A new client, which the caller closes; `options` as for AsyncClient."""
+        return AsyncClient(servers=self.addresses, **{"source": self.target.source, **options})
+
+    def send(self, queue: str, jobs: Sequence[Job]) -> list[str]:
+        return self.client.enqueue(queue, jobs)
+
+    async def send_async(self, queue: str, jobs: Sequence[Job]) -> list[str]:
+        return await self.async_client().enqueue(queue, jobs)
+
+    def close(self) -> None:
+        """Close the client for threads. A later call makes a new one."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    async def close_async(self) -> None:
+        """Close that of the running event loop."""
+        client = self._async_clients.pop(asyncio.get_running_loop(), None)
+        if client is not None:
+            await client.close()

@@ -1,0 +1,87 @@
+"""Apps by their names: "module:attribute" of one that code makes, or the path of a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pinlater_workers.app.app import App
+from pinlater_workers.app.settings import WorkerSettings, read_file
+from pinlater_workers.errors import ConfigurationError
+from pinlater_workers.settings_table import add_import_paths, import_object
+
+FILE = "file:"
+
+
+def load_app(spec: str) -> App:
+    """The app that "module:attribute" or "file:PATH" names. ConfigurationError says what to do."""
+    if spec.startswith(FILE):
+        return load_file(spec.removeprefix(FILE))[0]
+    app = _import_app(spec, "--app")
+    app.check()
+    return app
+
+
+def load_file(path: str | Path) -> tuple[App, WorkerSettings]:
+    """The app of a file, or the one that it names, and what it says of the worker. ConfigurationError."""
+    file = read_file(path)
+    add_import_paths(file.import_paths)
+    app = _import_app(file.app, f"{path}: app") if file.app else App()
+    app.follow(file)
+    app.check()
+    return app, app.worker_settings
+
+
+def _import_app(spec: str, where: str) -> App:
+    found = import_object(spec, where, "mail.jobs:app")
+    if not isinstance(found, App):
+        raise ConfigurationError(
+            f"{where} is {spec!r}, a {type(found).__name__}; allowed: an App, as in app = App(...)"
+        )
+    return found
+
+
+_SERVERS = "PINLATER_WORKER_SERVERS"
+_CLUSTER = "PINLATER_WORKER_CLUSTER"
+
+
+def hand_down(app: App, servers: Sequence[str], cluster: str | None) -> None:
+    """This app, and those of the processes that are started from here on, use these; nothing where neither is given."""
+    for variable, value in ((_SERVERS, ",".join(servers)), (_CLUSTER, cluster or "")):
+        os.environ[variable] = value
+    take_over(app)
+
+
+def take_over(app: App) -> None:
+    """In a process of the pool: use what was handed down, if anything was."""
+    servers, cluster = os.environ.get(_SERVERS, ""), os.environ.get(_CLUSTER, "")
+    if servers or cluster:
+        app.use(servers=servers.split(",") if servers else (), cluster=cluster or None)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """`spec`: what a process of the pool loads the same app by. `settings`: what a file says, else the defaults."""
+
+    app: App
+    spec: str
+    settings: WorkerSettings
+
+
+def load(app_spec: str | None, config: str | None) -> Loaded:
+    """With the current folder on the import path. ConfigurationError says what to do."""
+    if (app_spec is None) == (config is None):
+        said = (
+            "both --app and --config are given; a file names an app" if app_spec else "no app: give --app MODULE:NAME"
+        )
+        other = 'as in app = "shop.jobs:app"' if app_spec else "or --config FILE (pinlater-worker --help has examples)"
+        raise ConfigurationError(f"{said}, {other}")
+    add_import_paths([Path.cwd()])
+    if config is not None:
+        app, settings = load_file(config)
+        return Loaded(app, f"{FILE}{Path(config).absolute()}", settings)
+    assert app_spec is not None
+    app = load_app(app_spec)
+    return Loaded(app, app_spec, app.worker_settings)

@@ -1,0 +1,195 @@
+"""What an operator can say of a worker, at the command line or in a file: one table, one meaning."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pinlater.model import is_queue_name
+from pinlater_workers.errors import ConfigurationError
+from pinlater_workers.jobs.settings import POOLS, QUEUE_NAME, PoolName
+from pinlater_workers.settings_table import DAY_S, Key, duration, flag, integer, read_table, text, word
+
+MAX_WEIGHT = 1000
+ALLOWED_QUEUES = f"names of queues ({QUEUE_NAME}), each with a weight of 1 to {MAX_WEIGHT}, as in mail=3,b"
+MAX_CONCURRENCY = 10_000
+LONGEST_POLL_S = 20.0
+POLLS_PER_LEASE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """`queues`: their weights. Times are seconds.
+
+    `lease_s`: how long a claim holds without a heartbeat. `poll_wait_s`: how long a server may hold back its answer; it
+    counts up to a third of the lease (None: that, or LONGEST_POLL_S). `grace_s`: how long running jobs may go on after
+    SIGTERM.
+    `recycle_jobs`, `recycle_mib`: after so many jobs, or above so much memory, a process of the pool is replaced; 0:
+    never. `unknown_delay_s`: how long a job of an unknown type stays away. `http` and `statsd`: HOST:PORT, "": none.
+    """
+
+    queues: Mapping[str, int] = field(default_factory=dict)
+    concurrency: int = 8
+    pool: PoolName = "thread"
+    lease_s: float = 30.0
+    grace_s: float = 30.0
+    poll_wait_s: float | None = None
+    ack_delay_s: float = 0.05
+    recycle_jobs: int = 0
+    recycle_mib: int = 0
+    unknown_delay_s: float = 10.0
+    http: str = ""
+    statsd: str = ""
+    statsd_prefix: str = "pinlater_worker"
+    create_queues: bool = False
+
+    @property
+    def poll_s(self) -> float:
+        """How long a dequeue waits at most: so fewer jobs go to callers that a stalled network has cut off."""
+        told_s = LONGEST_POLL_S if self.poll_wait_s is None else self.poll_wait_s
+        return min(told_s, self.lease_s / POLLS_PER_LEASE)
+
+    @property
+    def polls_too_long(self) -> bool:
+        """It was told to wait for longer than it does."""
+        return self.poll_wait_s is not None and self.poll_wait_s > self.lease_s / POLLS_PER_LEASE
+
+
+def queue_weights(value: object) -> dict[str, int]:
+    """Of a table {a = 3, b = 1}, a list ["a", "b"], or a text "a=3,b". ValueError or TypeError.
+
+    >>> queue_weights("mail=3, reports")
+    {'mail': 3, 'reports': 1}
+    """
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",") if part.strip()]
+        if not value:
+            raise ValueError("it names no queue; left out, it means all of the app's jobs")
+    if isinstance(value, Mapping):
+        return {name: _weight(weight, name) for name, weight in value.items()}
+    if not isinstance(value, list | tuple):
+        raise TypeError
+    weights = {}
+    for part in value:
+        if not isinstance(part, str):
+            raise TypeError(f"{part!r} is no name of a queue")
+        name, equals, text = (each.strip() for each in part.partition("="))
+        if name in weights:
+            raise ValueError(f"queue {name!r} stands there twice")
+        weight = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else text
+        weights[name] = _weight(weight if equals else 1, name)
+    return weights
+
+
+def _weight(weight: object, name: str) -> int:
+    if not is_queue_name(name):
+        raise ValueError(f"no queue can have the name {name!r}")
+    if not isinstance(weight, int) or isinstance(weight, bool) or not 1 <= weight <= MAX_WEIGHT:
+        raise ValueError(f"queue {name!r} has weight {weight!r}")
+    return weight
+
+
+def _is_host_port(value: str) -> bool:
+    host, colon, port = value.rpartition(":")
+    return value == "" or (bool(host and colon) and port.isdecimal() and int(port) <= 65535)
+
+
+WORKER_KEYS: dict[str, Key] = {
+    "queues": Key("queues", queue_weights, ALLOWED_QUEUES),
+    "concurrency": integer("concurrency", 1, MAX_CONCURRENCY),
+    "pool": word("pool", POOLS),
+    "lease": duration("lease_s", 3.0, DAY_S),
+    "grace": duration("grace_s", 0.0, DAY_S),
+    "poll_wait": duration("poll_wait_s", 0.0, 60.0),
+    "ack_delay": duration("ack_delay_s", 0.0, 1.0),
+    "recycle_jobs": integer("recycle_jobs", 0),
+    "recycle_mib": integer("recycle_mib", 0),
+    "unknown_delay": duration("unknown_delay_s", 0.0, DAY_S),
+    "http": text("http", "HOST:PORT, or nothing", _is_host_port),
+    "statsd": text("statsd", "HOST:PORT, or nothing", _is_host_port),
+    "statsd_prefix": text("statsd_prefix", "a text"),
+    "create_queues": flag("create_queues"),
+}
+
+
+def worker_settings(options: Mapping[str, object], where: str, base: WorkerSettings | None = None) -> WorkerSettings:
+    """The settings that these keys say, on top of others. ConfigurationError."""
+    return replace(base or WorkerSettings(), **read_table(WORKER_KEYS, options, where))
+
+
+@dataclass(frozen=True, slots=True)
+class FileSettings:
+    """`app`: the "module:name" of an app that code makes, "": none. `import_paths` and `clusters_file` are paths from
+    here. `jobs`: the keys of each table [jobs.NAME], checked when the job's type is known.
+    """
+
+    path: Path = Path()
+    app: str = ""
+    servers: list[str] = field(default_factory=list)
+    cluster: str | None = None
+    clusters_file: Path | None = None
+    source: str | None = None
+    import_paths: list[Path] = field(default_factory=list)
+    jobs: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    worker: Mapping[str, object] = field(default_factory=dict)
+
+    def where(self, table: str) -> str:
+        """For messages."""
+        return f"{self.path} [{table}]"
+
+    def worker_settings(self) -> WorkerSettings:
+        return worker_settings(self.worker, self.where("worker"))
+
+
+def _texts(value: Any) -> list[str]:
+    found = [value] if isinstance(value, str) else value
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise TypeError
+    return found
+
+
+def _table(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError
+    return value
+
+
+def _tables(value: Any) -> dict[str, Any]:
+    return {name: _table(each) for name, each in _table(value).items()}
+
+
+FILE_KEYS: dict[str, Key] = {
+    "app": text("app", "MODULE:NAME of an app"),
+    "servers": Key("servers", _texts, 'a list of HOST:PORT, as in ["queue-1:9010", "queue-2:9010"]'),
+    "cluster": text("cluster", "the name of a cluster", bool),
+    "clusters_file": text("clusters_file", "a path", bool),
+    "source": text("source", "a text", bool),
+    "import_paths": Key("import_paths", _texts, "a list of folders"),
+    "jobs": Key("jobs", _tables, "tables [jobs.NAME]"),
+    "worker": Key("worker", _table, "a table [worker]"),
+}
+
+
+def read_file(path: str | Path) -> FileSettings:
+    """ConfigurationError: it cannot be read, or says what cannot be. Paths in it begin at its own folder."""
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            found = tomllib.load(file)
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigurationError(f"{path} is no TOML: {error}") from error
+    fields = read_table(FILE_KEYS, found, str(path))
+    folder = path.absolute().parent
+    if "clusters_file" in fields:
+        fields["clusters_file"] = folder / fields["clusters_file"]
+    fields["import_paths"] = [(folder / each).resolve() for each in fields.get("import_paths", [])]
+    if fields.get("servers") and fields.get("cluster"):
+        raise ConfigurationError(f"{path}: it names servers and a cluster; allowed: one of the two")
+    settings = FileSettings(path=path, **fields)
+    settings.worker_settings()
+    return settings

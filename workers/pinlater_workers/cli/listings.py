@@ -1,0 +1,125 @@
+"""`pinlater-worker jobs`: the types of job that an app has, with what counts for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from pathlib import Path
+
+import click
+
+from pinlater.printable import printable
+from pinlater_workers.app.loader import load
+from pinlater_workers.errors import ConfigurationError
+from pinlater_workers.execution.decision import describe
+from pinlater_workers.jobs.retry import DEFAULT_RETRY, Policy, RetryRules, delays
+from pinlater_workers.jobs.retry_text import policy_text
+from pinlater_workers.jobs.settings import retry_policy
+from pinlater_workers.settings_table import add_import_paths, duration_text
+
+_COLUMNS = ("job", "queue", "attempts", "retry", "limit", "priority", "pool", "encoding")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  pinlater-worker jobs --app shop.jobs:app
+  pinlater-worker jobs --config conf/jobs.toml"""
+)
+@click.option("--app", metavar="MODULE:NAME", help="The app; the current folder is on the import path.")
+@click.option("--config", metavar="FILE", type=click.Path(dir_okay=False), help="A TOML file with jobs, or the app.")
+def jobs(app: str | None, config: str | None) -> None:
+    """List the types of job of an app, with what counts for each."""
+    rows = []
+    for name, job_type in sorted(load(app, config).app.job_types.items()):
+        settings = job_type.settings
+        pool = settings.pool or ("event loop" if job_type.is_coroutine else "the worker's")
+        encoding = "raw" if settings.raw else settings.encoding
+        limit = duration_text(settings.time_limit_s)
+        rows.append(
+            (
+                name,
+                settings.queue,
+                settings.attempts_allowed,
+                "; ".join(_retry_texts(settings.retry)),
+                limit,
+                settings.priority,
+                pool,
+                encoding,
+            )
+        )
+    write_table(_COLUMNS, rows)
+
+
+def _retry_texts(rules: RetryRules) -> Iterator[str]:
+    yield policy_text(rules.default)
+    for error, policy in rules.on.items():
+        yield f"{error.__qualname__}: {policy_text(policy)}"
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  pinlater-worker retry
+  pinlater-worker retry "exponential first=1s factor=2 cap=1h retries=8"
+  pinlater-worker retry "delays 1s 5s 1m"
+  pinlater-worker retry --app shop.jobs:app --job thumbnail"""
+)
+@click.argument("policy", required=False)
+@click.option(
+    "--attempts", type=click.IntRange(1, 10_000), metavar="N", help="So many attempts, whatever the policy says."
+)
+@click.option("--app", metavar="MODULE:NAME", help="The app that has the job.")
+@click.option("--config", metavar="FILE", type=click.Path(dir_okay=False), help="The file that has the job.")
+@click.option("--job", metavar="NAME", help="Show the policies of this type of job.")
+def retry(policy: str | None, attempts: int | None, app: str | None, config: str | None, job: str | None) -> None:
+    """Print the delays of a retry POLICY, or of the default one."""
+    if job is None:
+        if app or config:
+            raise click.UsageError("--app and --config want --job NAME")
+        _print(_parsed(policy) if policy else DEFAULT_RETRY, attempts)
+        return
+    if policy:
+        raise click.UsageError("give a POLICY or --job, not both")
+    found = load(app, config).app.find(job)
+    if found is None:
+        raise ConfigurationError(f"there is no job {job!r}; `pinlater-worker jobs` lists those that there are")
+    _print(found.settings.retry, attempts or found.settings.attempts)
+
+
+def _parsed(text: str) -> RetryRules:
+    add_import_paths([Path.cwd()])
+    try:
+        policy = retry_policy(text)
+    except (ValueError, TypeError) as error:
+        raise click.UsageError(str(error)) from error
+    return policy if isinstance(policy, RetryRules) else RetryRules(policy)
+
+
+def _print(rules: RetryRules, attempts: int | None) -> None:
+    _print_policy(rules.default, attempts)
+    for error, policy in rules.on.items():
+        click.echo(f"\nfor {error.__qualname__}:")
+        _print_policy(policy, attempts if attempts is None else min(attempts, policy.retries + 1))
+
+
+def _print_policy(policy: Policy, attempts: int | None) -> None:
+    try:
+        waits = delays(policy, policy.retries + 1 if attempts is None else attempts)
+    except Exception as error:
+        raise ConfigurationError(f"the policy fails for an example, Exception: {describe(error)}") from error
+    sums = accumulate(waits)
+    rows = [
+        (number, duration_text(wait), duration_text(total))
+        for number, (wait, total) in enumerate(zip(waits, sums, strict=True), 2)
+    ]
+    write_table(("attempt", "comes after", "all waits"), [(1, "-", "-"), *rows])
+    spread = f"; each wait is up to {policy.jitter:.0%} shorter or longer" if policy.jitter and waits else ""
+    click.echo(f"{len(waits) + 1} attempts{spread}" if waits else "1 attempt, no retry")
+
+
+def write_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    lines = [[column.upper() for column in columns], *[[printable(str(cell)) for cell in row] for row in rows]]
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    for line in lines:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())

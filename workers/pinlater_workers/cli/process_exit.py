@@ -1,0 +1,112 @@
+"""How the command ends when it does not succeed: a few lines on stderr that say what to do, and an exit code.
+
+Exit codes: 0 done, or stopped by a signal; 1 it failed; 2 the command line, the file or the app is wrong; 130 Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import NoReturn
+
+import click
+
+from pinlater.errors import PinLaterError
+from pinlater.printable import printable_lines
+from pinlater_workers.errors import ConfigurationError
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+_LINES = 12
+"""So much of the traceback of an app that cannot be imported: its end says what is wrong."""
+
+
+@contextmanager
+def failures_as_exit_codes() -> Iterator[None]:
+    try:
+        yield
+    except ConfigurationError as error:
+        if error.__cause__ is not None:
+            _say_cause(error.__cause__)
+        say(str(error))
+        raise SystemExit(EXIT_USAGE) from None
+    except PinLaterError as error:
+        say(str(error))
+        raise SystemExit(EXIT_FAILED) from None
+    except (KeyboardInterrupt, click.Abort):
+        say("interrupted")
+        raise SystemExit(EXIT_INTERRUPTED) from None
+
+
+def say(message: str) -> None:
+    click.echo(f"pinlater-worker: {printable_lines(message)}", err=True)
+
+
+def _say_cause(error: BaseException) -> None:
+    """Where a module could not be imported: from where the module's own code begins."""
+    trace, is_import = error.__traceback__, False
+    while trace is not None and not (is_import and not _is_machinery(trace)):
+        is_import = is_import or _is_machinery(trace)
+        trace = trace.tb_next
+    if trace is None:
+        return
+    lines = "".join(traceback.format_exception(type(error), error, trace)).rstrip().split("\n")
+    for line in (["  ..."] if len(lines) > _LINES else []) + lines[-_LINES:]:
+        click.echo(printable_lines(line), err=True)
+
+
+def _is_machinery(trace: TracebackType) -> bool:
+    return trace.tb_frame.f_code.co_filename.startswith((importlib.__file__, "<frozen importlib"))
+
+
+CLOSE_S = 3.0
+"""How long what is left of jobs has to end with the event loop, and the exit handlers of libraries to run."""
+
+_log = logging.getLogger("pinlater_workers.cli")
+
+
+def leave_soon(code: int, error: BaseException | None = None) -> None:
+    """From now on this process has CLOSE_S to end by itself; then it ends with that exit code.
+
+    `error` is what it is about to fail with: said only if it does not get there by itself.
+    """
+    timer = threading.Timer(CLOSE_S, _leave, (code, error))
+    timer.daemon = True
+    timer.start()
+
+
+def _leave(code: int, error: BaseException | None) -> None:
+    if error is not None:
+        _log.error("it failed: %s", error, exc_info=error)
+    _log.warning("jobs that do not stop are left behind")
+    flush()
+    os._exit(code)
+
+
+def flush() -> None:
+    """All that was logged and printed is out."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+
+
+_STARTED_IN = os.getcwd()
+"""Where it was started: a relative path on the command line means the same again."""
+
+
+def replace_itself() -> NoReturn:
+    """Run the same command again in this process. Threads end here; descriptors close, as Python opens them for that.
+
+    Nothing may run that ends with this process's threads or connections: the worker has ended its children before.
+    """
+    flush()
+    os.chdir(_STARTED_IN)
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])

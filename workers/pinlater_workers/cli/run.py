@@ -1,0 +1,96 @@
+"""From a command line to a worker that runs, and what happens when it has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pinlater.listener import raise_descriptor_limit
+from pinlater_workers.app.app import App
+from pinlater_workers.app.loader import hand_down, load
+from pinlater_workers.app.settings import WorkerSettings
+from pinlater_workers.cli.options import over
+from pinlater_workers.cli.process_exit import EXIT_FAILED, leave_soon, replace_itself
+from pinlater_workers.cli.sidecars import serve
+from pinlater_workers.errors import ConfigurationError
+from pinlater_workers.observability.metrics import Metrics
+from pinlater_workers.worker.worker import Ending, Worker
+
+_log = logging.getLogger("pinlater_workers.cli")
+_DESCRIPTORS, _PER_SLOT = 512, 8
+"""What a worker holds by itself, and for each job that runs: its process with pipes, and files of its own."""
+
+
+def run(
+    app_spec: str | None,
+    config: str | None,
+    servers: Sequence[str],
+    cluster: str | None,
+    given: Mapping[str, Any],
+) -> None:
+    """Until it is stopped. ConfigurationError: it cannot begin."""
+    loaded = load(app_spec, config)
+    if servers or cluster:
+        hand_down(loaded.app, servers, cluster)
+    settings = with_queues(loaded.app, over(loaded.settings, given))
+    raise_descriptor_limit(_DESCRIPTORS + _PER_SLOT * settings.concurrency)
+    metrics = Metrics()
+    worker = Worker(loaded.app, settings, loaded.spec, metrics)
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        try:
+            begins = _begins(loaded.app, loaded.spec, settings)
+            ending = runner.run(_served(loaded.app, worker, settings, metrics, begins))
+        except ConfigurationError:
+            raise  # no job has begun
+        except BaseException as error:
+            leave_soon(EXIT_FAILED, error)
+            raise
+        loaded.app.close()
+        if ending is Ending.REPLACE:  # before the loop is closed: that waits for every coroutine
+            _log.info("beginning anew, as the same process %d", os.getpid())
+            replace_itself()
+        _log.info("ended")
+        leave_soon(0)
+
+
+async def _served(app: App, worker: Worker, settings: WorkerSettings, metrics: Metrics, begins: str) -> Ending:
+    try:
+        return await serve(worker, settings, metrics, begins)
+    finally:
+        await app.close_async()
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """The faster loop, where it is installed."""
+    try:
+        factory: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module("uvloop").new_event_loop
+    except ModuleNotFoundError:
+        return None
+    return factory
+
+
+def with_queues(app: App, settings: WorkerSettings) -> WorkerSettings:
+    """The queues of all types of job, where none is named. ConfigurationError: there is nothing to run."""
+    own = sorted({job_type.settings.queue for job_type in app.job_types.values()})
+    if not own:
+        raise ConfigurationError(
+            "the app has no jobs: decorate a function with @app.job(queue=...), and import the module that does so "
+            "in the app's module; or name functions in a file (conf/jobs.toml)"
+        )
+    if not settings.queues:
+        return replace(settings, queues=dict.fromkeys(own, 1))
+    for queue in settings.queues.keys() - own:
+        _log.warning("no job of this app belongs to queue %s: what comes there will be given back", queue)
+    return settings
+
+
+def _begins(app: App, spec: str, settings: WorkerSettings) -> str:
+    queues = " ".join(f"{name}={weight}" for name, weight in settings.queues.items())
+    beside = [f"http://{settings.http}" if settings.http else "no http", f"pid {os.getpid()}"]
+    parts = [f"app {spec}", f"queues {queues}", f"pool {settings.pool} with {settings.concurrency} slots"]
+    return ", ".join([*parts, f"servers {' '.join(app.servers)}", *beside])

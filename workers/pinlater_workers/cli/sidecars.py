@@ -1,0 +1,103 @@
+"""A worker with all that stands beside it: signals, the pages it serves, what it sends to statsd."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import signal
+from contextlib import AsyncExitStack, suppress
+from types import ModuleType
+
+from pinlater.errors import install_command
+from pinlater_workers.app.settings import WorkerSettings
+from pinlater_workers.errors import ConfigurationError
+from pinlater_workers.observability.metrics import Metrics
+from pinlater_workers.worker.worker import Ending, Worker
+
+_log = logging.getLogger("pinlater_workers.cli")
+_EXTRA = {"aiohttp", "prometheus_client", "statsd"}
+
+
+class Signals:
+    """SIGTERM and SIGINT end the worker, the second hurries it; SIGHUP ends it and has it begin anew."""
+
+    def __init__(self, worker: Worker, grace_s: float) -> None:
+        self._worker = worker
+        self._grace_s = grace_s
+        self._stops = 0
+        self.is_to_replace = False
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop, number)
+        loop.add_signal_handler(signal.SIGHUP, self._replace)
+
+    def _stop(self, number: signal.Signals) -> None:
+        if self.is_to_replace:
+            self.is_to_replace = False
+            _log.info("%s: it ends and does not begin anew", number.name)
+            self._stops = 1
+            return
+        self._stops += 1
+        if self._stops == 1:
+            self._finish(number.name)
+        else:
+            _log.warning("%s again: it ends now; what runs is given back", number.name)
+            self._worker.stop()
+
+    def _replace(self) -> None:
+        if not self._stops and not self.is_to_replace:
+            self.is_to_replace = True
+            self._finish("SIGHUP, to begin anew")
+
+    def _finish(self, why: str) -> None:
+        _log.info("%s: no new jobs%s", why, what_runs(self._worker.view().running, self._grace_s))
+        self._worker.stop()
+
+
+def what_runs(running: int, grace_s: float) -> str:
+    """What becomes of it, for the log."""
+    if not running:
+        return ""
+    if not grace_s:
+        return f"; {running} run and are given back"
+    return f"; {running} run and have {grace_s:g} s to end, a second SIGTERM hurries"
+
+
+def optional(module: str, what: str) -> ModuleType:
+    """A module of ours that needs a package of the extra. ConfigurationError that names the extra."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as missing:
+        if missing.name not in _EXTRA:
+            raise
+        raise ConfigurationError(
+            f"{what} needs the Python package {missing.name}: {install_command('workers')}"
+        ) from None
+
+
+async def serve(worker: Worker, settings: WorkerSettings, metrics: Metrics, begins: str) -> Ending:
+    """Until a signal or the worker itself ends it. `begins` is logged when signals are heeded."""
+
+    def read() -> dict[tuple[str, ...], list[float]]:
+        return metrics.read(worker.view())
+
+    signals = Signals(worker, settings.grace_s)
+    _log.info("%s", begins)
+    async with AsyncExitStack() as stack:
+        if settings.http:
+            site = optional("pinlater_workers.observability.web", "--http").Site(worker.view, read, settings.poll_s)
+            stack.push_async_callback(site.close)
+            await site.open(settings.http)
+        if settings.statsd:
+            export = optional("pinlater_workers.observability.statsd", "--statsd")
+            sender = export.StatsdExport(settings.statsd, settings.statsd_prefix)
+            stack.push_async_callback(_end, asyncio.ensure_future(sender.send_often(read)))
+        ending = await worker.run()
+    return Ending.REPLACE if signals.is_to_replace else ending
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task

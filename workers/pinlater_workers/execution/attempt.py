@@ -1,0 +1,176 @@
+"""One attempt: its arguments, its context, the middleware, the call, and what becomes of it.
+
+Nothing that a job raises leaves these functions, SystemExit and MemoryError included: it ends the attempt, not the
+worker. Only KeyboardInterrupt passes, which is for the process; and the CancelledError of a task that its pool cancels.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Sequence
+from contextvars import copy_context
+from random import Random
+from typing import Any, Protocol
+
+from pinlater.model import DequeuedJob
+from pinlater_workers.envelope import read_envelope
+from pinlater_workers.errors import BodyInvalid
+from pinlater_workers.execution.decision import RANDOM, judge, log_outcome, stopped
+from pinlater_workers.jobs.context import CURRENT, JobContext
+from pinlater_workers.jobs.job_type import JobType
+from pinlater_workers.jobs.outcome import SUCCEEDED, Outcome
+from pinlater_workers.middleware import Middleware
+from pinlater_workers.tracing import set_trace
+
+_log = logging.getLogger("pinlater_workers.execution")
+_of_thread = threading.local()
+
+
+class HasMiddleware(Protocol):
+    """An app, as far as it matters here."""
+
+    @property
+    def middleware(self) -> Sequence[Middleware]: ...
+
+
+def run_attempt(
+    app: HasMiddleware, job_type: JobType, job: DequeuedJob, context: JobContext, rng: Random | None = RANDOM
+) -> Outcome:
+    """Run it in this thread; a coroutine function on an event loop that this thread keeps for them (`close_loop`).
+
+    Context variables that the job sets are gone afterwards. `rng` None: retry delays without jitter.
+    """
+    apart = copy_context()
+    if not job_type.is_coroutine:
+        return apart.run(_attempt, app.middleware, job_type, job, context, rng)
+    runner = _runner()
+    try:
+        return runner.run(run_attempt_async(app, job_type, job, context, rng), context=apart)
+    except SystemExit as error:  # of a task that the job made: asyncio lets it through all that awaits it
+        return apart.run(_failed, (), job_type, job, context, error, rng)
+    finally:
+        _end_tasks(runner)
+
+
+async def run_attempt_async(
+    app: HasMiddleware, job_type: JobType, job: DequeuedJob, context: JobContext, rng: Random | None = RANDOM
+) -> Outcome:
+    """Run a coroutine function on this loop, in a task of its own: context variables stay set in it."""
+    begun: list[Middleware] = []
+    try:
+        args, kwargs = _prepare(job_type, job, context)
+        if app.middleware:
+            _before(app.middleware, begun, context)
+        result = await job_type.function(*args, **kwargs)
+        if begun:
+            _after(begun, context, result)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+            if begun and context.cancel_reason is not None:
+                _error(begun, context, error, stopped(job_type.settings, job, context.cancel_reason))
+            raise
+        return _failed(begun, job_type, job, context, error, rng)
+    log_outcome(context, SUCCEEDED)
+    return SUCCEEDED
+
+
+def close_loop() -> None:
+    """For a thread that has run jobs and ends: close the event loop that it kept for coroutines, if it did."""
+    runner: asyncio.Runner | None = getattr(_of_thread, "runner", None)
+    if runner is not None:
+        _of_thread.runner = None
+        runner.close()
+
+
+def _attempt(
+    middleware: Sequence[Middleware], job_type: JobType, job: DequeuedJob, context: JobContext, rng: Random | None
+) -> Outcome:
+    begun: list[Middleware] = []
+    try:
+        args, kwargs = _prepare(job_type, job, context)
+        if middleware:
+            _before(middleware, begun, context)
+        result = job_type.function(*args, **kwargs)
+        if begun:
+            _after(begun, context, result)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        return _failed(begun, job_type, job, context, error, rng)
+    log_outcome(context, SUCCEEDED)
+    return SUCCEEDED
+
+
+def _prepare(job_type: JobType, job: DequeuedJob, context: JobContext) -> tuple[Sequence[Any], dict[str, Any]]:
+    """The arguments. ArgumentsInvalid: the function takes others, as code and producer differ. BodyInvalid."""
+    CURRENT.set(context)
+    if job_type.settings.raw:
+        set_trace({})
+        return (job.body,), {}
+    envelope = context.envelope
+    if envelope is None:
+        envelope = context.envelope = read_envelope(job.body)
+        if envelope is None:
+            raise BodyInvalid(f"job {job_type.name} takes bodies with an envelope, and this one has none")
+    set_trace(envelope.headers)
+    return job_type.arguments(envelope)
+
+
+def _before(middleware: Sequence[Middleware], begun: list[Middleware], context: JobContext) -> None:
+    for each in middleware:
+        each.before(context)
+        begun.append(each)
+
+
+def _after(begun: Sequence[Middleware], context: JobContext, result: Any) -> None:
+    for each in reversed(begun):
+        each.after(context, result)
+
+
+def _failed(
+    begun: Sequence[Middleware],
+    job_type: JobType,
+    job: DequeuedJob,
+    context: JobContext,
+    error: BaseException,
+    rng: Random | None,
+) -> Outcome:
+    verdict = judge(job_type.settings, job, error, rng, body=context.body)
+    _error(begun, context, error, verdict)
+    log_outcome(context, verdict, error)
+    return verdict
+
+
+def _error(begun: Sequence[Middleware], context: JobContext, error: BaseException, verdict: Outcome) -> None:
+    for each in reversed(begun):
+        try:
+            each.error(context, error, verdict)
+        except Exception:
+            _log.exception("Middleware %s failed when told of a failure", type(each).__qualname__)
+
+
+def _is_cancelled() -> bool:
+    """Somebody cancelled this very task, rather than a job raising CancelledError by itself."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _runner() -> asyncio.Runner:
+    runner: asyncio.Runner | None = getattr(_of_thread, "runner", None)
+    if runner is None:
+        runner = _of_thread.runner = asyncio.Runner()
+    return runner
+
+
+def _end_tasks(runner: asyncio.Runner) -> None:
+    """Tasks that a job left behind end with it, as under asyncio.run."""
+    loop = runner.get_loop()
+    tasks = asyncio.all_tasks(loop)
+    if tasks:
+        for task in tasks:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))

@@ -1,0 +1,201 @@
+"""The worker's end of its heartbeats: which claims are to be kept alive, and the process that does it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Callable, Iterable, Sequence
+from time import monotonic
+
+from pinlater_workers.heartbeat.beats import silence_s, surely_held_s, usual_interval_s
+from pinlater_workers.heartbeat.child import Child
+from pinlater_workers.heartbeat.messages import Alive, Beaten, Begin, Ended, Forget, ToWorker, Trouble, Watch, Watched
+from pinlater_workers.jobs.context import Why
+
+LIVED_LONG_S = 1.0
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 10.0
+LOOK_S = 0.25
+ALIVE_PER_SILENCE = 3
+TELLS_WITHIN_S = 0.5
+
+_log = logging.getLogger("pinlater_workers.heartbeat")
+
+
+class Heartbeats:
+    """Keeps claims alive from a process that no job can block, and that ends with this one, however this one does.
+
+    `lost(number, why)` is called on the loop: OUT_OF_TOUCH when two beats of a claim in a row have failed (it stays
+    watched), CLAIM_LOST when the job is not in progress under that claim any more, or when no beat got through for
+    nearly the whole lease (it is forgotten).
+    `ended(number)` likewise, when the job has succeeded or failed and nobody claimed it after (it is forgotten): the
+    worker's own ack has done that, or somebody else's.
+    `good_s` of what is watched becomes later with every good beat.
+    While this event loop does not go round, also claims in `queues` that were made for `source` and are not watched:
+    nobody could read of them. `source` is to be this worker's alone then.
+    A process that dies is replaced at once and told of every claim; as long as there is none, the leases run on.
+    """
+
+    def __init__(
+        self,
+        servers: Sequence[str],
+        source: str,
+        lease_s: float,
+        lost: Callable[[int, Why], None],
+        ended: Callable[[int], None],
+        *,
+        interval_s: float | None = None,
+        queues: Sequence[str] = (),
+    ) -> None:
+        self._silent_s = silence_s(lease_s)
+        interval_s = interval_s or usual_interval_s(lease_s)
+        self._begin = Begin(list(servers), source, lease_s, interval_s, list(queues), self._silent_s)
+        self._held_s = surely_held_s(lease_s)
+        self._on_lost = lost
+        self._on_ended = ended
+        self._claims: dict[int, Watched] = {}
+        self._child: Child | None = None
+        self._keeper: asyncio.Task[None] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process, if there is one at the moment."""
+        return None if self._child is None else self._child.pid
+
+    def __len__(self) -> int:
+        """How many claims are watched."""
+        return len(self._claims)
+
+    async def open(self) -> None:
+        """Starts the process, as soon as it can be started. In the thread that lives as long as the worker does."""
+        self._keeper = asyncio.create_task(self._keep())
+        await asyncio.sleep(0)
+
+    async def close(self) -> None:
+        """Ends the process. The claims stay as they are, until their leases are over."""
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            keeper.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await keeper
+
+    def watch(self, claims: Sequence[Watched]) -> None:
+        """Keep these alive. When this returns the process hears of it, whatever this one does then.
+
+        A beat ties a claim to the process's connection. For a claim that may have been tied to another one since, this
+        is called again.
+        """
+        if not claims:
+            return
+        self._claims.update({watched.number: watched for watched in claims})
+        if self._child is not None:
+            self._child.send(Watch(list(claims)))
+
+    def forget(self, numbers: Iterable[int]) -> None:
+        """These have ended. Unknown ones are no error."""
+        forgotten = [number for number in numbers if self._claims.pop(number, None) is not None]
+        if forgotten and self._child is not None:
+            self._child.send(Forget(forgotten))
+
+    # -- the process -----------------------------------------------------------------------------------------------
+
+    async def _keep(self) -> None:
+        """There is a process, again and again. Waits where one could not be started, or did not live long."""
+        pause_s = 0.0
+        while True:
+            began_s = monotonic()
+            try:
+                code = await self._one_process()
+            except OSError as error:
+                _log.error("the heartbeat process cannot be started: %s", error)
+            except Exception:
+                _log.exception("the heartbeat process was lost, and is replaced")
+            else:
+                _log.warning("the heartbeat process ended with code %d, and is replaced", code)
+            lived_long = monotonic() - began_s >= LIVED_LONG_S
+            pause_s = 0.0 if lived_long else min(max(FIRST_PAUSE_S, pause_s * 2), LONGEST_PAUSE_S)
+            await self._without(pause_s * random.uniform(0.5, 1.0))
+
+    async def _one_process(self) -> int:
+        """The exit code. OSError: it cannot be started."""
+        child = await Child.start(self._hear)
+        try:
+            self._child = child
+            child.send(self._begin)
+            if self._claims:
+                child.send(Watch(list(self._claims.values())))
+            await self._until_ended(child)
+        finally:
+            self._child = None
+            code = await child.end()
+        return code
+
+    async def _until_ended(self, child: Child) -> None:
+        """A process that lives and says nothing, of claims that it should have told as lost, is ended.
+
+        What looks so twice in a row: after this process was held up, there may be messages that it has not read.
+        """
+        before: set[int] = set()
+        said_s = monotonic()
+        while not child.ended.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await child.ended.wait()
+            if monotonic() - said_s >= self._silent_s / ALIVE_PER_SILENCE:
+                said_s = monotonic()
+                child.send(Alive())
+            overdue = self._overdue(monotonic() - TELLS_WITHIN_S)
+            silent = overdue & before
+            if silent:
+                _log.error("the heartbeat process does not answer, and is ended")
+                child.kill()
+                self._lose(sorted(silent))
+            before = overdue - silent
+
+    async def _without(self, seconds: float) -> None:
+        """So long there is no process; leases that end meanwhile are told."""
+        until_s = monotonic() + seconds
+        while (left_s := until_s - monotonic()) > 0:
+            self._lose(sorted(self._overdue(monotonic())))
+            await asyncio.sleep(min(left_s, LOOK_S))
+
+    def _overdue(self, now_s: float) -> set[int]:
+        """Without a good beat for nearly a lease."""
+        until_s = now_s - self._held_s
+        return {number for number, watched in self._claims.items() if watched.good_s <= until_s}
+
+    # -- what it says ----------------------------------------------------------------------------------------------
+
+    def _hear(self, message: ToWorker) -> None:
+        numbers = [number for number in message.numbers if number in self._claims]
+        if isinstance(message, Beaten):
+            self._note_good(numbers, message.good_s)
+        elif isinstance(message, Ended):
+            for number in numbers:
+                del self._claims[number]
+            for number in numbers:
+                self._on_ended(number)
+        else:
+            self._note_trouble(numbers, message)
+
+    def _note_good(self, numbers: Iterable[int], good_s: float) -> None:
+        for number in numbers:
+            watched = self._claims[number]
+            watched.good_s = max(watched.good_s, good_s)
+
+    def _note_trouble(self, numbers: Sequence[int], trouble: Trouble) -> None:
+        if trouble.why is Why.CLAIM_LOST:
+            self._lose(numbers)
+            return
+        if numbers:
+            _log.warning("heartbeats of %d claims fail: %s", len(numbers), trouble.detail)
+        for number in numbers:
+            self._on_lost(number, trouble.why)
+
+    def _lose(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            del self._claims[number]
+        for number in numbers:
+            self._on_lost(number, Why.CLAIM_LOST)

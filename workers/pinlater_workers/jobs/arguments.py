@@ -1,0 +1,311 @@
+"""What a job's function takes: arguments are checked where they are given, and converted where they arrive."""
+
+from __future__ import annotations
+
+import math
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from inspect import Parameter, isroutine, signature
+from pathlib import PurePath
+from types import NoneType, UnionType
+from typing import Any, NoReturn
+
+import msgspec
+from msgspec import inspect
+
+from pinlater_workers.envelope import Encoding, plain
+from pinlater_workers.errors import ArgumentsInvalid, ConfigurationError
+
+RESERVED = ("delay", "run_after", "priority")
+"""What `enqueue` takes for itself."""
+
+MAX_SHAPES = 100
+"""So many shapes of calls are remembered: what a function with **names is given can have any."""
+
+_BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+_BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+
+
+class Arguments:
+    """The parameters of one function. ConfigurationError, when it is made: a parameter that no job can have."""
+
+    def __init__(self, function: Callable[..., Any], job: str) -> None:
+        self._job = job
+        parameters = _parameters(function, job)
+        hints = _hints(function, job)
+        self._positional: list[tuple[str, Annotation]] = []
+        self._named: dict[str, Annotation] = {}
+        self._rest: Annotation | None = None
+        self._rest_named: Annotation | None = None
+        self._required_positions = 0
+        self._required: set[str] = set()
+        self._shapes: dict[tuple[object, ...], Sequence[tuple[str, Annotation]]] = {}
+        for parameter in parameters:
+            self._add(parameter, self._annotation(parameter, hints.get(parameter.name, Any)))
+
+    def _annotation(self, parameter: Parameter, hint: Any) -> Annotation:
+        name = parameter.name
+        if name in RESERVED:
+            raise ConfigurationError(f"job {self._job!r}: a parameter named {name!r}, which enqueue takes; rename it")
+        try:
+            return Annotation(hint, or_none=parameter.default is None)
+        except TypeError as error:
+            raise ConfigurationError(
+                f"job {self._job!r}: parameter {name!r} is annotated with {hint!r}: {error}; allowed: what msgspec "
+                "can check (numbers, texts, bytes, times, enums, dataclasses, TypedDict, list, dict, ...), and Path"
+            ) from error
+
+    def _add(self, parameter: Parameter, annotation: Annotation) -> None:
+        if parameter.kind in _BY_POSITION:
+            self._positional.append((parameter.name, annotation))
+        if parameter.kind in _BY_NAME:
+            self._named[parameter.name] = annotation
+        if parameter.kind is Parameter.VAR_POSITIONAL:
+            self._rest = annotation
+        elif parameter.kind is Parameter.VAR_KEYWORD:
+            self._rest_named = annotation
+        elif parameter.default is Parameter.empty:
+            if parameter.kind is Parameter.POSITIONAL_ONLY:
+                self._required_positions = len(self._positional)
+            else:
+                self._required.add(parameter.name)
+
+    def check(self, args: Sequence[Any], kwargs: Mapping[str, Any], encoding: Encoding) -> None:
+        """The function takes them, as they arrive. ArgumentsInvalid names the parameter, the value and its type."""
+        takers = self._takers(args, kwargs)
+        for place, value in enumerate((*args, *kwargs.values())):
+            name, annotation = takers[place]
+            if type(value) not in annotation.exact or type(value) is float:
+                self._try(annotation.check, name, annotation, value, encoding)
+
+    def check_written(self, args: Sequence[Any], kwargs: Mapping[str, Any], encoding: Encoding) -> None:
+        """ArgumentsInvalid for the one that cannot be written, where writing all of them failed."""
+        takers = self._takers(args, kwargs)
+        for place, value in enumerate((*args, *kwargs.values())):
+            name, annotation = takers[place]
+            self._try(annotation.check_written, name, annotation, value, encoding)
+
+    def read(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], encoding: Encoding
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of a body as the function's annotations want them. ArgumentsInvalid likewise."""
+        takers = self._takers(args, kwargs)
+        values = [*args, *kwargs.values()]
+        for place, value in enumerate(values):
+            name, annotation = takers[place]
+            if type(value) not in annotation.exact:
+                values[place] = self._try(annotation.read, name, annotation, value, encoding)
+        if not kwargs:
+            return tuple(values), {}
+        return tuple(values[: len(args)]), dict(zip(kwargs, values[len(args) :], strict=True))
+
+    def _takers(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[tuple[str, Annotation]]:
+        """The parameter of each argument, in order. Calls of one shape are fitted once."""
+        shape = (len(args), *kwargs)
+        takers = self._shapes.get(shape)
+        if takers is None:
+            self._fit(args, kwargs)
+            takers = [*self._by_position(len(args)), *self._by_name(kwargs)]
+            if len(self._shapes) < MAX_SHAPES:
+                self._shapes[shape] = takers
+        return takers
+
+    def _by_position(self, count: int) -> Iterator[tuple[str, Annotation]]:
+        yield from self._positional[:count]
+        if self._rest is not None:
+            for index in range(len(self._positional), count):
+                yield f"argument {index + 1}", self._rest
+
+    def _by_name(self, names: Iterable[str]) -> Iterator[tuple[str, Annotation]]:
+        for name in names:
+            annotation = self._named.get(name, self._rest_named)
+            if annotation is not None:
+                yield name, annotation
+
+    def _try(
+        self,
+        act: Callable[[Any, Encoding], Any],
+        name: str,
+        annotation: Annotation,
+        value: Any,
+        encoding: Encoding,
+    ) -> Any:
+        try:
+            return act(value, encoding)
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
+            raise ArgumentsInvalid(
+                f"job {self._job!r}: {name} is {_shown(value)}: {error}; allowed: {annotation.shown}"
+            ) from None
+
+    def _fit(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """As many as there are parameters, and none twice."""
+        given = len(args)
+        if given > len(self._positional) and self._rest is None:
+            self._refuse(f"takes {len(self._positional)} arguments by position, {given} are given")
+        if given < self._required_positions:
+            self._refuse(f"{self._positional[given][0]} is missing")
+        by_position = {name for name, _ in self._positional[:given]}
+        for name in kwargs:
+            if name in self._named:
+                if name in by_position:
+                    self._refuse(f"{name} is given twice")
+            elif self._rest_named is None:
+                self._refuse(f"has no parameter {name!r}")
+        missing = self._required - by_position - kwargs.keys()
+        if missing:
+            self._refuse(f"{', '.join(sorted(missing))} missing")
+
+    def _refuse(self, why: str) -> None:
+        raise ArgumentsInvalid(f"job {self._job!r}: {why}")
+
+
+def _parameters(function: Callable[..., Any], job: str) -> list[Parameter]:
+    if not isroutine(function):
+        raise ConfigurationError(f"job {job!r} is a {type(function).__name__}; allowed: a function")
+    try:
+        return list(signature(function).parameters.values())
+    except ValueError as error:
+        raise ConfigurationError(f"job {job!r}: {error}; allowed: a function of Python") from error
+
+
+def _hints(function: Callable[..., Any], job: str) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except Exception as error:
+        raise ConfigurationError(
+            f"job {job!r}: its annotations cannot be resolved: {error}; import what they name where the function is "
+            "defined, outside of TYPE_CHECKING"
+        ) from error
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:100]}..."
+
+
+_EXACT = {bool, int, float, str, bytes, NoneType}
+_CODECS: dict[Encoding, tuple[Callable[[Any], bytes], Callable[[bytes], Any]]] = {
+    "json": (msgspec.json.Encoder(enc_hook=plain).encode, msgspec.json.decode),
+    "msgpack": (msgspec.msgpack.Encoder(enc_hook=plain).encode, msgspec.msgpack.decode),
+}
+
+
+class Annotation:
+    """What a parameter takes. `shown` is its text for people; values of the types `exact` arrive as they are."""
+
+    def __init__(self, hint: Any, *, or_none: bool = False) -> None:
+        """TypeError: a type that cannot be written and read again. `or_none`: None is taken as well."""
+        hint = Any if hint is object else hint
+        hint = hint | None if or_none and hint is not Any else hint
+        self.shown = inspect_text(hint)
+        info = inspect.type_info(hint)
+        _refuse_custom(info, set())
+        self.exact = _exact_types(hint)
+        self._loose = _is_loose(info)
+        self._slot = msgspec.defstruct("Slot", [("value", hint)], array_like=True)
+        msgspec.json.Decoder(self._slot, dec_hook=_made)
+
+    def read(self, value: Any, encoding: Encoding) -> Any:
+        """The value of a body as the function wants it. ValueError: it is none."""
+        if type(value) in self.exact:
+            return value
+        try:
+            slot = msgspec.convert([value], self._slot, dec_hook=_made, str_keys=encoding == "json")
+        except msgspec.ValidationError as error:
+            raise ValueError(_told(error)) from error
+        return slot.value  # type: ignore[attr-defined]
+
+    def check(self, value: Any, encoding: Encoding) -> None:
+        """The value is one that arrives, but for what `check_written` alone sees. ValueError or TypeError: why not."""
+        if type(value) in self.exact and (type(value) is not float or math.isfinite(value)):
+            return
+        self.check_written(value, encoding)
+
+    def check_written(self, value: Any, encoding: Encoding) -> None:
+        """Written and read, it arrives. Sees also texts that are no Unicode, and numbers that an encoding lacks."""
+        write, parse = _CODECS[encoding]
+        arrived = self.read(parse(write(value)), encoding)
+        if self._loose and arrived != value:
+            _compare(value, arrived)
+
+
+def inspect_text(hint: Any) -> str:
+    """
+    >>> inspect_text(int), inspect_text(list[str] | None)
+    ('int', 'list[str] | None')
+    """
+    return (
+        hint.__qualname__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint).replace("typing.", "")
+    )
+
+
+def _exact_types(hint: Any) -> frozenset[type]:
+    """The types whose values need no conversion; none where there is one that does."""
+    members = typing.get_args(hint) if typing.get_origin(hint) in (UnionType, typing.Union) else (hint,)
+    return frozenset(members) & _EXACT
+
+
+def _refuse_custom(info: inspect.Type, seen: set[int]) -> None:
+    """TypeError for a class that msgspec does not know, wherever it stands in the annotation."""
+    if id(info) in seen:
+        return
+    seen.add(id(info))
+    if isinstance(info, inspect.CustomType) and not _is_path(info.cls):
+        raise TypeError(f"{info.cls.__qualname__} is not a type that JSON and MessagePack can carry")
+    for part in _parts(info):
+        _refuse_custom(part, seen)
+
+
+def _parts(info: inspect.Type) -> list[inspect.Type]:
+    """What a type is made of, one level down."""
+    found: list[inspect.Type] = []
+    for field in info.__struct_fields__:
+        value = getattr(info, field)
+        for each in value if isinstance(value, tuple) else (value,):
+            if isinstance(each, inspect.Type):
+                found.append(each)
+            elif isinstance(each, inspect.Field):
+                found.append(each.type)
+    return found
+
+
+def _is_loose(info: inspect.Type) -> bool:
+    """It lets any value through somewhere, so that what arrives has to be compared with what was given."""
+    if isinstance(info, inspect.ListType | inspect.DictType | inspect.UnionType | inspect.VarTupleType):
+        return any(_is_loose(part) for part in _parts(info))
+    return isinstance(info, inspect.AnyType)
+
+
+def _is_path(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, PurePath)
+
+
+def _made(kind: type, value: Any) -> Any:
+    """For msgspec: a value of a class that it does not know."""
+    if _is_path(kind) and isinstance(value, str):
+        return kind(value)
+    raise TypeError(f"Expected `str`, got `{type(value).__name__}`")
+
+
+def _told(error: msgspec.ValidationError) -> str:
+    """msgspec's words, without the place of the value itself, which the caller names."""
+    return str(error).replace("`$[0]`", "`$`").replace(" - at `$`", "").replace("`$[0]", "`$")
+
+
+def _compare(value: Any, arrived: Any) -> None:
+    """TypeError: what arrives is something else, beyond a tuple that arrives as a list."""
+    if isinstance(value, tuple | list) and isinstance(arrived, list) and len(value) == len(arrived):
+        for one, other in zip(value, arrived, strict=True):
+            _compare(one, other)
+    elif isinstance(value, dict) and isinstance(arrived, dict) and value.keys() == arrived.keys():
+        for key, one in value.items():
+            _compare(one, arrived[key])
+    elif value != arrived and (value == value or arrived == arrived):  # a NaN differs from itself
+        _refuse(value, arrived)
+
+
+def _refuse(value: Any, arrived: Any) -> NoReturn:
+    if isinstance(value, dict) and isinstance(arrived, dict):
+        raise TypeError("a key that is no text would arrive as one; annotate the parameter, as in dict[int, str]")
+    kind, other = type(value).__name__, type(arrived).__name__
+    raise TypeError(f"{value!r:.100} would arrive as {other}; annotate the parameter, so that it arrives as {kind}")

@@ -1,0 +1,257 @@
+"""What a running job can ask, say and wait for. `current()` gives it, in the job's own thread or task."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from pinlater.model import MAX_STATUS_CHARS, Checkpoint, DequeuedJob
+from pinlater_workers.envelope import Envelope, renewed, write_envelope
+from pinlater_workers.errors import ClaimLost
+
+if TYPE_CHECKING:
+    from pinlater_workers.envelope import Envelope
+    from pinlater_workers.jobs.job_type import JobType
+
+
+_lock = threading.Lock()
+"""Held for moments: one for all, as hardly any job waits."""
+
+
+class Host(Protocol):
+    """What carries out the wishes of a running job: its pool. Raises ClaimLost, or an error of pinlater.errors."""
+
+    def checkpoint(self, checkpoint: Checkpoint) -> None:
+        """From the job's thread; returns when the server has answered."""
+
+    async def checkpoint_async(self, checkpoint: Checkpoint) -> None:
+        """From the job's event loop."""
+
+
+class JobContext:
+    """One attempt. All of it may be used from any thread; `tell` is for the pool.
+
+    `queue`, and `job`: the name of its type. `body` is what the server holds: the newest checkpoint's, if there was
+    one. `envelope` None: not read yet, or a body that has none.
+    """
+
+    __slots__ = ("_claimed", "_deadline_ms", "_host", "_wake", "_why", "body", "envelope", "job", "queue")
+
+    def __init__(
+        self, job: str, queue: str, claimed: DequeuedJob, host: Host, deadline_ms: int, envelope: Envelope | None = None
+    ) -> None:
+        """`deadline_ms` is a wall-clock time: when its time limit ends. `envelope`, where it is read already."""
+        self.job = job
+        self.queue = queue
+        self.body = claimed.body
+        self.envelope = envelope
+        self._claimed = claimed
+        self._host = host
+        self._deadline_ms = deadline_ms
+        self._why: Why | None = None
+        self._wake: list[Callable[[], None]] | None = None
+
+    # -- what it is ------------------------------------------------------------------------------------------------
+
+    @property
+    def descriptor(self) -> str:
+        return self._claimed.descriptor
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first."""
+        return attempt_number(self._claimed)
+
+    @property
+    def attempts_left(self) -> int:
+        """How many may follow this one."""
+        return max(0, self._claimed.attempts_remaining - 1)
+
+    @property
+    def deadline(self) -> datetime:
+        """When its time limit ends, in UTC."""
+        return datetime.fromtimestamp(self._deadline_ms / 1000, UTC)
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What travels with the job: a trace context, and what middleware added."""
+        return {} if self.envelope is None else self.envelope.headers
+
+    # -- being told to stop ----------------------------------------------------------------------------------------
+
+    @property
+    def cancelled(self) -> bool:
+        """It should stop: `cancel_reason` says why. Cheap enough for a tight loop."""
+        return self._why is not None
+
+    @property
+    def cancel_reason(self) -> Why | None:
+        return self._why
+
+    def tell(self, why: Why) -> None:
+        """The job should stop. May be called from any thread, and more than once."""
+        with _lock:
+            if self._why not in ENDS:
+                self._why = why
+            wake, self._wake = self._wake, None
+        for call in wake or ():
+            call()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for so long. True, at once, when the job is or becomes cancelled. Not on an event loop."""
+        refuse_on_loop("wait_async")
+        told = threading.Event()
+        if self._cancelled_or(told.set):
+            return True
+        try:
+            return told.wait(seconds)
+        finally:
+            self._no_more(told.set)
+
+    async def wait_async(self, seconds: float) -> bool:
+        """As `wait`, for coroutines."""
+        told = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def wake() -> None:
+            loop.call_soon_threadsafe(told.set)
+
+        if self._cancelled_or(wake):
+            return True
+        try:
+            async with asyncio.timeout(seconds):
+                return await told.wait()
+        except TimeoutError:
+            return False
+        finally:
+            self._no_more(wake)
+
+    def _cancelled_or(self, wake: Callable[[], None]) -> bool:
+        with _lock:
+            if self._why is not None:
+                return True
+            self._wake = [*(self._wake or ()), wake]
+            return False
+
+    def _no_more(self, wake: Callable[[], None]) -> None:
+        with _lock:
+            if self._wake is not None:
+                self._wake = [call for call in self._wake if call is not wake]
+
+    # -- telling the server ----------------------------------------------------------------------------------------
+
+    def checkpoint(self, body: bytes | None = None) -> None:
+        """Keep the claim, and store `body`: from here on every further attempt begins with it.
+
+        A body comes from `job_type.body(...)`, which leaves headers and snoozes to this one; a raw job stores what it
+        likes. ValueError: no such body. ClaimLost: another worker has the job, and nothing was stored. Else an error of
+        pinlater.errors.
+        """
+        refuse_on_loop("checkpoint_async")
+        kept = self._kept(body)
+        self._host.checkpoint(self._checkpoint(kept))
+        self._keep(kept)
+
+    async def checkpoint_async(self, body: bytes | None = None) -> None:
+        """As `checkpoint`, for coroutines."""
+        kept = self._kept(body)
+        await self._host.checkpoint_async(self._checkpoint(kept))
+        self._keep(kept)
+
+    def set_status(self, text: str) -> None:
+        """Put a line in front of the job's custom status, where anybody can read it. Keeps the claim too."""
+        refuse_on_loop("set_status_async")
+        self._host.checkpoint(self._checkpoint(None, _line(text)))
+
+    async def set_status_async(self, text: str) -> None:
+        """As `set_status`, for coroutines."""
+        await self._host.checkpoint_async(self._checkpoint(None, _line(text)))
+
+    def _kept(self, body: bytes | None) -> tuple[bytes, Envelope | None] | None:
+        if body is None or self.envelope is None:
+            return None if body is None else (body, None)
+        new = renewed(self.envelope, body, self.envelope.snoozes)
+        return write_envelope(new), new
+
+    def _keep(self, kept: tuple[bytes, Envelope | None] | None) -> None:
+        if kept is not None:
+            self.body, self.envelope = kept
+
+    def _checkpoint(self, kept: tuple[bytes, Envelope | None] | None, status: str = "") -> Checkpoint:
+        if self._why is Why.CLAIM_LOST:
+            raise ClaimLost(f"the claim of job {self._claimed.descriptor} is lost")
+        return Checkpoint(
+            self._claimed.descriptor,
+            new_body=None if kept is None else kept[0],
+            prepend_status=status,
+            claim_descriptor=self._claimed.claim_descriptor,
+        )
+
+
+CURRENT: ContextVar[JobContext] = ContextVar("pinlater_job")
+
+
+def current() -> JobContext:
+    """That of the job that runs here. LookupError: none does."""
+    try:
+        return CURRENT.get()
+    except LookupError:
+        raise LookupError("no job runs in this thread or task") from None
+
+
+def _line(text: str) -> str:
+    """As it can be sent, within what a server keeps."""
+    return text[: MAX_STATUS_CHARS - 1].encode(errors="replace").decode() + "\n"
+
+
+def refuse_on_loop(instead: str) -> None:
+    """Blocking the event loop that is to carry out the call would last for ever."""
+    if asyncio._get_running_loop() is not None:
+        raise RuntimeError(f"in a coroutine: await {instead}(...)")
+
+
+class Why(StrEnum):
+    """Why a running job is told to stop. The words stand in statuses, logs and metrics."""
+
+    TIME_LIMIT = "time limit exceeded"
+    CLAIM_LOST = "claim lost"
+    OUT_OF_TOUCH = "no heartbeat gets through"
+    STOPPING = "the worker stops"
+
+
+ENDS = frozenset({Why.TIME_LIMIT, Why.CLAIM_LOST})
+"""The reasons that end a job, and that no other one replaces; of the others it is only told."""
+
+
+class Running(msgspec.Struct, eq=False, gc=False):
+    """What the worker keeps of it. `type` None: none that this worker knows. `envelope` None: a body that has none.
+
+    `began_s` and `until_s` (the time limit) are of time.monotonic, `deadline_ms` is the limit by the wall clock.
+    `told` is why it was told to stop, if it was.
+    """
+
+    job: DequeuedJob
+    queue: str
+    type: JobType | None
+    began_s: float
+    until_s: float
+    envelope: Envelope | None = None
+    deadline_ms: int = 0
+    told: Why | None = None
+
+
+def attempt_number(job: DequeuedJob) -> int:
+    """1 for the first; at least 1 for a job that an operator gave more attempts."""
+    return max(1, job.attempts_allowed - job.attempts_remaining + 1)
+
+
+def waited_s(job: DequeuedJob, now_ms: int) -> float:
+    """From when it was due until now; 0 where the server does not say when that was."""
+    return (now_ms - job.run_after_ms) / 1000 if job.run_after_ms else 0.0

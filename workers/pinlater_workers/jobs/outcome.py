@@ -1,0 +1,116 @@
+"""What a job may raise to say more than "this went wrong": try again then, never again, not yet, once more.
+
+    Retry        this attempt failed; the next one comes after so many seconds
+    Fail         this attempt failed, and none follows
+    Snooze       not now: again after so many seconds, no attempt spent, so many times at most
+    Reschedule   done for now: again after so many seconds with all attempts, for jobs that repeat for ever
+
+Times are seconds or a timedelta. All of them can be pickled, as exceptions cross the processes of a pool.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import IntEnum
+
+Delay = float | timedelta
+
+
+def seconds(delay: Delay) -> float:
+    """ValueError: negative, or not a number."""
+    value = delay.total_seconds() if isinstance(delay, timedelta) else float(delay)
+    if not value >= 0 or value == float("inf"):
+        raise ValueError(f"a delay of {delay!r}; allowed: 0 seconds or more")
+    return value
+
+
+class JobSignal(Exception):
+    """The root of what a job raises on purpose."""
+
+
+class Retry(JobSignal):
+    """This attempt failed. `after`: when the next one comes; None leaves that to the retry policy."""
+
+    def __init__(self, message: str = "", *, after: Delay | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.after_s = None if after is None else seconds(after)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _retry, (self.message, self.after_s)
+
+
+class Fail(JobSignal):
+    """This attempt failed, and no other follows, whatever attempts are left."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class Snooze(JobSignal):
+    """Not now: again in `after` seconds. Spends no attempt, but counts; beyond the type's `max_snoozes` it fails."""
+
+    def __init__(self, after: Delay, message: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.after_s = seconds(after)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Snooze, (self.after_s, self.message)
+
+
+class Reschedule(JobSignal):
+    """Done for now: again in `after` seconds, with all its attempts, and with `body` where one is given."""
+
+    def __init__(self, after: Delay, *, body: bytes | None = None, message: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.after_s = seconds(after)
+        self.body = body
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _reschedule, (self.after_s, self.body, self.message)
+
+
+def _retry(message: str, after_s: float | None) -> Retry:
+    return Retry(message, after=after_s)
+
+
+def _reschedule(after_s: float, body: bytes | None, message: str) -> Reschedule:
+    return Reschedule(after_s, body=body, message=message)
+
+
+class Action(IntEnum):
+    """What the server is told."""
+
+    SUCCEED = 0
+    """An ack, success."""
+    RETRY = 1
+    """An ack, failure: one attempt is spent; the job comes again after `delay_ms`, or without attempts is FAILED."""
+    FAIL = 2
+    """An ack, permanent failure."""
+    SNOOZE = 3
+    """Back to PENDING for `delay_ms`, no attempt spent, with `body`, whose envelope counts the snoozes."""
+    RESCHEDULE = 4
+    """Back to PENDING for `delay_ms`, with all attempts, and with `body` where it is not None."""
+    GIVE_BACK = 5
+    """Back to PENDING after `delay_ms` as it is, no attempt spent: the worker does not know its type, or stops."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`status`, a line with its end or "", goes to the job's custom status: an ack appends it, a move puts it in front.
+
+    `error` is the type of the exception for metrics and logs, "" for none.
+    """
+
+    action: Action
+    delay_ms: int = 0
+    status: str = ""
+    body: bytes | None = None
+    error: str = ""
+
+
+SUCCEEDED = Outcome(Action.SUCCEED)

@@ -1,0 +1,137 @@
+"""What can be said of a type of job, in a decorator or in a file: one table, one meaning."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, Literal
+
+from pinlater.model import is_queue_name
+from pinlater_workers.envelope import ENCODINGS, Encoding
+from pinlater_workers.errors import ConfigurationError
+from pinlater_workers.jobs.retry import DEFAULT_RETRY, Delays, Function, Policy, RetryRules
+from pinlater_workers.jobs.retry_text import parse_policy
+from pinlater_workers.settings_table import (
+    DAY_S,
+    Key,
+    duration,
+    flag,
+    import_object,
+    integer,
+    parse_duration,
+    read_table,
+    text,
+    word,
+)
+
+PoolName = Literal["thread", "process", "async"]
+
+POOLS: tuple[PoolName, ...] = ("thread", "process", "async")
+
+QUEUE_NAME = "1 to 64 letters, digits and _"
+
+DEFAULT_TIME_LIMIT_S = 3600.0
+DEFAULT_MAX_SNOOZES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class JobSettings:
+    """`attempts` None: one more than the policy's retries. `pool` None: the worker's own choice.
+
+    `time_limit_s`: how long one attempt may run. `raw`: the function takes the whole body as bytes, and runs whatever
+    job of its queue has no envelope. `max_snoozes`: how often Snooze may be raised before a Reschedule, retries
+    counted in.
+    """
+
+    queue: str
+    attempts: int | None = None
+    retry: RetryRules = DEFAULT_RETRY
+    time_limit_s: float = DEFAULT_TIME_LIMIT_S
+    priority: int = 1
+    pool: PoolName | None = None
+    encoding: Encoding = "json"
+    max_snoozes: int = DEFAULT_MAX_SNOOZES
+    raw: bool = False
+
+    @property
+    def attempts_allowed(self) -> int:
+        return self.retry.retries + 1 if self.attempts is None else self.attempts
+
+
+def retry_policy(value: object) -> Policy | RetryRules:
+    """A policy, rules, a text, a list of durations, or a function of (attempt, error). ValueError or TypeError."""
+    if isinstance(value, Policy | RetryRules):
+        return value
+    if isinstance(value, str):
+        return parse_policy(value)
+    if isinstance(value, Sequence):
+        return Delays(tuple(parse_duration(delay) for delay in value))
+    if callable(value) and not isinstance(value, type):
+        return Function(value)
+    raise TypeError
+
+
+def retry_policies(value: object) -> dict[type[BaseException], Policy]:
+    """Types of exception, in a file by their names, and a policy for each. ValueError or TypeError."""
+    if not isinstance(value, Mapping):
+        raise TypeError
+    found = {}
+    for name, said in value.items():
+        policy = retry_policy(said)
+        if isinstance(policy, RetryRules):
+            raise TypeError(f"{name} has rules; a policy is wanted")
+        found[_exception(name)] = policy
+    return found
+
+
+def _exception(name: object) -> type[BaseException]:
+    kind = name
+    if isinstance(name, str):
+        kind = import_object(name, "retry_on") if ":" in name else getattr(builtins, name, None)
+    if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+        raise TypeError(f"{name!r} is no type of exception")
+    return kind
+
+
+JOB_KEYS: dict[str, Key] = {
+    "queue": text("queue", f"the name of a queue: {QUEUE_NAME}", is_queue_name),
+    "attempts": integer("attempts", 1),
+    "retry": Key(
+        "retry", retry_policy, "a policy, as in 'exponential first=1s factor=2 cap=1h' (docs/workers-retries.md)"
+    ),
+    "retry_on": Key("retry_on", retry_policies, "a table of exception types, each with a policy"),
+    "time_limit": duration("time_limit_s", 0.001, 365 * DAY_S),
+    "priority": integer("priority", 1, 127),
+    "pool": word("pool", POOLS),
+    "encoding": word("encoding", ENCODINGS),
+    "max_snoozes": integer("max_snoozes", 0),
+    "raw": flag("raw"),
+    "function": text("function", "MODULE:NAME"),
+}
+
+
+def job_settings(options: Mapping[str, object], where: str, base: JobSettings | None = None) -> JobSettings:
+    """The settings that these keys say, on top of others where there are some. ConfigurationError."""
+    fields = read_table(JOB_KEYS, options, where)
+    fields.pop("function", None)
+    fields.update(_retry(fields, DEFAULT_RETRY if base is None else base.retry))
+    if base is not None:
+        return replace(base, **fields)
+    if "queue" not in fields:
+        raise ConfigurationError(f"{where}: queue is missing; allowed: {JOB_KEYS['queue'].allowed}")
+    return JobSettings(**fields)
+
+
+def _retry(fields: dict[str, Any], base: RetryRules) -> dict[str, RetryRules]:
+    """`retry` and `retry_on` are one field; where one is not said, the base has it."""
+    default, on = fields.pop("retry", None), fields.pop("retry_on", None)
+    if isinstance(default, RetryRules):
+        base, default = default, None
+    return {"retry": RetryRules(default or base.default, base.on if on is None else on)}
+
+
+RetryOption = (
+    Policy | RetryRules | str | Sequence[float | str | timedelta] | Callable[[int, BaseException], float | None]
+)

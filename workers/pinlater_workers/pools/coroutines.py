@@ -1,0 +1,135 @@
+"""Jobs as coroutines on the worker's own loop. One that is ended is cancelled, and again while it swallows that."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from pinlater.model import Checkpoint
+from pinlater_workers.app.settings import WorkerSettings
+from pinlater_workers.execution.attempt import HasMiddleware, run_attempt_async
+from pinlater_workers.jobs.context import ENDS, JobContext, Running, Why
+from pinlater_workers.jobs.outcome import Outcome
+from pinlater_workers.pools.base import Ended, Report, SaveCheckpoint, cut_short, has_ended, make_context, verdict_on
+
+CANCEL_AGAIN_S = 1.0
+CLOSE_S = 1.0
+"""How long close() waits for cancelled jobs."""
+
+
+class _Host(msgspec.Struct, eq=False):
+    """That of a job on the loop. It does not know its context: without a circle both are gone when the job ends.
+
+    `ended`: the worker was told of its end.
+    """
+
+    running: Running
+    save: SaveCheckpoint
+    ended: bool = False
+
+    def checkpoint(self, checkpoint: Checkpoint) -> None:
+        raise RuntimeError("a coroutine cannot wait for its own loop: await the context's async twin of this call")
+
+    async def checkpoint_async(self, checkpoint: Checkpoint) -> None:
+        if self.ended:
+            raise has_ended()
+        await self.save(self.running, checkpoint)
+
+
+class _Task(msgspec.Struct, eq=False):
+    """One job on the loop. `why` is set when it is cancelled."""
+
+    running: Running
+    host: _Host
+    context: JobContext
+    asyncio_task: asyncio.Task[None] | None = None
+    why: Why | None = None
+
+
+class AsyncPool:
+    """A cancelled job is reported when it has ended, or after CANCEL_AGAIN_S; from then on it counts as stuck."""
+
+    def __init__(self, app: HasMiddleware, settings: WorkerSettings, ended: Ended, save: SaveCheckpoint) -> None:
+        self._app = app
+        self._report = Report(ended)
+        self._save = save
+        self._tasks: dict[Running, _Task] = {}
+        self._stuck: set[_Task] = set()
+        self._closed = False
+
+    @property
+    def stuck(self) -> int:
+        return len(self._stuck)
+
+    def stuck_jobs(self) -> Sequence[Running]:
+        return [task.running for task in self._stuck]
+
+    async def open(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    def submit(self, running: Running) -> None:
+        host = _Host(running, self._save)
+        task = self._tasks[running] = _Task(running, host, make_context(running, host))
+        task.asyncio_task = self._loop.create_task(self._run(task))
+
+    def stop(self, running: Running, why: Why) -> None:
+        task = self._tasks.get(running)
+        if task is None:
+            return
+        task.context.tell(why)
+        if why in ENDS and task.why is None:
+            task.why = why
+            assert task.asyncio_task is not None
+            task.asyncio_task.add_done_callback(lambda _: self._cut_short(task, why))
+            self._cancel(task)
+
+    async def close(self) -> None:
+        self._closed = True
+        self._report.close()
+        tasks = {task.asyncio_task for task in (*self._tasks.values(), *self._stuck) if task.asyncio_task is not None}
+        for coroutine in tasks:
+            coroutine.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=CLOSE_S)
+
+    async def _run(self, task: _Task) -> None:
+        running = task.running
+        assert running.type is not None
+        try:
+            verdict = await run_attempt_async(self._app, running.type, running.job, task.context)
+        except BaseException as error:  # KeyboardInterrupt is the job's own: that of the terminal comes as a signal
+            if self._closed or task.why is not None:
+                return
+            verdict = verdict_on(running, error)
+        finally:
+            self._stuck.discard(task)
+        if task.why is None:
+            self._end(task, verdict)
+
+    def _cancel(self, task: _Task) -> None:
+        assert task.asyncio_task is not None
+        if self._closed or task.asyncio_task.done():
+            return
+        task.asyncio_task.cancel()
+        self._loop.call_later(CANCEL_AGAIN_S, self._again, task)
+
+    def _again(self, task: _Task) -> None:
+        """The job swallows its cancellation or takes its time to clean up: the worker hears of it now."""
+        assert task.asyncio_task is not None
+        assert task.why is not None
+        if not self._closed and not task.asyncio_task.done():
+            self._stuck.add(task)
+            self._cut_short(task, task.why)
+            self._cancel(task)
+
+    def _cut_short(self, task: _Task, why: Why) -> None:
+        """Told once, here or when it has ended."""
+        if not task.host.ended:
+            self._end(task, cut_short(task.running, why))
+
+    def _end(self, task: _Task, verdict: Outcome) -> None:
+        task.host.ended = True
+        del self._tasks[task.running]
+        self._report.add(task.running, verdict)

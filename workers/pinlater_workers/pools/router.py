@@ -1,0 +1,78 @@
+"""The pool of a worker: each job goes to the pool of its type, and only the pools that are needed are started."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pinlater_workers.app.app import App
+from pinlater_workers.app.settings import WorkerSettings
+from pinlater_workers.jobs.context import Running, Why
+from pinlater_workers.jobs.job_type import JobType
+from pinlater_workers.jobs.settings import PoolName
+from pinlater_workers.pools.base import Ended, Pool, SaveCheckpoint
+from pinlater_workers.pools.coroutines import AsyncPool
+from pinlater_workers.pools.process_pool import ProcessPool
+from pinlater_workers.pools.threads import ThreadPool
+
+
+def pool_of(job_type: JobType, worker_pool: PoolName) -> PoolName:
+    """Where jobs of the type run, in a worker whose own pool is `worker_pool`.
+
+    What the type says counts, but that the event loop can run nothing but coroutines. A type that says nothing: its
+    coroutines run on the loop, but in a worker of processes; all else runs in the worker's pool.
+    """
+    wanted = job_type.settings.pool
+    if wanted is None:
+        wanted = "async" if job_type.is_coroutine and worker_pool != "process" else worker_pool
+    return "thread" if wanted == "async" and not job_type.is_coroutine else wanted
+
+
+class MixedPool:
+    """Threads and coroutines cost nothing until a job needs them; processes are started by open() where a type of a
+    served queue runs in them, else when the first such job comes."""
+
+    def __init__(self, app: App, app_spec: str, settings: WorkerSettings, ended: Ended, save: SaveCheckpoint) -> None:
+        self._app = app
+        self._settings = settings
+        self._processes = ProcessPool(app_spec, settings, ended, save)
+        self._pools: dict[PoolName, Pool] = {
+            "thread": ThreadPool(app, settings, ended, save),
+            "async": AsyncPool(app, settings, ended, save),
+            "process": self._processes,
+        }
+        self._of_type: dict[JobType | None, Pool] = {}
+
+    @property
+    def stuck(self) -> int:
+        return sum(pool.stuck for pool in self._pools.values())
+
+    def stuck_jobs(self) -> Sequence[Running]:
+        return [running for pool in self._pools.values() for running in pool.stuck_jobs()]
+
+    async def open(self) -> None:
+        await self._pools["thread"].open()
+        await self._pools["async"].open()
+        if self._needs_processes():
+            await self._processes.open()
+
+    def submit(self, running: Running) -> None:
+        pool = self._of_type.get(running.type) or self._pool(running)
+        pool.submit(running)
+
+    def stop(self, running: Running, why: Why) -> None:
+        self._pool(running).stop(running, why)
+
+    async def close(self) -> None:
+        for pool in self._pools.values():
+            await pool.close()
+
+    def _pool(self, running: Running) -> Pool:
+        assert running.type is not None
+        pool = self._of_type[running.type] = self._pools[pool_of(running.type, self._settings.pool)]
+        return pool
+
+    def _needs_processes(self) -> bool:
+        queues = self._settings.queues
+        types = [job_type for job_type in self._app.job_types.values() if job_type.settings.queue in queues]
+        types += [raw for queue in queues if (raw := self._app.raw(queue)) is not None]
+        return any(pool_of(job_type, self._settings.pool) == "process" for job_type in types)

@@ -1,0 +1,208 @@
+"""Jobs in threads of this process. A thread cannot be stopped: a job over its limit is told, and its result dropped."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+
+import msgspec
+
+from pinlater.model import Checkpoint
+from pinlater_workers.app.settings import WorkerSettings
+from pinlater_workers.execution.attempt import HasMiddleware, close_loop, run_attempt
+from pinlater_workers.jobs.context import ENDS, JobContext, Running, Why
+from pinlater_workers.jobs.outcome import Action, Outcome
+from pinlater_workers.pools.base import (
+    Done,
+    Ended,
+    Report,
+    SaveCheckpoint,
+    Saving,
+    cut_short,
+    has_ended,
+    make_context,
+    verdict_on,
+)
+
+_log = logging.getLogger("pinlater_workers.pools")
+
+
+class _Host(msgspec.Struct, eq=False):
+    """That of a job in a thread. It does not know its context: without a circle both are gone when the job ends."""
+
+    pool: ThreadPool
+    running: Running
+
+    def checkpoint(self, checkpoint: Checkpoint) -> None:
+        self.pool.ask(self.running, checkpoint).result()
+
+    async def checkpoint_async(self, checkpoint: Checkpoint) -> None:
+        await asyncio.wrap_future(self.pool.ask(self.running, checkpoint))
+
+
+class _Task(msgspec.Struct, eq=False):
+    """One job in a thread.
+
+    `finished` is set by the thread, `dropped` by the loop: its verdict was told before the thread returned.
+    """
+
+    running: Running
+    context: JobContext
+    finished: bool = False
+    dropped: bool = False
+
+
+class ThreadPool:
+    """Threads are started when they are needed, at most `concurrency` of them, and kept.
+
+    They are daemons: one that never returns does not hold up the end of the process.
+
+    One thread at a time is called out of its sleep, and calls the next where jobs are left: those that end at once are
+    run by the few that are awake, instead of waking a thread each.
+    """
+
+    def __init__(self, app: HasMiddleware, settings: WorkerSettings, ended: Ended, save: SaveCheckpoint) -> None:
+        self._app = app
+        self._settings = settings
+        self._ended = ended
+        self._report = Report(ended)
+        self._saving = Saving(save)
+        self._line: deque[_Task] = deque()
+        self._calls: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._called = False
+        self._tasks: dict[Running, _Task] = {}
+        self._finished: deque[tuple[_Task, Outcome]] = deque()
+        self._waking = False
+        self._closed = False
+        self._threads = 0
+        self._stuck: set[_Task] = set()
+
+    @property
+    def stuck(self) -> int:
+        return len(self._stuck)
+
+    def stuck_jobs(self) -> Sequence[Running]:
+        return [task.running for task in self._stuck]
+
+    async def open(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    def submit(self, running: Running) -> None:
+        task = self._tasks[running] = _Task(running, make_context(running, _Host(self, running)))
+        if self._threads < self._settings.concurrency and self._threads < len(self._tasks) + len(self._stuck):
+            try:
+                threading.Thread(target=self._work, name=f"job-{self._threads + 1}", daemon=True).start()
+            except RuntimeError as error:
+                self._give_back(running, error)
+                return
+            self._threads += 1
+        self._line.append(task)
+        self._call()
+
+    def stop(self, running: Running, why: Why) -> None:
+        task = self._tasks.get(running)
+        if task is None or task.finished:
+            return
+        task.context.tell(why)
+        if why in ENDS:
+            task.dropped = True
+            self._stuck.add(task)
+            del self._tasks[running]
+            self._report.add(running, cut_short(running, why))
+
+    async def close(self) -> None:
+        self._deliver()
+        self._closed = True
+        self._report.close()
+        for task in self._tasks.values():
+            task.context.tell(Why.STOPPING)
+        for _ in range(self._threads):
+            self._calls.put(None)
+        await self._saving.close()
+
+    def ask(self, running: Running, checkpoint: Checkpoint) -> Future[None]:
+        """From the thread of a job: the checkpoint under way."""
+        asked: Future[None] = Future()
+        asked.set_running_or_notify_cancel()  # a coroutine that gives up waiting does not cancel it
+
+        def done(error: BaseException | None) -> None:
+            if error is None:
+                asked.set_result(None)
+            else:
+                asked.set_exception(error)
+
+        self._loop.call_soon_threadsafe(self._save, running, checkpoint, done)
+        return asked
+
+    def _save(self, running: Running, checkpoint: Checkpoint, done: Done) -> None:
+        if running in self._tasks:
+            self._saving.start(running, checkpoint, done)
+        else:
+            done(has_ended())
+
+    def _give_back(self, running: Running, error: RuntimeError) -> None:
+        """The system has no further thread for this process: another worker may have one."""
+        _log.error("A job is given back, as no thread could be started for it: %s", error)
+        del self._tasks[running]
+        self._report.add(running, Outcome(Action.GIVE_BACK, int(self._settings.unknown_delay_s * 1000)))
+
+    def _call(self) -> None:
+        """Wakes a thread, if none is on its way."""
+        if not self._called:
+            self._called = True
+            self._calls.put(None)
+
+    def _next(self) -> _Task | None:
+        """In a thread: the next job, as long as it takes; None: there are no more. The flag goes before the look: what
+        is put in line after that wakes a thread again.
+        """
+        while True:
+            try:
+                task = self._line.popleft()
+            except IndexError:
+                self._calls.get()
+                if self._closed:
+                    return None
+                self._called = False
+            else:
+                if self._line:
+                    self._call()
+                return task
+
+    def _work(self) -> None:
+        while (task := self._next()) is not None:
+            running = task.running
+            assert running.type is not None
+            try:
+                verdict = run_attempt(self._app, running.type, running.job, task.context)
+            except BaseException as error:  # KeyboardInterrupt too, which a thread can only have raised by itself
+                verdict = verdict_on(running, error)
+            task.finished = True
+            self._finished.append((task, verdict))
+            del task, running, verdict  # nothing of a job is kept while the thread waits for the next
+            if not self._waking:
+                self._waking = True
+                try:
+                    self._loop.call_soon_threadsafe(self._deliver)
+                except RuntimeError:
+                    break  # the loop is closed: the worker has ended, and nobody hears of this job
+        close_loop()
+
+    def _deliver(self) -> None:
+        """On the loop. The flag goes first: what is appended after the last look wakes the loop again."""
+        self._waking = False
+        ended: list[tuple[Running, Outcome]] = []
+        while self._finished:
+            task, verdict = self._finished.popleft()
+            if task.dropped:
+                self._stuck.discard(task)
+            else:
+                del self._tasks[task.running]
+                ended.append((task.running, verdict))
+        if ended and not self._closed:
+            self._ended(ended)

@@ -1,0 +1,193 @@
+"""Tests of jobs: what is enqueued stays in memory, and runs by the real rules and policies with the waits dropped.
+
+    run = testing.run(thumbnail, "a.jpg", size=200)         # one job, to its end
+    assert run.state is JobState.FAILED and run.delays_s == [10, 20]
+
+    with testing.in_memory(app) as jobs:                    # whatever the code under test enqueues
+        sign_up("ada@example.com")
+        jobs.run_all()
+    assert [run.job for run in jobs.runs] == ["welcome", "remind"]
+
+Time is virtual and starts now: it goes on by the delays of jobs and by `context.wait`, without anybody waiting. Jobs
+run one after the other: by priority, then by when they are due, then by age. Delays have no jitter, and time limits are
+not enforced. Nothing here needs pytest, and nothing stands in its way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+from pinlater.model import DequeuedJob, Job, JobState
+from pinlater_workers.app.app import App
+from pinlater_workers.envelope import read_envelope
+from pinlater_workers.errors import ConfigurationError
+from pinlater_workers.execution.attempt import close_loop, run_attempt, run_attempt_async
+from pinlater_workers.jobs.context import Why
+from pinlater_workers.jobs.job_type import JobType
+from pinlater_workers.jobs.outcome import Outcome
+from pinlater_workers.middleware import Middleware
+from pinlater_workers.testing.memory import Line, Recorder, Run, RunHost, VirtualClock, VirtualContext
+
+MAX_RUNS = 1000
+
+
+class NeverEnds(AssertionError):
+    """A job was run so often, and has not ended."""
+
+
+def run(job_type: JobType, /, *args: Any, **kwargs: Any) -> Run:
+    """One job to its end. What it enqueues is in `Run.enqueued`, and does not run. NeverEnds.
+
+    TypeError: a function that is no job.
+    """
+    with in_memory(_app(job_type)) as jobs:
+        job_type.enqueue(*args, **kwargs)
+        jobs.run_all(only=jobs.runs[0])
+    return jobs.runs[0]
+
+
+async def run_async(job_type: JobType, /, *args: Any, **kwargs: Any) -> Run:
+    """As `run`, for tests that are coroutines."""
+    with in_memory(_app(job_type)) as jobs:
+        await job_type.enqueue_async(*args, **kwargs)
+        await jobs.run_all_async(only=jobs.runs[0])
+    return jobs.runs[0]
+
+
+def _app(job_type: object) -> App:
+    if not isinstance(job_type, JobType):
+        raise TypeError(f"{job_type!r:.200} is no job; allowed: a function with @app.job(queue=...) above it")
+    return cast(App, job_type.app)
+
+
+@contextmanager
+def in_memory(app: App) -> Iterator[Jobs]:
+    """Until the block ends, what is enqueued with this app stays here."""
+    jobs = Jobs(app)
+    outbox, clock = app.outbox, app.clock
+    app.outbox, app.clock = jobs, jobs.clock
+    try:
+        yield jobs
+    finally:
+        app.outbox, app.clock = outbox, clock
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """`middleware` makes it an app in the eyes of `executing`."""
+
+    middleware: Sequence[Middleware]
+    type: JobType
+    claimed: DequeuedJob
+    context: VirtualContext
+
+
+class Jobs:
+    """`runs`: all jobs in the order of their enqueueing. `tell`: where set, each job is told so when it begins."""
+
+    def __init__(self, app: App) -> None:
+        self.clock = VirtualClock()
+        self.runs: list[Run] = []
+        self.tell: Why | None = None
+        self._app = app
+        self._line = Line(self.clock)
+        self._now_running: Run | None = None
+
+    def send(self, queue: str, jobs: Sequence[Job]) -> list[str]:
+        """For the app: keep these."""
+        return [self._keep(queue, job).descriptor for job in jobs]
+
+    async def send_async(self, queue: str, jobs: Sequence[Job]) -> list[str]:
+        return self.send(queue, jobs)
+
+    def of(self, job: JobType) -> list[Run]:
+        return [each for each in self.runs if each.job == job.name]
+
+    @property
+    def pending(self) -> list[Run]:
+        return [each for each in self.runs if each.state is JobState.PENDING]
+
+    def run_all(self, *, max_runs: int = MAX_RUNS, only: Run | None = None) -> None:
+        """Until no job is pending, those that jobs enqueue included; `only`: until this one has ended.
+
+        NeverEnds: one of them was run `max_runs` times, and would be again. What is for ever: `run_for`.
+        """
+        self._run(math.inf, max_runs, only)
+
+    def run_for(self, seconds: float, *, max_runs: int = MAX_RUNS) -> None:
+        """All that is due within so much time from now, which then is over. NeverEnds."""
+        end_ms = self.clock.now_ms() + math.ceil(seconds * 1000)
+        self._run(end_ms, max_runs, None)
+        self.clock.advance_to(end_ms)
+
+    async def run_all_async(self, *, max_runs: int = MAX_RUNS, only: Run | None = None) -> None:
+        """As `run_all`, for tests that are coroutines: coroutine jobs run on their loop, all else in a thread."""
+        while (due := self._next(math.inf, max_runs, only)) is not None:
+            attempt = self._begin(due)
+            work = run_attempt_async if attempt.type.is_coroutine else _run_in_thread
+            self._end(due, await work(attempt, attempt.type, attempt.claimed, attempt.context, None))
+
+    def _run(self, end_ms: float, max_runs: int, only: Run | None) -> None:
+        try:
+            while (due := self._next(end_ms, max_runs, only)) is not None:
+                attempt = self._begin(due)
+                self._end(due, run_attempt(attempt, attempt.type, attempt.claimed, attempt.context, None))
+        finally:
+            close_loop()
+
+    def _keep(self, queue: str, job: Job) -> Run:
+        envelope = read_envelope(job.body)
+        name = self._type(queue, job.body).name if envelope is None else envelope.job
+        kept = Run.of(job, name, queue, len(self.runs) + 1, self.clock.now_ms())
+        self.runs.append(kept)
+        self._line.add(kept)
+        if self._now_running is not None:
+            self._now_running.enqueued.append(kept)
+        return kept
+
+    def _type(self, queue: str, body: bytes) -> JobType:
+        envelope = read_envelope(body)
+        found = self._app.raw(queue) if envelope is None else self._app.find(envelope.job)
+        if found is None:
+            name = "without an envelope" if envelope is None else f"of type {envelope.job!r}"
+            raise ConfigurationError(f"a job {name} in queue {queue!r}, which this app does not know")
+        return found
+
+    def _next(self, end_ms: float, max_runs: int, only: Run | None) -> Run | None:
+        """What runs now; where nothing is due, it is later at once."""
+        chosen = self._line.first(end_ms) if only is None else only
+        if chosen is None or chosen.state is not JobState.PENDING:
+            return None
+        self.clock.advance_to(chosen.run_after_ms)
+        if chosen.times >= max_runs:
+            raise NeverEnds(
+                f"job {chosen.job!r} was run {chosen.times} times, and comes again: {chosen.snoozes} snoozes, "
+                f"{chosen.reschedules} reschedulings; for a job that repeats for ever use run_for(seconds)"
+            )
+        return chosen
+
+    def _begin(self, run: Run) -> _Attempt:
+        job_type = self._type(run.queue, run.body)
+        claimed = run.claim()
+        deadline_ms = self.clock.now_ms() + math.ceil(job_type.settings.time_limit_s * 1000)
+        context = VirtualContext(job_type.name, run.queue, claimed, RunHost(run), deadline_ms)
+        context.clock = self.clock
+        if self.tell is not None:
+            context.tell(self.tell)
+        self._now_running = run
+        return _Attempt((Recorder(run), *self._app.middleware), job_type, claimed, context)
+
+    def _end(self, run: Run, verdict: Outcome) -> None:
+        self._now_running = None
+        run.end(verdict, self.clock.now_ms())
+        if run.state is JobState.PENDING:
+            self._line.add(run)
+
+
+async def _run_in_thread(*attempt: Any) -> Outcome:
+    return await asyncio.to_thread(run_attempt, *attempt)

@@ -1,0 +1,210 @@
+"""One job of a test: what a server keeps of it, and what came to pass."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from pinlater.model import MAX_STATUS_CHARS, Checkpoint, DequeuedJob, Job, JobState
+from pinlater_workers.envelope import read_envelope
+from pinlater_workers.jobs.context import JobContext, refuse_on_loop
+from pinlater_workers.jobs.outcome import Action, Outcome
+from pinlater_workers.middleware import Middleware
+
+
+class VirtualClock:
+    """A clock that only jumps; it starts with the time of this machine."""
+
+    uncertainty_ms = 0
+
+    def __init__(self) -> None:
+        self._now_ms = time.time_ns() // 1_000_000
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def advance(self, seconds: float) -> None:
+        self._now_ms += math.ceil(seconds * 1000)
+
+    def advance_to(self, at_ms: int) -> None:
+        self._now_ms = max(self._now_ms, at_ms)
+
+
+@dataclass(eq=False)
+class Run:
+    """A job that was enqueued, and what became of it so far.
+
+    `number`: 1 for the first job of the test. `times`: how often it was run; `delays_s`: how long it stayed away after
+    each of these, but for the last. `attempts` of them were spent: all but snoozes and reschedulings. `status`: the
+    job's custom status, as a server keeps it; `statuses`: its parts in the order they were written. `checkpoints`: the
+    bodies that it stored. `errors`: what was raised, Snooze and the like included; `result`: what it returned at last.
+    `enqueued`: the jobs that it enqueued.
+    """
+
+    number: int
+    descriptor: str
+    queue: str
+    job: str
+    body: bytes
+    priority: int
+    attempts_allowed: int
+    attempts_remaining: int
+    enqueued_at_ms: int
+    run_after_ms: int
+    state: JobState = JobState.PENDING
+    times: int = 0
+    attempts: int = 0
+    snoozes: int = 0
+    reschedules: int = 0
+    delays_s: list[float] = field(default_factory=list)
+    status: str = ""
+    statuses: list[str] = field(default_factory=list)
+    checkpoints: list[bytes] = field(default_factory=list)
+    errors: list[BaseException] = field(default_factory=list)
+    result: Any = None
+    enqueued: list[Run] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, job: Job, name: str, queue: str, number: int, now_ms: int) -> Run:
+        run_after_ms = now_ms if job.run_after_ms is None else job.run_after_ms
+        left = job.attempts_allowed
+        descriptor = f"{queue}:memory:{number}"
+        return cls(number, descriptor, queue, name, job.body, job.priority, left, left, now_ms, run_after_ms)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What travels with it."""
+        envelope = read_envelope(self.body)
+        return {} if envelope is None else envelope.headers
+
+    def claim(self) -> DequeuedJob:
+        self.state = JobState.IN_PROGRESS
+        self.times += 1
+        return DequeuedJob(
+            self.descriptor,
+            self.body,
+            self.priority,
+            self.attempts_allowed,
+            self.attempts_remaining,
+            self.run_after_ms,
+            self.enqueued_at_ms,
+            claim_descriptor=f"{self.descriptor}:{self.times}",
+        )
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        if checkpoint.new_body is not None:
+            self.body = checkpoint.new_body
+            self.checkpoints.append(checkpoint.new_body)
+        self._note(checkpoint.prepend_status, in_front=True)
+
+    def end(self, verdict: Outcome, now_ms: int) -> None:
+        """What a worker tells the server, and what that does."""
+        back = verdict.action in (Action.SNOOZE, Action.RESCHEDULE)
+        self._note(verdict.status, in_front=back)
+        if verdict.body is not None:
+            self.body = verdict.body
+        if not back:
+            self.attempts += 1
+        if verdict.action is Action.SUCCEED:
+            self.state = JobState.SUCCEEDED
+        elif verdict.action is Action.FAIL or (verdict.action is Action.RETRY and self.attempts_remaining <= 1):
+            self.state, self.attempts_remaining = JobState.FAILED, 0
+        else:
+            self._come_again(verdict, now_ms)
+
+    def _come_again(self, verdict: Outcome, now_ms: int) -> None:
+        self.state = JobState.PENDING
+        self.run_after_ms = now_ms + verdict.delay_ms
+        self.delays_s.append(verdict.delay_ms / 1000)
+        if verdict.action is Action.RETRY:
+            self.attempts_remaining -= 1
+        elif verdict.action is Action.RESCHEDULE:
+            self.attempts_remaining = self.attempts_allowed
+            self.reschedules += 1
+        else:
+            self.snoozes += 1
+
+    def _note(self, text: str, *, in_front: bool) -> None:
+        if text:
+            self.statuses.append(text.rstrip("\n"))
+            self.status = (text + self.status if in_front else self.status + text)[:MAX_STATUS_CHARS]
+
+
+class Recorder(Middleware):
+    """Hears what the job returns or raises."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def after(self, context: JobContext, result: Any) -> None:
+        self._run.result = result
+
+    def error(self, context: JobContext, exception: BaseException, verdict: Outcome) -> None:
+        self._run.errors.append(exception)
+
+
+@dataclass(frozen=True, slots=True)
+class RunHost:
+    """Stores checkpoints at once."""
+
+    run: Run
+
+    def checkpoint(self, checkpoint: Checkpoint) -> None:
+        self.run.save(checkpoint)
+
+    async def checkpoint_async(self, checkpoint: Checkpoint) -> None:
+        self.run.save(checkpoint)
+
+
+class VirtualContext(JobContext):
+    """Waits by the clock of the test."""
+
+    __slots__ = ("clock",)
+
+    clock: VirtualClock
+
+    def wait(self, seconds: float) -> bool:
+        refuse_on_loop("wait_async")
+        return self._wait(seconds)
+
+    async def wait_async(self, seconds: float) -> bool:
+        return self._wait(seconds)
+
+    def _wait(self, seconds: float) -> bool:
+        if not self.cancelled:
+            self.clock.advance(seconds)
+        return self.cancelled
+
+
+class Line:
+    """Jobs that wait. Of those that are due the highest priority goes first, then the earliest, then the oldest.
+
+    An entry counts as long as its run is PENDING and was not run since; all others are dropped when they come up.
+    """
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self._clock = clock
+        self._later: list[tuple[int, int, int, Run]] = []
+        self._due: list[tuple[int, int, int, int, Run]] = []
+
+    def add(self, run: Run) -> None:
+        """A run that is PENDING now."""
+        heapq.heappush(self._later, (run.run_after_ms, run.number, run.times, run))
+
+    def first(self, end_ms: float) -> Run | None:
+        """The next one, which stays in the line; the clock goes on to when it is due. None: none until then."""
+        while True:
+            while self._later and self._later[0][0] <= self._clock.now_ms():
+                run_after_ms, age, times, run = heapq.heappop(self._later)
+                heapq.heappush(self._due, (run.priority, run_after_ms, age, times, run))
+            while self._due:
+                *_, times, run = self._due[0]
+                if run.state is JobState.PENDING and run.times == times:
+                    return run
+                heapq.heappop(self._due)
+            if not self._later or self._later[0][0] > end_ms:
+                return None
+            self._clock.advance_to(self._later[0][0])

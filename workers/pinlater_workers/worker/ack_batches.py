@@ -1,0 +1,183 @@
+"""Results that no call carries yet, by queue: acks that may ride on a dequeue, and moves, which may not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from pinlater.model import Ack, Checkpoint, parse_descriptor
+from pinlater_workers.jobs.context import Running
+from pinlater_workers.jobs.outcome import Action, Outcome
+
+
+class Outbox:
+    """Times are of time.monotonic."""
+
+    def __init__(self) -> None:
+        self._acks: dict[str, list[Result]] = {}
+        self._since_s: dict[str, float] = {}
+        self._moves: dict[str, list[Result]] = {}
+        self.count = 0
+
+    def put(self, results: Sequence[Result], now_s: float) -> None:
+        acks, moves = self._acks, self._moves
+        for result in results:
+            running, verdict = result
+            queue = running.queue
+            if verdict.action not in ACKS:
+                moves.setdefault(queue, []).append(result)
+            elif queue in acks:
+                acks[queue].append(result)
+            else:
+                acks[queue] = [result]
+                self._since_s[queue] = now_s
+        self.count += len(results)
+
+    @property
+    def has_acks(self) -> bool:
+        return bool(self._acks)
+
+    def oldest_s(self) -> float | None:
+        """Since when the ack waits that waits longest; None: there is none."""
+        return min(self._since_s.values(), default=None)
+
+    def take_for(self, queue: str) -> Parcel | None:
+        """Acks to ride on a dequeue of this queue: its own, or else of the queue whose acks wait longest."""
+        if not self._acks:
+            return None
+        return self._take_acks(queue if queue in self._acks else min(self._since_s, key=self._since_s.__getitem__))
+
+    def take_waiting(self, since_s: float) -> list[Parcel]:
+        """All acks of queues where one waits since then or longer."""
+        parcels = []
+        for queue in [queue for queue, oldest_s in self._since_s.items() if oldest_s <= since_s]:
+            while queue in self._acks:
+                parcels.append(self._take_acks(queue))
+        return parcels
+
+    def moving(self) -> list[str]:
+        """The queues with moves to make."""
+        return list(self._moves)
+
+    def take_moves(self, queue: str) -> Parcel | None:
+        return self._take(self._moves, queue, moves=True) if queue in self._moves else None
+
+    def _take_acks(self, queue: str) -> Parcel:
+        parcel = self._take(self._acks, queue, moves=False)
+        if queue not in self._acks:
+            del self._since_s[queue]
+        return parcel
+
+    def _take(self, results: dict[str, list[Result]], queue: str, *, moves: bool) -> Parcel:
+        waiting = results[queue]
+        count = fitting(waiting) if moves else MAX_RESULTS
+        if len(waiting) <= count:
+            taken = results.pop(queue)
+        else:
+            taken = waiting[:count]
+            del waiting[:count]
+        self.count -= len(taken)
+        return Parcel(queue, taken, moves=moves)
+
+
+MAX_RESULTS = 1_000
+"""In one call."""
+
+MAX_BODY_BYTES = 1 << 16
+"""So much of new bodies is in one call, or one body: a server breaks the connection over a call that is too large."""
+
+
+class Parcel:
+    """`moves`: all of them go back to PENDING; else all are acks. `is_copy`: an earlier call with them may have been
+    carried out, so that this one has no effect.
+    """
+
+    __slots__ = ("is_copy", "moves", "queue", "results")
+
+    def __init__(self, queue: str, results: list[Result], *, moves: bool, is_copy: bool = False) -> None:
+        self.is_copy = is_copy
+        self.queue = queue
+        self.results = results
+        self.moves = moves
+
+    def halves(self) -> Iterator[Parcel]:
+        middle = len(self.results) // 2
+        return (self._with(part) for part in (self.results[:middle], self.results[middle:]))
+
+    def by_shard(self) -> list[Parcel]:
+        """One for each shard, so that those of a shard that is away hold up no others."""
+        parts: dict[str, list[Result]] = {}
+        for result in self.results:
+            parts.setdefault(_shard(result[0].job.descriptor), []).append(result)
+        return [self] if len(parts) == 1 else [self._with(part) for part in parts.values()]
+
+    def take(self, which: Callable[[Running], bool]) -> list[Result]:
+        """Those out of the parcel, and returned."""
+        taken = [result for result in self.results if which(result[0])]
+        if taken:
+            self.results = [result for result in self.results if not which(result[0])]
+        return taken
+
+    def _with(self, results: list[Result]) -> Parcel:
+        return Parcel(self.queue, results, moves=self.moves, is_copy=self.is_copy)
+
+
+def fitting(moves: Sequence[Result]) -> int:
+    """How many of the first of these one call takes; 1 or more."""
+    size = 0
+    for index, (_, verdict) in enumerate(moves[:MAX_RESULTS]):
+        size += len(verdict.body or b"")
+        if size > MAX_BODY_BYTES:
+            return max(1, index)
+    return MAX_RESULTS
+
+
+def _shard(descriptor: str) -> str:
+    ref = parse_descriptor(descriptor)
+    return "" if ref is None else ref.shard
+
+
+Result = tuple[Running, Outcome]
+
+ACKS = frozenset({Action.SUCCEED, Action.RETRY, Action.FAIL})
+"""The server is told by an ack; else by a move back to PENDING, which is a checkpoint to it."""
+
+
+def acks(results: Sequence[Result]) -> tuple[list[Ack], list[Ack]]:
+    """The successes and the failures, each fenced by its claim."""
+    succeeded: list[Ack] = []
+    failed: list[Ack] = []
+    for running, verdict in results:
+        job = running.job
+        if verdict.action is Action.SUCCEED:
+            succeeded.append(Ack(job.descriptor, verdict.status, 0, job.claim_descriptor))
+        else:
+            permanent = verdict.action is Action.FAIL
+            failed.append(Ack(job.descriptor, verdict.status, verdict.delay_ms, job.claim_descriptor, permanent))
+    return succeeded, failed
+
+
+def in_order(results: Sequence[Result]) -> list[Running]:
+    """As `acks` names them in a call: the successes, then the failures."""
+    succeeded = [running for running, verdict in results if verdict.action is Action.SUCCEED]
+    return succeeded + [running for running, verdict in results if verdict.action is not Action.SUCCEED]
+
+
+def moves(results: Sequence[Result], now_ms: int) -> list[Checkpoint]:
+    return [_move(running, verdict, now_ms) for running, verdict in results]
+
+
+def _move(running: Running, verdict: Outcome, now_ms: int) -> Checkpoint:
+    """What is given back without a delay keeps its place in the queue; RESCHEDULE brings all attempts back."""
+    job = running.job
+    run_after_ms: int | None = now_ms + verdict.delay_ms
+    if verdict.action is Action.GIVE_BACK and not verdict.delay_ms:
+        run_after_ms = job.run_after_ms or None
+    return Checkpoint(
+        job.descriptor,
+        new_body=verdict.body,
+        move_to_pending=True,
+        run_after_ms=run_after_ms,
+        attempts_allowed=job.attempts_allowed if verdict.action is Action.RESCHEDULE else None,
+        prepend_status=verdict.status,
+        claim_descriptor=job.claim_descriptor,
+    )

@@ -1,0 +1,138 @@
+"""How the queues of a worker are doing: what their last answers said, and when each is asked again."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Mapping
+
+from pinlater.errors import DequeueRateLimited, OutcomeUnknown, PinLaterError, QueueNotFound, ServerUnreachable
+from pinlater_workers.observability.metrics import QueueView
+
+UNANSWERED = (ServerUnreachable, OutcomeUnknown)
+"""No server said anything."""
+
+LOOK_AGAIN_S = 2.0
+"""How often it is seen whether a queue that is paused, or not there, has changed."""
+
+SHORTEST_HOLD_S = 0.02
+QUEUE_PAUSED = "QUEUE_PAUSED"
+
+
+class _Queue:
+    """`trouble` "": none."""
+
+    __slots__ = ("failures", "trouble", "word")
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self.trouble = ""
+        self.word = "polling"
+
+
+class Standing:
+    """`weights`: of every queue."""
+
+    def __init__(self, weights: Mapping[str, int], troubles: Troubles, rng: random.Random) -> None:
+        self._weights = weights
+        self._troubles = troubles
+        self._rng = rng
+        self._queues = {queue: _Queue() for queue in weights}
+
+    def is_troubled(self, name: str) -> bool:
+        """Its last dequeue failed."""
+        return self._queues[name].failures > 0
+
+    def answered(self, name: str) -> None:
+        """A dequeue went well."""
+        queue = self._queues[name]
+        if queue.failures:
+            self._enter(name, queue, "polling", "")
+            queue.failures = 0
+
+    def failed(self, name: str, error: PinLaterError) -> float:
+        """The seconds to leave it alone."""
+        queue = self._queues[name]
+        queue.failures += 1
+        if isinstance(error, DequeueRateLimited):
+            self._enter(name, queue, "paused" if error.reason == QUEUE_PAUSED else "rate limited", error.message)
+            return self._held_s(error)
+        if isinstance(error, QueueNotFound):
+            self._enter(name, queue, "not found", error.message)
+            return LOOK_AGAIN_S
+        self._enter(name, queue, "no server" if isinstance(error, UNANSWERED) else "refused", str(error))
+        return pause_s(queue.failures, self._rng)
+
+    def view(self) -> dict[str, QueueView]:
+        return {
+            name: QueueView(self._weights[name], queue.word, trouble=queue.trouble)
+            for name, queue in self._queues.items()
+        }
+
+    def _held_s(self, error: DequeueRateLimited) -> float:
+        """A pause can end at any time, and the rate can be raised: so it is never waited for long."""
+        wanted_s = LOOK_AGAIN_S if error.retry_after_ms is None else error.retry_after_ms / 1000
+        return min(max(wanted_s, SHORTEST_HOLD_S), LOOK_AGAIN_S) * self._rng.uniform(1.0, 1.1)
+
+    def _enter(self, name: str, queue: _Queue, word: str, trouble: str) -> None:
+        if word != queue.word:
+            queue.failures = min(queue.failures, 1)
+            self._leave(name, queue.word)
+            queue.word = word
+            self._say(name, word, trouble)
+        queue.trouble = trouble
+
+    def _say(self, name: str, word: str, trouble: str) -> None:
+        """Servers that do not answer, or refuse, are one trouble for all queues; a rate is no trouble."""
+        if word == "not found":
+            self._troubles.begin(f"missing {name}", f"no jobs from queue {name}: {trouble}; it is looked for again")
+        elif word == "paused":
+            self._troubles.begin(f"paused {name}", f"no jobs from queue {name} while it is paused: {trouble}")
+        elif word in ("no server", "refused"):
+            self._troubles.begin("servers", f"no jobs come, and the worker keeps trying: {trouble}", name)
+
+    def _leave(self, name: str, word: str) -> None:
+        if word == "not found":
+            self._troubles.over(f"missing {name}", f"queue {name} is there")
+        elif word == "paused":
+            self._troubles.over(f"paused {name}", f"queue {name} is not paused any more")
+        elif word in ("no server", "refused"):
+            self._troubles.over("servers", "servers answer again", name)
+
+
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 2.0
+"""Short, so that a worker takes jobs within seconds of its servers' return."""
+
+log = logging.getLogger("pinlater_workers.worker")
+
+
+def pause_s(failures: int, rng: random.Random) -> float:
+    """After so many failures in a row: doubling to the bound, jittered by half."""
+    bound: float = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(failures - 1, 16))
+    return bound * rng.uniform(0.5, 1.0)
+
+
+class Troubles:
+    """Each under a name of its own, with those that suffer from it: it is over when none does any more."""
+
+    def __init__(self) -> None:
+        self._since_s: dict[str, float] = {}
+        self._sufferers: dict[str, set[str]] = {}
+
+    def begin(self, name: str, text: str, sufferer: str = "") -> None:
+        """Says `text`, where this trouble is new."""
+        sufferers = self._sufferers.setdefault(name, set())
+        if not sufferers:
+            self._since_s[name] = time.monotonic()
+            log.warning(text)
+        sufferers.add(sufferer)
+
+    def over(self, name: str, text: str, sufferer: str = "") -> None:
+        """Says `text` and how long it took, where that was a trouble of this sufferer, and the last one's."""
+        sufferers = self._sufferers.get(name)
+        if sufferers and sufferer in sufferers:
+            sufferers.discard(sufferer)
+            if not sufferers:
+                log.info("%s (after %.1f s)", text, time.monotonic() - self._since_s[name])
