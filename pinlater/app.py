@@ -1,7 +1,7 @@
 """The composition root: from a configuration to objects, the only file that imports every part.
 
     BatchingShard(ResilientShard(backend)) per shard -> ShardSet -> Router -> Service -> Forwarding -> ThriftServer
-    beside it, on Periodic: Queues, Leases, Maintenance, Shares, Pending, Census, Overflow
+    beside it, on Periodic: QueueDirectory, Leases, Maintenance, QuotaBalancer, PendingCounts, Census, Overflow
 
 `python -m pinlater.app FD` is a worker process of `pinlater serve`.
 """
@@ -19,7 +19,7 @@ from typing import Any
 
 import structlog
 
-from pinlater import reports, wiring
+from pinlater import reports, settings_map
 from pinlater.chains import members
 from pinlater.cluster.census import Census
 from pinlater.cluster.clocks import ClusterClock
@@ -37,10 +37,10 @@ from pinlater.overflow.overflow import Overflow
 from pinlater.overflow.ownership import overflow_addresses
 from pinlater.overflow.store import ServerContext
 from pinlater.periodic import Periodic
+from pinlater.queues.directory import QueueDirectory
 from pinlater.queues.file import QueueFile
-from pinlater.queues.pending import Pending
-from pinlater.queues.registry import Queues
-from pinlater.queues.shares import Shares
+from pinlater.queues.limits import PendingCounts
+from pinlater.queues.quota_balancer import QuotaBalancer
 from pinlater.redaction import SECRETS
 from pinlater.server import process
 from pinlater.server.process import HandOver, StartRefused
@@ -69,11 +69,11 @@ class App:
         server, started_ms = name_of_server(folder), clock.now_ms()
         me = ServerName(server, str(os.getpid()), config.advertise or address, started_ms)
         self._periodic = Periodic()
-        self._queues = queues = Queues(shards, clock, wiring.queue_settings(config), queue_file(config))
-        settings = wiring.service_settings(config)
+        self._queues = queues = QueueDirectory(shards, clock, settings_map.queue_settings(config), queue_file(config))
+        settings = settings_map.service_settings(config)
         priorities = tuple(range(1, config.priorities + 1))
-        self._pending = pending = Pending(shards, queues, clock, priorities)
-        self._shares = Shares(shards, queues, clock, priorities)
+        self._pending = pending = PendingCounts(shards, queues, clock, priorities)
+        self._shares = QuotaBalancer(shards, queues, clock, priorities)
         self._leases = leases = Leases(
             shards, clock.steady, me, config.lease_ms, self._describe, metrics=metrics, clocks=clock
         )
@@ -96,7 +96,7 @@ class App:
             cluster=self._cluster,
             pending=pending,
         )
-        limits = wiring.server_limits(config)
+        limits = settings_map.server_limits(config)
         around = ServerContext(
             service=service,
             router=router,
@@ -106,7 +106,7 @@ class App:
             addresses=lambda: overflow_addresses(leases.alive()),
             metrics=metrics,
             limits=limits,
-            guard=wiring.guard_settings(config),
+            guard=settings_map.guard_settings(config),
         )
         host = me.address.rpartition(":")[0].strip("[]")
         self._overflow = Overflow(folder, server, config.overflow_bytes, around, host=config.host, advertised=host)
@@ -114,7 +114,7 @@ class App:
             self._periodic,
             shards,
             clock,
-            wiring.maintenance_settings(config),
+            settings_map.maintenance_settings(config),
             service.jobs_ready,
             queues,
             leases,

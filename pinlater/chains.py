@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 
-from pinlater import wiring
+from pinlater import settings_map
 from pinlater.backends.base import Shard
 from pinlater.clock import Clock, SystemClock
 from pinlater.config import Config, StoreConfig
@@ -52,14 +52,14 @@ def members(
 
     Claims go by `clock`; pauses, and the skews of the stores' clocks, by `steady`, which nobody sets.
     """
-    clock, metrics, guard = clock or SystemClock(), metrics or Metrics(), wiring.guard_settings(config)
+    clock, metrics, guard = clock or SystemClock(), metrics or Metrics(), settings_map.guard_settings(config)
     steady = steady or clock
     chains = [
         ShardHandle(
             BatchingShard(MeteredShard(ResilientShard(backend(store), guard, clock), metrics)),
             steady,
             dequeue_only=store.dequeue_only,
-            health=wiring.health_settings(config),
+            health=settings_map.health_settings(config),
             store=store.masked(),
         )
         for store in config.stores

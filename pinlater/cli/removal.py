@@ -8,11 +8,11 @@ from pinlater.clock import SystemClock
 from pinlater.config import Config, StoreConfig
 from pinlater.errors import PinLaterError
 from pinlater.model import JobState
-from pinlater.queues.registry import SHARD_PREFIX, is_ordered
+from pinlater.queues.directory import SHARD_PREFIX, is_dequeue_only
 from pinlater.server.process import StartRefused
 from pinlater.server.supervisor import ServeRefused
+from pinlater.settings_map import guard_settings
 from pinlater.shards.resilience import ResilientShard
-from pinlater.wiring import guard_settings
 
 _PAGE = 1_000
 
@@ -64,5 +64,5 @@ async def _jobs(shard: Shard, records: list[ConfigEntry], priorities: range) -> 
 
 def _takes_jobs(store: StoreConfig, records: list[ConfigEntry]) -> bool:
     """Neither the configuration nor an operator's command made it dequeue-only."""
-    ordered = any(each.name == SHARD_PREFIX + store.id and is_ordered(each) for each in records)
+    ordered = any(each.name == SHARD_PREFIX + store.id and is_dequeue_only(each) for each in records)
     return not (store.dequeue_only or ordered)

@@ -101,7 +101,7 @@ class Census:
         for lease in self._leases.alive():
             for queue, numbers in lease.counters.items():
                 enqueued[queue] = enqueued.get(queue, 0) + numbers[0]
-        graves = self._queues.graves().values()
+        graves = self._queues.dead_letter_targets().values()
         return Asked(self._queues.names(), enqueued, {grave.queue for grave in graves})
 
     # -- what is known of all shards ---------------------------------------------------------------------------------

@@ -31,5 +31,5 @@ class Queues(Protocol):
     def settings(self, queue: str) -> Settings:
         """What counts for a queue now."""
 
-    def graves(self) -> Mapping[str, DeadLetterTarget]:
+    def dead_letter_targets(self) -> Mapping[str, DeadLetterTarget]:
         """Where dead letters go, by the queue that they leave."""

@@ -22,7 +22,7 @@ from pinlater.cluster.lease import Lease, ServerName, encode
 from pinlater.cluster.rates import Rates
 from pinlater.errors import PinLaterError
 from pinlater.metrics import Metrics
-from pinlater.rendezvous import chosen
+from pinlater.rendezvous import rendezvous_pick
 from pinlater.shards.handle import ShardHandle
 from pinlater.shards.shard_set import ShardSet
 
@@ -86,7 +86,7 @@ class Leases:
     def owner(self, shard_id: str) -> str | None:
         """The process that looks after a shard, as SERVER/PROCESS; None where none is ready and can use it."""
         able = [lease.name for lease in self.alive() if lease.is_ready and shard_id in lease.shards_in]
-        return chosen(shard_id, able)
+        return rendezvous_pick(shard_id, able)
 
     def is_mine(self, shard_id: str) -> bool:
         """Whether this process looks after the shard now. Never if it is not ready, or is cut off from all shards."""

@@ -44,7 +44,7 @@ class Rules(Protocol):
 
     def retention(self) -> PerQueue[Retention]: ...
 
-    def graves(self) -> Mapping[str, DeadLetterTarget]: ...
+    def dead_letter_targets(self) -> Mapping[str, DeadLetterTarget]: ...
 
     def tombstones_before(self, now_ms: int) -> str: ...
 
@@ -110,7 +110,7 @@ class Maintenance:
 
     async def bury(self, shard_id: str) -> None:
         """Copy jobs that failed for good to the dead-letter queues of theirs."""
-        if self._queues.graves():
+        if self._queues.dead_letter_targets():
             await self._steps("jobs_buried", shard_id, self._bury)
 
     async def collect(self, shard_id: str) -> None:
@@ -129,7 +129,7 @@ class Maintenance:
         return sum(sum(lapsed) for lapsed in counts.values())
 
     async def _bury(self, member: ShardHandle, tally: Tally, limit: int) -> int:
-        graves = self._queues.graves()
+        graves = self._queues.dead_letter_targets()
         counts = await member.shard.dead_letter(limit, self._clock.now_ms(), graves)
         for queue, jobs in counts.items():
             tally.add(queue, "moved", jobs)

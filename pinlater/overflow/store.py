@@ -60,7 +60,7 @@ class QueueSource(Protocol):
 
     def retention(self) -> PerQueue[Retention]: ...
 
-    def graves(self) -> Mapping[str, DeadLetterTarget]: ...
+    def dead_letter_targets(self) -> Mapping[str, DeadLetterTarget]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +189,7 @@ class OverflowStore:
 
     async def _bury(self) -> None:
         """Copies come into the dead-letter queue here, and move like all that waits."""
-        graves = self._around.queues.graves()
+        graves = self._around.queues.dead_letter_targets()
         buried = await self._store.dead_letter(STEP_JOBS, self._clock.now_ms(), graves)
         for queue, jobs in buried.items():
             self._around.metrics.add(jobs, "jobs_buried", queue)

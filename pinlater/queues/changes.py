@@ -1,4 +1,4 @@
-"""What a command may set for a queue, and the record that it makes. Pure; every mistake is a RequestInvalid."""
+"""The change of a queue's settings by a command, checked. Pure; every mistake is a RequestInvalid."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ from typing import NamedTuple
 
 from pinlater.config.amounts import Size, size_text
 from pinlater.errors import RequestInvalid
-from pinlater.queues.keys import known_key
 from pinlater.queues.layers import OF_A_PAUSE
-from pinlater.queues.settings import SETTINGS, QueueSetting, QueueSettings
+from pinlater.queues.settings import SETTINGS, QueueSetting, QueueSettings, known_key
 
 _PAUSE_KEYS = frozenset(setting.name for setting in SETTINGS if setting.field in OF_A_PAUSE)
 
 
-class Around(NamedTuple):
+class ValidationContext(NamedTuple):
     """What a change is checked against: the queues that are there, where the dead letters of each go, for which of
     them that is set by name, and what the server is configured with.
     """
 
     names: set[str]
-    graves: Mapping[str, str]
-    own_graves: Mapping[str, str]
+    targets: Mapping[str, str]
+    named_targets: Mapping[str, str]
     server: QueueSettings
 
 
@@ -75,27 +74,27 @@ def _no_pause(texts: dict[str, str]) -> None:
         texts.pop(key, None)
 
 
-def check(name: str, set: Mapping[str, str], around: Around) -> None:
+def check(name: str, set: Mapping[str, str], context: ValidationContext) -> None:
     """What is set, where a value is right by itself but not for this queue, on this server, beside these others."""
     body_text = set.get("max_body", "")
-    most = around.server.max_body_bytes
+    most = context.server.max_body_bytes
     if body_text and Size(0, 2**63).parse(body_text) > most:
         raise RequestInvalid.of("max_body", body_text, f"at most {size_text(most)}, the server's own bound")
     target = set.get("dead_letter_queue", "")
     if target:
-        _check_grave(name, target, around)
+        _check_target(name, target, context)
 
 
-def _check_grave(name: str, target: str, around: Around) -> None:
+def _check_target(name: str, target: str, context: ValidationContext) -> None:
     key = "dead_letter_queue"
     if target == name:
         raise RequestInvalid.of(key, target, "another queue than the queue itself")
-    if target not in around.names:
+    if target not in context.names:
         raise RequestInvalid.of(key, target, f"a queue that exists (`pinlater queue create {target}` makes it)")
-    if around.own_graves.get(target, ""):
-        allowed = f"a queue that has none of its own (it has {around.own_graves[target]})"
+    if context.named_targets.get(target, ""):
+        allowed = f"a queue that has none of its own (it has {context.named_targets[target]})"
         raise RequestInvalid.of(key, target, allowed)
-    sources = sorted(queue for queue, grave in around.graves.items() if grave == name)
+    sources = sorted(queue for queue, its in context.targets.items() if its == name)
     if sources:
         allowed = f"nothing: {name} is itself the dead-letter queue of {some(sources)}"
         raise RequestInvalid.of(key, target, allowed)

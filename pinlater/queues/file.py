@@ -16,8 +16,8 @@ import structlog
 
 from pinlater.config.mistakes import ConfigInvalid, Mistake
 from pinlater.model import is_queue_name
-from pinlater.queues.keys import known_key
 from pinlater.queues.layers import Layer, as_layer
+from pinlater.queues.settings import known_key
 
 _log = structlog.get_logger("pinlater.queues")
 

@@ -1,4 +1,4 @@
-"""Where the settings of a queue come from, one over the other, and what counts in the end. Pure.
+"""The settings that count for each queue, from the layers that say them. Pure.
 
 For a queue, the first of these that has a setting gives it: what a command set for this queue, the file's table for
 it, what a command set for all queues, the file's defaults, the server's own configuration. What tells of a pause (who,
@@ -8,15 +8,18 @@ why, since and until when) comes from where `paused` comes from, and from nowher
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import replace
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeVar
 
 import structlog
 
-from pinlater.backends.base import ConfigEntry
-from pinlater.queues.settings import BY_NAME, QueueSettings
+from pinlater.backends.base import ConfigEntry, DeadLetterTarget, EndRules, PerQueue, Retention
+from pinlater.model import Job, QueueView, SettingView
+from pinlater.queues.settings import BY_NAME, SETTINGS, QueueSettings
 
+T = TypeVar("T")
 _log = structlog.get_logger("pinlater.queues")
 
 DEFAULTS = "@defaults"
@@ -24,6 +27,8 @@ DEFAULTS = "@defaults"
 
 OF_A_PAUSE = ("paused_by", "paused_at_ms", "paused_why", "paused_until_ms")
 _PLAIN = QueueSettings()
+_ATTEMPTS = Job(b"").attempts_allowed
+"""Of a dead letter, where its queue says nothing."""
 
 Layer = Mapping[str, Any]
 """Values by the names of the fields of QueueSettings; what is not in it, it does not say."""
@@ -66,42 +71,42 @@ def combined(base: QueueSettings, layers: Iterable[Layer]) -> QueueSettings:
 
 
 class Layers:
-    """The layers of all queues. `records` are those that win; a queue without any layer has the settings for all."""
+    """The layers of all queues; a queue without any layer of its own has the defaults."""
 
     def __init__(self, server: QueueSettings) -> None:
         self.server = server
         self.file_defaults: Layer = {}
-        self.of_file: Mapping[str, Layer] = {}
-        self.defaults: Layer = {}
-        self.of_queue: dict[str, Layer] = {}
+        self.file_queues: Mapping[str, Layer] = {}
+        self._set_defaults: Layer = {}
+        self._set_queues: dict[str, Layer] = {}
 
     def take(self, name: str, record: ConfigEntry | None) -> None:
-        """The record of a queue, or of all, as it is now."""
+        """The record of a queue, or of DEFAULTS, as it is now."""
         layer = layer_of(record)
         if name == DEFAULTS:
-            self.defaults = layer
+            self._set_defaults = layer
         elif layer:
-            self.of_queue[name] = layer
+            self._set_queues[name] = layer
         else:
-            self.of_queue.pop(name, None)
+            self._set_queues.pop(name, None)
 
-    def for_all(self) -> QueueSettings:
-        return self._bounded(combined(self.server, (self.file_defaults, self.defaults)))
+    def defaults(self) -> QueueSettings:
+        return self._bounded(combined(self.server, (self.file_defaults, self._set_defaults)))
 
-    def special(self, live: Iterable[str]) -> dict[str, QueueSettings]:
-        """The settings of all queues that have other ones than all. `live`: the queues that are there.
+    def overrides(self, live: Iterable[str]) -> dict[str, QueueSettings]:
+        """The settings of all queues that differ from the defaults. `live`: the queues that are there.
 
         A queue that is the dead-letter queue of another one, or of itself, has none: also where two places that know
         nothing of each other say so.
         """
-        for_all = self.for_all()
+        defaults = self.defaults()
         found = {
-            name: self._bounded(combined(for_all, (self.of_file.get(name, {}), self.of_queue.get(name, {}))))
-            for name in self.of_file.keys() | self.of_queue.keys()
+            name: self._bounded(combined(defaults, (self.file_queues.get(name, {}), self._set_queues.get(name, {}))))
+            for name in self.file_queues.keys() | self._set_queues.keys()
         }
-        targets = {found.get(name, for_all).dead_letter_queue for name in live} - {""}
+        targets = {found.get(name, defaults).dead_letter_queue for name in live} - {""}
         for name in targets:
-            settings = found.get(name, for_all)
+            settings = found.get(name, defaults)
             if settings.dead_letter_queue:
                 found[name] = replace(settings, dead_letter_queue="")
         return found
@@ -111,16 +116,96 @@ class Layers:
             return settings
         return replace(settings, max_body_bytes=self.server.max_body_bytes)
 
-    def own_graves(self) -> dict[str, str]:
+    def named_targets(self) -> dict[str, str]:
         """The dead-letter queues that are set for a queue by its name."""
-        names = self.of_file.keys() | self.of_queue.keys()
-        said = {name: {**self.of_file.get(name, {}), **self.of_queue.get(name, {})} for name in names}
+        names = self.file_queues.keys() | self._set_queues.keys()
+        said = {name: {**self.file_queues.get(name, {}), **self._set_queues.get(name, {})} for name in names}
         return {name: str(layer.get("dead_letter_queue", "")) for name, layer in said.items()}
 
     def sources(self, name: str) -> Iterable[tuple[str, Layer]]:
         """The layers of a queue, or of all, by the word for where they come from, the first counts."""
         if name != DEFAULTS:
-            yield "queue", self.of_queue.get(name, {})
-            yield "file", self.of_file.get(name, {})
-        yield "default", self.defaults
+            yield "queue", self._set_queues.get(name, {})
+            yield "file", self.file_queues.get(name, {})
+        yield "default", self._set_defaults
         yield "file default", self.file_defaults
+
+
+def queue_view(name: str, version: str, settings: QueueSettings, layers: Layers) -> QueueView:
+    """Every setting as people write it, and where it comes from. `settings` are those that count for the queue now."""
+    sources = list(layers.sources(name))
+    return QueueView(
+        name,
+        version,
+        {
+            each.name: SettingView(
+                each.text(getattr(settings, each.field)),
+                next((source for source, layer in sources if each.field in layer), "server"),
+            )
+            for each in SETTINGS
+        },
+    )
+
+
+class DerivedSettings:
+    """What follows from the settings of all queues together: asked for many times a second, worked out once per change.
+
+    Of the queues `names`: `defaults`, but for those in `overrides`.
+    """
+
+    def __init__(self, names: Set[str], defaults: QueueSettings, overrides: Mapping[str, QueueSettings]) -> None:
+        self._names = names
+        self._defaults = defaults
+        self._overrides = overrides
+
+    def _settings(self, queue: str) -> QueueSettings:
+        return self._overrides.get(queue, self._defaults)
+
+    @cached_property
+    def end_rules(self) -> PerQueue[EndRules]:
+        """What the ends of attempts mean; only the queues that differ are named."""
+        return self._per_queue(_end_rules_of)
+
+    @cached_property
+    def retention(self) -> PerQueue[Retention]:
+        """How long ended jobs are kept; only the queues that differ are named."""
+        return self._per_queue(_retention_of)
+
+    def _per_queue(self, rule: Callable[[QueueSettings], T]) -> PerQueue[T]:
+        default = rule(self._defaults)
+        of = {name: rule(settings) for name, settings in self._overrides.items()}
+        return PerQueue(default, {name: each for name, each in of.items() if each != default})
+
+    @cached_property
+    def dead_letter_targets(self) -> Mapping[str, DeadLetterTarget]:
+        """Where the dead letters of each queue go. A dead-letter queue's own `max_attempts` says how many attempts."""
+        found = {}
+        for name in self._names:
+            target = self._settings(name).dead_letter_queue
+            if target:
+                attempts = self._settings(target).max_attempts
+                found[name] = DeadLetterTarget(target, _ATTEMPTS if attempts is None else attempts)
+        return found
+
+    @cached_property
+    def limited(self) -> Set[str]:
+        """With a maximum in progress."""
+        return frozenset(name for name in self._names if self._settings(name).max_in_progress is not None)
+
+    @cached_property
+    def bounded(self) -> Set[str]:
+        """With a maximum of pending jobs."""
+        return frozenset(name for name in self._names if self._settings(name).max_pending is not None)
+
+
+def _end_rules_of(settings: QueueSettings) -> EndRules:
+    return EndRules(
+        crash_budget=settings.crash_budget,
+        keep_succeeded=settings.succeeded_ttl_ms > 0,
+        keep_failed=settings.failed_ttl_ms > 0,
+        dead_letters=settings.dead_letter_queue != "",
+    )
+
+
+def _retention_of(settings: QueueSettings) -> Retention:
+    return Retention(settings.succeeded_ttl_ms, settings.failed_ttl_ms)

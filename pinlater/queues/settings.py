@@ -6,6 +6,7 @@ people write (`5m`, `100/s`, `1MiB`, `none`).
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -92,3 +93,21 @@ SETTINGS: tuple[QueueSetting, ...] = tuple(
     for each in fields(QueueSettings)
 )
 BY_NAME: Mapping[str, QueueSetting] = {setting.name: setting for setting in SETTINGS}
+
+
+_KEYS = [name for name, setting in BY_NAME.items() if not setting.by_server]
+
+
+def known_key(key: str) -> tuple[QueueSetting | None, str]:
+    """The setting that people may write under this key; else None, and what they may have meant.
+
+    >>> known_key("max_pendng")[1]
+    'a known key (did you mean max_pending?)'
+    """
+    setting = BY_NAME.get(key)
+    if setting is not None and not setting.by_server:
+        return setting, setting.kind.allowed
+    if setting is not None:
+        return None, "nothing: the server writes it itself"
+    close = difflib.get_close_matches(key, _KEYS, n=1)
+    return None, f"a known key (did you mean {close[0]}?)" if close else f"one of {', '.join(_KEYS)}"

@@ -19,7 +19,7 @@ from pinlater.clock import Clock
 from pinlater.errors import PinLaterError
 from pinlater.metrics import Metrics
 from pinlater.model import Ack, BoundClaim, ConnectionRef, DequeuedJob, Unreceived, descriptor_prefix
-from pinlater.queues.registry import Queues
+from pinlater.queues.directory import QueueDirectory
 from pinlater.service.dequeuer import CLAIMS_PER_CALL
 from pinlater.service.descriptors import DescriptorParser, bound_timeout
 from pinlater.shards.router import Router
@@ -221,7 +221,7 @@ class DisconnectReaper:
         router: Router,
         clock: Clock,
         refs: DescriptorParser,
-        queues: Queues,
+        queues: QueueDirectory,
         metrics: Metrics,
         wake: Callable[[str, int], None],
         capacity_freed: Callable[[str], None],

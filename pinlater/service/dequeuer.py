@@ -14,8 +14,8 @@ from pinlater.clock import Clock
 from pinlater.errors import Overloaded, PinLaterError, RequestInvalid
 from pinlater.metrics import Metrics
 from pinlater.model import DequeuedJob, DequeueRequest, Unreceived, claim_source, parse_descriptor
-from pinlater.queues.pending import Pending
-from pinlater.queues.registry import Queues
+from pinlater.queues.directory import QueueDirectory
+from pinlater.queues.limits import PendingCounts
 from pinlater.queues.settings import QueueSettings
 from pinlater.service import validation
 from pinlater.service.descriptors import ClaimTokens, bound_timeout
@@ -46,9 +46,9 @@ class Dequeuer:
         settings: ServiceSettings,
         bounds: Validator,
         claims: ClaimTokens,
-        queues: Queues | None = None,
+        queues: QueueDirectory | None = None,
         metrics: Metrics | None = None,
-        pending: Pending | None = None,
+        pending: PendingCounts | None = None,
     ) -> None:
         self._router = router
         self._clock = clock
@@ -56,7 +56,7 @@ class Dequeuer:
         self._checks = bounds
         self._claims = claims
         if queues is None:
-            queues = Queues(router.members, clock, QueueSettings(claim_timeout_ms=settings.claim_timeout_ms))
+            queues = QueueDirectory(router.members, clock, QueueSettings(claim_timeout_ms=settings.claim_timeout_ms))
         self._queues = queues
         self._metrics = metrics = metrics or Metrics()
         self._pending = pending

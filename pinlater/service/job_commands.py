@@ -19,7 +19,7 @@ from pinlater.clock import Clock
 from pinlater.errors import BodyTooLarge, EnqueueRejected, PinLaterError, PriorityNotSupported, RequestInvalid
 from pinlater.metrics import Metrics
 from pinlater.model import Ack, AckOutcome, CancelOutcome, Checkpoint, ConnectionRef, Job
-from pinlater.queues.registry import Queues
+from pinlater.queues.directory import QueueDirectory
 from pinlater.service.connection_claims import ConnectionClaims
 from pinlater.service.descriptors import DescriptorParser
 from pinlater.service.validation import EntryErrors, Validator
@@ -51,7 +51,7 @@ class JobCommands:
         clock: Clock,
         bounds: Validator,
         refs: DescriptorParser,
-        queues: Queues,
+        queues: QueueDirectory,
         metrics: Metrics,
         jobs_ready: JobsReady,
         capacity_freed: Callable[[str], None],

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pinlater.clock import Clock
 from pinlater.errors import RequestInvalid
 from pinlater.model import Changed, ClusterStatus, QueueView
+from pinlater.queues.directory import QueueDirectory
 from pinlater.queues.layers import DEFAULTS
-from pinlater.queues.registry import Queues
 from pinlater.service import validation
 from pinlater.service.admin_password import AdminPassword
 from pinlater.service.audit import OPEN, PROTECTED, Audit
@@ -28,7 +28,7 @@ class QueueAdmin:
     def __init__(
         self,
         members: ShardSet,
-        queues: Queues,
+        queues: QueueDirectory,
         clock: Clock,
         admin: AdminPassword,
         audit: Audit,
@@ -83,7 +83,7 @@ class QueueAdmin:
 
     async def update_shard(self, shard_id: str, password: str, dequeue_only: bool, who: str, peer: object) -> Changed:
         await self._admin.check(password, peer, who)
-        made = await self._queues.order_shard(shard_id, dequeue_only, who)
+        made = await self._queues.override_shard(shard_id, dequeue_only, who)
         if made.is_new:
             detail = ("dequeue_only" if dequeue_only else "takes new jobs") + _missed(made, "; ")
             await self._audit.write(who, "update_shard", shard_id, detail, part=PROTECTED)

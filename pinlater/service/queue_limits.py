@@ -13,8 +13,8 @@ from pinlater.clock import Clock
 from pinlater.errors import DequeueRateLimited
 from pinlater.metrics import Metrics
 from pinlater.model import DequeuedJob
-from pinlater.queues.rate import Rate
-from pinlater.queues.registry import Queues
+from pinlater.queues.directory import QueueDirectory
+from pinlater.queues.limits import RateLimiter
 from pinlater.queues.settings import QueueSettings
 from pinlater.shards.router import Router
 
@@ -48,12 +48,12 @@ class Claimed(NamedTuple):
 class QueueLimits:
     """The limits of all queues on the way from the shards to those who dequeue."""
 
-    def __init__(self, router: Router, clock: Clock, queues: Queues, metrics: Metrics) -> None:
+    def __init__(self, router: Router, clock: Clock, queues: QueueDirectory, metrics: Metrics) -> None:
         self._router = router
         self._clock = clock
         self._queues = queues
         self._metrics = metrics
-        self._rate = Rate(router.members, router.members.clock)
+        self._rate = RateLimiter(router.members, router.members.clock)
         self._returning: set[asyncio.Task[None]] = set()
 
     async def drain(self) -> None:
@@ -131,7 +131,7 @@ class QueueLimits:
         """Jobs that were paid for and are in nobody's hands: their tokens go back, where the queue has a rate."""
         per_second = self._queues.settings(queue).max_jobs_per_second
         if jobs > 0 and per_second:
-            task = asyncio.get_running_loop().create_task(self._rate.give_back(queue, jobs, per_second))
+            task = asyncio.get_running_loop().create_task(self._rate.refund(queue, jobs, per_second))
             self._returning.add(task)
             task.add_done_callback(self._returning.discard)
 

@@ -31,8 +31,8 @@ from pinlater.model import (
     ScanPage,
     Unreceived,
 )
-from pinlater.queues.pending import Pending
-from pinlater.queues.registry import Queues
+from pinlater.queues.directory import QueueDirectory
+from pinlater.queues.limits import PendingCounts
 from pinlater.service import validation
 from pinlater.service.admin_password import AdminPassword
 from pinlater.service.audit import Audit
@@ -68,19 +68,19 @@ class Service:
         claims: ClaimTokens,
         settings: ServiceSettings | None = None,
         *,
-        queues: Queues | None = None,
+        queues: QueueDirectory | None = None,
         metrics: Metrics | None = None,
         cluster: StatusOfAll | None = None,
-        pending: Pending | None = None,
+        pending: PendingCounts | None = None,
     ) -> None:
         self.router = router
         self.settings = settings = settings or ServiceSettings()
         self.metrics = metrics = metrics or Metrics()
-        self.queues = queues = queues or Queues(router.members, clock, queue_defaults(settings))
+        self.queues = queues = queues or QueueDirectory(router.members, clock, queue_defaults(settings))
         self._clock = clock
         self._cluster = cluster
         self._checks = Validator(settings)
-        self._pending = pending = pending or Pending(router.members, queues, clock, self._checks.priorities)
+        self._pending = pending = pending or PendingCounts(router.members, queues, clock, self._checks.priorities)
         self._refs = refs = DescriptorParser()
         self._audit = Audit(router.members, clock, claims.server)
         self._admin = AdminPassword(settings.admin_password_hash, self._audit)

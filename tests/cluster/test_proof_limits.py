@@ -15,7 +15,7 @@ import pytest
 
 from pinlater import AsyncClient, DequeueRequest, Job
 from pinlater.model import Ack, JobState
-from pinlater.rendezvous import chosen
+from pinlater.rendezvous import rendezvous_pick
 from pinlater.wire.convert import acks_to_wire, dequeue_to_wire, dequeued_from_wire
 from tests.cluster.proof_ending import drain
 from tests.cluster.proof_holding import Holding
@@ -114,7 +114,7 @@ async def test_no_second_has_more_than_twice_the_rate_when_the_shard_with_the_bu
     rate = 40
     async with stand.clients() as clients:
         await limited(stand, clients[0], "taken_over", "max_jobs_per_second", f"{rate}/s", 1_600)
-        keeper = chosen("taken_over", SHARDS)
+        keeper = rendezvous_pick("taken_over", SHARDS)
         assert keeper is not None
         async with Takers(stand.ports, "taken_over").working() as takers:
             await until(partial(_have_begun, takers))

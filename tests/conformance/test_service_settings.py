@@ -8,7 +8,7 @@ import pytest
 
 from pinlater.errors import BodyTooLarge, DequeueRateLimited, EnqueueRejected, RequestInvalid
 from pinlater.model import Ack, DequeueRequest, Job, JobState
-from pinlater.queues.shares import Shares
+from pinlater.queues.quota_balancer import QuotaBalancer
 from tests.conformance.served import QUEUE, Served
 from tests.queues import record_of
 
@@ -120,7 +120,7 @@ async def test_a_job_that_failed_for_good_goes_to_the_dead_letter_queue_on_its_s
 async def test_never_more_jobs_are_in_progress_than_the_queue_allows_over_all_shards(served: Served, most: int) -> None:
     """One is fewer than there are shards, and still both of them are emptied."""
     await served.change(max_in_progress=str(most))
-    shares = Shares(served.members, served.api.queues, served.clock)
+    shares = QuotaBalancer(served.members, served.api.queues, served.clock)
     left = set(await served.spread())
 
     async def work() -> None:

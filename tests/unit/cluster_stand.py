@@ -17,7 +17,7 @@ from pinlater.maintenance import Maintenance, MaintenanceSettings
 from pinlater.metrics import Metrics
 from pinlater.model import DequeuedJob
 from pinlater.periodic import Periodic
-from pinlater.queues.registry import Queues
+from pinlater.queues.directory import QueueDirectory
 from pinlater.shards.batching import BatchingShard
 from pinlater.shards.decorator import ShardDecorator
 from pinlater.shards.handle import ShardHandle
@@ -58,7 +58,7 @@ class Server:
     time: ClusterClock
     """What the server takes for the time, by `clock` and all others."""
     members: ShardSet
-    queues: Queues
+    queues: QueueDirectory
     metrics: Metrics
     leases: Leases
     periodic: Periodic
@@ -106,7 +106,7 @@ class ClusterStand:
         chains = [ShardHandle(BatchingShard(ResilientShard(store)), clock) for store in reach]
         members = ShardSet(chains, clock, watch_interval_ms=NEVER_MS)
         time = ClusterClock(passed_ns=lambda: clock.now_ms() * 1_000_000, wall_ns=clock.wall_ns)
-        queues = Queues(members, time)
+        queues = QueueDirectory(members, time)
         members.sync_before_serving = queues.bring_up
         metrics = Metrics()
         me = ServerName(name, "1", f"{name}:9010", clock.now_ms())

@@ -14,7 +14,7 @@ from pinlater.metrics import Metrics
 from pinlater.model import DequeuedJob, DequeueRequest, RequestContext
 from pinlater.overflow import Forwarding, Overflow, ServerContext
 from pinlater.overflow.service import OverflowService
-from pinlater.queues.registry import Queues
+from pinlater.queues.directory import QueueDirectory
 from pinlater.service import ClaimTokens, Service, ServiceSettings
 from pinlater.shards.batching import BatchingShard
 from pinlater.shards.handle import ShardHandle
@@ -37,7 +37,7 @@ class Process:
     clock: HeldClock
     folder: Path
     members: ShardSet
-    queues: Queues
+    queues: QueueDirectory
     router: Router
     service: Service
     overflow: Overflow
@@ -91,7 +91,7 @@ async def process(
         clock,
         watch_interval_ms=NEVER_MS,
     )
-    queues = Queues(members, clock)
+    queues = QueueDirectory(members, clock)
     members.sync_before_serving = queues.bring_up
     router = Router(members)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pinlater.backends.base import Shard
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.errors import NothingStored
-from pinlater.queues.registry import Queues
+from pinlater.queues.directory import QueueDirectory
 from pinlater.service import ClaimTokens, Service, ServiceSettings
 from pinlater.service.settings import queue_defaults
 from pinlater.shards.batching import BatchingShard
@@ -30,7 +30,7 @@ class Server:
 
     ways: list[Breaking]
     members: ShardSet
-    queues: Queues
+    queues: QueueDirectory
     service: Service
     clock: HeldClock
 
@@ -47,7 +47,7 @@ class Server:
         assert member.is_healthy, member.last_error
 
 
-MakeQueues = Callable[[ShardSet, HeldClock], Queues]
+MakeQueues = Callable[[ShardSet, HeldClock], QueueDirectory]
 
 
 @asynccontextmanager
@@ -77,7 +77,9 @@ async def several(
             clock,
             watch_interval_ms=NEVER_MS,
         )
-        queues = make_queues(members, clock) if make_queues else Queues(members, clock, queue_defaults(settings))
+        queues = (
+            make_queues(members, clock) if make_queues else QueueDirectory(members, clock, queue_defaults(settings))
+        )
         names = ClaimTokens(f"server{number}", 1, clock.now_ms())
         service = Service(Router(members), clock, names, settings, queues=queues)
         await service.open()

@@ -8,8 +8,8 @@ import pytest
 
 from pinlater.errors import DequeueRateLimited, EnqueueRejected
 from pinlater.model import Ack, Checkpoint, DequeueRequest, Job, JobFilter, JobState
-from pinlater.queues.pending import Pending
-from pinlater.queues.shares import Shares
+from pinlater.queues.limits import PendingCounts
+from pinlater.queues.quota_balancer import QuotaBalancer
 from pinlater.service import ServiceSettings
 from tests.unit.breaking import settled
 from tests.unit.stand import ME, Stand, stand
@@ -124,7 +124,7 @@ async def test_the_maximum_in_progress_is_an_empty_answer_and_an_ack_ends_the_wa
     async with stand(settings=SELDOM) as at:
         await change(at, max_in_progress="1")
         await at.service.enqueue("mail", [Job(b"x"), Job(b"y")])
-        shares = Shares(at.members, at.service.queues, at.clock)
+        shares = QuotaBalancer(at.members, at.service.queues, at.clock)
         assert await at.dequeue() == []
         assert await shares.balance("mail")
         (job,) = await at.dequeue()
@@ -144,7 +144,7 @@ async def capped(at: Stand, jobs: int = 2) -> str:
     """So many jobs, of which one may be in progress, and is."""
     await change(at, max_in_progress="1")
     await at.service.enqueue("mail", [Job(b"x")] * jobs)
-    await Shares(at.members, at.service.queues, at.clock).balance("mail")
+    await QuotaBalancer(at.members, at.service.queues, at.clock).balance("mail")
     (job,) = await at.dequeue()
     return job.descriptor
 
@@ -204,7 +204,7 @@ async def test_a_free_share_is_found_although_jobs_wait_on_a_shard_without_one()
         await change(at, max_in_progress="1")
         for store in at.stores:
             await store._inner.enqueue("mail", [Job(b"x")] * 20, at.clock.now_ms())
-        await Shares(at.members, at.service.queues, at.clock).balance("mail")
+        await QuotaBalancer(at.members, at.service.queues, at.clock).balance("mail")
         for _ in range(10):
             (job,) = await at.dequeue(1)
             await at.service.ack("mail", [Ack(job.descriptor)], [])
@@ -243,7 +243,7 @@ async def test_a_full_queue_refuses_what_passes_its_bound_whole() -> None:
 async def test_what_others_enqueue_is_known_by_counting() -> None:
     async with stand(2) as at:
         await change(at, max_pending="5")
-        pending = Pending(at.members, at.service.queues, at.clock)
+        pending = PendingCounts(at.members, at.service.queues, at.clock)
         now_ms = at.clock.now_ms()
         await at.stores[0]._inner.enqueue("mail", [Job(b"x")] * 2, now_ms)
         await at.stores[1]._inner.enqueue("mail", [Job(b"x", run_after_ms=now_ms + 9)] * 3, now_ms)
@@ -259,7 +259,7 @@ async def test_what_others_enqueue_is_known_by_counting() -> None:
 async def test_what_happens_while_it_is_counted_is_not_forgotten() -> None:
     async with stand() as at:
         await change(at, max_pending="5")
-        pending = Pending(at.members, at.service.queues, at.clock)
+        pending = PendingCounts(at.members, at.service.queues, at.clock)
         gate = at.stores[0].hold("count")
         counting = asyncio.create_task(pending.poll())
         await at.stores[0].until_begun("count")

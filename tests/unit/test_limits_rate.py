@@ -12,8 +12,8 @@ from pinlater.backends.redis import RedisShard
 from pinlater.clock import SystemClock
 from pinlater.errors import DequeueRateLimited, NothingStored, Overloaded, ShardConnectionFailed
 from pinlater.model import DequeueRequest, Job
-from pinlater.queues.rate import Rate
-from pinlater.rendezvous import chosen
+from pinlater.queues.limits import RateLimiter
+from pinlater.rendezvous import rendezvous_pick
 from tests.stores.places import Places
 from tests.unit.breaking import HeldClock, until_quiet
 from tests.unit.fleet import Fleet, Process, fleet, process_over
@@ -90,7 +90,7 @@ async def test_while_another_shard_keeps_the_bucket_no_second_sees_twice_the_rat
         await at.change("mail", max_jobs_per_second="100/s")
         for store in at.stores:
             await store.enqueue("mail", [Job(b"x")] * 2_000, at.clock.now_ms())
-        keeper = str(chosen("mail", ["1", "2"]))
+        keeper = str(rendezvous_pick("mail", ["1", "2"]))
         dice = random.Random(2)
         for _ in range(3):  # each bucket has filled up meanwhile, as nobody asked for it
             assert await polled(at, 1_000, 20, 50, dice) <= 150
@@ -111,7 +111,7 @@ async def test_processes_that_see_the_keeper_differently_stay_below_twice_the_ra
         dice = random.Random(3)
         await polled(at, 3_000, 20, 50, dice)
         for process in at.processes[:2]:
-            process.lose(str(chosen("mail", ["1", "2"])), at.clock.now_ms())
+            process.lose(str(rendezvous_pick("mail", ["1", "2"])), at.clock.now_ms())
         assert await polled(at, 1_000, 20, 50, dice) <= 200
         for _ in range(2):
             assert await polled(at, 1_000, 20, 50, dice) <= 200
@@ -124,7 +124,7 @@ async def test_a_process_that_has_changed_the_bucket_soon_gets_the_whole_rate_ag
             await store.enqueue("mail", [Job(b"x")] * 2_000, at.clock.now_ms())
         dice = random.Random(4)
         await polled(at, 1_000, 20, 50, dice)
-        at.processes[0].lose(str(chosen("mail", ["1", "2"])), at.clock.now_ms())
+        at.processes[0].lose(str(rendezvous_pick("mail", ["1", "2"])), at.clock.now_ms())
         assert 70 <= await polled(at, 1_000, 20, 50, dice) <= 80
         await polled(at, 1_100, 20, 50, dice)
         assert 95 <= await polled(at, 1_000, 20, 50, dice) <= 105
@@ -195,15 +195,15 @@ async def test_jobs_whose_caller_left_are_not_charged() -> None:
 async def test_a_keeper_that_does_not_answer_is_passed_over_and_none_left_is_an_error() -> None:
     async with stand(2) as at:
         await set_rate(at, "10/s")
-        rate = Rate(at.members, at.clock)
-        keeper = at.stores[int(str(chosen("mail", ["1", "2"]))) - 1]
+        rate = RateLimiter(at.members, at.clock)
+        keeper = at.stores[int(str(rendezvous_pick("mail", ["1", "2"]))) - 1]
         other = at.stores[2 - int(keeper.shard_id)]
         keeper.failures["take_tokens"] = [NothingStored("refused")] * 2
         assert (await rate.take("mail", 5, 10.0)).granted == 1
         other.failures["take_tokens"] = [NothingStored("refused")]
         with pytest.raises(ShardConnectionFailed, match="rate limit"):
             await rate.take("mail", 5, 10.0)
-        await rate.give_back("mail", 1, 10.0)
+        await rate.refund("mail", 1, 10.0)
         keeper.failures["take_tokens"] = [Overloaded("busy")]
         with pytest.raises(Overloaded):
             await rate.take("mail", 5, 10.0)

@@ -16,12 +16,11 @@ from hypothesis import strategies as st
 from pinlater.backends.base import AckRequest, ClaimRequest
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.model import DequeuedJob, Job, parse_descriptor
-from pinlater.queues import share_record
-from pinlater.queues.registry import Queues
-from pinlater.queues.share_record import KIND, ShareRecord
-from pinlater.queues.shares import Shares
-from pinlater.queues.splitting import Demand, split
-from pinlater.rendezvous import chosen
+from pinlater.queues import quota_balancer
+from pinlater.queues.directory import QueueDirectory
+from pinlater.queues.quota_balancer import KIND, QuotaBalancer, QuotaRecord
+from pinlater.queues.rebalance import Demand, allocate
+from pinlater.rendezvous import rendezvous_pick
 from pinlater.shards.handle import ShardHandle
 from pinlater.shards.shard_set import ShardSet
 from tests.unit.breaking import HeldClock
@@ -39,8 +38,8 @@ class Mover:
     def __init__(self, members: ShardSet, clock: HeldClock, turnstile: Turnstile) -> None:
         self.members = members
         self.turnstile = turnstile
-        self.queues = Queues(members, clock)
-        self.shares = Shares(members, self.queues, clock)
+        self.queues = QueueDirectory(members, clock)
+        self.shares = QuotaBalancer(members, self.queues, clock)
         self.task: asyncio.Task[bool] | None = None
 
     async def begin(self, queue: str) -> None:
@@ -121,12 +120,12 @@ class Yard:
     def in_progress(self) -> int:
         return sum(map(len, self.held.values()))
 
-    async def record(self, queue: str) -> ShareRecord | None:
+    async def record(self, queue: str) -> QuotaRecord | None:
         (home,) = [store for store in self.stores if store.shard_id == self.home(queue)]
-        return share_record.read((await home.kv_list(KIND, self.clock.now_ms())).get(queue))
+        return quota_balancer.read_record((await home.kv_list(KIND, self.clock.now_ms())).get(queue))
 
     def home(self, queue: str) -> str | None:
-        return chosen(queue, [store.shard_id for store in self.stores])
+        return rendezvous_pick(queue, [store.shard_id for store in self.stores])
 
     async def shares(self, queue: str) -> dict[str, int]:
         return {store.shard_id: (await store.set_quota(queue, 0, 0, 0)).quota for store in self.stores}
@@ -479,11 +478,11 @@ async def test_a_tick_works_on_the_queues_whose_record_is_on_a_shard_of_mine() -
 
 
 def test_what_waits_goes_before_what_runs_and_higher_priorities_first() -> None:
-    assert split(4, {"1": Demand([0, 9], 0), "2": Demand([3, 0], 0)}, 0) == {"1": 1, "2": 3}
-    assert split(2, {"1": Demand([0], 2), "2": Demand([2], 0)}, 0) == {"1": 0, "2": 2}
-    assert split(7, {"1": Demand([9], 0), "2": Demand([9], 0), "3": Demand([1], 0)}, 1) == {"1": 3, "2": 3, "3": 1}
-    assert split(0, {"1": Demand([9], 0)}, 0) == {"1": 0}
-    assert split(5, {}, 3) == {}
+    assert allocate(4, {"1": Demand([0, 9], 0), "2": Demand([3, 0], 0)}, 0) == {"1": 1, "2": 3}
+    assert allocate(2, {"1": Demand([0], 2), "2": Demand([2], 0)}, 0) == {"1": 0, "2": 2}
+    assert allocate(7, {"1": Demand([9], 0), "2": Demand([9], 0), "3": Demand([1], 0)}, 1) == {"1": 3, "2": 3, "3": 1}
+    assert allocate(0, {"1": Demand([9], 0)}, 0) == {"1": 0}
+    assert allocate(5, {}, 3) == {}
 
 
 @pytest.mark.slow

@@ -9,8 +9,8 @@ import pytest
 import structlog
 
 from pinlater.config.mistakes import ConfigInvalid
+from pinlater.queues.directory import QueueDirectory
 from pinlater.queues.file import QueueFile
-from pinlater.queues.registry import Queues
 from pinlater.queues.settings import QueueSettings
 from tests.unit.several import Server, several
 
@@ -50,7 +50,9 @@ async def polled(server: Server) -> list[str]:
 
 async def test_the_stores_setting_wins_and_a_view_says_where_each_value_comes_from(tmp_path: Path) -> None:
     path = write(tmp_path / "queues.toml", TEXT)
-    async with several(1, make_queues=lambda *parts: Queues(*parts, QueueSettings(), QueueFile(path))) as (one,):
+    async with several(1, make_queues=lambda *parts: QueueDirectory(*parts, QueueSettings(), QueueFile(path))) as (
+        one,
+    ):
         assert one.queues.names() == set()
         assert one.queues.settings("mail").max_jobs_per_second == 0.5
         for name in ("mail", "other"):
@@ -75,7 +77,9 @@ async def test_a_file_that_changes_is_read_again_and_a_bad_one_changes_nothing_a
     tmp_path: Path,
 ) -> None:
     path = write(tmp_path / "queues.toml", TEXT)
-    async with several(1, make_queues=lambda *parts: Queues(*parts, QueueSettings(), QueueFile(path))) as (one,):
+    async with several(1, make_queues=lambda *parts: QueueDirectory(*parts, QueueSettings(), QueueFile(path))) as (
+        one,
+    ):
         told: list[str] = []
         one.queues.on_change(told.append)
         assert await polled(one) == []
@@ -138,7 +142,9 @@ def test_all_mistakes_are_named_at_once(tmp_path: Path) -> None:
 
 async def test_a_body_bound_above_the_server_s_own_is_the_server_s_own(tmp_path: Path) -> None:
     path = write(tmp_path / "queues.toml", '[queues.mail]\nmax_body = "5MiB"\n')
-    async with several(1, make_queues=lambda *parts: Queues(*parts, QueueSettings(), QueueFile(path))) as (one,):
+    async with several(1, make_queues=lambda *parts: QueueDirectory(*parts, QueueSettings(), QueueFile(path))) as (
+        one,
+    ):
         assert one.queues.settings("mail").max_body_bytes == 1024 * 1024
 
 
@@ -148,15 +154,17 @@ async def test_dead_letter_queues_of_file_and_stores_that_make_a_circle_are_none
         for name in ("mail", "dead"):
             await one.queues.create(name, "ann")
         await one.queues.change("dead", {"dead_letter_queue": "mail"}, [], False, "ann")
-        with_file = Queues(one.members, one.clock, QueueSettings(), QueueFile(path))
+        with_file = QueueDirectory(one.members, one.clock, QueueSettings(), QueueFile(path))
         await with_file.poll()
-        assert with_file.graves() == {}
+        assert with_file.dead_letter_targets() == {}
         await with_file.close()
 
 
 async def test_a_dead_letter_queue_that_is_not_there_is_told_once(tmp_path: Path) -> None:
     path = write(tmp_path / "queues.toml", '[queues.mail]\ndead_letter_queue = "letters"\n')
-    async with several(1, make_queues=lambda *parts: Queues(*parts, QueueSettings(), QueueFile(path))) as (one,):
+    async with several(1, make_queues=lambda *parts: QueueDirectory(*parts, QueueSettings(), QueueFile(path))) as (
+        one,
+    ):
         assert await polled(one) == []
         await one.queues.create("mail", "ann")
         assert await polled(one) == ["dead_letter_queues_missing"]

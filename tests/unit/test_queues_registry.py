@@ -9,7 +9,7 @@ import pytest
 from pinlater.backends.base import ConfigEntry
 from pinlater.errors import NoHealthyShards, QueueNotFound, RequestInvalid
 from pinlater.model import Job, JobFilter, JobState, new_version
-from pinlater.queues.registry import Queues
+from pinlater.queues.directory import QueueDirectory
 from pinlater.queues.settings import QueueSettings
 from tests.queues import record_of
 from tests.unit.several import AWAY, Server, several
@@ -113,7 +113,7 @@ async def test_a_poll_of_what_did_not_change_is_one_look_per_shard() -> None:
 
 
 async def test_more_records_than_one_page_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pinlater.queues.exchange.PAGE", 3)
+    monkeypatch.setattr("pinlater.queues.replication.PAGE", 3)
     async with several() as (one, two):
         one.lose(2)
         names = {f"queue{number}" for number in range(10)}
@@ -336,9 +336,9 @@ async def test_rules_follow_the_settings() -> None:
         assert one.queues.end_rules().get("plain") == rules.default
         assert one.queues.retention().get("mail") == (0, 7 * 86_400_000)
         assert one.queues.retention().get("plain").succeeded_ms == 86_400_000
-        assert one.queues.graves() == {"mail": ("dead", 2)}
+        assert one.queues.dead_letter_targets() == {"mail": ("dead", 2)}
         await change(one, "dead", max_attempts="7")
-        assert one.queues.graves() == {"mail": ("dead", 7)}
+        assert one.queues.dead_letter_targets() == {"mail": ("dead", 7)}
         assert one.queues.limited() == {"mail"}
 
 
@@ -383,17 +383,17 @@ async def test_a_queue_that_is_made_again_is_not_forgotten_with_its_old_mark() -
 
 async def test_a_shard_is_ordered_to_take_no_new_jobs_on_every_server() -> None:
     async with several() as (one, two):
-        made = await one.queues.order_shard("2", True, "ann")
+        made = await one.queues.override_shard("2", True, "ann")
         assert made.is_new
-        assert not (await one.queues.order_shard("2", True, "ann")).is_new
+        assert not (await one.queues.override_shard("2", True, "ann")).is_new
         assert [member.dequeue_only for member in one.members.all] == [False, True]
         await two.queues.poll()
         assert [member.dequeue_only for member in two.members.all] == [False, True]
-        await two.queues.order_shard("2", False, "bob")
+        await two.queues.override_shard("2", False, "bob")
         await one.queues.poll()
         assert not one.members.all[1].dequeue_only
         with pytest.raises(RequestInvalid, match="shard is '9'; allowed: a shard of this server: 1, 2"):
-            await one.queues.order_shard("9", True, "ann")
+            await one.queues.override_shard("9", True, "ann")
         assert one.queues.names() == set()
 
 
@@ -425,7 +425,7 @@ async def test_a_record_that_makes_no_sense_sets_nothing(text: str) -> None:
 
 async def test_a_view_says_where_each_value_comes_from() -> None:
     server = QueueSettings(claim_timeout_ms=9_000)
-    async with several(1, make_queues=lambda members, clock: Queues(members, clock, server)) as (one,):
+    async with several(1, make_queues=lambda members, clock: QueueDirectory(members, clock, server)) as (one,):
         await one.queues.create("mail", "ann")
         await change(one, "@defaults", max_pending="5", max_attempts="6")
         await change(one, max_pending="7")
@@ -517,7 +517,7 @@ async def test_a_dead_letter_queue_gets_none_of_its_own_and_is_not_deleted() -> 
             await one.queues.delete("dead", "ann")
         await change(one, dead_letter_queue="")
         await one.queues.delete("dead", "ann")
-        assert one.queues.graves() == {}
+        assert one.queues.dead_letter_targets() == {}
 
 
 async def test_a_dead_letter_queue_for_all_is_none_for_itself() -> None:
@@ -526,7 +526,10 @@ async def test_a_dead_letter_queue_for_all_is_none_for_itself() -> None:
             await one.queues.create(name, "ann")
         await change(one, "@defaults", dead_letter_queue="dead")
         await change(one, "other", dead_letter_queue="dead2")
-        assert {name: grave.queue for name, grave in one.queues.graves().items()} == {"mail": "dead", "other": "dead2"}
+        assert {name: grave.queue for name, grave in one.queues.dead_letter_targets().items()} == {
+            "mail": "dead",
+            "other": "dead2",
+        }
         with pytest.raises(RequestInvalid):
             await one.queues.delete("dead", "ann")
         await change(one, "@defaults", dead_letter_queue="dead2")

@@ -113,7 +113,7 @@ async def test_jobs_are_retried_buried_sent_back_cancelled_and_deleted(stores: C
         await one.service.update_queue("mail", "sesame", set={"dead_letter_queue": "dead"})
         assert await fail_all(one, "mail") == 300
         for way in one.ways:
-            await way.dead_letter(1_000, one.clock.now_ms(), one.queues.graves())
+            await way.dead_letter(1_000, one.clock.now_ms(), one.queues.dead_letter_targets())
         assert await amount(one, "dead", JobState.PENDING) == 300
         one.clock.tick(1)
         assert await changed(other, JobChange("dead", JobAction.REPLAY, body_regex="1$", limit=70)) == 30

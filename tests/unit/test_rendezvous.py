@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pinlater.rendezvous import chosen
+from pinlater.rendezvous import rendezvous_pick
 
 KEYS = [str(number) for number in range(2_000)]
 FIVE = ["a/1", "a/2", "b/1", "b/2", "c/1"]
 
 
 def owners(candidates: list[str]) -> dict[str, str | None]:
-    return {key: chosen(key, candidates) for key in KEYS}
+    return {key: rendezvous_pick(key, candidates) for key in KEYS}
 
 
 def test_nobody_is_chosen_from_nobody_and_the_only_one_has_it_all() -> None:
-    assert chosen("1", []) is None
+    assert rendezvous_pick("1", []) is None
     assert set(owners(["a/1"]).values()) == {"a/1"}
 
 

@@ -202,9 +202,9 @@ async def test_dead_letters_are_sent_back_and_other_jobs_stay() -> None:
         await fill(at, 100, attempts_allowed=3)
         at.clock.tick(600_000)
         await fail_all(at)
-        assert at.service.queues.graves() == {"mail": DeadLetterTarget("dead", 2)}
+        assert at.service.queues.dead_letter_targets() == {"mail": DeadLetterTarget("dead", 2)}
         for store in at.stores:
-            await store.dead_letter(1_000, at.clock.now_ms(), at.service.queues.graves())
+            await store.dead_letter(1_000, at.clock.now_ms(), at.service.queues.dead_letter_targets())
         await at.service.enqueue("dead", [Job(b"no dead letter", run_after_ms=MAX_TIME_MS)])
         at.clock.tick(1)
         jobs = await at.service.dequeue(DequeueRequest("dead", 30))

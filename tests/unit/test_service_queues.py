@@ -137,7 +137,9 @@ async def test_a_job_whose_time_to_live_is_nothing_goes_with_its_last_ack() -> N
         await at.service.ack("mail", [], [Ack(bad.descriptor, permanent=True)])
         assert (await at.service.lookup([bad.descriptor]))[bad.descriptor].state is JobState.FAILED
         for store in at.stores:
-            assert await store.dead_letter(10, at.clock.now_ms(), at.service.queues.graves()) == {"mail": 1}
+            assert await store.dead_letter(10, at.clock.now_ms(), at.service.queues.dead_letter_targets()) == {
+                "mail": 1
+            }
 
 
 async def test_the_claim_time_out_is_the_queue_s() -> None:

@@ -1,40 +1,46 @@
-"""The maximum of a queue's jobs in progress, over all shards: each has a share of it, and the store keeps to that.
+"""The maximum of a queue's jobs in progress, over all shards: each has a quota of it, and the store keeps to that.
 
 One record per queue says how many claims may be alive on each shard at most, and its sum is the maximum or less. What a
-shard is set to never passes what the record says of it, whatever stops between any two steps: a share is taken back
-first, then the record is replaced, and only then another share grows. Every step carries the record's next version,
-and a shard refuses a version that is not above its own: so a step that comes late, of somebody who has lost the race
-for the record since, does nothing.
+shard is set to never passes what the record says of it, whatever stops between any two steps: a quota is taken back
+first, then the record is replaced, and only then another quota grows. Every step carries the record's next version,
+and a shard refuses a version that is not above its own: so a step that comes late, from a process that has lost the
+race for the record since, does nothing.
 
-A shard that is out keeps what the record says of it. While the record's own shard is out, all shares stand. Who works
-on a queue is who maintains its record's shard; two at once do no harm.
+A shard that is out keeps what the record says of it. While the record's own shard is out, all quotas stand. The process
+that owns the record's shard works on the queue; two at once do no harm.
 
-Jobs that wait on a shard without a free share are seen by the next look: after 200 ms where something moves, after a
+Jobs that wait on a shard without a free quota are seen by the next run: after 200 ms where something moves, after a
 second where nothing did.
+
+The record is one note per queue, on the shard that rendezvous hashing picks. Which shard that is depends on the shards
+there are, so it can change while servers still differ about them. Then the record is retired where it was, before a new
+one is written: whoever still writes to the old one loses the race. A retired record stays readable for a day, so that a
+crash between the two leaves something to go on from, and says where it moved to: a server that does not know that shard
+yet must not begin another one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import structlog
 
 from pinlater.backends.base import KvEntry, Quota
 from pinlater.clock import Clock
 from pinlater.errors import PinLaterError
-from pinlater.queues import share_record
-from pinlater.queues.registry import Queues
-from pinlater.queues.share_record import KIND, ShareRecord
-from pinlater.queues.share_round import Round
-from pinlater.rendezvous import chosen
+from pinlater.model import MAX_TIME_MS
+from pinlater.queues.directory import QueueDirectory
+from pinlater.queues.rebalance import Rebalance
+from pinlater.rendezvous import rendezvous_pick
 from pinlater.shards.handle import ShardHandle, ask_all
 from pinlater.shards.shard_set import ShardSet
 
 _log = structlog.get_logger("pinlater.queues")
 
-_TURN_MS = 1_000
+_ROTATION_MS = 1_000
 """What cannot be divided among shards goes from one to the next so often."""
 
 _READY_LIMIT = 1_000
@@ -43,12 +49,15 @@ _FIRST_REST_MS = 200
 _FORGET_MS = 60_000
 """A shard that is no longer configured keeps its share so long: servers do not read their configuration all at once."""
 
+KIND = "share"
+_KEEP_RETIRED_MS = 86_400_000
 
-class Shares:
-    """The shares of all queues, as one process moves them."""
+
+class QuotaBalancer:
+    """The quotas of all queues, as one process moves them."""
 
     def __init__(
-        self, members: ShardSet, queues: Queues, clock: Clock, priorities: tuple[int, ...] = (1, 2, 3)
+        self, members: ShardSet, queues: QueueDirectory, clock: Clock, priorities: tuple[int, ...] = (1, 2, 3)
     ) -> None:
         self._members = members
         self._queues = queues
@@ -58,8 +67,8 @@ class Shares:
         """Per queue: when it is looked at again, and the rest before that."""
         self._unknown_since: dict[tuple[str, str], int] = {}
 
-    async def tick(self, is_mine: Callable[[str], bool]) -> None:
-        """Balance the queues whose record is on a shard of mine, those at rest left out. Raises nothing."""
+    async def tick(self, owns: Callable[[str], bool]) -> None:
+        """Balance the queues, but those at rest, whose record is on a shard that this process owns. Raises nothing."""
         if self._members.has_unknown_ids():
             return
         now_ms = self._clock.now_ms()
@@ -69,7 +78,7 @@ class Shares:
             home = self._home(queue)
             if home is None or not home.is_healthy or self._rests.get(queue, (0, 0))[0] > now_ms:
                 continue
-            if is_mine(home.shard.shard_id):
+            if owns(home.shard.shard_id):
                 due.setdefault(home.shard.shard_id, []).append(queue)
         for queue in self._rests.keys() - limited:
             del self._rests[queue]
@@ -90,14 +99,14 @@ class Shares:
         try:
             notes = await home.shard.kv_list(KIND, self._clock.now_ms())
         except PinLaterError as error:
-            _log.debug("shares_not_read", shard=shard_id, error=error.message)
+            _log.debug("quotas_not_read", shard=shard_id, error=error.message)
             return False
         for queue in queues:
             moved = False
             try:
                 moved = await self._balance(queue, home, notes.get(queue))
             except PinLaterError as error:
-                _log.debug("shares_not_balanced", queue=queue, error=error.message)
+                _log.debug("quotas_not_balanced", queue=queue, error=error.message)
             has_moved |= moved
             self._rest(queue, moved)
         return has_moved
@@ -109,7 +118,7 @@ class Shares:
 
     def _home(self, queue: str) -> ShardHandle | None:
         """The shard of the queue's record."""
-        shard_id = chosen(queue, [member.shard.shard_id for member in self._members.all])
+        shard_id = rendezvous_pick(queue, [member.shard.shard_id for member in self._members.all])
         return None if shard_id is None else self._members.by_id(shard_id)
 
     # -- one round ---------------------------------------------------------------------------------------------------
@@ -119,42 +128,42 @@ class Shares:
         if maximum is None:
             return False
         seen = await self._look(queue)
-        record = share_record.read(note)
+        record = read_record(note)
         if record is None or record.is_retired:
             if record is not None and self._may_be_known_soon(queue, record.moved_to):
                 return False
             record = await self._begin(queue, home, seen)
             if record is None:
                 return False
-        round_ = Round(maximum, self._known_shares(queue, record), seen)
-        waiting = await self._waiting(queue, round_)
-        turn = self._clock.now_ms() // _TURN_MS
-        round_.plan(waiting, turn)
-        if record.maximum == maximum and not round_.is_worth_it():
+        rebalance = Rebalance(maximum, self._known_shares(queue, record), seen)
+        waiting = await self._waiting(queue, rebalance)
+        rotation = self._clock.now_ms() // _ROTATION_MS
+        rebalance.plan(waiting, rotation)
+        if record.maximum == maximum and not rebalance.is_worth_it():
             return False
         version = record.version + 1
-        taken = await self._set(queue, round_.to_shrink(), version)
+        taken = await self._set(queue, rebalance.to_shrink(), version)
         if any(share.version > version for share in taken.values()):
             return False
-        round_.took(taken)
-        round_.grow(turn)
-        if not await share_record.write(
-            home, queue, replace(record, version=version, maximum=maximum, shares=round_.held), self._clock
+        rebalance.shrunk(taken)
+        rebalance.grow(rotation)
+        if not await _write(
+            home, queue, replace(record, version=version, maximum=maximum, shares=rebalance.held), self._clock
         ):
             return False
-        await self._set(queue, round_.to_grow(), version)
+        await self._set(queue, rebalance.to_grow(), version)
         return True
 
-    async def _begin(self, queue: str, home: ShardHandle, seen: Mapping[str, Quota]) -> ShareRecord | None:
+    async def _begin(self, queue: str, home: ShardHandle, seen: Mapping[str, Quota]) -> QuotaRecord | None:
         """What a first record starts from: all shards as they are, each of which is needed."""
         if any(member.shard.shard_id not in seen for member in self._members.all):
             return None
-        record = await share_record.retire_elsewhere(home, self._members.all, queue, self._clock)
+        record = await _retire_elsewhere(home, self._members.all, queue, self._clock)
         if record is None:
             return None
         return replace(record, version=max(record.version, *(share.version for share in seen.values())))
 
-    def _known_shares(self, queue: str, record: ShareRecord) -> dict[str, int]:
+    def _known_shares(self, queue: str, record: QuotaRecord) -> dict[str, int]:
         """What the record says, without shards that were removed from the configuration a while ago."""
         return {
             shard_id: share
@@ -191,10 +200,10 @@ class Shares:
         answers = await asyncio.gather(*[one(shard_id, share) for shard_id, share in shares.items()])
         return {shard_id: answer for shard_id, answer in zip(shares, answers, strict=True) if answer is not None}
 
-    async def _waiting(self, queue: str, round_: Round) -> dict[str, list[int]]:
+    async def _waiting(self, queue: str, rebalance: Rebalance) -> dict[str, list[int]]:
         """What is ready on the shards that can hand out nothing more."""
-        full = [member for member in map(self._members.by_id, round_.full()) if member is not None]
-        limit = min(_READY_LIMIT, round_.maximum)
+        full = [member for member in map(self._members.by_id, rebalance.full()) if member is not None]
+        limit = min(_READY_LIMIT, rebalance.maximum)
         if not limit:
             return {}
         outcomes = await ask_all(
@@ -205,3 +214,74 @@ class Shares:
             for member, outcome in zip(full, outcomes, strict=True)
             if not isinstance(outcome, PinLaterError)
         }
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaRecord:
+    """As of `version`, no more than `shares` claims are alive on each shard. `maximum` is what they were split by;
+    `note_version` that of the note it was read from (0: there is none); `moved_to` the shard of the record after a
+    retired one.
+    """
+
+    version: int
+    maximum: int | None = None
+    shares: dict[str, int] = field(default_factory=dict)
+    is_retired: bool = False
+    note_version: int = 0
+    moved_to: str = ""
+
+    def body(self) -> bytes:
+        words = {
+            "version": self.version,
+            "maximum": self.maximum,
+            "shares": self.shares,
+            "retired": self.is_retired,
+            "to": self.moved_to,
+        }
+        return json.dumps(words).encode()
+
+
+def read_record(note: KvEntry | None) -> QuotaRecord | None:
+    """None where there is no note, or none that can be understood."""
+    if note is None:
+        return None
+    try:
+        words = json.loads(note.body)
+        shares = {str(shard): int(share) for shard, share in words["shares"].items()}
+        is_retired, moved_to = bool(words["retired"]), str(words.get("to", ""))
+        return QuotaRecord(int(words["version"]), words["maximum"], shares, is_retired, note.version, moved_to)
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return None
+
+
+async def _write(member: ShardHandle, queue: str, record: QuotaRecord, clock: Clock) -> bool:
+    """Put it in the place of what it was made from; False where another one is there by now."""
+    now_ms = clock.now_ms()
+    expires_at_ms = now_ms + _KEEP_RETIRED_MS if record.is_retired else MAX_TIME_MS
+    body, expected = record.body(), record.note_version
+    return await member.shard.kv_put(KIND, queue, body, expires_at_ms, now_ms, expected_version=expected) > 0
+
+
+async def _retire_elsewhere(
+    home: ShardHandle, members: list[ShardHandle], queue: str, clock: Clock
+) -> QuotaRecord | None:
+    """The newest record that any shard has, with version 0 where there is none; from now on all other shards say that
+    it is at home.
+
+    None: another process is faster. Errors are those of the shards, all of which are needed.
+    """
+    newest = QuotaRecord(0)
+    at_home = 0
+    for member in members:
+        notes = await member.shard.kv_list(KIND, clock.now_ms())
+        note = notes.get(queue)
+        found = read_record(note) or QuotaRecord(0, note_version=note.version if note else 0)
+        if member is home:
+            at_home = found.note_version
+        elif not found.is_retired or found.moved_to != home.shard.shard_id:
+            retired = replace(found, is_retired=True, moved_to=home.shard.shard_id)
+            if not await _write(member, queue, retired, clock):
+                return None
+        if found.version > newest.version:
+            newest = found
+    return replace(newest, maximum=None, is_retired=False, note_version=at_home, moved_to="")

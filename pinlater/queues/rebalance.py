@@ -1,14 +1,69 @@
-"""One round of moving a queue's shares: what is held, who gives, who gets. Pure."""
+"""One rebalancing of a queue's quotas: what each shard holds, which give and which get. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from pinlater.backends.base import Quota
-from pinlater.queues.splitting import Demand, rotated, split
 
 
-class Round:
+class Demand(NamedTuple):
+    """What one shard could do with: the jobs that wait there for want of a share, highest priority first, and those
+    in progress.
+    """
+
+    waiting: Sequence[int]
+    in_progress: int
+
+
+def allocate(slots: int, demands: Mapping[str, Demand], rotation: int) -> dict[str, int]:
+    """So many claims for each shard, `slots` in all.
+
+    Jobs that wait come first, by priority, and what is in progress after them: it ends by itself, and its place is then
+    for those that waited. Among shards with the same need all get the same; what cannot be divided goes to whose turn
+    it is. What is left is spread, so that a shard where jobs come next has something already.
+
+    >>> allocate(10, {"1": Demand([8, 0], 0), "2": Demand([1, 9], 0)}, 0)
+    {'1': 8, '2': 2}
+    >>> [allocate(1, {"1": Demand([5], 1), "2": Demand([5], 0)}, rotation) for rotation in (0, 1)]
+    [{'1': 1, '2': 0}, {'1': 0, '2': 1}]
+    """
+    order = rotated(demands, rotation)
+    given = dict.fromkeys(demands, 0)
+    levels = max((len(demand.waiting) for demand in demands.values()), default=0)
+    for level in range(levels):
+        slots -= _fill(slots, {shard: demands[shard].waiting[level] for shard in order}, given)
+    slots -= _fill(slots, {shard: demands[shard].in_progress for shard in order}, given)
+    _fill(slots, dict.fromkeys(order, slots), given)
+    return given
+
+
+def rotated(shards: Mapping[str, object], rotation: int) -> list[str]:
+    """All of them, beginning with the one whose turn it is."""
+    order = sorted(shards)
+    start = rotation % len(order) if order else 0
+    return order[start:] + order[:start]
+
+
+def _fill(slots: int, wanted: Mapping[str, int], given: dict[str, int]) -> int:
+    """Give each what it wants, or all the same; how many were given."""
+    left = dict(wanted)
+    rest = slots
+    while rest > 0:
+        hungry = [shard for shard, want in left.items() if want > 0]
+        if not hungry:
+            break
+        each = max(1, rest // len(hungry))
+        for shard in hungry[:rest]:
+            taken = min(each, left[shard])
+            left[shard] -= taken
+            given[shard] += taken
+            rest -= taken
+    return slots - rest
+
+
+class Rebalance:
     """`held` is, per shard, how many claims can be alive there at most: it becomes the record. A shard that was not
     seen holds what the record says; one that was seen perhaps more, for claims made before there was a maximum.
     """
@@ -21,13 +76,13 @@ class Round:
             self.held[shard_id] = max(recorded.get(shard_id, 0), share.quota, share.in_progress)
         self._targets: dict[str, int] = {}
         self._shrinking: dict[str, int] = {}
-        self._starved: list[str] = []
+        self._starving: list[str] = []
 
     def full(self) -> list[str]:
         """The shards that can hand out nothing more."""
         return [shard_id for shard_id, share in self._seen.items() if share.in_progress >= share.quota]
 
-    def plan(self, waiting: Mapping[str, Sequence[int]], turn: int) -> None:
+    def plan(self, waiting: Mapping[str, Sequence[int]], rotation: int) -> None:
         """Who should have how many, where so many jobs wait on the shards that are full."""
         away = sum(held for shard_id, held in self.held.items() if shard_id not in self._seen)
         levels = max(map(len, waiting.values()), default=0)
@@ -39,11 +94,11 @@ class Round:
         slots = self.maximum - away
         if sum(share.in_progress for share in self._seen.values()) > slots:
             slots = 0  # a maximum that came or fell while claims were alive: no new one before enough of them ended
-        self._targets = split(max(0, slots), demands, turn)
+        self._targets = allocate(max(0, slots), demands, rotation)
         self._shrinking = {
             shard_id: target for shard_id, target in self._targets.items() if target < self.held[shard_id]
         }
-        self._starved = [
+        self._starving = [
             shard_id
             for shard_id, jobs in waiting.items()
             if sum(jobs) and self._targets[shard_id] > self._seen[shard_id].quota
@@ -52,9 +107,9 @@ class Round:
     def is_worth_it(self) -> bool:
         """Something is gained: a shard that needs more gets it, or there is less above the maximum."""
         room = self.maximum - sum(self.held.values())
-        if not self._starved and room >= 0:
+        if not self._starving and room >= 0:
             return False
-        if self._starved and room > 0:
+        if self._starving and room > 0:
             return True
         return any(self._gains(shard_id) for shard_id in self._seen)
 
@@ -64,7 +119,7 @@ class Round:
             return True
         if target < held:
             return max(share.quota, share.in_progress) < held
-        return shard_id in self._starved and share.quota < held
+        return shard_id in self._starving and share.quota < held
 
     def to_shrink(self) -> dict[str, int]:
         """New shares of those that hold more than they should. What lies idle of theirs while more is held than the
@@ -74,18 +129,18 @@ class Round:
             return self._shrinking
         return {shard_id: min(target, self._seen[shard_id].quota) for shard_id, target in self._shrinking.items()}
 
-    def took(self, answers: Mapping[str, Quota]) -> None:
+    def shrunk(self, answers: Mapping[str, Quota]) -> None:
         """What the shards that were to shrink have now; one that did not answer may have kept what it had."""
         for shard_id, share in answers.items():
             self.held[shard_id] = max(share.quota, share.in_progress)
         for shard_id in self._shrinking:
             self._targets[shard_id] = 0  # a version serves one step per shard: none of them grows in this round
 
-    def grow(self, turn: int) -> None:
+    def grow(self, rotation: int) -> None:
         """What is free goes to those that should have more, first to those that need it."""
         room = self.maximum - sum(self.held.values())
-        order = rotated(self._targets, turn)
-        order.sort(key=lambda shard_id: shard_id not in self._starved)
+        order = rotated(self._targets, rotation)
+        order.sort(key=lambda shard_id: shard_id not in self._starving)
         for shard_id in order:
             more = min(room, self._targets[shard_id] - self.held[shard_id])
             if more > 0:

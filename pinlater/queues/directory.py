@@ -1,0 +1,327 @@
+"""The queues of the cluster as one process knows them: which there are, what counts for each, and how both change.
+
+Every queue and its settings are one record with a version. `poll` reads the records of every healthy shard twice a
+second (replication.py). A change is made on the freshest records, needs one shard that takes it, and counts at once in
+this process.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass, replace
+
+import structlog
+
+from pinlater.backends.base import ConfigEntry, DeadLetterTarget, EndRules, PerQueue, Retention
+from pinlater.clock import Clock
+from pinlater.errors import NoHealthyShards, Overloaded, QueueNotFound, RequestInvalid
+from pinlater.model import MAX_TIME_MS, Changed, QueueView, new_version
+from pinlater.queues import changes
+from pinlater.queues.changes import Author, ValidationContext, record_text
+from pinlater.queues.file import QueueFile
+from pinlater.queues.layers import DEFAULTS, DerivedSettings, Layers, queue_view, texts_of
+from pinlater.queues.replication import KEEP_TOMBSTONES_MS, ConfigReplicator
+from pinlater.queues.settings import QueueSettings
+from pinlater.shards.handle import ShardHandle
+from pinlater.shards.shard_set import ShardSet
+
+_log = structlog.get_logger("pinlater.queues")
+
+SHARD_PREFIX = "@shard/"
+"""Before a shard's id, the name of the record that overrides what is configured for it."""
+
+_TRIES = 5
+"""Of a change that others were faster than."""
+
+Update = Callable[[ConfigEntry | None], "str | None"]
+"""From the record that is there to the text of the next one, "" for its end; None: it is right as it is."""
+
+
+@dataclass(slots=True)
+class ChangeResult(Changed):
+    """`is_new`: this very call changed something."""
+
+    is_new: bool = False
+
+
+class QueueDirectory:
+    """The queues of one process. `server` is the server's own configuration.
+
+    All calls that change something need a shard that takes it, else NoHealthyShards.
+    """
+
+    def __init__(
+        self,
+        members: ShardSet,
+        clock: Clock,
+        server: QueueSettings | None = None,
+        file: QueueFile | None = None,
+    ) -> None:
+        self.members = members
+        self._clock = clock
+        self._file = file
+        self._layers = Layers(server or QueueSettings())
+        self._replicator = ConfigReplicator(members, clock, self._on_merge)
+        self._callbacks: list[Callable[[str], None]] = []
+        self._names: set[str] = set()
+        self._overrides: dict[str, QueueSettings] = {}
+        self._defaults = self._layers.defaults()
+        self._missing_targets: Counter[str] = Counter()
+        """The dead-letter queues that are not there, and how many queues have each, as it was logged last."""
+        self._targets_changed = True
+        self._pause_ends_ms = MAX_TIME_MS
+        self._recompute()
+        self._read_file()
+
+    # -- what counts -------------------------------------------------------------------------------------------------
+
+    def settings(self, queue: str) -> QueueSettings:
+        """What counts for a queue now; for one that is not known, the defaults."""
+        settings = self._overrides.get(queue, self._defaults)
+        return self._unpaused(settings) if settings.paused else settings
+
+    def _unpaused(self, settings: QueueSettings) -> QueueSettings:
+        until_ms = settings.paused_until_ms
+        if until_ms is None or self._clock.now_ms() < until_ms:
+            return settings
+        return replace(settings, paused=False)
+
+    def names(self) -> set[str]:
+        """The queues that are there, a copy."""
+        return set(self._names)
+
+    def has(self, queue: str) -> bool:
+        return queue in self._names
+
+    def was_deleted(self, queue: str) -> bool:
+        """It is known to be gone; a queue that was never heard of may have been made elsewhere a moment ago."""
+        record = self._replicator.latest.get(queue)
+        return record is not None and record.is_deleted
+
+    def limited(self) -> Set[str]:
+        """The queues with a maximum in progress; this and the next four are the same object until a setting changes."""
+        return self._derived.limited
+
+    def bounded(self) -> Set[str]:
+        """The queues with a maximum of pending jobs."""
+        return self._derived.bounded
+
+    def end_rules(self) -> PerQueue[EndRules]:
+        """What the ends of attempts mean, per queue."""
+        return self._derived.end_rules
+
+    def retention(self) -> PerQueue[Retention]:
+        """How long ended jobs are kept, per queue."""
+        return self._derived.retention
+
+    def dead_letter_targets(self) -> Mapping[str, DeadLetterTarget]:
+        """Where the dead letters of each queue go."""
+        return self._derived.dead_letter_targets
+
+    def view(self, name: str) -> QueueView:
+        """All settings, and where each comes from. QueueNotFound; DEFAULTS is what counts for all."""
+        if name != DEFAULTS and name not in self._names:
+            raise QueueNotFound.of(name)
+        record = self._replicator.latest.get(name)
+        settings = self._unpaused(self._defaults) if name == DEFAULTS else self.settings(name)
+        return queue_view(name, record.version if record else "", settings, self._layers)
+
+    def on_change(self, callback: Callable[[str], None]) -> None:
+        """Call it with the name of each queue that came, went or has other settings; "" may mean any of them."""
+        self._callbacks.append(callback)
+
+    def tombstones_before(self, now_ms: int) -> str:
+        """The version below which tombstones of deleted queues are no longer kept."""
+        return f"{max(0, now_ms - KEEP_TOMBSTONES_MS) * 1000:016d}"
+
+    # -- changing it -------------------------------------------------------------------------------------------------
+
+    async def create(self, name: str, who: str) -> ChangeResult:
+        """Make a queue; one that is there is put on the shards that lack it. NoHealthyShards."""
+        return await self._apply(name, lambda before: "{}" if before is None or before.is_deleted else None, who)
+
+    async def delete(self, name: str, who: str) -> ChangeResult:
+        """Delete a queue with its jobs; one that is not there is no error.
+
+        RequestInvalid for one that other queues have as their dead-letter queue; NoHealthyShards.
+        """
+
+        def update(before: ConfigEntry | None) -> str | None:
+            if before is None or before.is_deleted:
+                return None
+            sources = sorted(each for each, target in self._target_names().items() if target == name and each != name)
+            if sources:
+                allowed = f"a queue that is not the dead-letter queue of others; {changes.some(sources)} have it"
+                raise RequestInvalid.of("queue", name, allowed)
+            return ""
+
+        return await self._apply(name, update, who)
+
+    async def change(
+        self, name: str, set: Mapping[str, str], unset: Iterable[str], create: bool, who: str
+    ) -> ChangeResult:
+        """Change settings of a queue, or of DEFAULTS: all of it or nothing. RequestInvalid, QueueNotFound,
+        NoHealthyShards.
+        """
+        unset = list(unset)
+
+        def update(before: ConfigEntry | None) -> str | None:
+            is_there = before is not None and not before.is_deleted
+            if not is_there and not create and name != DEFAULTS:
+                raise QueueNotFound.of(name)
+            had = texts_of(before)
+            has = changes.changed(had, set, unset, Author(who, self._clock.now_ms()))
+            changes.check(name, {key: has[key] for key in set}, self._validation_context())
+            return None if is_there and had == has else record_text(has)
+
+        return await self._apply(name, update, who)
+
+    async def override_shard(self, shard_id: str, dequeue_only: bool, who: str) -> ChangeResult:
+        """Whether a shard takes no new jobs, beside what the configuration says. RequestInvalid, NoHealthyShards."""
+        if self.members.by_id(shard_id) is None:
+            ids = ", ".join(sorted(member.shard.shard_id for member in self.members.all))
+            raise RequestInvalid.of("shard", shard_id, f"a shard of this server: {ids}")
+
+        def update(before: ConfigEntry | None) -> str | None:
+            if dequeue_only == (before is not None and is_dequeue_only(before)):
+                return None
+            return json.dumps({"dequeue_only": dequeue_only, "by": who})
+
+        result = await self._apply(SHARD_PREFIX + shard_id, update, who)
+        self._override_shards()
+        return result
+
+    def _target_names(self) -> dict[str, str]:
+        """Each queue's dead-letter queue."""
+        return {name: self.settings(name).dead_letter_queue for name in self._names}
+
+    def _validation_context(self) -> ValidationContext:
+        return ValidationContext(self._names, self._target_names(), self._layers.named_targets(), self._layers.server)
+
+    async def _apply(self, name: str, update: Update, who: str) -> ChangeResult:
+        """A new version of a record, on what is freshest; again on top of another change that was made meanwhile."""
+        is_new = False
+        for _ in range(_TRIES):
+            self.members.require_any()
+            await self._replicator.read_all()
+            before = self._replicator.latest.get(name)
+            text = update(before)
+            if text is None:
+                return await self._unchanged(name, is_new)
+            version = new_version(self._clock.now_ms(), before.version if before else "")
+            deleted = version if text == "" else before.deleted_version if before else ""
+            put = await self._replicator.put(ConfigEntry(name, version, text or "{}", deleted))
+            is_new = is_new or put.taken > 0
+            if put.was_beaten:
+                continue
+            if not put.taken:
+                reasons = "; ".join(error.message for error in put.errors)
+                raise NoHealthyShards(f"no shard took the change: {reasons}", retry_after_ms=1_000)
+            _log.debug("record_changed", record=name, who=who, version=version, is_deleted=version == deleted)
+            await self._replicator.read_all()
+            if self._replicator.latest[name].version == version:
+                return self._result(name, is_new)
+        raise Overloaded(f"others change {name} all the time", retry_after_ms=100)
+
+    async def _unchanged(self, name: str, is_new: bool) -> ChangeResult:
+        if name not in self._replicator.latest:
+            return ChangeResult("", [])
+        await self._replicator.push_all()
+        return self._result(name, is_new)
+
+    def _result(self, name: str, is_new: bool) -> ChangeResult:
+        missed = self._replicator.missed(name)
+        if missed and is_new:
+            _log.warning("record_missed", record=name, shards=missed)
+        return ChangeResult(self._replicator.latest[name].version, missed, is_new)
+
+    # -- staying up to date ------------------------------------------------------------------------------------------
+
+    async def poll(self) -> None:
+        """Read from every healthy shard, update those that are behind, and read a file that changed. Raises nothing."""
+        if self._file is not None and self._file.read_again():
+            self._read_file()
+        await self._replicator.poll()
+        self._override_shards()
+        if self._clock.now_ms() >= self._pause_ends_ms:
+            self._recompute()
+        if self._targets_changed:
+            self._targets_changed = False
+            self._log_missing_targets()
+
+    def _log_missing_targets(self) -> None:
+        """A file names what it likes; and jobs that wait to be copied there are never pruned."""
+        targets = self.dead_letter_targets().values()
+        missing = Counter([target.queue for target in targets if target.queue not in self._names])
+        if missing and missing != self._missing_targets:
+            _log.error("dead_letter_queues_missing", of_queues=dict(missing), hint="make them: failed jobs wait there")
+        self._missing_targets = missing
+
+    async def refresh(self) -> bool:
+        """Read from every healthy shard what other servers changed a moment ago. Whether any answered."""
+        return await self._replicator.read_all()
+
+    async def bring_up(self, member: ShardHandle) -> None:
+        """A shard that comes (back): read all that it has, and put there all that it lacks, before it serves."""
+        await self._replicator.read_all()
+        await self._replicator.read(member, from_start=True)
+        await self._replicator.push_all()
+        self._override_shards()
+        await self._replicator.push(member)  # last: from here to its first call nothing comes between
+
+    async def close(self) -> None:
+        await self._replicator.close()
+
+    def _read_file(self) -> None:
+        if self._file is not None:
+            self._layers.file_defaults, self._layers.file_queues = self._file.layers
+            self._recompute()
+
+    def _on_merge(self, names: set[str]) -> None:
+        """The latest records of these names are other ones."""
+        came_or_went = set()
+        for name in names:
+            record = self._replicator.latest[name]
+            if not name.startswith("@"):
+                if record.is_deleted == (name in self._names):
+                    came_or_went.add(name)
+                (self._names.discard if record.is_deleted else self._names.add)(name)
+                self._layers.take(name, record)
+            elif name == DEFAULTS:
+                self._layers.take(name, record)
+        self._recompute(came_or_went)
+
+    def _recompute(self, also: Iterable[str] = ()) -> None:
+        """Derive what counts, and tell of what is new. A pause that is over is one that is not there any more."""
+        before, default_before = self._overrides, self._defaults
+        self._defaults = self._unpaused(self._layers.defaults())
+        self._overrides = {name: self._unpaused(each) for name, each in self._layers.overrides(self._names).items()}
+        self._derived = DerivedSettings(self._names, self._defaults, self._overrides)
+        self._targets_changed = True
+        paused = [each for each in (self._defaults, *self._overrides.values()) if each.paused]
+        self._pause_ends_ms = min((each.paused_until_ms or MAX_TIME_MS for each in paused), default=MAX_TIME_MS)
+        changed = set(also)
+        if default_before != self._defaults:
+            changed.add("")
+        for name in before.keys() | self._overrides.keys():
+            if before.get(name, default_before) != self._overrides.get(name, self._defaults):
+                changed.add(name)
+        for name in sorted(changed):
+            for callback in self._callbacks:
+                callback(name)
+
+    def _override_shards(self) -> None:
+        """Which shards take no new jobs, by a command."""
+        for member in self.members.all:
+            record = self._replicator.latest.get(SHARD_PREFIX + member.shard.shard_id)
+            member.ordered_dequeue_only = record is not None and is_dequeue_only(record)
+
+
+def is_dequeue_only(record: ConfigEntry) -> bool:
+    """An operator made this shard dequeue-only."""
+    try:
+        return json.loads(record.text).get("dequeue_only") is True
+    except (ValueError, AttributeError):
+        return False
