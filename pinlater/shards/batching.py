@@ -21,7 +21,7 @@ from pinlater.errors import OutcomeUnknown, Overloaded, PinLaterError, QueueNotF
 from pinlater.model import DequeuedJob, Job
 from pinlater.shards.compensation import requeue
 from pinlater.shards.decorator import ShardDecorator
-from pinlater.shards.resilience import AcquireTimeout, ShardSlow
+from pinlater.shards.resilience import AcquireTimeout, ResilientShard, ShardSlow
 
 _log = structlog.get_logger("pinlater.shards")
 
@@ -309,7 +309,7 @@ class BatchingShard(ShardDecorator):
 
     def __init__(self, inner: Shard, bounds: BatchLimits | None = None) -> None:
         super().__init__(inner)
-        calls = self.calls
+        calls = self.bulkhead
         bounds = bounds or (BatchLimits() if calls is None else BatchLimits(max_wait_ms=calls.deadline_ms))
         held_up = None if calls is None else calls.held_up
         self._enqueues: Batcher[str, Job, str] = Batcher(inner.enqueue, _measure_jobs, bounds, held_up=held_up)
@@ -344,24 +344,30 @@ class BatchingShard(ShardDecorator):
         self._claims.refuse_waiting(error)
         self._acks.refuse_waiting(error)
 
-    async def close(self) -> None:
+    async def drain(self) -> None:
+        """Until every call that waits has been sent and answered, and nothing is compensated for."""
         await self._enqueues.drain()
         await self._claims.drain()
         await self._acks.drain()
-        await self._inner.close()
+        if isinstance(self.inner, ResilientShard):
+            await self.inner.drain()
+
+    async def close(self) -> None:
+        await self.drain()
+        await self.inner.close()
 
     def _send_acks(
         self, key: _AckKey, acks: Sequence[AckRequest], now_ms: int
     ) -> Coroutine[Any, Any, list[AckOutcome]]:
-        return self._inner.ack(key[0], acks, now_ms, key[1])
+        return self.inner.ack(key[0], acks, now_ms, key[1])
 
     def _send_claims(
         self, key: _ClaimKey, requests: Sequence[ClaimRequest], now_ms: int
     ) -> Coroutine[Any, Any, list[list[DequeuedJob]]]:
-        return self._inner.claim(key[0], requests, now_ms, enforce_quota=key[1])
+        return self.inner.claim(key[0], requests, now_ms, enforce_quota=key[1])
 
     async def _compensate_claim(self, key: _ClaimKey, claimed: list[list[DequeuedJob]], now_ms: int) -> None:
-        await requeue(self._inner, key[0], [job for jobs in claimed for job in jobs], now_ms)
+        await requeue(self.inner, key[0], [job for jobs in claimed for job in jobs], now_ms)
 
 
 def _measure_jobs(jobs: Sequence[Job]) -> tuple[int, int]:

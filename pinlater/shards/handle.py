@@ -82,7 +82,7 @@ class ShardHandle:
         """Whether no other shard serves in its place."""
         self._clock = clock
         self._skew_at_ms = 0
-        calls = shard.calls if isinstance(shard, ShardDecorator) else None
+        calls = shard.bulkhead if isinstance(shard, ShardDecorator) else None
         if calls is not None:
             calls.report = self.learn
             self.deadline_ms = calls.deadline_ms

@@ -123,10 +123,10 @@ class Bulkhead:
     def __init__(self, shard_id: Callable[[], str], settings: GuardSettings, *, is_pinged: bool = False) -> None:
         """`is_pinged`: urgent calls tell soon whether a store that let a call wait too long is well again."""
         self._shard_id = shard_id
-        self._settings = settings
+        self.settings = settings
         self._permits: deque[asyncio.Future[bool | None]] = deque()
         """True: it is yours; False: the deadline came first; None: the shard is too slow now."""
-        self._free = settings.max_running
+        self.free = settings.max_running
         self._under_way: dict[_UnderWay, float] = {}
         """And the deadline of each."""
         self._compensating: set[asyncio.Task[object]] = set()
@@ -160,11 +160,11 @@ class Bulkhead:
         """
         loop = asyncio.get_running_loop()
         now = loop.time()
-        ends_at = now + self._settings.deadline_ms / 1000
+        ends_at = now + self.settings.deadline_ms / 1000
         if not is_urgent and self._slow_calls.is_slow(now):
             raise self._held_up()
-        if self._free > 0 or is_urgent:
-            self._free -= 1
+        if self.free > 0 or is_urgent:
+            self.free -= 1
         else:
             await self._permit(loop, ends_at)
             now = loop.time()
@@ -202,7 +202,7 @@ class Bulkhead:
         """Its deadline is over."""
         if under_way.answer.done():
             return
-        text = f"shard {self._shard_id()}: no answer within {self._settings.deadline_ms} ms"
+        text = f"shard {self._shard_id()}: no answer within {self.settings.deadline_ms} ms"
         late = NothingStored(text) if under_way.is_read else OutcomeUnknown(text)
         if self._slow_calls.gave_up(under_way, now) and self.report is not None:
             self.report(under_way.name, True, late)
@@ -218,9 +218,9 @@ class Bulkhead:
                     raise NothingStored(error.message) from error
                 raise
             except NothingStored as error:
-                if tries >= self._settings.max_tries or not (read or isinstance(error, StoreConflict)):
+                if tries >= self.settings.max_tries or not (read or isinstance(error, StoreConflict)):
                     raise
-                delay = random.uniform(0.1, 1) * self._settings.retry_base_ms * 2 ** (tries - 1) / 1000
+                delay = random.uniform(0.1, 1) * self.settings.retry_base_ms * 2 ** (tries - 1) / 1000
                 if asyncio.get_running_loop().time() + delay >= ends_at:
                     raise
                 await asyncio.sleep(delay)
@@ -228,7 +228,7 @@ class Bulkhead:
 
     async def _permit(self, loop: asyncio.AbstractEventLoop, ends_at: float) -> None:
         """Wait for a place, in order of arrival."""
-        if len(self._permits) >= self._settings.max_waiting:
+        if len(self._permits) >= self.settings.max_waiting:
             told = f"shard {self._shard_id()}: {len(self._permits)} calls wait already"
             raise Overloaded.by("waiting_store_calls", told, retry_after_ms=100)
         permit: asyncio.Future[bool | None] = loop.create_future()
@@ -247,12 +247,12 @@ class Bulkhead:
         if has_place is None:
             raise self._held_up()
         if not has_place:
-            raise AcquireTimeout(f"shard {self._shard_id()}: no turn within {self._settings.deadline_ms} ms")
+            raise AcquireTimeout(f"shard {self._shard_id()}: no turn within {self.settings.deadline_ms} ms")
 
     def _held_up(self) -> ShardSlow:
         return ShardSlow(
-            f"shard {self._shard_id()}: a call takes longer than half of {self._settings.deadline_ms} ms",
-            retry_after_ms=self._settings.deadline_ms // 2,
+            f"shard {self._shard_id()}: a call takes longer than half of {self.settings.deadline_ms} ms",
+            retry_after_ms=self.settings.deadline_ms // 2,
         )
 
     def _hold_up(self) -> None:
@@ -264,15 +264,15 @@ class Bulkhead:
 
     def _leave(self) -> None:
         """Hand the place to the next that still waits, unless an urgent call had taken one too many."""
-        if self._free < 0:
-            self._free += 1
+        if self.free < 0:
+            self.free += 1
             return
         while self._permits:
             permit = self._permits.popleft()
             if not permit.done():
                 permit.set_result(True)
                 return
-        self._free += 1
+        self.free += 1
 
     def _ended(self, under_way: _UnderWay, value: Any, error: BaseException | None) -> None:
         now = asyncio.get_running_loop().time()
@@ -290,7 +290,7 @@ class Bulkhead:
         elif error is not None:
             answer.set_exception(error)
         else:
-            if under_way.is_urgent and left_s >= self._settings.deadline_ms / 2000:  # slower is as bad as a call
+            if under_way.is_urgent and left_s >= self.settings.deadline_ms / 2000:  # slower is as bad as a call
                 self._slow_calls.answered()
             answer.set_result(value)
 
@@ -310,7 +310,7 @@ class Bulkhead:
     async def drain(self) -> None:
         """Until nothing is under way any more, undoing included; at most two deadlines."""
         loop = asyncio.get_running_loop()
-        ends_at = loop.time() + 2 * self._settings.deadline_ms / 1000
+        ends_at = loop.time() + 2 * self.settings.deadline_ms / 1000
         while (self._under_way or self._compensating) and loop.time() < ends_at:
             self._idle = loop.create_future()
             await asyncio.wait([self._idle], timeout=ends_at - loop.time())
@@ -421,7 +421,7 @@ class ResilientShard(ShardDecorator):
         self._opening: asyncio.Task[str] | None = None
 
     @property
-    def calls(self) -> Bulkhead:
+    def bulkhead(self) -> Bulkhead:
         return self._calls
 
     def _report_bulk(self, name: str, is_late: bool, error: BaseException | None) -> None:
@@ -435,32 +435,36 @@ class ResilientShard(ShardDecorator):
     async def _open_once(self) -> str:
         """A second open, after a first that was given up waiting for, joins it."""
         if self._opening is None or self._opening.done():
-            self._opening = asyncio.get_running_loop().create_task(self._inner.open())
+            self._opening = asyncio.get_running_loop().create_task(self.inner.open())
         return await asyncio.shield(self._opening)
 
-    async def close(self) -> None:
+    async def drain(self) -> None:
+        """Until no call is under way, nor compensated for."""
         await asyncio.gather(self._calls.drain(), self._bulk.drain())
-        await self._inner.close()
+
+    async def close(self) -> None:
+        await self.drain()
+        await self.inner.close()
 
     async def ping(self) -> StoreStatus:
-        return await self._calls.make("ping", self._inner.ping, is_urgent=True)
+        return await self._calls.make("ping", self.inner.ping, is_urgent=True)
 
     async def put_config(self, entries: Sequence[ConfigEntry], now_ms: int) -> list[bool]:
-        return await self._calls.make("put_records", lambda: self._inner.put_config(entries, now_ms))
+        return await self._calls.make("put_records", lambda: self.inner.put_config(entries, now_ms))
 
     async def list_config(self, since: int, limit: int) -> ConfigPage:
-        return await self._calls.make("records", lambda: self._inner.list_config(since, limit), read=True)
+        return await self._calls.make("records", lambda: self.inner.list_config(since, limit), read=True)
 
     def enqueue(self, queue: str, jobs: Sequence[Job], now_ms: int) -> Coroutine[Any, Any, list[str]]:
-        return self._calls.make("enqueue", lambda: self._inner.enqueue(queue, jobs, now_ms))
+        return self._calls.make("enqueue", lambda: self.inner.enqueue(queue, jobs, now_ms))
 
     def count_ready(
         self, queue: str, priorities: Sequence[int], limit: int, now_ms: int
     ) -> Coroutine[Any, Any, list[int]]:
-        return self._calls.make("ready", lambda: self._inner.count_ready(queue, priorities, limit, now_ms), read=True)
+        return self._calls.make("ready", lambda: self.inner.count_ready(queue, priorities, limit, now_ms), read=True)
 
     def next_due(self, queues: Sequence[str], priorities: Sequence[int]) -> Coroutine[Any, Any, dict[str, int | None]]:
-        return self._calls.make("next_due", lambda: self._inner.next_due(queues, priorities), read=True)
+        return self._calls.make("next_due", lambda: self.inner.next_due(queues, priorities), read=True)
 
     def claim(
         self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, enforce_quota: bool = False
@@ -469,13 +473,13 @@ class ResilientShard(ShardDecorator):
 
         def call() -> Coroutine[Any, Any, list[list[DequeuedJob]]]:
             if clock is None:
-                return self._inner.claim(queue, requests, now_ms, enforce_quota=enforce_quota)
+                return self.inner.claim(queue, requests, now_ms, enforce_quota=enforce_quota)
             spare_ms = clock.uncertainty_ms
             renewed = [replace(each, spare_ms=spare_ms) for each in requests] if spare_ms else requests
-            return self._inner.claim(queue, renewed, clock.now_ms(), enforce_quota=enforce_quota)
+            return self.inner.claim(queue, renewed, clock.now_ms(), enforce_quota=enforce_quota)
 
         async def compensate(claimed: list[list[DequeuedJob]]) -> None:
-            await requeue(self._inner, queue, [job for jobs in claimed for job in jobs], now_ms)
+            await requeue(self.inner, queue, [job for jobs in claimed for job in jobs], now_ms)
 
         return self._calls.make("claim", call, compensate=compensate)
 
@@ -483,13 +487,13 @@ class ResilientShard(ShardDecorator):
         self, queue: str, priorities: Sequence[int], limit: int, max_bytes: int, now_ms: int
     ) -> list[DequeuedJob]:
         return await (self._bulk if limit > 1 else self._calls).make(
-            "peek", lambda: self._inner.peek(queue, priorities, limit, max_bytes, now_ms), read=True
+            "peek", lambda: self.inner.peek(queue, priorities, limit, max_bytes, now_ms), read=True
         )
 
     def ack(
         self, queue: str, acks: Sequence[AckRequest], now_ms: int, rules: EndRules = NO_RULES
     ) -> Coroutine[Any, Any, list[AckOutcome]]:
-        return self._calls.make("ack", lambda: self._inner.ack(queue, acks, now_ms, rules))
+        return self._calls.make("ack", lambda: self.inner.ack(queue, acks, now_ms, rules))
 
     def ack_and_claim(
         self,
@@ -508,92 +512,92 @@ class ResilientShard(ShardDecorator):
             spare_ms = 0 if clock is None else clock.uncertainty_ms
             at_ms = now_ms if clock is None else clock.now_ms()
             if not spare_ms:
-                return await self._inner.ack_and_claim(queue, acks, requests, at_ms, rules, enforce_quota=enforce_quota)
-            outcomes = await self._inner.ack(queue, acks, at_ms + spare_ms, rules)
+                return await self.inner.ack_and_claim(queue, acks, requests, at_ms, rules, enforce_quota=enforce_quota)
+            outcomes = await self.inner.ack(queue, acks, at_ms + spare_ms, rules)
             renewed = [replace(each, spare_ms=spare_ms) for each in requests]
-            return outcomes, await self._inner.claim(queue, renewed, at_ms, enforce_quota=enforce_quota)
+            return outcomes, await self.inner.claim(queue, renewed, at_ms, enforce_quota=enforce_quota)
 
         async def compensate(answer: tuple[list[AckOutcome], list[list[DequeuedJob]]]) -> None:
-            await requeue(self._inner, queue, [job for jobs in answer[1] for job in jobs], now_ms)
+            await requeue(self.inner, queue, [job for jobs in answer[1] for job in jobs], now_ms)
 
         return self._calls.make("ack_and_claim", call, compensate=compensate)
 
     def checkpoint(
         self, queue: str, checkpoints: Sequence[CheckpointRequest], now_ms: int
     ) -> Coroutine[Any, Any, list[bool]]:
-        return self._calls.make("checkpoint", lambda: self._inner.checkpoint(queue, checkpoints, now_ms))
+        return self._calls.make("checkpoint", lambda: self.inner.checkpoint(queue, checkpoints, now_ms))
 
     async def requeue(self, queue: str, claims: Sequence[ClaimKey], now_ms: int) -> int:
-        return await self._calls.make("give_back", lambda: self._inner.requeue(queue, claims, now_ms))
+        return await self._calls.make("give_back", lambda: self.inner.requeue(queue, claims, now_ms))
 
     async def expire_disconnected(
         self, queue: str, claims: Sequence[SilentClaim], now_ms: int, rules: EndRules = NO_RULES
     ) -> ExpiryCounts:
-        return await self._calls.make("release", lambda: self._inner.expire_disconnected(queue, claims, now_ms, rules))
+        return await self._calls.make("release", lambda: self.inner.expire_disconnected(queue, claims, now_ms, rules))
 
     async def requeue_undelivered(self, queue: str, claims: Sequence[FreshClaim], now_ms: int) -> int:
         return await self._calls.make(
-            "requeue_undelivered", lambda: self._inner.requeue_undelivered(queue, claims, now_ms)
+            "requeue_undelivered", lambda: self.inner.requeue_undelivered(queue, claims, now_ms)
         )
 
     async def cancel(self, queue: str, jobs: Sequence[JobKey], now_ms: int) -> list[CancelOutcome]:
-        return await self._calls.make("cancel", lambda: self._inner.cancel(queue, jobs, now_ms))
+        return await self._calls.make("cancel", lambda: self.inner.cancel(queue, jobs, now_ms))
 
     async def lookup(
         self, queue: str, jobs: Sequence[JobKey], *, with_body: bool, max_bytes: int
     ) -> list[JobInfo | None]:
         calls = self._bulk if with_body and len(jobs) > 1 else self._calls
         return await calls.make(
-            "lookup", lambda: self._inner.lookup(queue, jobs, with_body=with_body, max_bytes=max_bytes), read=True
+            "lookup", lambda: self.inner.lookup(queue, jobs, with_body=with_body, max_bytes=max_bytes), read=True
         )
 
     async def count(self, queue: str, state: JobState, priorities: Sequence[int], future: bool, now_ms: int) -> int:
         return await self._bulk.make(
-            "count", lambda: self._inner.count(queue, state, priorities, future, now_ms), read=True
+            "count", lambda: self.inner.count(queue, state, priorities, future, now_ms), read=True
         )
 
     async def scan(self, queue: str, request: ScanRequest, now_ms: int) -> list[JobInfo]:
-        return await self._bulk.make("scan", lambda: self._inner.scan(queue, request, now_ms), read=True)
+        return await self._bulk.make("scan", lambda: self.inner.scan(queue, request, now_ms), read=True)
 
     async def retry_failed(
         self, queue: str, priority: int, attempts: int, run_after_ms: int | None, limit: int, now_ms: int
     ) -> int:
         return await self._bulk.make(
-            "retry_failed", lambda: self._inner.retry_failed(queue, priority, attempts, run_after_ms, limit, now_ms)
+            "retry_failed", lambda: self.inner.retry_failed(queue, priority, attempts, run_after_ms, limit, now_ms)
         )
 
     async def retry_listed(
         self, queue: str, jobs: Sequence[JobKey], attempts: int | None, run_after_ms: int | None, now_ms: int
     ) -> int:
         return await self._bulk.make(
-            "retry_listed", lambda: self._inner.retry_listed(queue, jobs, attempts, run_after_ms, now_ms)
+            "retry_listed", lambda: self.inner.retry_listed(queue, jobs, attempts, run_after_ms, now_ms)
         )
 
     async def delete_jobs(self, queue: str, state: JobState, priority: int, limit: int, now_ms: int) -> int:
         return await self._bulk.make(
-            "delete_jobs", lambda: self._inner.delete_jobs(queue, state, priority, limit, now_ms)
+            "delete_jobs", lambda: self.inner.delete_jobs(queue, state, priority, limit, now_ms)
         )
 
     async def delete_listed(self, queue: str, state: JobState, jobs: Sequence[JobKey], now_ms: int) -> int:
-        return await self._bulk.make("delete_listed", lambda: self._inner.delete_listed(queue, state, jobs, now_ms))
+        return await self._bulk.make("delete_listed", lambda: self.inner.delete_listed(queue, state, jobs, now_ms))
 
     async def replay(self, queue: str, jobs: Sequence[JobKey], now_ms: int, attempts: int | None) -> list[str | None]:
-        return await self._bulk.make("replay", lambda: self._inner.replay(queue, jobs, now_ms, attempts))
+        return await self._bulk.make("replay", lambda: self.inner.replay(queue, jobs, now_ms, attempts))
 
     async def mark_moved(self, queue: str, moved: Sequence[tuple[ClaimKey, str]], now_ms: int) -> list[bool]:
-        return await self._calls.make("mark_moved", lambda: self._inner.mark_moved(queue, moved, now_ms))
+        return await self._calls.make("mark_moved", lambda: self.inner.mark_moved(queue, moved, now_ms))
 
     async def expire_claims(self, limit: int, now_ms: int, rules: PerQueue[EndRules]) -> Mapping[str, ExpiryCounts]:
-        return await self._calls.make("expire_claims", lambda: self._inner.expire_claims(limit, now_ms, rules))
+        return await self._calls.make("expire_claims", lambda: self.inner.expire_claims(limit, now_ms, rules))
 
     async def dead_letter(self, limit: int, now_ms: int, targets: Mapping[str, DeadLetterTarget]) -> Mapping[str, int]:
-        return await self._calls.make("bury", lambda: self._inner.dead_letter(limit, now_ms, targets))
+        return await self._calls.make("bury", lambda: self.inner.dead_letter(limit, now_ms, targets))
 
     async def prune(
         self, limit: int, now_ms: int, retention: PerQueue[Retention], *, tombstones_before: str = ""
     ) -> Mapping[str, int]:
         return await self._calls.make(
-            "collect", lambda: self._inner.prune(limit, now_ms, retention, tombstones_before=tombstones_before)
+            "collect", lambda: self.inner.prune(limit, now_ms, retention, tombstones_before=tombstones_before)
         )
 
     async def kv_put(
@@ -609,27 +613,27 @@ class ResilientShard(ShardDecorator):
     ) -> int:
         return await self._calls.make(
             "put_note",
-            lambda: self._inner.kv_put(
+            lambda: self.inner.kv_put(
                 namespace, name, body, expires_at_ms, now_ms, expected_version=expected_version, keep=keep
             ),
         )
 
     async def kv_list(self, namespace: str, now_ms: int) -> dict[str, KvEntry]:
-        return await self._calls.make("notes", lambda: self._inner.kv_list(namespace, now_ms), read=True)
+        return await self._calls.make("notes", lambda: self.inner.kv_list(namespace, now_ms), read=True)
 
     async def take_tokens(self, queue: str, wanted: int, per_second: float, capacity: float, now_ms: int) -> Tokens:
         return await self._calls.make(
-            "take_tokens", lambda: self._inner.take_tokens(queue, wanted, per_second, capacity, now_ms)
+            "take_tokens", lambda: self.inner.take_tokens(queue, wanted, per_second, capacity, now_ms)
         )
 
     async def set_quota(self, queue: str, share: int, version: int, now_ms: int) -> Quota:
-        return await self._calls.make("set_share", lambda: self._inner.set_quota(queue, share, version, now_ms))
+        return await self._calls.make("set_share", lambda: self.inner.set_quota(queue, share, version, now_ms))
 
     async def stats(
         self, queue: str, priorities: Sequence[int], now_ms: int, after: StatsPosition | None, limit: int
     ) -> StatsPage:
         return await self._bulk.make(
-            "census", lambda: self._inner.stats(queue, priorities, now_ms, after, limit), read=True
+            "census", lambda: self.inner.stats(queue, priorities, now_ms, after, limit), read=True
         )
 
 
@@ -647,7 +651,7 @@ class MeteredShard(ShardDecorator):
         self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, enforce_quota: bool = False
     ) -> list[list[DequeuedJob]]:
         """What was handed out, not what was asked for, is the size of a claim."""
-        claimed = await self._metered("claim", self._inner.claim(queue, requests, now_ms, enforce_quota=enforce_quota))
+        claimed = await self._metered("claim", self.inner.claim(queue, requests, now_ms, enforce_quota=enforce_quota))
         self._metrics.observe(sum(map(len, claimed)), "shard_batch_jobs", self.shard_id, "claim")
         return claimed
 
@@ -670,7 +674,7 @@ def _metering(name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
     def call(self: MeteredShard, *arguments: Any, **named: Any) -> Coroutine[Any, Any, Any]:
         if batch is not None:
             self._metrics.observe(len(arguments[batch]), "shard_batch_jobs", self.shard_id, label)
-        return self._metered(label, getattr(self._inner, name)(*arguments, **named))
+        return self._metered(label, getattr(self.inner, name)(*arguments, **named))
 
     return call
 

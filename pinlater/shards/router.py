@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from pinlater.backends.base import ClaimRequest, Shard
+from pinlater.backends.base import AckOutcome, AckRequest, ClaimRequest, EndRules, Shard
 from pinlater.errors import (
     NoHealthyShards,
     NothingStored,
@@ -43,15 +43,19 @@ class Router:
         self.members = members
         self.compensator = Compensator()
         deadline_ms = max(member.deadline_ms for member in members.all)
-        self._dequeues = CrossShardClaims(self._share, deadline_ms, self.compensator, self._give_back_all)
+        self._claims = CrossShardClaims(self._share, deadline_ms, self.compensator, self._give_back_all)
 
     async def open(self) -> None:
         """See ShardSet.open."""
         await self.members.open()
 
-    async def close(self) -> None:
-        await self._dequeues.drain()
+    async def drain(self) -> None:
+        """Until every claim is answered, and what came too late is back."""
+        await self._claims.drain()
         await self.compensator.drain()
+
+    async def close(self) -> None:
+        await self.drain()
         await self.members.close()
 
     def _healthy(self) -> list[ShardHandle]:
@@ -103,7 +107,29 @@ class Router:
         members = self._share(coverage)
         if len(members) == 1:
             return members[0].shard.claim(queue, requests, now_ms, enforce_quota=enforce_quota)
-        return self._dequeues.claim(queue, requests, now_ms, coverage=coverage, enforce_quota=enforce_quota)
+        return self._claims.claim(queue, requests, now_ms, coverage=coverage, enforce_quota=enforce_quota)
+
+    def sole_shard(self) -> str | None:
+        """The id of the shard from which every claim comes now; None where there are several, or none."""
+        members = self.members.healthy()
+        return members[0].shard.shard_id if len(members) == 1 else None
+
+    def ack_and_claim(
+        self,
+        queue: str,
+        acks: Sequence[AckRequest],
+        requests: Sequence[ClaimRequest],
+        now_ms: int,
+        rules: EndRules,
+        *,
+        enforce_quota: bool = False,
+    ) -> Coroutine[Any, Any, tuple[list[AckOutcome], list[list[DequeuedJob]]]]:
+        """Acks of jobs on the sole shard, and then a claim, in one call of the store; see Shard.ack_and_claim.
+
+        For a caller of `sole_shard` only, with nothing awaited in between. Each request is looked at, whatever the
+        bodies come to. NoHealthyShards.
+        """
+        return self._healthy()[0].shard.ack_and_claim(queue, acks, requests, now_ms, rules, enforce_quota=enforce_quota)
 
     async def peek(
         self, queue: str, priorities: Sequence[int], limit: int, max_bytes: int, now_ms: int, *, coverage: float = 1.0

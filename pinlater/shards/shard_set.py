@@ -44,7 +44,7 @@ class ShardSet:
         """Awaited before a shard comes in, at the start and whenever it comes back; an error keeps it out."""
         self._known = dict(known_stores or {})
         self._has_begun = False
-        self._watch = HealthMonitor(clock, watch_interval_ms, open_late=self._open_late, let_in=self._let_in)
+        self._watch = HealthMonitor(clock, watch_interval_ms, open_late=self._open_late, let_in=self.let_in)
         for member in self.all:
             member.is_alone = partial(self._is_alone, member)
 
@@ -171,9 +171,9 @@ class ShardSet:
         if len(members) > 1:
             met = await asyncio.gather(*[self._brought_up(member) for member in members])
             members = [member for member, is_up in zip(members, met, strict=True) if is_up]
-        await asyncio.gather(*[self._let_in(member) for member in members])
+        await asyncio.gather(*[self.let_in(member) for member in members])
 
-    async def _let_in(self, member: ShardHandle) -> None:
+    async def let_in(self, member: ShardHandle) -> None:
         """Bring it up, and use it. Raises nothing; what fails keeps it out."""
         if await self._brought_up(member):
             member.readmit()

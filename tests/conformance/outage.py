@@ -71,7 +71,7 @@ class Outage(Served):
         """In, and not resting after a call that missed its deadline."""
         member = self.members.by_id(OUT)
         assert member is not None
-        calls = member.shard.calls if isinstance(member.shard, ShardDecorator) else None
+        calls = member.shard.bulkhead if isinstance(member.shard, ShardDecorator) else None
         now = asyncio.get_running_loop().time()
         return member.is_healthy and (calls is None or calls.held_up(now) is None)
 

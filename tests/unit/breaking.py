@@ -71,7 +71,7 @@ class Breaking(ShardDecorator):
         self._inside += 1
         self.moves += 1
         try:
-            answer = await getattr(self._inner, name)(*args, **kwargs)
+            answer = await getattr(self.inner, name)(*args, **kwargs)
         finally:
             self._inside -= 1
             self.moves += 1

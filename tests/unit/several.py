@@ -43,7 +43,7 @@ class Server:
         """And it comes back in, as a probe brings it back."""
         self.ways[shard - 1].broken = None
         member = self.members.all[shard - 1]
-        await self.members._let_in(member)
+        await self.members.let_in(member)
         assert member.is_healthy, member.last_error
 
 

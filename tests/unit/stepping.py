@@ -70,7 +70,7 @@ class Stepped(Lent):
             setattr(self, name, partial(self._step, name))
 
     async def _step(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        call = partial(getattr(self._inner, name), *args, **kwargs)
+        call = partial(getattr(self.inner, name), *args, **kwargs)
         await self._turnstile.enter(call)
         self._turnstile.running += 1
         try:

@@ -169,7 +169,7 @@ async def test_what_a_joined_claim_brings_for_a_caller_that_left_is_given_back()
         store.gates["claim"].set()
         await asyncio.gather(*tasks, return_exceptions=True)
         await store.until_begun("requeue")
-        await shard._claims.drain()
+        await shard.drain()
         assert await shard.count("mail", JobState.PENDING, (1,), False, NOW_MS) == 1
 
 
@@ -310,7 +310,7 @@ async def test_a_claim_that_comes_after_its_caller_waited_for_a_whole_deadline_i
             await calls[1]
         gates[1].set()
         await store.until_begun("requeue")
-        await shard._claims.drain()
+        await shard.drain()
         assert await shard.count("mail", JobState.PENDING, (1,), False, NOW_MS) == 1
 
 
@@ -327,5 +327,5 @@ async def test_an_ack_that_was_refused_while_it_waited_is_not_sent_later() -> No
             await calls[1]
         gate.set()
         await calls[0]
-        await shard._acks.drain()
+        await shard.drain()
         assert store.begun["ack"] == 1

@@ -54,7 +54,7 @@ async def test_a_write_that_is_late_has_an_unknown_outcome_and_is_carried_out_al
         with pytest.raises(OutcomeUnknown):
             await late
         gate.set()
-        await shard._calls.drain()
+        await shard.drain()
         assert await pending(shard) == 1
 
 
@@ -81,7 +81,7 @@ async def test_a_claim_that_comes_late_is_given_back_with_all_attempts() -> None
             await late
         gate.set()
         await store.until_begun("requeue")
-        await shard._calls.drain()
+        await shard.drain()
         await shard.ping()
         ((job,),) = await shard.claim("mail", [request("h:1:1:2:me")], NOW_MS)
         assert (job.descriptor, job.attempts_remaining) == (descriptor, 2)
@@ -98,7 +98,7 @@ async def test_a_claim_whose_caller_was_cancelled_is_given_back() -> None:
             await call
         gate.set()
         await store.until_begun("requeue")
-        await shard._calls.drain()
+        await shard.drain()
         assert await pending(shard) == 1
 
 
@@ -384,7 +384,7 @@ async def test_calls_over_many_jobs_hold_up_only_each_other_and_do_not_pile_up()
 class Told:
     def __init__(self, shard: ResilientShard) -> None:
         self.all: list[tuple[str, bool, str]] = []
-        shard.calls.report = self
+        shard.bulkhead.report = self
 
     def __call__(self, name: str, is_late: bool, error: BaseException | None) -> None:
         self.all.append((name, is_late, type(error).__name__ if error else ""))
@@ -424,7 +424,7 @@ async def test_a_slow_answer_is_late_and_a_call_without_one_is_told_of_at_its_de
         with pytest.raises(OutcomeUnknown):
             await hung
         gate.set()
-        await shard.calls.drain()
+        await shard.bulkhead.drain()
         assert told.all == [("enqueue", True, ""), ("enqueue", True, "OutcomeUnknown")]
 
 

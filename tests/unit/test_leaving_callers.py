@@ -19,22 +19,20 @@ WITHIN_S = 5.0
 
 
 def guards(at: Stand) -> list[ResilientShard]:
-    return [member.shard._inner for member in at.members.all]  # type: ignore[attr-defined]
+    return [member.shard.inner for member in at.members.all]  # type: ignore[attr-defined]
 
 
 def hurry(at: Stand, deadline_ms: int) -> None:
     """Give up waiting for the stores so soon, and keep them in use all the same."""
     for guard, member in zip(guards(at), at.members.all, strict=True):
-        guard._calls._settings = replace(guard._calls._settings, deadline_ms=deadline_ms)
+        guard.bulkhead.settings = replace(guard.bulkhead.settings, deadline_ms=deadline_ms)
         member.health = Health(HealthSettings(min_good=0, failures_in_a_row=10**9))
         member.readmit()
 
 
 async def in_progress(at: Stand) -> int:
     now_ms = at.clock.now_ms()
-    return sum(
-        [await store._inner.count("mail", JobState.IN_PROGRESS, (1, 2, 3), False, now_ms) for store in at.stores]
-    )
+    return sum([await store.inner.count("mail", JobState.IN_PROGRESS, (1, 2, 3), False, now_ms) for store in at.stores])
 
 
 async def one_round(at: Stand, dice: random.Random) -> list[DequeuedJob]:
@@ -76,7 +74,7 @@ async def test_no_job_is_lost_between_a_store_and_a_caller_that_leaves(shards: i
                     await asyncio.sleep(0.001)
         hurry(at, 10_000)
         await asyncio.wait_for(at.service.close(), WITHIN_S)
-        assert all(guard._calls._free == guard._calls._settings.max_running for guard in guards(at))
+        assert all(guard.bulkhead.free == guard.bulkhead.settings.max_running for guard in guards(at))
 
 
 @pytest.mark.parametrize("shards", [1, 3])

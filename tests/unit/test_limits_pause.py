@@ -203,7 +203,7 @@ async def test_a_free_share_is_found_although_jobs_wait_on_a_shard_without_one()
     async with stand(2) as at:
         await change(at, max_in_progress="1")
         for store in at.stores:
-            await store._inner.enqueue("mail", [Job(b"x")] * 20, at.clock.now_ms())
+            await store.inner.enqueue("mail", [Job(b"x")] * 20, at.clock.now_ms())
         await QuotaBalancer(at.members, at.service.queues, at.clock).balance("mail")
         for _ in range(10):
             (job,) = await at.dequeue(1)
@@ -245,8 +245,8 @@ async def test_what_others_enqueue_is_known_by_counting() -> None:
         await change(at, max_pending="5")
         pending = PendingCounts(at.members, at.service.queues, at.clock)
         now_ms = at.clock.now_ms()
-        await at.stores[0]._inner.enqueue("mail", [Job(b"x")] * 2, now_ms)
-        await at.stores[1]._inner.enqueue("mail", [Job(b"x", run_after_ms=now_ms + 9)] * 3, now_ms)
+        await at.stores[0].inner.enqueue("mail", [Job(b"x")] * 2, now_ms)
+        await at.stores[1].inner.enqueue("mail", [Job(b"x", run_after_ms=now_ms + 9)] * 3, now_ms)
         pending.check("mail", 5)
         await pending.poll()
         with pytest.raises(EnqueueRejected):

@@ -108,7 +108,7 @@ async def test_a_delayed_job_is_handed_out_when_it_is_due_and_not_before() -> No
 async def test_a_job_that_another_process_brought_is_found_by_looking() -> None:
     async with stand(settings=ServiceSettings(poll_min_ms=1, poll_max_ms=5)) as at:
         waiting = await in_line(at)
-        await at.stores[0]._inner.enqueue("mail", [Job(b"x")], at.clock.now_ms())
+        await at.stores[0].inner.enqueue("mail", [Job(b"x")], at.clock.now_ms())
         assert len(await asyncio.wait_for(waiting, 5)) == 1
 
 
@@ -145,7 +145,7 @@ async def test_a_deleted_queue_ends_the_wait_with_an_error() -> None:
 async def test_a_queue_that_another_process_deleted_ends_the_wait_at_the_next_look() -> None:
     async with stand(settings=ServiceSettings(poll_min_ms=1, poll_max_ms=5)) as at:
         waiting = await in_line(at)
-        await drop_queue(at.stores[0]._inner, "mail", at.clock.now_ms())
+        await drop_queue(at.stores[0].inner, "mail", at.clock.now_ms())
         with pytest.raises(QueueNotFound):
             await asyncio.wait_for(waiting, 5)
 
@@ -328,7 +328,7 @@ async def test_what_changes_while_a_look_is_under_way_is_looked_for_again() -> N
         at.service.long_polls.on_event("mail", UNKNOWN_CHANGE)
         await store.until_begun("next_due", looks + 1)
         await store.until_quiet()
-        await store._inner.enqueue("mail", [Job(b"x")], at.clock.now_ms())  # as another process does
+        await store.inner.enqueue("mail", [Job(b"x")], at.clock.now_ms())  # as another process does
         at.service.long_polls.on_event("mail", UNKNOWN_CHANGE)
         late.set()
         (job,) = await asyncio.wait_for(waiting, 10)
@@ -354,7 +354,7 @@ async def test_an_unforeseen_error_is_told_to_all_who_wait_and_logged_and_no_job
         assert [each["queue"] for each in failed] == ["mail"]
         assert isinstance(failed[0]["exc_info"], RuntimeError)
         at.clock.tick(LONG_MS * 10)
-        await store._inner.expire_claims(10, at.clock.now_ms(), PerQueue(NO_RULES))
+        await store.inner.expire_claims(10, at.clock.now_ms(), PerQueue(NO_RULES))
         assert [job.body for job in await at.dequeue()] == [b"x"]
 
 

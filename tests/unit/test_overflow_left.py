@@ -51,7 +51,7 @@ class _Gate(asyncio.Event):
 def _hold_enqueues(one: Process) -> tuple[_Gate, asyncio.Event]:
     """Enqueues begin at the file of the overflow shard, and go on when the gate is set; then `stored` is."""
     gate, stored = _Gate(), asyncio.Event()
-    store = one.kept._store._inner
+    store = one.kept._store.inner
     assert isinstance(store, SqliteShard)
     enqueue = store.enqueue
 

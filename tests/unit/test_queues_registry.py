@@ -23,7 +23,7 @@ async def polled(servers: list[Server]) -> None:
 
 async def records(server: Server, name: str) -> list[ConfigEntry | None]:
     """What each shard has of a name."""
-    return [await record_of(way._inner, name) for way in server.ways]
+    return [await record_of(way.inner, name) for way in server.ways]
 
 
 async def change(server: Server, name: str = "mail", **settings: str) -> list[str]:
@@ -142,7 +142,7 @@ async def test_what_was_made_paused_and_deleted_while_a_shard_was_away_is_so_whe
         assert await change(one, "paused", paused="true", paused_why="an incident") == ["2"]
         assert (await one.queues.delete("old", "ann")).missed_shards == ["2"]
         await two.find(2)
-        assert await one.ways[0]._inner.count("new", JobState.PENDING, [1], False, one.clock.now_ms()) == 0
+        assert await one.ways[0].inner.count("new", JobState.PENDING, [1], False, one.clock.now_ms()) == 0
         assert {each.name for each in [*(await records(two, "new")), *(await records(two, "paused"))] if each}
         assert len(set(await records(two, "old"))) == 1
         assert two.queues.names() == {"new", "paused"}
@@ -218,7 +218,7 @@ async def test_a_shard_that_cannot_be_told_stays_out() -> None:
         await one.queues.create("mail", "ann")
         one.ways[1].broken = None
         one.ways[1].failures["put_config"] = [AWAY]
-        await one.members._let_in(one.members.all[1])
+        await one.members.let_in(one.members.all[1])
         assert not one.members.all[1].is_healthy
         await one.find(2)
 
@@ -403,7 +403,7 @@ async def test_what_a_newer_server_wrote_is_left_alone() -> None:
         text = '{"set":{"of_tomorrow":"1","max_pending":"5","paused":"perhaps"}}'
         version = f"{int(made.version[:16]) + 5:016d}-00000000"
         for way in one.ways:
-            await way._inner.put_config([ConfigEntry("mail", version, text)], one.clock.now_ms())
+            await way.inner.put_config([ConfigEntry("mail", version, text)], one.clock.now_ms())
         await one.queues.poll()
         assert one.queues.settings("mail") == QueueSettings(max_pending=5)
         await change(one, max_attempts="2")
@@ -414,7 +414,7 @@ async def test_what_a_newer_server_wrote_is_left_alone() -> None:
 async def test_a_record_that_makes_no_sense_sets_nothing(text: str) -> None:
     async with several(1) as (one,):
         for way in one.ways:
-            await way._inner.put_config([ConfigEntry("mail", "1790000000000000-00000000", text)], one.clock.now_ms())
+            await way.inner.put_config([ConfigEntry("mail", "1790000000000000-00000000", text)], one.clock.now_ms())
         await one.queues.poll()
         assert one.queues.names() == {"mail"}
         assert one.queues.settings("mail") == QueueSettings()

@@ -36,14 +36,14 @@ def shard_of(descriptor: str) -> str:
 
 async def on_each(at: Stand, *jobs: Job) -> dict[str, list[str]]:
     """Store these jobs on every shard."""
-    return {store.shard_id: await store._inner.enqueue("mail", jobs, at.clock.now_ms()) for store in at.stores}
+    return {store.shard_id: await store.inner.enqueue("mail", jobs, at.clock.now_ms()) for store in at.stores}
 
 
 def guard_of(at: Stand, shard: int = 1) -> Bulkhead:
     wrapped = at.members.all[shard - 1].shard
     assert isinstance(wrapped, ShardDecorator)
-    assert wrapped.calls is not None
-    return wrapped.calls
+    assert wrapped.bulkhead is not None
+    return wrapped.bulkhead
 
 
 def take_out(at: Stand, shard_id: str) -> None:
@@ -92,7 +92,7 @@ async def test_an_unknown_outcome_goes_to_the_caller_and_nothing_is_stored_twice
 
 async def test_a_shard_that_lacks_the_queue_is_passed_over_while_another_has_it() -> None:
     async with stand(2) as at:
-        await drop_queue(at.stores[0]._inner, "mail", at.clock.now_ms())
+        await drop_queue(at.stores[0].inner, "mail", at.clock.now_ms())
         for _ in range(5):
             assert shard_of((await at.service.enqueue("mail", [Job(b"x")]))[0]) == "2"
         assert len(await at.dequeue(10)) == 5
@@ -183,7 +183,7 @@ async def test_jobs_that_another_took_after_the_plan_are_no_reason_for_an_empty_
             await asyncio.sleep(0)
         planned = next(store for store in at.stores if store.begun["claim"])
         thief = ClaimRequest("thief:1:1:1:x", 1, (1,), 60_000, 2**30)
-        await planned._inner.claim("mail", [thief], at.clock.now_ms())
+        await planned.inner.claim("mail", [thief], at.clock.now_ms())
         for store in at.stores:
             store.gates["claim"].set()
         (job,) = await call
@@ -212,7 +212,7 @@ async def test_a_dequeue_whose_caller_goes_gives_back_what_the_shards_gave() -> 
             await store.until_begun("requeue")
         await at.router.compensator.drain()
         for member in at.members.all:
-            await member.shard._inner._calls.drain()  # type: ignore[attr-defined]
+            await member.shard.drain()  # type: ignore[attr-defined]
         assert await at.service.count(PENDING) == 2
 
 
@@ -249,15 +249,15 @@ async def test_a_dequeue_that_shares_a_look_and_goes_gives_its_jobs_back() -> No
         for store in at.stores:
             store.gates["claim"].set()
         assert len(await calls[2]) == 2
-        await at.router._dequeues.drain()
+        await at.router.drain()
         assert await at.service.count(PENDING) == 2
 
 
 async def test_a_shard_with_few_jobs_has_its_turn_beside_one_that_stays_full() -> None:
     async with stand(2) as at:
         few, full = at.stores
-        await few._inner.enqueue("mail", [Job(b"few")] * 3, at.clock.now_ms())
-        await full._inner.enqueue("mail", [Job(b"many")] * 600, at.clock.now_ms())
+        await few.inner.enqueue("mail", [Job(b"few")] * 3, at.clock.now_ms())
+        await full.inner.enqueue("mail", [Job(b"many")] * 600, at.clock.now_ms())
         bodies: Counter[bytes] = Counter()
         for _ in range(60):  # by chance the shard with few is never asked first once in 10**18 runs
             bodies.update([job.body for job in await at.dequeue(5)])
@@ -396,11 +396,11 @@ async def test_a_retry_over_shards_stops_at_its_limit_and_tells_of_a_missing_one
 async def test_calls_that_found_no_turn_say_nothing_of_the_store_s_health() -> None:
     async with stand(1, deadline_ms=30) as at:
         calls = guard_of(at)
-        calls._free = 0
+        calls.free = 0
         for _ in range(10):
             with pytest.raises(AcquireTimeout):
                 await at.members.all[0].shard.lookup("mail", [], with_body=False, max_bytes=1)
-        calls._free = 16
+        calls.free = 16
         assert at.members.all[0].is_healthy
 
 
@@ -427,5 +427,5 @@ async def test_a_capped_claim_finds_the_jobs_of_the_shards_that_have_a_share_lef
         requests = [ClaimRequest("h:1:1:2:me", 3, (1, 2, 3), 60_000, 2**20)]
         assert await at.router.claim("mail", requests, now_ms, enforce_quota=True) == [[]]
         assert len((await at.router.claim("mail", requests, now_ms))[0]) == 3
-        await drop_queue(at.stores[3]._inner, "mail", now_ms)
+        await drop_queue(at.stores[3].inner, "mail", now_ms)
         assert await at.router.claim("mail", requests, now_ms, enforce_quota=True) == [[]]

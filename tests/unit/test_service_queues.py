@@ -358,7 +358,7 @@ async def test_an_entry_of_another_version_is_read_as_far_as_it_goes() -> None:
     async with several(1) as (one,):
         now_ms = one.clock.now_ms()
         body = json.dumps({"at_ms": now_ms, "who": "ann", "news": 1}).encode()
-        await one.ways[0]._inner.kv_put("audit", "1790000000000000-00000000", body, now_ms + 1, now_ms)
+        await one.ways[0].inner.kv_put("audit", "1790000000000000-00000000", body, now_ms + 1, now_ms)
         assert await one.service.audit() == [AuditEntry(now_ms, "ann", "", "")]
 
 

@@ -166,7 +166,7 @@ async def test_calls_that_name_jobs_on_a_shard_that_is_held_up_fail_at_once_afte
         time = HeldTime(*at.stores)
         store, _ = sick(at)
         for each in at.stores:
-            await each._inner.enqueue("mail", [Job(b"x")], at.clock.now_ms())
+            await each.inner.enqueue("mail", [Job(b"x")], at.clock.now_ms())
         jobs = await at.dequeue(2)
         assert len(jobs) == 2
         gate = store.hold("cancel")
@@ -187,7 +187,7 @@ async def test_what_a_slow_shard_brings_after_the_answer_is_given_back() -> None
         time = HeldTime(*at.stores)
         store, _ = sick(at)
         for each in at.stores:
-            await each._inner.enqueue("mail", [Job(b"x")], at.clock.now_ms())
+            await each.inner.enqueue("mail", [Job(b"x")], at.clock.now_ms())
         gate = store.hold("claim")
         seconds, jobs = await time.taken(at.dequeue(2))
         assert seconds == DEADLINE_S / 2
