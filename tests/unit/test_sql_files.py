@@ -36,7 +36,7 @@ def shard(tmp_path: Path, runner: asyncio.Runner) -> Iterator[SqliteShard]:
 
 
 def file_of(shard: SqliteShard) -> Path:
-    return Path(shard._path)
+    return Path(shard.path)
 
 
 async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
@@ -88,11 +88,11 @@ async def test_a_full_disk_stores_nothing_and_passes(shard: SqliteShard) -> None
     def bound(session: Any, pages: int) -> None:
         session.cursor.execute(f"PRAGMA max_page_count = {pages}").fetchall()
 
-    await shard._write(bound, 40)
+    await shard.write(bound, 40)
     with pytest.raises(NothingStored, match="disk is full"):
         await shard.enqueue("mail", [Job(b"x" * 1000)] * 500, NOW_MS)
     assert await shard.count_ready("mail", [1], 10, NOW_MS) == [0]
-    await shard._write(bound, 10**6)
+    await shard.write(bound, 10**6)
     assert len(await shard.enqueue("mail", [Job(b"x" * 1000)] * 500, NOW_MS)) == 500
 
 
@@ -117,7 +117,7 @@ async def test_a_long_look_keeps_no_writer_waiting(shard: SqliteShard) -> None:
         asyncio.run_coroutine_threadsafe(go_on.wait(), loop).result()
         return len(session.rows("records", (0, 9))) - len(before)
 
-    looking = asyncio.ensure_future(shard._read(look))
+    looking = asyncio.ensure_future(shard.read(look))
     await begun.wait()
     assert await shard.put_config([ConfigEntry("another", new_version(NOW_MS))], NOW_MS) == [True]
     go_on.set()
@@ -144,10 +144,8 @@ async def test_two_processes_take_turns_on_one_file_and_lose_nothing(tmp_path: P
 
 _OTHER = f"""
 import asyncio, sys
-from pinlater.backends.base import ClaimRequest, Record
-from pinlater.backends.sql.session import Row
+from pinlater.backends.base import ClaimRequest
 from pinlater.backends.sql.sqlite import SqliteShard
-from pinlater.backends.sql.sqlite_connection import SqliteSession
 from pinlater.model import Job
 
 async def main(path, name):

@@ -69,7 +69,7 @@ async def rows_in(shard: SqlShard, table: str) -> int:
         session.cursor.execute(f"SELECT COUNT(*) FROM {table}")
         return int(session.cursor.fetchall()[0][0])
 
-    return await shard._write(look)
+    return await shard.write(look)
 
 
 async def collected(shard: SqlShard) -> None:

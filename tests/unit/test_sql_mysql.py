@@ -216,7 +216,7 @@ async def test_a_transaction_that_may_only_read_stores_nothing(shard: MysqlShard
         session.run("create_queue", ("other", NOW_MS))
 
     with pytest.raises(NothingStored, match="read-only"):
-        await shard._write(enqueue)
+        await shard.write(enqueue)
 
 
 async def test_wiped_tables_are_refused(shard: MysqlShard, url: str) -> None:
@@ -314,7 +314,7 @@ async def test_a_server_killed_before_the_commit_stored_nothing(
         session.rows("store_id")
 
     with pytest.raises(NothingStored):
-        await mortal._write(killed_amid)
+        await mortal.write(killed_amid)
     durable_mysql_server.start()
     assert await names_of(mortal) == {"mail"}
 
@@ -327,7 +327,7 @@ async def test_a_server_killed_during_the_commit_leaves_the_outcome_unknown(
         durable_mysql_server.kill()
 
     with pytest.raises(OutcomeUnknown):
-        await mortal._write(killed_behind)
+        await mortal.write(killed_behind)
     durable_mysql_server.start()
     await mortal.ping()
 

@@ -215,7 +215,7 @@ async def test_many_idle_queues_cost_one_statement_and_two_looks_each(mysql_plac
     def touched(session: Any) -> int:
         return rows_read(session.cursor, session.statements["oldest_ended"], ())[1]
 
-    assert await shard._read(touched) <= 100 + 4 * 100 + 10
+    assert await shard.read(touched) <= 100 + 4 * 100 + 10
     await shard.close()
 
 
@@ -228,9 +228,9 @@ async def test_an_empty_queue_costs_mysql_two_round_trips(mysql_places: Places) 
     def count(session: Any) -> int:
         return int(session.rows("meta") and _questions(session))
 
-    before = await shard._read(count)
+    before = await shard.read(count)
     assert await shard.claim("mail", [ClaimRequest("a:b:c:d:e", 9, (1, 2, 3), 1000, 1000)], NOW_MS) == [[]]
-    after = await shard._read(count)
+    after = await shard.read(count)
     await shard.close()
     own = 3  # the look itself: meta, SHOW STATUS, and the end of its transaction
     assert after - before - own <= 2, asked
@@ -261,7 +261,7 @@ async def _steps_of_a_claim(url: str, jobs: int) -> int:
     def watch(session: Any) -> None:
         session.cursor.connection.set_progress_handler(one_more, 1)
 
-    await shard._write(watch)
+    await shard.write(watch)
     await shard.claim("mail", [ClaimRequest("a:b:c:d:e", 50, (1, 2, 3), 1000, 1000)], NOW_MS)
     await shard.close()
     return steps

@@ -36,18 +36,16 @@ def shard(tmp_path: Path, runner: asyncio.Runner) -> Iterator[SqliteShard]:
 @contextlib.asynccontextmanager
 async def held_up(shard: SqliteShard) -> AsyncIterator[list[str]]:
     """What is called within waits for the writer; the list gets its statements."""
-    writer = shard._writer
-    assert writer is not None
     loop, begun, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
     said: list[str] = []
 
-    def hold() -> None:
-        assert writer._connection is not None
-        writer._connection.set_trace_callback(said.append)
+    def hold(session: Any) -> None:
+        session.cursor.execute("COMMIT")  # the writer waits, and the file is free
+        session.cursor.connection.set_trace_callback(said.append)
         loop.call_soon_threadsafe(begun.set)
         go_on.wait(WITHIN_S)
 
-    holding = writer._thread.call(hold)
+    holding = asyncio.ensure_future(shard.write(hold))
     await begun.wait()
     try:
         yield said
@@ -123,7 +121,7 @@ async def test_a_caller_that_is_gone_before_its_turn_leaves_nothing(shard: Sqlit
 
 
 async def test_a_file_that_stays_locked_is_a_conflict_for_each(shard: SqliteShard) -> None:
-    other = sqlite3.connect(shard._path, isolation_level=None)
+    other = sqlite3.connect(shard.path, isolation_level=None)
     async with held_up(shard):
         other.execute("BEGIN IMMEDIATE")
         calls = asyncio.gather(*[shard.enqueue("mail", [Job(b"x")], NOW_MS) for _ in range(3)], return_exceptions=True)
@@ -136,7 +134,7 @@ async def test_a_disk_that_gets_full_takes_nothing_of_any_and_says_so_to_each(sh
     def bound(session: Any, pages: int) -> None:
         session.cursor.execute(f"PRAGMA max_page_count = {pages}").fetchall()
 
-    await shard._write(bound, 40)
+    await shard.write(bound, 40)
     async with held_up(shard):
         calls = asyncio.gather(
             shard.enqueue("mail", [Job(b"x")], NOW_MS),

@@ -35,7 +35,7 @@ class MysqlShard(SqlShard):
     async def open(self) -> str:
         self._threads = Threads(self._count, "pinlater-mysql")
         try:
-            self._identity = await self._write(establish_identity, self.shard_id)
+            self._identity = await self.write(establish_identity, self.shard_id)
         except BaseException:
             await self.close()
             raise
@@ -48,11 +48,11 @@ class MysqlShard(SqlShard):
             await threads.close()
             self._pool.close()
 
-    def _write(self, step: Callable[..., Result], *arguments: Any) -> Awaitable[Result]:
+    def write(self, step: Callable[..., Result], *arguments: Any) -> Awaitable[Result]:
         assert self._threads is not None, "the shard is not open"
         return self._threads.call(self._transact, True, step, arguments)
 
-    def _read(self, step: Callable[..., Result], *arguments: Any) -> Awaitable[Result]:
+    def read(self, step: Callable[..., Result], *arguments: Any) -> Awaitable[Result]:
         assert self._threads is not None, "the shard is not open"
         return self._threads.call(self._transact, False, step, arguments)
 

@@ -66,34 +66,34 @@ class SqlShard(ABC):
         self._identity = Identity(shard_id, "")
 
     @abstractmethod
-    def _write(self, step: Callable[..., Result], *arguments: Any) -> Awaitable[Result]:
+    def write(self, step: Callable[..., Result], *arguments: Any) -> Awaitable[Result]:
         """Run a step that may change something."""
 
     @abstractmethod
-    def _read(self, step: Callable[..., Result], *arguments: Any) -> Awaitable[Result]:
+    def read(self, step: Callable[..., Result], *arguments: Any) -> Awaitable[Result]:
         """Run a step that changes and locks nothing, and may take long without being in the way of the others."""
 
     async def ping(self) -> StoreStatus:
-        return await self._write(ping, self._identity)
+        return await self.write(ping, self._identity)
 
     # -- records -----------------------------------------------------------------------------------------------------
 
     async def put_config(self, entries: Sequence[ConfigEntry], now_ms: int) -> list[bool]:
-        return await self._write(recording.put_config, entries, now_ms)
+        return await self.write(recording.put_config, entries, now_ms)
 
     async def list_config(self, since: int, limit: int) -> ConfigPage:
-        return await self._read(recording.list_config, self._identity.store_id, since, limit)
+        return await self.read(recording.list_config, self._identity.store_id, since, limit)
 
     # -- the life of a job -------------------------------------------------------------------------------------------
 
     async def enqueue(self, queue: str, jobs: Sequence[Job], now_ms: int) -> list[str]:
-        return await self._write(storing.enqueue, queue, jobs, now_ms)
+        return await self.write(storing.enqueue, queue, jobs, now_ms)
 
     async def count_ready(self, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[int]:
-        return await self._read(claiming.count_ready, queue, priorities, limit, now_ms)
+        return await self.read(claiming.count_ready, queue, priorities, limit, now_ms)
 
     async def next_due(self, queues: Sequence[str], priorities: Sequence[int]) -> dict[str, int | None]:
-        return await self._read(claiming.next_due, queues, priorities)
+        return await self.read(claiming.next_due, queues, priorities)
 
     async def subscribe(self, queue: str, on_event: Listener | None) -> bool:
         """SQL tells nobody anything."""
@@ -102,17 +102,17 @@ class SqlShard(ABC):
     async def claim(
         self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, enforce_quota: bool = False
     ) -> list[list[DequeuedJob]]:
-        return await self._write(claiming.claim, queue, requests, now_ms, enforce_quota)
+        return await self.write(claiming.claim, queue, requests, now_ms, enforce_quota)
 
     async def peek(
         self, queue: str, priorities: Sequence[int], limit: int, max_bytes: int, now_ms: int
     ) -> list[DequeuedJob]:
-        return await self._read(claiming.peek, queue, priorities, limit, max_bytes, now_ms)
+        return await self.read(claiming.peek, queue, priorities, limit, max_bytes, now_ms)
 
     async def ack(
         self, queue: str, acks: Sequence[AckRequest], now_ms: int, rules: EndRules = NO_RULES
     ) -> list[AckOutcome]:
-        return await self._write(acking.ack, queue, acks, now_ms, rules)
+        return await self.write(acking.ack, queue, acks, now_ms, rules)
 
     async def ack_and_claim(
         self,
@@ -124,24 +124,24 @@ class SqlShard(ABC):
         *,
         enforce_quota: bool = False,
     ) -> tuple[list[AckOutcome], list[list[DequeuedJob]]]:
-        return await self._write(claiming.ack_and_claim, queue, acks, requests, now_ms, rules, enforce_quota)
+        return await self.write(claiming.ack_and_claim, queue, acks, requests, now_ms, rules, enforce_quota)
 
     async def checkpoint(self, queue: str, checkpoints: Sequence[CheckpointRequest], now_ms: int) -> list[bool]:
-        return await self._write(checkpointing.checkpoint, queue, checkpoints, now_ms)
+        return await self.write(checkpointing.checkpoint, queue, checkpoints, now_ms)
 
     async def requeue(self, queue: str, claims: Sequence[ClaimKey], now_ms: int) -> int:
-        return await self._write(claiming.requeue, queue, claims, now_ms)
+        return await self.write(claiming.requeue, queue, claims, now_ms)
 
     async def expire_disconnected(
         self, queue: str, claims: Sequence[SilentClaim], now_ms: int, rules: EndRules = NO_RULES
     ) -> ExpiryCounts:
-        return await self._write(lapsing.expire_disconnected, queue, claims, now_ms, rules)
+        return await self.write(lapsing.expire_disconnected, queue, claims, now_ms, rules)
 
     async def requeue_undelivered(self, queue: str, claims: Sequence[FreshClaim], now_ms: int) -> int:
-        return await self._write(claiming.requeue_undelivered, queue, claims, now_ms)
+        return await self.write(claiming.requeue_undelivered, queue, claims, now_ms)
 
     async def cancel(self, queue: str, jobs: Sequence[JobKey], now_ms: int) -> list[CancelOutcome]:
-        return await self._write(operating.cancel, queue, jobs)
+        return await self.write(operating.cancel, queue, jobs)
 
     # -- looking -----------------------------------------------------------------------------------------------------
 
@@ -149,13 +149,13 @@ class SqlShard(ABC):
         self, queue: str, jobs: Sequence[JobKey], *, with_body: bool, max_bytes: int
     ) -> list[JobInfo | None]:
         """What is known of all in one step; bodies beyond the first slice in further ones."""
-        found = await self._read(looking.lookup, queue, jobs, with_body, min(max_bytes, SLICE_BYTES))
+        found = await self.read(looking.lookup, queue, jobs, with_body, min(max_bytes, SLICE_BYTES))
         room = max_bytes - _body_bytes(found)
         rest = [at for at, info in enumerate(found) if info is not None and info.body is None] if with_body else []
         while rest and room > 0:
             some = rest[:_JOBS_PER_SLICE]
             keys = [jobs[at] for at in some]
-            infos = await self._read(looking.lookup, queue, keys, True, min(room, SLICE_BYTES), room)
+            infos = await self.read(looking.lookup, queue, keys, True, min(room, SLICE_BYTES), room)
             for at, info in zip(some, infos, strict=True):
                 found[at] = info
             read = next((n for n, info in enumerate(infos) if info is not None and info.body is None), len(some))
@@ -166,47 +166,47 @@ class SqlShard(ABC):
         return found
 
     async def count(self, queue: str, state: JobState, priorities: Sequence[int], future: bool, now_ms: int) -> int:
-        return await self._read(looking.count, queue, state, priorities, future, now_ms)
+        return await self.read(looking.count, queue, state, priorities, future, now_ms)
 
     async def scan(self, queue: str, request: ScanRequest, now_ms: int) -> list[JobInfo]:
-        return await self._read(looking.scan, queue, request, now_ms)
+        return await self.read(looking.scan, queue, request, now_ms)
 
     # -- operators ---------------------------------------------------------------------------------------------------
 
     async def retry_failed(
         self, queue: str, priority: int, attempts: int, run_after_ms: int | None, limit: int, now_ms: int
     ) -> int:
-        return await self._write(operating.retry_failed, queue, priority, attempts, run_after_ms, limit, now_ms)
+        return await self.write(operating.retry_failed, queue, priority, attempts, run_after_ms, limit, now_ms)
 
     async def retry_listed(
         self, queue: str, jobs: Sequence[JobKey], attempts: int | None, run_after_ms: int | None, now_ms: int
     ) -> int:
-        return await self._write(operating.retry_listed, queue, jobs, attempts, run_after_ms, now_ms)
+        return await self.write(operating.retry_listed, queue, jobs, attempts, run_after_ms, now_ms)
 
     async def delete_jobs(self, queue: str, state: JobState, priority: int, limit: int, now_ms: int) -> int:
-        return await self._write(operating.delete_jobs, queue, state, priority, limit)
+        return await self.write(operating.delete_jobs, queue, state, priority, limit)
 
     async def delete_listed(self, queue: str, state: JobState, jobs: Sequence[JobKey], now_ms: int) -> int:
-        return await self._write(operating.delete_listed, queue, state, jobs)
+        return await self.write(operating.delete_listed, queue, state, jobs)
 
     async def replay(self, queue: str, jobs: Sequence[JobKey], now_ms: int, attempts: int | None) -> list[str | None]:
-        return await self._write(moving.replay, queue, jobs, now_ms, attempts)
+        return await self.write(moving.replay, queue, jobs, now_ms, attempts)
 
     async def mark_moved(self, queue: str, moved: Sequence[tuple[ClaimKey, str]], now_ms: int) -> list[bool]:
-        return await self._write(moving.mark_moved, queue, moved, now_ms)
+        return await self.write(moving.mark_moved, queue, moved, now_ms)
 
     # -- maintenance -------------------------------------------------------------------------------------------------
 
     async def expire_claims(self, limit: int, now_ms: int, rules: PerQueue[EndRules]) -> Mapping[str, ExpiryCounts]:
-        return await self._write(lapsing.expire_claims, limit, now_ms, rules)
+        return await self.write(lapsing.expire_claims, limit, now_ms, rules)
 
     async def dead_letter(self, limit: int, now_ms: int, targets: Mapping[str, DeadLetterTarget]) -> Mapping[str, int]:
-        return await self._write(moving.dead_letter, limit, now_ms, targets)
+        return await self.write(moving.dead_letter, limit, now_ms, targets)
 
     async def prune(
         self, limit: int, now_ms: int, retention: PerQueue[Retention], *, tombstones_before: str = ""
     ) -> Mapping[str, int]:
-        return await self._write(collecting.prune, limit, now_ms, retention, tombstones_before)
+        return await self.write(collecting.prune, limit, now_ms, retention, tombstones_before)
 
     # -- what the servers of a cluster tell each other ---------------------------------------------------------------
 
@@ -221,21 +221,21 @@ class SqlShard(ABC):
         expected_version: int | None = None,
         keep: int = 100_000,
     ) -> int:
-        return await self._write(noting.kv_put, namespace, name, body, expires_at_ms, now_ms, expected_version, keep)
+        return await self.write(noting.kv_put, namespace, name, body, expires_at_ms, now_ms, expected_version, keep)
 
     async def kv_list(self, namespace: str, now_ms: int) -> dict[str, KvEntry]:
-        return await self._read(noting.kv_list, namespace, now_ms)
+        return await self.read(noting.kv_list, namespace, now_ms)
 
     async def take_tokens(self, queue: str, wanted: int, per_second: float, capacity: float, now_ms: int) -> Tokens:
-        return await self._write(noting.take_tokens, queue, wanted, per_second, capacity, now_ms)
+        return await self.write(noting.take_tokens, queue, wanted, per_second, capacity, now_ms)
 
     async def set_quota(self, queue: str, share: int, version: int, now_ms: int) -> Quota:
-        return await self._write(capping.set_quota, queue, share, version)
+        return await self.write(capping.set_quota, queue, share, version)
 
     async def stats(
         self, queue: str, priorities: Sequence[int], now_ms: int, after: StatsPosition | None, limit: int
     ) -> StatsPage:
-        return await self._read(counting.stats, queue, priorities, now_ms, after, limit)
+        return await self.read(counting.stats, queue, priorities, now_ms, after, limit)
 
 
 def _body_bytes(infos: Sequence[JobInfo | None]) -> int:

@@ -42,23 +42,23 @@ class SqliteShard(SqlShard):
 
     def __init__(self, place: str, shard_id: str = "", *, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> None:
         super().__init__(shard_id)
-        self._path = path_of(place)
+        self.path = path_of(place)
         self._busy_timeout_ms = busy_timeout_ms
         self._file: tuple[int, int] | None = None
         self._writer: SqliteConnection | None = None
         self._reader: SqliteConnection | None = None
-        self._watch = Watch(lambda: self._read(data_version))
+        self._watch = Watch(lambda: self.read(data_version))
 
     async def open(self) -> str:
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
             raise StoreRefused(f"this Python comes with SQLite {sqlite3.sqlite_version}; 3.35 or newer is needed")
-        if self._path != IN_MEMORY:
+        if self.path != IN_MEMORY:
             self._make_folder()
         try:
             self._writer = await self._connect("BEGIN IMMEDIATE")
-            self._identity = await self._write(establish_identity, self.shard_id)
+            self._identity = await self.write(establish_identity, self.shard_id)
             # A second connection would see another database in memory.
-            self._reader = self._writer if self._path == IN_MEMORY else await self._connect("BEGIN")
+            self._reader = self._writer if self.path == IN_MEMORY else await self._connect("BEGIN")
         except BaseException:
             await self.close()
             raise
@@ -80,11 +80,11 @@ class SqliteShard(SqlShard):
         """Looks at the path too: a file that was deleted under an open connection still takes jobs, and loses them."""
         self._check_file()
         status = await super().ping()
-        return status if self._path == IN_MEMORY else status._replace(full=await self._read(lacking_room))
+        return status if self.path == IN_MEMORY else status._replace(full=await self.read(lacking_room))
 
     async def subscribe(self, queue: str, on_event: Listener | None) -> bool:
         """In memory all that happens is this process's own doing."""
-        return self._path != IN_MEMORY and await self._watch.subscribe(queue, on_event)
+        return self.path != IN_MEMORY and await self._watch.subscribe(queue, on_event)
 
     async def list_config(self, since: int, limit: int) -> ConfigPage:
         self._check_file()
@@ -92,18 +92,18 @@ class SqliteShard(SqlShard):
 
     def _check_file(self) -> None:
         if self._found_file() != self._file:
-            raise StoreRefused(f"{self._path}: the file was deleted or replaced since it was opened")
+            raise StoreRefused(f"{self.path}: the file was deleted or replaced since it was opened")
 
-    def _write(self, step: Callable[..., Result], *arguments: Any) -> Awaitable[Result]:
+    def write(self, step: Callable[..., Result], *arguments: Any) -> Awaitable[Result]:
         assert self._writer is not None, "the shard is not open"
         return self._writer.call(self.shard_id, step, arguments)
 
-    def _read(self, step: Callable[..., Result], *arguments: Any) -> Awaitable[Result]:
+    def read(self, step: Callable[..., Result], *arguments: Any) -> Awaitable[Result]:
         assert self._reader is not None, "the shard is not open"
         return self._reader.call(self.shard_id, step, arguments)
 
     async def _connect(self, begin: str) -> SqliteConnection:
-        connection = SqliteConnection(self._path, begin, self._busy_timeout_ms)
+        connection = SqliteConnection(self.path, begin, self._busy_timeout_ms)
         try:
             await connection.open()
         except BaseException:
@@ -113,7 +113,7 @@ class SqliteShard(SqlShard):
 
     def _make_folder(self) -> None:
         """Not for a store whose record has to decide: there has to be one already."""
-        path = Path(self._path)
+        path = Path(self.path)
         if not self.shard_id and not path.exists():
             raise StoreRefused(
                 f"{path}: there is no store here yet; open it with a shard id once (ID=sqlite:///{path})"
@@ -127,12 +127,12 @@ class SqliteShard(SqlShard):
 
     def _tighten(self) -> None:
         """Of a store that was made with other permissions."""
-        if self._path != IN_MEMORY:
-            tighten(*(Path(os.path.realpath(self._path) + suffix) for suffix in _SUFFIXES))
+        if self.path != IN_MEMORY:
+            tighten(*(Path(os.path.realpath(self.path) + suffix) for suffix in _SUFFIXES))
 
     def _found_file(self) -> tuple[int, int] | None:
         with suppress(OSError):
-            found = os.stat(self._path)
+            found = os.stat(self.path)
             return found.st_dev, found.st_ino
         return None
 
