@@ -1,6 +1,6 @@
 """The composition root: from a configuration to objects, the only file that imports every part.
 
-    BatchingShard(ResilientShard(backend)) per shard -> ShardSet -> Router -> Service -> Forwarding -> ThriftServer
+    BatchingShard(ResilientShard(backend)) per shard -> ShardSet -> Router -> Service -> ThriftServer
     beside it, on Periodic: QueueDirectory, Leases, Maintenance, QuotaBalancer, PendingCounts, Census, Overflow
 
 `python -m pinlater.app FD` is a worker process of `pinlater serve`.
@@ -32,9 +32,9 @@ from pinlater.identity import RecordBroken, new_server_id, remember, server_id
 from pinlater.logs import configure
 from pinlater.maintenance import Maintenance, begin_rounds
 from pinlater.metrics import Metrics
-from pinlater.overflow.forwarding import Forwarding
 from pinlater.overflow.overflow import Overflow
 from pinlater.overflow.ownership import overflow_addresses
+from pinlater.overflow.routing import RoutedCalls
 from pinlater.overflow.store import ServerContext
 from pinlater.periodic import Periodic
 from pinlater.queues.directory import QueueDirectory
@@ -110,6 +110,7 @@ class App:
         )
         host = me.address.rpartition(":")[0].strip("[]")
         self._overflow = Overflow(folder, server, config.overflow_bytes, around, host=config.host, advertised=host)
+        service.attach_overflow(RoutedCalls(self._overflow))
         self._maintenance = Maintenance(
             self._periodic,
             shards,
@@ -120,7 +121,7 @@ class App:
             leases,
             metrics,
         )
-        self._server = ThriftServer(Forwarding(self._overflow), limits, metrics, clock)
+        self._server = ThriftServer(service, limits, metrics, clock)
 
     def _describe(self) -> Mapping[str, Any]:
         """What the lease says beside what it knows itself."""

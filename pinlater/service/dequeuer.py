@@ -182,6 +182,8 @@ class Dequeuer:
                 jobs = []
             if jobs:
                 return jobs
+        else:
+            self._router.members.require_any()
         return await self.waiting.wait(queue, claim, wait_ms, arrival, held)
 
     async def _now(

@@ -16,6 +16,7 @@ from typing import TypeVar
 from pinlater.backends.acks import AckKind, Acks
 from pinlater.backends.base import CheckpointRequest, JobKey
 from pinlater.errors import RequestInvalid
+from pinlater.identity import is_overflow_id
 from pinlater.model import (
     CLAIM_PARTS_BEFORE_SOURCE,
     MAX_STATUS_CHARS,
@@ -26,6 +27,7 @@ from pinlater.model import (
     JobRef,
     parse_descriptor,
 )
+from pinlater.service.overflow_calls import NamesOverflow
 from pinlater.service.validation import EntryErrors, no_descriptor
 
 S = TypeVar("S")
@@ -49,6 +51,11 @@ class DescriptorParser:
 
     def __init__(self) -> None:
         self._prefixes: dict[str, JobRef] = {}
+        self._refuses_overflow = False
+
+    def refuse_overflow(self) -> None:
+        """From now on a descriptor of an overflow shard is NamesOverflow, from whatever reads it."""
+        self._refuses_overflow = True
 
     def parse(self, descriptor: str) -> JobRef | None:
         """The job meant; None for a text that no store can have made."""
@@ -61,10 +68,17 @@ class DescriptorParser:
     def _learn(self, descriptor: str) -> JobRef | None:
         ref = parse_descriptor(descriptor)
         if ref is not None:
+            if self._refuses_overflow and is_overflow_id(ref.shard):
+                raise NamesOverflow(descriptor)
             if len(self._prefixes) >= _MAX_PREFIXES:
                 self._prefixes.clear()
             self._prefixes[descriptor[:-_ID_DIGITS]] = ref
         return ref
+
+    def require_shards(self, descriptors: Iterable[str]) -> None:
+        """NamesOverflow, before a call in several steps begins with the first."""
+        for descriptor in descriptors:
+            self.parse(descriptor)
 
     def acks(
         self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], now_ms: int, errors: EntryErrors

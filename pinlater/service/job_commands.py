@@ -69,9 +69,9 @@ class JobCommands:
         self._has_room = capacity_freed
         self._ties = ties
 
-    async def ack_to_the_end(self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack]) -> Acked:
-        """As `ack`, and carried out to the end although the caller goes meanwhile."""
-        task = asyncio.get_running_loop().create_task(self.ack(queue, succeeded, failed))
+    async def to_the_end(self, acking: Coroutine[Any, Any, Acked]) -> Acked:
+        """Acks are carried out although the caller goes meanwhile."""
+        task = asyncio.get_running_loop().create_task(acking)
         self._acking.add(task)
         task.add_done_callback(self._acking.discard)
         return await asyncio.shield(task)
@@ -146,6 +146,7 @@ class JobCommands:
 
     async def _ack_in_slices(self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack]) -> Acked:
         """Successes first, as in one step."""
+        self._refs.require_shards(ack.descriptor for ack in chain(succeeded, failed))
         errors = EntryErrors()
         failures: list[PinLaterError] = []
         outcomes: list[AckOutcome] = []
@@ -190,6 +191,7 @@ class JobCommands:
         if len(valid) <= most:
             await self._checkpoint(queue, source, valid, connection, errors)
         else:
+            self._refs.require_shards(each.descriptor for each in valid)
             await one_by_one(self._checkpoint(queue, source, some, connection, errors) for some in _sliced(valid, most))
         if errors.count:
             raise errors.summary("checkpoints", len(checkpoints))
@@ -234,6 +236,7 @@ class JobCommands:
         if len(outcomes) <= most:
             await self._cancel(queue, list(outcomes), outcomes)
         else:
+            self._refs.require_shards(outcomes)
             await one_by_one(self._cancel(queue, some, outcomes) for some in _sliced(list(outcomes), most))
         return outcomes
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, NoReturn, Protocol
+from collections.abc import Mapping, Sequence
+from time import monotonic
+from typing import NoReturn, Protocol
 
 from pinlater.clock import Clock
-from pinlater.errors import EnqueueRejected, PinLaterError
+from pinlater.errors import EnqueueRejected, NoHealthyShards, NothingStored, PinLaterError
 from pinlater.metrics import Metrics
 from pinlater.model import (
     CONTINUATION_START,
@@ -40,7 +41,8 @@ from pinlater.service.bulk_ops import Changing, Operating, Recorded
 from pinlater.service.connection_claims import ConnectionClaims, DisconnectReaper
 from pinlater.service.dequeuer import Dequeuer
 from pinlater.service.descriptors import ClaimTokens, DescriptorParser
-from pinlater.service.job_commands import JobCommands, count_enqueued, rejection
+from pinlater.service.job_commands import Acked, JobCommands, count_enqueued, rejection
+from pinlater.service.overflow_calls import NamesOverflow, OverflowCalls
 from pinlater.service.queries import JobQueries
 from pinlater.service.queue_admin import QueueAdmin
 from pinlater.service.settings import ServiceSettings, queue_defaults
@@ -119,7 +121,13 @@ class Service:
             metrics,
             self._audit,
         )
+        self._overflow: OverflowCalls | None = None
         queues.on_change(self._queue_changed)
+
+    def attach_overflow(self, overflow: OverflowCalls) -> None:
+        """From now on what no shard takes or hands out, and what names overflow shards, goes there."""
+        self._overflow = overflow
+        self._refs.refuse_overflow()
 
     async def open(self) -> None:
         """Open the shards, each brought up before it serves; see Members.open."""
@@ -130,6 +138,8 @@ class Service:
     def start_draining(self) -> None:
         """Long polls are answered now, with nothing, and no new one waits."""
         self.long_polls.start_draining()
+        if self._overflow is not None:
+            self._overflow.start_draining()
 
     async def close(self) -> None:
         """End the long polls, give back what nobody takes, close the shards."""
@@ -232,21 +242,26 @@ class Service:
         now_ms = self._clock.now_ms()
         settings = self.queues.settings(queue)
         try:
-            jobs, later = self._checks.jobs(jobs, now_ms, settings)
+            checked, later = self._checks.jobs(jobs, now_ms, settings)
             validation.existing_queue(queue)
-            if not jobs:
+            if not checked:
                 return []
             if settings.draining:
                 raise EnqueueRejected(f"queue {queue!r} is draining: it takes no new jobs", reason="QUEUE_DRAINING")
             if settings.max_pending is not None:
-                self._pending.check(queue, len(jobs))
+                self._pending.check(queue, len(checked))
         except PinLaterError as error:
             self._rejected(queue, error)
-        ready = len(jobs) - len(later)
-        descriptors = await self.long_polls.claim_behind(queue, ready, self.router.enqueue(queue, jobs, now_ms))
-        count_enqueued(self.metrics, queue, jobs)
+        ready = len(checked) - len(later)
+        try:
+            descriptors = await self.long_polls.claim_behind(queue, ready, self.router.enqueue(queue, checked, now_ms))
+        except (NoHealthyShards, NothingStored) as refusal:
+            if self._overflow is None:
+                raise
+            return await self._overflow.enqueue(queue, jobs, context, refusal)
+        count_enqueued(self.metrics, queue, checked)
         if settings.max_pending is not None:
-            self._pending.added(queue, len(jobs))
+            self._pending.added(queue, len(checked))
         self.long_polls.jobs_ready(queue, ready, later)
         return descriptors
 
@@ -255,59 +270,65 @@ class Service:
             self.metrics.add(1, "enqueues_rejected", queue, rejection(error))
         raise error
 
-    def dequeue(
-        self, request: DequeueRequest, *, context: RequestContext | None = None
-    ) -> Coroutine[Any, Any, list[DequeuedJob]]:
-        if not request.release_on_disconnect or context is None or context.connection is None:
-            return self._dequeue(request, context)
-        return self._dequeue_bound(request, context, context.connection)
-
-    async def _dequeue_bound(
-        self, request: DequeueRequest, context: RequestContext, connection: ConnectionRef
-    ) -> list[DequeuedJob]:
-        jobs = await self._dequeue(request, context, is_bound=True)
-        self.connection_claims.claimed(connection, jobs)
-        return jobs
-
-    async def _dequeue(
-        self, request: DequeueRequest, context: RequestContext | None, *, is_bound: bool = False
-    ) -> list[DequeuedJob]:
-        take_room = None if context is None else context.take_room
-        if not request.succeeded and not request.failed:
-            limit = self._dequeuer.check(request)
-            source = self._checks.source(context)
-            return await self._dequeuer.dequeue(request, limit, source, is_bound=is_bound, take_room=take_room)
-        is_applied = False
+    async def dequeue(self, request: DequeueRequest, *, context: RequestContext | None = None) -> list[DequeuedJob]:
+        began_s = monotonic() if request.wait_ms else 0.0
+        connection = context.connection if request.release_on_disconnect and context is not None else None
+        acked: Acked | None = None
         try:
-            acking = self._commands.ack_to_the_end if request.wait_ms else self._commands.ack
-            acked = await acking(request.ack_queue or request.queue, request.succeeded, request.failed)
-            is_applied = True
-            if acked.error is not None:
-                raise acked.error
-            limit = self._dequeuer.check(request)
-            source = self._checks.source(context)
-            jobs = await self._dequeuer.dequeue(request, limit, source, is_bound=is_bound, take_room=take_room)
+            if request.succeeded or request.failed:
+                acking = self._ack(request.ack_queue or request.queue, request.succeeded, request.failed, context)
+                acked = await (self._commands.to_the_end(acking) if request.wait_ms else acking)
+                if acked.error is not None:
+                    raise acked.error
+            jobs = await self._dequeuer.dequeue(
+                request,
+                self._dequeuer.check(request),
+                self._checks.source(context),
+                is_bound=connection is not None,
+                take_room=None if context is None else context.take_room,
+            )
         except PinLaterError as error:
-            error.acks_applied = is_applied
-            raise
-        return jobs if acked.had_effect else DequeuedJobs(jobs, acked.outcomes)
+            if request.succeeded or request.failed:
+                error.acks_applied = acked is not None or bool(error.acks_applied)
+            if self._overflow is None or not isinstance(error, NoHealthyShards) or error.acks_applied is False:
+                raise
+            return await self._overflow.dequeue(request, context, began_s, error)
+        if connection is not None:
+            self.connection_claims.claimed(connection, jobs)
+        return jobs if acked is None or acked.had_effect else DequeuedJobs(jobs, acked.outcomes)
 
     async def ack(
         self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], *, context: RequestContext | None = None
     ) -> Sequence[AckOutcome]:
-        acked = await self._commands.ack(queue, succeeded, failed)
+        acked = await self._ack(queue, succeeded, failed, context)
         if acked.error is not None:
             raise acked.error
         return acked.outcomes
+
+    async def _ack(
+        self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], context: RequestContext | None
+    ) -> Acked:
+        try:
+            return await self._commands.ack(queue, succeeded, failed)
+        except NamesOverflow:
+            assert self._overflow is not None
+            outcomes = await self._overflow.ack(queue, succeeded, failed, context)
+            return Acked(outcomes, outcomes.count(AckOutcome.IGNORED) + outcomes.count(AckOutcome.UNKNOWN) == 0, None)
 
     async def checkpoint(
         self, queue: str, checkpoints: Sequence[Checkpoint], *, context: RequestContext | None = None
     ) -> None:
         connection = None if context is None else context.connection
-        await self._commands.checkpoint(queue, self._checks.source(context), checkpoints, connection)
+        try:
+            await self._commands.checkpoint(queue, self._checks.source(context), checkpoints, connection)
+        except NamesOverflow:
+            assert self._overflow is not None
+            await self._overflow.checkpoint(queue, checkpoints, context)
 
     async def requeue(self, jobs: Sequence[DequeuedJob]) -> None:
         """Jobs whose caller can no longer be answered go back to PENDING with all attempts. Raises nothing."""
+        if self._overflow is not None:
+            jobs = await self._overflow.requeue(jobs)
         self.connection_claims.given_back(jobs)
         await self._dequeuer.requeue(jobs)
 
@@ -322,7 +343,11 @@ class Service:
     async def lookup(
         self, descriptors: Sequence[str], *, include_body: bool = False, context: RequestContext | None = None
     ) -> dict[str, JobInfo]:
-        return await self._queries.lookup(descriptors, include_body)
+        try:
+            return await self._queries.lookup(descriptors, include_body)
+        except NamesOverflow:
+            assert self._overflow is not None
+            return await self._overflow.lookup(descriptors, include_body, context)
 
     async def count(
         self, filter: JobFilter, *, allow_partial: bool = False, context: RequestContext | None = None
@@ -360,7 +385,11 @@ class Service:
     async def cancel(
         self, queue: str, descriptors: Sequence[str], *, context: RequestContext | None = None
     ) -> Mapping[str, CancelOutcome]:
-        return await self._recorded.cancel(self._checks.source(context), queue, descriptors)
+        try:
+            return await self._recorded.cancel(self._checks.source(context), queue, descriptors)
+        except NamesOverflow:
+            assert self._overflow is not None
+            return await self._overflow.cancel(queue, descriptors, context)
 
     async def change_jobs(self, change: JobChange, *, context: RequestContext | None = None) -> JobsChanged:
         return await self._recorded.change_jobs(self._checks.source(context), change)

@@ -12,7 +12,7 @@ from pinlater.errors import NothingStored
 from pinlater.identity import server_id
 from pinlater.metrics import Metrics
 from pinlater.model import DequeuedJob, DequeueRequest, RequestContext
-from pinlater.overflow import Forwarding, Overflow, ServerContext
+from pinlater.overflow import Overflow, RoutedCalls, ServerContext
 from pinlater.overflow.service import OverflowService
 from pinlater.queues.directory import QueueDirectory
 from pinlater.service import ClaimTokens, Service, ServiceSettings
@@ -41,7 +41,7 @@ class Process:
     router: Router
     service: Service
     overflow: Overflow
-    api: Forwarding
+    api: Service
     metrics: Metrics = field(default_factory=Metrics)
 
     @property
@@ -113,10 +113,11 @@ async def process(
             metrics=metrics,
         )
         overflow = Overflow(folder, server_id(folder), bound, around, host="127.0.0.1")
+        service.attach_overflow(RoutedCalls(overflow))
         if queue:
             await service.create_queue(queue)
         await overflow.open()
         stack.push_async_callback(overflow.close)
-        yield Process(stores, clock, folder, members, queues, router, service, overflow, Forwarding(overflow), metrics)
+        yield Process(stores, clock, folder, members, queues, router, service, overflow, service, metrics)
         for store in stores:
             store.broken = None

@@ -527,3 +527,17 @@ async def test_a_job_of_a_server_that_nobody_knows_is_an_error_and_not_lost(tmp_
         with pytest.raises(ShardConnectionFailed, match="server 0123456789"):
             await it.api.ack("mail", [Ack(there), Ack(OF_NOBODY)], [], context=ME)
         assert (await it.api.lookup([there]))[there].state is JobState.SUCCEEDED, "the others are done first"
+
+
+async def test_acks_in_slices_of_which_the_last_names_an_overflow_shard_are_each_told_once(tmp_path: Path) -> None:
+    async with process(tmp_path, settings=ServiceSettings(max_jobs=2)) as it:
+        there = [(await it.api.enqueue("mail", [Job(b"")], context=ME))[0] for _ in range(3)]
+        jobs = [job for _ in range(3) for job in await it.dequeue(limit=1)]
+        it.lose_shards()
+        (here,) = await it.api.enqueue("mail", [Job(b"")], context=ME)
+        (ours,) = await it.dequeue()
+        await it.find_shards()
+        assert sorted(job.descriptor for job in jobs) == sorted(there)
+        acks = [Ack(job.descriptor, claim_descriptor=job.claim_descriptor) for job in [*jobs, ours]]
+        assert await it.api.ack("mail", acks, [], context=ME) == [AckOutcome.SUCCEEDED] * 4
+        assert (await it.api.lookup([here]))[here].state is JobState.SUCCEEDED

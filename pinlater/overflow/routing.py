@@ -1,0 +1,232 @@
+"""The calls that concern overflow shards: jobs that no shard takes or hands out, and calls that name jobs in one.
+
+What the shards do not take goes to this server's overflow shard; what names a job in an overflow shard goes to that
+one's owner, wherever it is. The service hands such calls over and no others (service/overflow_calls.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
+from operator import attrgetter
+from time import monotonic
+from typing import Any, TypeVar
+
+import structlog
+
+from pinlater.api import Api
+from pinlater.errors import (
+    INVALID,
+    NoHealthyShards,
+    NothingStored,
+    Overloaded,
+    PinLaterError,
+    ShardConnectionFailed,
+)
+from pinlater.model import (
+    Ack,
+    AckOutcome,
+    CancelOutcome,
+    Checkpoint,
+    DequeuedJob,
+    DequeueRequest,
+    Job,
+    JobInfo,
+    RequestContext,
+)
+from pinlater.overflow.descriptors import MARK, by_overflow, elsewhere, fit, overflow_of
+from pinlater.overflow.overflow import Overflow
+from pinlater.service.queue_limits import is_limited
+from pinlater.shards.router import combine_errors
+
+T = TypeVar("T")
+OwnerCall = Callable[[Api], Coroutine[Any, Any, T]]
+
+_log = structlog.get_logger("pinlater.overflow")
+_descriptor = attrgetter("descriptor")
+_OF_SHARDS = (ShardConnectionFailed, NoHealthyShards, Overloaded)
+
+LOOK_BACK_S = 1.0
+"""A long poll at the overflow shard looks so often whether shards are back."""
+
+
+class RoutedCalls:
+    """Satisfies the service's OverflowCalls. A call for shards and owners goes to all of them; what cannot be reached,
+    or has invalid entries, is an error after the others were done.
+    """
+
+    def __init__(self, overflow: Overflow) -> None:
+        self._overflow = overflow
+        self._service = overflow.around.service
+        self._members = overflow.around.router.members
+
+    def start_draining(self) -> None:
+        self._overflow.start_leaving()
+
+    # -- jobs that no shard takes or hands out -----------------------------------------------------------------------
+
+    async def enqueue(
+        self,
+        queue: str,
+        jobs: Sequence[Job],
+        context: RequestContext | None,
+        refusal: NoHealthyShards | NothingStored,
+    ) -> list[str]:
+        return await self._overflow.take(queue, jobs, context, refusal)
+
+    async def dequeue(
+        self, request: DequeueRequest, context: RequestContext | None, began_s: float, refusal: NoHealthyShards
+    ) -> list[DequeuedJob]:
+        acks_applied = refusal.acks_applied
+        try:
+            return await self._dequeue(replace(request, succeeded=(), failed=()), context, began_s, refusal)
+        except PinLaterError as error:
+            error.acks_applied = acks_applied or error.acks_applied
+            raise
+
+    async def _dequeue(
+        self, request: DequeueRequest, context: RequestContext | None, began_s: float, refusal: NoHealthyShards
+    ) -> list[DequeuedJob]:
+        """From the overflow shard, as long as no shard is back. With nothing there, the shards' refusal.
+
+        Its claims are bound to no connection: their owner may be another process, and moves jobs away all the time.
+        """
+        if is_limited(self._overflow.around.queues.settings(request.queue)):  # nothing will come from there
+            raise refusal
+        ends_s = began_s + min(request.wait_ms, self._service.settings.max_wait_ms) / 1000
+        while True:
+            look_s = min(monotonic() + LOOK_BACK_S, ends_s)
+            slice_ms = max(0, round((look_s - monotonic()) * 1000))
+            jobs = await self._overflow.hand_out(
+                replace(request, wait_ms=slice_ms, release_on_disconnect=False, confirms_receipt=False), context
+            )
+            if jobs or self._overflow.is_leaving:
+                return jobs or []
+            if jobs is None or monotonic() >= ends_s:
+                raise refusal
+            await asyncio.sleep(look_s - monotonic())  # an owner that ends lets nobody wait
+            if self._members.healthy():
+                wait_ms = max(0, round((ends_s - monotonic()) * 1000))
+                return await self._service.dequeue(replace(request, wait_ms=wait_ms), context=context)
+
+    # -- calls that name jobs ----------------------------------------------------------------------------------------
+
+    async def ack(
+        self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], context: RequestContext | None
+    ) -> Sequence[AckOutcome]:
+        task = asyncio.get_running_loop().create_task(self._ack(queue, succeeded, failed, context))
+        self._overflow.under_way.add(task)
+        task.add_done_callback(self._acked)
+        return await asyncio.shield(task)
+
+    async def _ack(
+        self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], context: RequestContext | None
+    ) -> Sequence[AckOutcome]:
+        good, bad = by_overflow(succeeded, _descriptor), by_overflow(failed, _descriptor)
+
+        def call(shard_id: str) -> OwnerCall[Sequence[AckOutcome]]:
+            mine = good.get(shard_id, []), bad.get(shard_id, [])
+            return lambda owner: owner.ack(queue, *mine, context=context)
+
+        others = elsewhere(succeeded, _descriptor), elsewhere(failed, _descriptor)
+        calls = {shard_id: call(shard_id) for shard_id in {**good, **bad}}
+        outcomes = await self._everywhere(self._service.ack(queue, *others, context=context), calls)
+        parts = dict(zip((None, *calls), map(iter, outcomes), strict=True))
+        return [next(parts[overflow_of(ack.descriptor)]) for acks in (succeeded, failed) for ack in acks]
+
+    def _acked(self, task: asyncio.Task[Sequence[AckOutcome]]) -> None:
+        self._overflow.under_way.discard(task)
+        error = None if task.cancelled() else task.exception()  # the caller was told, or is gone
+        if error is not None and not isinstance(error, PinLaterError):
+            _log.error("riding_acks_failed", exc_info=error)
+
+    async def checkpoint(self, queue: str, checkpoints: Sequence[Checkpoint], context: RequestContext | None) -> None:
+        def call(mine: Sequence[Checkpoint]) -> OwnerCall[None]:
+            return lambda owner: owner.checkpoint(queue, mine, context=context)
+
+        others = self._service.checkpoint(queue, elsewhere(checkpoints, _descriptor), context=context)
+        groups = by_overflow(checkpoints, _descriptor)
+        await self._everywhere(others, {shard_id: call(mine) for shard_id, mine in groups.items()})
+
+    async def lookup(
+        self, descriptors: Sequence[str], include_body: bool, context: RequestContext | None
+    ) -> dict[str, JobInfo]:
+        def call(mine: Sequence[str]) -> OwnerCall[dict[str, JobInfo]]:
+            return lambda owner: owner.lookup(mine, include_body=include_body, context=context)
+
+        others = self._service.lookup(elsewhere(descriptors, str), include_body=include_body, context=context)
+        groups = by_overflow(descriptors, str)
+        found: dict[str, JobInfo] = {}
+        for part in await self._everywhere(others, {shard_id: call(mine) for shard_id, mine in groups.items()}):
+            found |= part
+        fit(found, self._service.settings.max_answer_bytes)
+        return found
+
+    async def cancel(
+        self, queue: str, descriptors: Sequence[str], context: RequestContext | None
+    ) -> Mapping[str, CancelOutcome]:
+        def call(mine: Sequence[str]) -> OwnerCall[Mapping[str, CancelOutcome]]:
+            return lambda owner: owner.cancel(queue, mine, context=context)
+
+        others = self._service.cancel(queue, elsewhere(descriptors, str), context=context)
+        groups = by_overflow(descriptors, str)
+        outcomes = dict.fromkeys(descriptors, CancelOutcome.NOT_FOUND)
+        for part in await self._everywhere(others, {shard_id: call(mine) for shard_id, mine in groups.items()}):
+            outcomes |= part
+        return outcomes
+
+    async def requeue(self, jobs: Sequence[DequeuedJob]) -> Sequence[DequeuedJob]:
+        if not any(MARK in job.descriptor for job in jobs):
+            return jobs
+        for shard_id, ours in by_overflow(jobs, _descriptor).items():
+            try:
+                await self._overflow.at(shard_id, lambda owner, ours=ours: _requeue(owner, ours))  # type: ignore[misc]
+            except PinLaterError as error:
+                _log.warning("jobs_not_given_back", shard=shard_id, jobs=len(ours), error=error.message)
+        return elsewhere(jobs, _descriptor)
+
+    async def _everywhere(self, others: Coroutine[Any, Any, T], calls: Mapping[str, OwnerCall[T]]) -> list[T]:
+        """The results, the shards' part first, then those of all overflow shards at once."""
+        outcomes = [await _outcome(others)]
+        outcomes += await asyncio.gather(*[_outcome(self._overflow.at(*each)) for each in calls.items()])
+        failures = [outcome for outcome in outcomes if isinstance(outcome, PinLaterError)]
+        if failures:
+            raise _combined(failures)
+        return [outcome for outcome in outcomes if not isinstance(outcome, PinLaterError)]
+
+
+async def _outcome(call: Coroutine[Any, Any, T]) -> T | PinLaterError:
+    try:
+        return await call
+    except PinLaterError as error:
+        return error.with_traceback(None)
+
+
+def _combined(failures: Sequence[PinLaterError]) -> PinLaterError:
+    """One error for all parts of a call: that some could not be reached or carried out counts before invalid entries,
+    and never reads as if surely nothing was changed.
+    """
+    serious = [failure for failure in failures if not isinstance(failure, INVALID)]
+    if not serious:
+        text = "; ".join(failure.message for failure in failures)
+        applied = None if failures[0].acks_applied is None else all(failure.acks_applied for failure in failures)
+        return type(failures[0])(text, acks_applied=applied)
+    of_shards = [failure for failure in serious if isinstance(failure, _OF_SHARDS)]
+    return combine_errors(of_shards) if of_shards else serious[0]
+
+
+async def _requeue(owner: Api, jobs: Sequence[DequeuedJob]) -> None:
+    """As the interface can say it: moved to pending, with the time that each had."""
+    queues: dict[str, list[Checkpoint]] = {}
+    for job in jobs:
+        queues.setdefault(job.descriptor.partition(":")[0], []).append(
+            Checkpoint(
+                job.descriptor,
+                move_to_pending=True,
+                run_after_ms=job.run_after_ms,
+                claim_descriptor=job.claim_descriptor,
+            )
+        )
+    for queue, checkpoints in queues.items():
+        await owner.checkpoint(queue, checkpoints)

@@ -1,0 +1,70 @@
+"""The door to overflow shards: the calls that a service hands over because of jobs that are on none of its shards.
+
+Nothing of it is on the way of other calls: it is entered by an error alone, of shards that cannot be used or of a
+descriptor that names an overflow shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from pinlater.errors import NoHealthyShards, NothingStored
+from pinlater.model import (
+    Ack,
+    AckOutcome,
+    CancelOutcome,
+    Checkpoint,
+    DequeuedJob,
+    DequeueRequest,
+    Job,
+    JobInfo,
+    RequestContext,
+)
+
+
+class NamesOverflow(Exception):
+    """A call names a job of an overflow shard. Nothing of the call has been carried out."""
+
+
+class OverflowCalls(Protocol):
+    """What is called instead of a service's own call; arguments, results and errors are those of pinlater.api.Api."""
+
+    async def enqueue(
+        self,
+        queue: str,
+        jobs: Sequence[Job],
+        context: RequestContext | None,
+        refusal: NoHealthyShards | NothingStored,
+    ) -> list[str]:
+        """Jobs that no shard took; `refusal` says why, and is raised where they cannot be kept either."""
+
+    async def dequeue(
+        self, request: DequeueRequest, context: RequestContext | None, began_s: float, refusal: NoHealthyShards
+    ) -> list[DequeuedJob]:
+        """From the overflow shard, as no shard can be used. `began_s`: when a long poll began, by time.monotonic. The
+        riding acks were carried out.
+        """
+
+    async def ack(
+        self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], context: RequestContext | None
+    ) -> Sequence[AckOutcome]:
+        """Carried out to the end although the caller goes meanwhile."""
+
+    async def checkpoint(
+        self, queue: str, checkpoints: Sequence[Checkpoint], context: RequestContext | None
+    ) -> None: ...
+
+    async def lookup(
+        self, descriptors: Sequence[str], include_body: bool, context: RequestContext | None
+    ) -> dict[str, JobInfo]: ...
+
+    async def cancel(
+        self, queue: str, descriptors: Sequence[str], context: RequestContext | None
+    ) -> Mapping[str, CancelOutcome]: ...
+
+    async def requeue(self, jobs: Sequence[DequeuedJob]) -> Sequence[DequeuedJob]:
+        """Takes back those of overflow shards, and returns the others."""
+
+    def start_draining(self) -> None:
+        """The server stops."""
