@@ -30,8 +30,8 @@ class Every(BaseTrigger):  # type: ignore[misc]
 class Periodic:
     """Runs what was added, from `start` to `close`, on the running event loop."""
 
-    def __init__(self) -> None:
-        self._scheduler = AsyncIOScheduler(timezone="UTC")
+    def __init__(self, scheduler: AsyncIOScheduler | None = None) -> None:
+        self._scheduler = scheduler or AsyncIOScheduler(timezone="UTC")
         self._running: set[asyncio.Task[None]] = set()
         self._busy: set[str] = set()
         self._look: asyncio.TimerHandle | None = None
@@ -52,6 +52,10 @@ class Periodic:
     def end(self, name: str) -> None:
         """Take one away; a run under way goes on."""
         self._scheduler.remove_job(name)
+
+    def names(self) -> set[str]:
+        """Of all that were added, and not taken away."""
+        return {job.id for job in self._scheduler.get_jobs()}
 
     def start(self) -> None:
         self._scheduler.start()

@@ -69,6 +69,10 @@ class Census:
         if running:
             await asyncio.wait(running, timeout=WAIT_MS / 1000)
 
+    async def drain(self) -> None:
+        """Wait until what is under way has been counted."""
+        await asyncio.gather(*self._running())
+
     async def close(self) -> None:
         """Count no further."""
         running = self._running()

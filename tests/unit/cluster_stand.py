@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from pinlater.backends.base import ClaimRequest, Shard, StoreStatus
 from pinlater.backends.sql.sqlite import SqliteShard
@@ -97,7 +98,7 @@ class ClusterStand:
         *,
         clock: HeldClock | None = None,
         ahead_ms: int = 0,
-        deadline_ms: int = 10_000,
+        describe: Callable[[], Mapping[str, Any]] = dict,
         **settings: int,
     ) -> Server:
         """A process that has begun: its queues are read, its lease is not yet put."""
@@ -110,7 +111,7 @@ class ClusterStand:
         members.sync_before_serving = queues.bring_up
         metrics = Metrics()
         me = ServerName(name, "1", f"{name}:9010", clock.now_ms())
-        leases = Leases(members, clock, me, LEASE_MS, metrics=metrics, clocks=time)
+        leases = Leases(members, clock, me, LEASE_MS, describe, metrics=metrics, clocks=time)
         periodic = Periodic()
         woken: list[tuple[str, int]] = []
         maintenance = Maintenance(

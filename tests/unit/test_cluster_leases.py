@@ -213,8 +213,8 @@ async def test_giving_up_does_not_wait_long_for_a_shard_that_does_not_answer() -
 
 async def test_a_lease_says_what_was_counted_and_what_others_should_know() -> None:
     async with cluster_stand() as at:
-        server, other = await at.server("a"), await at.server("b")
-        server.leases._describe = lambda: {"overflow_address": "a:9010", "overflow_jobs": 3}
+        overflow = {"overflow_address": "a:9010", "overflow_jobs": 3}
+        server, other = await at.server("a", describe=lambda: overflow), await at.server("b")
         server.metrics.add(5, "jobs_enqueued", "mail", 1)
         server.metrics.add(2, "jobs_enqueued", "mail", 2)
         server.metrics.add(4, "jobs_dequeued", "mail", 1)

@@ -274,7 +274,7 @@ async def test_a_shard_that_is_added_is_looked_after_and_one_that_is_removed_no_
             server.members.all.append(second)
             server.members.all.remove(first)
             await server.reach[1].until_begun("prune", 3)
-            assert {job.id for job in server.periodic._scheduler.get_jobs()} == {
+            assert server.periodic.names() == {
                 "maintenance",
                 "expire 2",
                 "bury 2",

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 from pinlater.periodic import Every, Periodic
 
@@ -40,8 +41,8 @@ class Run:
 
 
 @asynccontextmanager
-async def running(**runs: Run) -> AsyncIterator[Periodic]:
-    periodic = Periodic()
+async def running(scheduler: AsyncIOScheduler | None = None, /, **runs: Run) -> AsyncIterator[Periodic]:
+    periodic = Periodic(scheduler)
     for name, run in runs.items():
         periodic.every(FAST, name, run)
     periodic.start()
@@ -77,8 +78,9 @@ async def test_one_that_is_taken_away_runs_no_more_and_can_be_added_again() -> N
 
 async def test_a_clock_that_is_set_back_does_not_stop_the_schedule() -> None:
     run = Run()
-    async with running(run=run) as periodic:
-        for job in periodic._scheduler.get_jobs():
+    scheduler = AsyncIOScheduler(timezone="UTC")
+    async with running(scheduler, run=run):
+        for job in scheduler.get_jobs():
             job.modify(next_run_time=datetime.now(UTC) + timedelta(hours=1))
         await run.until(run.times + 3)
 
