@@ -1,7 +1,8 @@
 """The composition root: from a configuration to objects, the only file that imports every part.
 
     BatchingShard(ResilientShard(backend)) per shard -> ShardSet -> Router -> Service -> ThriftServer
-    beside it, on Periodic: QueueDirectory, Leases, Maintenance, QuotaBalancer, PendingCounts, Census, Overflow
+    beside it, on Periodic: QueueDirectory, PendingCounts, QuotaBalancer, Membership, StatsCollector, Maintenance
+    and, where it is configured, Overflow
 
 `python -m pinlater.app FD` is a worker process of `pinlater serve`.
 """
@@ -21,22 +22,21 @@ import structlog
 
 from pinlater import reports, settings_map
 from pinlater.chains import members
-from pinlater.cluster.census import Census
 from pinlater.cluster.clocks import ClusterClock
 from pinlater.cluster.lease import ServerName
-from pinlater.cluster.leases import Leases
+from pinlater.cluster.membership import Membership
+from pinlater.cluster.stats import StatsCollector
 from pinlater.cluster.status import Cluster
 from pinlater.config import Config, ConfigInvalid, from_plain, secrets_of
 from pinlater.errors import PinLaterError
 from pinlater.identity import RecordBroken, new_server_id, remember, server_id
 from pinlater.logs import configure
-from pinlater.maintenance import Maintenance, begin_rounds
+from pinlater.maintenance import Maintenance, Periodic, tasks
 from pinlater.metrics import Metrics
 from pinlater.overflow.overflow import Overflow
 from pinlater.overflow.ownership import overflow_addresses
 from pinlater.overflow.routing import RoutedCalls
 from pinlater.overflow.store import ServerContext
-from pinlater.periodic import Periodic
 from pinlater.queues.directory import QueueDirectory
 from pinlater.queues.file import QueueFile
 from pinlater.queues.limits import PendingCounts
@@ -50,6 +50,14 @@ from pinlater.shards.handle import ShardHandle
 from pinlater.shards.router import Router
 
 log = structlog.get_logger("pinlater.app")
+POLL_MS = 500
+"""How often records are read, and pending jobs counted."""
+
+CLOCKS_MS = 1_000
+QUOTAS_MS = 200
+STATS_MS = 500
+"""How often it is seen whether a shard is to be counted again."""
+
 LEAST_MOVE_S = 2.0
 """What jobs in the overflow shard get at the end, however long the callers took; less than a supervisor's grace."""
 
@@ -73,14 +81,14 @@ class App:
         settings = settings_map.service_settings(config)
         priorities = tuple(range(1, config.priorities + 1))
         self._pending = pending = PendingCounts(shards, queues, clock, priorities)
-        self._shares = QuotaBalancer(shards, queues, clock, priorities)
-        self._leases = leases = Leases(
+        self._quotas = QuotaBalancer(shards, queues, clock, priorities)
+        self._membership = membership = Membership(
             shards, clock.steady, me, config.lease_ms, self._describe, metrics=metrics, clocks=clock
         )
-        self._census = census = Census(
-            shards, queues, leases, clock, metrics, config.stats_interval_ms, priorities=priorities
+        self._stats = stats = StatsCollector(
+            shards, queues, membership, clock, metrics, config.stats_interval_ms, priorities=priorities
         )
-        self._cluster = Cluster(shards, queues, leases, census, clock)
+        self._cluster = Cluster(shards, queues, membership, stats, clock)
         router = Router(shards)
 
         def new_service(over: Router, claims: ClaimTokens) -> Service:
@@ -103,7 +111,7 @@ class App:
             queues=queues,
             clock=clock,
             new_service=new_service,
-            addresses=lambda: overflow_addresses(leases.alive()),
+            addresses=lambda: overflow_addresses(membership.alive()),
             metrics=metrics,
             limits=limits,
             guard=settings_map.guard_settings(config),
@@ -114,12 +122,9 @@ class App:
         self._maintenance = Maintenance(
             self._periodic,
             shards,
-            clock,
+            membership,
+            tasks(queues, clock, metrics, service.jobs_ready),
             settings_map.maintenance_settings(config),
-            service.jobs_ready,
-            queues,
-            leases,
-            metrics,
         )
         self._server = ThriftServer(service, limits, metrics, clock)
 
@@ -129,7 +134,7 @@ class App:
 
     async def _bring_up(self, member: ShardHandle) -> None:
         """A shard that comes in has told its time; what is due there goes by what that says of all clocks."""
-        self._leases.judge_clocks()
+        self._membership.judge_clocks()
         ahead_ms = member.newest_ms - self._clock.now_ms() - self._clock.uncertainty_ms
         if ahead_ms > self._tolerance_ms:
             log.warning("store_is_ahead", shard=member.shard.shard_id, jobs_stored_ahead_ms=ahead_ms, hint=_AHEAD)
@@ -142,19 +147,26 @@ class App:
             await self._service.open()
         except PinLaterError as refused:
             raise StartRefused(refused.message) from refused
-        await self._leases.renew()
+        await self._membership.renew()
         await self._overflow.open(self._periodic)
         await self._server.start()
         self._maintenance.start()
-        begin_rounds(
-            self._periodic,
-            queues=self._queues,
-            leases=self._leases,
-            pending=self._pending,
-            shares=self._shares,
-            census=self._census,
-        )
+        self._begin_background_jobs()
         self._periodic.start()
+
+    def _begin_background_jobs(self) -> None:
+        """What every server process does to keep up with its cluster; the first lease has been put."""
+        every, membership = self._periodic.every, self._membership
+
+        async def judge_clocks() -> None:
+            membership.judge_clocks()
+
+        every(POLL_MS, "queues", self._queues.poll)
+        every(POLL_MS, "pending", self._pending.poll)
+        every(membership.renew_every_ms, "leases", membership.renew)
+        every(CLOCKS_MS, "clocks", judge_clocks)
+        every(QUOTAS_MS, "quotas", lambda: self._quotas.tick(membership.owns))
+        every(STATS_MS, "stats", self._stats.tick)
 
     def adopt(self, connection: socket.socket) -> None:
         self._server.adopt(connection)
@@ -168,18 +180,18 @@ class App:
             return asdict(await self._cluster.status())
         if kind == "remarks":
             return reports.remarks(self._members, self._clock)
-        return reports.troubles(self._members, self._leases, self._overflow)
+        return reports.troubles(self._members, self._membership, self._overflow)
 
     async def drain(self, hand_over: HandOver | None, timeout_s: float) -> None:
         """Leave the cluster and answer what was read; then see that jobs in the overflow shard find a shard."""
         ends_at = asyncio.get_running_loop().time() + timeout_s
-        await asyncio.gather(self._leases.drain(), self._server.drain(hand_over, timeout_s))
+        await asyncio.gather(self._membership.drain(), self._server.drain(hand_over, timeout_s))
         await self._overflow.drain(max(LEAST_MOVE_S, ends_at - asyncio.get_running_loop().time()))
 
     async def close(self) -> None:
-        await self._census.close()
+        await self._stats.close()
         await self._periodic.close()
-        await self._leases.give_up()
+        await self._membership.give_up()
         await self._overflow.close()
         note_stores(self._folder, self._members.store_ids())
         await self._service.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pinlater.cluster.clocks import ClusterClock
-from pinlater.cluster.leases import Leases
+from pinlater.cluster.membership import Membership
 from pinlater.metrics import Metrics
 from pinlater.overflow.overflow import Overflow
 from pinlater.server.thrift_server import ThriftServer
@@ -37,9 +37,9 @@ def set_gauges(
         metrics.counters["limits_hit", limit] = hits
 
 
-def troubles(members: ShardSet, leases: Leases, overflow: Overflow) -> list[str]:
+def troubles(members: ShardSet, membership: Membership, overflow: Overflow) -> list[str]:
     """Why this process cannot serve; nothing where it can, as without a shard where its own disk takes jobs."""
-    found = [leases.trouble()] if leases.trouble() else []
+    found = [membership.trouble()] if membership.trouble() else []
     if not members.healthy() and not overflow.takes_jobs:
         found.append(members.none_left().message)
     return found

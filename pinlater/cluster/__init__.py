@@ -1,1 +1,1 @@
-"""Many servers as one cluster: who is alive, who looks after which shard, and what all of them hold, in numbers."""
+"""Many servers as one cluster: which are alive, which shard each owns, what time it is, and the numbers of jobs."""

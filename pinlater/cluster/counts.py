@@ -1,15 +1,25 @@
-"""How many jobs each queue has on a shard, as they were counted and as a note carries them."""
+"""Numbers of jobs per queue and shard: as they were counted, as a note carries them, and as all shards say them."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import structlog
+
 from pinlater.backends.base import LevelCounts
+from pinlater.clock import Clock
+from pinlater.errors import PinLaterError
 from pinlater.model import LevelView
+from pinlater.shards.handle import ShardHandle
+from pinlater.shards.shard_set import ShardSet
+
+_log = structlog.get_logger("pinlater.cluster")
+
 
 Levels = Mapping[int, LevelCounts]
 """The jobs of a queue by priority; a level without jobs may be missing."""
@@ -79,3 +89,87 @@ def decode(body: bytes) -> ShardCounts:
         )
     except (zlib.error, TypeError, AttributeError) as error:
         raise ValueError("no counts") from error
+
+
+KIND, NAME = "census", "counts"
+KEPT_MS = 86_400_000
+"""Counts that nobody renews are better than none for a day: they say how old they are."""
+
+REFRESH_MS = 1_000
+WAIT_MS = 1_000
+"""Whoever asks does not wait longer for a shard that does not answer."""
+
+
+class PublishedCounts:
+    """The last known counts by shard id, read when they are asked for, at most once a second."""
+
+    def __init__(self, members: ShardSet, clock: Clock) -> None:
+        self._members = members
+        self._clock = clock
+        self._counts: dict[str, ShardCounts] = {}
+        self._versions: dict[str, int] = {}
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._refreshed_at_ms: int | None = None
+
+    async def put(self, member: ShardHandle, counts: ShardCounts) -> None:
+        """For everybody to see. Raises nothing."""
+        now_ms = self._clock.now_ms()
+        self._counts[member.shard.shard_id] = counts
+        try:
+            await member.shard.kv_put(KIND, NAME, encode(counts), now_ms + KEPT_MS, now_ms)
+        except PinLaterError as error:
+            _log.warning("counts_not_published", shard=member.shard.shard_id, error=error.message)
+
+    async def refresh(self) -> None:
+        """Read what is new on the shards that are in. Raises nothing; a shard that does not answer stays as it was."""
+        now_ms = self._clock.now_ms()
+        if self._refreshed_at_ms is None or not 0 <= now_ms - self._refreshed_at_ms < REFRESH_MS:
+            self._refreshed_at_ms = now_ms
+            for member in self._members.healthy():
+                self._begin_reading(member)
+        if self._under_way:
+            await asyncio.wait(self._under_way.values(), timeout=WAIT_MS / 1000)
+
+    async def close(self) -> None:
+        """Wait for no answer any more."""
+        late = [*self._under_way.values()]
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+
+    def _begin_reading(self, member: ShardHandle) -> None:
+        shard_id = member.shard.shard_id
+        if shard_id not in self._under_way:
+            task = asyncio.get_running_loop().create_task(self._read(member))
+            self._under_way[shard_id] = task
+            task.add_done_callback(lambda _: self._under_way.pop(shard_id, None))
+
+    async def _read(self, member: ShardHandle) -> None:
+        shard_id = member.shard.shard_id
+        try:
+            note = (await member.shard.kv_list(KIND, self._clock.now_ms())).get(NAME)
+            if note is not None and note.version != self._versions.get(shard_id):
+                self._counts[shard_id] = decode(note.body)
+                self._versions[shard_id] = note.version
+        except PinLaterError as error:
+            _log.warning("counts_not_read", shard=shard_id, error=error.message)
+        except ValueError:
+            _log.warning("counts_not_understood", shard=shard_id)
+
+    # -- over all shards ---------------------------------------------------------------------------------------------
+
+    def queues(self) -> set[str]:
+        """Those that have jobs somewhere."""
+        return set().union(*(counts.queues for counts in self._known()))
+
+    def of(self, queue: str) -> list[QueueCounts]:
+        """The queue on each shard of which anything is known; out or not, as it was last counted."""
+        return [counts.of(queue) for counts in self._known()]
+
+    def on(self, shard_id: str) -> ShardCounts | None:
+        """All queues of one shard, if anything is known of it."""
+        return self._counts.get(shard_id)
+
+    def _known(self) -> Iterable[ShardCounts]:
+        ids = {member.shard.shard_id for member in self._members.all}
+        return [counts for shard_id, counts in self._counts.items() if shard_id in ids]

@@ -1,12 +1,14 @@
-"""How much happens per second in the whole cluster, from what the processes have counted. Pure."""
+"""Throughput per queue: what a process has counted, as its lease says it, and rates over all processes. Pure."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
+from heapq import nlargest
 from typing import NamedTuple
 
 from pinlater.cluster.lease import COUNTED, MAX_QUEUES, Lease
+from pinlater.metrics import Metrics
 
 READINGS = 4
 """A rate is over the time between the first and the last of so many leases of a process."""
@@ -29,16 +31,16 @@ class Rates:
         self._started: dict[str, int] = {}
         self._readings: dict[str, deque[_Reading]] = {}
 
-    def heard(self, leases: Iterable[Lease]) -> None:
-        """These processes are alive, and their counters are such; what was known of others is forgotten."""
+    def update(self, leases: Iterable[Lease]) -> None:
+        """These processes are alive; what was known of others is forgotten."""
         alive = set()
         for lease in leases:
             alive.add(lease.name)
-            self._heard(lease)
+            self._add(lease)
         for name in self._readings.keys() - alive:
             del self._readings[name], self._started[name]
 
-    def _heard(self, lease: Lease) -> None:
+    def _add(self, lease: Lease) -> None:
         readings = self._readings.get(lease.name)
         if readings is None or self._started[lease.name] != lease.started_ms or lease.renewed_ms < readings[-1].at_ms:
             readings = self._readings[lease.name] = deque(maxlen=READINGS)
@@ -61,3 +63,35 @@ class Rates:
                 for place, (was, amount) in enumerate(zip(before or _NOTHING, now, strict=False)):
                     per_second[place] += max(0, amount - was) * 1000 / (new.at_ms - old.at_ms)
         return {queue: dict(zip(COUNTED, numbers, strict=True)) for queue, numbers in sums.items()}
+
+
+_AT = {word: place for place, word in enumerate(COUNTED)}
+_BY_FAMILY = {"jobs_enqueued": _AT["enqueued"], "jobs_dequeued": _AT["dequeued"]}
+
+
+class QueueCounters:
+    """Reads the metrics of this process; of too many queues it tells those where most happened since the last time."""
+
+    def __init__(self, metrics: Metrics | None) -> None:
+        self._metrics = metrics
+        self._before: dict[str, int] = {}
+
+    def read(self) -> dict[str, tuple[int, ...]]:
+        """By queue, in the order of COUNTED; only queues with anything."""
+        found: dict[str, list[int]] = {}
+        for key, value in self._metrics.counters.items() if self._metrics is not None else ():
+            place = _place(key)
+            if place is not None:
+                found.setdefault(str(key[1]), [0] * len(COUNTED))[place] += int(value)
+        totals = {queue: sum(numbers) for queue, numbers in found.items()}
+        told = list(totals)
+        if len(told) > MAX_QUEUES:
+            told = nlargest(MAX_QUEUES, told, lambda queue: (totals[queue] - self._before.get(queue, 0), totals[queue]))
+        self._before = totals
+        return {queue: tuple(found[queue]) for queue in told if totals[queue]}
+
+
+def _place(key: tuple[object, ...]) -> int | None:
+    """Where a counter belongs in COUNTED; the outcome of an ack is a word of it, or is not told."""
+    family = str(key[0])
+    return _AT.get(str(key[3])) if family == "jobs_acked" else _BY_FAMILY.get(family)

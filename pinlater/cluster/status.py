@@ -1,56 +1,59 @@
-"""What one server knows of its cluster: servers by their leases, shards as it sees them, queues as last counted."""
+"""Status of the cluster, as one server knows it: servers by their leases, shards as it sees them, queues as counted."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from pinlater.clock import Clock
-from pinlater.cluster.census import Census
-from pinlater.cluster.known import Queues, Settings
-from pinlater.cluster.leases import Leases
+from pinlater.cluster.membership import Membership
+from pinlater.cluster.stats import StatsCollector
 from pinlater.config.amounts import rate_text
 from pinlater.model import ClusterStatus, QueueStatus, ShardView
+from pinlater.queues.directory import QueueDirectory
+from pinlater.queues.settings import QueueSettings
 from pinlater.shards.shard_set import ShardSet
 
 
 class Cluster:
     """Answers from what this process has heard, also when no shard can be used."""
 
-    def __init__(self, members: ShardSet, queues: Queues, leases: Leases, census: Census, clock: Clock) -> None:
+    def __init__(
+        self, members: ShardSet, queues: QueueDirectory, membership: Membership, stats: StatsCollector, clock: Clock
+    ) -> None:
         self._members = members
         self._queues = queues
-        self._leases = leases
-        self._census = census
+        self._membership = membership
+        self._stats = stats
         self._clock = clock
 
     async def status(self, queues: Iterable[str] | None = None) -> ClusterStatus:
         """All of it, or only these queues of it; names that are no queue are left out. Raises nothing."""
-        await self._census.refresh()
-        servers = [lease.view() for lease in self._leases.alive()]
+        await self._stats.refresh()
+        servers = [lease.view() for lease in self._membership.alive()]
         return ClusterStatus(self._clock.now_ms(), servers, self._shards(), self._with_rates(queues))
 
     def _shards(self) -> list[ShardView]:
         views = [member.view() for member in self._members.all]
         for view in views:
-            full_at = [lease.name for lease in self._leases.alive() if view.id in lease.shards_full]
+            full_at = [lease.name for lease in self._membership.alive() if view.id in lease.shards_full]
             if full_at and view.state == "in" and not view.is_full:  # not every store tells each process by itself
                 view.is_full, view.trouble = True, view.trouble or f"full at {', '.join(full_at)}"
-            view.maintained_by = self._leases.owner(view.id) or ""
-            view.jobs, view.counted_at_ms = self._census.unfinished(view.id)
+            view.maintained_by = self._membership.owner(view.id) or ""
+            view.jobs, view.counted_at_ms = self._stats.unfinished(view.id)
             if view.dequeue_only:
-                view.jobs_by_queue = self._census.holders(view.id)
+                view.jobs_by_queue = self._stats.holders(view.id)
         return views
 
     def _with_rates(self, names: Iterable[str] | None) -> list[QueueStatus]:
-        found = self._census.status(names)
-        per_second = self._leases.rates.per_second()
+        found = self._stats.status(names)
+        per_second = self._membership.rates.per_second()
         for status in found:
             status.rates = per_second.get(status.name, {})
             status.flags = flags(self._queues.settings(status.name))
         return found
 
 
-def flags(settings: Settings) -> list[str]:
+def flags(settings: QueueSettings) -> list[str]:
     """What keeps a queue from going as fast as it could, in words."""
     found = []
     if settings.paused:

@@ -1,6 +1,7 @@
-"""What a server does in the background: for the shards that are its own, and to keep up with its cluster."""
+"""Work in the background, on its own clockwork: expiry, dead letters and pruning for the shards that a process owns."""
 
-from pinlater.maintenance.rounds import begin_rounds
-from pinlater.maintenance.tasks import Maintenance, MaintenanceSettings
+from pinlater.maintenance.periodic import Periodic
+from pinlater.maintenance.runner import Maintenance, MaintenanceSettings
+from pinlater.maintenance.tasks import Task, tasks
 
-__all__ = ["Maintenance", "MaintenanceSettings", "begin_rounds"]
+__all__ = ["Maintenance", "MaintenanceSettings", "Periodic", "Task", "tasks"]

@@ -1,44 +1,27 @@
-"""What runs in the background for every shard that is this server's own: claims that expired go back, dead letters are
-moved, ended jobs whose time is over are removed.
+"""The tasks of maintenance: expired claims end, dead letters are copied, ended jobs whose time is over are removed.
 
-One periodic job per shard and task, each a loop of short steps (stride.py) with rests between them until nothing is
-due. A shard that is out is left alone. What is due goes by the earliest time that it may be, so a wrong clock ends
-nothing early. Two servers at it at once do no harm.
+A further task is a class with these members, and an entry in `tasks`.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
-import structlog
-
-from pinlater.backends.base import DeadLetterTarget, EndRules, PerQueue, Retention
+from pinlater.backends.base import DeadLetterTarget, EndRules, PerQueue, Retention, Shard
 from pinlater.clock import Clock
-from pinlater.cluster.leases import Leases
-from pinlater.errors import PinLaterError
-from pinlater.maintenance.stride import Stride
-from pinlater.maintenance.tally import Tally
 from pinlater.metrics import Metrics
-from pinlater.periodic import Periodic
-from pinlater.shards.handle import ShardHandle
-from pinlater.shards.shard_set import ShardSet
 
-_log = structlog.get_logger("pinlater.maintenance")
-MARKS_EVERY_MS = 600_000
-"""How often a shard is looked through for marks of deleted queues that are no longer kept."""
+TOMBSTONES_EVERY_MS = 600_000
+"""How often a shard is looked through for tombstones of deleted queues that are no longer kept."""
 
-RUN_S = 10.0
-"""A run that has so much to do ends after this time, and says in the log what it did."""
-
-Step = Callable[[ShardHandle, Tally, int], Coroutine[Any, Any, int]]
-"""One step on one shard over at most so many jobs; how many it changed."""
+_FEW_QUEUES = 10
+"""Up to so many queues are shown one by one."""
 
 
 class Rules(Protocol):
-    """What the settings of all queues say about the ends of jobs."""
+    """The settings of all queues, as far as they say what becomes of jobs that end."""
 
     def end_rules(self) -> PerQueue[EndRules]: ...
 
@@ -49,145 +32,123 @@ class Rules(Protocol):
     def tombstones_before(self, now_ms: int) -> str: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MaintenanceSettings:
-    interval_ms: int = 1_000
-    """How often each shard is looked at."""
+class Summary:
+    """The effect of one run in numbers, as its line in the log shows them: jobs by outcome, in all and per queue."""
 
-    step_limit: int = 1_000
-    """Jobs per step at most, each one call of the store."""
+    def __init__(self) -> None:
+        self._in_all: Counter[str] = Counter()
+        self._by_queue: dict[str, Counter[str]] = {}
+
+    def add(self, queue: str, outcome: str, jobs: int) -> None:
+        self._in_all[outcome] += jobs
+        self._by_queue.setdefault(queue, Counter())[outcome] += jobs
+
+    def add_leftovers(self, jobs: int) -> None:
+        """Of deleted queues, whose names say nothing any more."""
+        self._in_all["leftovers_removed"] += jobs
+
+    def has_any(self) -> bool:
+        return self._in_all.total() > 0
+
+    def fields(self) -> dict[str, object]:
+        """For the log."""
+        if len(self._by_queue) > _FEW_QUEUES:
+            return {**self._in_all, "queues": len(self._by_queue)}
+        return {**self._in_all, "queues": {queue: dict(jobs) for queue, jobs in sorted(self._by_queue.items())}}
 
 
-class Maintenance:
-    """Expiry, dead letters and collection. `wake` is told the queues whose jobs became eligible."""
+class Task(Protocol):
+    """One kind of maintenance. `event` is its line in the log after a run that changed something."""
 
-    def __init__(
-        self,
-        periodic: Periodic,
-        members: ShardSet,
-        clock: Clock,
-        settings: MaintenanceSettings,
-        wake: Callable[[str, int], None],
-        queues: Rules,
-        leases: Leases,
-        metrics: Metrics,
-    ) -> None:
-        self._periodic = periodic
-        self._members = members
-        self._clock = clock
-        self._settings = settings
-        self._wake = wake
+    name: str
+    event: str
+
+    async def step(self, shard: Shard, limit: int, summary: Summary) -> int:
+        """Work on at most `limit` jobs of a shard; how many were changed. 0: nothing more is due."""
+
+
+class ExpireClaims:
+    """Ends claims whose time is over. `wake` is told the queues whose jobs became eligible."""
+
+    name, event = "expire", "claims_expired"
+
+    def __init__(self, queues: Rules, clock: Clock, metrics: Metrics, wake: Callable[[str, int], None]) -> None:
         self._queues = queues
-        self._leases = leases
+        self._clock = clock
         self._metrics = metrics
-        self._scheduled: set[str] = set()
-        self._marks_looked_at_ms: dict[str, int] = {}
+        self._wake = wake
 
-    def start(self) -> None:
-        """Begin, for the shards that there are and those that come later; it ends with the periodic."""
-        self._schedule()
-        self._periodic.every(self._settings.interval_ms, "maintenance", self._follow)
-
-    async def _follow(self) -> None:
-        self._schedule()
-
-    def _schedule(self) -> None:
-        """Shards come and go with the configuration."""
-        ids = {member.shard.shard_id for member in self._members.all} - {""}
-        for shard_id in ids - self._scheduled:
-            for task in (self.expire, self.bury, self.collect):
-                self._periodic.every(self._settings.interval_ms, _job(task, shard_id), _on(task, shard_id))
-        for shard_id in self._scheduled - ids:
-            for task in (self.expire, self.bury, self.collect):
-                self._periodic.end(_job(task, shard_id))
-        self._scheduled = ids
-
-    # -- the tasks ---------------------------------------------------------------------------------------------------
-
-    async def expire(self, shard_id: str) -> None:
-        """End claims whose time is over."""
-        await self._steps("claims_expired", shard_id, self._expire)
-
-    async def bury(self, shard_id: str) -> None:
-        """Copy jobs that failed for good to the dead-letter queues of theirs."""
-        if self._queues.dead_letter_targets():
-            await self._steps("jobs_buried", shard_id, self._bury)
-
-    async def collect(self, shard_id: str) -> None:
-        """Remove jobs that ended long enough ago, what deleted queues left, and in the end the marks of these."""
-        await self._steps("jobs_collected", shard_id, self._collect)
-
-    async def _expire(self, member: ShardHandle, tally: Tally, limit: int) -> int:
-        counts = await member.shard.expire_claims(limit, self._clock.now_ms(), self._queues.end_rules())
-        for queue, lapsed in counts.items():
-            for outcome, jobs in (("retried", lapsed.retried), ("failed", lapsed.failed)):
+    async def step(self, shard: Shard, limit: int, summary: Summary) -> int:
+        counts = await shard.expire_claims(limit, self._clock.now_ms(), self._queues.end_rules())
+        for queue, expired in counts.items():
+            for outcome, jobs in (("retried", expired.retried), ("failed", expired.failed)):
                 if jobs:
-                    tally.add(queue, outcome, jobs)
+                    summary.add(queue, outcome, jobs)
                     self._metrics.add(jobs, "claims_expired", queue, outcome)
-            if lapsed.retried:
-                self._wake(queue, lapsed.retried)
-        return sum(sum(lapsed) for lapsed in counts.values())
+            if expired.retried:
+                self._wake(queue, expired.retried)
+        return sum(sum(expired) for expired in counts.values())
 
-    async def _bury(self, member: ShardHandle, tally: Tally, limit: int) -> int:
-        graves = self._queues.dead_letter_targets()
-        counts = await member.shard.dead_letter(limit, self._clock.now_ms(), graves)
+
+class CopyDeadLetters:
+    """Copies jobs that failed for good to the dead-letter queues of theirs."""
+
+    name, event = "dead_letter", "jobs_buried"
+
+    def __init__(self, queues: Rules, clock: Clock, metrics: Metrics, wake: Callable[[str, int], None]) -> None:
+        self._queues = queues
+        self._clock = clock
+        self._metrics = metrics
+        self._wake = wake
+
+    async def step(self, shard: Shard, limit: int, summary: Summary) -> int:
+        targets = self._queues.dead_letter_targets()
+        if not targets:
+            return 0
+        counts = await shard.dead_letter(limit, self._clock.now_ms(), targets)
         for queue, jobs in counts.items():
-            tally.add(queue, "moved", jobs)
+            summary.add(queue, "moved", jobs)
             self._metrics.add(jobs, "jobs_buried", queue)
-            self._wake(graves[queue].queue, jobs)
+            self._wake(targets[queue].queue, jobs)
         return sum(counts.values())
 
-    async def _collect(self, member: ShardHandle, tally: Tally, limit: int) -> int:
-        counts = await member.shard.prune(
-            limit, self._clock.now_ms(), self._queues.retention(), tombstones_before=self._marks_before(member)
-        )
+
+class Prune:
+    """Removes jobs that ended long enough ago, what deleted queues left, and in the end the tombstones of these."""
+
+    name, event = "prune", "jobs_collected"
+
+    def __init__(self, queues: Rules, clock: Clock, metrics: Metrics) -> None:
+        self._queues = queues
+        self._clock = clock
+        self._metrics = metrics
+        self._tombstones_at_ms: dict[str, int] = {}
+
+    async def step(self, shard: Shard, limit: int, summary: Summary) -> int:
+        now_ms = self._clock.now_ms()
+        before = self._tombstones_before(shard.shard_id, now_ms)
+        counts = await shard.prune(limit, now_ms, self._queues.retention(), tombstones_before=before)
         for queue, jobs in counts.items():
             if queue:
-                tally.add(queue, "removed", jobs)
+                summary.add(queue, "removed", jobs)
                 self._metrics.add(jobs, "jobs_collected", queue)
             else:
-                tally.add_leftovers(jobs)
+                summary.add_leftovers(jobs)
         return sum(counts.values())
 
-    def _marks_before(self, member: ShardHandle) -> str:
+    def _tombstones_before(self, shard_id: str, now_ms: int) -> str:
         """ "" but for now and then."""
-        now_ms = self._clock.now_ms()
-        looked_at_ms = self._marks_looked_at_ms.get(member.shard.shard_id)
-        if looked_at_ms is not None and 0 <= now_ms - looked_at_ms < MARKS_EVERY_MS:
+        at_ms = self._tombstones_at_ms.get(shard_id)
+        if at_ms is not None and 0 <= now_ms - at_ms < TOMBSTONES_EVERY_MS:
             return ""
-        self._marks_looked_at_ms[member.shard.shard_id] = now_ms
+        self._tombstones_at_ms[shard_id] = now_ms
         return self._queues.tombstones_before(now_ms)
 
-    # -- the loop around their steps ---------------------------------------------------------------------------------
 
-    async def _steps(self, event: str, shard_id: str, step: Step) -> None:
-        """Step after step until nothing is due, or RUN_S are over; an error of the shard ends it."""
-        loop = asyncio.get_running_loop()
-        begun_at = loop.time()
-        tally, stride = Tally(), Stride(self._settings.step_limit)
-        try:
-            while True:
-                member = self._members.by_id(shard_id)
-                if member is None or not self._may_touch(member):
-                    break
-                step_at = loop.time()
-                changed = await step(member, tally, stride.limit)
-                ended_at = loop.time()
-                if changed == 0 or self._periodic.is_stopping or ended_at - begun_at >= RUN_S:
-                    break
-                await asyncio.sleep(stride.took(ended_at - step_at, changed))
-        except PinLaterError as error:
-            _log.warning("maintenance_interrupted", task=event, shard=shard_id, error=error.message)
-        if tally.has_any():
-            _log.info(event, shard=shard_id, took_ms=round((loop.time() - begun_at) * 1000), **tally.shown())
-
-    def _may_touch(self, member: ShardHandle) -> bool:
-        return member.is_healthy and self._leases.is_mine(member.shard.shard_id)
-
-
-def _job(task: Callable[[str], Awaitable[None]], shard_id: str) -> str:
-    return f"{task.__name__} {shard_id}"
-
-
-def _on(task: Callable[[str], Awaitable[None]], shard_id: str) -> Callable[[], Awaitable[None]]:
-    return lambda: task(shard_id)
+def tasks(queues: Rules, clock: Clock, metrics: Metrics, wake: Callable[[str, int], None]) -> Sequence[Task]:
+    """All tasks of a server."""
+    return (
+        ExpireClaims(queues, clock, metrics, wake),
+        CopyDeadLetters(queues, clock, metrics, wake),
+        Prune(queues, clock, metrics),
+    )

@@ -20,11 +20,11 @@ from pinlater.errors import (
     ShardConnectionFailed,
 )
 from pinlater.identity import overflow_id
+from pinlater.maintenance import Periodic
 from pinlater.model import DequeuedJob, DequeueRequest, Job, RequestContext
 from pinlater.overflow.ownership import STORE, OwnedOverflow, OwnerDirectory, OwnerLock, own, read_address
 from pinlater.overflow.service import OverflowService
 from pinlater.overflow.store import ServerContext
-from pinlater.periodic import Periodic
 
 R = TypeVar("R")
 _log = structlog.get_logger("pinlater.overflow")

@@ -9,15 +9,14 @@ from typing import Any
 
 from pinlater.backends.base import ClaimRequest, Shard, StoreStatus
 from pinlater.backends.sql.sqlite import SqliteShard
-from pinlater.cluster.census import Census
 from pinlater.cluster.clocks import ClusterClock
 from pinlater.cluster.lease import ServerName
-from pinlater.cluster.leases import Leases
+from pinlater.cluster.membership import Membership
+from pinlater.cluster.stats import StatsCollector
 from pinlater.cluster.status import Cluster
-from pinlater.maintenance import Maintenance, MaintenanceSettings
+from pinlater.maintenance import Maintenance, MaintenanceSettings, Periodic, tasks
 from pinlater.metrics import Metrics
 from pinlater.model import DequeuedJob
-from pinlater.periodic import Periodic
 from pinlater.queues.directory import QueueDirectory
 from pinlater.shards.batching import BatchingShard
 from pinlater.shards.decorator import ShardDecorator
@@ -61,22 +60,22 @@ class Server:
     members: ShardSet
     queues: QueueDirectory
     metrics: Metrics
-    leases: Leases
+    membership: Membership
     periodic: Periodic
     maintenance: Maintenance
-    census: Census
+    stats: StatsCollector
     cluster: Cluster
     reach: list[Breaking]
     """The stores as this process reaches them."""
     woken: list[tuple[str, int]] = field(default_factory=list)
 
     def mine(self) -> set[str]:
-        return {member.shard.shard_id for member in self.members.all if self.leases.is_mine(member.shard.shard_id)}
+        return {member.shard.shard_id for member in self.members.all if self.membership.owns(member.shard.shard_id)}
 
     async def stop(self) -> None:
         await self.periodic.close()
-        await self.census.close()
-        await self.leases.give_up()
+        await self.stats.close()
+        await self.membership.give_up()
         await self.queues.close()
         await self.members.close()
 
@@ -111,22 +110,14 @@ class ClusterStand:
         members.sync_before_serving = queues.bring_up
         metrics = Metrics()
         me = ServerName(name, "1", f"{name}:9010", clock.now_ms())
-        leases = Leases(members, clock, me, LEASE_MS, describe, metrics=metrics, clocks=time)
+        membership = Membership(members, clock, me, LEASE_MS, describe, metrics=metrics, clocks=time)
         periodic = Periodic()
         woken: list[tuple[str, int]] = []
-        maintenance = Maintenance(
-            periodic,
-            members,
-            time,
-            MaintenanceSettings(**settings),
-            lambda queue, jobs: woken.append((queue, jobs)),
-            queues,
-            leases,
-            metrics,
-        )
-        census = Census(members, queues, leases, time, metrics, 2_000)
-        cluster = Cluster(members, queues, leases, census, time)
-        parts = (members, queues, metrics, leases, periodic, maintenance, census, cluster, reach, woken)
+        work = tasks(queues, time, metrics, lambda queue, jobs: woken.append((queue, jobs)))
+        maintenance = Maintenance(periodic, members, membership, work, MaintenanceSettings(**settings))
+        stats = StatsCollector(members, queues, membership, time, metrics, 2_000)
+        cluster = Cluster(members, queues, membership, stats, time)
+        parts = (members, queues, metrics, membership, periodic, maintenance, stats, cluster, reach, woken)
         server = Server(clock, time, *parts)
         self.servers.append(server)
         await members.open()
@@ -141,7 +132,7 @@ class ClusterStand:
         """All servers renew their leases, so often that each has heard of all."""
         for _ in range(times):
             for server in self.servers:
-                await server.leases.renew()
+                await server.membership.renew()
 
     async def claimed(self, store: Shard, queue: str, jobs: int) -> list[DequeuedJob]:
         """Claim so many jobs, for a minute."""

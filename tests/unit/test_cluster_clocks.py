@@ -64,7 +64,7 @@ class Around:
         for member in self.members:
             member.readmit()
         self.stores_ahead_ms = list(stores_ahead_ms)
-        self.leases: list[Lease] = []
+        self.membership: list[Lease] = []
         self.judge()
 
     def judge(self, passed_ms: int = 0) -> tuple[int, int]:
@@ -74,7 +74,7 @@ class Around:
         for member, ahead_ms in zip(self.members, self.stores_ahead_ms, strict=True):
             if member.is_healthy:
                 member.heard_clock(now_ms + ahead_ms, now_ms, now_ms)
-        self.clock.judge(self.members, self.leases, "me")
+        self.clock.judge(self.members, self.membership, "me")
         earliest_ms = self.clock.now_ms() - now_ms
         return earliest_ms, earliest_ms + self.clock.uncertainty_ms
 
@@ -86,8 +86,8 @@ class Around:
     def tell(self, server: str, ahead_ms: int, process: str = "1") -> None:
         """By its lease, the clock of a server is so far ahead."""
         told = {str(place): [each - ahead_ms - 1] * 2 for place, each in enumerate(self.stores_ahead_ms, 1)}
-        self.leases = [lease for lease in self.leases if lease.name != f"{server}/{process}"]
-        self.leases.append(
+        self.membership = [lease for lease in self.membership if lease.name != f"{server}/{process}"]
+        self.membership.append(
             Lease(
                 server=server,
                 process=process,
@@ -151,7 +151,7 @@ def test_a_lease_of_another_version_tells_nothing() -> None:
     at.tell("other", HOUR_MS)
     at.tell("third", HOUR_MS)
     at.tell("fourth", HOUR_MS)
-    for lease, told in zip(at.leases, (None, {"1": "?"}, [1]), strict=True):
+    for lease, told in zip(at.membership, (None, {"1": "?"}, [1]), strict=True):
         assert isinstance(lease.more, dict)
         lease.more["clocks"] = told
     assert at.judge() == (0, 0)
@@ -166,7 +166,7 @@ def test_a_store_that_goes_out_keeps_its_word_and_so_does_a_server_that_leaves_w
     at.stores_ahead_ms[0] = -HOUR_MS
     at.tell("other", -HOUR_MS)
     assert at.is_at(-HOUR_MS, 0)
-    at.leases.clear()
+    at.membership.clear()
     assert at.is_at(-HOUR_MS, 0, DOUBT_MS - 1)
     assert at.judge(1) == (0, 0)
 
@@ -175,7 +175,7 @@ def test_a_server_that_leaves_while_all_agree_is_forgotten() -> None:
     at = Around(0)
     at.tell("other", 0)
     at.judge()
-    at.leases.clear()
+    at.membership.clear()
     at.judge(1_000)
     at.stores_ahead_ms[0] = -HOUR_MS
     assert at.is_at(-HOUR_MS, 0, 1_000)

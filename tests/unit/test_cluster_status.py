@@ -37,46 +37,46 @@ def enqueued(rates: Rates, queue: str = "mail") -> float | None:
 
 def test_a_rate_is_what_came_in_the_time_between_two_leases_over_all_processes() -> None:
     rates = Rates()
-    rates.heard([lease("a", 0, 1_000), lease("b", 100, 5_000)])
+    rates.update([lease("a", 0, 1_000), lease("b", 100, 5_000)])
     assert enqueued(rates) is None
-    rates.heard([lease("a", 2_000, 1_100), lease("b", 2_100, 5_300)])
+    rates.update([lease("a", 2_000, 1_100), lease("b", 2_100, 5_300)])
     assert enqueued(rates) == 50 + 150
-    rates.heard([lease("a", 4_000, 1_300), lease("b", 2_100, 5_300)])
+    rates.update([lease("a", 4_000, 1_300), lease("b", 2_100, 5_300)])
     assert enqueued(rates) == 75 + 150
 
 
 def test_a_rate_is_of_the_last_few_seconds() -> None:
     rates = Rates()
     for after_ms, jobs in ((0, 0), (1_000, 9_000), (2_000, 9_000), (3_000, 9_000), (4_000, 9_000)):
-        rates.heard([lease("a", after_ms, jobs)])
+        rates.update([lease("a", after_ms, jobs)])
     assert enqueued(rates) == 0
 
 
 def test_a_process_that_restarted_begins_anew() -> None:
     rates = Rates()
-    rates.heard([lease("a", 0, 1_000)])
-    rates.heard([lease("a", 1_000, 1_100)])
-    rates.heard([lease("a", 5_000, 40, started_ms=START_MS + 3_000)])
+    rates.update([lease("a", 0, 1_000)])
+    rates.update([lease("a", 1_000, 1_100)])
+    rates.update([lease("a", 5_000, 40, started_ms=START_MS + 3_000)])
     assert enqueued(rates) == 20
 
 
 def test_a_process_that_is_gone_counts_no_more() -> None:
     rates = Rates()
     for after_ms in (0, 1_000):
-        rates.heard([lease("a", after_ms, 10 + after_ms), lease("b", after_ms, 10 + after_ms)])
-    rates.heard([lease("b", 2_000, 2_010)])
+        rates.update([lease("a", after_ms, 10 + after_ms), lease("b", after_ms, 10 + after_ms)])
+    rates.update([lease("b", 2_000, 2_010)])
     assert enqueued(rates) == 1_000
 
 
 def test_a_queue_that_is_new_in_a_lease_counts_from_nothing_unless_the_lease_had_no_place_for_it() -> None:
     rates = Rates()
-    rates.heard([lease("a", 0, 10, queue="other")])
-    rates.heard([lease("a", 1_000, 10)])
+    rates.update([lease("a", 0, 10, queue="other")])
+    rates.update([lease("a", 1_000, 10)])
     assert enqueued(rates) == 10
     full = {f"q{number}": (1, 0, 0, 0, 0) for number in range(MAX_QUEUES)}
     rates = Rates()
-    rates.heard([Lease(**{**_plain(lease("a", 0, 0)), "counters": full})])  # type: ignore[arg-type]
-    rates.heard([lease("a", 1_000, 1_000_000)])
+    rates.update([Lease(**{**_plain(lease("a", 0, 0)), "counters": full})])  # type: ignore[arg-type]
+    rates.update([lease("a", 1_000, 1_000_000)])
     assert enqueued(rates) is None
 
 
@@ -86,10 +86,10 @@ def _plain(of: Lease) -> dict[str, object]:
 
 def test_a_clock_that_is_set_back_begins_anew() -> None:
     rates = Rates()
-    rates.heard([lease("a", 10_000, 50)])
-    rates.heard([lease("a", 1_000, 60)])
+    rates.update([lease("a", 10_000, 50)])
+    rates.update([lease("a", 1_000, 60)])
     assert enqueued(rates) is None
-    rates.heard([lease("a", 2_000, 70)])
+    rates.update([lease("a", 2_000, 70)])
     assert enqueued(rates) == 10
 
 
@@ -105,7 +105,7 @@ async def two(at: ClusterStand) -> tuple[Server, Server]:
     await at.round()
     await at.stores[0].enqueue("mail", [Job(b"x")] * 3, at.clock.now_ms())
     for server in (first, second):
-        await server.census.tick()
+        await server.stats.tick()
     return first, second
 
 

@@ -71,9 +71,9 @@ async def test_expired_claims_go_back_in_steps_until_none_is_left_and_everybody_
     async with cluster_stand() as at:
         server = await one(at, step_limit=3)
         await expired(at, 7)
-        await server.leases.renew()
+        await server.membership.renew()
         with capture_logs() as logs:
-            await server.maintenance.expire("1")
+            await server.maintenance.run("expire", "1")
         assert await counts(at, at.stores[0]) == [7, 0, 0, 0]
         assert server.woken == [("mail", 3), ("mail", 3), ("mail", 1)]
         assert server.reach[0].begun["expire_claims"] == 4
@@ -87,8 +87,8 @@ async def test_the_rules_of_each_queue_are_applied() -> None:
         server = await one(at)
         await server.queues.change("mail", {"crash_budget": "1"}, (), False, "me")
         await expired(at, 2, attempts=9)
-        await server.leases.renew()
-        await server.maintenance.expire("1")
+        await server.membership.renew()
+        await server.maintenance.run("expire", "1")
         assert await counts(at, at.stores[0]) == [0, 0, 0, 2]
         assert server.metrics.counters["claims_expired", "mail", "failed"] == 2
         assert server.woken == []
@@ -100,8 +100,8 @@ async def test_ended_jobs_are_removed_when_their_time_is_over_each_queue_and_sta
         await server.queues.change("mail", {"succeeded_ttl": "1s", "failed_ttl": "2s"}, (), False, "me")
         await ended(at, succeeded=(True, False))
         at.clock.tick(1_001)
-        await server.leases.renew()
-        await server.maintenance.collect("1")
+        await server.membership.renew()
+        await server.maintenance.run("prune", "1")
         assert await counts(at, at.stores[0]) == [0, 0, 0, 1]
         assert server.metrics.counters["jobs_collected", "mail"] == 1
 
@@ -109,13 +109,13 @@ async def test_ended_jobs_are_removed_when_their_time_is_over_each_queue_and_sta
 async def test_dead_letters_are_moved_and_who_waits_for_them_hears_of_it() -> None:
     async with cluster_stand() as at:
         server = await one(at)
-        await server.maintenance.bury("1")
+        await server.maintenance.run("dead_letter", "1")
         assert server.reach[0].begun["dead_letter"] == 0
         await server.queues.create("dead", "me")
         await server.queues.change("mail", {"dead_letter_queue": "dead"}, (), False, "me")
         await ended(at, succeeded=(False, False, True))
         with capture_logs() as logs:
-            await server.maintenance.bury("1")
+            await server.maintenance.run("dead_letter", "1")
         assert await counts(at, at.stores[0], "dead") == [2, 0, 0, 0]
         assert server.woken == [("dead", 2)]
         assert server.metrics.counters["jobs_buried", "mail"] == 2
@@ -128,14 +128,14 @@ async def test_what_a_deleted_queue_left_is_removed_and_its_mark_after_thirty_da
         await at.stores[0].enqueue("mail", [Job(b"x")] * 3, at.clock.now_ms())
         await server.queues.delete("mail", "me")
         with capture_logs() as logs:
-            await server.maintenance.collect("1")
+            await server.maintenance.run("prune", "1")
         line = next(log for log in logs if log["event"] == "jobs_collected")
         assert line["leftovers_removed"] >= 3
         assert not [key for key in server.metrics.counters if key[0] == "jobs_collected"]
 
         async def marks() -> list[str]:
-            await server.leases.renew()
-            await server.maintenance.collect("1")
+            await server.membership.renew()
+            await server.maintenance.run("prune", "1")
             return [record.name for record in (await at.stores[0].list_config(0, 100)).entries]
 
         at.clock.tick(29 * DAY_MS)
@@ -148,8 +148,8 @@ async def test_nothing_due_costs_one_call_and_no_line_in_the_log() -> None:
     async with cluster_stand() as at:
         server = await one(at)
         with capture_logs() as logs:
-            for task in (server.maintenance.expire, server.maintenance.collect):
-                await task("1")
+            for task in ("expire", "prune"):
+                await server.maintenance.run(task, "1")
         assert server.reach[0].begun["expire_claims"] == server.reach[0].begun["prune"] == 1
         assert logs == []
 
@@ -162,9 +162,9 @@ async def test_many_queues_are_one_line_in_the_log() -> None:
             await at.stores[0].enqueue(f"q{number}", [Job(b"x")], at.clock.now_ms())
             await at.claimed(at.stores[0], f"q{number}", 1)
         at.clock.tick(MINUTE_MS + 6)
-        await server.leases.renew()
+        await server.membership.renew()
         with capture_logs() as logs:
-            await server.maintenance.expire("1")
+            await server.maintenance.run("expire", "1")
         (line,) = [log for log in logs if log["event"] == "claims_expired"]
         assert (line["retried"], line["queues"]) == (12, 12)
 
@@ -179,7 +179,7 @@ async def tried(servers: Sequence[Server], shards: int) -> list[list[str]]:
         begun = []
         for store, shard_id in zip(server.reach, map(str, range(1, shards + 1)), strict=True):
             before = store.begun["expire_claims"]
-            await server.maintenance.expire(shard_id)
+            await server.maintenance.run("expire", shard_id)
             if store.begun["expire_claims"] > before:
                 begun.append(shard_id)
         found.append(begun)
@@ -205,9 +205,9 @@ async def test_two_owners_at_once_end_each_claim_once() -> None:
         servers = [await one(at), await at.server("b")]
         await expired(at, 500)
         for server in servers:
-            await server.leases.renew()
-            server.leases.owner = lambda shard_id, me=server.leases.me.note: me  # type: ignore[method-assign, misc]
-        await asyncio.gather(*[server.maintenance.expire("1") for server in servers])
+            await server.membership.renew()
+            server.membership.owner = lambda shard_id, me=server.membership.me.note: me  # type: ignore[method-assign, misc]
+        await asyncio.gather(*[server.maintenance.run("expire", "1") for server in servers])
         assert await counts(at, at.stores[0]) == [500, 0, 0, 0]
         assert sum(server.metrics.counters["claims_expired", "mail", "retried"] for server in servers) == 500
 
@@ -224,13 +224,13 @@ async def test_while_clocks_differ_claims_expire_by_the_earliest_and_jobs_are_co
         server = await one(at)
         await expired(at, 3)
         server.members.all[0].skew_ms = -600_000
-        await server.leases.renew()
+        await server.membership.renew()
         assert 600_000 <= server.time.uncertainty_ms <= 600_001
         assert await tried([server], 1) == [["1"]]
         assert server.woken == []
         server.members.all[0].skew_ms = 600_000
-        server.leases.judge_clocks()
-        await server.maintenance.expire("1")
+        server.membership.judge_clocks()
+        await server.maintenance.run("expire", "1")
         assert server.woken == [("mail", 3)]
 
 
@@ -238,11 +238,11 @@ async def test_a_run_ends_when_the_shard_is_lost_meanwhile() -> None:
     async with cluster_stand() as at:
         server = await one(at, step_limit=1)
         await expired(at, 5)
-        await server.leases.renew()
+        await server.membership.renew()
         gate = server.reach[0].hold("expire_claims")
-        run = asyncio.create_task(server.maintenance.expire("1"))
+        run = asyncio.create_task(server.maintenance.run("expire", "1"))
         await server.reach[0].until_begun("expire_claims")
-        await server.leases.drain()
+        await server.membership.drain()
         gate.set()
         await run
         assert server.reach[0].begun["expire_claims"] == 1
@@ -277,8 +277,8 @@ async def test_a_shard_that_is_added_is_looked_after_and_one_that_is_removed_no_
             assert server.periodic.names() == {
                 "maintenance",
                 "expire 2",
-                "bury 2",
-                "collect 2",
+                "dead_letter 2",
+                "prune 2",
             }
         server.members.all.insert(0, first)
 
@@ -287,7 +287,7 @@ async def test_closing_waits_for_the_step_under_way_and_begins_no_other() -> Non
     async with cluster_stand() as at:
         server = await one(at, interval_ms=FAST, step_limit=1)
         await expired(at, 5)
-        await server.leases.renew()
+        await server.membership.renew()
         gate = server.reach[0].hold("expire_claims")
         async with running(server):
             await asyncio.wait_for(server.reach[0].until_begun("expire_claims"), 5)

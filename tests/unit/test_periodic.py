@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
-from pinlater.periodic import Every, Periodic
+from pinlater.maintenance.periodic import Every, Periodic
 
 FAST = 10
 BOUND_S = 5

@@ -1,6 +1,6 @@
-"""Who is alive? Every server process puts a lease on every shard it can use, and reads those of the others there.
+"""Membership of the cluster: every server process puts a lease on every shard it can use, and reads the others' there.
 
-A shard belongs to one of the processes that are ready and can use it, found by all without asking
+A shard is owned by one of the processes that are ready and can use it, found by all without asking
 (pinlater/rendezvous.py). Where two see different processes, both may take a shard for their own: what an owner does
 can be done twice without harm. A lease counts by the clock of its store, so that no server's own clock, fast or slow,
 makes others seem gone.
@@ -16,10 +16,8 @@ import structlog
 
 from pinlater.clock import Clock
 from pinlater.cluster.clocks import ClusterClock
-from pinlater.cluster.counters import Counters
-from pinlater.cluster.heard import Heard
-from pinlater.cluster.lease import Lease, ServerName, encode
-from pinlater.cluster.rates import Rates
+from pinlater.cluster.lease import Lease, LeaseTable, ServerName, encode
+from pinlater.cluster.rates import QueueCounters, Rates
 from pinlater.errors import PinLaterError
 from pinlater.metrics import Metrics
 from pinlater.rendezvous import rendezvous_pick
@@ -35,7 +33,7 @@ GIVE_UP_MS = 1_000
 """How long one step of leaving may wait for the shards."""
 
 
-class Leases:
+class Membership:
     """The lease of this process, and those of all. `describe` tells what else others should know of this one.
 
     `clock` is the one by which the skews of the stores' clocks are measured; what the leases tell of the clocks of
@@ -60,8 +58,8 @@ class Leases:
         self._clock = clock
         self._lease_ms = lease_ms
         self._describe = describe
-        self._counters = Counters(metrics)
-        self._heard = Heard()
+        self._counters = QueueCounters(metrics)
+        self._table = LeaseTable()
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self._renewed = (0, 0)
         """The last renewal that a shard took, and when it began."""
@@ -77,19 +75,19 @@ class Leases:
 
     def alive(self) -> list[Lease]:
         """The newest lease of each process that has not expired, this process among them, by name."""
-        newest = self._heard.newest(self._clock.now_ms())
+        newest = self._table.newest(self._clock.now_ms())
         newest.pop(self.me.note, None)
         if not self._is_given_up:
             newest[self.me.note] = self._mine
         return [newest[name] for name in sorted(newest)]
 
     def owner(self, shard_id: str) -> str | None:
-        """The process that looks after a shard, as SERVER/PROCESS; None where none is ready and can use it."""
+        """The process that owns a shard, as SERVER/PROCESS; None where none is ready and can use it."""
         able = [lease.name for lease in self.alive() if lease.is_ready and shard_id in lease.shards_in]
         return rendezvous_pick(shard_id, able)
 
-    def is_mine(self, shard_id: str) -> bool:
-        """Whether this process looks after the shard now. Never if it is not ready, or is cut off from all shards."""
+    def owns(self, shard_id: str) -> bool:
+        """Whether this process owns the shard now. Never if it is not ready, or is cut off from all shards."""
         return self._may_own() and self.owner(shard_id) == self.me.note
 
     def _may_own(self) -> bool:
@@ -124,8 +122,8 @@ class Leases:
                 self._under_way[shard_id] = asyncio.get_running_loop().create_task(self._renew_on(member, body))
         await _within(self._under_way.values(), self.renew_every_ms)
         if healthy:
-            self._heard.keep_only({member.shard.shard_id for member in healthy})
-        self.rates.heard(self.alive())
+            self._table.keep_only({member.shard.shard_id for member in healthy})
+        self.rates.update(self.alive())
         self.judge_clocks()
 
     async def drain(self, why: str = "draining") -> None:
@@ -160,7 +158,7 @@ class Leases:
             renewal=self._mine.renewal + 1,
             is_ready=not trouble,
             trouble=trouble or self.clocks.trouble(),
-            maintains=self._maintained(),
+            maintains=self._owned(),
             shards_in=_ids(self._members.healthy()),
             shards_out=_ids(member for member in self._members.all if not member.is_healthy),
             shards_full=_ids(self._members.full()),
@@ -168,8 +166,8 @@ class Leases:
             more={**self._describe(), **self.clocks.told(self._members.all)},
         )
 
-    def _maintained(self) -> tuple[str, ...]:
-        ids = _ids(member for member in self._members.healthy() if self.is_mine(member.shard.shard_id))
+    def _owned(self) -> tuple[str, ...]:
+        ids = _ids(member for member in self._members.healthy() if self.owns(member.shard.shard_id))
         if ids != self._mine.maintains:
             _log.info("shards_maintained", shards=list(ids), before=list(self._mine.maintains))
         return ids
@@ -183,7 +181,7 @@ class Leases:
         async def exchange() -> None:
             shard = member.shard
             await shard.kv_put(KIND, self.me.note, body, now_ms + self._lease_ms, now_ms)
-            self._heard.take(shard.shard_id, await shard.kv_list(KIND, now_ms), member.skew_ms)
+            self._table.take(shard.shard_id, await shard.kv_list(KIND, now_ms), member.skew_ms)
             self._renewed = max(self._renewed, began)
 
         try:

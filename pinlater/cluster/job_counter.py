@@ -1,7 +1,7 @@
-"""Counts the queues of one shard, round after round, and leaves the store to others between its calls.
+"""Counting of the queues of one shard, run after run, which leaves the store to others between its calls.
 
-Large queues, whose counting takes many pages, have rounds of their own, so that a huge one does not make the figures
-of all others old. A queue that was empty is looked at again when servers have stored jobs in it, and now and then.
+Large queues, whose counting takes many pages, have runs of their own, so that a huge one does not make the figures of
+all others old. A queue that was empty is counted again when servers have stored jobs in it, and now and then.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ REST = 9
 """After so long the store is left alone for so many times as long."""
 
 EMPTY_MS = 60_000
-"""A queue that was empty is looked at again after one to two times as long."""
+"""A queue that was empty is counted again after one to two times as long."""
 
 
-class Asked(NamedTuple):
+class CountRequest(NamedTuple):
     """What is to be counted: all queues, how many jobs the servers have enqueued to each since they began, and the
     queues that jobs reach in other ways."""
 
@@ -49,14 +49,14 @@ class _Empty(NamedTuple):
 
 
 class _Interrupted(Exception):
-    """The shard is ours no more."""
+    """Another process owns the shard now."""
 
 
-class Counting:
+class JobCounter:
     """What is known of one shard. `go_on` is asked before every call of the store.
 
-    A round answers for how many seconds it kept the store busy, or None where it was cut short. `at_ms` is when the
-    last whole round over the small queues began.
+    A run returns for how many seconds it kept the store busy, or None where it was cut short. `at_ms` is when the last
+    whole run over the small queues began.
     """
 
     def __init__(
@@ -72,40 +72,42 @@ class Counting:
         self._found: dict[str, QueueCounts] = {}
 
     def counts(self) -> ShardCounts:
-        """As of the last round of each kind."""
+        """As of the last run of each kind."""
         return ShardCounts(self.at_ms or 0, dict(self._found))
 
-    async def count_small(self, asked: Asked) -> float | None:
+    async def count_small(self, request: CountRequest) -> float | None:
         """All queues but the large ones."""
         now_ms = self._clock.now_ms()
-        self._forget_others(asked.queues)
+        self._forget_others(request.queues)
         took_s = await self._count(
-            [queue for queue in sorted(asked.queues - self.large) if self._is_due(queue, asked)], asked, LARGE_PAGES
+            [queue for queue in sorted(request.queues - self.large) if self._is_due(queue, request)],
+            request,
+            LARGE_PAGES,
         )
         if took_s is not None:
             self.at_ms = now_ms
         return took_s
 
-    async def count_large(self, asked: Asked) -> float | None:
+    async def count_large(self, request: CountRequest) -> float | None:
         """The large ones."""
-        return await self._count(sorted(self.large & asked.queues), asked, None)
+        return await self._count(sorted(self.large & request.queues), request, None)
 
     def _forget_others(self, queues: Set[str]) -> None:
         self._empty = {queue: empty for queue, empty in self._empty.items() if queue in queues}
         self._found = {queue: found for queue, found in self._found.items() if queue in queues}
         self.large &= queues
 
-    def _is_due(self, queue: str, asked: Asked) -> bool:
+    def _is_due(self, queue: str, request: CountRequest) -> bool:
         empty = self._empty.get(queue)
-        if empty is None or queue in asked.watched or empty.enqueued != asked.enqueued.get(queue, 0):
+        if empty is None or queue in request.watched or empty.enqueued != request.enqueued.get(queue, 0):
             return True
         return not 0 < empty.until_ms - self._clock.now_ms() <= 2 * EMPTY_MS
 
-    async def _count(self, queues: Collection[str], asked: Asked, max_pages: int | None) -> float | None:
+    async def _count(self, queues: Collection[str], request: CountRequest, max_pages: int | None) -> float | None:
         use = _Use()
         try:
             for queue in queues:
-                await self._count_queue(queue, asked, max_pages, use)
+                await self._count_queue(queue, request, max_pages, use)
         except _Interrupted:
             return None
         except PinLaterError as error:
@@ -113,7 +115,7 @@ class Counting:
             return None
         return use.busy_s
 
-    async def _count_queue(self, queue: str, asked: Asked, max_pages: int | None, use: _Use) -> None:
+    async def _count_queue(self, queue: str, request: CountRequest, max_pages: int | None, use: _Use) -> None:
         now_ms = self._clock.now_ms()
         pages: list[Levels] = []
         after = None
@@ -136,7 +138,7 @@ class Counting:
         else:
             self._found.pop(queue, None)
             until_ms = now_ms + EMPTY_MS + crc32(queue.encode()) % EMPTY_MS
-            self._empty[queue] = _Empty(asked.enqueued.get(queue, 0), until_ms)
+            self._empty[queue] = _Empty(request.enqueued.get(queue, 0), until_ms)
 
     async def _page(self, queue: str, now_ms: int, after: StatsPosition | None, use: _Use) -> StatsPage:
         if not self._go_on():

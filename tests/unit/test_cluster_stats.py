@@ -8,23 +8,22 @@ from collections.abc import Sequence
 import pytest
 
 from pinlater.backends.base import LevelCounts
-from pinlater.cluster import counted_shard, counting
-from pinlater.cluster.counts import QueueCounts, ShardCounts, decode, encode, summed
-from pinlater.cluster.published import KIND, NAME
+from pinlater.cluster import job_counter, stats
+from pinlater.cluster.counts import KIND, NAME, QueueCounts, ShardCounts, decode, encode, summed
 from pinlater.errors import NothingStored, OutcomeUnknown
 from pinlater.model import Job, LevelView, QueueStatus
 from tests.unit.cluster_stand import LEASE_MS, ClusterStand, Server, cluster_stand
 
 INTERVAL_MS = 2_000
 HOUR_MS = 3_600_000
-SHARE_OF_SMALL = counted_shard.SHARE_OF_SMALL
+SHARE_OF_SMALL = stats.SHARE_OF_SMALL
 
 
 @pytest.fixture(autouse=True)
 def _nothing_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the machine of the test is."""
-    monkeypatch.setattr(counted_shard, "SHARE_OF_SMALL", 1e9)
-    monkeypatch.setattr(counting, "REST", 0)
+    monkeypatch.setattr(stats, "SHARE_OF_SMALL", 1e9)
+    monkeypatch.setattr(job_counter, "REST", 0)
 
 
 async def counted(at: ClusterStand, *, after_ms: int = INTERVAL_MS) -> None:
@@ -32,8 +31,8 @@ async def counted(at: ClusterStand, *, after_ms: int = INTERVAL_MS) -> None:
     at.clock.tick(after_ms)
     await at.round()
     for server in at.servers:
-        await server.census.tick()
-        await server.census.drain()
+        await server.stats.tick()
+        await server.stats.drain()
 
 
 async def servers_with(at: ClusterStand, names: str, *queues: str) -> list[Server]:
@@ -54,8 +53,8 @@ async def fill(
 
 
 async def known(server: Server, *names: str) -> list[QueueStatus]:
-    await server.census.refresh()
-    return server.census.status(names or None)
+    await server.stats.refresh()
+    return server.stats.status(names or None)
 
 
 def jobs_of(server: Server) -> dict[tuple[object, ...], float]:
@@ -85,14 +84,14 @@ async def test_every_server_knows_the_sums_over_all_shards() -> None:
             )
             assert idle == QueueStatus("idle", now_ms, [])
             assert await known(server, "mail", "no_such_queue") == [mail]
-            assert (server.census.pending("mail"), server.census.pending("idle")) == (9, 0)
+            assert (server.stats.pending("mail"), server.stats.pending("idle")) == (9, 0)
 
 
 async def test_before_anything_was_counted_nothing_is_known() -> None:
     async with cluster_stand() as at:
         (server,) = await servers_with(at, "a", "mail")
         assert await known(server) == [QueueStatus("mail", 0, [])]
-        assert server.census.pending("mail") is None
+        assert server.stats.pending("mail") is None
 
 
 async def test_each_shard_is_counted_by_its_owner_alone_who_has_its_gauges() -> None:
@@ -114,7 +113,7 @@ async def test_the_gauges_of_a_shard_go_with_it() -> None:
             await fill(at, "mail", 1, store=store)
         await counted(at)
         leaving, staying = sorted(servers, key=lambda server: len(server.mine()))
-        await leaving.leases.drain()
+        await leaving.membership.drain()
         await counted(at)
         assert not leaving.metrics.gauges
         assert len(jobs_of(staying)) == 4
@@ -130,7 +129,7 @@ async def test_gauges_tell_how_long_the_oldest_waits_how_old_the_counts_are_and_
         assert gauges["queue_count_age_seconds", "1"] == 0
         at.clock.tick(1_500)
         await at.round()
-        await server.census.tick()
+        await server.stats.tick()
         assert gauges["queue_count_age_seconds", "1"] == 1.5
         await at.claimed(at.stores[0], "mail", 2)
         await counted(at)
@@ -156,19 +155,19 @@ async def test_a_shard_is_counted_no_sooner_than_the_interval_says() -> None:
 async def test_what_took_long_is_done_again_only_when_it_is_one_percent_of_the_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(counted_shard, "SHARE_OF_SMALL", SHARE_OF_SMALL)
+    monkeypatch.setattr(stats, "SHARE_OF_SMALL", SHARE_OF_SMALL)
     async with cluster_stand() as at:
         (server,) = await servers_with(at, "a", "mail")
         await fill(at, "mail", 1)
         gate = server.reach[0].hold("stats")
         begin = asyncio.get_running_loop().time()
-        ticking = asyncio.create_task(server.census.tick())
+        ticking = asyncio.create_task(server.stats.tick())
         await server.reach[0].until_begun("stats")
         while asyncio.get_running_loop().time() - begin < 0.05:
             await asyncio.sleep(0.01)
         gate.set()
         await ticking
-        await server.census.drain()
+        await server.stats.drain()
         await counted(at, after_ms=4_000)
         assert server.reach[0].begun["stats"] == 1
         await counted(at, after_ms=HOUR_MS)
@@ -176,7 +175,7 @@ async def test_what_took_long_is_done_again_only_when_it_is_one_percent_of_the_t
 
 
 async def test_a_queue_of_many_pages_is_counted_apart_from_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counting, "PAGE", 5)
+    monkeypatch.setattr(job_counter, "PAGE", 5)
     async with cluster_stand() as at:
         (server,) = await servers_with(at, "a", "huge", "mail")
         await fill(at, "huge", 130)
@@ -184,7 +183,7 @@ async def test_a_queue_of_many_pages_is_counted_apart_from_the_others(monkeypatc
         await fill(at, "mail", 3)
         at.clock.tick(INTERVAL_MS)
         await at.round()
-        await server.census.tick()
+        await server.stats.tick()
         huge, mail = await known(server)
         assert 0 < sum(level.ready + level.scheduled for level in huge.levels) < 200
         assert mail.levels[0].ready == 3
@@ -196,7 +195,7 @@ async def test_a_queue_of_many_pages_is_counted_apart_from_the_others(monkeypatc
             await at.stores[0].delete_jobs("huge", 0, level, 190, at.clock.now_ms())  # type: ignore[arg-type]
         await counted(at, after_ms=HOUR_MS)
         await counted(at, after_ms=HOUR_MS)
-        assert server.census.status(["huge"])[0].levels == []
+        assert server.stats.status(["huge"])[0].levels == []
         assert "huge" not in await looks(at, server)  # as it would be among the large ones
 
 
@@ -228,7 +227,7 @@ async def test_a_thousand_idle_queues_are_not_all_looked_at_at_once() -> None:
         (server,) = await servers_with(at, "a", "mail")
         server.queues.names = lambda: {f"q{number}" for number in range(1_000)}  # type: ignore[method-assign]
         assert len(await looks(at, server)) == 1_000
-        rounds = [len(await looks(at, server, after_ms=counting.EMPTY_MS // 4)) for _ in range(12)]
+        rounds = [len(await looks(at, server, after_ms=job_counter.EMPTY_MS // 4)) for _ in range(12)]
         assert rounds[:3] == [0, 0, 0]
         assert max(rounds) < 500
         assert sum(rounds) >= 1_000
@@ -298,8 +297,8 @@ async def test_counts_that_cannot_be_put_are_known_to_their_counter() -> None:
         at.clock.tick(INTERVAL_MS)
         await at.round()
         server.reach[0].failures["kv_put"] = [NothingStored("refused")]
-        await server.census.tick()
-        assert server.census.pending("mail") == 1
+        await server.stats.tick()
+        assert server.stats.pending("mail") == 1
 
 
 def test_pages_are_added_up_and_levels_without_jobs_left_out() -> None:

@@ -8,7 +8,7 @@ import json
 from structlog.testing import capture_logs
 
 from pinlater.cluster.lease import COUNTED, MAX_QUEUES, Lease, decode, encode
-from pinlater.cluster.leases import KIND
+from pinlater.cluster.membership import KIND
 from pinlater.errors import OutcomeUnknown
 from tests.unit.breaking import HeldClock
 from tests.unit.cluster_stand import LEASE_MS, ClusterStand, Server, cluster_stand
@@ -26,7 +26,7 @@ async def three(at: ClusterStand, shards: int) -> list[Server]:
 
 
 def alive(server: Server) -> list[str]:
-    return [lease.name for lease in server.leases.alive()]
+    return [lease.name for lease in server.membership.alive()]
 
 
 async def test_each_shard_has_one_owner_and_all_agree_who_that_is() -> None:
@@ -35,14 +35,14 @@ async def test_each_shard_has_one_owner_and_all_agree_who_that_is() -> None:
         for server in servers:
             assert alive(server) == ["a/1", "b/1", "c/1"]
             for shard in server.mine():
-                assert {each.leases.owner(shard) for each in servers} == {server.leases.me.note}
+                assert {each.membership.owner(shard) for each in servers} == {server.membership.me.note}
 
 
 async def test_a_process_that_has_heard_of_nobody_yet_owns_nothing() -> None:
     async with cluster_stand() as at:
         alone = await at.server("a")
         assert alone.mine() == set()
-        assert not alone.leases.alive()[0].is_ready
+        assert not alone.membership.alive()[0].is_ready
         await at.round(1)
         assert alone.mine() == {"1"}
 
@@ -66,8 +66,8 @@ async def test_what_a_killed_server_owned_moves_when_its_lease_is_over_and_not_b
 async def test_after_a_clean_stop_the_next_reading_is_enough() -> None:
     async with cluster_stand(6) as at:
         leaving, *left = await three(at, 6)
-        await leaving.leases.give_up()
-        await leaving.leases.renew()
+        await leaving.membership.give_up()
+        await leaving.membership.renew()
         assert leaving.mine() == set()
         await at.round(1)
         assert all(alive(server) == ["b/1", "c/1"] for server in left)
@@ -79,12 +79,12 @@ async def test_after_a_clean_stop_the_next_reading_is_enough() -> None:
 async def test_one_that_drains_says_so_at_once_and_owns_nothing() -> None:
     async with cluster_stand(6) as at:
         draining, *left = await three(at, 6)
-        await draining.leases.drain()
+        await draining.membership.drain()
         assert draining.mine() == set()
-        await left[0].leases.renew()
-        lease = left[0].leases.alive()[0]
+        await left[0].membership.renew()
+        lease = left[0].membership.alive()[0]
         assert (lease.name, lease.is_ready, lease.trouble, lease.maintains) == ("a/1", False, "draining", ())
-        assert left[0].leases.owner("1") != "a/1"
+        assert left[0].membership.owner("1") != "a/1"
 
 
 async def test_a_server_that_comes_takes_its_part_from_the_others() -> None:
@@ -106,14 +106,14 @@ async def test_a_server_whose_clock_is_off_says_so_and_goes_by_the_others() -> N
         for ahead_ms, word in ((1_001, "behind"), (-3_600_000, "ahead of")):
             wrong = await at.server("b", clock=HeldClock(at.clock.now_ms() + ahead_ms))
             await at.round()
-            lease = next(lease for lease in right.leases.alive() if lease.name == "b/1")
+            lease = next(lease for lease in right.membership.alive() if lease.name == "b/1")
             assert lease.is_ready
             assert f"the clock of shard 1 is {abs(ahead_ms)} ms {word} this server's" in lease.trouble
             assert f"outvoted: it goes by the others, {abs(ahead_ms)} ms {word} its own" in lease.trouble
             assert 0 <= at.clock.now_ms() - wrong.time.now_ms() <= wrong.time.uncertainty_ms <= 5
             assert wrong.mine() | right.mine() == {"1", "2", "3", "4"}
             assert not wrong.mine() & right.mine()
-            assert not right.leases.clocks.trouble()
+            assert not right.membership.clocks.trouble()
             assert alive(wrong) == ["a/1", "b/1"]
             at.servers.remove(wrong)
             await wrong.stop()
@@ -126,7 +126,7 @@ async def test_of_one_store_whose_clock_is_off_one_log_line_tells_and_nothing_el
         with capture_logs() as logs:
             for skew_ms in (1_001, 60_000, -1_000):
                 server.members.all[0].skew_ms = skew_ms
-                server.leases.judge_clocks()
+                server.membership.judge_clocks()
                 assert bool(server.time.trouble()) == (skew_ms > 1_000)
                 assert (server.time.now_ms(), server.time.uncertainty_ms) == (at.clock.now_ms(), 0)
                 assert server.mine() == {"1", "2"}
@@ -153,7 +153,10 @@ async def test_a_shard_that_its_owner_cannot_use_goes_to_one_that_can() -> None:
         assert [shard in server.mine() for server in servers].count(True) == 1
         assert shard not in owner.mine()
         assert (
-            shard in next(lease for lease in servers[0].leases.alive() if lease.name == owner.leases.me.note).shards_out
+            shard
+            in next(
+                lease for lease in servers[0].membership.alive() if lease.name == owner.membership.me.note
+            ).shards_out
         )
 
 
@@ -176,7 +179,7 @@ async def test_a_process_that_is_cut_off_from_all_shards_owns_nothing_after_a_le
             store.broken = BROKEN
         at.clock.tick(LEASE_MS - 1)
         await at.round(1)
-        assert server.leases.owner("1") == "a/1"
+        assert server.membership.owner("1") == "a/1"
         at.clock.tick(1)
         assert server.mine() == set()
         for store in server.reach:
@@ -192,13 +195,13 @@ async def test_a_shard_that_does_not_answer_keeps_no_lease_on_the_others_from_be
         gate = server.reach[0].hold("kv_put")
         at.clock.tick(LEASE_MS - 1)
         for _ in range(3):
-            await asyncio.wait_for(server.leases.renew(), 5)
+            await asyncio.wait_for(server.membership.renew(), 5)
         assert server.reach[0].begun["kv_put"] == 1 + 2
         at.clock.tick(1)
-        await other.leases.renew()
+        await other.membership.renew()
         assert alive(other) == ["a/1", "b/1"]
         gate.set()
-        await server.leases.renew()
+        await server.membership.renew()
 
 
 async def test_giving_up_does_not_wait_long_for_a_shard_that_does_not_answer() -> None:
@@ -206,7 +209,7 @@ async def test_giving_up_does_not_wait_long_for_a_shard_that_does_not_answer() -
         server = await at.server("a")
         await at.round()
         gate = server.reach[0].hold("kv_put")
-        await asyncio.wait_for(server.leases.give_up(), 5)
+        await asyncio.wait_for(server.membership.give_up(), 5)
         assert await at.stores[1].kv_list(KIND, at.clock.now_ms()) == {}
         gate.set()
 
@@ -221,7 +224,7 @@ async def test_a_lease_says_what_was_counted_and_what_others_should_know() -> No
         for outcome, jobs in (("succeeded", 2), ("failed", 1), ("retried", 1), ("ignored", 9)):
             server.metrics.add(jobs, "jobs_acked", "mail", 1, outcome)
         await at.round()
-        lease = next(lease for lease in other.leases.alive() if lease.name == "a/1")
+        lease = next(lease for lease in other.membership.alive() if lease.name == "a/1")
         assert dict(zip(COUNTED, lease.counters["mail"], strict=True)) == {
             "enqueued": 7,
             "dequeued": 4,
@@ -240,12 +243,12 @@ async def test_of_very_many_queues_the_lease_has_those_where_something_happens()
         for number in range(MAX_QUEUES + 100):
             server.metrics.add(number + 1, "jobs_enqueued", f"q{number}", 1)
         await at.round(1)
-        (lease,) = server.leases.alive()
+        (lease,) = server.membership.alive()
         assert len(lease.counters) == MAX_QUEUES
         assert "q0" not in lease.counters
         server.metrics.add(1, "jobs_enqueued", "q0", 1)
         await at.round(1)
-        (lease,) = server.leases.alive()
+        (lease,) = server.membership.alive()
         assert len(lease.counters) == MAX_QUEUES
         assert lease.counters["q0"][0] == 2
 

@@ -1,0 +1,289 @@
+"""Collection of the numbers of jobs per queue: the owner of a shard counts them there, and publishes them on it.
+
+A StatsCollector has a ShardStats for each shard that this process owns. That begins one of its two counts when it is
+due (job_counter.py), shows the result as gauges, and publishes it for all servers (counts.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Coroutine, Iterable, Set
+from typing import Any
+
+import structlog
+
+from pinlater.backends.base import LevelCounts
+from pinlater.clock import Clock
+from pinlater.cluster.counts import PublishedCounts, QueueCounts, ShardCounts, summed, views
+from pinlater.cluster.job_counter import CountRequest, JobCounter
+from pinlater.cluster.membership import Membership
+from pinlater.metrics import Metrics
+from pinlater.model import QueueStatus
+from pinlater.queues.directory import QueueDirectory
+from pinlater.shards.handle import ShardHandle
+from pinlater.shards.shard_set import ShardSet
+
+_log = structlog.get_logger("pinlater.cluster")
+
+WAIT_MS = 500
+"""A tick waits so long for what it began."""
+
+MAX_HOLDERS = 20
+
+SHARE, SHARE_OF_SMALL = 0.01, 0.008
+"""The parts of the time that counting takes at most: all queues together, and those that are not large. What the small
+ones leave of it, the large ones may take."""
+
+STATES = ("ready", "scheduled", "in_progress", "succeeded", "failed")
+_NO_JOBS = LevelCounts(0, 0, 0, 0, 0, None)
+
+
+class StatsCollector:
+    """Counts the shards of this process, each at most every `interval_ms`, and knows the counts of all shards.
+
+    `priorities` are those that jobs may have.
+    """
+
+    def __init__(
+        self,
+        members: ShardSet,
+        queues: QueueDirectory,
+        membership: Membership,
+        clock: Clock,
+        metrics: Metrics,
+        interval_ms: int,
+        *,
+        priorities: Collection[int] = (1, 2, 3),
+    ) -> None:
+        self._members = members
+        self._queues = queues
+        self._membership = membership
+        self._clock = clock
+        self._metrics = metrics
+        self._interval_ms = interval_ms
+        self._priorities = priorities
+        self._published = PublishedCounts(members, clock)
+        self._shards: dict[str, ShardStats] = {}
+
+    # -- counting ----------------------------------------------------------------------------------------------------
+
+    async def tick(self) -> None:
+        """Begin to count what is due; waits for it for a while, and lets it go on then."""
+        mine = [member for member in self._members.healthy() if self._membership.owns(member.shard.shard_id)]
+        for lost in self._shards.keys() - {member.shard.shard_id for member in mine}:
+            self._shards.pop(lost).lose()
+        for member in mine:
+            self._take(member)
+        due = [shard for shard in self._shards.values() if shard.is_due()]
+        if due:
+            request = self._request()
+            for shard in due:
+                shard.begin(request)
+        running = self._running()
+        if running:
+            await asyncio.wait(running, timeout=WAIT_MS / 1000)
+
+    async def drain(self) -> None:
+        """Wait until what is under way has been counted."""
+        await asyncio.gather(*self._running())
+
+    async def close(self) -> None:
+        """Count no further."""
+        running = self._running()
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        await self._published.close()
+
+    def _running(self) -> list[asyncio.Task[None]]:
+        return [task for shard in self._shards.values() for task in shard.running()]
+
+    def _take(self, member: ShardHandle) -> None:
+        shard_id = member.shard.shard_id
+        before = self._shards.get(shard_id)
+        if before is not None and before.member is member:
+            return
+        if before is not None:
+            before.lose()
+        self._shards[shard_id] = ShardStats(
+            member,
+            JobCounter(member, self._priorities, self._clock, lambda: self._membership.owns(shard_id)),
+            StatsGauges(shard_id, self._metrics),
+            self._published,
+            self._clock,
+            self._interval_ms,
+        )
+
+    def _request(self) -> CountRequest:
+        enqueued: dict[str, int] = {}
+        for lease in self._membership.alive():
+            for queue, numbers in lease.counters.items():
+                enqueued[queue] = enqueued.get(queue, 0) + numbers[0]
+        targets = self._queues.dead_letter_targets().values()
+        return CountRequest(self._queues.names(), enqueued, {target.queue for target in targets})
+
+    # -- what is known of all shards ---------------------------------------------------------------------------------
+
+    async def refresh(self) -> None:
+        """Read what others have counted, if that was not done within the last second. Raises nothing."""
+        await self._published.refresh()
+
+    def status(self, names: Iterable[str] | None = None) -> list[QueueStatus]:
+        """These queues, or all of them, by name, as of the last `refresh`; without rates and flags."""
+        known = self._queues.names()
+        return [self._of(queue) for queue in sorted(known if names is None else known & set(names))]
+
+    def pending(self, queue: str) -> int | None:
+        """Jobs that are ready or scheduled, over all shards, as they were last counted; None: not known."""
+        found = self._published.of(queue)
+        if not found:
+            return None
+        return sum(level.ready + level.scheduled for each in found for level in each.levels.values())
+
+    def unfinished(self, shard_id: str) -> tuple[int | None, int | None]:
+        """The jobs of one shard that are pending or in progress, and when the oldest of them were counted; None, None:
+        nothing is known."""
+        counts = self._published.on(shard_id)
+        if counts is None:
+            return None, None
+        jobs = sum(map(_unfinished, counts.queues.values()))
+        return jobs, min([counts.at_ms, *(each.at_ms for each in counts.queues.values())])
+
+    def holders(self, shard_id: str) -> dict[str, int]:
+        """The queues whose jobs these are, the one with the most first; no more of them than MAX_HOLDERS."""
+        counts = self._published.on(shard_id)
+        jobs = {queue: _unfinished(each) for queue, each in counts.queues.items()} if counts else {}
+        most = sorted((queue for queue in jobs if jobs[queue]), key=lambda queue: (-jobs[queue], queue))
+        return {queue: jobs[queue] for queue in most[:MAX_HOLDERS]}
+
+    def _of(self, queue: str) -> QueueStatus:
+        found = self._published.of(queue)
+        counted_at_ms = min((each.at_ms for each in found), default=0)
+        return QueueStatus(queue, counted_at_ms, views(summed(each.levels for each in found)))
+
+
+def _unfinished(counts: QueueCounts) -> int:
+    """Jobs that are pending or in progress."""
+    return sum(level.ready + level.scheduled + level.in_progress for level in counts.levels.values())
+
+
+class ShardStats:
+    """The counts of one shard, from when this process owns it until it is lost."""
+
+    def __init__(
+        self,
+        member: ShardHandle,
+        counter: JobCounter,
+        gauges: StatsGauges,
+        published: PublishedCounts,
+        clock: Clock,
+        interval_ms: int,
+    ) -> None:
+        self.member = member
+        self._counter = counter
+        self._gauges = gauges
+        self._published = published
+        self._clock = clock
+        self._interval_ms = interval_ms
+        self._small = _Schedule(counter.count_small)
+        self._large = _Schedule(counter.count_large)
+
+    def is_due(self) -> bool:
+        """Whether there is something to begin; keeps the age of the figures up to date."""
+        now_ms = self._clock.now_ms()
+        if self._counter.at_ms is not None:
+            self._gauges.show_age(now_ms - self._counter.at_ms)
+        return any(schedule.is_due(now_ms) for schedule in self._schedules())
+
+    def begin(self, request: CountRequest) -> None:
+        """Begin what is due."""
+        now_ms = self._clock.now_ms()
+        for schedule in self._schedules():
+            if schedule.is_due(now_ms):
+                schedule.begun_ms = now_ms
+                schedule.task = asyncio.get_running_loop().create_task(self._run(schedule, request))
+
+    def _schedules(self) -> tuple[_Schedule, ...]:
+        return (self._small, self._large) if self._counter.large else (self._small,)
+
+    def running(self) -> list[asyncio.Task[None]]:
+        return [
+            schedule.task
+            for schedule in (self._small, self._large)
+            if schedule.task is not None and schedule.is_running()
+        ]
+
+    def lose(self) -> None:
+        """Somebody else counts it now."""
+        for task in self.running():
+            task.cancel()
+        self._gauges.clear()
+
+    def _share(self, schedule: _Schedule) -> float:
+        return SHARE_OF_SMALL if schedule is self._small else SHARE - self._small.used
+
+    async def _run(self, schedule: _Schedule, request: CountRequest) -> None:
+        schedule.wait_ms = self._interval_ms
+        try:
+            took_s = await schedule.count(request)
+            if took_s is None:
+                return
+            schedule.wait_ms = max(self._interval_ms, int(took_s * 1000 / self._share(schedule)))
+            schedule.used = took_s * 1000 / schedule.wait_ms
+            counts = self._counter.counts()
+            self._gauges.show(counts, request.queues)
+            self._gauges.show_age(self._clock.now_ms() - counts.at_ms)
+            await self._published.put(self.member, counts)
+        except Exception:
+            _log.exception("count_failed", shard=self.member.shard.shard_id)
+
+
+class _Schedule:
+    """One of the two counts, and when it is due again."""
+
+    def __init__(self, count: Callable[[CountRequest], Coroutine[Any, Any, float | None]]) -> None:
+        self.count = count
+        self.task: asyncio.Task[None] | None = None
+        self.begun_ms: int | None = None
+        self.wait_ms = 0
+        self.used = 0.0
+        """The share of the time that it took the last time."""
+
+    def is_running(self) -> bool:
+        return self.task is not None and not self.task.done()
+
+    def is_due(self, now_ms: int) -> bool:
+        return not self.is_running() and (self.begun_ms is None or not 0 <= now_ms - self.begun_ms < self.wait_ms)
+
+
+class StatsGauges:
+    """Of one shard. A level that had jobs once stays, at zero: not every collector sees what is gone."""
+
+    def __init__(self, shard_id: str, metrics: Metrics) -> None:
+        self._shard_id = shard_id
+        self._metrics = metrics
+        self._shown: set[tuple[str, int]] = set()
+
+    def show(self, counts: ShardCounts, queues: Set[str]) -> None:
+        """`queues` are those that there are."""
+        self._shown |= {(queue, priority) for queue, each in counts.queues.items() for priority in each.levels}
+        self._shown = {shown for shown in self._shown if shown[0] in queues}
+        jobs: dict[tuple[Any, ...], float] = {}
+        ages: dict[tuple[Any, ...], float] = {}
+        for queue, priority in self._shown:
+            at_ms, levels = counts.of(queue)
+            level = levels.get(priority, _NO_JOBS)
+            for state in STATES:
+                jobs["queue_jobs", self._shard_id, queue, priority, state] = getattr(level, state)
+            age_ms = 0 if level.oldest_ready_ms is None else max(0, at_ms - level.oldest_ready_ms)
+            ages["queue_oldest_ready_seconds", self._shard_id, queue, priority] = age_ms / 1000
+        self._metrics.set_gauges(("queue_jobs", self._shard_id), jobs)
+        self._metrics.set_gauges(("queue_oldest_ready_seconds", self._shard_id), ages)
+
+    def show_age(self, age_ms: int) -> None:
+        self._metrics.gauges["queue_count_age_seconds", self._shard_id] = max(0, age_ms) / 1000
+
+    def clear(self) -> None:
+        """Somebody else counts it now."""
+        for family in ("queue_jobs", "queue_oldest_ready_seconds", "queue_count_age_seconds"):
+            self._metrics.set_gauges((family, self._shard_id), {})
