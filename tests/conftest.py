@@ -1,4 +1,4 @@
-"""What every test can use: `async def` tests, real stores, and `--without STORE` to leave one out aloud.
+"""Hooks and fixtures of every test: `async def` tests, real stores, `--fast`, and `--without STORE`, told aloud.
 
 A coroutine test runs on the event loop of the fixture `runner` (an asyncio.Runner), which a plain fixture can use too:
 `runner.run(thing.open())`.
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.fast import FAST_PATHS, is_fast
 from tests.parallel import ByFile, Worker, is_worker, turn_of
 from tests.stores.needs import NEEDS
 
@@ -38,6 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=sorted(NEEDS),
         help="leave out the tests that need this store (redis, mysql); repeatable",
     )
+    parser.addoption("--fast", action="store_true", help="only what needs no store server and is not marked slow")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -45,6 +47,8 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # else the programs that tests start ignore Ctrl-C too
     config.addinivalue_line("markers", "store(name): the test needs this store")
     config.stash[LEFT_OUT] = {}
+    if config.getoption("--fast") and config.args_source is config.ArgsSource.TESTPATHS:
+        config.args[:] = FAST_PATHS
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -71,6 +75,10 @@ def stores_of(item: pytest.Item) -> set[str]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if is_worker(config):
         items.sort(key=lambda item: turn_of(item.nodeid))
+    if config.getoption("--fast"):
+        fast = [is_fast(item, stores_of(item)) for item in items]
+        config.hook.pytest_deselected(items=[item for item, chosen in zip(items, fast, strict=True) if not chosen])
+        items[:] = [item for item, chosen in zip(items, fast, strict=True) if chosen]
     without = set(config.getoption("--without"))
     left_out = [item for item in items if stores_of(item) & without]
     if not left_out:

@@ -16,6 +16,7 @@ from tests.lent import Lent
 from tests.queues import drop_queue, names_of
 
 ALL_AT_ONCE = 10_000
+ENDS_WITHIN_S = 10.0
 NOTHING_KEPT = PerQueue(Retention(0, 0))
 EVERY_MARK = "9" * 16
 
@@ -46,12 +47,18 @@ class Shelf:
             self._runner.run(emptied(shard))
 
     def close(self) -> None:
-        """Close all shards. No thread may be left, but for the event loop's own, which end with it."""
+        """Close all shards. No thread may be left, but for the event loop's own, which end with it.
+
+        A thread that was told to end may need a while: that of the admin password lets all others go first.
+        """
         for shards in self._sets.values():
             for shard in shards:
                 self._runner.run(shard.close())
         ours = (thread for thread in threading.enumerate() if not thread.name.startswith("asyncio_"))
-        left = [thread for thread in ours if thread not in self._threads and thread.is_alive()]
+        started = [thread for thread in ours if thread not in self._threads]
+        for thread in started:
+            thread.join(ENDS_WITHIN_S)
+        left = [thread for thread in started if thread.is_alive()]
         assert not left, f"threads left by close: {left}"
 
 

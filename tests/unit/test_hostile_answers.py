@@ -104,6 +104,7 @@ def most_bytes(method: str, answer: bytes) -> int:
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [128 * 1024, ANSWER_LIMITS.walk_over_bytes, 1024 * 1024])
 def test_a_hostile_answer_is_decoded_or_refused_at_a_bound(size: int) -> None:
     for method, what, answer in answers(size):

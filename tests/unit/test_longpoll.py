@@ -359,7 +359,7 @@ async def test_an_unforeseen_error_is_told_to_all_who_wait_and_logged_and_no_job
 
 
 async def test_a_queue_whose_serving_breaks_each_time_rests_longer_and_longer() -> None:
-    async with stand(settings=SELDOM) as at:
+    async with stand() as at:
         store = at.stores[0]
         time_of_loop = HeldTime(store)
         broken = RuntimeError("a mistake of ours")
@@ -383,7 +383,7 @@ async def test_a_queue_whose_serving_breaks_each_time_rests_longer_and_longer() 
 
 
 async def test_a_server_that_ends_does_not_wait_for_a_queue_that_rests_after_an_error() -> None:
-    async with stand(settings=SELDOM) as at:
+    async with stand() as at:
         at.stores[0].failures["next_due"] = [RuntimeError("a mistake of ours")] * 9
         with pytest.raises(PinLaterError):
             await at.dequeue(wait_ms=LONG_MS)
