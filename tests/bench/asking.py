@@ -20,7 +20,7 @@ BATCH = 100
 IN_FLIGHT = 50
 
 
-class Asking:
+class FetchScheduler:
     """What can be asked for, by name; each is done so many times."""
 
     def __init__(self, client: AsyncClient) -> None:
@@ -65,7 +65,7 @@ class Asking:
 async def run(server: str) -> None:
     async with AsyncClient(server) as client:
         await client.create_queue(QUEUE)
-        asking = Asking(client)
+        asking = FetchScheduler(client)
         gc.collect()
         gc.freeze()
         print("ready", flush=True)

@@ -19,7 +19,7 @@ import time
 
 from pinlater import AsyncClient, DequeueRequest
 from pinlater_workers.heartbeat.heartbeats import Heartbeats
-from pinlater_workers.heartbeat.messages import Watched
+from pinlater_workers.heartbeat.messages import HeartbeatEntry
 
 BLOCK_S = 2
 FOR_EVER_S = 600.0
@@ -29,14 +29,16 @@ async def main(address: str, queue: str, lease_s: float, what: str) -> None:
     runs = asyncio.Event()
     beats = Heartbeats([address], "worker", lease_s, lambda number, why: runs.set(), print)
     await beats.open()
-    later = Watched(-1, queue, f"{queue}:s1:p1:{10**15}", "no claim", time.monotonic() + FOR_EVER_S, 0.0, math.inf)
+    later = HeartbeatEntry(
+        -1, queue, f"{queue}:s1:p1:{10**15}", "no claim", time.monotonic() + FOR_EVER_S, 0.0, math.inf
+    )
     beats.watch([later])
     await runs.wait()
     async with AsyncClient(address) as client:
         jobs = await client.dequeue(DequeueRequest(queue, 10, claim_timeout_ms=int(lease_s * 1000)))
     now_s = time.monotonic()
     watched = [
-        Watched(number, queue, job.descriptor, job.claim_descriptor, now_s, now_s, now_s + FOR_EVER_S)
+        HeartbeatEntry(number, queue, job.descriptor, job.claim_descriptor, now_s, now_s, now_s + FOR_EVER_S)
         for number, job in enumerate(jobs)
     ]
     beats.watch(watched)

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 from pinlater.model import Checkpoint, DequeuedJob
 from pinlater_workers import App
 from pinlater_workers.envelope import read_envelope
-from pinlater_workers.jobs.context import Running, Why
+from pinlater_workers.jobs.context import RunningJob, StopReason
 from pinlater_workers.jobs.job_type import JobType
 from pinlater_workers.jobs.outcome import Outcome
-from pinlater_workers.pools.base import Ended, Pool, SaveCheckpoint
+from pinlater_workers.pools.base import JobsEnded, Pool, SaveCheckpoint
 
 WITHIN_S = 40.0
 TIME_LIMIT_S = 60.0
@@ -33,11 +33,11 @@ def is_gone(process: int) -> bool:
 class PoolDriver:
     """Owns the event loop; its calls block the test, at most WITHIN_S each."""
 
-    def __init__(self, app: App, make: Callable[[Ended, SaveCheckpoint], Pool]) -> None:
+    def __init__(self, app: App, make: Callable[[JobsEnded, SaveCheckpoint], Pool]) -> None:
         self.app = app
-        self.reports: list[Sequence[tuple[Running, Outcome]]] = []
-        self.verdicts: dict[Running, Outcome] = {}
-        self.saved: list[tuple[Running, Checkpoint]] = []
+        self.reports: list[Sequence[tuple[RunningJob, Outcome]]] = []
+        self.outcomes: dict[RunningJob, Outcome] = {}
+        self.saved: list[tuple[RunningJob, Checkpoint]] = []
         self.refusal: Exception | None = None
         """What a checkpoint raises."""
         self._runner = asyncio.Runner()
@@ -58,7 +58,7 @@ class PoolDriver:
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(asyncio.wait_for(coroutine, WITHIN_S))
 
-    def running(self, job_type: JobType, *args: object, body: bytes | None = None) -> Running:
+    def running(self, job_type: JobType, *args: object, body: bytes | None = None) -> RunningJob:
         """A first attempt of two, not submitted yet."""
         body = job_type.body(*args) if body is None else body
         number = next(self._numbers)
@@ -66,28 +66,28 @@ class PoolDriver:
         now_s = time.monotonic()
         deadline_ms = int((time.time() + TIME_LIMIT_S) * 1000)
         until_s, envelope = now_s + TIME_LIMIT_S, read_envelope(body)
-        return Running(job, job_type.settings.queue, job_type, now_s, until_s, envelope, deadline_ms)
+        return RunningJob(job, job_type.settings.queue, job_type, now_s, until_s, envelope, deadline_ms)
 
-    def submit(self, job_type: JobType, *args: object, body: bytes | None = None) -> Running:
+    def submit(self, job_type: JobType, *args: object, body: bytes | None = None) -> RunningJob:
         running = self.running(job_type, *args, body=body)
         self.run(self._on_loop(self.pool.submit, running))
         return running
 
-    def stop(self, running: Running, why: Why) -> None:
-        running.told = why
+    def stop(self, running: RunningJob, why: StopReason) -> None:
+        running.stop_reason = why
         self.run(self._on_loop(self.pool.stop, running, why))
 
-    def verdict(self, running: Running) -> Outcome:
-        self.until(lambda: running in self.verdicts)
-        return self.verdicts[running]
+    def outcome(self, running: RunningJob) -> Outcome:
+        self.until(lambda: running in self.outcomes)
+        return self.outcomes[running]
 
     def result(self, job_type: JobType, *args: object, body: bytes | None = None) -> Outcome:
-        return self.verdict(self.submit(job_type, *args, body=body))
+        return self.outcome(self.submit(job_type, *args, body=body))
 
-    def statuses(self, running: Running) -> list[str]:
+    def statuses(self, running: RunningJob) -> list[str]:
         return [checkpoint.prepend_status.rstrip() for of, checkpoint in self.saved if of is running]
 
-    def says(self, running: Running) -> str:
+    def says(self, running: RunningJob) -> str:
         """The first status that the job sets."""
         self.until(lambda: bool(self.statuses(running)))
         return self.statuses(running)[0]
@@ -107,14 +107,14 @@ class PoolDriver:
     async def _on_loop(self, call: Callable[..., None], *args: object) -> None:
         call(*args)
 
-    def _ended(self, ended: Sequence[tuple[Running, Outcome]]) -> None:
+    def _ended(self, ended: Sequence[tuple[RunningJob, Outcome]]) -> None:
         self.reports.append(ended)
-        for running, verdict in ended:
-            assert running not in self.verdicts, "told twice"
-            self.verdicts[running] = verdict
+        for running, outcome in ended:
+            assert running not in self.outcomes, "told twice"
+            self.outcomes[running] = outcome
         self._news.set()
 
-    async def _save(self, running: Running, checkpoint: Checkpoint) -> None:
+    async def _save(self, running: RunningJob, checkpoint: Checkpoint) -> None:
         if self.refusal is not None:
             raise self.refusal
         self.saved.append((running, checkpoint))

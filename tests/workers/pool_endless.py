@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from pinlater.model import Checkpoint, DequeuedJob
 from pinlater_workers.app.settings import WorkerSettings
-from pinlater_workers.jobs.context import Running
+from pinlater_workers.jobs.context import RunningJob
 from pinlater_workers.jobs.job_type import JobType
 from pinlater_workers.jobs.outcome import Outcome
 from pinlater_workers.pools.process_pool import ProcessPool
@@ -25,10 +25,10 @@ from tests.workers.apps import pool_harm, pool_stubborn
 async def main(kind: str) -> None:
     said = asyncio.Event()
 
-    def ended(jobs: Sequence[tuple[Running, Outcome]]) -> None:
+    def ended(jobs: Sequence[tuple[RunningJob, Outcome]]) -> None:
         print("ended", jobs, flush=True)
 
-    async def save(running: Running, checkpoint: Checkpoint) -> None:
+    async def save(running: RunningJob, checkpoint: Checkpoint) -> None:
         print(checkpoint.prepend_status.strip(), flush=True)
         said.set()
 
@@ -42,7 +42,7 @@ async def main(kind: str) -> None:
     await pool.open()
     job = DequeuedJob("job", job_type.body(), 1, 2, 2, 0, 0, "claim")
     now_s = time.monotonic()
-    pool.submit(Running(job, job_type.settings.queue, job_type, now_s, now_s + pool_harm.LONG_S))
+    pool.submit(RunningJob(job, job_type.settings.queue, job_type, now_s, now_s + pool_harm.LONG_S))
     await said.wait()
     if kind == "process":
         await asyncio.sleep(pool_harm.LONG_S)

@@ -14,7 +14,7 @@ from pinlater import AsyncClient, JobFilter, JobInfo, JobState
 from pinlater_workers import App
 from pinlater_workers.app.settings import WorkerSettings
 from pinlater_workers.observability.metrics import Metrics
-from pinlater_workers.worker import Ending, Worker
+from pinlater_workers.worker import ExitReason, Worker
 
 WITHIN_S = 20.0
 LOOK_EVERY_S = 0.01
@@ -101,6 +101,6 @@ class Site:
         return Counter({labels[1]: int(values[0]) for labels, values in series.items() if labels[0] == name})
 
 
-async def ending(worker: Worker) -> Ending:
+async def ending(worker: Worker) -> ExitReason:
     """What its run ends with."""
     return await asyncio.wait_for(worker.run(), WITHIN_S)

@@ -11,8 +11,8 @@ import pytest
 
 from pinlater_workers.app import App
 from pinlater_workers.execution.attempt import close_loop, run_attempt, run_attempt_async
-from pinlater_workers.execution.decision import stopped
-from pinlater_workers.jobs.context import Why, current
+from pinlater_workers.execution.decision import decide_stopped
+from pinlater_workers.jobs.context import StopReason, current
 from pinlater_workers.jobs.job_type import JobType
 from pinlater_workers.jobs.outcome import SUCCEEDED, Action, Outcome, Reschedule, Snooze
 from tests.workers.attempts import attempt, claimed, context_of
@@ -138,9 +138,9 @@ def test_a_raw_job_gets_the_whole_body() -> None:
     ],
 )
 def test_a_body_that_does_not_fit(job: JobType, body: bytes, action: Action, error: str) -> None:
-    verdict = attempt(job, body=body)
-    assert (verdict.action, verdict.error) == (action, error)
-    assert verdict.status.startswith(f"attempt 1 of 5: {error}: ")
+    outcome = attempt(job, body=body)
+    assert (outcome.action, outcome.error) == (action, error)
+    assert outcome.status.startswith(f"attempt 1 of 5: {error}: ")
     assert seen == []
 
 
@@ -149,9 +149,9 @@ def test_a_body_that_does_not_fit(job: JobType, body: bytes, action: Action, err
     ("what", "error"), [("exit", "SystemExit"), ("memory", "MemoryError"), ("generator", "GeneratorExit")]
 )
 def test_exceptions_that_would_end_a_process_end_the_attempt(job: JobType, what: str, error: str) -> None:
-    verdict = attempt(job, what)
-    assert (verdict.action, verdict.error) == (Action.RETRY, error)
-    assert " in raises)" in verdict.status
+    outcome = attempt(job, what)
+    assert (outcome.action, outcome.error) == (Action.RETRY, error)
+    assert " in raises)" in outcome.status
 
 
 @RAISING
@@ -163,23 +163,23 @@ def test_ctrl_c_passes(job: JobType) -> None:
 @pytest.mark.parametrize(("what", "action"), [("snooze", Action.SNOOZE), ("reschedule", Action.RESCHEDULE)])
 def test_what_a_checkpoint_stored_stays_when_the_job_comes_again(what: str, action: Action) -> None:
     body = b'PINLATER/1 application/json\n{"job":"stores_then","args":["%s",1],"headers":{"h":"v"},"snoozes":4}'
-    verdict = attempt(stores_then, body=body % what.encode())
+    outcome = attempt(stores_then, body=body % what.encode())
     new = b'PINLATER/1 application/json\n{"job":"stores_then","args":["%s",2],"headers":{"h":"v"}' % what.encode()
-    assert (verdict.action, verdict.body) == (action, new + (b',"snoozes":5}' if what == "snooze" else b"}"))
+    assert (outcome.action, outcome.body) == (action, new + (b',"snoozes":5}' if what == "snooze" else b"}"))
 
 
 # -- coroutines --------------------------------------------------------------------------------------------------------
 
 
 def test_a_coroutine_that_raises_cancelled_error_by_itself_has_failed() -> None:
-    verdict = attempt(cancels_itself)
-    assert (verdict.action, verdict.error) == (Action.RETRY, "CancelledError")
+    outcome = attempt(cancels_itself)
+    assert (outcome.action, outcome.error) == (Action.RETRY, "CancelledError")
 
 
 def test_a_task_of_a_coroutine_that_exits_ends_the_attempt() -> None:
     for _ in range(2):
-        verdict = attempt(exits_in_a_task)
-        assert (verdict.action, verdict.error) == (Action.RETRY, "SystemExit")
+        outcome = attempt(exits_in_a_task)
+        assert (outcome.action, outcome.error) == (Action.RETRY, "SystemExit")
     assert attempt(coroutine, 1) is SUCCEEDED
 
 
@@ -223,15 +223,15 @@ def test_the_pool_that_cancels_a_coroutine_decides_what_becomes_of_it() -> None:
         task = asyncio.create_task(run_attempt_async(app, long, job, context))
         while not seen:
             await asyncio.sleep(0)
-        context.tell(Why.TIME_LIMIT)
+        context.tell(StopReason.TIME_LIMIT)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         assert task.cancelled()
-        return stopped(long.settings, job, Why.TIME_LIMIT)
+        return decide_stopped(long.settings, job, StopReason.TIME_LIMIT)
 
-    verdict = asyncio.run(main())
-    assert (verdict.action, verdict.error) == (Action.RETRY, "TimeLimitExceeded")
+    outcome = asyncio.run(main())
+    assert (outcome.action, outcome.error) == (Action.RETRY, "TimeLimitExceeded")
 
 
 def test_many_coroutines_on_one_loop_have_each_their_context() -> None:

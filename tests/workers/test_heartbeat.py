@@ -19,8 +19,8 @@ import pytest
 from pinlater import Ack, AsyncClient, Checkpoint, DequeuedJob, DequeueRequest, Job
 from pinlater.password import hash_password
 from pinlater_workers.heartbeat.heartbeats import Heartbeats
-from pinlater_workers.heartbeat.messages import Watched
-from pinlater_workers.jobs.context import Why
+from pinlater_workers.heartbeat.messages import HeartbeatEntry
+from pinlater_workers.jobs.context import StopReason
 from tests.faults.proxy import Proxy
 from tests.server.running import RunningServer, every, lives, running
 from tests.stores.process import dies_with_us
@@ -54,21 +54,21 @@ class Stand:
         self.queue = queue
         self.lease_s = lease_s
         self.numbers = itertools.count(1)
-        self.told: list[tuple[int, Why]] = []
+        self.told: list[tuple[int, StopReason]] = []
         self.ended: list[int] = []
         self.heartbeats = Heartbeats(
             [beats_at], "worker", lease_s, self._lost, self.ended.append, interval_s=interval_s
         )
 
-    def _lost(self, number: int, why: Why) -> None:
+    def _lost(self, number: int, why: StopReason) -> None:
         self.told.append((number, why))
 
     async def process_runs(self) -> None:
         """A lease shorter than the start of the process on a busy machine would be lost meanwhile."""
         later_s = time.monotonic() + WITHIN_S
-        unknown = Watched(next(self.numbers), self.queue, "no descriptor", "no claim", later_s, 0.0, math.inf)
+        unknown = HeartbeatEntry(next(self.numbers), self.queue, "no descriptor", "no claim", later_s, 0.0, math.inf)
         self.heartbeats.watch([unknown])
-        await self.until_told(Why.CLAIM_LOST, unknown)
+        await self.until_told(StopReason.CLAIM_LOST, unknown)
         self.told.clear()
 
     async def claim(self, number: int) -> list[DequeuedJob]:
@@ -76,10 +76,12 @@ class Stand:
         lease_ms = int(self.lease_s * 1000)
         return await self.client.dequeue(DequeueRequest(self.queue, number, claim_timeout_ms=lease_ms))
 
-    def watch(self, jobs: Sequence[DequeuedJob], until_s: float = math.inf, after_s: float = 0.0) -> list[Watched]:
+    def watch(
+        self, jobs: Sequence[DequeuedJob], until_s: float = math.inf, after_s: float = 0.0
+    ) -> list[HeartbeatEntry]:
         now_s = time.monotonic()
         watched = [
-            Watched(
+            HeartbeatEntry(
                 next(self.numbers), self.queue, each.descriptor, each.claim_descriptor, now_s, now_s + after_s, until_s
             )
             for each in jobs
@@ -91,13 +93,13 @@ class Stand:
         found = await self.client.lookup([job.descriptor for job in jobs])
         return [found[job.descriptor].claim_descriptor for job in jobs] == [job.claim_descriptor for job in jobs]
 
-    async def more_beats(self, watched: Watched, number: int = 2) -> None:
+    async def more_beats(self, watched: HeartbeatEntry, number: int = 2) -> None:
         """So many good ones from now on."""
         for _ in range(number):
             last_s = watched.good_s
             await every(0.01, lambda last_s=last_s: watched.good_s > last_s)  # type: ignore[misc]
 
-    async def until_told(self, why: Why, *claims: Watched) -> None:
+    async def until_told(self, why: StopReason, *claims: HeartbeatEntry) -> None:
         await every(0.01, lambda: {(watched.number, why) for watched in claims} <= set(self.told))
 
 
@@ -131,7 +133,7 @@ async def test_claims_live_far_beyond_a_short_lease_and_no_longer_than_they_may(
         while await stand.held(forgotten):
             await asyncio.sleep(0.1)
         assert await stand.held(kept)
-        assert stand.told == [(ending.number, Why.CLAIM_LOST)]
+        assert stand.told == [(ending.number, StopReason.CLAIM_LOST)]
         assert len(stand.heartbeats) == 3
 
 
@@ -169,13 +171,13 @@ async def test_claims_stay_while_no_process_can_be_started_and_are_lost_when_the
         async with standing(address, "unstarted") as stand:
             (watched,) = stand.watch(await stand.claim(1))
             past_s = time.monotonic() - LONG_LEASE_S
-            gone = Watched(77, "unstarted", "gone", "claim", past_s, 0.0, math.inf)
+            gone = HeartbeatEntry(77, "unstarted", "gone", "claim", past_s, 0.0, math.inf)
             stand.heartbeats.watch([gone])
-            await stand.until_told(Why.CLAIM_LOST, gone)
+            await stand.until_told(StopReason.CLAIM_LOST, gone)
             assert "the heartbeat process cannot be started" in caplog.text
             broken.undo()
             await stand.more_beats(watched)
-            assert stand.told == [(77, Why.CLAIM_LOST)]
+            assert stand.told == [(77, StopReason.CLAIM_LOST)]
 
 
 async def test_a_process_that_hangs_costs_the_claims_and_is_replaced(address: str) -> None:
@@ -186,7 +188,7 @@ async def test_a_process_that_hangs_costs_the_claims_and_is_replaced(address: st
         hanging = stand.heartbeats.pid
         assert hanging is not None
         os.kill(hanging, signal.SIGSTOP)
-        await stand.until_told(Why.CLAIM_LOST, watched)
+        await stand.until_told(StopReason.CLAIM_LOST, watched)
         await every(0.01, lambda: stand.heartbeats.pid not in (None, hanging))
         await stand.process_runs()
 
@@ -208,7 +210,7 @@ async def test_claims_that_others_ended_are_told_as_lost_and_no_others(address: 
         assert [job.descriptor for job in await stand.client.dequeue(DequeueRequest("lost", 9))] == [
             taken_over.descriptor
         ]
-        await stand.until_told(Why.CLAIM_LOST, *claims[:3])
+        await stand.until_told(StopReason.CLAIM_LOST, *claims[:3])
         await stand.more_beats(claims[3])
         assert len(stand.told) == 3
         assert len(stand.heartbeats) == 1
@@ -231,7 +233,7 @@ async def test_a_deleted_queue_loses_its_claims(address: str) -> None:
         claims = stand.watch(await stand.claim(2))
         await stand.more_beats(claims[0])
         await stand.client.delete_queue("deleted", PASSWORD)
-        await stand.until_told(Why.CLAIM_LOST, *claims)
+        await stand.until_told(StopReason.CLAIM_LOST, *claims)
 
 
 async def test_without_the_server_a_worker_is_out_of_touch_until_it_returns(
@@ -242,12 +244,12 @@ async def test_without_the_server_a_worker_is_out_of_touch_until_it_returns(
             (watched,) = stand.watch(await stand.claim(1))
             await stand.more_beats(watched)
             proxy.cut()
-            await stand.until_told(Why.OUT_OF_TOUCH, watched)
+            await stand.until_told(StopReason.OUT_OF_TOUCH, watched)
             proxy.heal()
             await stand.more_beats(watched)
             proxy.cut()
             await every(0.01, lambda: len(stand.told) == 2)
-            assert {why for _, why in stand.told} == {Why.OUT_OF_TOUCH}
+            assert {why for _, why in stand.told} == {StopReason.OUT_OF_TOUCH}
 
 
 async def test_a_server_that_stays_away_costs_the_claims(server: RunningServer, address: str) -> None:
@@ -257,7 +259,7 @@ async def test_a_server_that_stays_away_costs_the_claims(server: RunningServer, 
             (watched,) = stand.watch(await stand.claim(1))
             await stand.more_beats(watched, 1)
             proxy.cut()
-            await stand.until_told(Why.CLAIM_LOST, watched)
+            await stand.until_told(StopReason.CLAIM_LOST, watched)
             assert len(stand.heartbeats) == 0
 
 

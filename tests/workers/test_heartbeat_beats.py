@@ -8,7 +8,7 @@ from typing import Any
 from pinlater import AsyncClient, errors
 from pinlater.model import JobInfo, JobState, RequestContext
 from pinlater_workers.heartbeat.beats import beat
-from pinlater_workers.heartbeat.messages import Watched
+from pinlater_workers.heartbeat.messages import HeartbeatEntry
 from tests.server.memory_api import FIRST_ID, EchoService
 from tests.server.serving import serving
 
@@ -36,8 +36,8 @@ class OneShardOut(EchoService):
         return {name: JobInfo(name, JobState.IN_PROGRESS, 1, 2, 2, "", 1, 1, 1, "c") for name in descriptors}
 
 
-def claim(queue: str, shard: int, number: int, claim: str = "c") -> Watched:
-    return Watched(number, queue, f"{queue}:s{shard}:p1:{FIRST_ID + number}", claim, 0.0, 0.0, math.inf)
+def claim(queue: str, shard: int, number: int, claim: str = "c") -> HeartbeatEntry:
+    return HeartbeatEntry(number, queue, f"{queue}:s{shard}:p1:{FIRST_ID + number}", claim, 0.0, 0.0, math.inf)
 
 
 async def test_one_call_for_each_queue_and_one_look_in_slices() -> None:

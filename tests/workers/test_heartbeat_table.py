@@ -7,23 +7,23 @@ import math
 import pytest
 
 from pinlater_workers.frames import Frames
-from pinlater_workers.heartbeat.beats import Table, surely_held_s, usual_interval_s
-from pinlater_workers.heartbeat.messages import Forget, Watch, Watched, read_by_process, written
+from pinlater_workers.heartbeat.beats import BeatSchedule, surely_held_s, usual_interval_s
+from pinlater_workers.heartbeat.messages import Forget, HeartbeatEntry, Watch, read_by_process, written
 
 LEASE_S = 30.0
 
 
-def watched(number: int = 1, *, good_s: float = 0.0, from_s: float = 0.0, until_s: float = math.inf) -> Watched:
-    return Watched(number, "mail", "descriptor", "claim", good_s, from_s, until_s)
+def watched(number: int = 1, *, good_s: float = 0.0, from_s: float = 0.0, until_s: float = math.inf) -> HeartbeatEntry:
+    return HeartbeatEntry(number, "mail", "descriptor", "claim", good_s, from_s, until_s)
 
 
-def due(table: Table, now_s: float) -> set[int]:
+def due(table: BeatSchedule, now_s: float) -> set[int]:
     return {each.number for each in table.take_due(now_s)}
 
 
 @pytest.fixture
-def table() -> Table:
-    return Table(LEASE_S, usual_interval_s(LEASE_S))
+def table() -> BeatSchedule:
+    return BeatSchedule(LEASE_S, usual_interval_s(LEASE_S))
 
 
 def test_a_short_lease_is_beaten_more_often_and_taken_for_held_nearly_to_its_end() -> None:
@@ -31,7 +31,7 @@ def test_a_short_lease_is_beaten_more_often_and_taken_for_held_nearly_to_its_end
     assert (surely_held_s(30.0), surely_held_s(4.0)) == (28.0, 3.5)
 
 
-def test_a_claim_is_due_at_once_and_then_every_interval_together_with_those_due_soon(table: Table) -> None:
+def test_a_claim_is_due_at_once_and_then_every_interval_together_with_those_due_soon(table: BeatSchedule) -> None:
     table.watch([watched(1)])
     assert due(table, 0.0) == {1}
     table.watch([watched(2, good_s=6.0, from_s=6.0)])
@@ -42,7 +42,7 @@ def test_a_claim_is_due_at_once_and_then_every_interval_together_with_those_due_
     assert due(table, 16.0) == {1, 2}
 
 
-def test_a_young_claim_is_not_beaten_yet_whatever_else_is_due(table: Table) -> None:
+def test_a_young_claim_is_not_beaten_yet_whatever_else_is_due(table: BeatSchedule) -> None:
     table.watch([watched(1), watched(2, from_s=1.0)])
     assert due(table, 0.9) == {1}
     table.all_due(0.95)
@@ -51,7 +51,7 @@ def test_a_young_claim_is_not_beaten_yet_whatever_else_is_due(table: Table) -> N
     assert due(table, 1.0) == {2}
 
 
-def test_watched_again_or_with_a_broken_connection_it_is_due_at_once(table: Table) -> None:
+def test_watched_again_or_with_a_broken_connection_it_is_due_at_once(table: BeatSchedule) -> None:
     table.watch([watched(1), watched(2)])
     table.take_due(0.0)
     table.watch([watched(1)])
@@ -60,7 +60,7 @@ def test_watched_again_or_with_a_broken_connection_it_is_due_at_once(table: Tabl
     assert due(table, 2.0) == {1, 2}
 
 
-def test_no_beat_comes_after_the_time_it_may_live(table: Table) -> None:
+def test_no_beat_comes_after_the_time_it_may_live(table: BeatSchedule) -> None:
     table.watch([watched(until_s=10.0)])
     assert due(table, 0.0) == {1}
     table.beaten([1], 0.0)
@@ -71,7 +71,7 @@ def test_no_beat_comes_after_the_time_it_may_live(table: Table) -> None:
     assert len(table) == 0
 
 
-def test_two_failed_beats_in_a_row_are_told_once_and_tries_in_between_count_as_one(table: Table) -> None:
+def test_two_failed_beats_in_a_row_are_told_once_and_tries_in_between_count_as_one(table: BeatSchedule) -> None:
     table.watch([watched()])
     table.take_due(0.0)
     table.beaten([1], 0.0)
@@ -83,7 +83,7 @@ def test_two_failed_beats_in_a_row_are_told_once_and_tries_in_between_count_as_o
     assert table.take_lost(28.0) == [1]
 
 
-def test_a_good_beat_between_failures_starts_again(table: Table) -> None:
+def test_a_good_beat_between_failures_starts_again(table: BeatSchedule) -> None:
     table.watch([watched()])
     assert table.failed([1], 10.0, 10.0) == []
     table.beaten([1], 15.0)
@@ -92,7 +92,7 @@ def test_a_good_beat_between_failures_starts_again(table: Table) -> None:
     assert table.failed([1], 35.0, 35.0) == [1]
 
 
-def test_what_is_forgotten_is_nothing_to_anybody(table: Table) -> None:
+def test_what_is_forgotten_is_nothing_to_anybody(table: BeatSchedule) -> None:
     table.watch([watched()])
     table.take_due(0.0)
     table.forget([1, 7])
@@ -101,7 +101,7 @@ def test_what_is_forgotten_is_nothing_to_anybody(table: Table) -> None:
     assert table.next_s() == math.inf
 
 
-def test_what_is_lost_stays_known_until_it_has_surely_expired(table: Table) -> None:
+def test_what_is_lost_stays_known_until_it_has_surely_expired(table: BeatSchedule) -> None:
     """Nobody who finds it in a scan is to keep it alive again."""
     table.watch([watched(1)])
     assert table.take_lost(28.0) == [1]

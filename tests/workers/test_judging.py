@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from pinlater.model import DequeuedJob
 from pinlater_workers.envelope import Envelope, read_envelope, write_envelope
 from pinlater_workers.errors import ArgumentsInvalid, BodyInvalid, ProcessDied, WorkerError
-from pinlater_workers.execution.decision import MAX_LINE_CHARS, judge, stopped
-from pinlater_workers.jobs.context import Why
+from pinlater_workers.execution.decision import MAX_LINE_CHARS, decide, decide_stopped
+from pinlater_workers.jobs.context import StopReason
 from pinlater_workers.jobs.outcome import Action, Fail, Outcome, Reschedule, Retry, Snooze
 from pinlater_workers.jobs.retry import Constant, Default, Function, Never, RetryRules
 from pinlater_workers.jobs.settings import JobSettings
@@ -29,8 +29,8 @@ def on_attempt(number: int, body: bytes = b"", *, allowed: int = 9) -> DequeuedJ
     return claimed(body, allowed=allowed, remaining=allowed - number + 1)
 
 
-def verdict(error: BaseException, number: int = 1, body: bytes = b"", settings: JobSettings = SETTINGS) -> Outcome:
-    return judge(settings, on_attempt(number, body), error, None)
+def outcome(error: BaseException, number: int = 1, body: bytes = b"", settings: JobSettings = SETTINGS) -> Outcome:
+    return decide(settings, on_attempt(number, body), error, None)
 
 
 def envelope(snoozes: int = 0) -> Envelope:
@@ -41,53 +41,53 @@ def envelope(snoozes: int = 0) -> Envelope:
 
 
 def test_an_exception_is_a_failure_and_the_policy_says_when_to_try_again() -> None:
-    found = verdict(ValueError("no such size"))
+    found = outcome(ValueError("no such size"))
     assert (found.action, found.delay_ms, found.error) == (Action.RETRY, 30_000, "ValueError")
     assert found.status == "attempt 1 of 9: ValueError: no such size\n"
 
 
 def test_the_policy_for_the_type_of_exception_counts() -> None:
-    assert verdict(ConnectionRefusedError()).delay_ms == 5_000
-    assert verdict(KeyError()).action is Action.FAIL
+    assert outcome(ConnectionRefusedError()).delay_ms == 5_000
+    assert outcome(KeyError()).action is Action.FAIL
 
 
 def test_without_a_delay_from_the_policy_it_fails() -> None:
-    assert verdict(ValueError(), 3).action is Action.RETRY
-    assert verdict(ValueError(), 4).action is Action.FAIL
-    assert verdict(ConnectionError(), 8).action is Action.RETRY
+    assert outcome(ValueError(), 3).action is Action.RETRY
+    assert outcome(ValueError(), 4).action is Action.FAIL
+    assert outcome(ConnectionError(), 8).action is Action.RETRY
 
 
 def test_attempts_of_the_type_count_instead_of_the_retries_of_its_policy() -> None:
     settings = JobSettings("tested", attempts=6, retry=RULES)
-    assert verdict(ValueError(), 5, settings=settings).action is Action.RETRY
-    assert verdict(ValueError(), 6, settings=settings).action is Action.FAIL
+    assert outcome(ValueError(), 5, settings=settings).action is Action.RETRY
+    assert outcome(ValueError(), 6, settings=settings).action is Action.FAIL
 
 
 def test_a_job_that_an_operator_gave_more_attempts_is_at_its_first() -> None:
-    found = judge(SETTINGS, claimed(allowed=2, remaining=7), ValueError(), None)
+    found = decide(SETTINGS, claimed(allowed=2, remaining=7), ValueError(), None)
     assert (found.action, found.status) == (Action.RETRY, "attempt 1 of 7: ValueError\n")
 
 
 def test_delays_are_rounded_up_to_whole_milliseconds() -> None:
     settings = JobSettings("tested", retry=RetryRules(Constant(0.0012)))
-    assert verdict(ValueError(), settings=settings).delay_ms == 2
+    assert outcome(ValueError(), settings=settings).delay_ms == 2
 
 
 def test_arguments_that_do_not_fit_are_tried_again_and_bodies_that_cannot_be_read_are_not() -> None:
-    assert verdict(ArgumentsInvalid("size is missing")).action is Action.RETRY
-    assert verdict(BodyInvalid("cut off")).action is Action.FAIL
-    assert verdict(ProcessDied("killed by signal 9")).action is Action.RETRY
+    assert outcome(ArgumentsInvalid("size is missing")).action is Action.RETRY
+    assert outcome(BodyInvalid("cut off")).action is Action.FAIL
+    assert outcome(ProcessDied("killed by signal 9")).action is Action.RETRY
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), GeneratorExit(), MemoryError(), asyncio.CancelledError()])
 def test_exceptions_that_would_end_a_process_are_failures_like_others(error: BaseException) -> None:
-    assert verdict(error).action is Action.RETRY
+    assert outcome(error).action is Action.RETRY
 
 
 def test_an_exception_group_of_one_counts_as_that_one() -> None:
-    assert verdict(ExceptionGroup("tasks", [ExceptionGroup("more", [KeyError("k")])])).action is Action.FAIL
-    assert verdict(BaseExceptionGroup("tasks", [Fail("never")])).error == "Fail"
-    found = verdict(ExceptionGroup("tasks", [KeyError(), ValueError()]))
+    assert outcome(ExceptionGroup("tasks", [ExceptionGroup("more", [KeyError("k")])])).action is Action.FAIL
+    assert outcome(BaseExceptionGroup("tasks", [Fail("never")])).error == "Fail"
+    found = outcome(ExceptionGroup("tasks", [KeyError(), ValueError()]))
     assert (found.action, found.error) == (Action.RETRY, "ExceptionGroup")
 
 
@@ -95,41 +95,41 @@ def test_an_exception_group_of_one_counts_as_that_one() -> None:
 
 
 def test_retry_after_is_exact() -> None:
-    found = verdict(Retry("busy", after=timedelta(seconds=1.5)))
+    found = outcome(Retry("busy", after=timedelta(seconds=1.5)))
     assert (found.action, found.delay_ms) == (Action.RETRY, 1_500)
     assert found.status == "attempt 1 of 9: Retry: busy\n"
 
 
 def test_retry_after_spends_attempts_of_the_type() -> None:
     settings = JobSettings("tested", attempts=3)
-    assert verdict(Retry(after=1), 2, settings=settings).action is Action.RETRY
-    assert verdict(Retry(after=1), 3, settings=settings).action is Action.FAIL
+    assert outcome(Retry(after=1), 2, settings=settings).action is Action.RETRY
+    assert outcome(Retry(after=1), 3, settings=settings).action is Action.FAIL
 
 
 def test_retry_leaves_the_delay_to_the_policy_for_what_it_was_raised_from() -> None:
-    assert verdict(Retry()).delay_ms == 30_000
+    assert outcome(Retry()).delay_ms == 30_000
     with pytest.raises(Retry) as raised:
         raise Retry("later") from ConnectionError("refused")
-    found = verdict(raised.value)
+    found = outcome(raised.value)
     assert found.delay_ms == 5_000
     assert found.status.startswith("attempt 1 of 9: Retry: later, from ConnectionError: refused (test_judging.py:")
 
 
 def test_fail_is_final() -> None:
-    found = verdict(Fail("no such user"))
+    found = outcome(Fail("no such user"))
     assert (found.action, found.status) == (Action.FAIL, "attempt 1 of 9: Fail: no such user\n")
 
 
 def test_a_snooze_is_counted_in_the_body_and_changes_nothing_else_of_it() -> None:
-    found = verdict(Snooze(60, "not open yet"), 2, write_envelope(envelope(4)))
+    found = outcome(Snooze(60, "not open yet"), 2, write_envelope(envelope(4)))
     assert (found.action, found.delay_ms, found.status) == (Action.SNOOZE, 60_000, "snooze 5 of 100: not open yet\n")
     assert found.body == write_envelope(envelope(5))
 
 
 def test_too_many_snoozes_fail() -> None:
     settings = JobSettings("tested", max_snoozes=2)
-    assert verdict(Snooze(1), body=write_envelope(envelope(1)), settings=settings).action is Action.SNOOZE
-    found = verdict(Snooze(1, "closed"), body=write_envelope(envelope(2)), settings=settings)
+    assert outcome(Snooze(1), body=write_envelope(envelope(1)), settings=settings).action is Action.SNOOZE
+    found = outcome(Snooze(1, "closed"), body=write_envelope(envelope(2)), settings=settings)
     assert (found.action, found.error) == (Action.FAIL, "TooManySnoozes")
     assert found.status == "attempt 1 of 9: TooManySnoozes: put off 2 times: closed\n"
 
@@ -137,46 +137,46 @@ def test_too_many_snoozes_fail() -> None:
 def test_a_raw_job_spends_an_attempt_on_a_snooze() -> None:
     raw = JobSettings("tested", raw=True)
     for body in (b"\xff\x00", write_envelope(envelope()), b"PINLATER/1 application/json\n{"):
-        found = verdict(Snooze(60), body=body, settings=raw)
+        found = outcome(Snooze(60), body=body, settings=raw)
         assert (found.action, found.delay_ms, found.body) == (Action.RETRY, 60_000, None)
 
 
 def test_a_snooze_counts_on_in_what_a_checkpoint_stored() -> None:
     job = on_attempt(1, write_envelope(envelope(1)))
     stored = Envelope("job", [2], {}, {"traceparent": "t"}, 1)
-    found = judge(SETTINGS, job, Snooze(1), None, write_envelope(stored))
+    found = decide(SETTINGS, job, Snooze(1), None, write_envelope(stored))
     assert found.body == write_envelope(Envelope("job", [2], {}, {"traceparent": "t"}, 2))
 
 
 def test_reschedule_needs_no_body_and_no_status() -> None:
-    found = verdict(Reschedule(timedelta(hours=1)), body=write_envelope(envelope()))
+    found = outcome(Reschedule(timedelta(hours=1)), body=write_envelope(envelope()))
     assert found == Outcome(Action.RESCHEDULE, 3_600_000, error="Reschedule")
 
 
 def test_reschedule_begins_anew_with_no_snoozes() -> None:
-    found = verdict(Reschedule(1, message="round 2"), body=write_envelope(envelope(7)))
+    found = outcome(Reschedule(1, message="round 2"), body=write_envelope(envelope(7)))
     assert (found.body, found.status) == (write_envelope(envelope(0)), "rescheduled: round 2\n")
 
 
 def test_reschedule_with_a_body_keeps_the_headers() -> None:
     body = write_envelope(Envelope("job", [2], encoding="msgpack"))
-    found = verdict(Reschedule(1, body=body), body=write_envelope(envelope(7)))
+    found = outcome(Reschedule(1, body=body), body=write_envelope(envelope(7)))
     assert found.body is not None
     assert read_envelope(found.body) == Envelope("job", [2], {}, {"traceparent": "t"}, 0, "msgpack")
     raw = JobSettings("tested", raw=True)
-    assert verdict(Reschedule(1, body=b"\x01"), body=b"\x00", settings=raw).body == b"\x01"
+    assert outcome(Reschedule(1, body=b"\x01"), body=b"\x00", settings=raw).body == b"\x01"
 
 
 @pytest.mark.parametrize("body", [b"", b"no envelope", b"PINLATER/1 application/json\n{"])
 def test_reschedule_with_a_body_that_no_worker_could_run_is_a_failure(body: bytes) -> None:
-    found = verdict(Reschedule(1, body=body), body=write_envelope(envelope()))
+    found = outcome(Reschedule(1, body=body), body=write_envelope(envelope()))
     assert (found.action, found.error, found.body) == (Action.RETRY, "ValueError", None)
     assert "a new body for job job" in found.status
 
 
 def test_delays_beyond_all_bounds_fit_into_a_time() -> None:
     for error in (Retry(after=1e300), Snooze(1e300), Reschedule(1e300)):
-        assert 0 < verdict(error, body=write_envelope(envelope())).delay_ms < 2**52
+        assert 0 < outcome(error, body=write_envelope(envelope())).delay_ms < 2**52
 
 
 # -- what the pool ended -----------------------------------------------------------------------------------------------
@@ -184,11 +184,11 @@ def test_delays_beyond_all_bounds_fit_into_a_time() -> None:
 
 def test_what_the_pool_has_stopped() -> None:
     job = on_attempt(2)
-    late = stopped(SETTINGS, job, Why.TIME_LIMIT, None)
+    late = decide_stopped(SETTINGS, job, StopReason.TIME_LIMIT, None)
     assert (late.action, late.delay_ms) == (Action.RETRY, 30_000)
     assert late.status == "attempt 2 of 9: TimeLimitExceeded: it ran longer than 3600 s\n"
-    assert stopped(SETTINGS, job, Why.CLAIM_LOST).error == "ClaimLost"
-    assert stopped(SETTINGS, job, Why.STOPPING) == Outcome(Action.GIVE_BACK)
+    assert decide_stopped(SETTINGS, job, StopReason.CLAIM_LOST).error == "ClaimLost"
+    assert decide_stopped(SETTINGS, job, StopReason.STOPPING) == Outcome(Action.GIVE_BACK)
 
 
 # -- a policy that fails -----------------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ def test_a_policy_that_fails_leaves_it_to_the_default_one(trouble: BaseException
     def answer(_attempt: int, _error: BaseException) -> float:
         raise trouble
 
-    found = verdict(ValueError("x"), settings=JobSettings("tested", retry=RetryRules(Function(answer))))
+    found = outcome(ValueError("x"), settings=JobSettings("tested", retry=RetryRules(Function(answer))))
     assert (found.action, found.delay_ms) == (Action.RETRY, 10_000)
     assert found.status.startswith("attempt 1 of 9: ValueError: x; its retry policy failed: ")
     assert f"{type(trouble).__name__}" in found.status
@@ -207,7 +207,7 @@ def test_a_policy_that_fails_leaves_it_to_the_default_one(trouble: BaseException
 
 def test_a_policy_that_answers_with_nonsense_leaves_it_to_the_default_one() -> None:
     settings = JobSettings("tested", retry=RetryRules(Function(lambda *_: -5.0)))
-    assert verdict(ValueError(), settings=settings).delay_ms == 10_000
+    assert outcome(ValueError(), settings=settings).delay_ms == 10_000
 
 
 def test_ctrl_c_passes() -> None:
@@ -215,7 +215,7 @@ def test_ctrl_c_passes() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        verdict(ValueError(), settings=JobSettings("tested", retry=RetryRules(Function(answer))))
+        outcome(ValueError(), settings=JobSettings("tested", retry=RetryRules(Function(answer))))
 
 
 # -- the status line ---------------------------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ def test_the_place_is_the_innermost_line_of_the_jobs_own_code() -> None:
     with pytest.raises(ValueError, match="no such size") as raised:
         shrink(3)
     line = shrink.__code__.co_firstlineno + 1
-    assert verdict(raised.value).status == (
+    assert outcome(raised.value).status == (
         f"attempt 1 of 9: ValueError: no such size: 3 (test_judging.py:{line} in shrink)\n"
     )
 
@@ -237,10 +237,10 @@ def test_the_place_is_the_innermost_line_of_the_jobs_own_code() -> None:
 def test_lines_of_libraries_and_of_the_framework_are_no_places() -> None:
     with pytest.raises(FileNotFoundError) as raised:
         Path("/no/such/file").read_text()
-    assert " in test_lines_of_libraries" in verdict(raised.value).status
+    assert " in test_lines_of_libraries" in outcome(raised.value).status
     with pytest.raises(ValueError, match="allowed") as refused:
         Retry(after=-1)
-    assert " in test_lines_of_libraries" in verdict(refused.value).status
+    assert " in test_lines_of_libraries" in outcome(refused.value).status
 
 
 class Nasty(Exception):
@@ -257,13 +257,13 @@ class Nasty(Exception):
 
 @pytest.mark.parametrize("text", [None, 3, b"bytes", RecursionError(), SystemExit(2), Nasty(Nasty(1))])
 def test_an_exception_whose_text_cannot_be_had(text: object) -> None:
-    found = verdict(Nasty(text))
+    found = outcome(Nasty(text))
     assert found.action is Action.RETRY
     assert found.status.startswith("attempt 1 of 9: Nasty: (its text cannot be had: ")
 
 
 def test_a_status_is_one_short_line() -> None:
-    found = verdict(ValueError("one\n\ttwo\x00three \ud800 " + "x" * 100_000))
+    found = outcome(ValueError("one\n\ttwo\x00three \ud800 " + "x" * 100_000))
     assert found.status.startswith("attempt 1 of 9: ValueError: one two\ufffdthree \ufffd xxx")
     assert found.status.endswith("...\n")
 
@@ -277,7 +277,7 @@ def test_any_text_makes_a_bounded_line_that_can_be_sent(text: str, number: int, 
     with contextlib.suppress(kind):
         raise error
     for each in (error, Retry(text), Fail(text), Snooze(1, text), Reschedule(1, message=text), WorkerError(text)):
-        found = judge(SETTINGS, claimed(write_envelope(envelope()), allowed=number), each, None)
+        found = decide(SETTINGS, claimed(write_envelope(envelope()), allowed=number), each, None)
         assert len(found.status) <= MAX_LINE_CHARS + 1
         assert len(found.error) <= 100
         found.status.encode()
@@ -286,6 +286,6 @@ def test_any_text_makes_a_bounded_line_that_can_be_sent(text: str, number: int, 
 
 def test_the_default_policy_has_jitter() -> None:
     settings = JobSettings("tested", retry=RetryRules(Default()))
-    delays = {judge(settings, on_attempt(5), ValueError()).delay_ms for _ in range(20)}
+    delays = {decide(settings, on_attempt(5), ValueError()).delay_ms for _ in range(20)}
     assert len(delays) > 1
     assert all(45_000 <= delay <= 55_000 for delay in delays)

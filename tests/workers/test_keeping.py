@@ -10,8 +10,8 @@ from pathlib import Path
 
 from pinlater import Ack, Job
 from pinlater.model import Checkpoint, DequeueRequest
-from pinlater_workers.jobs.context import Running, Why
-from pinlater_workers.worker.claims import Keeping
+from pinlater_workers.jobs.context import RunningJob, StopReason
+from pinlater_workers.worker.claims import ClaimKeeper
 from tests.server.running import running
 from tests.workers.site import Site, until
 
@@ -21,12 +21,12 @@ LEASE_S = 60.0
 async def test_a_result_that_the_server_has_is_no_lost_claim_and_a_job_that_still_runs_is_one(tmp_path: Path) -> None:
     with running(tmp_path) as server:
         async with Site(server.port) as site, contextlib.AsyncExitStack() as stack:
-            keeping, lost = Keeping(site.app.servers, "worker", LEASE_S), list[tuple[Running, Why]]()
+            keeping, lost = ClaimKeeper(site.app.servers, "worker", LEASE_S), list[tuple[RunningJob, StopReason]]()
             stack.push_async_callback(keeping.close)
             await keeping.open()
             await site.client.enqueue(site.queue, [Job(b"x")] * 3)
             jobs = await site.client.dequeue(DequeueRequest(site.queue, 3, claim_timeout_ms=int(LEASE_S * 1000)))
-            answered, moved, runs = (Running(job, site.queue, None, 0.0, math.inf) for job in jobs)
+            answered, moved, runs = (RunningJob(job, site.queue, None, 0.0, math.inf) for job in jobs)
             keeping.lost = lambda each, why: lost.append((each, why))
             keeping.is_answered = lambda each: each is not runs
             keeping.take([answered, moved, runs], time.monotonic())
@@ -37,7 +37,7 @@ async def test_a_result_that_the_server_has_is_no_lost_claim_and_a_job_that_stil
             )
             await until(lambda: bool(lost))
             await asyncio.sleep(0)
-            assert lost == [(runs, Why.CLAIM_LOST)]
+            assert lost == [(runs, StopReason.CLAIM_LOST)]
             assert keeping.has_expired(runs)
             assert not keeping.has_expired(answered)
             assert not keeping.has_expired(moved)

@@ -144,8 +144,8 @@ def test_a_failure_is_one_line_with_a_traceback_when_no_attempt_follows(
     err: Err, level: str, attempts_remaining: int, action: Action, shows: bool
 ) -> None:
     logs.configure(level, "json")
-    verdict = Outcome(action, 2_500, "attempt 2 of 5: OSError: full disk (mail.py:3 in send)\n", error="OSError")
-    log_outcome(context_of(attempts_remaining), verdict, OSError("full disk"))
+    outcome = Outcome(action, 2_500, "attempt 2 of 5: OSError: full disk (mail.py:3 in send)\n", error="OSError")
+    log_outcome(context_of(attempts_remaining), outcome, OSError("full disk"))
     (line,) = err.lines()
     assert line["level"] == "warning"
     assert "attempt 2 of 5: OSError: full disk" in line["message"]

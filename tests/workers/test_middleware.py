@@ -37,8 +37,8 @@ class Told(Middleware):
     def after(self, context: JobContext, result: Any) -> None:
         self._say("after", result)
 
-    def error(self, context: JobContext, exception: BaseException, verdict: Outcome) -> None:
-        self._say("error", type(exception).__name__, verdict.action.name)
+    def error(self, context: JobContext, exception: BaseException, outcome: Outcome) -> None:
+        self._say("error", type(exception).__name__, outcome.action.name)
 
     def _say(self, what: str, *more: object) -> None:
         self.log.append(" ".join(map(str, (self.name, what, *more))))
@@ -103,25 +103,25 @@ def test_what_it_adds_to_the_headers_travels_with_the_job(kind: int) -> None:
 def test_what_before_raises_fails_the_attempt(kind: int) -> None:
     log: list[str] = []
     job = jobs_with(Told("a", log), Told("b", log, before=LookupError("no session")), Told("c", log))[kind]
-    verdict = attempt(job)
-    assert (verdict.action, verdict.error) == (Action.RETRY, "LookupError")
-    assert "no session" in verdict.status
+    outcome = attempt(job)
+    assert (outcome.action, outcome.error) == (Action.RETRY, "LookupError")
+    assert "no session" in outcome.status
     assert log == ["a before", "b before", "a error LookupError RETRY"]
 
 
 @KINDS
 def test_what_after_raises_fails_the_attempt(kind: int) -> None:
     log: list[str] = []
-    verdict = attempt(jobs_with(Told("a", log), Told("b", log, after=LookupError("no commit")))[kind])
-    assert (verdict.action, verdict.error) == (Action.RETRY, "LookupError")
+    outcome = attempt(jobs_with(Told("a", log), Told("b", log, after=LookupError("no commit")))[kind])
+    assert (outcome.action, outcome.error) == (Action.RETRY, "LookupError")
     assert log[2:] == ["b after done", "b error LookupError RETRY", "a error LookupError RETRY"]
 
 
 @KINDS
 def test_what_error_raises_is_logged_and_changes_nothing(kind: int, caplog: pytest.LogCaptureFixture) -> None:
     log: list[str] = []
-    verdict = attempt(jobs_with(Told("a", log), Told("b", log, error=LookupError("oh")))[kind], "fail")
-    assert (verdict.action, verdict.error) == (Action.FAIL, "Fail")
+    outcome = attempt(jobs_with(Told("a", log), Told("b", log, error=LookupError("oh")))[kind], "fail")
+    assert (outcome.action, outcome.error) == (Action.FAIL, "Fail")
     assert log[-1] == "a error Fail FAIL"
     assert "Middleware Told failed" in caplog.text
 
@@ -130,6 +130,6 @@ def test_what_error_raises_is_logged_and_changes_nothing(kind: int, caplog: pyte
 def test_a_job_whose_arguments_do_not_fit_is_not_begun(kind: int) -> None:
     log: list[str] = []
     job = jobs_with(Told("a", log))[kind]
-    verdict = attempt(job, body=b'PINLATER/1 application/json\n{"job": "x", "args": [1, 2, 3]}')
-    assert (verdict.action, verdict.error) == (Action.RETRY, ArgumentsInvalid.__name__)
+    outcome = attempt(job, body=b'PINLATER/1 application/json\n{"job": "x", "args": [1, 2, 3]}')
+    assert (outcome.action, outcome.error) == (Action.RETRY, ArgumentsInvalid.__name__)
     assert log == []

@@ -10,7 +10,7 @@ import pytest
 
 from pinlater_workers.app.settings import WorkerSettings
 from pinlater_workers.jobs.settings import PoolName
-from pinlater_workers.pools.router import MixedPool
+from pinlater_workers.pools.router import PoolRouter
 from tests.workers.apps.pool_places import QUEUE, app
 from tests.workers.pool_driver import PoolDriver
 
@@ -31,7 +31,7 @@ WORKERS: tuple[PoolName, ...] = ("thread", "process", "async")
 
 def mixed(pool: PoolName, *queues: str) -> PoolDriver:
     settings = WorkerSettings(queues=dict.fromkeys(queues, 1), concurrency=1, pool=pool)
-    return PoolDriver(app, lambda *told: MixedPool(app, SPEC, settings, *told)).open()
+    return PoolDriver(app, lambda *told: PoolRouter(app, SPEC, settings, *told)).open()
 
 
 def children() -> set[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pinlater_workers.app.settings import WorkerSettings
-from pinlater_workers.jobs.context import Running, Why
+from pinlater_workers.jobs.context import RunningJob, StopReason
 from pinlater_workers.jobs.job_type import JobType
 from pinlater_workers.jobs.outcome import SUCCEEDED, Action
 from pinlater_workers.pools.process_pool import ProcessPool
@@ -54,9 +54,9 @@ def test_process_that_ends_fails_its_job_and_is_replaced(
     driver: PoolDriver, name: str, args: tuple[int, ...], reason: str
 ) -> None:
     process = process_id(driver)
-    verdict = driver.result(job(name), *args)
-    assert (verdict.action, verdict.error) == (Action.RETRY, "ProcessDied")
-    assert f"process {process} {reason}" in verdict.status
+    outcome = driver.result(job(name), *args)
+    assert (outcome.action, outcome.error) == (Action.RETRY, "ProcessDied")
+    assert f"process {process} {reason}" in outcome.status
     assert process_id(driver) != process
 
 
@@ -67,9 +67,9 @@ def test_process_that_is_killed_between_two_jobs_is_replaced(driver: PoolDriver)
     assert process_id(driver) != process
 
 
-def ended_by_limit(driver: PoolDriver, running: Running) -> None:
-    driver.stop(running, Why.TIME_LIMIT)
-    assert driver.verdict(running).error == "TimeLimitExceeded"
+def ended_by_limit(driver: PoolDriver, running: RunningJob) -> None:
+    driver.stop(running, StopReason.TIME_LIMIT)
+    assert driver.outcome(running).error == "TimeLimitExceeded"
 
 
 def test_job_that_never_lets_go_of_the_interpreter_is_ended(driver: PoolDriver) -> None:
@@ -88,7 +88,7 @@ def test_programs_that_a_job_started_end_with_it(driver: PoolDriver) -> None:
 
 def test_death_is_seen_though_a_copy_of_the_process_holds_its_connections(driver: PoolDriver) -> None:
     running = driver.submit(job("copies_itself_and_exits"))
-    assert "ended with exit code 7" in driver.verdict(running).status
+    assert "ended with exit code 7" in driver.outcome(running).status
     copy = int(driver.says(running))
     driver.until(lambda: is_gone(copy))
 
@@ -96,7 +96,7 @@ def test_death_is_seen_though_a_copy_of_the_process_holds_its_connections(driver
 @pytest.mark.parametrize("name", ["ends_program", "ends_fork"])
 def test_what_a_job_starts_can_be_asked_to_end(driver: PoolDriver, name: str) -> None:
     running = driver.submit(job(name))
-    assert driver.verdict(running) == SUCCEEDED
+    assert driver.outcome(running) == SUCCEEDED
     assert driver.says(running) == "-15"
 
 
@@ -127,30 +127,30 @@ def test_signals_to_the_process_are_left_to_the_worker(driver: PoolDriver) -> No
 
 def test_thread_that_outlives_its_job_has_no_part_in_the_next(driver: PoolDriver) -> None:
     late = driver.submit(job("leaves_thread"))
-    assert driver.verdict(late) == SUCCEEDED
+    assert driver.outcome(late) == SUCCEEDED
     said = len(driver.statuses(late))
     for _ in range(20):
         running = driver.submit(job("own_id"))
-        assert driver.verdict(running) == SUCCEEDED
+        assert driver.outcome(running) == SUCCEEDED
         assert len(driver.statuses(running)) == 1
     assert len(driver.statuses(late)) == said
 
 
 def test_job_that_waits_for_a_process_is_given_back_when_it_is_stopped(driver: PoolDriver) -> None:
     first, second, third = (driver.submit(job(name)) for name in ("starts_program", "own_id", "own_id"))
-    driver.stop(second, Why.OUT_OF_TOUCH)
-    driver.stop(third, Why.STOPPING)
-    assert driver.verdict(third).action is Action.GIVE_BACK
+    driver.stop(second, StopReason.OUT_OF_TOUCH)
+    driver.stop(third, StopReason.STOPPING)
+    assert driver.outcome(third).action is Action.GIVE_BACK
     driver.says(first)
     ended_by_limit(driver, first)
-    assert driver.verdict(second) == SUCCEEDED
+    assert driver.outcome(second) == SUCCEEDED
 
 
 def test_type_that_the_processes_do_not_know_is_given_back(driver: PoolDriver) -> None:
     known = job("own_id")
     unknown = JobType(app, known.function, "unknown", known.settings)
-    verdict = driver.result(unknown)
-    assert (verdict.action, verdict.delay_ms) == (Action.GIVE_BACK, 10_000)
+    outcome = driver.result(unknown)
+    assert (outcome.action, outcome.delay_ms) == (Action.GIVE_BACK, 10_000)
 
 
 def test_output_of_a_job_is_that_of_the_worker_and_out_at_once(capfd: pytest.CaptureFixture[str]) -> None:
@@ -191,7 +191,7 @@ def test_closing_leaves_no_process() -> None:
     processes = {process, int(driver.says(busy))}
     driver.close()
     assert all(is_gone(each) for each in processes)
-    assert busy not in driver.verdicts
+    assert busy not in driver.outcomes
 
 
 def test_processes_are_apart_from_the_test() -> None:

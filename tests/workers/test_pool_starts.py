@@ -16,7 +16,7 @@ import pytest
 from pinlater_workers.app.settings import WorkerSettings
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.jobs.outcome import SUCCEEDED
-from pinlater_workers.pools.messages import Start, written
+from pinlater_workers.pools.messages import StartApp, written
 from pinlater_workers.pools.process_pool import ProcessPool
 from tests.workers.apps.pool_flawed import FLAW, QUEUE, app
 from tests.workers.pool_driver import WITHIN_S, PoolDriver, is_gone
@@ -92,7 +92,7 @@ def test_processes_are_replaced_once_the_app_can_be_imported_again(
         waiting = driver.submit(app.job_types["own_id"])
         driver.until(lambda: seen.exists() and seen.stat().st_size >= 2)
         flaw.unlink()
-        assert driver.verdict(waiting) == SUCCEEDED
+        assert driver.outcome(waiting) == SUCCEEDED
     finally:
         driver.close()
     said = [record for record in caplog.records if record.levelno == logging.ERROR]
@@ -139,7 +139,7 @@ def test_process_whose_worker_has_gone_ends_without_a_word() -> None:
             text=True,
         )
         theirs.close()
-        jobs.sendall(written(Start(SPEC, sys.path)))
+        jobs.sendall(written(StartApp(SPEC, sys.path)))
         jobs.close()
         assert (process.communicate(timeout=WITHIN_S)[1], process.returncode) == ("", 1)
 

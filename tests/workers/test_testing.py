@@ -13,7 +13,7 @@ from pinlater_workers import testing
 from pinlater_workers.app import App
 from pinlater_workers.envelope import read_envelope
 from pinlater_workers.errors import ArgumentsInvalid, ConfigurationError
-from pinlater_workers.jobs.context import Why, current
+from pinlater_workers.jobs.context import StopReason, current
 from pinlater_workers.jobs.job_type import JobType
 from pinlater_workers.jobs.outcome import Fail, Reschedule, Retry, Snooze
 from pinlater_workers.jobs.retry import Constant, Delays
@@ -186,15 +186,15 @@ def test_jobs_can_be_told_to_stop() -> None:
     work = App(servers=["127.0.0.1:1"])
 
     @work.job(queue="tested")
-    def job() -> Why | None:
+    def job() -> StopReason | None:
         assert current().wait(90) is True
         return current().cancel_reason
 
     with testing.in_memory(work) as jobs:
-        jobs.tell = Why.STOPPING
+        jobs.tell = StopReason.STOPPING
         job.enqueue()
         jobs.run_all()
-    assert jobs.runs[0].result is Why.STOPPING
+    assert jobs.runs[0].result is StopReason.STOPPING
 
 
 # -- many --------------------------------------------------------------------------------------------------------------

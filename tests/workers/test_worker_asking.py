@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinlater_workers.worker.scheduler import QUIET_S, ROTATION_WAIT_S, SHARED_WAIT_S, Asking, Poll
+from pinlater_workers.worker.scheduler import QUIET_S, ROTATION_WAIT_S, SHARED_WAIT_S, Fetch, FetchScheduler
 
 
-def limits(polls: list[Poll]) -> dict[str, int]:
+def limits(polls: list[Fetch]) -> dict[str, int]:
     return {poll.queue: poll.limit for poll in polls}
 
 
-def quiet(asking: Asking, slots: int) -> None:
+def quiet(asking: FetchScheduler, slots: int) -> None:
     """Every queue answers that it has nothing."""
     for now_s in (0.0, 1.0, 2.0):
         for poll in asking.next(slots, now_s):
@@ -26,20 +26,20 @@ def quiet(asking: Asking, slots: int) -> None:
 
 
 def test_one_queue_has_one_dequeue_that_waits_as_long_as_it_may() -> None:
-    asking = Asking({"a": 1}, 8, 20.0)
-    assert asking.next(8, 0.0) == [Poll("a", 4, 20.0)]
+    asking = FetchScheduler({"a": 1}, 8, 20.0)
+    assert asking.next(8, 0.0) == [Fetch("a", 4, 20.0)]
     assert asking.next(4, 0.0) == []
     assert asking.reserved == 4
 
 
 def test_while_a_queue_is_busy_slots_are_dealt_by_weight_and_nobody_waits() -> None:
-    polls = Asking({"a": 3, "b": 1}, 16, 20.0).next(8, 0.0)
+    polls = FetchScheduler({"a": 3, "b": 1}, 16, 20.0).next(8, 0.0)
     assert limits(polls) == {"a": 6, "b": 2}
     assert {poll.wait_s for poll in polls} == {0.0}
 
 
 def test_one_dequeue_asks_for_half_of_the_slots_and_the_next_for_the_other_half() -> None:
-    asking = Asking({"a": 3, "b": 1}, 10, 20.0)
+    asking = FetchScheduler({"a": 3, "b": 1}, 10, 20.0)
     polls = {poll.queue: poll for poll in asking.next(10, 0.0)}
     asking.answered(polls["b"], 0, 0.0)
     asking.answered(polls["a"], polls["a"].limit, 0.0)
@@ -50,7 +50,7 @@ def test_one_dequeue_asks_for_half_of_the_slots_and_the_next_for_the_other_half(
 
 
 def test_an_empty_queue_is_asked_again_after_a_while_only() -> None:
-    asking = Asking({"a": 1, "b": 1}, 8, 20.0)
+    asking = FetchScheduler({"a": 1, "b": 1}, 8, 20.0)
     first, second = asking.next(8, 0.0)
     asking.answered(first, 4, 0.0)
     asking.answered(second, 0, 0.0)
@@ -61,14 +61,14 @@ def test_an_empty_queue_is_asked_again_after_a_while_only() -> None:
 
 
 def test_a_busy_queue_that_is_being_asked_keeps_its_share_of_what_is_free() -> None:
-    asking = Asking({"a": 1, "b": 1}, 8, 20.0)
+    asking = FetchScheduler({"a": 1, "b": 1}, 8, 20.0)
     polls = {poll.queue: poll for poll in asking.next(8, 0.0)}
     asking.answered(polls["b"], 4, 0.0)
     assert limits(asking.next(4, 0.1)) == {"b": 2}
 
 
 def test_when_all_are_empty_each_waits_with_one_slot_and_its_share_of_the_others() -> None:
-    asking = Asking({"a": 1, "b": 5, "c": 2}, 12, 20.0)
+    asking = FetchScheduler({"a": 1, "b": 5, "c": 2}, 12, 20.0)
     quiet(asking, 12)
     polls = asking.next(12, 3.0)
     assert limits(polls) == {"a": 2, "b": 7, "c": 3}
@@ -76,7 +76,7 @@ def test_when_all_are_empty_each_waits_with_one_slot_and_its_share_of_the_others
 
 
 def test_more_queues_than_slots_wait_in_rotation() -> None:
-    asking = Asking(dict.fromkeys("abcdef", 1), 6, 20.0)
+    asking = FetchScheduler(dict.fromkeys("abcdef", 1), 6, 20.0)
     quiet(asking, 6)
     seen: set[str] = set()
     for now_s in (3.0, 4.0, 5.0):
@@ -90,7 +90,7 @@ def test_more_queues_than_slots_wait_in_rotation() -> None:
 
 
 def test_a_queue_that_failed_is_left_alone_and_its_slots_are_free_for_others() -> None:
-    asking = Asking({"a": 9, "b": 1}, 14, 20.0)
+    asking = FetchScheduler({"a": 9, "b": 1}, 14, 20.0)
     for poll in asking.next(8, 0.0):
         asking.failed(poll, 2.0) if poll.queue == "a" else asking.answered(poll, poll.limit, 0.0)
     assert asking.reserved == 0
@@ -102,9 +102,9 @@ def test_a_queue_that_failed_is_left_alone_and_its_slots_are_free_for_others() -
 def test_never_more_is_asked_for_than_is_free(weights: dict[str, int], slots: int, seed: int) -> None:
     """Whatever the server answers, and in whatever order."""
     rng = random.Random(seed)
-    asking = Asking(weights, slots, 20.0)
+    asking = FetchScheduler(weights, slots, 20.0)
     running, now_s = 0, 0.0
-    under_way: list[Poll] = []
+    under_way: list[Fetch] = []
     for _ in range(200):
         polls = asking.next(slots - running - asking.reserved, now_s)
         under_way += polls
@@ -127,9 +127,9 @@ def test_never_more_is_asked_for_than_is_free(weights: dict[str, int], slots: in
 def test_two_busy_queues_share_by_weight_also_when_answers_take_their_time(slots: int) -> None:
     """Jobs of one length; each answer comes a moment after its dequeue."""
     rng = random.Random(slots)
-    asking = Asking({"a": 3, "b": 1}, slots, 20.0)
+    asking = FetchScheduler({"a": 3, "b": 1}, slots, 20.0)
     had = {"a": 0, "b": 0}
-    under_way: list[Poll] = []
+    under_way: list[Fetch] = []
     ends: list[float] = []
     now_s = 0.0
     while sum(had.values()) < 4_000:

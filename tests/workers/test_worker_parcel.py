@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from pinlater.model import DequeuedJob
-from pinlater_workers.jobs.context import Running
+from pinlater_workers.jobs.context import RunningJob
 from pinlater_workers.jobs.outcome import Action, Outcome
-from pinlater_workers.worker.ack_batches import MAX_BODY_BYTES, MAX_RESULTS, Outbox, Result
+from pinlater_workers.worker.ack_batches import MAX_BODY_BYTES, MAX_RESULTS, AckQueue, Result
 
 
 def put_off(number: int, body_bytes: int) -> Result:
     job = DequeuedJob(f"mail:s1:p1:{number}", b"", 1, 5, 5, run_after_ms=0, enqueued_at_ms=0)
-    return Running(job, "mail", None, 0.0, 0.0), Outcome(Action.SNOOZE, body=bytes(body_bytes))
+    return RunningJob(job, "mail", None, 0.0, 0.0), Outcome(Action.SNOOZE, body=bytes(body_bytes))
 
 
 @pytest.mark.parametrize(
-    ("sizes", "parcels"),
+    ("sizes", "batches"),
     [
         ([10] * (MAX_RESULTS + 1), [MAX_RESULTS, 1]),
         ([MAX_BODY_BYTES // 2] * 5, [2, 2, 1]),
@@ -24,13 +24,13 @@ def put_off(number: int, body_bytes: int) -> Result:
         ([0] * 3, [3]),
     ],
 )
-def test_moves_with_large_bodies_go_in_several_calls_in_order(sizes: list[int], parcels: list[int]) -> None:
-    outbox = Outbox()
-    moves = [put_off(number, size) for number, size in enumerate(sizes)]
-    outbox.put(moves, 0.0)
+def test_moves_with_large_bodies_go_in_several_calls_in_order(sizes: list[int], batches: list[int]) -> None:
+    outbox = AckQueue()
+    requeues = [put_off(number, size) for number, size in enumerate(sizes)]
+    outbox.put(requeues, 0.0)
     taken = []
-    while (parcel := outbox.take_moves("mail")) is not None:
-        taken.append(parcel.results)
-    assert [len(results) for results in taken] == parcels
-    assert [result for results in taken for result in results] == moves
+    while (batch := outbox.take_requeues("mail")) is not None:
+        taken.append(batch.results)
+    assert [len(results) for results in taken] == batches
+    assert [result for results in taken for result in results] == requeues
     assert outbox.count == 0

@@ -16,7 +16,8 @@ import pytest
 
 from pinlater import Job, JobState
 from pinlater_workers.jobs.context import current
-from pinlater_workers.worker import Ending, Worker
+from pinlater_workers.worker import ExitReason, Worker
+from tests.bench.cpu import started_by_main_thread
 from tests.server.running import RunningServer, running
 from tests.workers.site import WITHIN_S, Site, until
 
@@ -29,7 +30,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 
 
 @contextlib.asynccontextmanager
-async def started(site: Site, **settings: Any) -> AsyncIterator[tuple[Worker, asyncio.Task[Ending]]]:
+async def started(site: Site, **settings: Any) -> AsyncIterator[tuple[Worker, asyncio.Task[ExitReason]]]:
     """A worker that the block ends."""
     worker = site.worker(**settings)
     run = asyncio.create_task(worker.run())
@@ -51,7 +52,7 @@ async def test_running_jobs_end_and_no_others_begin(server: RunningServer) -> No
             await until(lambda: worker.view().running == 4)
             worker.stop()
             assert worker.view().is_stopping
-        assert run.result() is Ending.DONE
+        assert run.result() is ExitReason.DONE
         assert [str(why) for why in told] == ["the worker stops"] * 4
         assert await site.count(JobState.SUCCEEDED) == 4
         assert await site.count(JobState.PENDING) == 6
@@ -121,7 +122,7 @@ async def test_stopped_before_it_has_begun_it_just_ends(server: RunningServer) -
     async with Site(server.port) as site:
         worker = site.worker()
         worker.stop()
-        assert await asyncio.wait_for(worker.run(), WITHIN_S) is Ending.DONE
+        assert await asyncio.wait_for(worker.run(), WITHIN_S) is ExitReason.DONE
 
 
 async def test_half_of_the_slots_stuck_it_asks_to_be_replaced(
@@ -138,7 +139,7 @@ async def test_half_of_the_slots_stuck_it_asks_to_be_replaced(
         async with started(site, concurrency=4) as (_, run):
             pass
         gate.set()
-        assert run.result() is Ending.REPLACE
+        assert run.result() is ExitReason.REPLACE
         assert await site.count(JobState.FAILED) == 2
         (said,) = [text for text in caplog.messages if "2 of 4 slots are stuck" in text]
         assert all(f"hangs {descriptor}" in said for descriptor in descriptors)
@@ -182,6 +183,10 @@ async def test_a_worker_whose_own_part_breaks_says_so_and_ends(
             await asyncio.wait_for(site.worker().run(), WITHIN_S)
 
 
+def is_heartbeat_process(pid: int) -> bool:
+    return b"pinlater_workers.heartbeat.process" in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
 async def test_no_attempt_is_lost_where_the_heartbeat_process_is_slow_when_the_worker_stops(tmp_path: Path) -> None:
     with running(tmp_path, "--release-grace", "200ms") as server:
         async with Site(server.port) as site:
@@ -194,8 +199,7 @@ async def test_no_attempt_is_lost_where_the_heartbeat_process_is_slow_when_the_w
             async with started(site) as (worker, _):
                 descriptor = await waits.enqueue_async()
                 await until(lambda: worker.view().running == 1)
-                pid = worker._engine._keeping._heartbeats.pid  # type: ignore[union-attr]
-                assert pid is not None
+                (pid,) = (each for each in started_by_main_thread() if is_heartbeat_process(each))
                 os.kill(pid, signal.SIGSTOP)
                 try:
                     worker.stop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinlater_workers.worker.scheduler import Turns
+from pinlater_workers.worker.scheduler import WeightedFair
 
 WEIGHTS = st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 20), min_size=1)
 
@@ -14,12 +14,12 @@ WEIGHTS = st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 20), min_siz
 def test_all_slots_are_dealt_and_each_queue_has_its_share_within_a_slot(
     weights: dict[str, int], deals: list[int]
 ) -> None:
-    turns = Turns(weights)
+    turns = WeightedFair(weights)
     had = dict.fromkeys(weights, 0)
     for slots in deals:
-        dealt = turns.deal(weights, slots)
-        assert sum(dealt.values()) == slots
-        for queue, count in dealt.items():
+        allocated = turns.allocate(weights, slots)
+        assert sum(allocated.values()) == slots
+        for queue, count in allocated.items():
             had[queue] += count
     total = sum(weights.values())
     for queue, weight in weights.items():
@@ -28,24 +28,24 @@ def test_all_slots_are_dealt_and_each_queue_has_its_share_within_a_slot(
 
 @given(WEIGHTS, st.data())
 def test_only_takers_get_slots_and_what_others_are_due_stays_free(weights: dict[str, int], data: st.DataObject) -> None:
-    takers = data.draw(st.sets(st.sampled_from(sorted(weights))))
+    waiters = data.draw(st.sets(st.sampled_from(sorted(weights))))
     slots = data.draw(st.integers(0, 40))
-    alike = Turns(weights).deal(weights, slots)
-    dealt = Turns(weights).deal(weights, slots, takers)
-    assert dealt == {queue: count for queue, count in alike.items() if queue in takers}
+    alike = WeightedFair(weights).allocate(weights, slots)
+    allocated = WeightedFair(weights).allocate(weights, slots, waiters)
+    assert allocated == {queue: count for queue, count in alike.items() if queue in waiters}
 
 
 def test_a_queue_that_was_not_asked_for_long_saves_up_no_turns() -> None:
-    turns = Turns({"a": 1, "b": 1})
+    turns = WeightedFair({"a": 1, "b": 1})
     for _ in range(1_000):
-        turns.deal(["a"], 1)
-    had = [turns.deal(["a", "b"], 1) for _ in range(10)]
-    assert sum(dealt.get("a", 0) for dealt in had) == 5
+        turns.allocate(["a"], 1)
+    had = [turns.allocate(["a", "b"], 1) for _ in range(10)]
+    assert sum(allocated.get("a", 0) for allocated in had) == 5
 
 
 def test_slots_that_brought_no_job_do_not_count() -> None:
-    turns = Turns({"a": 1, "b": 1})
+    turns = WeightedFair({"a": 1, "b": 1})
     for _ in range(50):
-        turns.give_back("b", turns.deal(["a", "b"], 10)["b"])
-    had = [turns.deal(["a", "b"], 1) for _ in range(10)]
-    assert sum(dealt.get("b", 0) for dealt in had) == 5
+        turns.unused("b", turns.allocate(["a", "b"], 10)["b"])
+    had = [turns.allocate(["a", "b"], 1) for _ in range(10)]
+    assert sum(allocated.get("b", 0) for allocated in had) == 5

@@ -102,7 +102,7 @@ def _read(body: bytes, start: int, encoding: Encoding) -> Envelope:
     return Envelope(found.job, found.args or [], found.kwargs or {}, found.headers or {}, found.snoozes, encoding)
 
 
-def renewed(old: Envelope, body: bytes, snoozes: int) -> Envelope:
+def next_body(old: Envelope, body: bytes, snoozes: int) -> Envelope:
     """ValueError: `body` has no envelope, or none that can be read, and so no worker could run it."""
     try:
         new = read_envelope(body)

@@ -25,7 +25,7 @@ class Middleware:
     def after(self, context: JobContext, result: Any) -> None:
         """The job has returned. What is raised fails the attempt: a commit can stand here."""
 
-    def error(self, context: JobContext, exception: BaseException, verdict: Outcome) -> None:
+    def error(self, context: JobContext, exception: BaseException, outcome: Outcome) -> None:
         """The attempt has not succeeded; `verdict` says what becomes of it. What is raised here is logged, no more.
 
         Snooze and Reschedule come here too. Called where `before` was called and did not raise.

@@ -75,7 +75,7 @@ class App:
         self.middleware: Sequence[Middleware] = tuple(middleware)
         self.clock: Clock = clock or SystemClock()
         self._catalogue = Catalogue(self)
-        self._connections = Connections(Target(servers, cluster, clusters_file, source))
+        self._connections = ServerClients(ServerTarget(servers, cluster, clusters_file, source))
         self.outbox: Outbox = self._connections
         self._file = FileSettings()
         if file is not None:
@@ -188,7 +188,7 @@ class App:
             servers, cluster, clusters_file = old.servers, old.cluster, clusters_file or old.clusters_file
         own = self.outbox is self._connections
         self._connections.close()
-        self._connections = Connections(Target(servers, cluster, clusters_file, source or old.source))
+        self._connections = ServerClients(ServerTarget(servers, cluster, clusters_file, source or old.source))
         if own:
             self.outbox = self._connections
 
@@ -243,7 +243,7 @@ _making = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ServerTarget:
     """Servers, or a cluster; with neither the environment decides, when the first client is made."""
 
     servers: Sequence[str] = ()
@@ -252,10 +252,10 @@ class Target:
     source: str | None = None
 
 
-class Connections:
+class ServerClients:
     """The clients to one target. An Outbox: jobs go to the servers. Clients are made when they are needed first."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: ServerTarget) -> None:
         self.target = target
         self._client: Client | None = None
         self._async_clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncClient]

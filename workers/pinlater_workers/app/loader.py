@@ -47,14 +47,14 @@ _SERVERS = "PINLATER_WORKER_SERVERS"
 _CLUSTER = "PINLATER_WORKER_CLUSTER"
 
 
-def hand_down(app: App, servers: Sequence[str], cluster: str | None) -> None:
+def pass_on_servers(app: App, servers: Sequence[str], cluster: str | None) -> None:
     """This app, and those of the processes that are started from here on, use these; nothing where neither is given."""
     for variable, value in ((_SERVERS, ",".join(servers)), (_CLUSTER, cluster or "")):
         os.environ[variable] = value
-    take_over(app)
+    use_inherited_servers(app)
 
 
-def take_over(app: App) -> None:
+def use_inherited_servers(app: App) -> None:
     """In a process of the pool: use what was handed down, if anything was."""
     servers, cluster = os.environ.get(_SERVERS, ""), os.environ.get(_CLUSTER, "")
     if servers or cluster:
@@ -62,7 +62,7 @@ def take_over(app: App) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedApp:
     """`spec`: what a process of the pool loads the same app by. `settings`: what a file says, else the defaults."""
 
     app: App
@@ -70,7 +70,7 @@ class Loaded:
     settings: WorkerSettings
 
 
-def load(app_spec: str | None, config: str | None) -> Loaded:
+def load(app_spec: str | None, config: str | None) -> LoadedApp:
     """With the current folder on the import path. ConfigurationError says what to do."""
     if (app_spec is None) == (config is None):
         said = (
@@ -81,7 +81,7 @@ def load(app_spec: str | None, config: str | None) -> Loaded:
     add_import_paths([Path.cwd()])
     if config is not None:
         app, settings = load_file(config)
-        return Loaded(app, f"{FILE}{Path(config).absolute()}", settings)
+        return LoadedApp(app, f"{FILE}{Path(config).absolute()}", settings)
     assert app_spec is not None
     app = load_app(app_spec)
-    return Loaded(app, app_spec, app.worker_settings)
+    return LoadedApp(app, app_spec, app.worker_settings)

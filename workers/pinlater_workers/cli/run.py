@@ -12,14 +12,14 @@ from typing import Any
 
 from pinlater.listener import raise_descriptor_limit
 from pinlater_workers.app.app import App
-from pinlater_workers.app.loader import hand_down, load
+from pinlater_workers.app.loader import load, pass_on_servers
 from pinlater_workers.app.settings import WorkerSettings
 from pinlater_workers.cli.options import over
 from pinlater_workers.cli.process_exit import EXIT_FAILED, leave_soon, replace_itself
 from pinlater_workers.cli.sidecars import serve
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.observability.metrics import Metrics
-from pinlater_workers.worker.worker import Ending, Worker
+from pinlater_workers.worker.worker import ExitReason, Worker
 
 _log = logging.getLogger("pinlater_workers.cli")
 _DESCRIPTORS, _PER_SLOT = 512, 8
@@ -36,7 +36,7 @@ def run(
     """Until it is stopped. ConfigurationError: it cannot begin."""
     loaded = load(app_spec, config)
     if servers or cluster:
-        hand_down(loaded.app, servers, cluster)
+        pass_on_servers(loaded.app, servers, cluster)
     settings = with_queues(loaded.app, over(loaded.settings, given))
     raise_descriptor_limit(_DESCRIPTORS + _PER_SLOT * settings.concurrency)
     metrics = Metrics()
@@ -51,14 +51,14 @@ def run(
             leave_soon(EXIT_FAILED, error)
             raise
         loaded.app.close()
-        if ending is Ending.REPLACE:  # before the loop is closed: that waits for every coroutine
+        if ending is ExitReason.REPLACE:  # before the loop is closed: that waits for every coroutine
             _log.info("beginning anew, as the same process %d", os.getpid())
             replace_itself()
         _log.info("ended")
         leave_soon(0)
 
 
-async def _served(app: App, worker: Worker, settings: WorkerSettings, metrics: Metrics, begins: str) -> Ending:
+async def _served(app: App, worker: Worker, settings: WorkerSettings, metrics: Metrics, begins: str) -> ExitReason:
     try:
         return await serve(worker, settings, metrics, begins)
     finally:

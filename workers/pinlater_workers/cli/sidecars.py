@@ -13,7 +13,7 @@ from pinlater.errors import install_command
 from pinlater_workers.app.settings import WorkerSettings
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.observability.metrics import Metrics
-from pinlater_workers.worker.worker import Ending, Worker
+from pinlater_workers.worker.worker import ExitReason, Worker
 
 _log = logging.getLogger("pinlater_workers.cli")
 _EXTRA = {"aiohttp", "prometheus_client", "statsd"}
@@ -76,7 +76,7 @@ def optional(module: str, what: str) -> ModuleType:
         ) from None
 
 
-async def serve(worker: Worker, settings: WorkerSettings, metrics: Metrics, begins: str) -> Ending:
+async def serve(worker: Worker, settings: WorkerSettings, metrics: Metrics, begins: str) -> ExitReason:
     """Until a signal or the worker itself ends it. `begins` is logged when signals are heeded."""
 
     def read() -> dict[tuple[str, ...], list[float]]:
@@ -94,7 +94,7 @@ async def serve(worker: Worker, settings: WorkerSettings, metrics: Metrics, begi
             sender = export.StatsdExport(settings.statsd, settings.statsd_prefix)
             stack.push_async_callback(_end, asyncio.ensure_future(sender.send_often(read)))
         ending = await worker.run()
-    return Ending.REPLACE if signals.is_to_replace else ending
+    return ExitReason.REPLACE if signals.is_to_replace else ending
 
 
 async def _end(task: asyncio.Task[None]) -> None:

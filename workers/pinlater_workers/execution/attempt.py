@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from pinlater.model import DequeuedJob
 from pinlater_workers.envelope import read_envelope
 from pinlater_workers.errors import BodyInvalid
-from pinlater_workers.execution.decision import RANDOM, judge, log_outcome, stopped
+from pinlater_workers.execution.decision import RANDOM, decide, decide_stopped, log_outcome
 from pinlater_workers.jobs.context import CURRENT, JobContext
 from pinlater_workers.jobs.job_type import JobType
 from pinlater_workers.jobs.outcome import SUCCEEDED, Outcome
@@ -71,7 +71,7 @@ async def run_attempt_async(
     except BaseException as error:
         if isinstance(error, asyncio.CancelledError) and _is_cancelled():
             if begun and context.cancel_reason is not None:
-                _error(begun, context, error, stopped(job_type.settings, job, context.cancel_reason))
+                _error(begun, context, error, decide_stopped(job_type.settings, job, context.cancel_reason))
             raise
         return _failed(begun, job_type, job, context, error, rng)
     log_outcome(context, SUCCEEDED)
@@ -139,16 +139,16 @@ def _failed(
     error: BaseException,
     rng: Random | None,
 ) -> Outcome:
-    verdict = judge(job_type.settings, job, error, rng, body=context.body)
-    _error(begun, context, error, verdict)
-    log_outcome(context, verdict, error)
-    return verdict
+    outcome = decide(job_type.settings, job, error, rng, body=context.body)
+    _error(begun, context, error, outcome)
+    log_outcome(context, outcome, error)
+    return outcome
 
 
-def _error(begun: Sequence[Middleware], context: JobContext, error: BaseException, verdict: Outcome) -> None:
+def _error(begun: Sequence[Middleware], context: JobContext, error: BaseException, outcome: Outcome) -> None:
     for each in reversed(begun):
         try:
-            each.error(context, error, verdict)
+            each.error(context, error, outcome)
         except Exception:
             _log.exception("Middleware %s failed when told of a failure", type(each).__qualname__)
 

@@ -24,9 +24,9 @@ import msgspec
 
 from pinlater.model import DequeuedJob
 from pinlater.printable import printable
-from pinlater_workers.envelope import read_envelope, renewed, write_envelope
+from pinlater_workers.envelope import next_body, read_envelope, write_envelope
 from pinlater_workers.errors import BodyInvalid, ClaimLost, TimeLimitExceeded, TooManySnoozes
-from pinlater_workers.jobs.context import JobContext, Why, attempt_number
+from pinlater_workers.jobs.context import JobContext, StopReason, attempt_number
 from pinlater_workers.jobs.outcome import SUCCEEDED, Action, Fail, Outcome, Reschedule, Retry, Snooze
 from pinlater_workers.jobs.retry import DEFAULT_RETRY, LONGEST_S
 from pinlater_workers.jobs.settings import JobSettings
@@ -35,7 +35,7 @@ RANDOM = Random()
 _log = logging.getLogger("pinlater_workers.execution")
 
 
-def judge(
+def decide(
     settings: JobSettings,
     job: DequeuedJob,
     error: BaseException,
@@ -43,9 +43,9 @@ def judge(
     body: bytes | None = None,
 ) -> Outcome:
     """`body`: what the newest checkpoint stored, where there was one. `rng` None: delays without jitter."""
-    error = alone(error)
+    error = unwrap_group(error)
     try:
-        return _judge(settings, job, error, rng, job.body if body is None else body)
+        return _decide(settings, job, error, rng, job.body if body is None else body)
     except BaseException as trouble:
         if isinstance(trouble, KeyboardInterrupt):
             raise
@@ -55,16 +55,16 @@ def judge(
         return Outcome(Action.RETRY, delay_ms(after_s or 0.0), status, error=type_name(error))
 
 
-def stopped(settings: JobSettings, job: DequeuedJob, why: Why, rng: Random | None = RANDOM) -> Outcome:
+def decide_stopped(settings: JobSettings, job: DequeuedJob, reason: StopReason, rng: Random | None = RANDOM) -> Outcome:
     """For a job that its pool has ended: what is to be said in its place."""
-    if why is Why.TIME_LIMIT:
-        return judge(settings, job, TimeLimitExceeded(f"it ran longer than {settings.time_limit_s:g} s"), rng)
-    if why is Why.CLAIM_LOST:
-        return judge(settings, job, ClaimLost("another worker has it, or its queue is gone"), rng)
+    if reason is StopReason.TIME_LIMIT:
+        return decide(settings, job, TimeLimitExceeded(f"it ran longer than {settings.time_limit_s:g} s"), rng)
+    if reason is StopReason.CLAIM_LOST:
+        return decide(settings, job, ClaimLost("another worker has it, or its queue is gone"), rng)
     return Outcome(Action.GIVE_BACK)
 
 
-def alone(error: BaseException) -> BaseException:
+def unwrap_group(error: BaseException) -> BaseException:
     """An exception group of one is judged as that one: what a task group makes of a job's exception."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
@@ -76,7 +76,7 @@ def delay_ms(delay_s: float) -> int:
     return math.ceil(min(delay_s, LONGEST_S) * 1000)
 
 
-def _judge(settings: JobSettings, job: DequeuedJob, error: BaseException, rng: Random | None, body: bytes) -> Outcome:
+def _decide(settings: JobSettings, job: DequeuedJob, error: BaseException, rng: Random | None, body: bytes) -> Outcome:
     try:
         if isinstance(error, Snooze):
             return _snooze(settings, job, error, body)
@@ -111,8 +111,8 @@ def _snooze(settings: JobSettings, job: DequeuedJob, error: Snooze, body: bytes)
         return Outcome(Action.RETRY, delay_ms(error.after_s), _status(job, describe(error)), error=type_name(error))
     count = envelope.snoozes + 1
     if count > settings.max_snoozes:
-        why = f": {error.message}" if error.message else ""
-        raise TooManySnoozes(f"put off {envelope.snoozes} times{why}")
+        reason = f": {error.message}" if error.message else ""
+        raise TooManySnoozes(f"put off {envelope.snoozes} times{reason}")
     stored = write_envelope(msgspec.structs.replace(envelope, snoozes=count))
     status = _line(f"snooze {count} of {settings.max_snoozes}", error.message)
     return Outcome(Action.SNOOZE, delay_ms(error.after_s), status, stored, type_name(error))
@@ -123,7 +123,7 @@ def _reschedule(settings: JobSettings, error: Reschedule, body: bytes) -> Outcom
     stored = error.body
     old = None if settings.raw else read_envelope(body)
     if old is not None and (stored is not None or old.snoozes):
-        stored = write_envelope(renewed(old, body if stored is None else stored, 0))
+        stored = write_envelope(next_body(old, body if stored is None else stored, 0))
     status = _line("rescheduled", error.message) if error.message else ""
     return Outcome(Action.RESCHEDULE, delay_ms(error.after_s), status, stored, type_name(error))
 
@@ -146,26 +146,26 @@ _QUIET = {
 }
 
 
-def log_outcome(context: JobContext, verdict: Outcome, error: BaseException | None = None) -> None:
+def log_outcome(context: JobContext, outcome: Outcome, error: BaseException | None = None) -> None:
     """Called where the job ran, with its context set. `error` is what it raised. Raises nothing: a filter or a handler
     of the app that fails does not change what became of the attempt.
     """
-    if verdict is SUCCEEDED and not _outcome_log.isEnabledFor(logging.DEBUG):
+    if outcome is SUCCEEDED and not _outcome_log.isEnabledFor(logging.DEBUG):
         return
     with contextlib.suppress(Exception):
-        _log_outcome(context, verdict, error)
+        _log_outcome(context, outcome, error)
 
 
-def _log_outcome(context: JobContext, verdict: Outcome, error: BaseException | None) -> None:
+def _log_outcome(context: JobContext, outcome: Outcome, error: BaseException | None) -> None:
     # also for an app with handlers of its own, which know nothing of names that are made to move a cursor
-    job, status = printable(context.job), printable(verdict.status.rstrip())
-    if verdict.action in _QUIET:
+    job, status = printable(context.job), printable(outcome.status.rstrip())
+    if outcome.action in _QUIET:
         if _outcome_log.isEnabledFor(logging.DEBUG):
             more = f": {status}" if status else ""
-            _outcome_log.debug("%s %s%s", job, _QUIET[verdict.action], more)
+            _outcome_log.debug("%s %s%s", job, _QUIET[outcome.action], more)
         return
-    is_last = verdict.action is Action.FAIL or context.attempts_left == 0
-    end = "no attempt follows" if is_last else f"again in {verdict.delay_ms / 1000:g} s"
+    is_last = outcome.action is Action.FAIL or context.attempts_left == 0
+    end = "no attempt follows" if is_last else f"again in {outcome.delay_ms / 1000:g} s"
     shown = error if is_last or _outcome_log.isEnabledFor(logging.DEBUG) else None
     _outcome_log.warning("%s failed, %s: %s", job, end, status, exc_info=shown)
 

@@ -1,4 +1,4 @@
-"""Keeping claims alive from a small process of its own, which no busy job can block.
+"""ClaimKeeper claims alive from a small process of its own, which no busy job can block.
 
 link        the worker's end: starts the process, and replaces it     child
 process     the program                                               beating, dying

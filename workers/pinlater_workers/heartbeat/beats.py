@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pinlater.client.async_client import AsyncClient
 from pinlater.errors import PinLaterError, ShardConnectionFailed
 from pinlater.model import Checkpoint, JobInfo, JobState, parse_descriptor
-from pinlater_workers.heartbeat.messages import Watched
+from pinlater_workers.heartbeat.messages import HeartbeatEntry
 
 CLAIMS_PER_CALL = 1_000
 
-Part = Sequence[Watched]
+Part = Sequence[HeartbeatEntry]
 
 
 @dataclass(slots=True)
@@ -44,13 +44,13 @@ class BeatResult:
         self.detail = str(error)
 
 
-async def beat(client: AsyncClient, claims: Sequence[Watched], timeout_s: float) -> BeatResult:
+async def beat(client: AsyncClient, claims: Sequence[HeartbeatEntry], timeout_s: float) -> BeatResult:
     """Every claim is in one list of the outcome. Each call takes `timeout_s` at most; where a shard is out, two rounds.
 
     A checkpoint that is taken ties its claim to the connection it came by.
     """
     outcome = BeatResult()
-    beaten: list[Watched] = []
+    beaten: list[HeartbeatEntry] = []
 
     async def checkpoint(part: Part) -> None:
         kept = [Checkpoint(watched.descriptor, claim_descriptor=watched.claim) for watched in part]
@@ -67,9 +67,9 @@ async def beat(client: AsyncClient, claims: Sequence[Watched], timeout_s: float)
     return outcome
 
 
-def _parts(claims: Iterable[Watched], of: Callable[[Watched], object]) -> list[Part]:
+def _parts(claims: Iterable[HeartbeatEntry], of: Callable[[HeartbeatEntry], object]) -> list[Part]:
     """By what `of` says, and no more than a call takes."""
-    grouped: dict[object, list[Watched]] = {}
+    grouped: dict[object, list[HeartbeatEntry]] = {}
     for watched in claims:
         grouped.setdefault(of(watched), []).append(watched)
     return [
@@ -104,7 +104,7 @@ async def _one_shard(call: Callable[[Part], Awaitable[None]], part: Part, outcom
         outcome.failing(part, error)
 
 
-def _shard(watched: Watched) -> object:
+def _shard(watched: HeartbeatEntry) -> object:
     ref = parse_descriptor(watched.descriptor)
     return ref and ref.shard
 
@@ -134,7 +134,7 @@ def surely_held_s(lease_s: float) -> float:
 class _Claim:
     __slots__ = ("counted_s", "due_s", "failures", "good_s", "watched")
 
-    def __init__(self, watched: Watched) -> None:
+    def __init__(self, watched: HeartbeatEntry) -> None:
         self.watched = watched
         self.good_s = watched.good_s
         self.due_s = watched.from_s
@@ -142,7 +142,7 @@ class _Claim:
         self.counted_s = -math.inf
 
 
-class Table:
+class BeatSchedule:
     """All claims of one worker, by number. Times are seconds of one monotonic clock."""
 
     def __init__(self, lease_s: float, interval_s: float) -> None:
@@ -156,7 +156,7 @@ class Table:
     def __len__(self) -> int:
         return len(self._claims)
 
-    def watch(self, claims: Iterable[Watched]) -> None:
+    def watch(self, claims: Iterable[HeartbeatEntry]) -> None:
         """Due from their `from_s` on, also where they are watched already; what is known of those stays."""
         known = self._claims
         for watched in claims:
@@ -188,7 +188,7 @@ class Table:
         for claim in self._claims.values():
             claim.due_s = min(claim.due_s, max(claim.watched.from_s, now_s))
 
-    def take_due(self, now_s: float) -> list[Watched]:
+    def take_due(self, now_s: float) -> list[HeartbeatEntry]:
         """Those to be beaten now; where there are any, also those due soon. They are due again an interval later.
 
         None before its `from_s`, or after its `until_s`.

@@ -11,8 +11,18 @@ from time import monotonic
 
 from pinlater_workers.heartbeat.beats import silence_s, surely_held_s, usual_interval_s
 from pinlater_workers.heartbeat.child import Child
-from pinlater_workers.heartbeat.messages import Alive, Beaten, Begin, Ended, Forget, ToWorker, Trouble, Watch, Watched
-from pinlater_workers.jobs.context import Why
+from pinlater_workers.heartbeat.messages import (
+    Alive,
+    Begin,
+    ClaimsEnded,
+    ClaimsFailing,
+    ClaimsRenewed,
+    Forget,
+    HeartbeatEntry,
+    ToWorker,
+    Watch,
+)
+from pinlater_workers.jobs.context import StopReason
 
 LIVED_LONG_S = 1.0
 FIRST_PAUSE_S = 0.1
@@ -43,7 +53,7 @@ class Heartbeats:
         servers: Sequence[str],
         source: str,
         lease_s: float,
-        lost: Callable[[int, Why], None],
+        lost: Callable[[int, StopReason], None],
         ended: Callable[[int], None],
         *,
         interval_s: float | None = None,
@@ -55,7 +65,7 @@ class Heartbeats:
         self._held_s = surely_held_s(lease_s)
         self._on_lost = lost
         self._on_ended = ended
-        self._claims: dict[int, Watched] = {}
+        self._claims: dict[int, HeartbeatEntry] = {}
         self._child: Child | None = None
         self._keeper: asyncio.Task[None] | None = None
 
@@ -81,7 +91,7 @@ class Heartbeats:
             with contextlib.suppress(asyncio.CancelledError):
                 await keeper
 
-    def watch(self, claims: Sequence[Watched]) -> None:
+    def watch(self, claims: Sequence[HeartbeatEntry]) -> None:
         """Keep these alive. When this returns the process hears of it, whatever this one does then.
 
         A beat ties a claim to the process's connection. For a claim that may have been tied to another one since, this
@@ -170,9 +180,9 @@ class Heartbeats:
 
     def _hear(self, message: ToWorker) -> None:
         numbers = [number for number in message.numbers if number in self._claims]
-        if isinstance(message, Beaten):
+        if isinstance(message, ClaimsRenewed):
             self._note_good(numbers, message.good_s)
-        elif isinstance(message, Ended):
+        elif isinstance(message, ClaimsEnded):
             for number in numbers:
                 del self._claims[number]
             for number in numbers:
@@ -185,17 +195,17 @@ class Heartbeats:
             watched = self._claims[number]
             watched.good_s = max(watched.good_s, good_s)
 
-    def _note_trouble(self, numbers: Sequence[int], trouble: Trouble) -> None:
-        if trouble.why is Why.CLAIM_LOST:
+    def _note_trouble(self, numbers: Sequence[int], trouble: ClaimsFailing) -> None:
+        if trouble.reason is StopReason.CLAIM_LOST:
             self._lose(numbers)
             return
         if numbers:
             _log.warning("heartbeats of %d claims fail: %s", len(numbers), trouble.detail)
         for number in numbers:
-            self._on_lost(number, trouble.why)
+            self._on_lost(number, trouble.reason)
 
     def _lose(self, numbers: Sequence[int]) -> None:
         for number in numbers:
             del self._claims[number]
         for number in numbers:
-            self._on_lost(number, Why.CLAIM_LOST)
+            self._on_lost(number, StopReason.CLAIM_LOST)

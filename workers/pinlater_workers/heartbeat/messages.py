@@ -8,10 +8,10 @@ from __future__ import annotations
 import msgspec
 
 from pinlater_workers.frames import frame
-from pinlater_workers.jobs.context import Why
+from pinlater_workers.jobs.context import StopReason
 
 
-class Watched(msgspec.Struct, array_like=True, gc=False):
+class HeartbeatEntry(msgspec.Struct, array_like=True, gc=False):
     """A claim to be kept alive, by a number of the worker's choice.
 
     `good_s`: it surely held then, and its lease ran from then or later. Beats come from `from_s` on, the first at once,
@@ -27,7 +27,7 @@ class Watched(msgspec.Struct, array_like=True, gc=False):
     until_s: float
 
 
-class Begin(msgspec.Struct, tag=True):
+class Begin(msgspec.Struct, tag="Begin"):
     """To the process, first. `servers` as AsyncClient takes them.
 
     `queues`: where claims for `source`, which is this worker's alone, are looked for when it has been silent for
@@ -42,45 +42,45 @@ class Begin(msgspec.Struct, tag=True):
     silent_s: float
 
 
-class Watch(msgspec.Struct, tag=True):
+class Watch(msgspec.Struct, tag="Watch"):
     """To the process: beat these, also where they are watched already."""
 
-    claims: list[Watched]
+    claims: list[HeartbeatEntry]
 
 
-class Forget(msgspec.Struct, tag=True):
+class Forget(msgspec.Struct, tag="Forget"):
     """To the process: these have ended."""
 
     numbers: list[int]
 
 
-class Alive(msgspec.Struct, tag=True):
+class Alive(msgspec.Struct, tag="Alive"):
     """To the process: the worker's event loop goes round."""
 
 
-class Beaten(msgspec.Struct, tag=True):
+class ClaimsRenewed(msgspec.Struct, tag="Beaten"):
     """To the worker: these claims were there, and their leases ran from `good_s` or later."""
 
     numbers: list[int]
     good_s: float
 
 
-class Trouble(msgspec.Struct, tag=True):
+class ClaimsFailing(msgspec.Struct, tag="Trouble"):
     """To the worker: what became of these. Those with CLAIM_LOST are not watched any more."""
 
     numbers: list[int]
-    why: Why
+    reason: StopReason = msgspec.field(name="why")
     detail: str = ""
 
 
-class Ended(msgspec.Struct, tag=True):
+class ClaimsEnded(msgspec.Struct, tag="Ended"):
     """To the worker: these jobs have ended, and no claim came after these. They are not watched any more."""
 
     numbers: list[int]
 
 
 ToProcess = Begin | Watch | Forget | Alive
-ToWorker = Beaten | Trouble | Ended
+ToWorker = ClaimsRenewed | ClaimsFailing | ClaimsEnded
 
 _encoder = msgspec.msgpack.Encoder()
 read_by_process = msgspec.msgpack.Decoder(ToProcess).decode

@@ -23,32 +23,32 @@ from pinlater.errors import PinLaterError
 from pinlater.model import CONTINUATION_END, CONTINUATION_START, JobFilter, JobState, claim_source
 from pinlater_workers.dying import die_with, when_lost
 from pinlater_workers.frames import Frames
-from pinlater_workers.heartbeat.beats import BeatResult, Table, beat
+from pinlater_workers.heartbeat.beats import BeatResult, BeatSchedule, beat
 from pinlater_workers.heartbeat.messages import (
-    Beaten,
     Begin,
-    Ended,
+    ClaimsEnded,
+    ClaimsFailing,
+    ClaimsRenewed,
     Forget,
+    HeartbeatEntry,
     ToProcess,
     ToWorker,
-    Trouble,
     Watch,
-    Watched,
     read_by_process,
     written,
 )
-from pinlater_workers.jobs.context import Why
+from pinlater_workers.jobs.context import StopReason
 
 UNREAD_BYTES = 65_536
 
 
-class Ear(asyncio.Protocol):
+class ParentLink(asyncio.Protocol):
     """The connection to the worker."""
 
     def __init__(self) -> None:
         self._frames = Frames()
         self._transport: asyncio.Transport | None = None
-        self._beating: Beating | None = None
+        self._loop_of_beats: HeartbeatLoop | None = None
         self._run: asyncio.Task[None] | None = None
         self.ended = asyncio.Event()
 
@@ -64,21 +64,21 @@ class Ear(asyncio.Protocol):
 
     def _hear(self, message: ToProcess) -> None:
         if isinstance(message, Begin):
-            self._beating = Beating(message, self._tell)
-            self._run = asyncio.create_task(self._beating.run())
+            self._loop_of_beats = HeartbeatLoop(message, self._tell)
+            self._run = asyncio.create_task(self._loop_of_beats.run())
             self._run.add_done_callback(lambda _: self.ended.set())
-        elif self._beating is not None:
-            self._beating.heard()
+        elif self._loop_of_beats is not None:
+            self._loop_of_beats.heard()
             if isinstance(message, Watch):
-                self._beating.watch(message.claims)
+                self._loop_of_beats.watch(message.claims)
             elif isinstance(message, Forget):
-                self._beating.forget(message.numbers)
+                self._loop_of_beats.forget(message.numbers)
 
     def _tell(self, message: ToWorker) -> None:
         """Good beats are not worth a growing heap when the worker does not read: later ones say the same."""
         if self._transport is None or self._transport.is_closing():
             return
-        if isinstance(message, Beaten) and self._transport.get_write_buffer_size() > UNREAD_BYTES:
+        if isinstance(message, ClaimsRenewed) and self._transport.get_write_buffer_size() > UNREAD_BYTES:
             return
         self._transport.write(written(message))
 
@@ -94,7 +94,7 @@ class Ear(asyncio.Protocol):
 
 async def serve(end: socket.socket, parent: int) -> None:
     loop = asyncio.get_running_loop()
-    _, ear = await loop.create_unix_connection(Ear, sock=end)
+    _, ear = await loop.create_unix_connection(ParentLink, sock=end)
     when_lost(parent, lambda: os._exit(0))
     await ear.ended.wait()
     await ear.finish()
@@ -119,12 +119,12 @@ IDLE_S = 1_800.0
 """Half of what a server grants an idle connection by default: closing one costs a beat of all claims."""
 
 
-class Beating:
+class HeartbeatLoop:
     """Has a client of its own. `tell` is called on the loop."""
 
     def __init__(self, begin: Begin, tell: Callable[[ToWorker], None]) -> None:
         self._tell = tell
-        self._table = Table(begin.lease_s, begin.interval_s)
+        self._table = BeatSchedule(begin.lease_s, begin.interval_s)
         self._timeout_s = max(SHORTEST_TIMEOUT_S, begin.lease_s / 6)
         self._news = asyncio.Event()
         self._next_s = math.inf
@@ -137,13 +137,13 @@ class Beating:
             stay_s=STAY_S,
             on_disconnect=self._disconnected,
         )
-        self._orphans = Orphans(self._client, begin, self._timeout_s, self._table.known)
+        self._unread = UnreadClaims(self._client, begin, self._timeout_s, self._table.known)
 
     def heard(self) -> None:
         """The worker's event loop goes round."""
-        self._orphans.heard()
+        self._unread.heard()
 
-    def watch(self, claims: Sequence[Watched]) -> None:
+    def watch(self, claims: Sequence[HeartbeatEntry]) -> None:
         self._table.watch(claims)
         if min(each.from_s for each in claims) < self._next_s:
             self._news.set()
@@ -153,13 +153,13 @@ class Beating:
 
     async def run(self) -> None:
         """Until it is cancelled; then nothing is told any more."""
-        orphans = asyncio.create_task(self._orphans.run())
+        unread = asyncio.create_task(self._unread.run())
         try:
             while True:
                 self._begin_due()
                 await self._until_next()
         finally:
-            tasks = [orphans, *self._beats]
+            tasks = [unread, *self._beats]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -169,13 +169,13 @@ class Beating:
         """Whichever claims were tied to that connection: a beat ties them to another before the server's grace ends."""
         self._table.all_due(monotonic())
         self._news.set()
-        self._orphans.disconnected()
+        self._unread.disconnected()
 
     def _begin_due(self) -> None:
         now_s = monotonic()
         lost = self._table.take_lost(now_s)
         if lost:
-            self._tell(Trouble(lost, Why.CLAIM_LOST, "no heartbeat got through before the lease was over"))
+            self._tell(ClaimsFailing(lost, StopReason.CLAIM_LOST, "no heartbeat got through before the lease was over"))
         due = self._table.take_due(now_s) if len(self._beats) < BEATS_AT_ONCE else []
         if due:
             task = asyncio.create_task(self._beat(due, now_s))
@@ -192,7 +192,7 @@ class Beating:
         self._news.clear()
         await asyncio.sleep(GATHER_S)
 
-    async def _beat(self, claims: Sequence[Watched], began_s: float) -> None:
+    async def _beat(self, claims: Sequence[HeartbeatEntry], began_s: float) -> None:
         try:
             outcome = await beat(self._client, claims, self._timeout_s)
         except Exception as error:
@@ -201,16 +201,18 @@ class Beating:
             outcome.failing(claims, error)
         if outcome.good:
             self._table.beaten(outcome.good, began_s)
-            self._tell(Beaten(outcome.good, began_s))
+            self._tell(ClaimsRenewed(outcome.good, began_s))
         if outcome.lost:
             self._table.lose(outcome.lost, monotonic())
-            self._tell(Trouble(outcome.lost, Why.CLAIM_LOST, "it is not in progress under this claim any more"))
+            self._tell(
+                ClaimsFailing(outcome.lost, StopReason.CLAIM_LOST, "it is not in progress under this claim any more")
+            )
         if outcome.ended:
             self._table.forget(outcome.ended)
-            self._tell(Ended(outcome.ended))
+            self._tell(ClaimsEnded(outcome.ended))
         twice = self._table.failed(outcome.failed, began_s, monotonic())
         if twice:
-            self._tell(Trouble(twice, Why.OUT_OF_TOUCH, outcome.detail))
+            self._tell(ClaimsFailing(twice, StopReason.OUT_OF_TOUCH, outcome.detail))
         if outcome.failed:
             self._news.set()
 
@@ -226,7 +228,7 @@ Key = tuple[str, str]
 """Descriptor and claim descriptor."""
 
 
-class Orphans:
+class UnreadClaims:
     """Looks for them in the worker's queues while nothing is heard of its event loop, and beats them.
 
     `known` says which claims the worker has taken. `heard` is called whenever the worker says anything: then it takes
@@ -275,7 +277,7 @@ class Orphans:
                 return
             known = self._known()
             found = [
-                Watched(0, queue, job.descriptor, claim, 0.0, 0.0, 0.0)
+                HeartbeatEntry(0, queue, job.descriptor, claim, 0.0, 0.0, 0.0)
                 for job in page.jobs
                 if (claim := job.claim_descriptor or "")
                 and self._is_ours(claim)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from pinlater.model import MAX_STATUS_CHARS, Checkpoint, DequeuedJob
-from pinlater_workers.envelope import Envelope, renewed, write_envelope
+from pinlater_workers.envelope import Envelope, next_body, write_envelope
 from pinlater_workers.errors import ClaimLost
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class JobContext:
     one. `envelope` None: not read yet, or a body that has none.
     """
 
-    __slots__ = ("_claimed", "_deadline_ms", "_host", "_wake", "_why", "body", "envelope", "job", "queue")
+    __slots__ = ("_claimed", "_deadline_ms", "_host", "_reason", "_wake", "body", "envelope", "job", "queue")
 
     def __init__(
         self, job: str, queue: str, claimed: DequeuedJob, host: Host, deadline_ms: int, envelope: Envelope | None = None
@@ -55,7 +55,7 @@ class JobContext:
         self._claimed = claimed
         self._host = host
         self._deadline_ms = deadline_ms
-        self._why: Why | None = None
+        self._reason: StopReason | None = None
         self._wake: list[Callable[[], None]] | None = None
 
     # -- what it is ------------------------------------------------------------------------------------------------
@@ -89,17 +89,17 @@ class JobContext:
     @property
     def cancelled(self) -> bool:
         """It should stop: `cancel_reason` says why. Cheap enough for a tight loop."""
-        return self._why is not None
+        return self._reason is not None
 
     @property
-    def cancel_reason(self) -> Why | None:
-        return self._why
+    def cancel_reason(self) -> StopReason | None:
+        return self._reason
 
-    def tell(self, why: Why) -> None:
+    def tell(self, reason: StopReason) -> None:
         """The job should stop. May be called from any thread, and more than once."""
         with _lock:
-            if self._why not in ENDS:
-                self._why = why
+            if self._reason not in ENDING_REASONS:
+                self._reason = reason
             wake, self._wake = self._wake, None
         for call in wake or ():
             call()
@@ -135,7 +135,7 @@ class JobContext:
 
     def _cancelled_or(self, wake: Callable[[], None]) -> bool:
         with _lock:
-            if self._why is not None:
+            if self._reason is not None:
                 return True
             self._wake = [*(self._wake or ()), wake]
             return False
@@ -177,7 +177,7 @@ class JobContext:
     def _kept(self, body: bytes | None) -> tuple[bytes, Envelope | None] | None:
         if body is None or self.envelope is None:
             return None if body is None else (body, None)
-        new = renewed(self.envelope, body, self.envelope.snoozes)
+        new = next_body(self.envelope, body, self.envelope.snoozes)
         return write_envelope(new), new
 
     def _keep(self, kept: tuple[bytes, Envelope | None] | None) -> None:
@@ -185,7 +185,7 @@ class JobContext:
             self.body, self.envelope = kept
 
     def _checkpoint(self, kept: tuple[bytes, Envelope | None] | None, status: str = "") -> Checkpoint:
-        if self._why is Why.CLAIM_LOST:
+        if self._reason is StopReason.CLAIM_LOST:
             raise ClaimLost(f"the claim of job {self._claimed.descriptor} is lost")
         return Checkpoint(
             self._claimed.descriptor,
@@ -217,8 +217,8 @@ def refuse_on_loop(instead: str) -> None:
         raise RuntimeError(f"in a coroutine: await {instead}(...)")
 
 
-class Why(StrEnum):
-    """Why a running job is told to stop. The words stand in statuses, logs and metrics."""
+class StopReason(StrEnum):
+    """StopReason a running job is told to stop. The words stand in statuses, logs and metrics."""
 
     TIME_LIMIT = "time limit exceeded"
     CLAIM_LOST = "claim lost"
@@ -226,15 +226,15 @@ class Why(StrEnum):
     STOPPING = "the worker stops"
 
 
-ENDS = frozenset({Why.TIME_LIMIT, Why.CLAIM_LOST})
+ENDING_REASONS = frozenset({StopReason.TIME_LIMIT, StopReason.CLAIM_LOST})
 """The reasons that end a job, and that no other one replaces; of the others it is only told."""
 
 
-class Running(msgspec.Struct, eq=False, gc=False):
+class RunningJob(msgspec.Struct, eq=False, gc=False):
     """What the worker keeps of it. `type` None: none that this worker knows. `envelope` None: a body that has none.
 
     `began_s` and `until_s` (the time limit) are of time.monotonic, `deadline_ms` is the limit by the wall clock.
-    `told` is why it was told to stop, if it was.
+    `stop_reason` is why it was told to stop, if it was.
     """
 
     job: DequeuedJob
@@ -244,7 +244,7 @@ class Running(msgspec.Struct, eq=False, gc=False):
     until_s: float
     envelope: Envelope | None = None
     deadline_ms: int = 0
-    told: Why | None = None
+    stop_reason: StopReason | None = None
 
 
 def attempt_number(job: DequeuedJob) -> int:

@@ -25,11 +25,11 @@ def seconds(delay: Delay) -> float:
     return value
 
 
-class JobSignal(Exception):
+class ControlFlow(Exception):
     """The root of what a job raises on purpose."""
 
 
-class Retry(JobSignal):
+class Retry(ControlFlow):
     """This attempt failed. `after`: when the next one comes; None leaves that to the retry policy."""
 
     def __init__(self, message: str = "", *, after: Delay | None = None) -> None:
@@ -41,7 +41,7 @@ class Retry(JobSignal):
         return _retry, (self.message, self.after_s)
 
 
-class Fail(JobSignal):
+class Fail(ControlFlow):
     """This attempt failed, and no other follows, whatever attempts are left."""
 
     def __init__(self, message: str = "") -> None:
@@ -49,7 +49,7 @@ class Fail(JobSignal):
         self.message = message
 
 
-class Snooze(JobSignal):
+class Snooze(ControlFlow):
     """Not now: again in `after` seconds. Spends no attempt, but counts; beyond the type's `max_snoozes` it fails."""
 
     def __init__(self, after: Delay, message: str = "") -> None:
@@ -61,7 +61,7 @@ class Snooze(JobSignal):
         return Snooze, (self.after_s, self.message)
 
 
-class Reschedule(JobSignal):
+class Reschedule(ControlFlow):
     """Done for now: again in `after` seconds, with all its attempts, and with `body` where one is given."""
 
     def __init__(self, after: Delay, *, body: bytes | None = None, message: str = "") -> None:

@@ -9,14 +9,14 @@ from typing import Protocol
 
 from pinlater.model import Checkpoint
 from pinlater_workers.errors import ClaimLost
-from pinlater_workers.execution.decision import judge, log_outcome, stopped
-from pinlater_workers.jobs.context import CURRENT, Host, JobContext, Running, Why
+from pinlater_workers.execution.decision import decide, decide_stopped, log_outcome
+from pinlater_workers.jobs.context import CURRENT, Host, JobContext, RunningJob, StopReason
 from pinlater_workers.jobs.outcome import Outcome
 
-Ended = Callable[[Sequence[tuple[Running, Outcome]]], None]
+JobsEnded = Callable[[Sequence[tuple[RunningJob, Outcome]]], None]
 """Told on the event loop, once for each job that was submitted: what became of it. As many at a time as there are."""
 
-SaveCheckpoint = Callable[[Running, Checkpoint], Awaitable[None]]
+SaveCheckpoint = Callable[[RunningJob, Checkpoint], Awaitable[None]]
 """Carries out a checkpoint that a running job asks for. Raises ClaimLost, or an error of pinlater.errors."""
 
 
@@ -27,42 +27,42 @@ class Pool(Protocol):
     def stuck(self) -> int:
         """Slots of jobs that have ended for the worker, but go on: threads and coroutines that do not stop."""
 
-    def stuck_jobs(self) -> Sequence[Running]:
+    def stuck_jobs(self) -> Sequence[RunningJob]:
         """Those jobs."""
 
     async def open(self) -> None:
         """Ready to run. ConfigurationError where it cannot."""
 
-    def submit(self, running: Running) -> None:
-        """Run it; there is a slot free. `Ended` is told of it once, sooner or later."""
+    def submit(self, running: RunningJob) -> None:
+        """RunJob it; there is a slot free. `JobsEnded` is told of it once, sooner or later."""
 
-    def stop(self, running: Running, why: Why) -> None:
+    def stop(self, running: RunningJob, reason: StopReason) -> None:
         """The job, which has not ended, is told; and it is ended as far as this pool can.
 
-        TIME_LIMIT and CLAIM_LOST: a process is killed, a coroutine cancelled, a thread's result dropped; `Ended` hears
-        of it soon, with a verdict that names the reason. STOPPING, OUT_OF_TOUCH: it is only told, and goes on.
+        TIME_LIMIT and CLAIM_LOST: a process is killed, a coroutine cancelled, a thread's result dropped; `JobsEnded`
+        hears of it soon, with an outcome that names the reason. STOPPING, OUT_OF_TOUCH: it is only told, and goes on.
         """
 
     async def close(self) -> None:
-        """End all at once: what still runs is killed or left behind. `Ended` hears of nothing that ends after it."""
+        """End all at once: what still runs is killed or left behind. Nothing that ends later is told."""
 
 
-def make_context(running: Running, host: Host) -> JobContext:
+def make_context(running: RunningJob, host: Host) -> JobContext:
     """For a job of a known type."""
     assert running.type is not None
     return JobContext(running.type.name, running.queue, running.job, host, running.deadline_ms, running.envelope)
 
 
-def verdict_on(running: Running, error: BaseException) -> Outcome:
+def outcome_on_error(running: RunningJob, error: BaseException) -> Outcome:
     """By the retry rules of its type."""
     assert running.type is not None
-    return _logged(running, judge(running.type.settings, running.job, error))
+    return _logged(running, decide(running.type.settings, running.job, error))
 
 
-def cut_short(running: Running, why: Why) -> Outcome:
-    """For a job that was ended because of `why`, one of ENDS."""
+def stopped_outcome(running: RunningJob, reason: StopReason) -> Outcome:
+    """For a job that was ended because of `why`, one of ENDING_REASONS."""
     assert running.type is not None
-    return _logged(running, stopped(running.type.settings, running.job, why))
+    return _logged(running, decide_stopped(running.type.settings, running.job, reason))
 
 
 def has_ended() -> ClaimLost:
@@ -70,14 +70,14 @@ def has_ended() -> ClaimLost:
     return ClaimLost("the job has ended")
 
 
-def _logged(running: Running, verdict: Outcome) -> Outcome:
-    Context().run(_log, make_context(running, _Nobody()), verdict)
-    return verdict
+def _logged(running: RunningJob, outcome: Outcome) -> Outcome:
+    Context().run(_log, make_context(running, _Nobody()), outcome)
+    return outcome
 
 
-def _log(context: JobContext, verdict: Outcome) -> None:
+def _log(context: JobContext, outcome: Outcome) -> None:
     CURRENT.set(context)
-    log_outcome(context, verdict)
+    log_outcome(context, outcome)
 
 
 class _Nobody:
@@ -90,18 +90,18 @@ class _Nobody:
         raise has_ended()
 
 
-class Report:
+class CompletionBatch:
     """For the loop's own thread alone."""
 
-    def __init__(self, ended: Ended) -> None:
+    def __init__(self, ended: JobsEnded) -> None:
         self._ended = ended
-        self._jobs: list[tuple[Running, Outcome]] = []
+        self._jobs: list[tuple[RunningJob, Outcome]] = []
         self._closed = False
 
-    def add(self, running: Running, verdict: Outcome) -> None:
+    def add(self, running: RunningJob, outcome: Outcome) -> None:
         if not self._jobs:
             asyncio.get_running_loop().call_soon(self._tell)
-        self._jobs.append((running, verdict))
+        self._jobs.append((running, outcome))
 
     def close(self) -> None:
         """What has ended is told now, and nothing after it."""
@@ -118,7 +118,7 @@ Done = Callable[[BaseException | None], None]
 """Told once how the checkpoint went: None is well."""
 
 
-class Saving:
+class CheckpointRequests:
     """For the loop's own thread alone."""
 
     def __init__(self, save: SaveCheckpoint) -> None:
@@ -126,7 +126,7 @@ class Saving:
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    def start(self, running: Running, checkpoint: Checkpoint, done: Done) -> None:
+    def start(self, running: RunningJob, checkpoint: Checkpoint, done: Done) -> None:
         if self._closed:
             done(ClaimLost("the worker has ended"))
             return
@@ -142,7 +142,7 @@ class Saving:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _carry_out(self, running: Running, checkpoint: Checkpoint, done: Done) -> None:
+    async def _carry_out(self, running: RunningJob, checkpoint: Checkpoint, done: Done) -> None:
         error: BaseException | None = ClaimLost("the worker has ended")
         try:
             await self._save(running, checkpoint)

@@ -27,22 +27,22 @@ from pinlater_workers.app.loader import load_app
 from pinlater_workers.dying import die_with
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.execution.attempt import close_loop, run_attempt
-from pinlater_workers.execution.decision import judge
-from pinlater_workers.jobs.context import JobContext, Why
+from pinlater_workers.execution.decision import decide
+from pinlater_workers.jobs.context import JobContext, StopReason
 from pinlater_workers.jobs.outcome import Action, Outcome
 from pinlater_workers.observability import logs
 from pinlater_workers.pools.line import BlockingSocket
 from pinlater_workers.pools.messages import (
     TO_PROCESS,
-    Answer,
-    Ask,
-    Broken,
-    Ended,
+    JobEnded,
     Message,
     Ready,
-    Run,
-    Start,
-    Tell,
+    RunJob,
+    SaveAnswer,
+    SaveRequest,
+    StartApp,
+    StartFailed,
+    StopJob,
     ToProcess,
 )
 
@@ -57,13 +57,13 @@ def main(jobs_fd: int, control_fd: int, worker: int) -> None:
     leave_signals_to_worker()
     jobs, control_line = BlockingSocket(jobs_fd, TO_PROCESS), BlockingSocket(control_fd, TO_PROCESS)
     start = jobs.receive()
-    if not isinstance(start, Start):
+    if not isinstance(start, StartApp):
         return
     _set_up_output()
     try:
         app = _load(start)
     except BaseException as error:
-        _tell(jobs, Broken(_last_lines(error)))
+        _tell(jobs, StartFailed(_last_lines(error)))
         return
 
     def close() -> None:
@@ -94,10 +94,10 @@ def _set_up_output() -> None:
     logs.configure_child()
 
 
-def _load(start: Start) -> App:
+def _load(start: StartApp) -> App:
     sys.path[:] = start.path
     app = load_app(start.app_spec)
-    loader.take_over(app)
+    loader.use_inherited_servers(app)
     return app
 
 
@@ -110,11 +110,11 @@ def _last_lines(error: BaseException) -> str:
 
 def _work(app: App, jobs: BlockingSocket[ToProcess], control: Control) -> None:
     process = os.getpid()
-    while isinstance(job := jobs.receive(), Run):
-        verdict = _run(app, job, control)
+    while isinstance(job := jobs.receive(), RunJob):
+        outcome = _run(app, job, control)
         if os.getpid() != process:
             os._exit(0)  # the job has forked, and this is the other one
-        _tell(jobs, Ended(verdict))
+        _tell(jobs, JobEnded(outcome))
 
 
 def _tell(jobs: BlockingSocket[ToProcess], message: Message) -> None:
@@ -125,7 +125,7 @@ def _tell(jobs: BlockingSocket[ToProcess], message: Message) -> None:
         os._exit(1)
 
 
-def _run(app: App, run: Run, control: Control) -> Outcome:
+def _run(app: App, run: RunJob, control: Control) -> Outcome:
     job_type = app.find(run.name) if run.name else app.raw(run.queue)
     if job_type is None:
         return Outcome(Action.GIVE_BACK, run.unknown_delay_ms)  # the code has changed since the worker was started
@@ -134,7 +134,7 @@ def _run(app: App, run: Run, control: Control) -> Outcome:
     try:
         return run_attempt(app, job_type, run.job, context)
     except BaseException as error:  # KeyboardInterrupt too, which only the job itself can have raised
-        return judge(job_type.settings, run.job, error)
+        return decide(job_type.settings, run.job, error)
     finally:
         control.end()
 
@@ -147,7 +147,7 @@ class Control:
         self._lock = threading.Lock()
         self._number = 0
         self._context: JobContext | None = None
-        self._told: tuple[int, Why] | None = None
+        self._told: tuple[int, StopReason] | None = None
         self._asks = itertools.count()
         self._asked: dict[int, Future[None]] = {}
 
@@ -172,25 +172,25 @@ class Control:
         asked: Future[None] = Future()
         asked.set_running_or_notify_cancel()  # a coroutine that gives up waiting does not cancel it
         self._asked[ask] = asked
-        self._line.send(Ask(number, ask, checkpoint))
+        self._line.send(SaveRequest(number, ask, checkpoint))
         return asked
 
     def _serve(self) -> None:
         while (message := self._line.receive()) is not None:
-            if isinstance(message, Tell):
-                self._tell(message.number, Why(message.why))
-            elif isinstance(message, Answer):
+            if isinstance(message, StopJob):
+                self._tell(message.number, StopReason(message.reason))
+            elif isinstance(message, SaveAnswer):
                 self._answer(message)
         os._exit(1)  # the worker is gone, and what the job does is for nobody
 
-    def _tell(self, number: int, why: Why) -> None:
+    def _tell(self, number: int, reason: StopReason) -> None:
         with self._lock:
-            self._told = number, why
+            self._told = number, reason
             context = self._context if self._number == number else None
         if context is not None:
-            context.tell(why)
+            context.tell(reason)
 
-    def _answer(self, answer: Answer) -> None:
+    def _answer(self, answer: SaveAnswer) -> None:
         asked = self._asked.pop(answer.ask)
         error = answer.exception()
         if error is None:

@@ -10,9 +10,17 @@ import msgspec
 from pinlater.model import Checkpoint
 from pinlater_workers.app.settings import WorkerSettings
 from pinlater_workers.execution.attempt import HasMiddleware, run_attempt_async
-from pinlater_workers.jobs.context import ENDS, JobContext, Running, Why
+from pinlater_workers.jobs.context import ENDING_REASONS, JobContext, RunningJob, StopReason
 from pinlater_workers.jobs.outcome import Outcome
-from pinlater_workers.pools.base import Ended, Report, SaveCheckpoint, cut_short, has_ended, make_context, verdict_on
+from pinlater_workers.pools.base import (
+    CompletionBatch,
+    JobsEnded,
+    SaveCheckpoint,
+    has_ended,
+    make_context,
+    outcome_on_error,
+    stopped_outcome,
+)
 
 CANCEL_AGAIN_S = 1.0
 CLOSE_S = 1.0
@@ -25,7 +33,7 @@ class _Host(msgspec.Struct, eq=False):
     `ended`: the worker was told of its end.
     """
 
-    running: Running
+    running: RunningJob
     save: SaveCheckpoint
     ended: bool = False
 
@@ -41,21 +49,21 @@ class _Host(msgspec.Struct, eq=False):
 class _Task(msgspec.Struct, eq=False):
     """One job on the loop. `why` is set when it is cancelled."""
 
-    running: Running
+    running: RunningJob
     host: _Host
     context: JobContext
     asyncio_task: asyncio.Task[None] | None = None
-    why: Why | None = None
+    reason: StopReason | None = None
 
 
 class AsyncPool:
     """A cancelled job is reported when it has ended, or after CANCEL_AGAIN_S; from then on it counts as stuck."""
 
-    def __init__(self, app: HasMiddleware, settings: WorkerSettings, ended: Ended, save: SaveCheckpoint) -> None:
+    def __init__(self, app: HasMiddleware, settings: WorkerSettings, ended: JobsEnded, save: SaveCheckpoint) -> None:
         self._app = app
-        self._report = Report(ended)
+        self._completed = CompletionBatch(ended)
         self._save = save
-        self._tasks: dict[Running, _Task] = {}
+        self._tasks: dict[RunningJob, _Task] = {}
         self._stuck: set[_Task] = set()
         self._closed = False
 
@@ -63,31 +71,31 @@ class AsyncPool:
     def stuck(self) -> int:
         return len(self._stuck)
 
-    def stuck_jobs(self) -> Sequence[Running]:
+    def stuck_jobs(self) -> Sequence[RunningJob]:
         return [task.running for task in self._stuck]
 
     async def open(self) -> None:
         self._loop = asyncio.get_running_loop()
 
-    def submit(self, running: Running) -> None:
+    def submit(self, running: RunningJob) -> None:
         host = _Host(running, self._save)
         task = self._tasks[running] = _Task(running, host, make_context(running, host))
         task.asyncio_task = self._loop.create_task(self._run(task))
 
-    def stop(self, running: Running, why: Why) -> None:
+    def stop(self, running: RunningJob, reason: StopReason) -> None:
         task = self._tasks.get(running)
         if task is None:
             return
-        task.context.tell(why)
-        if why in ENDS and task.why is None:
-            task.why = why
+        task.context.tell(reason)
+        if reason in ENDING_REASONS and task.reason is None:
+            task.reason = reason
             assert task.asyncio_task is not None
-            task.asyncio_task.add_done_callback(lambda _: self._cut_short(task, why))
+            task.asyncio_task.add_done_callback(lambda _: self._report_stopped(task, reason))
             self._cancel(task)
 
     async def close(self) -> None:
         self._closed = True
-        self._report.close()
+        self._completed.close()
         tasks = {task.asyncio_task for task in (*self._tasks.values(), *self._stuck) if task.asyncio_task is not None}
         for coroutine in tasks:
             coroutine.cancel()
@@ -98,15 +106,15 @@ class AsyncPool:
         running = task.running
         assert running.type is not None
         try:
-            verdict = await run_attempt_async(self._app, running.type, running.job, task.context)
+            outcome = await run_attempt_async(self._app, running.type, running.job, task.context)
         except BaseException as error:  # KeyboardInterrupt is the job's own: that of the terminal comes as a signal
-            if self._closed or task.why is not None:
+            if self._closed or task.reason is not None:
                 return
-            verdict = verdict_on(running, error)
+            outcome = outcome_on_error(running, error)
         finally:
             self._stuck.discard(task)
-        if task.why is None:
-            self._end(task, verdict)
+        if task.reason is None:
+            self._end(task, outcome)
 
     def _cancel(self, task: _Task) -> None:
         assert task.asyncio_task is not None
@@ -118,18 +126,18 @@ class AsyncPool:
     def _again(self, task: _Task) -> None:
         """The job swallows its cancellation or takes its time to clean up: the worker hears of it now."""
         assert task.asyncio_task is not None
-        assert task.why is not None
+        assert task.reason is not None
         if not self._closed and not task.asyncio_task.done():
             self._stuck.add(task)
-            self._cut_short(task, task.why)
+            self._report_stopped(task, task.reason)
             self._cancel(task)
 
-    def _cut_short(self, task: _Task, why: Why) -> None:
+    def _report_stopped(self, task: _Task, reason: StopReason) -> None:
         """Told once, here or when it has ended."""
         if not task.host.ended:
-            self._end(task, cut_short(task.running, why))
+            self._end(task, stopped_outcome(task.running, reason))
 
-    def _end(self, task: _Task, verdict: Outcome) -> None:
+    def _end(self, task: _Task, outcome: Outcome) -> None:
         task.host.ended = True
         del self._tasks[task.running]
-        self._report.add(task.running, verdict)
+        self._completed.add(task.running, outcome)

@@ -13,15 +13,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from pinlater_workers.jobs.context import Running, Why
+from pinlater_workers.jobs.context import RunningJob, StopReason
 from pinlater_workers.pools.channel import LoopSocket
-from pinlater_workers.pools.messages import FromProcess, Message, Start
+from pinlater_workers.pools.messages import FromProcess, Message, StartApp
 
 START_S = 60.0
 """How long it may take to import the app."""
 LEAVE_S = 5.0
 """How long an idle process may take to end by itself."""
-CUT_S = 1.0
+CLOSED_S = 1.0
 """How long one that has closed its connection is waited for, before it is killed."""
 
 _PAGE_BYTES: int = os.sysconf("SC_PAGE_SIZE")
@@ -30,14 +30,14 @@ _PAGE_BYTES: int = os.sysconf("SC_PAGE_SIZE")
 class Owner(Protocol):
     """The pool. Called on the loop."""
 
-    def received(self, process: Spawned, message: FromProcess) -> None:
+    def received(self, process: JobProcess, message: FromProcess) -> None:
         """In order; the last of them before `died`."""
 
-    def died(self, process: Spawned, reason: str) -> None:
+    def died(self, process: JobProcess, reason: str) -> None:
         """It has ended for sure, and so have the programs it left in its process group. Told once."""
 
 
-class Spawned:
+class JobProcess:
     """Started when made, by the thread whose end it does not outlive. OSError: the system can start no more.
 
     `running` is its job, `jobs` counts those it was given, `ready` that it has loaded the app. `last`: it gets no
@@ -45,14 +45,14 @@ class Spawned:
     somebody else killed it, most likely the kernel, as memory was short.
     """
 
-    def __init__(self, owner: Owner, start: Start) -> None:
-        self.running: Running | None = None
+    def __init__(self, owner: Owner, start: StartApp) -> None:
+        self.running: RunningJob | None = None
         self.jobs = 0
         self.ready = False
         self.last = False
-        self.why: Why | None = None
+        self.reason: StopReason | None = None
         self.broken = ""
-        self.shot = False
+        self.oom_killed = False
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self._killed_for = ""
@@ -67,7 +67,7 @@ class Spawned:
             stack.pop_all()
         for connection in theirs:
             connection.close()
-        self._jobs, self._control = (LoopSocket(connection, self._received, self._cut) for connection in ours)
+        self._jobs, self._control = (LoopSocket(connection, self._received, self._closed) for connection in ours)
         self._loop.add_reader(self._pidfd, self._died)
         self._timer = self._loop.call_later(START_S, self.kill, f"did not load the app within {START_S:g} s")
         self._jobs.send(start)
@@ -119,12 +119,12 @@ class Spawned:
     def _received(self, message: FromProcess) -> None:
         self._owner.received(self, message)
 
-    def _cut(self) -> None:
+    def _closed(self) -> None:
         """Most likely it has just ended; else a job has closed what is not its own, and no verdict can come."""
         if not self._ending:
             self._ending = True
             self._timer.cancel()
-            self._timer = self._loop.call_later(CUT_S, self.kill, "closed its connection to the worker")
+            self._timer = self._loop.call_later(CLOSED_S, self.kill, "closed its connection to the worker")
 
     def _died(self) -> None:
         """The process has ended and is not waited for yet, so that its id still is its own."""
@@ -137,7 +137,7 @@ class Spawned:
         if not self._leaving:
             self.kill()  # the programs that its job has started
         code = self._process.wait()
-        self.shot = code == -signal.SIGKILL and not self._killed_for
+        self.oom_killed = code == -signal.SIGKILL and not self._killed_for
         self._owner.died(self, self._reason(code))
 
     def _reason(self, code: int) -> str:

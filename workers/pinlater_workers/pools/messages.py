@@ -16,29 +16,29 @@ from pinlater_workers.frames import frame
 from pinlater_workers.jobs.outcome import Outcome
 
 
-class Message(msgspec.Struct, tag=True, array_like=True, gc=False):
+class Message(msgspec.Struct, array_like=True, gc=False):
     """The root."""
 
 
-class Start(Message):
+class StartApp(Message, tag="Start"):
     """First of all: the app, and where its modules are found."""
 
     app_spec: str
     path: list[str]
 
 
-class Ready(Message):
-    """The answer to Start."""
+class Ready(Message, tag="Ready"):
+    """The answer to StartApp."""
 
 
-class Broken(Message):
+class StartFailed(Message, tag="Broken"):
     """The other answer: the app cannot be loaded, and the process ends."""
 
     error: str
 
 
-class Run(Message):
-    """`name` "": the raw job of the queue. `number`, that of the job in its process, is what Tell refers to."""
+class RunJob(Message, tag="Run"):
+    """`name` "": the raw job of the queue. `number`, that of the job in its process, is what StopJob refers to."""
 
     number: int
     name: str
@@ -48,20 +48,20 @@ class Run(Message):
     unknown_delay_ms: int
 
 
-class Ended(Message):
+class JobEnded(Message, tag="Ended"):
     """What became of the job."""
 
-    verdict: Outcome
+    outcome: Outcome
 
 
-class Tell(Message):
-    """The job of that number should stop; `why` is a Why."""
+class StopJob(Message, tag="Tell"):
+    """The job of that number should stop; `why` is a StopReason."""
 
     number: int
-    why: str
+    reason: str
 
 
-class Ask(Message):
+class SaveRequest(Message, tag="Ask"):
     """`number` is the job's, `ask` that of the question."""
 
     number: int
@@ -69,7 +69,7 @@ class Ask(Message):
     checkpoint: Checkpoint
 
 
-class Answer(Message):
+class SaveAnswer(Message, tag="Answer"):
     """`error` "": done; else the name of an exception."""
 
     ask: int
@@ -77,8 +77,8 @@ class Answer(Message):
     message: str = ""
 
     @staticmethod
-    def of(ask: int, error: BaseException | None) -> Answer:
-        return Answer(ask) if error is None else Answer(ask, type(error).__name__, str(error))
+    def of(ask: int, error: BaseException | None) -> SaveAnswer:
+        return SaveAnswer(ask) if error is None else SaveAnswer(ask, type(error).__name__, str(error))
 
     def exception(self) -> Exception | None:
         """As it was raised in the worker, where it is one of this project's; else a WorkerError that names it."""
@@ -91,8 +91,8 @@ class Answer(Message):
         return WorkerError(f"{self.error}: {self.message}")
 
 
-ToProcess = Start | Run | Tell | Answer
-FromProcess = Ready | Broken | Ended | Ask
+ToProcess = StartApp | RunJob | StopJob | SaveAnswer
+FromProcess = Ready | StartFailed | JobEnded | SaveRequest
 
 _ENCODER = msgspec.msgpack.Encoder()
 TO_PROCESS: msgspec.msgpack.Decoder[ToProcess] = msgspec.msgpack.Decoder(ToProcess)

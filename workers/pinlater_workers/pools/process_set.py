@@ -9,8 +9,8 @@ import sys
 from typing import Protocol
 
 from pinlater_workers.errors import ConfigurationError
-from pinlater_workers.pools.job_process import Spawned
-from pinlater_workers.pools.messages import Broken, FromProcess, Ready, Start
+from pinlater_workers.pools.job_process import JobProcess
+from pinlater_workers.pools.messages import FromProcess, Ready, StartApp, StartFailed
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 10.0
@@ -23,17 +23,17 @@ _log = logging.getLogger("pinlater_workers.pools")
 class Owner(Protocol):
     """The pool. Called on the loop."""
 
-    def ready(self, process: Spawned) -> None:
+    def ready(self, process: JobProcess) -> None:
         """It can take its first job."""
 
-    def received(self, process: Spawned, message: FromProcess) -> None:
+    def received(self, process: JobProcess, message: FromProcess) -> None:
         """Something of the job that runs in it."""
 
-    def died(self, process: Spawned, reason: str) -> None:
+    def died(self, process: JobProcess, reason: str) -> None:
         """It has ended for sure, and has no part in anything any more."""
 
 
-class Crew:
+class ProcessSet:
     """The processes that live: one, and from when so many jobs were there at once as many as these, up to `limit`.
 
     The first is started alone, as where it cannot load the app no other one can.
@@ -44,7 +44,7 @@ class Crew:
         self._app_spec = app_spec
         self._limit = limit
         self._wanted = 1
-        self._processes: set[Spawned] = set()
+        self._processes: set[JobProcess] = set()
         self._proven = False
         self._pause_s = FIRST_PAUSE_S
         self._pausing: asyncio.TimerHandle | None = None
@@ -65,14 +65,14 @@ class Crew:
         self.fill()
 
     def fill(self) -> None:
-        """Start what is missing; one with its last job is missing already."""
+        """StartApp what is missing; one with its last job is missing already."""
         while not self._closed and self._pausing is None:
             starting = sum(not process.ready for process in self._processes)
             staying = sum(not (process.last or process.ending) for process in self._processes)
             if staying >= self._wanted or starting >= (AT_ONCE if self._proven else 1):
                 return
             try:
-                self._processes.add(Spawned(self, Start(self._app_spec, sys.path)))
+                self._processes.add(JobProcess(self, StartApp(self._app_spec, sys.path)))
             except OSError as error:
                 self._failed(f"no process could be started: {error}")
 
@@ -91,25 +91,25 @@ class Crew:
                 process.kill()
             await self._gone(patience_s)
 
-    def received(self, process: Spawned, message: FromProcess) -> None:
+    def received(self, process: JobProcess, message: FromProcess) -> None:
         if isinstance(message, Ready):
             self._started(process)
-        elif isinstance(message, Broken):
+        elif isinstance(message, StartFailed):
             process.broken = message.error
         else:
             self._pause_s, self._said = FIRST_PAUSE_S, ""
             self._owner.received(process, message)
 
-    def died(self, process: Spawned, reason: str) -> None:
+    def died(self, process: JobProcess, reason: str) -> None:
         self._processes.discard(process)
         if process.jobs == 0 and not self._closed:
-            self._failed(process.broken or f"{reason} before it had a job", may_pass=process.shot)
+            self._failed(process.broken or f"{reason} before it had a job", may_pass=process.oom_killed)
         self._owner.died(process, reason)
         if not self._processes:
             self._empty.set()
         self.fill()
 
-    def _started(self, process: Spawned) -> None:
+    def _started(self, process: JobProcess) -> None:
         process.started()
         self._proven = True
         if self._first is not None and not self._first.done():
@@ -118,16 +118,16 @@ class Crew:
         if not process.ending:
             self._owner.ready(process)
 
-    def _failed(self, why: str, *, may_pass: bool = False) -> None:
+    def _failed(self, reason: str, *, may_pass: bool = False) -> None:
         """Before the first was ready: for good, unless it may pass. Else again, ever later until a job has run."""
         self._proven = False
         if self._first is not None and not self._first.done() and not may_pass:
             self._closed = True
-            self._first.set_exception(ConfigurationError(f"a process of the pool cannot start: {why}"))
+            self._first.set_exception(ConfigurationError(f"a process of the pool cannot start: {reason}"))
             return
-        if why != self._said:
-            _log.error("A process of the pool does not start, and is tried again: %s", why)
-            self._said = why
+        if reason != self._said:
+            _log.error("A process of the pool does not start, and is tried again: %s", reason)
+            self._said = reason
         if self._pausing is not None:
             return
         self._pausing = asyncio.get_running_loop().call_later(self._pause_s, self._again)

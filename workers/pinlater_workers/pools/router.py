@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from pinlater_workers.app.app import App
 from pinlater_workers.app.settings import WorkerSettings
-from pinlater_workers.jobs.context import Running, Why
+from pinlater_workers.jobs.context import RunningJob, StopReason
 from pinlater_workers.jobs.job_type import JobType
 from pinlater_workers.jobs.settings import PoolName
-from pinlater_workers.pools.base import Ended, Pool, SaveCheckpoint
+from pinlater_workers.pools.base import JobsEnded, Pool, SaveCheckpoint
 from pinlater_workers.pools.coroutines import AsyncPool
 from pinlater_workers.pools.process_pool import ProcessPool
 from pinlater_workers.pools.threads import ThreadPool
@@ -27,11 +27,13 @@ def pool_of(job_type: JobType, worker_pool: PoolName) -> PoolName:
     return "thread" if wanted == "async" and not job_type.is_coroutine else wanted
 
 
-class MixedPool:
+class PoolRouter:
     """Threads and coroutines cost nothing until a job needs them; processes are started by open() where a type of a
     served queue runs in them, else when the first such job comes."""
 
-    def __init__(self, app: App, app_spec: str, settings: WorkerSettings, ended: Ended, save: SaveCheckpoint) -> None:
+    def __init__(
+        self, app: App, app_spec: str, settings: WorkerSettings, ended: JobsEnded, save: SaveCheckpoint
+    ) -> None:
         self._app = app
         self._settings = settings
         self._processes = ProcessPool(app_spec, settings, ended, save)
@@ -46,7 +48,7 @@ class MixedPool:
     def stuck(self) -> int:
         return sum(pool.stuck for pool in self._pools.values())
 
-    def stuck_jobs(self) -> Sequence[Running]:
+    def stuck_jobs(self) -> Sequence[RunningJob]:
         return [running for pool in self._pools.values() for running in pool.stuck_jobs()]
 
     async def open(self) -> None:
@@ -55,18 +57,18 @@ class MixedPool:
         if self._needs_processes():
             await self._processes.open()
 
-    def submit(self, running: Running) -> None:
+    def submit(self, running: RunningJob) -> None:
         pool = self._of_type.get(running.type) or self._pool(running)
         pool.submit(running)
 
-    def stop(self, running: Running, why: Why) -> None:
-        self._pool(running).stop(running, why)
+    def stop(self, running: RunningJob, reason: StopReason) -> None:
+        self._pool(running).stop(running, reason)
 
     async def close(self) -> None:
         for pool in self._pools.values():
             await pool.close()
 
-    def _pool(self, running: Running) -> Pool:
+    def _pool(self, running: RunningJob) -> Pool:
         assert running.type is not None
         pool = self._of_type[running.type] = self._pools[pool_of(running.type, self._settings.pool)]
         return pool

@@ -15,18 +15,18 @@ import msgspec
 from pinlater.model import Checkpoint
 from pinlater_workers.app.settings import WorkerSettings
 from pinlater_workers.execution.attempt import HasMiddleware, close_loop, run_attempt
-from pinlater_workers.jobs.context import ENDS, JobContext, Running, Why
+from pinlater_workers.jobs.context import ENDING_REASONS, JobContext, RunningJob, StopReason
 from pinlater_workers.jobs.outcome import Action, Outcome
 from pinlater_workers.pools.base import (
+    CheckpointRequests,
+    CompletionBatch,
     Done,
-    Ended,
-    Report,
+    JobsEnded,
     SaveCheckpoint,
-    Saving,
-    cut_short,
     has_ended,
     make_context,
-    verdict_on,
+    outcome_on_error,
+    stopped_outcome,
 )
 
 _log = logging.getLogger("pinlater_workers.pools")
@@ -36,7 +36,7 @@ class _Host(msgspec.Struct, eq=False):
     """That of a job in a thread. It does not know its context: without a circle both are gone when the job ends."""
 
     pool: ThreadPool
-    running: Running
+    running: RunningJob
 
     def checkpoint(self, checkpoint: Checkpoint) -> None:
         self.pool.ask(self.running, checkpoint).result()
@@ -51,7 +51,7 @@ class _Task(msgspec.Struct, eq=False):
     `finished` is set by the thread, `dropped` by the loop: its verdict was told before the thread returned.
     """
 
-    running: Running
+    running: RunningJob
     context: JobContext
     finished: bool = False
     dropped: bool = False
@@ -66,16 +66,16 @@ class ThreadPool:
     run by the few that are awake, instead of waking a thread each.
     """
 
-    def __init__(self, app: HasMiddleware, settings: WorkerSettings, ended: Ended, save: SaveCheckpoint) -> None:
+    def __init__(self, app: HasMiddleware, settings: WorkerSettings, ended: JobsEnded, save: SaveCheckpoint) -> None:
         self._app = app
         self._settings = settings
         self._ended = ended
-        self._report = Report(ended)
-        self._saving = Saving(save)
+        self._completed = CompletionBatch(ended)
+        self._checkpoints = CheckpointRequests(save)
         self._line: deque[_Task] = deque()
         self._calls: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._called = False
-        self._tasks: dict[Running, _Task] = {}
+        self._tasks: dict[RunningJob, _Task] = {}
         self._finished: deque[tuple[_Task, Outcome]] = deque()
         self._waking = False
         self._closed = False
@@ -86,13 +86,13 @@ class ThreadPool:
     def stuck(self) -> int:
         return len(self._stuck)
 
-    def stuck_jobs(self) -> Sequence[Running]:
+    def stuck_jobs(self) -> Sequence[RunningJob]:
         return [task.running for task in self._stuck]
 
     async def open(self) -> None:
         self._loop = asyncio.get_running_loop()
 
-    def submit(self, running: Running) -> None:
+    def submit(self, running: RunningJob) -> None:
         task = self._tasks[running] = _Task(running, make_context(running, _Host(self, running)))
         if self._threads < self._settings.concurrency and self._threads < len(self._tasks) + len(self._stuck):
             try:
@@ -104,28 +104,28 @@ class ThreadPool:
         self._line.append(task)
         self._call()
 
-    def stop(self, running: Running, why: Why) -> None:
+    def stop(self, running: RunningJob, reason: StopReason) -> None:
         task = self._tasks.get(running)
         if task is None or task.finished:
             return
-        task.context.tell(why)
-        if why in ENDS:
+        task.context.tell(reason)
+        if reason in ENDING_REASONS:
             task.dropped = True
             self._stuck.add(task)
             del self._tasks[running]
-            self._report.add(running, cut_short(running, why))
+            self._completed.add(running, stopped_outcome(running, reason))
 
     async def close(self) -> None:
         self._deliver()
         self._closed = True
-        self._report.close()
+        self._completed.close()
         for task in self._tasks.values():
-            task.context.tell(Why.STOPPING)
+            task.context.tell(StopReason.STOPPING)
         for _ in range(self._threads):
             self._calls.put(None)
-        await self._saving.close()
+        await self._checkpoints.close()
 
-    def ask(self, running: Running, checkpoint: Checkpoint) -> Future[None]:
+    def ask(self, running: RunningJob, checkpoint: Checkpoint) -> Future[None]:
         """From the thread of a job: the checkpoint under way."""
         asked: Future[None] = Future()
         asked.set_running_or_notify_cancel()  # a coroutine that gives up waiting does not cancel it
@@ -139,17 +139,17 @@ class ThreadPool:
         self._loop.call_soon_threadsafe(self._save, running, checkpoint, done)
         return asked
 
-    def _save(self, running: Running, checkpoint: Checkpoint, done: Done) -> None:
+    def _save(self, running: RunningJob, checkpoint: Checkpoint, done: Done) -> None:
         if running in self._tasks:
-            self._saving.start(running, checkpoint, done)
+            self._checkpoints.start(running, checkpoint, done)
         else:
             done(has_ended())
 
-    def _give_back(self, running: Running, error: RuntimeError) -> None:
+    def _give_back(self, running: RunningJob, error: RuntimeError) -> None:
         """The system has no further thread for this process: another worker may have one."""
         _log.error("A job is given back, as no thread could be started for it: %s", error)
         del self._tasks[running]
-        self._report.add(running, Outcome(Action.GIVE_BACK, int(self._settings.unknown_delay_s * 1000)))
+        self._completed.add(running, Outcome(Action.GIVE_BACK, int(self._settings.unknown_delay_s * 1000)))
 
     def _call(self) -> None:
         """Wakes a thread, if none is on its way."""
@@ -179,12 +179,12 @@ class ThreadPool:
             running = task.running
             assert running.type is not None
             try:
-                verdict = run_attempt(self._app, running.type, running.job, task.context)
+                outcome = run_attempt(self._app, running.type, running.job, task.context)
             except BaseException as error:  # KeyboardInterrupt too, which a thread can only have raised by itself
-                verdict = verdict_on(running, error)
+                outcome = outcome_on_error(running, error)
             task.finished = True
-            self._finished.append((task, verdict))
-            del task, running, verdict  # nothing of a job is kept while the thread waits for the next
+            self._finished.append((task, outcome))
+            del task, running, outcome  # nothing of a job is kept while the thread waits for the next
             if not self._waking:
                 self._waking = True
                 try:
@@ -196,13 +196,13 @@ class ThreadPool:
     def _deliver(self) -> None:
         """On the loop. The flag goes first: what is appended after the last look wakes the loop again."""
         self._waking = False
-        ended: list[tuple[Running, Outcome]] = []
+        ended: list[tuple[RunningJob, Outcome]] = []
         while self._finished:
-            task, verdict = self._finished.popleft()
+            task, outcome = self._finished.popleft()
             if task.dropped:
                 self._stuck.discard(task)
             else:
                 del self._tasks[task.running]
-                ended.append((task.running, verdict))
+                ended.append((task.running, outcome))
         if ended and not self._closed:
             self._ended(ended)

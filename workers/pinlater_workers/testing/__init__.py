@@ -27,11 +27,11 @@ from pinlater_workers.app.app import App
 from pinlater_workers.envelope import read_envelope
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.execution.attempt import close_loop, run_attempt, run_attempt_async
-from pinlater_workers.jobs.context import Why
+from pinlater_workers.jobs.context import StopReason
 from pinlater_workers.jobs.job_type import JobType
 from pinlater_workers.jobs.outcome import Outcome
 from pinlater_workers.middleware import Middleware
-from pinlater_workers.testing.memory import Line, Recorder, Run, RunHost, VirtualClock, VirtualContext
+from pinlater_workers.testing.memory import Recorder, Run, RunHost, RunSchedule, VirtualClock, VirtualContext
 
 MAX_RUNS = 1000
 
@@ -93,9 +93,9 @@ class Jobs:
     def __init__(self, app: App) -> None:
         self.clock = VirtualClock()
         self.runs: list[Run] = []
-        self.tell: Why | None = None
+        self.tell: StopReason | None = None
         self._app = app
-        self._line = Line(self.clock)
+        self._schedule = RunSchedule(self.clock)
         self._now_running: Run | None = None
 
     def send(self, queue: str, jobs: Sequence[Job]) -> list[str]:
@@ -145,7 +145,7 @@ class Jobs:
         name = self._type(queue, job.body).name if envelope is None else envelope.job
         kept = Run.of(job, name, queue, len(self.runs) + 1, self.clock.now_ms())
         self.runs.append(kept)
-        self._line.add(kept)
+        self._schedule.add(kept)
         if self._now_running is not None:
             self._now_running.enqueued.append(kept)
         return kept
@@ -160,7 +160,7 @@ class Jobs:
 
     def _next(self, end_ms: float, max_runs: int, only: Run | None) -> Run | None:
         """What runs now; where nothing is due, it is later at once."""
-        chosen = self._line.first(end_ms) if only is None else only
+        chosen = self._schedule.first(end_ms) if only is None else only
         if chosen is None or chosen.state is not JobState.PENDING:
             return None
         self.clock.advance_to(chosen.run_after_ms)
@@ -182,11 +182,11 @@ class Jobs:
         self._now_running = run
         return _Attempt((Recorder(run), *self._app.middleware), job_type, claimed, context)
 
-    def _end(self, run: Run, verdict: Outcome) -> None:
+    def _end(self, run: Run, outcome: Outcome) -> None:
         self._now_running = None
-        run.end(verdict, self.clock.now_ms())
+        run.end(outcome, self.clock.now_ms())
         if run.state is JobState.PENDING:
-            self._line.add(run)
+            self._schedule.add(run)
 
 
 async def _run_in_thread(*attempt: Any) -> Outcome:

@@ -100,28 +100,28 @@ class Run:
             self.checkpoints.append(checkpoint.new_body)
         self._note(checkpoint.prepend_status, in_front=True)
 
-    def end(self, verdict: Outcome, now_ms: int) -> None:
+    def end(self, outcome: Outcome, now_ms: int) -> None:
         """What a worker tells the server, and what that does."""
-        back = verdict.action in (Action.SNOOZE, Action.RESCHEDULE)
-        self._note(verdict.status, in_front=back)
-        if verdict.body is not None:
-            self.body = verdict.body
+        back = outcome.action in (Action.SNOOZE, Action.RESCHEDULE)
+        self._note(outcome.status, in_front=back)
+        if outcome.body is not None:
+            self.body = outcome.body
         if not back:
             self.attempts += 1
-        if verdict.action is Action.SUCCEED:
+        if outcome.action is Action.SUCCEED:
             self.state = JobState.SUCCEEDED
-        elif verdict.action is Action.FAIL or (verdict.action is Action.RETRY and self.attempts_remaining <= 1):
+        elif outcome.action is Action.FAIL or (outcome.action is Action.RETRY and self.attempts_remaining <= 1):
             self.state, self.attempts_remaining = JobState.FAILED, 0
         else:
-            self._come_again(verdict, now_ms)
+            self._come_again(outcome, now_ms)
 
-    def _come_again(self, verdict: Outcome, now_ms: int) -> None:
+    def _come_again(self, outcome: Outcome, now_ms: int) -> None:
         self.state = JobState.PENDING
-        self.run_after_ms = now_ms + verdict.delay_ms
-        self.delays_s.append(verdict.delay_ms / 1000)
-        if verdict.action is Action.RETRY:
+        self.run_after_ms = now_ms + outcome.delay_ms
+        self.delays_s.append(outcome.delay_ms / 1000)
+        if outcome.action is Action.RETRY:
             self.attempts_remaining -= 1
-        elif verdict.action is Action.RESCHEDULE:
+        elif outcome.action is Action.RESCHEDULE:
             self.attempts_remaining = self.attempts_allowed
             self.reschedules += 1
         else:
@@ -142,7 +142,7 @@ class Recorder(Middleware):
     def after(self, context: JobContext, result: Any) -> None:
         self._run.result = result
 
-    def error(self, context: JobContext, exception: BaseException, verdict: Outcome) -> None:
+    def error(self, context: JobContext, exception: BaseException, outcome: Outcome) -> None:
         self._run.errors.append(exception)
 
 
@@ -179,7 +179,7 @@ class VirtualContext(JobContext):
         return self.cancelled
 
 
-class Line:
+class RunSchedule:
     """Jobs that wait. Of those that are due the highest priority goes first, then the earliest, then the oldest.
 
     An entry counts as long as its run is PENDING and was not run since; all others are dropped when they come up.

@@ -8,6 +8,6 @@ sweep       time limits                          keeping    claims kept alive (l
 delivery    results, until a server has them     outbox, parcel, results
 """
 
-from pinlater_workers.worker.worker import Ending, Worker
+from pinlater_workers.worker.worker import ExitReason, Worker
 
-__all__ = ["Ending", "Worker"]
+__all__ = ["ExitReason", "Worker"]

@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from pinlater.model import Ack, Checkpoint, parse_descriptor
-from pinlater_workers.jobs.context import Running
+from pinlater_workers.jobs.context import RunningJob
 from pinlater_workers.jobs.outcome import Action, Outcome
 
 
-class Outbox:
+class AckQueue:
     """Times are of time.monotonic."""
 
     def __init__(self) -> None:
         self._acks: dict[str, list[Result]] = {}
         self._since_s: dict[str, float] = {}
-        self._moves: dict[str, list[Result]] = {}
+        self._requeues: dict[str, list[Result]] = {}
         self.count = 0
 
     def put(self, results: Sequence[Result], now_s: float) -> None:
-        acks, moves = self._acks, self._moves
+        acks, requeues = self._acks, self._requeues
         for result in results:
-            running, verdict = result
+            running, outcome = result
             queue = running.queue
-            if verdict.action not in ACKS:
-                moves.setdefault(queue, []).append(result)
+            if outcome.action not in ACKS:
+                requeues.setdefault(queue, []).append(result)
             elif queue in acks:
                 acks[queue].append(result)
             else:
@@ -40,43 +40,43 @@ class Outbox:
         """Since when the ack waits that waits longest; None: there is none."""
         return min(self._since_s.values(), default=None)
 
-    def take_for(self, queue: str) -> Parcel | None:
+    def take_for(self, queue: str) -> AckBatch | None:
         """Acks to ride on a dequeue of this queue: its own, or else of the queue whose acks wait longest."""
         if not self._acks:
             return None
         return self._take_acks(queue if queue in self._acks else min(self._since_s, key=self._since_s.__getitem__))
 
-    def take_waiting(self, since_s: float) -> list[Parcel]:
+    def take_waiting(self, since_s: float) -> list[AckBatch]:
         """All acks of queues where one waits since then or longer."""
-        parcels = []
+        batches = []
         for queue in [queue for queue, oldest_s in self._since_s.items() if oldest_s <= since_s]:
             while queue in self._acks:
-                parcels.append(self._take_acks(queue))
-        return parcels
+                batches.append(self._take_acks(queue))
+        return batches
 
-    def moving(self) -> list[str]:
+    def queues_to_requeue(self) -> list[str]:
         """The queues with moves to make."""
-        return list(self._moves)
+        return list(self._requeues)
 
-    def take_moves(self, queue: str) -> Parcel | None:
-        return self._take(self._moves, queue, moves=True) if queue in self._moves else None
+    def take_requeues(self, queue: str) -> AckBatch | None:
+        return self._take(self._requeues, queue, requeues=True) if queue in self._requeues else None
 
-    def _take_acks(self, queue: str) -> Parcel:
-        parcel = self._take(self._acks, queue, moves=False)
+    def _take_acks(self, queue: str) -> AckBatch:
+        batch = self._take(self._acks, queue, requeues=False)
         if queue not in self._acks:
             del self._since_s[queue]
-        return parcel
+        return batch
 
-    def _take(self, results: dict[str, list[Result]], queue: str, *, moves: bool) -> Parcel:
+    def _take(self, results: dict[str, list[Result]], queue: str, *, requeues: bool) -> AckBatch:
         waiting = results[queue]
-        count = fitting(waiting) if moves else MAX_RESULTS
+        count = fitting(waiting) if requeues else MAX_RESULTS
         if len(waiting) <= count:
             taken = results.pop(queue)
         else:
             taken = waiting[:count]
             del waiting[:count]
         self.count -= len(taken)
-        return Parcel(queue, taken, moves=moves)
+        return AckBatch(queue, taken, requeues=requeues)
 
 
 MAX_RESULTS = 1_000
@@ -86,46 +86,46 @@ MAX_BODY_BYTES = 1 << 16
 """So much of new bodies is in one call, or one body: a server breaks the connection over a call that is too large."""
 
 
-class Parcel:
+class AckBatch:
     """`moves`: all of them go back to PENDING; else all are acks. `is_copy`: an earlier call with them may have been
     carried out, so that this one has no effect.
     """
 
-    __slots__ = ("is_copy", "moves", "queue", "results")
+    __slots__ = ("may_repeat", "queue", "requeues", "results")
 
-    def __init__(self, queue: str, results: list[Result], *, moves: bool, is_copy: bool = False) -> None:
-        self.is_copy = is_copy
+    def __init__(self, queue: str, results: list[Result], *, requeues: bool, may_repeat: bool = False) -> None:
+        self.may_repeat = may_repeat
         self.queue = queue
         self.results = results
-        self.moves = moves
+        self.requeues = requeues
 
-    def halves(self) -> Iterator[Parcel]:
+    def halves(self) -> Iterator[AckBatch]:
         middle = len(self.results) // 2
         return (self._with(part) for part in (self.results[:middle], self.results[middle:]))
 
-    def by_shard(self) -> list[Parcel]:
+    def by_shard(self) -> list[AckBatch]:
         """One for each shard, so that those of a shard that is away hold up no others."""
         parts: dict[str, list[Result]] = {}
         for result in self.results:
             parts.setdefault(_shard(result[0].job.descriptor), []).append(result)
         return [self] if len(parts) == 1 else [self._with(part) for part in parts.values()]
 
-    def take(self, which: Callable[[Running], bool]) -> list[Result]:
+    def take(self, which: Callable[[RunningJob], bool]) -> list[Result]:
         """Those out of the parcel, and returned."""
         taken = [result for result in self.results if which(result[0])]
         if taken:
             self.results = [result for result in self.results if not which(result[0])]
         return taken
 
-    def _with(self, results: list[Result]) -> Parcel:
-        return Parcel(self.queue, results, moves=self.moves, is_copy=self.is_copy)
+    def _with(self, results: list[Result]) -> AckBatch:
+        return AckBatch(self.queue, results, requeues=self.requeues, may_repeat=self.may_repeat)
 
 
-def fitting(moves: Sequence[Result]) -> int:
+def fitting(requeues: Sequence[Result]) -> int:
     """How many of the first of these one call takes; 1 or more."""
     size = 0
-    for index, (_, verdict) in enumerate(moves[:MAX_RESULTS]):
-        size += len(verdict.body or b"")
+    for index, (_, outcome) in enumerate(requeues[:MAX_RESULTS]):
+        size += len(outcome.body or b"")
         if size > MAX_BODY_BYTES:
             return max(1, index)
     return MAX_RESULTS
@@ -136,7 +136,7 @@ def _shard(descriptor: str) -> str:
     return "" if ref is None else ref.shard
 
 
-Result = tuple[Running, Outcome]
+Result = tuple[RunningJob, Outcome]
 
 ACKS = frozenset({Action.SUCCEED, Action.RETRY, Action.FAIL})
 """The server is told by an ack; else by a move back to PENDING, which is a checkpoint to it."""
@@ -146,38 +146,38 @@ def acks(results: Sequence[Result]) -> tuple[list[Ack], list[Ack]]:
     """The successes and the failures, each fenced by its claim."""
     succeeded: list[Ack] = []
     failed: list[Ack] = []
-    for running, verdict in results:
+    for running, outcome in results:
         job = running.job
-        if verdict.action is Action.SUCCEED:
-            succeeded.append(Ack(job.descriptor, verdict.status, 0, job.claim_descriptor))
+        if outcome.action is Action.SUCCEED:
+            succeeded.append(Ack(job.descriptor, outcome.status, 0, job.claim_descriptor))
         else:
-            permanent = verdict.action is Action.FAIL
-            failed.append(Ack(job.descriptor, verdict.status, verdict.delay_ms, job.claim_descriptor, permanent))
+            permanent = outcome.action is Action.FAIL
+            failed.append(Ack(job.descriptor, outcome.status, outcome.delay_ms, job.claim_descriptor, permanent))
     return succeeded, failed
 
 
-def in_order(results: Sequence[Result]) -> list[Running]:
+def in_order(results: Sequence[Result]) -> list[RunningJob]:
     """As `acks` names them in a call: the successes, then the failures."""
-    succeeded = [running for running, verdict in results if verdict.action is Action.SUCCEED]
-    return succeeded + [running for running, verdict in results if verdict.action is not Action.SUCCEED]
+    succeeded = [running for running, outcome in results if outcome.action is Action.SUCCEED]
+    return succeeded + [running for running, outcome in results if outcome.action is not Action.SUCCEED]
 
 
-def moves(results: Sequence[Result], now_ms: int) -> list[Checkpoint]:
-    return [_move(running, verdict, now_ms) for running, verdict in results]
+def requeues(results: Sequence[Result], now_ms: int) -> list[Checkpoint]:
+    return [_requeue(running, outcome, now_ms) for running, outcome in results]
 
 
-def _move(running: Running, verdict: Outcome, now_ms: int) -> Checkpoint:
+def _requeue(running: RunningJob, outcome: Outcome, now_ms: int) -> Checkpoint:
     """What is given back without a delay keeps its place in the queue; RESCHEDULE brings all attempts back."""
     job = running.job
-    run_after_ms: int | None = now_ms + verdict.delay_ms
-    if verdict.action is Action.GIVE_BACK and not verdict.delay_ms:
+    run_after_ms: int | None = now_ms + outcome.delay_ms
+    if outcome.action is Action.GIVE_BACK and not outcome.delay_ms:
         run_after_ms = job.run_after_ms or None
     return Checkpoint(
         job.descriptor,
-        new_body=verdict.body,
+        new_body=outcome.body,
         move_to_pending=True,
         run_after_ms=run_after_ms,
-        attempts_allowed=job.attempts_allowed if verdict.action is Action.RESCHEDULE else None,
-        prepend_status=verdict.status,
+        attempts_allowed=job.attempts_allowed if outcome.action is Action.RESCHEDULE else None,
+        prepend_status=outcome.status,
         claim_descriptor=job.claim_descriptor,
     )

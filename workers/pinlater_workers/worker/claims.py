@@ -13,13 +13,13 @@ from pinlater.errors import PinLaterError
 from pinlater.model import Checkpoint
 from pinlater_workers.errors import ClaimLost
 from pinlater_workers.heartbeat.heartbeats import Heartbeats
-from pinlater_workers.heartbeat.messages import Watched
-from pinlater_workers.jobs.context import Running, Why
+from pinlater_workers.heartbeat.messages import HeartbeatEntry
+from pinlater_workers.jobs.context import RunningJob, StopReason
 from pinlater_workers.worker.ack_batches import MAX_RESULTS, Result
 
 
-class Keeping:
-    """Leases, and the process that is told of them. `lost` is told of those whose heartbeats fail or that are lost.
+class ClaimKeeper:
+    """ClaimTable, and the process that is told of them. `lost` is told of those whose heartbeats fail or that are lost.
 
     `queues`: where claims for `source` are kept alive that the process was not told of, while a job holds up this one.
     So those of jobs that most likely end at once are told late; without `queues`, as soon as they are taken.
@@ -27,14 +27,14 @@ class Keeping:
     """
 
     def __init__(self, servers: Sequence[str], source: str, lease_s: float, queues: Sequence[str] = ()) -> None:
-        self._leases = Leases(lease_s)
-        self._quick = Quick()
-        self.ran = self._quick.note
+        self._table = ClaimTable(lease_s)
+        self._short = ShortJobs()
+        self.ran = self._short.note
         """To be told of each attempt at a job of a type that has ended, and after how long."""
         self._may_be_late = bool(queues)
         self._heartbeats = Heartbeats(servers, source, lease_s, self._hear, self._hear_end, queues=queues)
-        self.lost: Callable[[Running, Why], None] = lambda running, why: None
-        self.is_answered: Callable[[Running], bool] = lambda running: False
+        self.lost: Callable[[RunningJob, StopReason], None] = lambda running, reason: None
+        self.is_answered: Callable[[RunningJob], bool] = lambda running: False
 
     async def open(self) -> None:
         await self._heartbeats.open()
@@ -44,66 +44,66 @@ class Keeping:
 
     @property
     def holds_any(self) -> bool:
-        return bool(self._leases)
+        return bool(self._table)
 
-    def take(self, runnings: Sequence[Running], good_s: float) -> None:
+    def take(self, runnings: Sequence[RunningJob], good_s: float) -> None:
         """The claims of a dequeue, answered at `good_s`; kept alive from now on, whatever holds up this process."""
         late = self._late(runnings)
         if late:
-            self._leases.take_quick(late, good_s)
+            self._table.take_short(late, good_s)
         if len(late) < len(runnings):
             at_once = [each for each in runnings if each not in set(late)] if late else runnings
-            self._heartbeats.watch(self._leases.take(at_once, good_s))
+            self._heartbeats.watch(self._table.take(at_once, good_s))
 
-    def _late(self, runnings: Sequence[Running]) -> list[Running]:
+    def _late(self, runnings: Sequence[RunningJob]) -> list[RunningJob]:
         """Where a server names no claims, nobody finds those that were not told."""
         if not self._may_be_late:
             return []
-        quick = self._quick.names
-        return [each for each in runnings if each.type and each.type.name in quick and each.job.claim_descriptor]
+        short = self._short.names
+        return [each for each in runnings if each.type and each.type.name in short and each.job.claim_descriptor]
 
-    def tell_late(self, now_s: float) -> None:
+    def watch_late(self, now_s: float) -> None:
         """Of those that have not ended at once."""
-        told = self._leases.no_more_quick(now_s - QUICK_S)
+        told = self._table.promote(now_s - SHORT_S)
         for watched in told:
-            running = self._leases.of(watched)
+            running = self._table.of(watched)
             if running.type is not None:
-                self._quick.note(running.type.name, now_s - running.began_s)
+                self._short.note(running.type.name, now_s - running.began_s)
         self._heartbeats.watch(told)
 
     def hand_over_all(self) -> None:
         """At once: a connection is gone, or is about to go, that claims may be tied to."""
-        self._heartbeats.watch(self._leases.at_once())
+        self._heartbeats.watch(self._table.at_once())
 
     def keep(self, results: Iterable[Result]) -> None:
         """Without an end: no server has these results yet."""
-        self._heartbeats.watch(self._leases.keep(running for running, _ in results))
+        self._heartbeats.watch(self._table.keep(running for running, _ in results))
 
     def end(self, results: Iterable[Result]) -> None:
         """A server has these results, or they are given up."""
-        self._heartbeats.forget(self._leases.end([running for running, _ in results]))
+        self._heartbeats.forget(self._table.end([running for running, _ in results]))
 
-    def has_expired(self, running: Running) -> bool:
+    def has_expired(self, running: RunningJob) -> bool:
         """Surely, by what is known of its claim."""
-        return self._leases.has_expired(running, time.monotonic())
+        return self._table.has_expired(running, time.monotonic())
 
-    def _hear(self, number: int, why: Why) -> None:
+    def _hear(self, number: int, reason: StopReason) -> None:
         """Of a job that has ended here nothing is lost yet: its result is sent until a server answers, or the claim has
         surely expired. Where the claim is another's by now, that answer comes too, and changes nothing.
         """
-        running = self._leases.find(number)
+        running = self._table.find(number)
         if running is None or self.is_answered(running):
             return
-        if why is Why.CLAIM_LOST:
-            self._leases.end([running])
-        self.lost(running, why)
+        if reason is StopReason.CLAIM_LOST:
+            self._table.end([running])
+        self.lost(running, reason)
 
     def _hear_end(self, number: int) -> None:
         """Its job has ended under this claim: by an ack of ours, or, while it still runs, by somebody else."""
-        self._hear(number, Why.CLAIM_LOST)
+        self._hear(number, StopReason.CLAIM_LOST)
 
 
-BEATEN_AFTER_S = 1.0
+FIRST_BEAT_AFTER_S = 1.0
 """Most jobs have ended by then, and cost no heartbeat."""
 
 MARGIN_S = 30.0
@@ -113,7 +113,7 @@ TOLERANCE_S = 5.0
 """How much later than the end of its lease a claim has surely expired, as the server has it."""
 
 
-class Leases:
+class ClaimTable:
     """Every claim from its dequeue until its result is through, or it is lost.
 
     A claim gets a number, used once, when the heartbeat process is to hear of it. Those that are `quick` stay here
@@ -122,89 +122,89 @@ class Leases:
 
     def __init__(self, lease_s: float) -> None:
         self._lease_s = lease_s
-        self._beaten_after_s = min(BEATEN_AFTER_S, lease_s / 6)
+        self._beaten_after_s = min(FIRST_BEAT_AFTER_S, lease_s / 6)
         self._last_number = 0
-        self._quick: dict[Running, float] = {}
-        self._held: dict[Running, Watched] = {}
-        self._running: dict[int, Running] = {}
+        self._short: dict[RunningJob, float] = {}
+        self._held: dict[RunningJob, HeartbeatEntry] = {}
+        self._running: dict[int, RunningJob] = {}
 
     def __len__(self) -> int:
-        return len(self._held) + len(self._quick)
+        return len(self._held) + len(self._short)
 
-    def take(self, runnings: Iterable[Running], good_s: float) -> list[Watched]:
+    def take(self, runnings: Iterable[RunningJob], good_s: float) -> list[HeartbeatEntry]:
         """The claims of a dequeue that was answered at `good_s`."""
         return [self._watched(running, good_s) for running in runnings]
 
-    def take_quick(self, runnings: Iterable[Running], good_s: float) -> None:
+    def take_short(self, runnings: Iterable[RunningJob], good_s: float) -> None:
         """Such that nothing is said of for now."""
-        self._quick.update(dict.fromkeys(runnings, good_s))
+        self._short.update(dict.fromkeys(runnings, good_s))
 
-    def no_more_quick(self, until_s: float) -> list[Watched]:
+    def promote(self, until_s: float) -> list[HeartbeatEntry]:
         """Those of them that were taken by then: they are like all others from now on."""
         old = []
-        for running, good_s in self._quick.items():
+        for running, good_s in self._short.items():
             if good_s > until_s:
                 break  # they stand in the order in which they were taken
             old.append(running)
-        return [self._watched(running, self._quick.pop(running)) for running in old]
+        return [self._watched(running, self._short.pop(running)) for running in old]
 
-    def end(self, runnings: Iterable[Running]) -> list[int]:
+    def end(self, runnings: Iterable[RunningJob]) -> list[int]:
         """They are not held any more. The numbers of those that have one."""
         numbers = []
         for running in runnings:
-            if self._quick.pop(running, None) is None:
+            if self._short.pop(running, None) is None:
                 watched = self._held.pop(running, None)
                 if watched is not None:
                     del self._running[watched.number]
                     numbers.append(watched.number)
         return numbers
 
-    def find(self, number: int) -> Running | None:
+    def find(self, number: int) -> RunningJob | None:
         """Whose claim that is."""
         return self._running.get(number)
 
-    def of(self, watched: Watched) -> Running:
+    def of(self, watched: HeartbeatEntry) -> RunningJob:
         """Whose claim is held so."""
         return self._running[watched.number]
 
-    def at_once(self) -> list[Watched]:
+    def at_once(self) -> list[HeartbeatEntry]:
         """All of them, to be beaten at once: a connection is gone that some may have been tied to."""
-        self.no_more_quick(math.inf)
+        self.promote(math.inf)
         for watched in self._held.values():
             watched.from_s = 0.0
         return list(self._held.values())
 
-    def keep(self, runnings: Iterable[Running]) -> list[Watched]:
+    def keep(self, runnings: Iterable[RunningJob]) -> list[HeartbeatEntry]:
         """Those of them that are held: to be kept alive without an end, since their results are not through yet."""
         kept = []
         for running in runnings:
-            good_s = self._quick.pop(running, None)
+            good_s = self._short.pop(running, None)
             watched = self._held.get(running) if good_s is None else self._watched(running, good_s)
             if watched is not None:
                 watched.until_s = math.inf
                 kept.append(watched)
         return kept
 
-    def has_expired(self, running: Running, now_s: float) -> bool:
+    def has_expired(self, running: RunningJob, now_s: float) -> bool:
         """Surely, by what is known of it; also one that is not held at all."""
         watched = self._held.get(running)
-        good_s = self._quick.get(running, -math.inf) if watched is None else watched.good_s
+        good_s = self._short.get(running, -math.inf) if watched is None else watched.good_s
         return now_s >= good_s + self._lease_s + TOLERANCE_S
 
-    def _watched(self, running: Running, good_s: float) -> Watched:
+    def _watched(self, running: RunningJob, good_s: float) -> HeartbeatEntry:
         self._last_number = number = self._last_number + 1
         job, from_s, until_s = running.job, good_s + self._beaten_after_s, running.until_s + MARGIN_S
-        watched = Watched(number, running.queue, job.descriptor, job.claim_descriptor, good_s, from_s, until_s)
+        watched = HeartbeatEntry(number, running.queue, job.descriptor, job.claim_descriptor, good_s, from_s, until_s)
         self._held[running] = watched
         self._running[number] = running
         return watched
 
 
-QUICK_S = 0.2
+SHORT_S = 0.2
 IN_A_ROW = 100
 
 
-class Quick:
+class ShortJobs:
     """By the attempts that were last: so many in a row that took less than QUICK_S. Nobody knows of a new type.
 
     `names` are those of the types.
@@ -217,9 +217,9 @@ class Quick:
     def note(self, job: str, run_s: float, times: int = 1) -> None:
         """An attempt ended, or goes on, after so long; or so many attempts."""
         if job in self.names:
-            if run_s >= QUICK_S:
+            if run_s >= SHORT_S:
                 self.names.remove(job)
-        elif run_s >= QUICK_S:
+        elif run_s >= SHORT_S:
             self._in_a_row[job] = 0
         else:
             self._in_a_row[job] += times
@@ -231,19 +231,19 @@ class Quick:
 KEEP_TIMEOUT_S = 2.0
 
 
-class Saving:
+class CheckpointWriter:
     """Called by the pool, with the job that asks."""
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
 
-    async def __call__(self, running: Running, checkpoint: Checkpoint) -> None:
+    async def __call__(self, running: RunningJob, checkpoint: Checkpoint) -> None:
         """ClaimLost: it is known to be lost. Else the errors of AsyncClient.checkpoint."""
-        if running.told is Why.CLAIM_LOST:
+        if running.stop_reason is StopReason.CLAIM_LOST:
             raise ClaimLost(f"the claim of job {running.job.descriptor} is lost")
         await self._client.checkpoint(running.queue, [checkpoint])
 
-    async def keep(self, runnings: Iterable[Running]) -> None:
+    async def keep(self, runnings: Iterable[RunningJob]) -> None:
         """Tie these claims to connections that carry no long polls. Where no server answers, nothing is done."""
         queues: dict[str, list[Checkpoint]] = {}
         for running in runnings:

@@ -12,10 +12,10 @@ from pinlater.errors import PinLaterError, QueueNotFound
 from pinlater.model import DequeuedJob, DequeueRequest
 from pinlater_workers.app.settings import WorkerSettings
 from pinlater_workers.observability.metrics import QueueView
-from pinlater_workers.worker.ack_batches import Parcel, acks
-from pinlater_workers.worker.ack_sender import REFUSED, Delivery
-from pinlater_workers.worker.queue_state import UNANSWERED, Standing, Troubles, log
-from pinlater_workers.worker.scheduler import Asking, Poll
+from pinlater_workers.worker.ack_batches import AckBatch, acks
+from pinlater_workers.worker.ack_sender import REFUSED, AckSender
+from pinlater_workers.worker.queue_state import UNANSWERED, IncidentLog, QueueStates, log
+from pinlater_workers.worker.scheduler import Fetch, FetchScheduler
 
 LAST_ANSWERS_S = 2.0
 
@@ -26,7 +26,7 @@ Take = Callable[[str, list[DequeuedJob]], None]
 """Gets the jobs of a queue that have just been claimed: they take up slots, and begin."""
 
 
-class Polling:
+class Fetcher:
     """`free` says how many slots are free, reserved ones not counted out; `take` gets the jobs.
 
     `done` gets the task of each dequeue when it has ended.
@@ -36,24 +36,24 @@ class Polling:
         self,
         client: AsyncClient,
         settings: WorkerSettings,
-        delivery: Delivery,
-        troubles: Troubles,
+        ack_sender: AckSender,
+        incidents: IncidentLog,
         free: Callable[[], int],
         take: Take,
         done: Callable[[asyncio.Task[None]], None],
     ) -> None:
         self._client = client
         self._settings = settings
-        self._delivery = delivery
+        self._acks = ack_sender
         self._free = free
         self._take = take
         self._done = done
         self._lease_ms = int(settings.lease_s * 1000)
         self._loop = asyncio.get_running_loop()
-        self._standing = Standing(settings.queues, troubles, random.Random())
-        self._asking = Asking(settings.queues, settings.concurrency, settings.poll_s)
-        self._asked: set[asyncio.Task[None]] = set()
-        self._coming = 0
+        self._states = QueueStates(settings.queues, incidents, random.Random())
+        self._scheduler = FetchScheduler(settings.queues, settings.concurrency, settings.poll_s)
+        self._fetches: set[asyncio.Task[None]] = set()
+        self._claimed = 0
         """Jobs that have been claimed, and are about to be taken."""
         self._stopped = False
         self.good_s = time.monotonic()
@@ -63,37 +63,37 @@ class Polling:
         """Sends the dequeues that there are free slots for. Called whenever something has changed."""
         if self._stopped:
             return
-        for poll in self._asking.next(self._free() - self._coming - self._asking.reserved, time.monotonic()):
-            riding = self._delivery.ride(poll.queue)
-            task = self._loop.create_task(self._poll(poll, riding))
-            self._asked.add(task)
-            task.add_done_callback(self._asked.discard)
+        for fetch in self._scheduler.next(self._free() - self._claimed - self._scheduler.reserved, time.monotonic()):
+            riding = self._acks.piggyback(fetch.queue)
+            task = self._loop.create_task(self._fetch(fetch, riding))
+            self._fetches.add(task)
+            task.add_done_callback(self._fetches.discard)
             task.add_done_callback(self._done)
 
     async def stop(self) -> None:
         """No more jobs, but for those that are on their way already; they come before this returns."""
         self._stopped = True
         self._client.end_waits()
-        if self._asked:
-            await asyncio.wait(self._asked, timeout=LAST_ANSWERS_S)
-        left = list(self._asked)
+        if self._fetches:
+            await asyncio.wait(self._fetches, timeout=LAST_ANSWERS_S)
+        left = list(self._fetches)
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
 
     def view(self) -> Mapping[str, QueueView]:
-        return self._standing.view()
+        return self._states.view()
 
     # -- one dequeue -----------------------------------------------------------------------------------------------
 
-    async def _poll(self, poll: Poll, riding: Parcel | None) -> None:
+    async def _fetch(self, fetch: Fetch, riding: AckBatch | None) -> None:
         """Acks that ride are not kept waiting for their answer; nor is the news that a trouble is over."""
-        queue = poll.queue
+        queue = fetch.queue
         request = DequeueRequest(
-            queue, poll.limit, claim_timeout_ms=self._lease_ms, release_on_disconnect=True, confirms_receipt=True
+            queue, fetch.limit, claim_timeout_ms=self._lease_ms, release_on_disconnect=True, confirms_receipt=True
         )
-        if riding is None and not self._standing.is_troubled(queue):
-            request.wait_ms = int(poll.wait_s * 1000)
+        if riding is None and not self._states.is_troubled(queue):
+            request.wait_ms = int(fetch.wait_s * 1000)
         if riding is not None:
             request.succeeded, request.failed = acks(riding.results)
             request.ack_queue = riding.queue
@@ -102,17 +102,17 @@ class Polling:
         except PinLaterError as error:
             if riding is not None:
                 self._settle(riding, error)
-            await self._failed(poll, error)
+            await self._failed(fetch, error)
         except asyncio.CancelledError:
             if riding is not None:
-                self._delivery.undelivered(riding, "the worker stops")
+                self._acks.not_acked(riding, "the worker stops")
             raise
         else:
             if riding is not None:
-                self._delivery.delivered(riding, jobs.ack_outcomes)
+                self._acks.acked(riding, jobs.ack_outcomes)
             self.good_s = time.monotonic()
-            self._standing.answered(queue)
-            self._asking.answered(poll, len(jobs), self.good_s)
+            self._states.answered(queue)
+            self._scheduler.answered(fetch, len(jobs), self.good_s)
             if jobs:
                 await self._taken(queue, jobs)
                 return
@@ -124,35 +124,35 @@ class Polling:
         It is their receipt too, or the client sends another in that turn: so a job that kills this worker has been
         received. They are taken whatever happens meanwhile, as they are claimed.
         """
-        self._coming += len(jobs)
+        self._claimed += len(jobs)
         self.go_on()
         try:
             await asyncio.sleep(0)
             await asyncio.sleep(0)
         finally:
-            self._coming -= len(jobs)
+            self._claimed -= len(jobs)
             self._take(queue, jobs)
 
-    def _settle(self, riding: Parcel, error: PinLaterError) -> None:
+    def _settle(self, riding: AckBatch, error: PinLaterError) -> None:
         """Where some are invalid the others were carried out; which ones are found out by sending them again."""
         if error.acks_applied and not isinstance(error, REFUSED):
-            self._delivery.delivered(riding)
+            self._acks.acked(riding)
         else:
-            self._delivery.undelivered(riding, str(error))
+            self._acks.not_acked(riding, str(error))
 
-    async def _failed(self, poll: Poll, error: PinLaterError) -> None:
+    async def _failed(self, fetch: Fetch, error: PinLaterError) -> None:
         """The queue's slots are free for others while it is not asked."""
         if self._stopped:
             return
         if not isinstance(error, UNANSWERED):
             self.good_s = time.monotonic()
         if self._settings.create_queues and isinstance(error, QueueNotFound):
-            failure = await self._create(poll.queue)
+            failure = await self._create(fetch.queue)
         else:
             failure = error
-        hold_s = CREATED_PAUSE_S if failure is None else self._standing.failed(poll.queue, failure)
+        hold_s = CREATED_PAUSE_S if failure is None else self._states.failed(fetch.queue, failure)
         until_s = time.monotonic() + hold_s
-        self._asking.failed(poll, until_s)
+        self._scheduler.failed(fetch, until_s)
         self._go_on_at(until_s)
 
     def _go_on_at(self, until_s: float) -> None:

@@ -13,13 +13,13 @@ from pinlater.model import DequeuedJob
 from pinlater_workers.app.app import App
 from pinlater_workers.envelope import read_envelope
 from pinlater_workers.errors import BodyInvalid
-from pinlater_workers.jobs.context import ENDS, Running, Why, attempt_number, waited_s
+from pinlater_workers.jobs.context import ENDING_REASONS, RunningJob, StopReason, attempt_number, waited_s
 from pinlater_workers.jobs.outcome import Action, Outcome
 from pinlater_workers.observability.metrics import Metrics
 from pinlater_workers.pools.base import Pool
 from pinlater_workers.worker.ack_batches import Result
-from pinlater_workers.worker.ack_sender import Delivery
-from pinlater_workers.worker.claims import Keeping
+from pinlater_workers.worker.ack_sender import AckSender
+from pinlater_workers.worker.claims import ClaimKeeper
 from pinlater_workers.worker.queue_state import log
 
 UNACKED_PER_SLOT = 20
@@ -38,23 +38,23 @@ class Jobs:
     def __init__(
         self,
         concurrency: int,
-        intake: Intake,
+        intake: JobLoader,
         pool: Callable[[Jobs], Pool],
-        delivery: Delivery,
-        keeping: Keeping,
+        ack_sender: AckSender,
+        claims: ClaimKeeper,
         metrics: Metrics,
         clock: Clock,
     ) -> None:
         self._concurrency = concurrency
         self._intake = intake
-        self._delivery = delivery
-        self._keeping = keeping
+        self._acks = ack_sender
+        self._claims = claims
         self._metrics = metrics
         self._clock = clock
         self._max_unacked = max(LEAST_UNACKED, UNACKED_PER_SLOT * concurrency)
         self._is_stopping = False
         self._closed = False
-        self.running: dict[Running, None] = {}
+        self.running: dict[RunningJob, None] = {}
         self.idle = asyncio.Event()
         """Set when nothing runs any more, once no more jobs are taken."""
         self.freed_s = time.monotonic()
@@ -65,7 +65,7 @@ class Jobs:
 
     def free(self) -> int:
         """Slots for jobs to come, dequeues under way not counted out. May be below 0."""
-        if self._is_stopping or self._delivery.unacked > self._max_unacked:
+        if self._is_stopping or self._acks.unacked > self._max_unacked:
             return 0
         return self._concurrency - len(self.running) - self.pool.stuck
 
@@ -75,22 +75,22 @@ class Jobs:
         Claims are kept alive before a job begins: it may hold the interpreter from its first instant, for minutes.
         """
         now_s, now_ms = time.monotonic(), self._clock.now_ms()
-        beginning: list[Running] = []
+        beginning: list[RunningJob] = []
         answered: list[Result] = []
         prepared = self._intake.running
         for job in jobs:
-            running, verdict = prepared(job, queue, now_s, now_ms)
-            if verdict is None and not self._is_stopping:
+            running, outcome = prepared(job, queue, now_s, now_ms)
+            if outcome is None and not self._is_stopping:
                 beginning.append(running)
             else:
-                answered.append((running, verdict or _GIVEN_BACK))
-        self._keeping.take([*beginning, *(running for running, _ in answered)], now_s)
+                answered.append((running, outcome or _GIVEN_BACK))
+        self._claims.take([*beginning, *(running for running, _ in answered)], now_s)
         self.running.update(dict.fromkeys(beginning))
         if answered:
-            self._delivery.put(answered)
+            self._acks.put(answered)
         self._begin(beginning, now_ms)
 
-    def _begin(self, beginning: Sequence[Running], now_ms: int) -> None:
+    def _begin(self, beginning: Sequence[RunningJob], now_ms: int) -> None:
         started, submit = self._metrics.started, self.pool.submit
         for running in beginning:
             assert running.type is not None
@@ -108,44 +108,44 @@ class Jobs:
             self.freed_s = now_s
         counted: list[Result] = []
         succeeded: dict[tuple[str, float], int] = {}
-        ran, ended = self._keeping.ran, self._metrics.ended
+        ran, ended = self._claims.ran, self._metrics.ended
         for result in results:
-            running, verdict = result
+            running, outcome = result
             del self.running[running]
             assert running.type is not None
             name, run_s = running.type.name, now_s - running.began_s
-            if running.told is Why.CLAIM_LOST:
+            if running.stop_reason is StopReason.CLAIM_LOST:
                 ran(name, run_s)
                 self._metrics.dropped(name)
                 continue
             counted.append(result)
-            if verdict.action is Action.SUCCEED:
+            if outcome.action is Action.SUCCEED:
                 alike = (name, run_s)
                 succeeded[alike] = succeeded.get(alike, 0) + 1
             else:
                 ran(name, run_s)
                 is_last = running.job.attempts_remaining <= 1
-                ended(name, verdict.action, run_s, is_last=is_last, error=verdict.error)
+                ended(name, outcome.action, run_s, is_last=is_last, error=outcome.error)
         for (name, run_s), times in succeeded.items():
             ran(name, run_s, times)
             ended(name, Action.SUCCEED, run_s, times=times)
-        self._delivery.put(counted)
+        self._acks.put(counted)
         if self._is_stopping:
             self._note_idle()
         self.freed()
 
-    def lost(self, running: Running, why: Why) -> None:
+    def lost(self, running: RunningJob, reason: StopReason) -> None:
         """Heartbeats say so of a job that runs."""
         if running in self.running:
-            self.stop(running, why)
+            self.stop(running, reason)
 
-    def is_answered(self, running: Running) -> bool:
+    def is_answered(self, running: RunningJob) -> bool:
         """It does not run here any more: what became of it is with the delivery."""
         return running not in self.running
 
-    def stop(self, running: Running, why: Why) -> None:
-        running.told = why
-        self.pool.stop(running, why)
+    def stop(self, running: RunningJob, reason: StopReason) -> None:
+        running.stop_reason = reason
+        self.pool.stop(running, reason)
 
     def running_of(self) -> Counter[str]:
         """How many run, by queue."""
@@ -161,8 +161,8 @@ class Jobs:
         """Those that run are told; what comes all the same is given back."""
         self._is_stopping = True
         for running in list(self.running):
-            if running.told is None:
-                self.stop(running, Why.STOPPING)
+            if running.stop_reason is None:
+                self.stop(running, StopReason.STOPPING)
         self._note_idle()
 
     async def close(self) -> int:
@@ -171,9 +171,9 @@ class Jobs:
             return 0
         self._closed = True
         await self.pool.close()
-        left = [running for running in self.running if running.told is not Why.CLAIM_LOST]
+        left = [running for running in self.running if running.stop_reason is not StopReason.CLAIM_LOST]
         self.running.clear()
-        self._delivery.put([(running, _GIVEN_BACK) for running in left])
+        self._acks.put([(running, _GIVEN_BACK) for running in left])
         for running in left:
             if running.type is not None:
                 seconds = time.monotonic() - running.began_s
@@ -185,7 +185,7 @@ MAX_SAID = 1_000
 """So many unknown types are said at most: bodies can hold any name."""
 
 
-class Intake:
+class JobLoader:
     """Reads each body once. The app's types are those of the worker's start. Times are of time.monotonic."""
 
     def __init__(self, app: App, unknown_delay_s: float, metrics: Metrics) -> None:
@@ -196,7 +196,7 @@ class Intake:
         self._rng = random.Random()
         self._said: set[tuple[str, str]] = set()
 
-    def running(self, job: DequeuedJob, queue: str, now_s: float, now_ms: int) -> tuple[Running, Outcome | None]:
+    def running(self, job: DequeuedJob, queue: str, now_s: float, now_ms: int) -> tuple[RunningJob, Outcome | None]:
         """The job, ready to run; or with what becomes of it where this worker cannot run it."""
         try:
             envelope = read_envelope(job.body)
@@ -210,7 +210,7 @@ class Intake:
             name = "a body that is no envelope" if envelope is None else envelope.job
             return _not_run(job, queue, now_s), self._unknown(queue, name)
         limit_s = job_type.settings.time_limit_s
-        return Running(job, queue, job_type, now_s, now_s + limit_s, envelope, now_ms + int(limit_s * 1000)), None
+        return RunningJob(job, queue, job_type, now_s, now_s + limit_s, envelope, now_ms + int(limit_s * 1000)), None
 
     def _unknown(self, queue: str, name: str) -> Outcome:
         """Back to where a worker that knows it may take it. No attempt is spent."""
@@ -221,20 +221,20 @@ class Intake:
         return Outcome(Action.GIVE_BACK, int(self._unknown_delay_s * 1000 * self._rng.uniform(0.75, 1.25)))
 
 
-def _not_run(job: DequeuedJob, queue: str, now_s: float) -> Running:
-    return Running(job, queue, None, now_s, now_s)
+def _not_run(job: DequeuedJob, queue: str, now_s: float) -> RunningJob:
+    return RunningJob(job, queue, None, now_s, now_s)
 
 
 EVERY_S = 0.2
 
 
-class Sweep:
+class TimeLimitReaper:
     """`swept` is called after each look. While no claim is held and no slot is stuck there is no look."""
 
-    def __init__(self, jobs: Jobs, keeping: Keeping, swept: Callable[[], None]) -> None:
+    def __init__(self, jobs: Jobs, claims: ClaimKeeper, on_reaped: Callable[[], None]) -> None:
         self._jobs = jobs
-        self._keeping = keeping
-        self._swept = swept
+        self._claims = claims
+        self._on_reaped = on_reaped
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -251,9 +251,11 @@ class Sweep:
     def _look(self) -> None:
         self._timer = None
         now_s = time.monotonic()
-        for running in [each for each in self._jobs.running if each.until_s <= now_s and each.told not in ENDS]:
-            self._jobs.stop(running, Why.TIME_LIMIT)
-        self._keeping.tell_late(now_s)
-        self._swept()
-        if self._keeping.holds_any or self._jobs.pool.stuck:
+        for running in [
+            each for each in self._jobs.running if each.until_s <= now_s and each.stop_reason not in ENDING_REASONS
+        ]:
+            self._jobs.stop(running, StopReason.TIME_LIMIT)
+        self._claims.watch_late(now_s)
+        self._on_reaped()
+        if self._claims.holds_any or self._jobs.pool.stuck:
             self.begin()

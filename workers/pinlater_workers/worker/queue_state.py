@@ -31,12 +31,12 @@ class _Queue:
         self.word = "polling"
 
 
-class Standing:
+class QueueStates:
     """`weights`: of every queue."""
 
-    def __init__(self, weights: Mapping[str, int], troubles: Troubles, rng: random.Random) -> None:
+    def __init__(self, weights: Mapping[str, int], incidents: IncidentLog, rng: random.Random) -> None:
         self._weights = weights
-        self._troubles = troubles
+        self._incidents = incidents
         self._rng = rng
         self._queues = {queue: _Queue() for queue in weights}
 
@@ -86,19 +86,19 @@ class Standing:
     def _say(self, name: str, word: str, trouble: str) -> None:
         """Servers that do not answer, or refuse, are one trouble for all queues; a rate is no trouble."""
         if word == "not found":
-            self._troubles.begin(f"missing {name}", f"no jobs from queue {name}: {trouble}; it is looked for again")
+            self._incidents.begin(f"missing {name}", f"no jobs from queue {name}: {trouble}; it is looked for again")
         elif word == "paused":
-            self._troubles.begin(f"paused {name}", f"no jobs from queue {name} while it is paused: {trouble}")
+            self._incidents.begin(f"paused {name}", f"no jobs from queue {name} while it is paused: {trouble}")
         elif word in ("no server", "refused"):
-            self._troubles.begin("servers", f"no jobs come, and the worker keeps trying: {trouble}", name)
+            self._incidents.begin("servers", f"no jobs come, and the worker keeps trying: {trouble}", name)
 
     def _leave(self, name: str, word: str) -> None:
         if word == "not found":
-            self._troubles.over(f"missing {name}", f"queue {name} is there")
+            self._incidents.over(f"missing {name}", f"queue {name} is there")
         elif word == "paused":
-            self._troubles.over(f"paused {name}", f"queue {name} is not paused any more")
+            self._incidents.over(f"paused {name}", f"queue {name} is not paused any more")
         elif word in ("no server", "refused"):
-            self._troubles.over("servers", "servers answer again", name)
+            self._incidents.over("servers", "servers answer again", name)
 
 
 FIRST_PAUSE_S = 0.1
@@ -114,25 +114,25 @@ def pause_s(failures: int, rng: random.Random) -> float:
     return bound * rng.uniform(0.5, 1.0)
 
 
-class Troubles:
-    """Each under a name of its own, with those that suffer from it: it is over when none does any more."""
+class IncidentLog:
+    """Each incident has a name, and the sources that it is seen from: it is over when none sees it any more."""
 
     def __init__(self) -> None:
         self._since_s: dict[str, float] = {}
-        self._sufferers: dict[str, set[str]] = {}
+        self._sources: dict[str, set[str]] = {}
 
-    def begin(self, name: str, text: str, sufferer: str = "") -> None:
-        """Says `text`, where this trouble is new."""
-        sufferers = self._sufferers.setdefault(name, set())
-        if not sufferers:
+    def begin(self, name: str, text: str, source: str = "") -> None:
+        """Says `text`, where this incident is new."""
+        sources = self._sources.setdefault(name, set())
+        if not sources:
             self._since_s[name] = time.monotonic()
             log.warning(text)
-        sufferers.add(sufferer)
+        sources.add(source)
 
-    def over(self, name: str, text: str, sufferer: str = "") -> None:
-        """Says `text` and how long it took, where that was a trouble of this sufferer, and the last one's."""
-        sufferers = self._sufferers.get(name)
-        if sufferers and sufferer in sufferers:
-            sufferers.discard(sufferer)
-            if not sufferers:
+    def over(self, name: str, text: str, source: str = "") -> None:
+        """Says `text` and how long it took, where this was the last source that saw it."""
+        sources = self._sources.get(name)
+        if sources and source in sources:
+            sources.discard(source)
+            if not sources:
                 log.info("%s (after %.1f s)", text, time.monotonic() - self._since_s[name])

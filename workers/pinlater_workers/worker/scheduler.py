@@ -24,7 +24,7 @@ MAX_LIMIT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Poll:
+class Fetch:
     """One dequeue: its slots are reserved until it is answered, or has failed. `wait_s` 0: answered at once."""
 
     queue: str
@@ -32,7 +32,7 @@ class Poll:
     wait_s: float
 
 
-class _QueueFetches:
+class QueueFetches:
     """`reserved`: the slots of the dequeue under way. Times are of time.monotonic."""
 
     __slots__ = ("answered_s", "busy", "not_before_s", "reserved")
@@ -44,111 +44,113 @@ class _QueueFetches:
         self.not_before_s = float("-inf")
 
 
-class Asking:
+class FetchScheduler:
     """One dequeue under way per queue. `weights`: of every queue, 1 or more. `slots`: all that the worker has."""
 
     def __init__(self, weights: Mapping[str, int], slots: int, poll_wait_s: float) -> None:
-        self._turns = Turns(weights)
+        self._fair = WeightedFair(weights)
         self._weights = weights
-        self._queues = {queue: _QueueFetches() for queue in sorted(weights, key=weights.__getitem__, reverse=True)}
+        self._queues = {queue: QueueFetches() for queue in sorted(weights, key=weights.__getitem__, reverse=True)}
         self._wait_s = poll_wait_s if len(weights) == 1 else min(poll_wait_s, SHARED_WAIT_S)
         self._half = min((slots + 1) // 2, MAX_LIMIT)
         self.reserved = 0
 
-    def next(self, free: int, now_s: float) -> list[Poll]:
+    def next(self, free: int, now_s: float) -> list[Fetch]:
         """The dequeues to send now, with no more slots than are `free`; each is answered or failed later."""
         if free <= 0:
             return []
-        askable = [name for name, each in self._queues.items() if not each.reserved and each.not_before_s <= now_s]
-        if not askable:
+        idle = [name for name, each in self._queues.items() if not each.reserved and each.not_before_s <= now_s]
+        if not idle:
             return []
         if len(self._queues) == 1:
-            polls = [Poll(askable[0], min(free, self._half), self._wait_s)]
+            fetches = [Fetch(idle[0], min(free, self._half), self._wait_s)]
         elif any(each.busy for each in self._queues.values()):
-            polls = self._in_turn(askable, free, now_s)
+            fetches = self._shared(idle, free, now_s)
         else:
-            polls = self._waiting(askable, free)
-        for poll in polls:
-            self._queues[poll.queue].reserved = poll.limit
-            self.reserved += poll.limit
-        return polls
+            fetches = self._long_polls(idle, free)
+        for fetch in fetches:
+            self._queues[fetch.queue].reserved = fetch.limit
+            self.reserved += fetch.limit
+        return fetches
 
-    def answered(self, poll: Poll, jobs: int, now_s: float) -> None:
-        queue = self._end(poll, poll.limit - jobs)
-        queue.busy = jobs >= poll.limit
+    def answered(self, fetch: Fetch, jobs: int, now_s: float) -> None:
+        queue = self._end(fetch, fetch.limit - jobs)
+        queue.busy = jobs >= fetch.limit
         queue.answered_s = now_s
 
-    def failed(self, poll: Poll, not_before_s: float) -> None:
+    def failed(self, fetch: Fetch, not_before_s: float) -> None:
         """It is not asked again before that moment."""
-        queue = self._end(poll, poll.limit)
+        queue = self._end(fetch, fetch.limit)
         queue.busy = False
         queue.not_before_s = not_before_s
 
-    def _end(self, poll: Poll, unused: int) -> _QueueFetches:
-        queue = self._queues[poll.queue]
+    def _end(self, fetch: Fetch, unused: int) -> QueueFetches:
+        queue = self._queues[fetch.queue]
         queue.reserved = 0
-        self.reserved -= poll.limit
-        if unused and poll.wait_s == 0:
-            self._turns.give_back(poll.queue, unused)
+        self.reserved -= fetch.limit
+        if unused and fetch.wait_s == 0:
+            self._fair.unused(fetch.queue, unused)
         return queue
 
-    def _in_turn(self, askable: list[str], free: int, now_s: float) -> list[Poll]:
+    def _shared(self, idle: list[str], free: int, now_s: float) -> list[Fetch]:
         """A busy queue whose dequeue is under way keeps its share of what is free: it can take it in a moment."""
-        due = {name for name in askable if self._queues[name].busy or self._is_due(name, now_s)}
+        due = {name for name in idle if self._queues[name].busy or self._is_due(name, now_s)}
         under_way = [name for name, each in self._queues.items() if each.busy and each.reserved]
-        dealt = self._turns.deal([*due, *under_way], free, due) if due else {}
-        polls = [Poll(name, min(limit, self._half), 0.0) for name, limit in dealt.items()]
-        for poll in polls:
-            self._turns.undo(poll.queue, dealt[poll.queue] - poll.limit)
-        return polls
+        allocated = self._fair.allocate([*due, *under_way], free, due) if due else {}
+        fetches = [Fetch(name, min(limit, self._half), 0.0) for name, limit in allocated.items()]
+        for fetch in fetches:
+            self._fair.undo(fetch.queue, allocated[fetch.queue] - fetch.limit)
+        return fetches
 
     def _is_due(self, name: str, now_s: float) -> bool:
         return now_s - self._queues[name].answered_s >= QUIET_S
 
-    def _waiting(self, askable: list[str], free: int) -> list[Poll]:
+    def _long_polls(self, idle: list[str], free: int) -> list[Fetch]:
         """The first is the heaviest, and gets what cannot be divided. Of more queues than slots, those asked longest
         ago come first.
         """
-        if free >= len(askable):
-            rest = free - len(askable)
-            weight = sum(self._weights[name] for name in askable)
-            more = {name: rest * self._weights[name] // weight for name in askable}
-            more[askable[0]] += rest - sum(more.values())
-            return [Poll(name, min(1 + more[name], MAX_LIMIT), self._wait_s) for name in askable]
-        first = sorted(askable, key=lambda name: self._queues[name].answered_s)[:free]
-        return [Poll(name, 1, min(self._wait_s, ROTATION_WAIT_S)) for name in first]
+        if free >= len(idle):
+            rest = free - len(idle)
+            weight = sum(self._weights[name] for name in idle)
+            more = {name: rest * self._weights[name] // weight for name in idle}
+            more[idle[0]] += rest - sum(more.values())
+            return [Fetch(name, min(1 + more[name], MAX_LIMIT), self._wait_s) for name in idle]
+        first = sorted(idle, key=lambda name: self._queues[name].answered_s)[:free]
+        return [Fetch(name, 1, min(self._wait_s, ROTATION_WAIT_S)) for name in first]
 
 
-class Turns:
+class WeightedFair:
     """`weights`: of every queue, 1 or more."""
 
     def __init__(self, weights: Mapping[str, int]) -> None:
         self._stride = {queue: 1.0 / weight for queue, weight in weights.items()}
         self._pass = dict.fromkeys(weights, 0.0)
-        self._sated: set[str] = set()
+        self._satisfied: set[str] = set()
         self._now = 0.0
 
-    def deal(self, contenders: Collection[str], slots: int, takers: Collection[str] | None = None) -> dict[str, int]:
+    def allocate(
+        self, contenders: Collection[str], slots: int, waiters: Collection[str] | None = None
+    ) -> dict[str, int]:
         """So many slots for each of the `takers`: all contenders, unless some cannot take theirs yet.
 
         What falls to a contender that is no taker stays free. Queues without a slot are left out.
         """
-        if takers is None:
-            takers = contenders
+        if waiters is None:
+            waiters = contenders
         if not contenders:
             return {}
-        hungry = [self._pass[queue] for queue in contenders if queue not in self._sated]
-        self._now = max(self._now, min(hungry, default=self._now))
-        for queue in self._sated.intersection(contenders):
+        unsatisfied = [self._pass[queue] for queue in contenders if queue not in self._satisfied]
+        self._now = max(self._now, min(unsatisfied, default=self._now))
+        for queue in self._satisfied.intersection(contenders):
             self._pass[queue] = max(self._pass[queue], self._now)
-        self._sated = self._sated.difference(contenders).union(self._pass.keys() - contenders)
+        self._satisfied = self._satisfied.difference(contenders).union(self._pass.keys() - contenders)
         ahead = {queue: self._pass[queue] for queue in contenders}
-        dealt = dict.fromkeys(contenders, 0)
+        allocated = dict.fromkeys(contenders, 0)
         for _ in range(slots):
             queue = min(ahead, key=ahead.__getitem__)
-            dealt[queue] += 1
+            allocated[queue] += 1
             ahead[queue] += self._stride[queue]
-        taken = {queue: count for queue, count in dealt.items() if count and queue in takers}
+        taken = {queue: count for queue, count in allocated.items() if count and queue in waiters}
         for queue in taken:
             self._pass[queue] = ahead[queue]
         return taken
@@ -157,7 +159,7 @@ class Turns:
         """It was not asked for so many of those that it was dealt."""
         self._pass[queue] -= self._stride[queue] * slots
 
-    def give_back(self, queue: str, slots: int) -> None:
+    def unused(self, queue: str, slots: int) -> None:
         """So many of those that it was dealt brought no job."""
         self.undo(queue, slots)
-        self._sated.add(queue)
+        self._satisfied.add(queue)

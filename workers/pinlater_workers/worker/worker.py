@@ -13,18 +13,18 @@ from enum import Enum
 from pinlater.client.pool import PoolLimits
 from pinlater_workers.app.app import App
 from pinlater_workers.app.settings import WorkerSettings
-from pinlater_workers.jobs.context import Running
+from pinlater_workers.jobs.context import RunningJob
 from pinlater_workers.observability.metrics import Metrics, QueueView, WorkerView
-from pinlater_workers.pools.router import MixedPool
-from pinlater_workers.worker.ack_sender import Delivery
-from pinlater_workers.worker.claims import Keeping, Saving
-from pinlater_workers.worker.fetcher import Polling
-from pinlater_workers.worker.jobs import Intake, Jobs, Sweep
-from pinlater_workers.worker.queue_state import Troubles, log
+from pinlater_workers.pools.router import PoolRouter
+from pinlater_workers.worker.ack_sender import AckSender
+from pinlater_workers.worker.claims import CheckpointWriter, ClaimKeeper
+from pinlater_workers.worker.fetcher import Fetcher
+from pinlater_workers.worker.jobs import JobLoader, Jobs, TimeLimitReaper
+from pinlater_workers.worker.queue_state import IncidentLog, log
 
 
-class Ending(Enum):
-    """Why a worker's run is over."""
+class ExitReason(Enum):
+    """StopReason a worker's run is over."""
 
     DONE = "it was stopped"
     REPLACE = "half of its slots are stuck: it is to be started anew"
@@ -38,15 +38,15 @@ class Worker:
         self._settings = settings
         self._app_spec = app_spec
         self._metrics = metrics
-        self._stop = Stop()
+        self._stop = StopRequest()
         self._engine: Engine | None = None
         self._made_s = time.monotonic()
 
-    async def run(self) -> Ending:
+    async def run(self) -> ExitReason:
         """Until it is stopped, or half of its slots are stuck. ConfigurationError: its pool cannot be opened."""
         self._engine = Engine(self._app, self._app_spec, self._settings, self._metrics, self._stop)
         await self._engine.run()
-        return Ending.REPLACE if self._engine.is_stuck else Ending.DONE
+        return ExitReason.REPLACE if self._engine.is_stuck else ExitReason.DONE
 
     def stop(self) -> None:
         """No new jobs, and running ones have the grace time to end. Asked again: no time at all."""
@@ -78,7 +78,7 @@ HURRIED_ACKS_S = 2.0
 class Engine:
     """Made on the event loop that runs it, for one run."""
 
-    def __init__(self, app: App, app_spec: str, settings: WorkerSettings, metrics: Metrics, stop: Stop) -> None:
+    def __init__(self, app: App, app_spec: str, settings: WorkerSettings, metrics: Metrics, stop: StopRequest) -> None:
         self._settings = settings
         self._stop = stop
         self._client = app.connect(
@@ -91,31 +91,31 @@ class Engine:
         if settings.polls_too_long:
             text = "poll_wait is %g s, more than a third of the lease of %g s: dequeues wait for %g s at most"
             log.warning(text, settings.poll_wait_s, settings.lease_s, settings.poll_s)
-        self._keeping = Keeping(
+        self._claims = ClaimKeeper(
             app.servers, self._client.source, settings.lease_s, [] if app.names_its_source else list(settings.queues)
         )
-        troubles = Troubles()
-        self._delivery = Delivery(
-            self._client, self._keeping, settings.ack_delay_s, app.clock, troubles, metrics, stop.look_at
+        incidents = IncidentLog()
+        self._acks = AckSender(
+            self._client, self._claims, settings.ack_delay_s, app.clock, incidents, metrics, stop.look_at
         )
-        self._saving = saving = Saving(self._client)
+        self._checkpoints = checkpoints = CheckpointWriter(self._client)
         self._jobs = Jobs(
             settings.concurrency,
-            Intake(app, settings.unknown_delay_s, metrics),
-            lambda jobs: MixedPool(app, app_spec, settings, jobs.ended, saving),
-            self._delivery,
-            self._keeping,
+            JobLoader(app, settings.unknown_delay_s, metrics),
+            lambda jobs: PoolRouter(app, app_spec, settings, jobs.ended, checkpoints),
+            self._acks,
+            self._claims,
             metrics,
             app.clock,
         )
-        self._polling = Polling(
-            self._client, settings, self._delivery, troubles, self._jobs.free, self._jobs.take, stop.look_at
+        self._fetcher = Fetcher(
+            self._client, settings, self._acks, incidents, self._jobs.free, self._jobs.take, stop.look_at
         )
-        self._sweep = Sweep(self._jobs, self._keeping, self._swept)
-        self._keeping.lost = self._jobs.lost
-        self._keeping.is_answered = self._jobs.is_answered
-        self._jobs.begun = self._sweep.begin
-        self._jobs.freed = self._polling.go_on
+        self._reaper = TimeLimitReaper(self._jobs, self._claims, self._on_reaped)
+        self._claims.lost = self._jobs.lost
+        self._claims.is_answered = self._jobs.is_answered
+        self._jobs.begun = self._reaper.begin
+        self._jobs.freed = self._fetcher.go_on
         self._binding: asyncio.Task[None] | None = None
         self.is_stuck = False
         self._stuck_s = math.inf
@@ -126,14 +126,14 @@ class Engine:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._client.close)
             stack.push_async_callback(self._end_binding)
-            stack.push_async_callback(self._keeping.close)
-            await self._keeping.open()
-            stack.push_async_callback(self._delivery.close, 0.0)
+            stack.push_async_callback(self._claims.close)
+            await self._claims.open()
+            stack.push_async_callback(self._acks.close, 0.0)
             stack.push_async_callback(self._jobs.close)
             await self._jobs.pool.open()
-            stack.callback(self._sweep.close)
-            stack.push_async_callback(self._polling.stop)
-            self._polling.go_on()
+            stack.callback(self._reaper.close)
+            stack.push_async_callback(self._fetcher.stop)
+            self._fetcher.go_on()
             await self._stop.asked.wait()
             await self._finish()
         if self._stop.failure is not None:
@@ -145,14 +145,14 @@ class Engine:
         is_full = self._jobs.free() <= 0
         queues = {
             name: replace(queue, running=running[name], state="full" if is_full and not queue.trouble else queue.state)
-            for name, queue in self._polling.view().items()
+            for name, queue in self._fetcher.view().items()
         }
         return WorkerView(
-            0.0 if is_full else now_s - max(self._polling.good_s, self._jobs.freed_s),
+            0.0 if is_full else now_s - max(self._fetcher.good_s, self._jobs.freed_s),
             self._settings.concurrency,
             running.total(),
             self._jobs.pool.stuck,
-            self._delivery.unacked,
+            self._acks.unacked,
             self._stop.asked.is_set(),
             queues,
         )
@@ -161,22 +161,22 @@ class Engine:
         """Claims first: the connections that they are tied to close with the polls. The heartbeat process may have just
         been started, or be slow.
         """
-        self._keeping.hand_over_all()
+        self._claims.hand_over_all()
         self._jobs.take_no_more()
-        await self._saving.keep(list(self._jobs.running))
-        await self._polling.stop()
+        await self._checkpoints.keep(list(self._jobs.running))
+        await self._fetcher.stop()
         await self._stop.unless_hurried(self._jobs.idle, self._settings.grace_s)
         left = await self._jobs.close()
         if left:
             log.warning("%d jobs did not end in time; they are given back, and no attempt is spent", left)
-        await self._delivery.close(HURRIED_ACKS_S if self._stop.hurried.is_set() else LAST_ACKS_S)
+        await self._acks.close(HURRIED_ACKS_S if self._stop.hurried.is_set() else LAST_ACKS_S)
 
     async def _end_binding(self) -> None:
         if self._binding is not None:
             self._binding.cancel()
             await asyncio.gather(self._binding, return_exceptions=True)
 
-    def _swept(self) -> None:
+    def _on_reaped(self) -> None:
         """Slots of stuck threads may have become free; or too many are stuck."""
         stuck, slots, now_s = self._jobs.pool.stuck, self._settings.concurrency, time.monotonic()
         self._stuck_s = min(self._stuck_s, now_s) if stuck * 2 >= slots else math.inf
@@ -185,28 +185,28 @@ class Engine:
             log.error(text, stuck, slots, _named(self._jobs.pool.stuck_jobs()))
             self.is_stuck = True
             self._stop.ask()
-        self._polling.go_on()
+        self._fetcher.go_on()
 
     def _disconnected(self) -> None:
         """Claims may have been tied to it. The heartbeat process may be slow, so this one binds them too: once for all
         that break together.
         """
-        self._keeping.hand_over_all()
+        self._claims.hand_over_all()
         if self._binding is None or self._binding.done():
             self._binding = asyncio.get_running_loop().create_task(self._bind())
 
     async def _bind(self) -> None:
         await asyncio.sleep(0)
-        await self._saving.keep(list(self._jobs.running))
+        await self._checkpoints.keep(list(self._jobs.running))
 
 
-def _named(jobs: Sequence[Running]) -> str:
+def _named(jobs: Sequence[RunningJob]) -> str:
     """Types and descriptors."""
     names = [f"{running.type.name} {running.job.descriptor}" for running in jobs[:NAMED] if running.type is not None]
     return ", ".join(names) + (f", and {len(jobs) - NAMED} more" if len(jobs) > NAMED else "")
 
 
-class Stop:
+class StopRequest:
     """Asked once: no new jobs, and the grace time for those that run. Asked again: none."""
 
     def __init__(self) -> None:
