@@ -12,7 +12,7 @@ import structlog
 from pinlater.app import data_folder
 from pinlater.cli.removal import refuse_undrained
 from pinlater.config import Config, ConfigInvalid, Loaded, from_plain, keep_secrets, load
-from pinlater.config.changes import changes
+from pinlater.config.settings import config_diff
 from pinlater.identity import RecordBroken, forget
 from pinlater.logs import configure
 from pinlater.password import drop_password_file
@@ -54,7 +54,7 @@ class Planner:
             self._locks.keep(held)
             raise ServeRefused(str(refused)) from refused
         after = from_plain(plan.payload["config"])
-        gone = [] if before is None else changes(before, after).shards_removed
+        gone = [] if before is None else config_diff(before, after).shards_removed
 
         def rolled() -> None:
             """Only now: the old processes had those shards in use, and on record, to their end."""
@@ -91,13 +91,13 @@ class Planner:
 
     async def _changed(self, before: Config, config: Config) -> Plan:
         async def check(resolved: Config) -> None:
-            removed = changes(before, resolved).shards_removed
+            removed = config_diff(before, resolved).shards_removed
             for store in before.stores:
                 if store.id in removed:
                     await refuse_undrained(store, before)
 
         plan = await make_plan(config, (), check)
-        facts = changes(before, from_plain(plan.payload["config"])).facts()
+        facts = config_diff(before, from_plain(plan.payload["config"])).facts()
         if facts:
             log.info("configuration_changed", **facts)
         configure(config.log_level, config.log_format)

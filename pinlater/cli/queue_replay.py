@@ -10,7 +10,7 @@ from pinlater.cli.connection import talks_to_server
 from pinlater.cli.job_filter import Extent, filter_options, job_change, priority_or_all_option, run_change
 from pinlater.cli.job_rows import state_choice
 from pinlater.client.client import Client
-from pinlater.config.amounts import Rate
+from pinlater.config.values import Rate
 from pinlater.model import JobAction, JobState
 
 

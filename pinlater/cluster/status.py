@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pinlater.clock import Clock
 from pinlater.cluster.membership import Membership
 from pinlater.cluster.stats import StatsCollector
-from pinlater.config.amounts import rate_text
+from pinlater.config.values import rate_text
 from pinlater.model import ClusterStatus, QueueStatus, ShardView
 from pinlater.queues.directory import QueueDirectory
 from pinlater.queues.settings import QueueSettings

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pinlater.config.loading import Loaded, keep_secrets, load, secrets_of
-from pinlater.config.mistakes import ConfigInvalid, Mistake
-from pinlater.config.rendering import config_toml, default_of, docs_page
+from pinlater.config.loader import ConfigInvalid, Loaded, Mistake, keep_secrets, load, secrets_of
+from pinlater.config.reference import config_toml, default_of, docs_page
 from pinlater.config.settings import SETTINGS, Config, Setting, from_plain, to_plain
 from pinlater.config.stores import StoreConfig
 

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from pinlater.config.rendering import docs_page
+from pinlater.config.reference import docs_page
 
 sys.stdout.write(docs_page())

@@ -10,9 +10,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from pinlater.config.amounts import DAY_MS, Duration, Size
 from pinlater.config.stores import ALLOWED_ID, SHARD_ID, StoreConfig
-from pinlater.config.values import Choice, Integer, Kind, PasswordHash, Place, Text, Words
+from pinlater.config.values import DAY_MS, Choice, Duration, Integer, Kind, PasswordHash, Place, Size, Text, Words
 
 ENVIRONMENT_PREFIX = "PINLATER_"
 _KIB, _MIB, _GIB = 2**10, 2**20, 2**30
@@ -302,3 +301,42 @@ def from_plain(plain: dict[str, Any]) -> Config:
     stores = tuple(StoreConfig(**each) for each in plain["stores"])
     values: dict[str, Any] = {name: tuple(each) if isinstance(each, list) else each for name, each in plain.items()}
     return Config(**{**values, "stores": stores})
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigDiff:
+    """The difference between two configurations: shard ids, and names of settings."""
+
+    shards_added: list[str]
+    shards_removed: list[str]
+    shards_moved: list[str]
+    """With another address."""
+    dequeue_only: list[str]
+    takes_jobs_again: list[str]
+    settings: list[str]
+
+    def facts(self) -> dict[str, list[str]]:
+        """Those there are, by name."""
+        return {name: getattr(self, name) for name in self.__slots__ if getattr(self, name)}
+
+
+def config_diff(before: Config, after: Config) -> ConfigDiff:
+    """Both with the ids that their stores turned out to have."""
+    old, new = _by_id(before), _by_id(after)
+    both = sorted(old.keys() & new.keys())
+    return ConfigDiff(
+        shards_added=sorted(new.keys() - old.keys()),
+        shards_removed=sorted(old.keys() - new.keys()),
+        shards_moved=[each for each in both if old[each].url != new[each].url],
+        dequeue_only=[each for each in both if new[each].dequeue_only and not old[each].dequeue_only],
+        takes_jobs_again=[each for each in both if old[each].dequeue_only and not new[each].dequeue_only],
+        settings=[
+            setting.name
+            for setting in SETTINGS
+            if setting.field != "dequeue_only" and getattr(before, setting.field) != getattr(after, setting.field)
+        ],
+    )
+
+
+def _by_id(config: Config) -> dict[str, StoreConfig]:
+    return {store.id: store for store in config.stores if store.id}

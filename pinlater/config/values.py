@@ -1,4 +1,4 @@
-"""How the value of a setting is written and read: texts, words, paths, whole numbers, yes and no. See also amounts.py.
+"""The kinds of values that settings have: texts, words, paths, numbers, flags, and amounts with a unit.
 
 Every kind reads text (a flag, an environment variable) and what TOML gives, and writes a TOML literal that it reads
 back as the same value. `parse` raises ValueError without a message: `allowed` says what would have been right.
@@ -175,3 +175,122 @@ def within(value: int, low: int, high: int) -> int:
 def quoted(text: str) -> str:
     """A TOML string: JSON's escapes are a part of TOML's, but for DEL."""
     return json.dumps(text, ensure_ascii=True).replace("\x7f", "\\u007f")
+
+
+_DURATION = re.compile(r"([0-9]{1,15})\s*(ms|s|m|h|d)", re.ASCII)
+_DURATION_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
+_SIZE = re.compile(r"([0-9]{1,15})\s*(B|KiB|MiB|GiB)?", re.ASCII)
+_SIZE_BYTES = {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10, "B": 1}
+_RATE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)\s*(?:/\s*(s|m|h))?", re.ASCII)
+_RATE_S = {"s": 1, "m": 60, "h": 3600}
+DAY_MS = _DURATION_MS["d"]
+
+
+class Duration:
+    """A time in ms, written with its unit."""
+
+    repeatable = False
+    metavar = "TIME"
+
+    def __init__(self, low_ms: int, high_ms: int) -> None:
+        self._low_ms, self._high_ms = low_ms, high_ms
+
+    @property
+    def allowed(self) -> str:
+        return f"{duration_text(self._low_ms)} to {duration_text(self._high_ms)} (ms, s, m, h, d)"
+
+    def parse(self, value: object) -> int:
+        match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
+        if match is None:
+            raise ValueError
+        return within(int(match[1]) * _DURATION_MS[match[2]], self._low_ms, self._high_ms)
+
+    def toml(self, value: object) -> str:
+        assert isinstance(value, int)
+        return quoted(duration_text(value))
+
+
+class Size:
+    """A number of bytes, written plain or with KiB, MiB, GiB."""
+
+    repeatable = False
+    metavar = "SIZE"
+
+    def __init__(self, low: int, high: int) -> None:
+        self._low, self._high = low, high
+
+    @property
+    def allowed(self) -> str:
+        return f"{size_text(self._low)} to {size_text(self._high)} (B, KiB, MiB, GiB)"
+
+    def parse(self, value: object) -> int:
+        if isinstance(value, int) and not isinstance(value, bool):
+            return within(value, self._low, self._high)
+        match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
+        if match is None:
+            raise ValueError
+        return within(int(match[1]) * _SIZE_BYTES[match[2] or "B"], self._low, self._high)
+
+    def toml(self, value: object) -> str:
+        assert isinstance(value, int)
+        return quoted(size_text(value))
+
+
+class Rate:
+    """So many per second, written per second, minute or hour."""
+
+    repeatable = False
+    metavar = "RATE"
+    allowed = "0/s to 1000000/s, also as 30/m or 5/h"
+
+    def parse(self, value: object) -> float:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            value = f"{value}/s"
+        match = _RATE.fullmatch(value.strip()) if isinstance(value, str) else None
+        if match is None:
+            raise ValueError
+        per_second = float(match[1]) / _RATE_S[match[2] or "s"]
+        if not 0 <= per_second <= 1_000_000:
+            raise ValueError
+        return per_second
+
+    def toml(self, value: object) -> str:
+        assert isinstance(value, int | float)
+        return quoted(rate_text(value))
+
+
+def duration_text(ms: int) -> str:
+    """The shortest way to write a time exactly.
+
+    >>> duration_text(90_000), duration_text(86_400_000), duration_text(250), duration_text(0)
+    ('90s', '24h', '250ms', '0s')
+    """
+    if ms == 0:
+        return "0s"
+    if ms == DAY_MS:
+        return "24h"
+    unit = next(unit for unit, size in _DURATION_MS.items() if ms % size == 0)
+    return f"{ms // _DURATION_MS[unit]}{unit}"
+
+
+def size_text(size: int) -> str:
+    """The shortest way to write a number of bytes exactly.
+
+    >>> size_text(16 * 2**20), size_text(1000), size_text(0)
+    ('16MiB', '1000B', '0B')
+    """
+    unit = next(unit for unit, factor in _SIZE_BYTES.items() if size % factor == 0 and (size or unit == "B"))
+    return f"{size // _SIZE_BYTES[unit]}{unit}"
+
+
+def rate_text(per_second: float) -> str:
+    """The way to write a rate that people would choose.
+
+    >>> rate_text(100.0), rate_text(0.5), rate_text(2.5), rate_text(1 / 3600), rate_text(0)
+    ('100/s', '30/m', '2.5/s', '1/h', '0/s')
+    """
+    for unit, seconds in _RATE_S.items():
+        amount = per_second * seconds
+        if amount >= 1 or amount == 0 or unit == "h":
+            return f"{amount:.6f}".rstrip("0").rstrip(".") + f"/{unit}"
+    raise AssertionError("the last unit always does")

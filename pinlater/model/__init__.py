@@ -6,7 +6,7 @@ Plain data without behaviour, shared by every layer. All times are integer milli
 
 from __future__ import annotations
 
-from pinlater.model.cluster import (
+from pinlater.model.admin import (
     AuditEntry,
     Changed,
     ClusterStatus,
@@ -22,11 +22,13 @@ from pinlater.model.cluster import (
 )
 from pinlater.model.connection import BoundClaim, ConnectionRef, Unreceived
 from pinlater.model.jobs import (
+    CLAIM_PARTS_BEFORE_SOURCE,
     CONTINUATION_END,
     CONTINUATION_START,
     MAX_QUEUE_NAME_CHARS,
     MAX_STATUS_CHARS,
     MAX_TIME_MS,
+    RECORD_VERSION,
     Ack,
     AckOutcome,
     CancelOutcome,
@@ -37,14 +39,10 @@ from pinlater.model.jobs import (
     Job,
     JobFilter,
     JobInfo,
+    JobRef,
     JobState,
     RequestContext,
     ScanPage,
-)
-from pinlater.model.naming import (
-    CLAIM_PARTS_BEFORE_SOURCE,
-    RECORD_VERSION,
-    JobRef,
     claim_source,
     descriptor_prefix,
     is_queue_name,

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from pinlater.config.amounts import Size, size_text
+from pinlater.config.values import Size, size_text
 from pinlater.errors import RequestInvalid
 from pinlater.queues.layers import OF_A_PAUSE
 from pinlater.queues.settings import SETTINGS, QueueSetting, QueueSettings, known_key

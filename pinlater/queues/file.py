@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from pinlater.config.mistakes import ConfigInvalid, Mistake
+from pinlater.config.loader import ConfigInvalid, Mistake
 from pinlater.model import is_queue_name
 from pinlater.queues.layers import Layer, as_layer
 from pinlater.queues.settings import known_key

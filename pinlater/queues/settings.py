@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from pinlater.config.amounts import DAY_MS, Duration, Rate, Size
-from pinlater.config.values import Flag, Integer, Kind, OrNone, Text
+from pinlater.config.values import DAY_MS, Duration, Flag, Integer, Kind, OrNone, Rate, Size, Text
 
 _UNITS = ("_ms", "_bytes")
 _MIB = 2**20

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pinlater.client.pool import ANSWER_LIMITS
-from pinlater.config.loading import load
+from pinlater.config.loader import load
 from pinlater.model import Ack, Job, JobInfo, JobState, RequestContext
 from pinlater.server.limits import ServerLimits
 from pinlater.service.settings import ServiceSettings

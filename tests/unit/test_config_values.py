@@ -6,12 +6,11 @@ import tomllib
 
 import pytest
 
-from pinlater.config import amounts
-from pinlater.config.amounts import Duration, Size
-from pinlater.config.values import Choice, Integer, Kind, PasswordHash, Text, Words
+from pinlater.config import values
+from pinlater.config.values import Choice, Duration, Integer, Kind, PasswordHash, Size, Text, Words
 from pinlater.password import hash_password
 
-DURATION = Duration(0, 7 * amounts.DAY_MS)
+DURATION = Duration(0, 7 * values.DAY_MS)
 SIZE = Size(1, 2**40)
 NO_MESSAGE = r"^$"
 

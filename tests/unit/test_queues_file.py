@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from pinlater.config.mistakes import ConfigInvalid
+from pinlater.config.loader import ConfigInvalid
 from pinlater.queues.directory import QueueDirectory
 from pinlater.queues.file import QueueFile
 from pinlater.queues.settings import QueueSettings

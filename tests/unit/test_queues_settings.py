@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pinlater.queues.rendering import docs_page
+from pinlater.queues.reference import docs_page
 from pinlater.queues.settings import BY_NAME, SETTINGS, QueueSetting, QueueSettings
 
 ROOT = Path(__file__).parents[2]

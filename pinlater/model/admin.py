@@ -1,4 +1,4 @@
-"""What operators of a cluster are shown, and what they ask for."""
+"""Data for operators: views of queues, shards, servers and the cluster, changes to many jobs, and the audit."""
 
 from __future__ import annotations
 

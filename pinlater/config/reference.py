@@ -1,11 +1,11 @@
-"""The table written out: as a TOML file that `--config` reads back, and as the page docs/configuration.md."""
+"""The table of settings written out: as a TOML file that `--config` reads back, and as docs/configuration.md."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import groupby
 
-from pinlater.config.loading import Loaded
+from pinlater.config.loader import Loaded
 from pinlater.config.settings import SETTINGS, STORE_NAME, Setting
 from pinlater.config.stores import ALLOWED_URL, StoreConfig
 from pinlater.config.values import quoted

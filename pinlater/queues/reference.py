@@ -1,4 +1,4 @@
-"""The table of settings written out: the page docs/queues.md."""
+"""The table of queue settings written out as the page docs/queues.md."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pinlater.queues.settings import SETTINGS, QueueSetting, QueueSettings
 
 _PAGE = """# Queues
 
-<!-- Written by `python -m pinlater.queues`. Edit pinlater/queues/rendering.py and settings.py instead of this page. -->
+<!-- Written by `python -m pinlater.queues`. Edit pinlater/queues/reference.py and settings.py instead of this page. -->
 
 A queue is made by `pinlater queue create NAME` (createQueue), and deleted with all its jobs by `pinlater queue delete`.
 Its name is 1 to 64 letters, digits and underscores.

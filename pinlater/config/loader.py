@@ -1,15 +1,29 @@
-"""From what was written to a checked `Config`, or to the list of everything that is wrong."""
+"""Loading of a configuration: what was written, by source, becomes a checked `Config`, or a list of all mistakes.
+
+Flags count before the environment, the environment before the file, the file before the defaults. Every mistake is
+named at once, with its key, value, origin and what is allowed.
+"""
 
 from __future__ import annotations
 
+import difflib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
-from pinlater.config.mistakes import ConfigInvalid, Mistake, did_you_mean
-from pinlater.config.settings import BY_NAME, CONFIG_NAME, ENVIRONMENT_PREFIX, SETTINGS, STORE_NAME, Config, Setting
-from pinlater.config.sources import HIDDEN, Given, gather, unknown_names, unknown_variables
+from pinlater.config.settings import (
+    BY_NAME,
+    CONFIG_NAME,
+    ENVIRONMENT_PREFIX,
+    NAMES,
+    SETTINGS,
+    STORE_NAME,
+    Config,
+    Setting,
+)
 from pinlater.config.stores import (
     ALLOWED_ID,
     ALLOWED_STORE,
@@ -22,7 +36,116 @@ from pinlater.config.stores import (
     parse_store,
 )
 from pinlater.config.values import Kind, Text
-from pinlater.redaction import SECRETS, redact_url, secrets_of_url
+from pinlater.redaction import SECRETS, redact, redact_url, secrets_of_url
+
+SHOWN_CHARS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """One mistake. `origin` is the flag, the variable or the file that the value came from."""
+
+    key: str
+    value: object
+    allowed: str
+    origin: str
+
+    def __str__(self) -> str:
+        return f"{self.key} = {shown(self.value)} (from {self.origin}); allowed: {self.allowed}"
+
+
+class ConfigInvalid(Exception):
+    """The configuration cannot be used; `mistakes` holds everything that is wrong with it."""
+
+    def __init__(self, mistakes: Sequence[Mistake]) -> None:
+        super().__init__("\n".join(str(mistake) for mistake in mistakes))
+        self.mistakes = mistakes
+
+
+def shown(value: object) -> str:
+    """A value for a message, without secrets, and cut where it is long."""
+    text = redact(repr(value))
+    return text if len(text) <= SHOWN_CHARS else text[:SHOWN_CHARS] + "…"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """What is allowed instead of an unknown name.
+
+    >>> did_you_mean("prot", ["port", "host"])
+    'a known key (did you mean port?)'
+    """
+    close = difflib.get_close_matches(name.replace("_", "-"), list(known), n=1)
+    return f"a known key (did you mean {close[0]}?)" if close else "a known key (`pinlater serve --help` names all)"
+
+
+_REPEATABLE = {setting.name for setting in SETTINGS if setting.kind.repeatable} | {STORE_NAME}
+_OF_CLIENTS = ("SERVER", "CLUSTER", "CLUSTERS", "ADMIN_PASSWORD", "ADMIN_PASSWORD_FILE")
+
+
+HIDDEN = "…"
+"""Stands for a value that may be a secret: that of a key we do not know, as `password`, may be one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A value as it was written, and where."""
+
+    value: object
+    origin: str
+
+
+def gather(flags: Mapping[str, str | Sequence[str]], environment: Mapping[str, str]) -> dict[str, Given]:
+    """What was written for each setting, by the source that counts. ConfigInvalid: the file cannot be read."""
+    written = {**_from_environment(environment), **_from_flags(flags)}
+    config = written.pop(CONFIG_NAME, None)
+    return {**_from_file(config), **written} if config else written
+
+
+def unknown_names(given: Mapping[str, Given]) -> list[Mistake]:
+    """Keys of the file that are no settings."""
+    return [
+        Mistake(name, HIDDEN, did_you_mean(name, NAMES), each.origin)
+        for name, each in given.items()
+        if name not in BY_NAME and name != STORE_NAME
+    ]
+
+
+def unknown_variables(environment: Mapping[str, str]) -> list[str]:
+    """Variables with our prefix that are no settings: worth a warning, since other programs may put some there."""
+    known = {_variable(name) for name in NAMES} | {ENVIRONMENT_PREFIX + name for name in _OF_CLIENTS}
+    return sorted(name for name in environment if name.startswith(ENVIRONMENT_PREFIX) and name not in known)
+
+
+def _variable(name: str) -> str:
+    return ENVIRONMENT_PREFIX + name.replace("-", "_").upper()
+
+
+def _from_flags(flags: Mapping[str, str | Sequence[str]]) -> dict[str, Given]:
+    return {name: Given(value if isinstance(value, str) else list(value), f"--{name}") for name, value in flags.items()}
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, Given]:
+    """An empty variable counts as not set; in a list, commas part the texts."""
+    given: dict[str, Given] = {}
+    for name in NAMES:
+        text = environment.get(_variable(name), "")
+        if text:
+            parts = [part.strip() for part in text.split(",") if part.strip()]
+            given[name] = Given(parts if name in _REPEATABLE else text, _variable(name))
+    return given
+
+
+def _from_file(config: Given) -> dict[str, Given]:
+    path = Path(str(config.value)).expanduser()
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        allowed = f"a file that can be read ({error.strerror})"
+        raise ConfigInvalid([Mistake(CONFIG_NAME, str(path), allowed, config.origin)]) from error
+    except ValueError as error:
+        raise ConfigInvalid([Mistake(CONFIG_NAME, str(path), f"a TOML file ({error})", config.origin)]) from error
+    return {name: Given(value, str(path)) for name, value in content.items()}
+
 
 T = TypeVar("T")
 DEFAULT = "default"
