@@ -42,7 +42,8 @@ from pinlater.regex import BodyPattern
 from pinlater.service import validation
 from pinlater.service.audit import OPEN, Audit
 from pinlater.service.descriptors import DescriptorParser
-from pinlater.service.job_commands import JobCommands, JobsReady
+from pinlater.service.job_commands import JobCommands
+from pinlater.service.longpoll import LongPolls
 from pinlater.service.queries import JobQueries, Search
 from pinlater.service.settings import ServiceSettings
 from pinlater.service.validation import Validator
@@ -62,19 +63,19 @@ class Operating:
         router: Router,
         clock: Clock,
         settings: ServiceSettings,
-        bounds: Validator,
-        refs: DescriptorParser,
+        validator: Validator,
+        parser: DescriptorParser,
         looking: JobQueries,
     ) -> None:
         self._router = router
         self._clock = clock
         self._settings = settings
-        self._checks = bounds
-        self._refs = refs
+        self._validator = validator
+        self._parser = parser
         self._queries = looking
 
     async def retry_failed(self, queue: str, priority: int, attempts: int, run_after_ms: int | None, limit: int) -> int:
-        self._checks.priority(priority)
+        self._validator.priority(priority)
         validation.existing_queue(queue)
         granted = validation.attempts("attemptsToAllow", attempts)
         validation.at_least_1("limit", limit)
@@ -88,7 +89,7 @@ class Operating:
     async def delete_jobs(self, filter: JobFilter, limit: int) -> int:
         priority = 1 if filter.priority is None else filter.priority
         filter = JobFilter(filter.queue, filter.state, priority, False, filter.body_regex)
-        self._checks.filter(filter)
+        self._validator.filter(filter)
         validation.at_least_1("limit", limit)
         if filter.body_regex:
             return await self._delete_matching(filter, limit)
@@ -166,7 +167,7 @@ class Operating:
     async def _delete_found(self, filter: JobFilter, jobs: list[JobInfo]) -> int:
         if not jobs:
             return 0
-        groups = self._refs.keys(filter.queue, [job.descriptor for job in jobs])
+        groups = self._parser.keys(filter.queue, [job.descriptor for job in jobs])
         calls = [
             (shard_id, partial(_delete_on, filter=filter, named=named, now_ms=self._clock.now_ms()))
             for shard_id, named in groups.items()
@@ -212,16 +213,16 @@ class Changing:
         router: Router,
         clock: Clock,
         settings: ServiceSettings,
-        bounds: Validator,
-        refs: DescriptorParser,
-        jobs_ready: JobsReady,
+        validator: Validator,
+        parser: DescriptorParser,
+        long_polls: LongPolls,
     ) -> None:
         self._router = router
         self._clock = clock
         self._settings = settings
-        self._checks = bounds
-        self._refs = refs
-        self._became_pending = jobs_ready
+        self._validator = validator
+        self._parser = parser
+        self._long_polls = long_polls
 
     async def change(self, change: JobChange) -> JobsChanged:
         """RequestInvalid, ContinuationInvalid, QueueNotFound; a shard that fails is named, and the others go on."""
@@ -262,7 +263,7 @@ class Changing:
             slice_.sample(jobs)
             return
         act = self._act(slice_.change)
-        groups = self._refs.keys(slice_.change.queue, [job.descriptor for job in jobs])
+        groups = self._parser.keys(slice_.change.queue, [job.descriptor for job in jobs])
         named = [member for member in self._router.members.all if member.shard.shard_id in groups]
         members = [member for member in named if member.is_healthy]
         slice_.miss([member for member in named if not member.is_healthy])
@@ -279,7 +280,7 @@ class Changing:
         now_ms = self._clock.now_ms()
         at_ms = slice_.change.run_after_ms or now_ms
         for queue, amount in pending.items():
-            self._became_pending(queue, *((0, [at_ms]) if at_ms > now_ms else (amount, [])))
+            self._long_polls.jobs_ready(queue, *((0, [at_ms]) if at_ms > now_ms else (amount, [])))
 
     def _act(self, change: JobChange) -> _Act:
         """What is done to jobs of one shard."""
@@ -309,7 +310,7 @@ class Changing:
         return acts[change.action]
 
     def _priorities(self, change: JobChange) -> Sequence[int]:
-        return self._checks.priorities if change.priority is None else (change.priority,)
+        return self._validator.priorities if change.priority is None else (change.priority,)
 
     def _states(self, change: JobChange) -> Sequence[JobState]:
         """The states that are meant; the whole request is checked."""
@@ -321,7 +322,7 @@ class Changing:
             allowed = " or ".join(f"{state.name} {state}" for state in takes)
             raise RequestInvalid.of(f"jobState for {change.action.name}", change.state, allowed)
         if change.priority is not None:
-            self._checks.priority(change.priority)
+            self._validator.priority(change.priority)
         validation.at_least_1("limit", change.limit)
         for field, value in (
             ("createdBeforeMillis", change.created_before_ms),
@@ -457,7 +458,7 @@ class Recorded:
         operating: Operating,
         changing: Changing,
         attempts: JobCommands,
-        jobs_ready: JobsReady,
+        long_polls: LongPolls,
         metrics: Metrics,
         audit: Audit,
     ) -> None:
@@ -465,7 +466,7 @@ class Recorded:
         self._operating = operating
         self._changing = changing
         self._commands = attempts
-        self._became_pending = jobs_ready
+        self._long_polls = long_polls
         self._metrics = metrics
         self._audit = audit
 
@@ -474,9 +475,9 @@ class Recorded:
     ) -> int:
         retried = await self._operating.retry_failed(queue, priority, attempts, run_after_ms, limit)
         if run_after_ms is not None and run_after_ms > self._clock.now_ms():
-            self._became_pending(queue, 0, [run_after_ms])
+            self._long_polls.jobs_ready(queue, 0, [run_after_ms])
         else:
-            self._became_pending(queue, retried, [])
+            self._long_polls.jobs_ready(queue, retried, [])
         if retried:
             self._metrics.add(retried, _RETRIED, queue)
             detail = f"{_jobs(retried)} of priority {priority}"

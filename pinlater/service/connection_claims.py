@@ -8,9 +8,8 @@ have expired are dropped now and then.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any
 
 import structlog
 
@@ -20,26 +19,25 @@ from pinlater.errors import PinLaterError
 from pinlater.metrics import Metrics
 from pinlater.model import Ack, BoundClaim, ConnectionRef, DequeuedJob, Unreceived, descriptor_prefix
 from pinlater.queues.directory import QueueDirectory
-from pinlater.service.dequeuer import CLAIMS_PER_CALL
 from pinlater.service.descriptors import DescriptorParser, bound_timeout
+from pinlater.service.longpoll import LongPolls
+from pinlater.service.requeuer import CLAIMS_PER_CALL
 from pinlater.shards.router import Router
-
-Release = Callable[[Sequence[BoundClaim]], Coroutine[Any, Any, None]]
 
 SWEEP_FROM = 1_024
 """So many are never looked through for stale ones."""
 
 MAX_KEPT = 100_000
-"""Kept when they are looked through: where acks go by other processes and claims live for long, ties would pile up."""
+"""Kept when they are looked through: where acks go by other processes and claims live for long, they would pile up."""
 
 
 class ConnectionClaims:
-    """`release` gets the ties of a connection that broke, when the grace is over; it may raise nothing."""
+    """`reaper` gets the claims of a connection that broke, when the grace is over."""
 
-    def __init__(self, clock: Clock, grace_ms: int, release: Release) -> None:
+    def __init__(self, clock: Clock, grace_ms: int, reaper: DisconnectReaper) -> None:
         self._clock = clock
         self._grace_ms = grace_ms
-        self._release = release
+        self._reaper = reaper
         self._by_job: dict[str, BoundClaim] = {}
         self._sweep_at = SWEEP_FROM
         self._graces: dict[ConnectionRef, asyncio.TimerHandle] = {}
@@ -64,10 +62,10 @@ class ConnectionClaims:
 
     # -- what binds --------------------------------------------------------------------------------------------------
 
-    def claimed(self, connection: ConnectionRef, jobs: Sequence[DequeuedJob]) -> None:
+    def bind(self, connection: ConnectionRef, jobs: Sequence[DequeuedJob]) -> None:
         """These were handed out by way of a connection, under one claim; nothing where that is not to be bound."""
-        lease_ms = bound_timeout(jobs[0].claim_descriptor) if jobs else None
-        if lease_ms is None:
+        timeout_ms = bound_timeout(jobs[0].claim_descriptor) if jobs else None
+        if timeout_ms is None:
             return
         by_job, mine = self._by_job, connection.claims
         for job in jobs:
@@ -75,11 +73,11 @@ class ConnectionClaims:
             if descriptor in by_job:
                 self._drop(by_job[descriptor])
             # from the expiry: where calls waited for each other, the store was told a later now than ours
-            tie = BoundClaim(descriptor, job.claim_descriptor, expires_at_ms - lease_ms, expires_at_ms, connection)
-            by_job[descriptor] = mine[descriptor] = tie
+            claim = BoundClaim(descriptor, job.claim_descriptor, expires_at_ms - timeout_ms, expires_at_ms, connection)
+            by_job[descriptor] = mine[descriptor] = claim
         self._bound(connection)
 
-    def heard(
+    def on_checkpoints(
         self,
         connection: ConnectionRef | None,
         queue: str,
@@ -93,24 +91,24 @@ class ConnectionClaims:
         """
         for each, was_taken in zip(checkpoints, were_taken, strict=False):
             claim_descriptor = each.claim_descriptor
-            lease_ms = bound_timeout(claim_descriptor) if claim_descriptor else None
-            if not was_taken or (lease_ms is None and not self._by_job):
+            timeout_ms = bound_timeout(claim_descriptor) if claim_descriptor else None
+            if not was_taken or (timeout_ms is None and not self._by_job):
                 continue
             descriptor = f"{descriptor_prefix(queue, shard_id, each.priority)}{each.id}"
-            tie = self._by_job.get(descriptor)
-            if tie is not None and tie.last_seen_ms > now_ms:
+            claim = self._by_job.get(descriptor)
+            if claim is not None and claim.last_seen_ms > now_ms:
                 continue  # told late: something newer came meanwhile
-            if tie is not None and not claim_descriptor:
-                claim_descriptor = tie.claim_descriptor
-                lease_ms = bound_timeout(claim_descriptor)
-            if lease_ms is None:
+            if claim is not None and not claim_descriptor:
+                claim_descriptor = claim.claim_descriptor
+                timeout_ms = bound_timeout(claim_descriptor)
+            if timeout_ms is None:
                 continue
             if connection is None or each.move_to_pending:
-                self._drop(tie)
+                self._drop(claim)
             else:
-                self._drop(tie)
-                tie = BoundClaim(descriptor, claim_descriptor, now_ms, each.expiry_ms(lease_ms, now_ms), connection)
-                self._by_job[descriptor] = connection.claims[descriptor] = tie
+                self._drop(claim)
+                claim = BoundClaim(descriptor, claim_descriptor, now_ms, each.expiry_ms(timeout_ms, now_ms), connection)
+                self._by_job[descriptor] = connection.claims[descriptor] = claim
                 self._bound(connection)
 
     def _bound(self, connection: ConnectionRef) -> None:
@@ -119,43 +117,43 @@ class ConnectionClaims:
         if len(self._by_job) > self._sweep_at:
             self._sweep()
 
-    # -- what ends ties ----------------------------------------------------------------------------------------------
+    # -- what unbinds ----------------------------------------------------------------------------------------------
 
-    def named(self, *acks: Sequence[Ack]) -> list[BoundClaim]:
-        """The ties that end when these acks were carried out."""
+    def ended_by(self, *acks: Sequence[Ack]) -> list[BoundClaim]:
+        """The claims that end when these acks were carried out."""
         by_job = self._by_job
         if not by_job:
             return []
         return [
-            tie
+            claim
             for some in acks
             for ack in some
-            if (tie := by_job.get(ack.descriptor)) is not None
-            and (not ack.claim_descriptor or ack.claim_descriptor == tie.claim_descriptor)
+            if (claim := by_job.get(ack.descriptor)) is not None
+            and (not ack.claim_descriptor or ack.claim_descriptor == claim.claim_descriptor)
         ]
 
-    def drop(self, ties: Iterable[BoundClaim]) -> None:
+    def drop(self, claims: Iterable[BoundClaim]) -> None:
         """These end, where they are still there."""
         by_job = self._by_job
-        for tie in ties:
-            descriptor = tie.descriptor
-            if by_job.get(descriptor) is tie:
+        for claim in claims:
+            descriptor = claim.descriptor
+            if by_job.get(descriptor) is claim:
                 del by_job[descriptor]
-                del tie.connection.claims[descriptor]
+                del claim.connection.claims[descriptor]
 
-    def given_back(self, jobs: Iterable[DequeuedJob]) -> None:
+    def requeued(self, jobs: Iterable[DequeuedJob]) -> None:
         for job in jobs:
-            tie = self._by_job.get(job.descriptor)
-            if tie is not None and tie.claim_descriptor == job.claim_descriptor:
-                self._drop(tie)
+            claim = self._by_job.get(job.descriptor)
+            if claim is not None and claim.claim_descriptor == job.claim_descriptor:
+                self._drop(claim)
 
     def unbind(self, connection: ConnectionRef) -> None:
         """A connection that did not break, but was handed over or closed by this server: the time-outs decide."""
         self.drop(list(connection.claims.values()))
 
-    def _drop(self, tie: BoundClaim | None) -> None:
-        if tie is not None:
-            self.drop((tie,))
+    def _drop(self, claim: BoundClaim | None) -> None:
+        if claim is not None:
+            self.drop((claim,))
 
     def _sweep(self) -> None:
         """Drop what is stale: by now these claims expired, or were heard of elsewhere; and of too many those not heard
@@ -163,7 +161,7 @@ class ConnectionClaims:
         new ones as there were.
         """
         now_ms = self._clock.now_ms()
-        self.drop([tie for tie in self._by_job.values() if tie.expires_at_ms < now_ms])
+        self.drop([claim for claim in self._by_job.values() if claim.expires_at_ms < now_ms])
         self.drop(list(islice(self._by_job.values(), max(0, len(self._by_job) - MAX_KEPT))))
         self._sweep_at = max(SWEEP_FROM, 2 * len(self._by_job))
 
@@ -182,10 +180,10 @@ class ConnectionClaims:
 
     def _grace_is_over(self, connection: ConnectionRef) -> None:
         del self._graces[connection]
-        ties = list(connection.claims.values())
-        self.drop(ties)
-        if ties:
-            task = asyncio.get_running_loop().create_task(self._release(ties))
+        claims = list(connection.claims.values())
+        self.drop(claims)
+        if claims:
+            task = asyncio.get_running_loop().create_task(self._reaper.release(claims))
             self._releasing.add(task)
             task.add_done_callback(self._releasing.discard)
 
@@ -214,43 +212,41 @@ FIRST_PAUSE_S = 0.5
 
 
 class DisconnectReaper:
-    """For one service. `has_room` is told the queues with fewer jobs in progress, `wake` how many became eligible."""
+    """Releases the claims of broken connections, for one service."""
 
     def __init__(
         self,
         router: Router,
         clock: Clock,
-        refs: DescriptorParser,
+        parser: DescriptorParser,
         queues: QueueDirectory,
         metrics: Metrics,
-        wake: Callable[[str, int], None],
-        capacity_freed: Callable[[str], None],
-        requeue_undelivered: Callable[[Sequence[Unreceived]], Awaitable[None]],
+        long_polls: LongPolls,
     ) -> None:
         self._router = router
         self._clock = clock
-        self._refs = refs
+        self._parser = parser
         self._queues = queues
         self._metrics = metrics
-        self._wake = wake
-        self._has_room = capacity_freed
-        self._requeue_undelivered = requeue_undelivered
+        self._long_polls = long_polls
 
-    async def release(self, ties: Sequence[BoundClaim]) -> None:
+    async def release(self, claims: Sequence[BoundClaim]) -> None:
         """Those that still stand, and of which no server heard since. Raises nothing: a shard that cannot be reached
         after some tries leaves its claims to their time-outs. What nobody received goes back first, without an attempt.
         """
         lost = [
-            Unreceived(tie.descriptor, tie.claim_descriptor, tie.expires_at_ms) for tie in ties if tie.is_undelivered
+            Unreceived(claim.descriptor, claim.claim_descriptor, claim.expires_at_ms)
+            for claim in claims
+            if claim.is_undelivered
         ]
         if lost:
-            await self._requeue_undelivered(lost)
+            await self._long_polls.requeuer.requeue_undelivered(lost)
         groups: dict[tuple[str, str], list[SilentClaim]] = {}
-        for tie in ties:
-            ref = self._refs.parse(tie.descriptor)
+        for claim in claims:
+            ref = self._parser.parse(claim.descriptor)
             if ref is not None:
-                claim = SilentClaim(ref.priority, ref.id, tie.claim_descriptor, tie.last_seen_ms)
-                groups.setdefault((ref.queue, ref.shard), []).append(claim)
+                silent = SilentClaim(ref.priority, ref.id, claim.claim_descriptor, claim.last_seen_ms)
+                groups.setdefault((ref.queue, ref.shard), []).append(silent)
         await asyncio.gather(*[self._release_some(*place, part) for place in groups for part in _parts(groups[place])])
 
     async def _release_some(self, queue: str, shard_id: str, claims: Sequence[SilentClaim]) -> None:
@@ -281,8 +277,8 @@ class DisconnectReaper:
             if jobs:
                 self._metrics.add(jobs, "claims_released", queue, outcome)
         _log.info("claims_released", queue=queue, shard=shard_id, retried=released.retried, failed=released.failed)
-        self._wake(queue, released.retried)
-        self._has_room(queue)
+        self._long_polls.jobs_ready(queue, released.retried)
+        self._long_polls.capacity_freed(queue)
 
 
 def _parts(claims: Sequence[SilentClaim]) -> Iterator[Sequence[SilentClaim]]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 from typing import TypeVar
 
 from pinlater.backends.acks import AckKind, Acks
-from pinlater.backends.base import CheckpointRequest, JobKey
+from pinlater.backends.base import CheckpointRequest, ClaimRequest, JobKey
 from pinlater.errors import RequestInvalid
 from pinlater.identity import is_overflow_id
 from pinlater.model import (
@@ -25,6 +26,7 @@ from pinlater.model import (
     AckOutcome,
     Checkpoint,
     JobRef,
+    claim_source,
     parse_descriptor,
 )
 from pinlater.service.overflow_calls import NamesOverflow
@@ -214,11 +216,16 @@ class ClaimTokens:
         self._prefix = f"{server.replace(':', '-')}:{str(process).replace(':', '-')}:{started_ms}:"
         self._counter = count(1)
 
-    def next(self, source: str, lease_ms: int | None = None) -> str:
-        """`lease_ms`: the time-out of a claim that is bound to its connection."""
-        if lease_ms is None:
+    def next(self, source: str, timeout_ms: int | None = None) -> str:
+        """`timeout_ms`: the time-out of a claim that is bound to its connection."""
+        if timeout_ms is None:
             return f"{self._prefix}{next(self._counter)}:{source}"
-        return f"{self._prefix}{next(self._counter)}{_BOUND}{lease_ms}:{source}"
+        return f"{self._prefix}{next(self._counter)}{_BOUND}{timeout_ms}:{source}"
+
+    def renew(self, claim: ClaimRequest) -> ClaimRequest:
+        """The same claim under a new name: the old one may still be under way."""
+        source, timeout_ms = claim_source(claim.claim_descriptor), bound_timeout(claim.claim_descriptor)
+        return replace(claim, claim_descriptor=self.next(source, timeout_ms))
 
 
 def bound_timeout(claim_descriptor: str) -> int | None:
@@ -230,5 +237,5 @@ def bound_timeout(claim_descriptor: str) -> int | None:
     parts = claim_descriptor.split(":", CLAIM_PARTS_BEFORE_SOURCE)
     if len(parts) <= CLAIM_PARTS_BEFORE_SOURCE:
         return None
-    _, _, lease_ms = parts[CLAIM_PARTS_BEFORE_SOURCE - 1].partition(_BOUND)
-    return int(lease_ms) if lease_ms.isdecimal() and len(lease_ms) <= _MOST_DIGITS else None
+    _, _, timeout_ms = parts[CLAIM_PARTS_BEFORE_SOURCE - 1].partition(_BOUND)
+    return int(timeout_ms) if timeout_ms.isdecimal() and len(timeout_ms) <= _MOST_DIGITS else None

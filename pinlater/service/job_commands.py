@@ -1,6 +1,6 @@
-"""The calls that name jobs: acks, checkpoints, cancels.
+"""The calls of a job's life beside the dequeue: enqueue, ack, checkpoint, cancel.
 
-The end of a job by an ack is known in `JobCommands._ack`, right behind the store's answer: what is to be told of ends
+A job's end by an ack is known in `JobCommands.settle`, right behind the store's answer: whoever is to be told of ends
 is told there. (Claims that expire end jobs in `maintenance`, broken connections in `connection_claims`.)
 """
 
@@ -11,23 +11,30 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import chain
-from typing import Any, NamedTuple, TypeVar, overload
+from typing import Any, NamedTuple, NoReturn, TypeVar, overload
 
 from pinlater.backends.acks import Acks
 from pinlater.backends.base import EndRules, Shard
 from pinlater.clock import Clock
-from pinlater.errors import BodyTooLarge, EnqueueRejected, PinLaterError, PriorityNotSupported, RequestInvalid
+from pinlater.errors import (
+    BodyTooLarge,
+    EnqueueRejected,
+    NoHealthyShards,
+    NothingStored,
+    PinLaterError,
+    PriorityNotSupported,
+    RequestInvalid,
+)
 from pinlater.metrics import Metrics
-from pinlater.model import Ack, AckOutcome, CancelOutcome, Checkpoint, ConnectionRef, Job
+from pinlater.model import Ack, AckOutcome, BoundClaim, CancelOutcome, Checkpoint, ConnectionRef, Job, RequestContext
 from pinlater.queues.directory import QueueDirectory
+from pinlater.queues.limits import PendingCounts
 from pinlater.service.connection_claims import ConnectionClaims
 from pinlater.service.descriptors import DescriptorParser
+from pinlater.service.longpoll import LongPolls
+from pinlater.service.overflow_calls import NamesOverflow, OverflowCalls
 from pinlater.service.validation import EntryErrors, Validator
 from pinlater.shards.router import Router, combine_errors
-
-JobsReady = Callable[[str, int, Sequence[int]], None]
-"""Told of a queue how many jobs are eligible again, and when others will be."""
-
 
 T = TypeVar("T")
 
@@ -42,32 +49,94 @@ class Acked(NamedTuple):
     error: PinLaterError | None
 
 
+class PreparedAcks(NamedTuple):
+    """The acks of one call as the shards are told them. `errors`: the entries that are not carried out; `bound`: the
+    bound claims that end with them; `now_ms`: the time that the shards are told.
+    """
+
+    queue: str
+    succeeded: Sequence[Ack]
+    failed: Sequence[Ack]
+    by_shard: dict[str, Acks]
+    errors: EntryErrors
+    bound: list[BoundClaim]
+    now_ms: int
+
+
 class JobCommands:
-    """Calls that name jobs, for one service."""
+    """For one service."""
 
     def __init__(
         self,
         router: Router,
         clock: Clock,
-        bounds: Validator,
-        refs: DescriptorParser,
+        validator: Validator,
+        parser: DescriptorParser,
         queues: QueueDirectory,
+        pending: PendingCounts,
         metrics: Metrics,
-        jobs_ready: JobsReady,
-        capacity_freed: Callable[[str], None],
-        ties: ConnectionClaims,
+        long_polls: LongPolls,
+        connection_claims: ConnectionClaims,
     ) -> None:
-        """`has_room` is told the queues with fewer jobs in progress than before."""
         self._router = router
         self._clock = clock
-        self._checks = bounds
-        self._refs = refs
-        self._became_pending = jobs_ready
-        self._acking: set[asyncio.Task[Acked]] = set()
+        self._validator = validator
+        self._parser = parser
         self._queues = queues
+        self._pending = pending
         self._metrics = metrics
-        self._has_room = capacity_freed
-        self._ties = ties
+        self._long_polls = long_polls
+        self._connection_claims = connection_claims
+        self.overflow: OverflowCalls | None = None
+        """Takes what no shard takes, and what names jobs of overflow shards."""
+        self._acking: set[asyncio.Task[Acked]] = set()
+
+    # -- enqueue -----------------------------------------------------------------------------------------------------
+
+    async def enqueue(self, queue: str, jobs: Sequence[Job], context: RequestContext | None) -> list[str]:
+        """All jobs or none. EnqueueRejected; QueueNotFound; what the validator and the router raise.
+
+        A job's body is whatever its caller sent: the one place to make something else of it is here, before it is
+        stored (and `checkpoint`, which may replace it).
+        """
+        now_ms = self._clock.now_ms()
+        settings = self._queues.settings(queue)
+        max_pending = settings.max_pending
+        try:
+            checked, later_ms = self._validator.enqueue(queue, jobs, now_ms, settings)
+            if not checked:
+                return []
+            if settings.draining:
+                raise EnqueueRejected(f"queue {queue!r} is draining: it takes no new jobs", reason="QUEUE_DRAINING")
+            if max_pending is not None:
+                self._pending.check(queue, len(checked))
+        except PinLaterError as error:
+            self._reject(queue, error)
+        ready = len(checked) - len(later_ms)
+        try:
+            stored = self._long_polls.claim_behind(queue, ready, self._router.enqueue(queue, checked, now_ms))
+            descriptors = await stored
+        except (NoHealthyShards, NothingStored) as refusal:
+            if self.overflow is None:
+                raise
+            return await self.overflow.enqueue(queue, jobs, context, refusal)
+        first = checked[0].priority
+        if len(checked) == 1 or [job.priority for job in checked].count(first) == len(checked):
+            self._metrics.add(len(checked), "jobs_enqueued", queue, first)
+        else:
+            for priority, amount in Counter([job.priority for job in checked]).items():
+                self._metrics.add(amount, "jobs_enqueued", queue, priority)
+        if max_pending is not None:
+            self._pending.added(queue, len(checked))
+        self._long_polls.jobs_ready(queue, ready, later_ms)
+        return descriptors
+
+    def _reject(self, queue: str, error: PinLaterError) -> NoReturn:
+        if self._queues.has(queue):  # a name that is none would be a label of its own
+            self._metrics.add(1, "enqueues_rejected", queue, _rejection_reason(error))
+        raise error
+
+    # -- ack ---------------------------------------------------------------------------------------------------------
 
     async def to_the_end(self, acking: Coroutine[Any, Any, Acked]) -> Acked:
         """Acks are carried out although the caller goes meanwhile."""
@@ -81,82 +150,114 @@ class JobCommands:
         while self._acking:
             await asyncio.wait(self._acking)
 
-    def ack(self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack]) -> Coroutine[Any, Any, Acked]:
+    def ack(
+        self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], context: RequestContext | None
+    ) -> Coroutine[Any, Any, Acked]:
         """Carries out what is valid, in slices of `max_jobs`. ShardConnectionFailed and others of the router, after all
         that could be done was done.
         """
-        if len(succeeded) + len(failed) <= self._checks.max_jobs:
-            return self._ack(queue, succeeded, failed, EntryErrors())
-        return self._ack_in_slices(queue, succeeded, failed)
+        if len(succeeded) + len(failed) <= self._validator.max_jobs:
+            return self._ack(queue, succeeded, failed, EntryErrors(), context)
+        return self._ack_in_slices(queue, succeeded, failed, context)
 
-    async def _ack(self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], errors: EntryErrors) -> Acked:
-        """Adds to `errors` what is not carried out."""
-        now_ms = from_ms = self._clock.now_ms()
-        ending = self._ties.named(succeeded, failed)
-        groups = self._refs.acks(queue, succeeded, failed, now_ms, errors)
-        outcomes: Sequence[list[AckOutcome] | None] = ()
-        carried_out = ignored = 0
-        if groups:
-            spare_ms = self._clock.uncertainty_ms
-            if spare_ms:  # delays begin at the latest time that it may be; what is due at once is so by the earliest
-                from_ms += spare_ms
-                for acks in groups.values():
-                    acks.retry_at_once_from(spare_ms)
-            send = partial(self._ack_on, queue, from_ms, self._queues.end_rules().get(queue))
-            calls = [(shard_id, partial(send, acks)) for shard_id, acks in groups.items()]
-            outcomes = await self._router.call_by_shard(calls)
-            for acks, results in zip(groups.values(), outcomes, strict=True):
-                if not results:
-                    continue
-                carried_out += len(results)
-                if self._queues.has(queue) or any(results):  # any name can stand in an ack: no label for it
-                    ignored += count_acked(self._metrics, queue, acks, results)
-                else:
-                    ignored += len(results)
-                if acks.has_failures:
-                    self._became_pending(queue, *retries(acks, results, from_ms))
-            if carried_out:
-                if ending and not errors.count:
-                    self._ties.drop(ending)
-                self._has_room(queue)
-        total = len(succeeded) + len(failed)
-        if carried_out == total and len(groups) == 1:  # as most often: the store's own list is in order
-            return Acked(outcomes[0] or (), not ignored, None)
-        by_shard = {shard_id: results for shard_id, results in zip(groups, outcomes, strict=True) if results}
-        had_effect = not ignored and carried_out == total
-        return self._acked(queue, (succeeded, failed), total - carried_out, by_shard, had_effect, errors)
-
-    def _acked(
+    async def _ack(
         self,
         queue: str,
-        acks: tuple[Sequence[Ack], Sequence[Ack]],
-        left_out: int,
-        by_shard: dict[str, list[AckOutcome]],
-        had_effect: bool,
+        succeeded: Sequence[Ack],
+        failed: Sequence[Ack],
         errors: EntryErrors,
+        context: RequestContext | None,
+    ) -> Acked:
+        """Adds to `errors` what is not carried out."""
+        try:
+            prepared = self.prepare(queue, succeeded, failed, errors)
+        except NamesOverflow:
+            return await self._ack_overflow(queue, succeeded, failed, context)
+        outcomes: Sequence[list[AckOutcome] | None] = ()
+        if prepared.by_shard:
+            send = partial(_ack_on, queue, prepared.now_ms, self._queues.end_rules().get(queue))
+            calls = [(shard_id, partial(send, acks)) for shard_id, acks in prepared.by_shard.items()]
+            outcomes = await self._router.call_by_shard(calls)
+        return self.settle(prepared, outcomes)
+
+    def prepare(self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], errors: EntryErrors) -> PreparedAcks:
+        """What to tell each shard; what is invalid is an error of its entry."""
+        now_ms = from_ms = self._clock.now_ms()
+        bound = self._connection_claims.ended_by(succeeded, failed)
+        by_shard = self._parser.acks(queue, succeeded, failed, now_ms, errors)
+        spare_ms = self._clock.uncertainty_ms
+        if spare_ms and by_shard:  # delays begin at the latest time that it may be; at once is at once
+            from_ms += spare_ms
+            for acks in by_shard.values():
+                acks.retry_at_once_from(spare_ms)
+        return PreparedAcks(queue, succeeded, failed, by_shard, errors, bound, from_ms)
+
+    def settle(self, prepared: PreparedAcks, outcomes: Sequence[list[AckOutcome] | None]) -> Acked:
+        """What the outcomes mean, shard by shard: for the metrics, for bound claims, for callers that wait for jobs."""
+        queue, by_shard = prepared.queue, prepared.by_shard
+        carried_out = ignored = 0
+        for acks, results in zip(by_shard.values(), outcomes, strict=True):
+            if not results:
+                continue
+            carried_out += len(results)
+            if self._queues.has(queue) or any(results):  # any name can stand in an ack: no label for it
+                ignored += _count_acked(self._metrics, queue, acks, results)
+            else:
+                ignored += len(results)
+            if acks.has_failures:
+                self._long_polls.jobs_ready(queue, *requeue_times(acks, results, prepared.now_ms))
+        if carried_out:
+            if prepared.bound and not prepared.errors.count:
+                self._connection_claims.drop(prepared.bound)
+            self._long_polls.capacity_freed(queue)
+        total = len(prepared.succeeded) + len(prepared.failed)
+        if carried_out == total and len(by_shard) == 1:  # as most often: the store's own list is in order
+            return Acked(outcomes[0] or (), not ignored, None)
+        return self._settle_some(prepared, outcomes, carried_out, had_effect=not ignored and carried_out == total)
+
+    def _settle_some(
+        self,
+        prepared: PreparedAcks,
+        outcomes: Sequence[list[AckOutcome] | None],
+        carried_out: int,
+        *,
+        had_effect: bool,
     ) -> Acked:
         """Of acks of which not all were for one shard, or were for none here, or were invalid."""
-        total = len(acks[0]) + len(acks[1])
-        elsewhere = left_out - errors.count
+        queue, succeeded, failed, by_shard, errors, _, _ = prepared
+        total = len(succeeded) + len(failed)
+        elsewhere = total - carried_out - errors.count
         if elsewhere and self._queues.has(queue):
             self._metrics.add(elsewhere, "acks_without_effect", queue, "not_here")
-        outcomes = OrderedOutcomes(total, lambda: self._refs.outcomes(queue, chain(*acks), by_shard))
-        error = errors.summary("acks", total, acks_applied=True) if errors.count else None
-        return Acked(outcomes, had_effect, error)
+        said = {shard_id: results for shard_id, results in zip(by_shard, outcomes, strict=True) if results}
+        in_order = OrderedOutcomes(total, lambda: self._parser.outcomes(queue, chain(succeeded, failed), said))
+        return Acked(in_order, had_effect, _summary(errors, total))
 
-    async def _ack_in_slices(self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack]) -> Acked:
+    async def _ack_overflow(
+        self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], context: RequestContext | None
+    ) -> Acked:
+        assert self.overflow is not None
+        outcomes = await self.overflow.ack(queue, succeeded, failed, context)
+        return Acked(outcomes, outcomes.count(AckOutcome.IGNORED) + outcomes.count(AckOutcome.UNKNOWN) == 0, None)
+
+    async def _ack_in_slices(
+        self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], context: RequestContext | None
+    ) -> Acked:
         """Successes first, as in one step."""
-        self._refs.require_shards(ack.descriptor for ack in chain(succeeded, failed))
+        try:
+            self._parser.require_shards(ack.descriptor for ack in chain(succeeded, failed))
+        except NamesOverflow:
+            return await self._ack_overflow(queue, succeeded, failed, context)
         errors = EntryErrors()
         failures: list[PinLaterError] = []
         outcomes: list[AckOutcome] = []
         had_effect = True
-        most = self._checks.max_jobs
+        most = self._validator.max_jobs
         slices = [(some, ()) for some in _sliced(succeeded, most)] + [((), some) for some in _sliced(failed, most)]
         for goods, bads in slices:
             own = EntryErrors()
             try:
-                acked = await self._ack(queue, goods, bads, own)
+                acked = await self._ack(queue, goods, bads, own, context)
             except PinLaterError as error:
                 failures.append(error.with_traceback(None))
                 continue
@@ -165,33 +266,29 @@ class JobCommands:
             had_effect = had_effect and acked.had_effect
         if failures:
             raise combine_errors(failures)
-        total = len(succeeded) + len(failed)
-        return Acked(outcomes, had_effect, errors.summary("acks", total, acks_applied=True) if errors.count else None)
+        return Acked(outcomes, had_effect, _summary(errors, len(succeeded) + len(failed)))
 
-    def _ack_on(
-        self, queue: str, now_ms: int, rules: EndRules, acks: Acks, shard: Shard
-    ) -> Coroutine[Any, Any, list[AckOutcome]]:
-        return shard.ack(queue, acks, now_ms, rules)
+    # -- checkpoint --------------------------------------------------------------------------------------------------
 
     async def checkpoint(
         self, queue: str, source: str, checkpoints: Sequence[Checkpoint], connection: ConnectionRef | None = None
     ) -> None:
         """Carries out what is valid, in slices of `max_jobs`; then RequestInvalid or BodyTooLarge for what was not.
-        `connection`: the connection by which they come.
+        `connection`: the one by which they come.
         """
         settings = self._queues.settings(queue)
         errors = EntryErrors()
         valid: list[Checkpoint] = []
         for each in checkpoints:
             try:
-                valid.append(self._checks.checkpoint(each, settings))
+                valid.append(self._validator.checkpoint(each, settings))
             except PinLaterError as error:
                 errors.add(error.with_traceback(None))
-        most = self._checks.max_jobs
+        most = self._validator.max_jobs
         if len(valid) <= most:
             await self._checkpoint(queue, source, valid, connection, errors)
         else:
-            self._refs.require_shards(each.descriptor for each in valid)
+            self._parser.require_shards(each.descriptor for each in valid)
             await one_by_one(self._checkpoint(queue, source, some, connection, errors) for some in _sliced(valid, most))
         if errors.count:
             raise errors.summary("checkpoints", len(checkpoints))
@@ -206,8 +303,8 @@ class JobCommands:
     ) -> None:
         now_ms, spare_ms = self._clock.now_ms(), self._clock.uncertainty_ms
         from_ms = now_ms + spare_ms
-        latest_ms = self._checks.latest_expiry_ms(from_ms)
-        groups = self._refs.checkpoints(queue, source, checkpoints, errors, latest_ms)
+        latest_ms = self._validator.latest_expiry_ms(from_ms)
+        groups = self._parser.checkpoints(queue, source, checkpoints, errors, latest_ms)
         if not groups:
             return
         if spare_ms:  # what is due at once is so by the earliest time that it may be
@@ -218,31 +315,33 @@ class JobCommands:
             for shard_id, each in groups.items()
         ]
         for (shard_id, requests), results in zip(groups.items(), await self._router.call_by_shard(calls), strict=True):
-            self._ties.heard(connection, queue, shard_id, requests, results or (), from_ms)
+            self._connection_claims.on_checkpoints(connection, queue, shard_id, requests, results or (), from_ms)
             moved = [
                 request.run_after_ms or now_ms
                 for request, was_done in zip(requests, results or (), strict=False)
                 if was_done and request.move_to_pending
             ]
             later = [time_ms for time_ms in moved if time_ms > now_ms]
-            self._became_pending(queue, len(moved) - len(later), later)
+            self._long_polls.jobs_ready(queue, len(moved) - len(later), later)
             if moved:
-                self._has_room(queue)
+                self._long_polls.capacity_freed(queue)
+
+    # -- cancel ------------------------------------------------------------------------------------------------------
 
     async def cancel(self, queue: str, descriptors: Sequence[str]) -> Mapping[str, CancelOutcome]:
         """In slices of `max_jobs`."""
         outcomes = dict.fromkeys(descriptors, CancelOutcome.NOT_FOUND)
-        most = self._checks.max_jobs
+        most = self._validator.max_jobs
         if len(outcomes) <= most:
             await self._cancel(queue, list(outcomes), outcomes)
         else:
-            self._refs.require_shards(outcomes)
+            self._parser.require_shards(outcomes)
             await one_by_one(self._cancel(queue, some, outcomes) for some in _sliced(list(outcomes), most))
         return outcomes
 
     async def _cancel(self, queue: str, descriptors: Sequence[str], outcomes: dict[str, CancelOutcome]) -> None:
         """Notes what became of these."""
-        groups = self._refs.keys(queue, descriptors)
+        groups = self._parser.keys(queue, descriptors)
         if not groups:
             return
         now_ms = self._clock.now_ms()
@@ -253,6 +352,16 @@ class JobCommands:
         for named, results in zip(groups.values(), await self._router.call_by_shard(calls), strict=True):
             for (descriptor, _), outcome in zip(named, results or (), strict=False):
                 outcomes[descriptor] = outcome
+
+
+def _ack_on(
+    queue: str, now_ms: int, rules: EndRules, acks: Acks, shard: Shard
+) -> Coroutine[Any, Any, list[AckOutcome]]:
+    return shard.ack(queue, acks, now_ms, rules)
+
+
+def _summary(errors: EntryErrors, total: int) -> PinLaterError | None:
+    return errors.summary("acks", total, acks_applied=True) if errors.count else None
 
 
 async def one_by_one(steps: Iterable[Coroutine[Any, Any, None]]) -> None:
@@ -271,7 +380,7 @@ def _sliced(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     return (items[start : start + size] for start in range(0, len(items), size))
 
 
-def retries(acks: Acks, outcomes: Sequence[AckOutcome], now_ms: int) -> tuple[int, list[int]]:
+def requeue_times(acks: Acks, outcomes: Sequence[AckOutcome], now_ms: int) -> tuple[int, list[int]]:
     """How many jobs went back to PENDING without delay, and the times of those that did with one."""
     now = start = 0
     later: list[int] = []
@@ -315,7 +424,7 @@ class OrderedOutcomes(Sequence[AckOutcome]):
 _WORDS = {outcome: outcome.name.lower() for outcome in AckOutcome}
 
 
-def rejection(error: PinLaterError) -> str:
+def _rejection_reason(error: PinLaterError) -> str:
     """The word for why an enqueue was refused."""
     if isinstance(error, EnqueueRejected):
         return "draining" if error.reason == "QUEUE_DRAINING" else "pending"
@@ -326,16 +435,7 @@ def rejection(error: PinLaterError) -> str:
     return "attempts" if isinstance(error, RequestInvalid) and error.field == "numAttemptsAllowed" else "invalid"
 
 
-def count_enqueued(metrics: Metrics, queue: str, jobs: Sequence[Job]) -> None:
-    priorities = [job.priority for job in jobs]
-    if priorities.count(priorities[0]) == len(priorities):  # as most often, and a third of a Counter's work
-        metrics.add(len(priorities), "jobs_enqueued", queue, priorities[0])
-        return
-    for priority, amount in Counter(priorities).items():
-        metrics.add(amount, "jobs_enqueued", queue, priority)
-
-
-def count_acked(metrics: Metrics, queue: str, acks: Acks, outcomes: Sequence[AckOutcome]) -> int:
+def _count_acked(metrics: Metrics, queue: str, acks: Acks, outcomes: Sequence[AckOutcome]) -> int:
     """How many of them had no effect."""
     start = ignored = 0
     for kind, ids in acks.runs:

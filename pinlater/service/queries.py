@@ -11,7 +11,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
 
 from pinlater.backends.base import JobKey, Shard
 from pinlater.clock import Clock
@@ -36,13 +35,13 @@ class JobQueries:
     """Reads, for one service."""
 
     def __init__(
-        self, router: Router, clock: Clock, settings: ServiceSettings, checks: Validator, refs: DescriptorParser
+        self, router: Router, clock: Clock, settings: ServiceSettings, validator: Validator, parser: DescriptorParser
     ) -> None:
         self._router = router
         self._clock = clock
         self._settings = settings
-        self._checks = checks
-        self._refs = refs
+        self._validator = validator
+        self._parser = parser
 
     # -- lookup ------------------------------------------------------------------------------------------------------
 
@@ -53,7 +52,7 @@ class JobQueries:
         found: dict[str, JobInfo] = {}
         room = self._settings.max_answer_bytes if include_body else 0
         for start in range(0, len(wanted), self._settings.page_jobs):
-            groups = list(self._refs.places(wanted[start : start + self._settings.page_jobs]).items())
+            groups = list(self._parser.places(wanted[start : start + self._settings.page_jobs]).items())
             for first in range(0, len(groups), _GROUPS_AT_ONCE):
                 if (start or first) and asyncio.get_running_loop().time() >= ends_at:
                     raise self._too_late("lookup", "look up fewer at a time")
@@ -115,7 +114,7 @@ class JobQueries:
     # -- scan --------------------------------------------------------------------------------------------------------
 
     async def scan(self, filter: JobFilter, continuation: str, limit: int) -> ScanPage:
-        limit = self._checks.limit(limit)
+        limit = self._validator.limit(limit)
         now_ms = self._clock.now_ms()
         query = self.query(filter, now_ms)
         after, query.now_ms = read_continuation(filter, continuation, now_ms)
@@ -167,7 +166,7 @@ class JobQueries:
 
     def query(self, filter: JobFilter, now_ms: int) -> ScanQuery:
         """The filter, checked."""
-        priorities = self._checks.filter(filter)
+        priorities = self._validator.filter(filter)
         return ScanQuery(filter.queue, filter.state, priorities, filter.future, now_ms)
 
 
@@ -256,24 +255,6 @@ def _digest(filter: JobFilter, now_ms: int, place: Place) -> str:
 
 _FIELDS_BYTES = 160
 """Of one job in an answer: its numbers, and the headers of its fields; on the safe side."""
-
-_ID_BYTES = 45
-"""Of a descriptor, beside the queue's name."""
-
-
-class ResponseBudget(NamedTuple):
-    """How many jobs, and bytes of their bodies, a dequeue may give."""
-
-    limit: int
-    max_bytes: int
-
-
-def response_budget(max_answer_bytes: int, queue: str, claim_descriptor: str, limit: int) -> ResponseBudget:
-    """At most half of the answer goes to all that is not body."""
-    claim_bytes = len(claim_descriptor) * (1 if claim_descriptor.isascii() else 4)
-    per_job = 2 * (len(queue) + _ID_BYTES) + claim_bytes + _FIELDS_BYTES
-    limit = min(limit, max(1, max_answer_bytes // 2 // per_job))
-    return ResponseBudget(limit, max_answer_bytes - limit * per_job)
 
 
 def info_bytes(job: JobInfo) -> int:

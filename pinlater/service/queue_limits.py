@@ -42,7 +42,7 @@ class Claimed(NamedTuple):
     """The jobs of each request, and what kept it from more."""
 
     jobs: list[list[DequeuedJob]]
-    held: Throttle | None
+    throttle: Throttle | None
 
 
 class QueueLimits:
@@ -64,7 +64,9 @@ class QueueLimits:
     def of(self, queue: str) -> QueueSettings | None:
         """The settings of a queue that limit its dequeues; None: nothing does."""
         settings = self._queues.settings(queue)
-        return settings if is_limited(settings) else None
+        if settings.max_jobs_per_second is None and settings.max_in_progress is None and not settings.paused:
+            return None
+        return settings
 
     def count(self, dequeues: int, queue: str, reason: str) -> None:
         self._metrics.add(dequeues, "dequeues_limited", queue, reason)
@@ -80,10 +82,10 @@ class QueueLimits:
         wait_ms = None if until_ms is None else max(0, until_ms - self._clock.now_ms())
         return DequeueRateLimited(_pause_text(queue, settings), reason="QUEUE_PAUSED", retry_after_ms=wait_ms)
 
-    async def look_and_claim(
+    async def count_and_claim(
         self, queue: str, settings: QueueSettings, request: ClaimRequest, coverage: float
     ) -> Claimed:
-        """As `claim`, after a look at what is ready: an empty queue costs no token."""
+        """As `claim`, after a count of what is ready: an empty queue costs no token."""
         ready = await self._router.count_ready(queue, request.priorities, request.limit, self._clock.now_ms())
         return await self.claim(queue, settings, ready, (request,), coverage=coverage)
 

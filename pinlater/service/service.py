@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from time import monotonic
-from typing import NoReturn, Protocol
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, Protocol
 
 from pinlater.clock import Clock
-from pinlater.errors import EnqueueRejected, NoHealthyShards, NothingStored, PinLaterError
 from pinlater.metrics import Metrics
 from pinlater.model import (
     CONTINUATION_START,
@@ -20,7 +18,6 @@ from pinlater.model import (
     ClusterStatus,
     ConnectionRef,
     DequeuedJob,
-    DequeuedJobs,
     DequeueRequest,
     Job,
     JobChange,
@@ -41,10 +38,12 @@ from pinlater.service.bulk_ops import Changing, Operating, Recorded
 from pinlater.service.connection_claims import ConnectionClaims, DisconnectReaper
 from pinlater.service.dequeuer import Dequeuer
 from pinlater.service.descriptors import ClaimTokens, DescriptorParser
-from pinlater.service.job_commands import Acked, JobCommands, count_enqueued, rejection
+from pinlater.service.job_commands import JobCommands
+from pinlater.service.longpoll import LongPolls, LongPollSettings
 from pinlater.service.overflow_calls import NamesOverflow, OverflowCalls
 from pinlater.service.queries import JobQueries
 from pinlater.service.queue_admin import QueueAdmin
+from pinlater.service.queue_limits import QueueLimits
 from pinlater.service.settings import ServiceSettings, queue_defaults
 from pinlater.service.validation import Validator
 from pinlater.shards.router import Router
@@ -79,58 +78,48 @@ class Service:
         self.settings = settings = settings or ServiceSettings()
         self.metrics = metrics = metrics or Metrics()
         self.queues = queues = queues or QueueDirectory(router.members, clock, queue_defaults(settings))
-        self._clock = clock
         self._cluster = cluster
-        self._checks = Validator(settings)
-        self._pending = pending = pending or PendingCounts(router.members, queues, clock, self._checks.priorities)
-        self._refs = refs = DescriptorParser()
+        self._validator = validator = Validator(settings)
+        self._pending = pending = pending or PendingCounts(router.members, queues, clock, validator.priorities)
+        parser = DescriptorParser()
+        self._limits = limits = QueueLimits(router, clock, queues, metrics)
+        polls = LongPollSettings(
+            settings.max_waiters, settings.poll_min_ms, settings.poll_max_ms, settings.poll_told_ms
+        )
+        self.long_polls = long_polls = LongPolls(router, clock, polls, limits, claims, metrics)
+        reaper = DisconnectReaper(router, clock, parser, queues, metrics, long_polls)
+        self.connection_claims = bound = ConnectionClaims(clock, settings.release_grace_ms, reaper)
+        self._commands = commands = JobCommands(
+            router, clock, validator, parser, queues, pending, metrics, long_polls, bound
+        )
+        self._dequeuer = Dequeuer(
+            router, clock, settings, validator, claims, queues, metrics, pending, limits, long_polls, commands, bound
+        )
+        self._queries = JobQueries(router, clock, settings, validator, parser)
         self._audit = Audit(router.members, clock, claims.server)
         self._admin = AdminPassword(settings.admin_password_hash, self._audit)
         self._queue_admin = QueueAdmin(router.members, queues, clock, self._admin, self._audit)
-        self._queries = JobQueries(router, clock, settings, self._checks, refs)
-        self._dequeuer = Dequeuer(router, clock, settings, self._checks, claims, queues, metrics, pending)
-        self.long_polls = waiting = self._dequeuer.waiting
-        releasing = DisconnectReaper(
-            router,
-            clock,
-            refs,
-            queues,
-            metrics,
-            waiting.wake,
-            waiting.capacity_freed,
-            self._dequeuer.requeue_undelivered,
-        )
-        self.connection_claims = ConnectionClaims(clock, settings.release_grace_ms, releasing.release)
-        self._commands = JobCommands(
-            router,
-            clock,
-            self._checks,
-            refs,
-            queues,
-            metrics,
-            waiting.jobs_ready,
-            waiting.capacity_freed,
-            self.connection_claims,
-        )
         self._recorded = Recorded(
             clock,
-            Operating(router, clock, settings, self._checks, refs, self._queries),
-            Changing(router, clock, settings, self._checks, refs, waiting.jobs_ready),
-            self._commands,
-            waiting.jobs_ready,
+            Operating(router, clock, settings, validator, parser, self._queries),
+            Changing(router, clock, settings, validator, parser, long_polls),
+            commands,
+            long_polls,
             metrics,
             self._audit,
         )
+        self._parser = parser
         self._overflow: OverflowCalls | None = None
+        queues.on_change(long_polls.settings_changed)
         queues.on_change(self._queue_changed)
 
     def attach_overflow(self, overflow: OverflowCalls) -> None:
         """From now on what no shard takes or hands out, and what names overflow shards, goes there."""
-        self._overflow = overflow
-        self._refs.refuse_overflow()
+        self._overflow = self._commands.overflow = self._dequeuer.overflow = overflow
+        self._parser.refuse_overflow()
 
     async def open(self) -> None:
-        """Open the shards, each brought up before it serves; see Members.open."""
+        """Open the shards, each brought up before it serves; see ShardSet.open."""
         members = self.router.members
         members.sync_before_serving = members.sync_before_serving or self.queues.bring_up
         await self.router.open()
@@ -144,7 +133,8 @@ class Service:
     async def close(self) -> None:
         """End the long polls, give back what nobody takes, close the shards."""
         await self.connection_claims.close()
-        await self._dequeuer.drain()
+        await self.long_polls.drain()
+        await self._limits.drain()
         await self._commands.drain()
         self._admin.close()
         await self._audit.drain()
@@ -174,7 +164,7 @@ class Service:
 
     def jobs_ready(self, queue: str, jobs: int) -> None:
         """So many jobs of a queue became eligible, by a hand other than a call of this service."""
-        self.long_polls.wake(queue, jobs)
+        self.long_polls.jobs_ready(queue, jobs)
 
     async def count_pending(self) -> None:
         """Learn anew how full the queues with a bound on pending jobs are; for who has given it no `pending`."""
@@ -191,16 +181,16 @@ class Service:
     # -- queues ------------------------------------------------------------------------------------------------------
 
     async def create_queue(self, name: str, *, context: RequestContext | None = None) -> None:
-        await self._queue_admin.create(name, self._checks.source(context))
+        await self._queue_admin.create(name, self._validator.source(context))
 
     async def delete_queue(self, name: str, password: str, *, context: RequestContext | None = None) -> None:
-        await self._queue_admin.delete(name, password, self._checks.source(context), _peer(context))
+        await self._queue_admin.delete(name, password, self._validator.source(context), _peer(context))
 
     async def queue_names(self, *, context: RequestContext | None = None) -> set[str]:
         return await self._queue_admin.names()
 
     async def get_queues(self, names: Sequence[str] = (), *, context: RequestContext | None = None) -> list[QueueView]:
-        self._checks.amount("names", names)
+        self._validator.amount("names", names)
         return await self._queue_admin.views(names)
 
     async def update_queue(
@@ -213,13 +203,13 @@ class Service:
         create: bool = False,
         context: RequestContext | None = None,
     ) -> Changed:
-        who = self._checks.source(context)
+        who = self._validator.source(context)
         return await self._queue_admin.update(name, password, set or {}, unset, create, who, _peer(context))
 
     async def update_shard(
         self, shard_id: str, password: str, *, dequeue_only: bool, context: RequestContext | None = None
     ) -> Changed:
-        who = self._checks.source(context)
+        who = self._validator.source(context)
         return await self._queue_admin.update_shard(shard_id, password, dequeue_only, who, _peer(context))
 
     async def cluster_status(
@@ -234,93 +224,34 @@ class Service:
     ) -> list[AuditEntry]:
         if before_ms is not None:
             validation.time("beforeMillis", before_ms)
-        return await self._audit.read(self._checks.limit(limit), before_ms)
+        return await self._audit.read(self._validator.limit(limit), before_ms)
 
     # -- the life of a job -------------------------------------------------------------------------------------------
 
-    async def enqueue(self, queue: str, jobs: Sequence[Job], *, context: RequestContext | None = None) -> list[str]:
-        now_ms = self._clock.now_ms()
-        settings = self.queues.settings(queue)
-        try:
-            checked, later = self._checks.jobs(jobs, now_ms, settings)
-            validation.existing_queue(queue)
-            if not checked:
-                return []
-            if settings.draining:
-                raise EnqueueRejected(f"queue {queue!r} is draining: it takes no new jobs", reason="QUEUE_DRAINING")
-            if settings.max_pending is not None:
-                self._pending.check(queue, len(checked))
-        except PinLaterError as error:
-            self._rejected(queue, error)
-        ready = len(checked) - len(later)
-        try:
-            descriptors = await self.long_polls.claim_behind(queue, ready, self.router.enqueue(queue, checked, now_ms))
-        except (NoHealthyShards, NothingStored) as refusal:
-            if self._overflow is None:
-                raise
-            return await self._overflow.enqueue(queue, jobs, context, refusal)
-        count_enqueued(self.metrics, queue, checked)
-        if settings.max_pending is not None:
-            self._pending.added(queue, len(checked))
-        self.long_polls.jobs_ready(queue, ready, later)
-        return descriptors
+    def enqueue(
+        self, queue: str, jobs: Sequence[Job], *, context: RequestContext | None = None
+    ) -> Coroutine[Any, Any, list[str]]:
+        return self._commands.enqueue(queue, jobs, context)
 
-    def _rejected(self, queue: str, error: PinLaterError) -> NoReturn:
-        if self.queues.has(queue):  # a name that is none would be a label of its own
-            self.metrics.add(1, "enqueues_rejected", queue, rejection(error))
-        raise error
-
-    async def dequeue(self, request: DequeueRequest, *, context: RequestContext | None = None) -> list[DequeuedJob]:
-        began_s = monotonic() if request.wait_ms else 0.0
-        connection = context.connection if request.release_on_disconnect and context is not None else None
-        acked: Acked | None = None
-        try:
-            if request.succeeded or request.failed:
-                acking = self._ack(request.ack_queue or request.queue, request.succeeded, request.failed, context)
-                acked = await (self._commands.to_the_end(acking) if request.wait_ms else acking)
-                if acked.error is not None:
-                    raise acked.error
-            jobs = await self._dequeuer.dequeue(
-                request,
-                self._dequeuer.check(request),
-                self._checks.source(context),
-                is_bound=connection is not None,
-                take_room=None if context is None else context.take_room,
-            )
-        except PinLaterError as error:
-            if request.succeeded or request.failed:
-                error.acks_applied = acked is not None or bool(error.acks_applied)
-            if self._overflow is None or not isinstance(error, NoHealthyShards) or error.acks_applied is False:
-                raise
-            return await self._overflow.dequeue(request, context, began_s, error)
-        if connection is not None:
-            self.connection_claims.claimed(connection, jobs)
-        return jobs if acked is None or acked.had_effect else DequeuedJobs(jobs, acked.outcomes)
+    def dequeue(
+        self, request: DequeueRequest, *, context: RequestContext | None = None
+    ) -> Coroutine[Any, Any, list[DequeuedJob]]:
+        return self._dequeuer.dequeue(request, context)
 
     async def ack(
         self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], *, context: RequestContext | None = None
     ) -> Sequence[AckOutcome]:
-        acked = await self._ack(queue, succeeded, failed, context)
+        acked = await self._commands.ack(queue, succeeded, failed, context)
         if acked.error is not None:
             raise acked.error
         return acked.outcomes
-
-    async def _ack(
-        self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], context: RequestContext | None
-    ) -> Acked:
-        try:
-            return await self._commands.ack(queue, succeeded, failed)
-        except NamesOverflow:
-            assert self._overflow is not None
-            outcomes = await self._overflow.ack(queue, succeeded, failed, context)
-            return Acked(outcomes, outcomes.count(AckOutcome.IGNORED) + outcomes.count(AckOutcome.UNKNOWN) == 0, None)
 
     async def checkpoint(
         self, queue: str, checkpoints: Sequence[Checkpoint], *, context: RequestContext | None = None
     ) -> None:
         connection = None if context is None else context.connection
         try:
-            await self._commands.checkpoint(queue, self._checks.source(context), checkpoints, connection)
+            await self._commands.checkpoint(queue, self._validator.source(context), checkpoints, connection)
         except NamesOverflow:
             assert self._overflow is not None
             await self._overflow.checkpoint(queue, checkpoints, context)
@@ -329,14 +260,14 @@ class Service:
         """Jobs whose caller can no longer be answered go back to PENDING with all attempts. Raises nothing."""
         if self._overflow is not None:
             jobs = await self._overflow.requeue(jobs)
-        self.connection_claims.given_back(jobs)
-        await self._dequeuer.requeue(jobs)
+        self.connection_claims.requeued(jobs)
+        await self.long_polls.requeuer.requeue(jobs)
 
     async def requeue_undelivered(self, jobs: Sequence[Unreceived]) -> None:
         """Jobs whose answer nobody received go back to PENDING with all attempts, where nothing was heard of their
         claims since, and not too often in a row; others are left to expire. Raises nothing.
         """
-        await self._dequeuer.requeue_undelivered(jobs)
+        await self.long_polls.requeuer.requeue_undelivered(jobs)
 
     # -- looking -----------------------------------------------------------------------------------------------------
 
@@ -376,23 +307,23 @@ class Service:
         limit: int = 1000,
         context: RequestContext | None = None,
     ) -> int:
-        who = self._checks.source(context)
+        who = self._validator.source(context)
         return await self._recorded.retry_failed(who, queue, priority, attempts, run_after_ms, limit)
 
     async def delete_jobs(self, filter: JobFilter, *, limit: int = 1000, context: RequestContext | None = None) -> int:
-        return await self._recorded.delete_jobs(self._checks.source(context), filter, limit)
+        return await self._recorded.delete_jobs(self._validator.source(context), filter, limit)
 
     async def cancel(
         self, queue: str, descriptors: Sequence[str], *, context: RequestContext | None = None
     ) -> Mapping[str, CancelOutcome]:
         try:
-            return await self._recorded.cancel(self._checks.source(context), queue, descriptors)
+            return await self._recorded.cancel(self._validator.source(context), queue, descriptors)
         except NamesOverflow:
             assert self._overflow is not None
             return await self._overflow.cancel(queue, descriptors, context)
 
     async def change_jobs(self, change: JobChange, *, context: RequestContext | None = None) -> JobsChanged:
-        return await self._recorded.change_jobs(self._checks.source(context), change)
+        return await self._recorded.change_jobs(self._validator.source(context), change)
 
 
 def _peer(context: RequestContext | None) -> object:

@@ -1,5 +1,7 @@
-"""What a request may hold, by the names of the wire. What is stored or claimed is checked before anything is done; of
-acks and checkpoints an invalid one keeps no other from being carried out.
+"""The validation of requests, by the names of the wire.
+
+What is stored or claimed is checked before anything is done; of acks and checkpoints an invalid one keeps no other from
+being carried out.
 """
 
 from __future__ import annotations
@@ -7,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NoReturn
 
 from pinlater.errors import (
     BodyTooLarge,
@@ -22,6 +25,7 @@ from pinlater.model import (
     MAX_STATUS_CHARS,
     MAX_TIME_MS,
     Checkpoint,
+    DequeueRequest,
     Job,
     JobFilter,
     JobState,
@@ -68,7 +72,7 @@ class EntryErrors:
 
 
 class Validator:
-    """The bounds of one service."""
+    """The limits of requests, for one service."""
 
     def __init__(self, settings: ServiceSettings) -> None:
         self._settings = settings
@@ -79,8 +83,7 @@ class Validator:
         if context is None:
             return ""
         if len(context.source) > self._settings.max_source_chars:
-            allowed = f"at most {self._settings.max_source_chars} characters"
-            raise RequestInvalid.of("source", context.source, allowed)
+            self._refuse_source(context.source)
         return context.source
 
     def amount(self, field: str, items: Sequence[object]) -> None:
@@ -92,6 +95,25 @@ class Validator:
         """A limit of a dequeue or scan, cut to its bound."""
         at_least_1("limit", limit)
         return min(limit, self._settings.max_jobs)
+
+    def dequeue(self, request: DequeueRequest, source: str) -> int:
+        """The limit of a dequeue, cut to its bound. RequestInvalid; QueueNotFound for what cannot be a queue's name."""
+        if request.limit < 1:
+            at_least_1("limit", request.limit)
+        if not 0 <= request.coverage <= 1:  # NaN compares false too
+            raise RequestInvalid.of("coverage", request.coverage, "0 to 1")
+        if request.wait_ms < 0:
+            raise RequestInvalid.of("waitMillis", request.wait_ms, "0 or more")
+        if request.claim_timeout_ms is not None and request.claim_timeout_ms < 1:
+            at_least_1("claimTimeoutMillis", request.claim_timeout_ms)
+        if len(source) > self._settings.max_source_chars:
+            self._refuse_source(source)
+        if not is_queue_name(request.queue):
+            raise QueueNotFound.of(request.queue[:100])
+        return min(request.limit, self.max_jobs)
+
+    def _refuse_source(self, source: str) -> NoReturn:
+        raise RequestInvalid.of("source", source, f"at most {self._settings.max_source_chars} characters")
 
     def priority(self, priority: int) -> None:
         levels = self._settings.num_priority_levels
@@ -114,16 +136,19 @@ class Validator:
         self.priority(filter.priority)
         return (filter.priority,)
 
-    def jobs(self, jobs: Sequence[Job], now_ms: int, queue: QueueSettings) -> tuple[Sequence[Job], list[int]]:
-        """Jobs fit to be stored in a queue, and the run_after times among them that lie in the future.
+    def enqueue(
+        self, queue: str, jobs: Sequence[Job], now_ms: int, settings: QueueSettings
+    ) -> tuple[Sequence[Job], list[int]]:
+        """Jobs fit to be stored in a queue, and the run_after times among them that lie in the future. QueueNotFound
+        for what cannot be a queue's name.
 
         What clients of the classic server send for "at once" and "one attempt" (0, or less) counts as that.
         """
         if len(jobs) > self.max_jobs:
             self.amount("jobs", jobs)
         levels = self._settings.num_priority_levels
-        max_bytes = min(self._settings.max_body_bytes, queue.max_body_bytes)
-        max_attempts = queue.max_attempts or MAX_INT32
+        max_bytes = min(self._settings.max_body_bytes, settings.max_body_bytes)
+        max_attempts = settings.max_attempts or MAX_INT32
         later: list[int] = []
         is_lenient = False
         for job in jobs:
@@ -143,6 +168,8 @@ class Validator:
                     later.append(run_after_ms)
             if len(job.custom_status) > MAX_STATUS_CHARS:
                 is_lenient = True
+        if not is_queue_name(queue):
+            raise QueueNotFound.of(queue[:100])
         return [_as_meant(job) for job in jobs] if is_lenient else jobs, later
 
     def latest_expiry_ms(self, now_ms: int) -> int:
@@ -217,8 +244,3 @@ def attempts(field: str, value: int, most: int | None = None) -> int:
 
 def no_descriptor(text: str) -> RequestInvalid:
     return RequestInvalid.of("jobDescriptor", text, "a descriptor as an enqueue or dequeue gave it")
-
-
-def coverage(value: float) -> None:
-    if not 0 <= value <= 1:  # NaN compares false too
-        raise RequestInvalid.of("coverage", value, "0 to 1")

@@ -58,8 +58,8 @@ def is_told(at: Service) -> bool:
 
 
 def looks(at: Service) -> bool:
-    line = at.long_polls.poller("mail")
-    return line is not None and line.pause_ms < NEVER_TOLD.poll_told_ms
+    poller = at.long_polls.poller("mail")
+    return poller is not None and poller.pause_ms < NEVER_TOLD.poll_told_ms
 
 
 async def until(is_so: Callable[[], bool]) -> None:

@@ -130,10 +130,10 @@ async def test_the_maximum_in_progress_is_an_empty_answer_and_an_ack_ends_the_wa
         (job,) = await at.dequeue()
         assert await at.dequeue() == []
         waiting = await in_line(at)
-        line = at.service.long_polls.poller("mail")
-        assert line is not None
-        line.let_go()
-        while line.held is None:
+        poller = at.service.long_polls.poller("mail")
+        assert poller is not None
+        poller.unthrottle()
+        while poller.throttle is None:
             await asyncio.sleep(0)
         await at.service.ack("mail", [Ack(job.descriptor)], [])
         assert len(await asyncio.wait_for(waiting, 10)) == 1
@@ -181,10 +181,10 @@ async def test_who_waits_after_a_first_look_that_the_rate_cut_short_waits_as_lon
         await at.service.enqueue("mail", [Job(b"x")] * 20)
         await at.dequeue(20)
         waiting = await in_line(at)
-        line = at.service.long_polls.poller("mail")
-        assert line is not None
-        assert line.held is not None
-        assert 0 < line.held_s() <= 1
+        poller = at.service.long_polls.poller("mail")
+        assert poller is not None
+        assert poller.throttle is not None
+        assert 0 < poller.throttled_for() <= 1
         at.clock.tick(1_000)
         assert len(await asyncio.wait_for(waiting, 10)) == 1
 

@@ -17,7 +17,7 @@ from pinlater.password import hash_password
 from pinlater.service import ServiceSettings
 from pinlater.service.longpoll.due import DueTimes
 from pinlater.service.longpoll.poller import FIRST_BACKOFF_S
-from pinlater.service.longpoll.wait_queue import Waiter, WaitQueue, covering
+from pinlater.service.longpoll.wait_queue import Waiter, WaitQueue
 from tests.queues import drop_queue
 from tests.unit.breaking import HeldTime, settled, until_quiet
 from tests.unit.stand import ME, Stand, stand
@@ -293,7 +293,7 @@ def waiters_in(line: WaitQueue) -> list[int]:
 
 
 async def test_a_line_is_in_order_of_arrival_whoever_joins_late_or_leaves() -> None:
-    line = WaitQueue("mail", 1)
+    line = WaitQueue()
     waiters = {number: Waiter(number, ASKS_ONE) for number in (1, 2, 5, 3, 4, 6)}
     for waiter in waiters.values():
         line.join(waiter)
@@ -303,13 +303,13 @@ async def test_a_line_is_in_order_of_arrival_whoever_joins_late_or_leaves() -> N
     assert waiters_in(line) == [2, 3, 5, 6]
     for number in (4, 1):
         line.join(waiters[number])
-    assert [waiter.number for waiter in covering(line.waiters(), 3)] == [1, 2, 3]
+    assert [waiter.number for waiter in line.first_for(3)] == [1, 2, 3]
     assert len(line) == 6
 
 
 async def test_thousands_leave_a_line_as_fast_as_they_would_a_short_one() -> None:
     waiters = [Waiter(number, ASKS_ONE) for number in range(100_000)]
-    line = WaitQueue("mail", 1)
+    line = WaitQueue()
     for waiter in waiters:
         line.join(waiter)
     began_s = time.process_time()

@@ -12,7 +12,7 @@ from pinlater.backends.base import AckOutcome, AckRequest
 from pinlater.errors import RequestInvalid
 from pinlater.model import MAX_TIME_MS, Ack, parse_descriptor
 from pinlater.service.descriptors import DescriptorParser
-from pinlater.service.job_commands import retries
+from pinlater.service.job_commands import requeue_times
 from pinlater.service.validation import EntryErrors
 
 NOW_MS = 1_790_000_000_000
@@ -105,4 +105,4 @@ def test_joined_acks_keep_their_order(several: list[list[AckRequest]]) -> None:
 def test_jobs_that_are_retried_are_counted_by_when() -> None:
     acks = [AckRequest(1, number, False, retry_delay_ms=delay) for number, delay in enumerate((0, 0, 9, 9, 0))]
     outcomes = [AckOutcome(number) for number in (2, 3, 2, 0, 2)]
-    assert retries(Acks.of(acks), outcomes, NOW_MS) == (2, [NOW_MS + 9])
+    assert requeue_times(Acks.of(acks), outcomes, NOW_MS) == (2, [NOW_MS + 9])

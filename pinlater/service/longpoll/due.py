@@ -67,7 +67,7 @@ _Asked = asyncio.Future[int | None]
 
 
 class DueQuery:
-    """Who asks at the same moment, or while a question is under way, shares the next one."""
+    """Pollers that ask at the same moment, or while a question is under way, share the next one."""
 
     def __init__(self, members: ShardSet) -> None:
         self._members = members
@@ -77,7 +77,7 @@ class DueQuery:
     async def next_due(self, queue: str, priorities: Sequence[int]) -> int | None:
         """The smallest run_after of a queue's pending jobs; None: there are none. QueueNotFound; errors of the shards.
 
-        One line asks for a queue at a time.
+        One poller asks for a queue at a time.
         """
         loop = asyncio.get_running_loop()
         asked: _Asked = loop.create_future()

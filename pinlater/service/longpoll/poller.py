@@ -1,24 +1,30 @@
-"""Serving a line: one task that looks for jobs, claims for the first who wait, and answers them, round after round."""
+"""The poller of one queue: it looks for jobs, claims for the first that wait, and answers them, round after round.
+
+The package's docstring draws its states.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import random
-from collections.abc import Callable, Sequence, Sized
-from time import perf_counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
 
 import structlog
 
-from pinlater.backends.base import ClaimRequest
 from pinlater.clock import Clock
 from pinlater.eager import InlineFuture
-from pinlater.errors import PinLaterError, QueueNotFound, UnknownError
+from pinlater.errors import Draining, PinLaterError, QueueNotFound, UnknownError
 from pinlater.model import DequeuedJob
 from pinlater.queues.settings import QueueSettings
+from pinlater.service.descriptors import ClaimTokens
 from pinlater.service.longpoll.due import DueQuery, DueTimes
-from pinlater.service.longpoll.wait_queue import LongPollSettings, Waiter, WaitQueue, covering
+from pinlater.service.longpoll.subscriptions import Subscriptions
+from pinlater.service.longpoll.wait_queue import Waiter, WaitQueue, fresh
 from pinlater.service.queue_limits import QueueLimits, Throttle
+from pinlater.service.requeuer import Requeuer
 from pinlater.shards.router import Router
 
 _log = structlog.get_logger("pinlater.service")
@@ -27,261 +33,418 @@ _READY_LIMIT = 1_000
 _SOME = 1_000
 """How many jobs are expected where nobody said how many there are."""
 
-_LINES_PER_MS = 5
-"""Lines are looked at no more often, all together, than this many times a millisecond."""
+_POLLERS_PER_MS = 5
+"""QueueDirectory are polled no more often, all combine_errors, than this many times a millisecond."""
 
 _TICK_S = 0.001
 """uvloop's timers have whole milliseconds, from a time of their own, and may ring so early or so late."""
 
-_MAX_HOLD_MS = 1_000
-"""A line whose queue has a slow rate is looked at this often all the same: others may have given tokens back."""
+_MAX_THROTTLE_MS = 1_000
+"""A queue with a slow rate is looked at this often all the same: others may have given tokens back."""
 
 FIRST_BACKOFF_S = 0.5
 MAX_BACKOFF_S = 10.0
-"""After an unforeseen error a queue is looked at again so much later, twice as long after each further one."""
+"""After an unforeseen error a queue is served again so much later, twice as long after each further one."""
 
 LOG_FAILURES_EVERY_S = 60.0
 """With its traceback, for one queue."""
 
 
+@dataclass(frozen=True, slots=True)
+class LongPollSettings:
+    """`poll_subscribed_ms` is the pause between polls of a queue whose shards tell of new jobs themselves."""
+
+    max_waiters: int
+    poll_min_ms: int
+    poll_max_ms: int
+    poll_subscribed_ms: int
+
+
+class PollerState(Enum):
+    """See the package's docstring."""
+
+    IDLE = "idle"
+    DUE = "due"
+    POLLING = "polling"
+    CLAIMING = "claiming"
+    THROTTLED = "throttled"
+    BACKING_OFF = "backing_off"
+    ENDED = "ended"
+
+
+@dataclass(slots=True)
+class PollerContext:
+    """What all pollers of a process share."""
+
+    router: Router
+    clock: Clock
+    settings: LongPollSettings
+    limits: QueueLimits
+    claims: ClaimTokens
+    requeuer: Requeuer
+    subscriptions: Subscriptions
+    due_query: DueQuery
+    due: DueTimes = field(default_factory=DueTimes)
+    pollers: dict[str, QueuePoller] = field(default_factory=dict)
+    phase_s: float = field(default_factory=random.random)
+    """All poll on one beat, so that one question serves them all; servers do not poll at the same moments."""
+
+    failures: dict[str, int] = field(default_factory=dict)
+    """Of queues whose last round failed in an unforeseen way: how many did, in a row."""
+
+    logged_s: dict[str, float] = field(default_factory=dict)
+    is_draining: bool = False
+
+
 class QueuePoller:
-    """Rounds for all lines of a process. `requeue` gets what was claimed for a waiter that is gone."""
+    """Begins with the first waiter of a queue, and ends when none is left."""
 
-    def __init__(
-        self,
-        router: Router,
-        clock: Clock,
-        bounds: LongPollSettings,
-        limits: QueueLimits,
-        due: DueTimes,
-        looks: DueQuery,
-        is_told: Callable[[str], bool],
-        lines: Sized,
-        renew: Callable[[ClaimRequest], ClaimRequest],
-        requeue: Callable[[Sequence[DequeuedJob]], None],
-    ) -> None:
-        self._router = router
-        self._clock = clock
-        self._bounds = bounds
-        self._limits = limits
-        self._due = due
-        self._looks = looks
-        self._is_told = is_told
-        self._lines = lines
-        self._phase_s = random.random()
-        self._renew = renew
-        self._give_back = requeue
-        self._failures: dict[str, int] = {}
-        """Of queues whose last round failed in an unforeseen way: how many did, in a row."""
-        self._logged_s: dict[str, float] = {}
-        self.is_draining = False
+    __slots__ = (
+        "_context",
+        "_loop",
+        "_throttled_until_s",
+        "_timer",
+        "_wakeup",
+        "due_passed",
+        "error",
+        "inflight_jobs",
+        "is_invalid",
+        "pause_ms",
+        "queue",
+        "ready_estimate",
+        "state",
+        "task",
+        "throttle",
+        "waiters",
+    )
 
-    async def serve(self, line: WaitQueue) -> None:
-        """Until nobody is in line, and it is known when the next delayed job is due: who left comes back."""
-        while line or line.was_due:
-            try:
-                if line.expected <= 0 or line.held_s() > 0:
-                    await self._pause(line)
-                if line or line.was_due:
-                    await self._round(line)
-                    self._failures.pop(line.queue, None)
-            except Exception as error:
-                await self._back_off(line, error)
+    def __init__(self, queue: str, pause_ms: int, context: PollerContext) -> None:
+        self.queue = queue
+        self.waiters = WaitQueue()
+        self.state = PollerState.IDLE
+        self.ready_estimate = 0
+        """How many jobs are expected. Below 0: so many were handed out already that are yet to be announced."""
+        self.inflight_jobs = 0
+        """How many jobs the claim that begins next may meet before they are announced."""
+        self.pause_ms = pause_ms
+        """Between two polls."""
+        self.is_invalid = False
+        """Something may have happened since the poll that is under way, or the last one, began."""
+        self.due_passed = False
+        """A delayed job's time has come: when the next one's will, is not known."""
+        self.error: PinLaterError | None = None
+        """What the last round failed with."""
+        self.throttle: Throttle | None = None
+        """What kept the last round from handing out what was eligible."""
+        self._throttled_until_s = 0.0
+        self._context = context
+        self._loop = asyncio.get_running_loop()
+        self._wakeup: InlineFuture[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self.task: asyncio.Task[None] | None = None
 
-    async def _back_off(self, line: WaitQueue, error: Exception) -> None:
-        """After what nobody foresaw: whoever waits is told, and the line rests, longer from failure to failure, also
-        where it is empty: those who come meanwhile wait for its end.
+    # -- events ------------------------------------------------------------------------------------------------------
+
+    def notify(self) -> None:
+        """End a rest now; nothing happens where there is none."""
+        wakeup = self._wakeup
+        if wakeup is not None and not wakeup.done():
+            self._wakeup = None
+            if self._timer is not None:
+                self._timer.cancel()
+            wakeup.set_result(None)
+
+    @property
+    def can_claim_ahead(self) -> bool:
+        """It rests with nothing under way: `expect_inflight` begins a claim at once."""
+        return self.state is PollerState.IDLE and self._wakeup is not None
+
+    def expect(self, jobs: int) -> None:
+        """So many jobs became eligible; of no use to a queue that is throttled."""
+        if not self._throttled_until_s or self.throttled_for() == 0:
+            self.ready_estimate += jobs
+            self.notify()
+
+    def expect_inflight(self, jobs: int) -> None:
+        """So many jobs are on their way to the store, ahead of any claim that begins now. `expect` announces them."""
+        self.inflight_jobs = jobs
+        self.expect(jobs)
+        self.inflight_jobs = 0
+
+    def due_changed(self) -> None:
+        """The next due time is earlier than it was; of no use to a queue that is throttled."""
+        if self.throttled_for() == 0:
+            self.notify()
+
+    def poll_now(self) -> None:
+        """Something may have happened that nobody tells of; of no use to a queue that is throttled."""
+        if self.throttled_for() == 0:
+            self.pause_ms = 0
+            self.is_invalid = True
+            self.notify()
+
+    def capacity_freed(self) -> None:
+        """Fewer jobs are in progress: worth a poll where that is what keeps jobs back, or perhaps will in a moment."""
+        if self._wakeup is None or (self.throttle is not None and self.throttle.reason == "in_progress"):
+            self.unthrottle()
+
+    def unthrottle(self) -> None:
+        """What kept jobs back may be over: poll now."""
+        self._throttled_until_s = 0.0
+        self.pause_ms = 0
+        self.notify()
+
+    def throttle_by(self, throttle: Throttle | None) -> None:
+        """Nothing can be handed out, whatever becomes eligible: until the rate allows a job, or until the next poll
+        where too many are in progress, unless some end meanwhile.
         """
-        loop, queue = asyncio.get_running_loop(), line.queue
-        failures = self._failures[queue] = self._failures.get(queue, 0) + 1
-        pause_s = min(FIRST_BACKOFF_S * 2 ** min(failures - 1, 10), MAX_BACKOFF_S)
-        if failures == 1 or loop.time() - self._logged_s.get(queue, -math.inf) >= LOG_FAILURES_EVERY_S:
-            self._logged_s[queue] = loop.time()
-            _log.error("serving_failed", queue=queue, failures=failures, again_in_s=pause_s, exc_info=error)
-        text = f"queue {queue!r} cannot be served: {type(error).__name__}: {error}"
-        line.error = UnknownError(
-            text, reason="SERVING_FAILED", retryable=True, retry_after_ms=max(1_000, int(pause_s * 1000))
-        )
-        del error
-        line.expected, line.was_due = 0, False
-        line.hold(None, 0)
-        self._due.invalidate(queue)
-        line.fail(line.error)
-        ends_at = loop.time() + pause_s
-        while not self.is_draining and loop.time() < ends_at:
-            await self._rest(line, ends_at)
-        line.pause_ms = 0
+        settings = self._context.settings
+        pause_ms = self.pause_ms
+        if throttle is not None and throttle.reason == "rate":
+            pause_ms = min(max(throttle.retry_after_ms, settings.poll_min_ms), _MAX_THROTTLE_MS)
+        self.throttle = throttle
+        self._throttled_until_s = 0.0 if throttle is None else self._loop.time() + pause_ms / 1000
 
-    async def _pause(self, line: WaitQueue) -> None:
-        """Until jobs are expected, or it is time to look again; while the line is held, nothing helps but the bell."""
-        held_s = line.held_s()
-        if held_s > 0:
-            await self._rest(line, asyncio.get_running_loop().time() + held_s)
+    def throttled_for(self) -> float:
+        """How many seconds it is throttled yet."""
+        return max(0.0, self._throttled_until_s - self._loop.time()) if self._throttled_until_s else 0.0
+
+    def end_wait(self, waiter: Waiter) -> None:
+        """The time is over: an answer now, or when the claim that is under way for it returns."""
+        waiter.is_over = True
+        if waiter.in_claim or waiter.answer.done():
             return
-        loop = asyncio.get_running_loop()
-        look_at = self._look_at(loop.time(), line.pause_ms / 1000)
-        while line and line.expected <= 0 and line.pause_ms > 0:
-            now_ms, now = self._clock.now_ms(), loop.time()
-            if self._due.take(line.queue, now_ms):
-                line.expected, line.was_due = _SOME, True
-                return
-            due_ms = self._due.next(line.queue)
-            if look_at <= now + _TICK_S:
-                return
-            if due_ms is None:
-                await self._rest(line, look_at)
-            elif due_ms > now_ms + 1:
-                await self._rest(line, min(look_at, now + (due_ms - now_ms) / 1000 - _TICK_S))
-            else:
-                await self._last_ms(line, due_ms)
+        self.waiters.leave(waiter)
+        error = self.error
+        if error is None and self.throttle is not None and not self._context.is_draining:
+            error = self.throttle.error()
+        if error is None:
+            waiter.answer.set_result([])
+        else:
+            waiter.answer.set_exception(fresh(error))
 
-    async def _last_ms(self, line: WaitQueue, due_ms: int) -> None:
-        """Turn after turn of the loop: a timer would ring half a millisecond late on average."""
-        until = perf_counter() + _TICK_S
-        while line and line.expected <= 0 and self._clock.now_ms() < due_ms and perf_counter() < until:  # noqa: ASYNC110
-            await asyncio.sleep(0)
+    def end_waits(self) -> None:
+        """The server drains: waiters get nothing, those in a claim what it brings."""
+        for waiter in list(self.waiters.waiters()):
+            self.end_wait(waiter)
+        self.notify()
 
-    def _look_at(self, now: float, pause_s: float) -> float:
-        """On a beat that all lines of this process share, so that one question serves them all."""
-        if pause_s == 0:
-            return now
-        beats = (now + self._phase_s) / pause_s
-        return (math.floor(beats + 0.25) + 1) * pause_s - self._phase_s
+    def fail(self, error: PinLaterError) -> None:
+        """Every waiter gets this error now."""
+        self.waiters.fail(error)
+        self.notify()
 
-    async def _rest(self, line: WaitQueue, until: float) -> None:
-        """Until then, or until the bell rings."""
-        loop = asyncio.get_running_loop()
-        line.bell = InlineFuture(loop)
-        timer = loop.call_at(until, line.ring)
+    # -- the rounds --------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until nobody waits, and it is known when the next delayed job is due: callers that left come back."""
+        context, waiters = self._context, self.waiters
         try:
-            await line.bell
+            while waiters.entries or self.due_passed:
+                try:
+                    if self._throttled_until_s and (left_s := self.throttled_for()) > 0:
+                        self.state = PollerState.THROTTLED
+                        await self._rest(self._loop.time() + left_s)
+                    elif self.ready_estimate <= 0:
+                        next_poll_at_s = self._next_poll_at(self._loop.time())
+                        while (until_s := self._idle_until(next_poll_at_s)) is not None:
+                            if until_s > 0:
+                                self.state = PollerState.IDLE
+                                await self._rest(until_s)
+                            else:  # turn after turn of the loop: a timer would ring half a millisecond late on average
+                                self.state = PollerState.DUE
+                                await asyncio.sleep(0)
+                    if waiters.entries or self.due_passed:
+                        await self._round()
+                        context.failures.pop(self.queue, None)
+                except Exception as error:
+                    await self._back_off(error)
         finally:
-            timer.cancel()
-            line.bell = None
+            self.state = PollerState.ENDED
+            self._wakeup = None
+            if self._timer is not None:
+                self._timer.cancel()
+            del context.pollers[self.queue]
+            if waiters.entries:  # it was cancelled
+                waiters.fail(Draining("this server stops serving dequeues"))
+            context.subscriptions.left(self.queue)
 
-    async def _round(self, line: WaitQueue) -> None:
-        """Look, unless jobs are expected anyway; claim for as many waiters as there are jobs; answer them."""
+    def _rest(self, until_s: float) -> InlineFuture[None]:
+        """Awaited: until then, or until something is notified."""
+        self._timer = self._loop.call_at(until_s, self.notify)
+        self._wakeup = InlineFuture(self._loop)
+        return self._wakeup
+
+    def _next_poll_at(self, now_s: float) -> float:
+        """On the beat that all pollers of this process share."""
+        pause_s = self.pause_ms / 1000
+        if pause_s == 0:
+            return now_s
+        phase_s = self._context.phase_s
+        beats = (now_s + phase_s) / pause_s
+        return (math.floor(beats + 0.25) + 1) * pause_s - phase_s
+
+    def _idle_until(self, next_poll_at_s: float) -> float | None:
+        """Until when it rests, in the loop's time; 0: for one turn of the loop; None: a round begins."""
+        if not self.waiters.entries or self.ready_estimate > 0 or self.pause_ms <= 0:
+            return None
+        due = self._context.due
+        now_ms, now_s = self._context.clock.now_ms(), self._loop.time()
+        if due.take(self.queue, now_ms):
+            self.ready_estimate, self.due_passed = _SOME, True
+            return None
+        if next_poll_at_s <= now_s + _TICK_S:
+            return None
+        due_ms = due.next(self.queue)
+        if due_ms is None:
+            return next_poll_at_s
+        if due_ms > now_ms + 1:
+            return min(next_poll_at_s, now_s + (due_ms - now_ms) / 1000 - _TICK_S)
+        return 0.0
+
+    async def _round(self) -> None:
+        """Poll, unless jobs are expected anyway; claim for as many waiters as there are jobs; answer them."""
         batch: list[Waiter] = []
+        context = self._context
         try:
-            settings = self._limits.of(line.queue)
+            settings = context.limits.of(self.queue)
             if settings is None:
-                claimed = await self._claim(line, batch)
+                claimed = await self._claim(batch)
             else:
-                claimed = await self._claim_limited(line, batch, settings)
+                claimed = await self._claim_limited(batch, settings)
         except QueueNotFound:
-            line.fail(QueueNotFound.of(line.queue))
+            self.fail(QueueNotFound.of(self.queue))
             return
         except PinLaterError as error:
-            line.error = error
-            line.expected = 0
-            line.pause_ms = self._bounds.poll_max_ms
+            self.error = error
+            self.ready_estimate = 0
+            self.pause_ms = context.settings.poll_max_ms
             claimed = [[] for _ in batch]
-            for waiter in batch:
-                waiter.request = self._renew(waiter.request)
+            for waiter in batch:  # the old claim may still be under way
+                waiter.request = context.claims.renew(waiter.request)
         else:
-            line.error = None
-        self._answer(line, batch, claimed)
+            self.error = None
+        self._answer(batch, claimed)
 
-    async def _look(self, line: WaitQueue) -> None:
-        """See whether jobs are to be expected, or when the next one is due."""
-        line.was_due = line.is_doubted = False
-        due_ms = await self._looks.next_due(line.queue, line.priorities)
-        is_told, slower_ms = self._is_told(line.queue), self._slower_ms(line)
-        if due_ms is not None and due_ms <= self._clock.now_ms():
-            line.expected = max(line.expected, _SOME)
-            line.pause_ms = slower_ms
-            self._due.invalidate(line.queue)
+    async def _poll(self) -> None:
+        """Ask the stores whether jobs are to be expected, or when the next one is due."""
+        self.state = PollerState.POLLING
+        self.due_passed = self.is_invalid = False
+        context = self._context
+        due_ms = await context.due_query.next_due(self.queue, self.waiters.priorities)
+        is_subscribed, slower_ms = context.subscriptions.is_subscribed(self.queue), self._slower_ms()
+        if due_ms is not None and due_ms <= context.clock.now_ms():
+            self.ready_estimate = max(self.ready_estimate, _SOME)
+            self.pause_ms = slower_ms
+            context.due.invalidate(self.queue)
             return
         if due_ms is not None:
-            self._due.add(line.queue, (due_ms,))
-        if line.is_doubted:
+            context.due.add(self.queue, (due_ms,))
+        if self.is_invalid:
             return  # what was found may be older than what there is: once more, without a pause
-        line.pause_ms = self._bounds.poll_told_ms if is_told else slower_ms
-        if is_told:
-            self._due.confirm(line.queue)
+        self.pause_ms = context.settings.poll_subscribed_ms if is_subscribed else slower_ms
+        if is_subscribed:
+            context.due.confirm(self.queue)
 
-    def _slower_ms(self, line: WaitQueue) -> int:
-        slowest_ms = max(self._bounds.poll_max_ms, len(self._lines) // _LINES_PER_MS)
-        return min(max(self._bounds.poll_min_ms, line.pause_ms * 2), slowest_ms)
+    def _slower_ms(self) -> int:
+        settings = self._context.settings
+        slowest_ms = max(settings.poll_max_ms, len(self._context.pollers) // _POLLERS_PER_MS)
+        return min(max(settings.poll_min_ms, self.pause_ms * 2), slowest_ms)
 
-    async def _claim(self, line: WaitQueue, batch: list[Waiter]) -> list[list[DequeuedJob]]:
+    async def _claim(self, batch: list[Waiter]) -> list[list[DequeuedJob]]:
         """For a queue without limits; puts those it claims for into the batch."""
-        foretold = line.foretold
-        line.hold(None, 0)
-        if line.expected <= 0:
-            await self._look(line)
-        _put_in(batch, covering(line.waiters(), line.expected))
-        line.expected = 0
+        inflight = self.inflight_jobs
+        self.throttle, self._throttled_until_s = None, 0.0
+        if self.ready_estimate <= 0:
+            await self._poll()
+        batch += self.waiters.first_for(self.ready_estimate)
+        self.ready_estimate = 0
         if not batch:
             return []
+        self.state = PollerState.CLAIMING
+        for waiter in batch:
+            waiter.in_claim = True
         requests = [waiter.request for waiter in batch]
-        claimed = await self._router.claim(line.queue, requests, self._clock.now_ms())
-        if foretold:
-            line.expected -= min(foretold, sum(map(len, claimed)))
+        claimed = await self._context.router.claim(self.queue, requests, self._context.clock.now_ms())
+        if inflight:
+            self.ready_estimate -= min(inflight, sum(map(len, claimed)))
         return claimed
 
-    async def _claim_limited(
-        self, line: WaitQueue, batch: list[Waiter], settings: QueueSettings
-    ) -> list[list[DequeuedJob]]:
-        """Always counts first: tokens are asked for no more than what is ready, and whether anything is, is what those
-        are told whose time is over. What frees room elsewhere is told by nobody, so it looks at the pace of those.
+    async def _claim_limited(self, batch: list[Waiter], settings: QueueSettings) -> list[list[DequeuedJob]]:
+        """Always counts first: tokens are asked for no more than what is ready, and whether anything is, is what
+        waiters are told whose time is over. Capacity that is freed elsewhere is told by nobody, so it polls at the pace
+        of those.
         """
-        if line.expected <= 0:
-            await self._look(line)
-        if line.expected <= 0:
-            line.hold(None, 0)
+        context, waiters = self._context, self.waiters
+        if self.ready_estimate <= 0:
+            await self._poll()
+        if self.ready_estimate <= 0:
+            self.throttle, self._throttled_until_s = None, 0.0
             return []
-        line.expected = 0
-        wanted = min(_READY_LIMIT, sum(waiter.request.limit for waiter in line.waiters()))
-        found = await self._router.count_ready(line.queue, line.priorities, wanted, self._clock.now_ms())
-        line.pause_ms = self._slower_ms(line)
-        _put_in(batch, covering(line.waiters(), found))
-        claimed = await self._limits.claim(line.queue, settings, found, [waiter.request for waiter in batch])
-        self.hold(line, claimed.held)
-        if claimed.held is not None:
-            self._count_held(claimed.held.reason, line.queue, batch, claimed.jobs)
+        self.ready_estimate = 0
+        self.state = PollerState.CLAIMING
+        wanted = min(_READY_LIMIT, sum([waiter.request.limit for waiter in waiters.waiters()]))
+        ready = await context.router.count_ready(self.queue, waiters.priorities, wanted, context.clock.now_ms())
+        self.pause_ms = self._slower_ms()
+        batch += waiters.first_for(ready)
+        for waiter in batch:
+            waiter.in_claim = True
+        claimed = await context.limits.claim(self.queue, settings, ready, [waiter.request for waiter in batch])
+        self.throttle_by(claimed.throttle)
+        if claimed.throttle is not None:
+            self._count_throttled(claimed.throttle.reason, batch, claimed.jobs)
         return claimed.jobs
 
-    def hold(self, line: WaitQueue, held: Throttle | None) -> None:
-        """Until the rate allows a job, or until the next look where there was no room, unless some came meanwhile."""
-        if held is not None and held.reason == "rate":
-            line.hold(held, min(max(held.retry_after_ms, self._bounds.poll_min_ms), _MAX_HOLD_MS))
-        else:
-            line.hold(held, line.pause_ms)
-
-    def _count_held(self, reason: str, queue: str, batch: list[Waiter], claimed: list[list[DequeuedJob]]) -> None:
+    def _count_throttled(self, reason: str, batch: Sequence[Waiter], claimed: Sequence[Sequence[DequeuedJob]]) -> None:
         """Each waiter once, however often it is passed over."""
-        new = [waiter for waiter, jobs in zip(batch, claimed, strict=True) if not jobs and not waiter.was_held]
+        new = [waiter for waiter, jobs in zip(batch, claimed, strict=True) if not jobs and not waiter.was_throttled]
         for waiter in new:
-            waiter.was_held = True
+            waiter.was_throttled = True
         if new:
-            self._limits.count(len(new), queue, reason)
+            self._context.limits.count(len(new), self.queue, reason)
 
-    def _answer(self, line: WaitQueue, batch: list[Waiter], claimed: list[list[DequeuedJob]]) -> None:
-        served = 0
+    def _answer(self, batch: Sequence[Waiter], claimed: list[list[DequeuedJob]]) -> None:
+        served = False
         if len(claimed) < len(batch):  # the bodies are large: the others are claimed for in another call
             claimed += [[] for _ in batch[len(claimed) :]]
-            line.expected = max(line.expected, _SOME)
+            self.ready_estimate = max(self.ready_estimate, _SOME)
         for waiter, jobs in zip(batch, claimed, strict=True):
             waiter.in_claim = False
             if jobs:
-                served += 1
-                self._hand_over(line, waiter, jobs)
+                served = True
+                if waiter.answer.done():
+                    self._context.requeuer.requeue_later(jobs)
+                else:
+                    self.waiters.entries.pop(waiter, None)
+                    waiter.answer.set_result(jobs)
             elif waiter.is_over:
-                line.end_wait(waiter, self.is_draining)
-        if served or line.was_due:
-            line.pause_ms = 0 if line else self._bounds.poll_min_ms
+                self.end_wait(waiter)
+        if served or self.due_passed:
+            self.pause_ms = 0 if self.waiters.entries else self._context.settings.poll_min_ms
 
-    def _hand_over(self, line: WaitQueue, waiter: Waiter, jobs: list[DequeuedJob]) -> None:
-        if waiter.answer.done():
-            self._give_back(jobs)
-            return
-        line.leave(waiter)
-        waiter.answer.set_result(jobs)
+    # -- what nobody foresaw -----------------------------------------------------------------------------------------
 
-
-def _put_in(batch: list[Waiter], waiters: list[Waiter]) -> None:
-    """These are being claimed for: what comes is theirs, also when their time ends meanwhile."""
-    for waiter in waiters:
-        waiter.in_claim = True
-    batch += waiters
+    async def _back_off(self, error: Exception) -> None:
+        """Waiters are told, and the poller rests, longer from failure to failure, also where nobody waits: those who
+        come meanwhile wait for its end.
+        """
+        self.state = PollerState.BACKING_OFF
+        context, loop, queue = self._context, self._loop, self.queue
+        failures = context.failures[queue] = context.failures.get(queue, 0) + 1
+        pause_s = min(FIRST_BACKOFF_S * 2 ** min(failures - 1, 10), MAX_BACKOFF_S)
+        if failures == 1 or loop.time() - context.logged_s.get(queue, -math.inf) >= LOG_FAILURES_EVERY_S:
+            context.logged_s[queue] = loop.time()
+            _log.error("serving_failed", queue=queue, failures=failures, again_in_s=pause_s, exc_info=error)
+        text = f"queue {queue!r} cannot be served: {type(error).__name__}: {error}"
+        self.error = UnknownError(
+            text, reason="SERVING_FAILED", retryable=True, retry_after_ms=max(1_000, int(pause_s * 1000))
+        )
+        del error
+        self.ready_estimate, self.due_passed = 0, False
+        self.throttle, self._throttled_until_s = None, 0.0
+        context.due.invalidate(queue)
+        self.fail(self.error)
+        ends_at_s = loop.time() + pause_s
+        while not context.is_draining and loop.time() < ends_at_s:
+            await self._rest(ends_at_s)
+        self.pause_ms = 0

@@ -1,14 +1,15 @@
-"""Which queues the stores tell this process of, so that it need not look for what other processes bring.
+"""The subscriptions of a process to queues, so that it need not poll for what other processes bring.
 
-A queue is followed while somebody waits for its jobs, and a while longer: who took a job mostly comes back.
+A queue is subscribed to while somebody waits for its jobs, and a while longer: a caller that took a job mostly comes
+back. On Redis a shard publishes what becomes eligible; other stores may tell nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
@@ -20,29 +21,34 @@ from pinlater.shards.shard_set import ShardSet
 _log = structlog.get_logger("pinlater.service")
 
 KEEP_S = 30.0
-"""How long a queue is followed after the last who waited."""
+"""How long a queue stays subscribed to after the last waiter."""
 
 _TRY_AGAIN_S = 5.0
 """After a shard would not, or could not, tell of a queue."""
 
 _MAX_QUEUES = 10_000
-"""Of more, the stores are looked at."""
+"""Of more, the stores are polled."""
+
+
+class Listener(Protocol):
+    """Is told what happens to queues (LongPolls)."""
+
+    def on_event(self, queue: str, event: Notification) -> None:
+        """A store tells of what another process did, or that it may have done something."""
+
+    def on_subscription_changed(self, queue: str) -> None:
+        """The stores begin or cease to tell of a queue: what happened just before may not have been told."""
+
+    def poller(self, queue: str) -> object | None:
+        """What looks after a queue for which somebody waits."""
 
 
 class Subscriptions:
-    """`heard` gets the news of a queue, `changed` is called when its shards begin or cease to tell of it."""
+    """Of one process, over all shards."""
 
-    def __init__(
-        self,
-        members: ShardSet,
-        is_waited_for: Callable[[str], bool],
-        heard: Callable[[str, Notification], None],
-        changed: Callable[[str], None],
-    ) -> None:
+    def __init__(self, members: ShardSet, listener: Listener) -> None:
         self._members = members
-        self._is_waited_for = is_waited_for
-        self._heard = heard
-        self._changed = changed
+        self._listener = listener
         self._telling: dict[str, set[ShardHandle]] = {}
         self._asked: dict[tuple[str, ShardHandle], asyncio.Task[None]] = {}
         self._broken: set[tuple[str, ShardHandle]] = set()
@@ -70,18 +76,21 @@ class Subscriptions:
             self._leaving[queue] = asyncio.get_running_loop().call_later(KEEP_S, self._leave, queue)
 
     async def close(self) -> None:
-        """Tell nobody anything more, and follow nothing."""
+        """Tell nobody anything more, and end all subscriptions."""
         self._is_closed = True
         for timer in self._leaving.values():
             timer.cancel()
-        followed = [*self._asked, *((queue, member) for queue, telling in self._telling.items() for member in telling)]
+        subscribed = [
+            *self._asked,
+            *((queue, member) for queue, telling in self._telling.items() for member in telling),
+        ]
         tasks = [*self._asked.values(), *self._ending]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
         self._telling.clear()
-        for queue, member in followed:
+        for queue, member in subscribed:
             await _quietly(member.shard.subscribe(queue, None))
 
     def _ask(self, queue: str, member: ShardHandle) -> None:
@@ -92,11 +101,11 @@ class Subscriptions:
 
     async def _begin(self, queue: str, member: ShardHandle) -> None:
         try:
-            tells = await member.shard.subscribe(queue, partial(self._hear, queue, member))
+            tells = await member.shard.subscribe(queue, partial(self._on_event, queue, member))
         except PinLaterError:
             tells = False
         except Exception as error:
-            _log.error("queue_not_followed", queue=queue, shard=member.shard.shard_id, exc_info=error)
+            _log.error("queue_not_subscribed", queue=queue, shard=member.shard.shard_id, exc_info=error)
             tells = False
         finally:
             del self._asked[queue, member]
@@ -107,24 +116,24 @@ class Subscriptions:
             self._not_before_s[member] = asyncio.get_running_loop().time() + _TRY_AGAIN_S
         elif queue in self._telling:
             self._telling[queue].add(member)
-            self._changed(queue)
+            self._listener.on_subscription_changed(queue)
         else:
             await member.shard.subscribe(queue, None)
 
-    def _hear(self, queue: str, member: ShardHandle, news: Notification | None) -> None:
+    def _on_event(self, queue: str, member: ShardHandle, event: Notification | None) -> None:
         if self._is_closed:
             return
-        if news is not None:
-            self._heard(queue, news)
+        if event is not None:
+            self._listener.on_event(queue, event)
             return
         if (queue, member) in self._asked:
             self._broken.add((queue, member))
         self._telling.get(queue, set()).discard(member)
-        self._changed(queue)
+        self._listener.on_subscription_changed(queue)
 
     def _leave(self, queue: str) -> None:
         del self._leaving[queue]
-        if self._is_waited_for(queue):
+        if self._listener.poller(queue) is not None:
             return
         for member in self._telling.pop(queue):
             self._mind(member.shard.subscribe(queue, None))
@@ -141,4 +150,4 @@ async def _quietly(ending: Coroutine[Any, Any, object]) -> None:
     except PinLaterError:
         return
     except Exception as error:
-        _log.error("queue_not_left", exc_info=error)
+        _log.error("queue_not_unsubscribed", exc_info=error)

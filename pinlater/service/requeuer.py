@@ -1,0 +1,92 @@
+"""The way back of claimed jobs that nobody got: to PENDING with all attempts, their tokens refunded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import structlog
+
+from pinlater.backends.base import FreshClaim
+from pinlater.clock import Clock
+from pinlater.errors import PinLaterError
+from pinlater.metrics import Metrics
+from pinlater.model import DequeuedJob, Unreceived, parse_descriptor
+from pinlater.service.queue_limits import QueueLimits
+from pinlater.shards.router import Router
+
+if TYPE_CHECKING:
+    from pinlater.service.longpoll.long_polls import LongPolls
+
+_log = structlog.get_logger("pinlater.service")
+
+CLAIMS_PER_CALL = 1_000
+"""Named in one call of a shard."""
+
+
+class Requeuer:
+    """For one service. It raises nothing: what fails is left to the time-outs of the claims."""
+
+    def __init__(
+        self, router: Router, clock: Clock, limits: QueueLimits, metrics: Metrics, long_polls: LongPolls
+    ) -> None:
+        self._router = router
+        self._clock = clock
+        self._limits = limits
+        self._metrics = metrics
+        self._long_polls = long_polls
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def drain(self) -> None:
+        """Until what is on its way back is there."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def requeue_later(self, jobs: Sequence[DequeuedJob]) -> None:
+        """Without waiting for it."""
+        task = asyncio.get_running_loop().create_task(self.requeue(jobs))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def requeue(self, jobs: Sequence[DequeuedJob]) -> None:
+        """Jobs whose caller can no longer be answered."""
+        groups: dict[tuple[str, str], list[DequeuedJob]] = {}
+        for job in jobs:
+            ref = parse_descriptor(job.descriptor)
+            if ref is not None and job.claim_descriptor:
+                groups.setdefault((ref.queue, ref.shard), []).append(job)
+        for (queue, shard_id), claimed in groups.items():
+            back = await self._router.requeue(queue, shard_id, claimed, self._clock.now_ms())
+            self._metrics.add(back, "jobs_given_back", queue)
+            self._limits.refund_tokens(queue, back)
+            self._long_polls.jobs_ready(queue, back)
+
+    async def requeue_undelivered(self, jobs: Sequence[Unreceived]) -> None:
+        """Jobs whose answer nobody received, where their claims stand as they were made, and not too often in a row."""
+        groups: dict[tuple[str, str], list[FreshClaim]] = {}
+        for job in jobs:
+            ref = parse_descriptor(job.descriptor)
+            if ref is not None:
+                claim = FreshClaim(ref.priority, ref.id, job.claim_descriptor, job.expires_at_ms)
+                groups.setdefault((ref.queue, ref.shard), []).append(claim)
+        for (queue, shard_id), claims in groups.items():
+            for start in range(0, len(claims), CLAIMS_PER_CALL):
+                back = await self._undelivered_on(queue, shard_id, claims[start : start + CLAIMS_PER_CALL])
+                if back:
+                    self._metrics.add(back, "jobs_undelivered", queue)
+                    _log.info("jobs_undelivered", queue=queue, shard=shard_id, jobs=back)
+                    self._limits.refund_tokens(queue, back)
+                    self._long_polls.jobs_ready(queue, back)
+                    self._long_polls.capacity_freed(queue)
+
+    async def _undelivered_on(self, queue: str, shard_id: str, claims: Sequence[FreshClaim]) -> int:
+        now_ms = self._clock.now_ms()
+        try:
+            (back,) = await self._router.call_by_shard(
+                [(shard_id, lambda shard: shard.requeue_undelivered(queue, claims, now_ms))]
+            )
+        except PinLaterError as error:
+            _log.warning("undelivered_jobs_left", queue=queue, shard=shard_id, jobs=len(claims), error=error.message)
+            return 0
+        return back or 0
