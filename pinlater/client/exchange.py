@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from pinlater.wire.codec import decode_result
-from pinlater.wire.header import CALL, REPLY, Header, Protocol, write_header
+from pinlater.wire.header import CALL, REPLY, SEQID_BYTES, Header, Protocol, write_header
 from pinlater.wire.idl import SIGNATURES, Signature
 from pinlater.wire.limits import WireLimits
 from pinlater.wire.native import encode_struct
-
-_SEQID_BYTES = 4
 
 
 class Exchange:
@@ -23,17 +21,17 @@ class Exchange:
         self._method = method
         self._may_await_receipt = method.name == "dequeueJobs"
         self._args = method.args.encode_args
-        self._call_head = write_header(Protocol.BINARY, CALL, method.name, 0)[:-_SEQID_BYTES]
-        self._reply_head = write_header(Protocol.BINARY, REPLY, method.name, 0)[:-_SEQID_BYTES]
-        self._header = Header(Protocol.BINARY, REPLY, method.name, 0, len(self._reply_head) + _SEQID_BYTES)
+        self._call_head = write_header(Protocol.BINARY, CALL, method.name, 0)[:-SEQID_BYTES]
+        self._reply_head = write_header(Protocol.BINARY, REPLY, method.name, 0)[:-SEQID_BYTES]
+        self._header = Header(Protocol.BINARY, REPLY, method.name, 0, len(self._reply_head) + SEQID_BYTES)
 
     def call(self, seqid: int, args: Any) -> bytes:
         """One call; TypeError and others where it cannot be encoded."""
-        return self._call_head + seqid.to_bytes(_SEQID_BYTES, "big") + encode_struct(args, Protocol.BINARY, self._args)
+        return self._call_head + seqid.to_bytes(SEQID_BYTES, "big") + encode_struct(args, Protocol.BINARY, self._args)
 
     def due(self, seqid: int) -> bytes:
         """With what the answer to that call begins."""
-        return self._reply_head + seqid.to_bytes(_SEQID_BYTES, "big")
+        return self._reply_head + seqid.to_bytes(SEQID_BYTES, "big")
 
     def awaits_receipt(self, result: Any) -> bool:
         """Whether the server awaits one of this answer."""

@@ -14,19 +14,24 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from pinlater.errors import PinLaterError, QueueNameInvalid, RequestInvalid
-from pinlater.wire.handed_out import HandedOut
-from pinlater.wire.header import CALL, EXCEPTION, REPLY, Header, Protocol, read_header, write_header
-from pinlater.wire.idl import SIGNATURES, Signature
+from pinlater.wire.dequeue_response import DequeueResponse
+from pinlater.wire.header import CALL, EXCEPTION, REPLY, SEQID_BYTES, Header, Protocol, read_header, write_header
+from pinlater.wire.idl import CONTEXT, SIGNATURES, Signature
 from pinlater.wire.layout import I32, STRING, Field, Layout, Node, number
 from pinlater.wire.limits import DEFAULT_LIMITS, WireLimits
 from pinlater.wire.malformed import ApplicationErrorKind, WireError
-from pinlater.wire.native import decode_struct, encode_struct
+from pinlater.wire.native import Decoder, decode_struct, encode_struct
 from pinlater.wire.walk import BinaryWalk, NotText
 from pinlater.wire.walk_compact import CompactWalk
 
 _REPLACED = "\ufffd".encode()
 _COPIED_BYTES = 1024
 """Shorter messages are encoded again with the bodies in them: to copy those is less than to look for them."""
+
+_BINARY = Protocol.BINARY
+_CONTEXT_FIELD = b"\x0c\x00\x01"
+_LONGEST_CONTEXT = 512
+"""A longer one is not remembered: connections would hold much."""
 
 _APPLICATION_ERROR = Layout(
     "TApplicationException",
@@ -110,6 +115,69 @@ def decode_call(data: bytes, limits: WireLimits = DEFAULT_LIMITS) -> Call:
     return Call(header.name, header.seqid, args, header.protocol)
 
 
+class _Head(NamedTuple):
+    """What calls of one caller begin with, checked byte for byte: all up to the other arguments but the sequence id.
+
+    `at` is where the struct begins, with `context_bytes`, and `body` what follows these.
+    """
+
+    signature: Signature
+    at: int
+    context_bytes: bytes
+    body: int
+    context: Any
+
+
+class CallReader:
+    """Reads the calls of one connection. A caller sends the same name and context with each call of a method, so these
+    are read once, and compared from then on.
+    """
+
+    __slots__ = ("_decoder", "_heads", "_limits")
+
+    def __init__(self, limits: WireLimits = DEFAULT_LIMITS) -> None:
+        self._limits = limits
+        self._decoder = Decoder(limits)
+        self._heads: dict[bytes, _Head] = {}
+
+    def read(self, data: bytes) -> Call:
+        """The call that fills `data`; see `decode_call`."""
+        size = len(data)
+        if 8 < size <= self._limits.walk_over_bytes:
+            head = self._heads.get(data[: 8 + data[7]])
+            if head is not None and data.startswith(head.context_bytes, head.at):
+                signature, at, _, body, context = head
+                try:
+                    args = self._decoder.decode(data, body, _BINARY, signature.others)
+                    if size < _COPIED_BYTES or signature.bodies is None:
+                        hidden, again = 0, encode_struct(args, _BINARY, signature.others.encode_args)
+                    else:
+                        hidden = sum(map(len, signature.bodies(args)))
+                        again = encode_struct(args, _BINARY, signature.others.bodiless_args)
+                    if len(again) + hidden == size - body and _REPLACED not in again:
+                        args.context = context
+                        return Call(
+                            signature.name, int.from_bytes(data[at - 4 : at], "big", signed=True), args, _BINARY
+                        )
+                except (WireError, TypeError, AttributeError):
+                    pass  # the careful reader says what is wrong
+        call = decode_call(data, self._limits)
+        self._learn(data, call)
+        return call
+
+    def _learn(self, data: bytes, call: Call) -> None:
+        """Remember the head of a call, where its context comes first and has no unusual form."""
+        if call.protocol is not _BINARY:
+            return
+        signature = SIGNATURES[call.name]
+        name_end = 8 + data[7]
+        at = name_end + SEQID_BYTES
+        context_bytes = _CONTEXT_FIELD + encode_struct(call.args.context, _BINARY, CONTEXT.encode_args)
+        if len(context_bytes) <= _LONGEST_CONTEXT and data.startswith(context_bytes, at):
+            body = at + len(context_bytes)
+            self._heads[data[:name_end]] = _Head(signature, at, context_bytes, body, call.args.context)
+
+
 def decode_reply(data: bytes, limits: WireLimits = DEFAULT_LIMITS) -> Reply:
     """The answer that fills `data`. ApplicationError where the server sent one; WireError."""
     header = read_header(data)
@@ -145,15 +213,20 @@ def encode_reply(
     name: str, seqid: int, success: Any = None, exception: Any = None, protocol: Protocol = Protocol.BINARY
 ) -> bytes:
     """An answer: `success`, or the declared exception (see faults.py)."""
-    if type(success) is HandedOut and success.has_many and protocol is not Protocol.COMPACT:
-        return write_header(protocol, REPLY, name, seqid) + success.binary_result()
-    layout = SIGNATURES[name].result
+    signature = SIGNATURES[name]
+    layout = signature.result
+    if protocol is _BINARY:
+        head = signature.reply_head + seqid.to_bytes(SEQID_BYTES, "big", signed=True)
+    else:
+        head = write_header(protocol, REPLY, name, seqid)
+    if type(success) is DequeueResponse and protocol is not Protocol.COMPACT:
+        return head + success.binary_result()
     result = layout.cls()
     if exception is not None:
         result.e = exception
     elif success is not None:
         result.success = success
-    return write_header(protocol, REPLY, name, seqid) + encode_struct(result, protocol, layout.encode_args)
+    return head + encode_struct(result, protocol, layout.encode_args)
 
 
 def encode_application_exception(

@@ -30,7 +30,7 @@ from pinlater.model import (
     ScanPage,
     parse_descriptor,
 )
-from pinlater.wire.handed_out import HandedOut
+from pinlater.wire.dequeue_response import DequeueResponse
 from pinlater.wire.idl import SIGNATURES, struct
 
 _EnqueueRequest = struct("PinLaterEnqueueRequest")
@@ -275,15 +275,15 @@ def enqueued_to_wire(descriptors: list[str]) -> Any:
     return response
 
 
-def dequeued_to_wire(jobs: Sequence[DequeuedJob], *, awaits_receipt: bool = False) -> HandedOut:
+def dequeued_to_wire(jobs: Sequence[DequeuedJob], *, awaits_receipt: bool = False) -> DequeueResponse:
     if awaits_receipt or type(jobs) is DequeuedJobs:
-        return HandedOut(jobs, riding_outcomes(jobs), awaits_receipt=awaits_receipt)
-    return HandedOut(jobs)
+        return DequeueResponse(jobs, riding_outcomes(jobs), awaits_receipt=awaits_receipt)
+    return DequeueResponse(jobs)
 
 
-def emptied_to_wire(jobs: Sequence[DequeuedJob]) -> HandedOut:
+def emptied_to_wire(jobs: Sequence[DequeuedJob]) -> DequeueResponse:
     """The answer of a dequeue whose jobs were given back: it still says what became of the acks."""
-    return HandedOut((), riding_outcomes(jobs))
+    return DequeueResponse((), riding_outcomes(jobs))
 
 
 def riding_outcomes(jobs: Sequence[DequeuedJob]) -> list[AckOutcome] | None:

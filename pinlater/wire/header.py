@@ -10,6 +10,7 @@ from typing import NamedTuple
 from pinlater.wire.malformed import WireError
 
 MAX_NAME_BYTES = 128
+SEQID_BYTES = 4
 CALL, REPLY, EXCEPTION = 1, 2, 3
 BINARY_FIRST_BYTE = 0x80
 COMPACT_FIRST_BYTE = 0x82

@@ -14,6 +14,7 @@ from typing import Any
 
 import thriftpy2
 
+from pinlater.wire.header import REPLY, SEQID_BYTES, Protocol, write_header
 from pinlater.wire.layout import Layout, Layouts
 
 FILE_NAME = "pinlater.thrift"
@@ -38,8 +39,14 @@ class Signature:
 
     name: str
     args: Layout
+    others: Layout
+    """The arguments without the context."""
+
     result: Layout
     void: bool
+    reply_head: bytes
+    """With what an answer in the binary protocol begins; the sequence id follows."""
+
     bodies: Callable[[Any], list[bytes]] | None = None
     """The bodies in its arguments, where it carries many; TypeError where one is missing."""
 
@@ -58,13 +65,20 @@ def _methods(module: ModuleType, layouts: Layouts) -> dict[str, Signature]:
         args = layouts.of(getattr(service, f"{name}_args"), all_required=True)
         result = getattr(service, f"{name}_result")
         methods[name] = Signature(
-            name, args, layouts.of(result), void=0 not in result.thrift_spec, bodies=_BODIES.get(name)
+            name,
+            args,
+            Layout(args.name, [field for field in args.fields.values() if field.name != "context"], args.cls),
+            layouts.of(result),
+            void=0 not in result.thrift_spec,
+            reply_head=write_header(Protocol.BINARY, REPLY, name, 0)[:-SEQID_BYTES],
+            bodies=_BODIES.get(name),
         )
     return methods
 
 
 MODULE = load()
 LAYOUTS = Layouts()
+CONTEXT = LAYOUTS.of(MODULE.RequestContext)
 SIGNATURES: dict[str, Signature] = _methods(MODULE, LAYOUTS)
 
 

@@ -94,11 +94,12 @@ class Layout:
     every required binary field as if it were empty, so that a message can be measured without copying its bodies.
     """
 
-    def __init__(self, name: str, fields: list[Field]) -> None:
+    def __init__(self, name: str, fields: list[Field], cls: type | None = None) -> None:
+        """`cls` is that of another layout, of which this one has some fields."""
         self.name = name
         self.fields = {field.id: field for field in fields}
         self.required_bits = sum(field.bit for field in fields if field.required)
-        self.cls: type = type(
+        self.cls: type = cls or type(
             name, (Struct,), {field.attribute: LACKING if field.required else None for field in fields}
         )
         ordered = [self.fields[field_id] for field_id in sorted(self.fields)]

@@ -12,51 +12,51 @@ from pinlater.wire.layout import Layout
 from pinlater.wire.limits import WireLimits
 from pinlater.wire.malformed import WireError
 
-_DECODE = {
-    Protocol.BINARY: fastbinary.decode_binary,
-    Protocol.COMPACT: fastbinary.decode_compact,
-    Protocol.BINARY_OLD: fastbinary.decode_binary,
-}
-_ENCODE = {
-    Protocol.BINARY: fastbinary.encode_binary,
-    Protocol.COMPACT: fastbinary.encode_compact,
-    Protocol.BINARY_OLD: fastbinary.encode_binary,
-}
+_DECODE = (fastbinary.decode_binary, fastbinary.decode_compact, fastbinary.decode_binary)
+_ENCODE = (fastbinary.encode_binary, fastbinary.encode_compact, fastbinary.encode_binary)
+"""By the number of the Protocol."""
 
 
 def _ends_early(partial: bytes, needed: int) -> NoReturn:
     raise EOFError("the message ends early")
 
 
-class _Source:
-    """What the C codec asks of a protocol, and of its transport: bounds, a BytesIO, and more bytes, which there never
-    are.
-    """
+class _Buffer:
+    """What the C codec asks of a transport: a BytesIO, and more bytes, which there never are."""
 
-    __slots__ = ("container_length_limit", "cstringio_buf", "string_length_limit")
+    __slots__ = ("cstringio_buf",)
+    cstringio_buf: BytesIO | None
     cstringio_refill = staticmethod(_ends_early)
 
-    def __init__(self, buffer: BytesIO, limits: WireLimits) -> None:
-        self.cstringio_buf = buffer
+
+class Decoder:
+    """Structs from bytes, one after the other. It is what the C codec asks of a protocol: bounds, and a transport."""
+
+    __slots__ = ("container_length_limit", "string_length_limit", "trans")
+
+    def __init__(self, limits: WireLimits) -> None:
+        self.trans = _Buffer()
         self.string_length_limit = limits.max_message_bytes
         self.container_length_limit = limits.max_container
 
-    @property
-    def trans(self) -> _Source:
-        return self
+    def decode(self, data: bytes, start: int, protocol: Protocol, layout: Layout) -> Any:
+        """The struct that fills `data` from `start` to the end. WireError for anything else."""
+        buffer = self.trans.cstringio_buf = BytesIO(data)
+        buffer.seek(start)
+        try:
+            value = _DECODE[protocol](None, self, layout.decode_args)
+        except Exception as error:  # EOFError, OverflowError, TypeError, ValueError, TProtocolException and others
+            raise WireError(f"{layout.name}: {error}") from error
+        finally:
+            self.trans.cstringio_buf = None
+        if buffer.tell() != len(data):
+            raise WireError(f"{layout.name}: {len(data) - buffer.tell()} bytes follow the message")
+        return value
 
 
 def decode_struct(data: bytes, start: int, protocol: Protocol, layout: Layout, limits: WireLimits) -> Any:
-    """The struct that fills `data` from `start` to the end. WireError for anything else."""
-    buffer = BytesIO(data)
-    buffer.seek(start)
-    try:
-        value = _DECODE[protocol](None, _Source(buffer, limits), layout.decode_args)
-    except Exception as error:  # EOFError, OverflowError, TypeError, ValueError, TProtocolException and others
-        raise WireError(f"{layout.name}: {error}") from error
-    if buffer.tell() != len(data):
-        raise WireError(f"{layout.name}: {len(data) - buffer.tell()} bytes follow the message")
-    return value
+    """See `Decoder.decode`."""
+    return Decoder(limits).decode(data, start, protocol, layout)
 
 
 def encode_struct(value: Any, protocol: Protocol, args: list[Any]) -> bytes:
