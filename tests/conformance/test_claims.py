@@ -176,7 +176,7 @@ async def test_a_peek_keeps_its_bounds(subject: Subject) -> None:
 
 async def test_ready_counts_eligible_jobs_per_priority_up_to_the_limit(subject: Subject) -> None:
     await subject.enqueue(*[Job(b"", 1)] * 5, Job(b"", 3), Job(b"", 3, run_after_ms=subject.now_ms + 1))
-    ready = subject.shard.ready
+    ready = subject.shard.count_ready
     assert await ready(subject.queue, (1, 2, 3), 3, subject.now_ms) == [3, 0, 1]
     assert await ready(subject.queue, (3, 1), 9, subject.now_ms) == [1, 5]
     assert await ready(subject.queue, (3,), 9, subject.now_ms + 1) == [2]

@@ -94,7 +94,7 @@ class Counted(ShardDecorator):
         super().__init__(inner)
         self.trips = 0
 
-    async def ready(self, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[int]:
+    async def count_ready(self, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[int]:
         self.trips += 1
         return await super().count_ready(queue, priorities, limit, now_ms)
 
