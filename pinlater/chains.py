@@ -14,7 +14,7 @@ from pinlater.metrics import Metrics
 from pinlater.server.process import StartRefused
 from pinlater.shards.batching import BatchingShard
 from pinlater.shards.handle import ShardHandle
-from pinlater.shards.resilience import MeteredShard, ResilientShard
+from pinlater.shards.resilience import ResilientShard
 from pinlater.shards.shard_set import ShardSet
 
 DRIVERS = {
@@ -56,7 +56,7 @@ def members(
     steady = steady or clock
     chains = [
         ShardHandle(
-            BatchingShard(MeteredShard(ResilientShard(backend(store), guard, clock), metrics)),
+            BatchingShard(ResilientShard(backend(store), guard, clock, metrics)),
             steady,
             dequeue_only=store.dequeue_only,
             health=settings_map.health_settings(config),

@@ -1,6 +1,7 @@
 """The table of store operations: what the wrappers of a shard have to know about each method of the protocol.
 
-Adding an operation means a method in `pinlater.backends.base.Shard`, a line here, and the method in each store.
+To add an operation: the method in `pinlater.backends.base.Shard`, a line here, a line in
+`pinlater.shards.decorator.ShardDecorator`, and the method in each store.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from typing import NamedTuple
 class Operation(NamedTuple):
     """A method of `Shard` that goes to the store.
 
-    `label` is its value in the metrics, which stays when the method gets another name. A `reads` operation changes
-    nothing and may be sent again. A `bulk` operation looks at many jobs, or brings many bodies: such calls have a limit
-    of their own. An `urgent` one waits for no other. `batch` is the position of the argument that is a list of jobs.
+    `label` is its value in the metrics, which stays when the method gets another name. `reads`: it changes nothing and
+    may be sent again. `bulk`: it looks at many jobs, or brings many bodies; such calls have a limit of their own.
+    `urgent`: it waits for no other. `claims`: it hands out jobs, which go back where nobody waits for them any more.
+    `batch` is the position of the argument that is a list of jobs, `batch_label` what these count as.
     """
 
     name: str
@@ -21,7 +23,14 @@ class Operation(NamedTuple):
     reads: bool = False
     bulk: bool = False
     urgent: bool = False
+    claims: bool = False
     batch: int | None = None
+    batch_label: str = ""
+
+
+def _batch(name: str, label: str = "", *, batch_label: str = "", reads: bool = False, bulk: bool = False) -> Operation:
+    label = label or name
+    return Operation(name, label, reads=reads, bulk=bulk, batch=1, batch_label=batch_label or label)
 
 
 OPERATIONS = {
@@ -33,21 +42,20 @@ OPERATIONS = {
         Operation("put_config", "put_records"),
         Operation("list_config", "records", reads=True),
         # The life of a job
-        Operation("enqueue", "enqueue", batch=1),
+        _batch("enqueue"),
         Operation("count_ready", "ready", reads=True),
         Operation("next_due", "next_due", reads=True),
-        Operation("subscribe", "follow"),
-        Operation("claim", "claim"),
-        Operation("ack_and_claim", "ack_and_claim", batch=1),
+        Operation("claim", "claim", claims=True),
         Operation("peek", "peek", reads=True, bulk=True),
-        Operation("ack", "ack", batch=1),
-        Operation("checkpoint", "checkpoint", batch=1),
-        Operation("requeue", "give_back", batch=1),
+        _batch("ack"),
+        _batch("ack_and_claim", batch_label="ack")._replace(claims=True),
+        _batch("checkpoint"),
+        _batch("requeue", "give_back"),
         Operation("expire_disconnected", "release"),
         Operation("requeue_undelivered", "requeue_undelivered"),
-        Operation("cancel", "cancel", batch=1),
+        _batch("cancel"),
         # Queries
-        Operation("lookup", "lookup", reads=True, bulk=True, batch=1),
+        _batch("lookup", reads=True, bulk=True),
         Operation("count", "count", reads=True, bulk=True),
         Operation("scan", "scan", reads=True, bulk=True),
         # Operators

@@ -77,7 +77,7 @@ class Batcher(Generic[K, I, O]):
     gets that part.
 
     `compensate` gets the answer of a caller that is gone; `send_for_gone` sends a waiting call although its caller has
-    gone; `held_up` gives the error of a call that may not wait, by the loop's time. `join` makes one call's items of
+    gone; `slow_error` gives the error of a call that may not wait, by the loop's time. `join` makes one call's items of
     several calls', which go by the latest now of these.
     """
 
@@ -89,7 +89,7 @@ class Batcher(Generic[K, I, O]):
         *,
         compensate: Callable[[K, list[O], int], Coroutine[Any, Any, object]] | None = None,
         send_for_gone: bool = False,
-        held_up: Callable[[float], PinLaterError | None] | None = None,
+        slow_error: Callable[[float], PinLaterError | None] | None = None,
         join: Callable[[Iterable[Sequence[I]]], Sequence[I]] | None = None,
     ) -> None:
         self._send = send
@@ -98,7 +98,7 @@ class Batcher(Generic[K, I, O]):
         self._bounds = bounds
         self._compensate = compensate
         self._send_for_gone = send_for_gone
-        self._held_up = held_up
+        self._slow_error = slow_error
         self._busy: set[K] = set()
         self._alone_size = 0
         self._waiting: dict[K, deque[_Member[I, O]]] = {}
@@ -136,7 +136,7 @@ class Batcher(Generic[K, I, O]):
             raise Overloaded.by("waiting_joined_calls", told, retry_after_ms=100)
         loop = asyncio.get_running_loop()
         asked_at = loop.time()
-        error = None if self._held_up is None else self._held_up(asked_at)
+        error = None if self._slow_error is None else self._slow_error(asked_at)
         if error is not None:
             raise error
         member: _Member[I, O] = _Member(loop.create_future(), items, now_ms, asked_at, jobs, size)
@@ -311,17 +311,17 @@ class BatchingShard(ShardDecorator):
         super().__init__(inner)
         calls = self.bulkhead
         bounds = bounds or (BatchLimits() if calls is None else BatchLimits(max_wait_ms=calls.deadline_ms))
-        held_up = None if calls is None else calls.held_up
-        self._enqueues: Batcher[str, Job, str] = Batcher(inner.enqueue, _measure_jobs, bounds, held_up=held_up)
+        slow_error = None if calls is None else calls.slow_error
+        self._enqueues: Batcher[str, Job, str] = Batcher(inner.enqueue, _measure_jobs, bounds, slow_error=slow_error)
         self._claims: Batcher[_ClaimKey, ClaimRequest, list[DequeuedJob]] = Batcher(
             self._send_claims,
             measure_claims,
             replace(bounds, max_bytes=bounds.max_claim_bytes),
             compensate=self._compensate_claim,
-            held_up=held_up,
+            slow_error=slow_error,
         )
         self._acks: Batcher[_AckKey, AckRequest, AckOutcome] = Batcher(
-            self._send_acks, _measure_acks, bounds, send_for_gone=True, held_up=held_up, join=Acks.joined
+            self._send_acks, _measure_acks, bounds, send_for_gone=True, slow_error=slow_error, join=Acks.joined
         )
         if calls is not None:
             calls.on_slow = self._refuse_waiting

@@ -58,6 +58,7 @@ class ShardHandle:
         self.configured_dequeue_only = dequeue_only
         self.ordered_dequeue_only = False
         """By an operator's command, beside the configuration."""
+        self._bulkhead = shard.bulkhead if isinstance(shard, ShardDecorator) else None
         self.health = Health(health)
         self.store_id: str | None = None
         self.skew_ms = 0
@@ -82,10 +83,19 @@ class ShardHandle:
         """Whether no other shard serves in its place."""
         self._clock = clock
         self._skew_at_ms = 0
-        calls = shard.bulkhead if isinstance(shard, ShardDecorator) else None
-        if calls is not None:
-            calls.report = self.learn
-            self.deadline_ms = calls.deadline_ms
+        if self._bulkhead is not None:
+            self._bulkhead.report = self.learn
+            self.deadline_ms = self._bulkhead.deadline_ms
+
+    @property
+    def health(self) -> Health:
+        return self._health
+
+    @health.setter
+    def health(self, health: Health) -> None:
+        self._health = health
+        if self._bulkhead is not None:
+            self._bulkhead.health = health
 
     @property
     def is_healthy(self) -> bool:

@@ -95,7 +95,7 @@ class Good(NamedTuple):
 
 
 class Health:
-    """`is_in` says whether calls may go to the shard. It begins outside, and may be probed at once."""
+    """`is_healthy` says whether calls may go to the shard. It begins outside, and may be probed at once."""
 
     __slots__ = (
         "_bad",
@@ -107,6 +107,7 @@ class Health:
         "_slow",
         "_streak",
         "_streaks",
+        "counts_good",
         "is_healthy",
     )
 
@@ -120,6 +121,8 @@ class Health:
         self._in_since_ms = 0
         self._probes_left = self._settings.probes
         self.is_healthy = False
+        self.counts_good = False
+        """Whether one more good answer would change anything: once the window is full of them, none does."""
 
     # -- while it is in ----------------------------------------------------------------------------------------------
 
@@ -132,6 +135,7 @@ class Health:
             self._streaks.pop(kind, None)
         if self._bad or len(self._outcomes) < self._settings.window:  # else one more changes nothing
             self._remember(True)
+        self.counts_good = bool(self._streaks or self._bad or len(self._outcomes) < self._settings.window)
 
     def succeeded(self, kind: str, now_ms: int, *, is_slow: bool = False) -> bool:
         """A call of that kind was answered; `is_slow`: too late to be good. True: with this it went out."""
@@ -153,6 +157,7 @@ class Health:
         return self._trip_if_sick(now_ms)
 
     def _remember(self, is_good: bool) -> None:
+        self.counts_good = True
         self._outcomes.append(is_good)
         self._bad += not is_good
         if len(self._outcomes) > self._settings.window:
@@ -183,7 +188,7 @@ class Health:
         if self.is_healthy or self.is_probing or pause.is_over(now_ms):
             pause.lengthen()
         pause.since_ms = now_ms
-        self.is_healthy = False
+        self.is_healthy = self.counts_good = False
         self._probes_left = settings.probes
 
     @property
@@ -213,7 +218,7 @@ class Health:
 
     def admit(self, now_ms: int) -> None:
         """In, with nothing held against it but the length of its last pause."""
-        self.is_healthy = True
+        self.is_healthy = self.counts_good = True
         self._in_since_ms = now_ms
         self._outcomes.clear()
         self._bad = self._streak = self._slow = 0

@@ -73,7 +73,7 @@ class Outage(Served):
         assert member is not None
         calls = member.shard.bulkhead if isinstance(member.shard, ShardDecorator) else None
         now = asyncio.get_running_loop().time()
-        return member.is_healthy and (calls is None or calls.held_up(now) is None)
+        return member.is_healthy and (calls is None or calls.slow_error(now) is None)
 
     async def _checked_until(self, reached: Callable[[], bool], member: ShardHandle | None = None) -> None:
         member = member or self.members.by_id(OUT)

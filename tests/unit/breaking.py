@@ -9,12 +9,13 @@ from functools import partial
 from typing import Any, TypeVar
 
 from pinlater.backends.base import Shard
+from pinlater.backends.operations import OPERATIONS
 from pinlater.errors import PinLaterError
 from pinlater.shards.decorator import ShardDecorator
 
 R = TypeVar("R")
 _STEP_S = 0.25
-_CALLS = [name for name, value in vars(ShardDecorator).items() if callable(value) and not name.startswith("_")]
+_CALLS = [*OPERATIONS, "subscribe", "close"]
 
 
 class HeldClock:

@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from functools import partial
-from inspect import iscoroutinefunction
 from typing import Any
 
 from pinlater.backends.base import Shard
-from pinlater.shards.decorator import ShardDecorator
+from pinlater.backends.operations import OPERATIONS
 from tests.lent import Lent
 
 Call = partial[Awaitable[Any]]
-_CALLS = [
-    name for name, each in vars(ShardDecorator).items() if iscoroutinefunction(each) and name not in ("open", "close")
-]
+_CALLS = [name for name in (*OPERATIONS, "subscribe") if name != "open"]
 
 
 class Turnstile:

@@ -7,28 +7,38 @@ import inspect
 import pytest
 
 from pinlater.backends.base import Shard
+from pinlater.backends.operations import OPERATIONS
 from pinlater.backends.sql.sqlite import SqliteShard
-from pinlater.errors import NothingStored
+from pinlater.errors import NothingStored, QueueNotFound
 from pinlater.metrics import Metrics, merge
 from pinlater.model import Job
-from pinlater.shards.decorator import ShardDecorator
-from pinlater.shards.resilience import MeteredShard
+from pinlater.shards.resilience import ResilientShard
 from tests.queues import make_queue
 from tests.unit.breaking import Breaking
 
 NOW_MS = 1_790_000_000_000
 
 
-def test_every_call_of_the_protocol_is_counted() -> None:
+async def test_every_call_of_the_protocol_is_counted_under_its_documented_label() -> None:
     names = {name for name, value in vars(Shard).items() if inspect.iscoroutinefunction(value)}
-    assert names == {name for name, value in vars(ShardDecorator).items() if inspect.iscoroutinefunction(value)}
-    for name in names - {"open", "close"}:
-        assert getattr(MeteredShard, name) is not getattr(ShardDecorator, name), name
+    assert names - {"close", "subscribe"} == set(OPERATIONS)
+    metrics, store = Metrics(), Breaking(SqliteShard("sqlite://", "7"))
+    shard = ResilientShard(store, metrics=metrics)
+    store.broken = QueueNotFound("gone")
+    for name in OPERATIONS:
+        arguments = {"peek": ((1,), 1, 1, NOW_MS), "claim": ([], NOW_MS), "ack_and_claim": ([], [], NOW_MS)}
+        given = () if name in ("open", "ping") else ("mail", *arguments.get(name, ([],)))
+        with pytest.raises(QueueNotFound):
+            await getattr(shard, name)(*given, **({"with_body": False, "max_bytes": 1} if name == "lookup" else {}))
+    labels = {key[2] for key, _ in metrics.snapshot() if key[0] == "shard_call_errors"}
+    assert labels == {operation.label for operation in OPERATIONS.values()}
+    assert {"put_records", "records", "ready", "give_back", "release", "bury", "collect", "put_note", "notes"} < labels
+    assert {"set_share", "census"} < labels
 
 
 async def test_calls_batches_and_errors() -> None:
     metrics, store = Metrics(), Breaking(SqliteShard("sqlite://", "7"))
-    shard = MeteredShard(store, metrics)
+    shard = ResilientShard(store, metrics=metrics)
     await shard.open()
     await make_queue(shard, "mail", NOW_MS)
     await shard.enqueue("mail", [Job(b"1"), Job(b"2"), Job(b"3")], NOW_MS)
