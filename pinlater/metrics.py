@@ -1,7 +1,8 @@
-"""What one process counts: a dictionary per kind, so that counting costs next to nothing. Pure, and never fails.
+"""The metrics of one process: a dictionary per kind, so that counting costs next to nothing. Pure, and never fails.
 
-FAMILIES is the table of all metrics: names, labels and help for Prometheus, statsd and the docs come from it. A
-counter is told `(name, label values)`; other processes and the formats are the business of whoever reads `snapshot`.
+FAMILIES is the table of all metrics: names, labels and help for Prometheus, statsd and the docs come from it. A key is
+`(name, label values)`; other processes and the formats are the business of whoever reads `snapshot`. Where every call
+passes, keep the Histogram that `histogram` returns: it makes no key and looks nothing up.
 """
 
 from __future__ import annotations
@@ -110,14 +111,29 @@ _MERGES: dict[str, Callable[[float, float], float]] = {
 }
 
 
+class Histogram:
+    """The observations of one key: how many are in each bucket and above all of them, and last their sum."""
+
+    __slots__ = ("_buckets", "slots")
+
+    def __init__(self, buckets: tuple[float, ...]) -> None:
+        self._buckets = buckets
+        self.slots = [0.0] * (len(buckets) + 2)
+
+    def observe(self, value: float) -> None:
+        """One more value."""
+        slots = self.slots
+        slots[bisect_left(self._buckets, value)] += 1
+        slots[-1] += value
+
+
 class Metrics:
     """The counts of one process. Label values are given in the order of the family; numbers become text when read."""
 
     def __init__(self) -> None:
         self.counters: defaultdict[tuple[Any, ...], float] = defaultdict(float)
         self.gauges: dict[tuple[Any, ...], float] = {}
-        self._histograms: dict[tuple[Any, ...], tuple[tuple[float, ...], list[float]]] = {}
-        """The upper bounds of the buckets, then what `snapshot` says of the histogram."""
+        self._histograms: dict[tuple[Any, ...], Histogram] = {}
 
     def add(self, amount: float, *key: object) -> None:
         """Count: `add(3, "jobs_enqueued", "mail", 1)`."""
@@ -125,13 +141,14 @@ class Metrics:
 
     def observe(self, value: float, *key: object) -> None:
         """One more value of a histogram."""
+        self.histogram(*key).observe(value)
+
+    def histogram(self, *key: object) -> Histogram:
+        """That of a key, for as long as the process runs; in `snapshot` from now on."""
         histogram = self._histograms.get(key)
         if histogram is None:
-            buckets = FAMILIES[str(key[0])].buckets
-            histogram = self._histograms[key] = (buckets, [0.0] * (len(buckets) + 2))
-        buckets, slots = histogram
-        slots[bisect_left(buckets, value)] += 1
-        slots[-1] += value
+            histogram = self._histograms[key] = Histogram(FAMILIES[str(key[0])].buckets)
+        return histogram
 
     def set_gauges(self, prefix: Sequence[object], values: dict[tuple[Any, ...], float]) -> None:
         """Replace all gauges whose key begins so, so that what is gone does not stay."""
@@ -143,7 +160,7 @@ class Metrics:
     def snapshot(self) -> list[tuple[Key, list[float]]]:
         """All of it: per key one value, or for a histogram its buckets, what lies above them, and the sum."""
         counted = [(key, [value]) for source in (self.counters, self.gauges) for key, value in source.items()]
-        counted += [(key, list(slots)) for key, (_, slots) in self._histograms.items()]
+        counted += [(key, list(histogram.slots)) for key, histogram in self._histograms.items()]
         return [(tuple(map(str, key)), values) for key, values in counted]
 
 
