@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from pinlater.cli import EXIT_FAILED
-from pinlater.client.address import Address
+from pinlater.client.addresses import Address
 from pinlater.client.client import Client
 from pinlater.password import PASSWORD_FILE, PasswordFileUnsafe, read_password_file
 from pinlater.redaction import SECRETS

@@ -11,9 +11,8 @@ from pinlater.cli.check_limits import Limits, parse_limits
 from pinlater.cli.check_plan import CheckPlan, plan_of
 from pinlater.cli.check_verdict import Level, judge
 from pinlater.cli.connection import talks_to_server
+from pinlater.client.addresses import cluster_check, target_cluster
 from pinlater.client.client import Client
-from pinlater.client.clusters import cluster_check
-from pinlater.client.target import target_cluster
 from pinlater.errors import PinLaterError
 from pinlater.printable import printable
 from pinlater.redaction import redact

@@ -57,7 +57,9 @@ def talks_patiently(command: Callable[..., None]) -> Callable[..., None]:
 
 def _client(servers: tuple[str, ...], cluster: str | None, timeout_ms: int, patient: bool) -> Client:
     try:
-        return Client(servers=servers, cluster=cluster, source=_who(), timeout=timeout_ms / 1000, patient=patient)
+        return Client(
+            servers=servers, cluster=cluster, source=_who(), timeout=timeout_ms / 1000, retry_unavailable=patient
+        )
     except ValueError as error:
         raise click.UsageError(str(error)) from error
 

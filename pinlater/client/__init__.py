@@ -1,10 +1,14 @@
-"""Clients of a PinLater server: AsyncClient, and Client as a thin façade over it.
+"""Clients of a PinLater server: AsyncClient, and Client as a thin façade over it, from the top down.
 
-async_client    the calls                                       base
-client          the same for programs without asyncio           background
-target          which servers, and as whom                      address, clusters
-fleet           which servers there are just now                server
-calls           one call, whatever it takes                     rotation, retry, safety
-enqueuing       enqueues, single ones joined into one call      joining
-server          one server and the connections to it            pool, connection, transport_errors
+client            Client: the calls for programs without asyncio
+background        its event loop in a thread, and what becomes of it after a fork
+async_client      AsyncClient: the calls, each a typed face of one entry in wire/methods.py
+enqueue_batching  enqueues, single ones joined into one call
+dispatcher        one call, whatever it takes
+retry             which failed call may be sent again, and when
+server_list       the servers there are, how they are doing, and whose turn it is
+addresses         the servers that a client is told to talk to
+pool              the connections to one server
+connection        one connection: calls and answers as bytes
+joining           a name that programs imported before
 """

@@ -1,54 +1,175 @@
-"""AsyncClient: the calls of PinLater over the network, for programs that run on asyncio."""
+"""AsyncClient: the calls of PinLater over the network, for programs that run on asyncio.
+
+Each method here is a typed face of one entry in the table of methods (wire/methods.py), which has its name on the wire,
+its conversions, and whether it may be sent again. What a call goes through is in dispatcher.py.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, overload
+from pathlib import Path
+from typing import Any, Self, TypedDict, TypeVar, Unpack, overload
 
-from pinlater.client.calls import Failure, Outgoing
-from pinlater.client.operators import OperatorCalls
+from pinlater.client.addresses import default_source, target_servers
+from pinlater.client.dispatcher import CallSpec, Dispatcher, Failure
+from pinlater.client.enqueue_batching import EnqueueBatchLimits, Enqueuer
+from pinlater.client.pool import PoolLimits
 from pinlater.client.retry import may_be_done
+from pinlater.client.server_list import Resolve, Server, ServerList, look_up
 from pinlater.errors import PinLaterError, ProtocolError
 from pinlater.model import (
     CONTINUATION_END,
     CONTINUATION_START,
     Ack,
     AckOutcome,
+    AuditEntry,
     CancelOutcome,
+    Changed,
     Checkpoint,
+    ClusterStatus,
     DequeuedJobs,
     DequeueRequest,
     Job,
+    JobChange,
     JobFilter,
     JobInfo,
+    JobsChanged,
+    QueueView,
     RequestContext,
     ScanPage,
 )
-from pinlater.wire import convert as wire
-from pinlater.wire.methods import Idempotency, ack_idempotency, checkpoint_idempotency
+from pinlater.wire import methods
+from pinlater.wire.methods import Method
 
-_IN_ORDER = attrgetter("priority", "run_after_ms")
+ResultT = TypeVar("ResultT")
 
+DEFAULT_TIMEOUT_S = 10.0
 LOOKED_UP_AT_ONCE = 10_000
 """More would be more than a client reads of one answer."""
 
+_IN_ORDER = attrgetter("priority", "run_after_ms")
 
-class AsyncClient(OperatorCalls):
+
+class FormerOptions(TypedDict, total=False):
+    """Options by the names that they had before: retry_unavailable, sticky_s and enqueue_batching."""
+
+    patient: bool
+    stay_s: float
+    joining: EnqueueBatchLimits
+
+
+class AsyncClient:
     """A client of one or more servers. Satisfies `pinlater.api.Api`; errors are those of `pinlater.errors`.
 
     `servers` are texts like "queue-1:9010"; without them and without a `cluster` (see clusters.toml) the environment
     decides: PINLATER_SERVER, then PINLATER_CLUSTER, then 127.0.0.1:9010. `source` names this client in the claims made
     for it. Each call takes a `timeout` in seconds for all its attempts together; a long poll may take as much longer as
-    it waits. Not `patient`, it says at once that shards cannot be used, rather than when that time is over; and without
-    `wait_for_rate`, that a queue's rate is used up. Belongs to the event loop that it is first used on. ValueError: no
-    such address or cluster.
+    it waits. Without `retry_unavailable`, it says at once that shards cannot be used, rather than when that time is
+    over; without `wait_for_rate`, that a queue's rate is used up. Belongs to the event loop that it is first used on.
+    ValueError: no such address or cluster.
 
     For those whose claims are tied to connections: `on_disconnect` is called on the loop after a connection that was
-    open has closed, for whatever reason but `close`; `stay_s` is about how many seconds calls stay with one server
+    open has closed, for whatever reason but `close`; `sticky_s` is about how many seconds calls stay with one server
     while it answers, where they would else go to all in turn.
     """
+
+    def __init__(
+        self,
+        *addresses: str,
+        servers: Sequence[str] = (),
+        cluster: str | None = None,
+        clusters_file: str | Path | None = None,
+        source: str | None = None,
+        timeout: float = DEFAULT_TIMEOUT_S,
+        pool: PoolLimits | None = None,
+        enqueue_batching: EnqueueBatchLimits | None = None,
+        retry_unavailable: bool = True,
+        on_disconnect: Callable[[], None] | None = None,
+        sticky_s: float = 0.0,
+        wait_for_rate: bool = True,
+        resolve: Resolve = look_up,
+        **former: Unpack[FormerOptions],
+    ) -> None:
+        for name in former:
+            if name not in FormerOptions.__annotations__:
+                raise TypeError(f"a client has no option {name!r}")
+        pool_limits = pool or PoolLimits()
+        self.servers = target_servers([*addresses, *servers], cluster, clusters_file)
+        self.source = source or default_source()
+        self._context = RequestContext(self.source)
+        self._timeout_s = timeout
+        self._on_disconnect = on_disconnect
+        on_lost = None if on_disconnect is None else self._lost
+        self._dispatcher = Dispatcher(
+            ServerList(self.servers, lambda address: Server(address, pool_limits, on_lost), resolve),
+            random.Random(),
+            retry_unavailable=former.get("patient", retry_unavailable),
+            sticky_s=former.get("stay_s", sticky_s),
+            wait_for_rate=wait_for_rate,
+        )
+        limits = former.get("joining", enqueue_batching) or EnqueueBatchLimits()
+        self._enqueuer = Enqueuer(self._dispatcher, self._context, limits)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Closes every connection. Calls under way fail, so await those that matter first."""
+        self._closed = True
+        why = "the client was closed"
+        await self._enqueuer.close(RuntimeError(why))
+        await self._dispatcher.close(why)
+        await asyncio.sleep(0)  # the transports report their end in the loop's next turn
+
+    def cancel_long_polls(self) -> None:
+        """For the end of a worker: dequeues that wait are answered soon, with jobs where some are on their way already.
+
+        A dequeue that is broken off otherwise loses these, and an attempt of each. The answer can also be an error,
+        OutcomeUnknown: then the server has taken back what it claimed. This client can make no more dequeues that wait.
+        """
+        self._dispatcher.cancel_long_polls("the client waits for no more jobs")
+
+    end_waits = cancel_long_polls
+    """By the name that it had before."""
+
+    # -- every call ------------------------------------------------------------------------------------------------
+
+    async def _call(
+        self, method: Method[ResultT], context: RequestContext | None, timeout: float | None, *values: Any
+    ) -> ResultT:
+        """One call of the table: its arguments in order, and what it returns."""
+        spec = CallSpec(
+            method,
+            method.arguments(context or self._context, *values),
+            method.idempotency if method.idempotency_of is None else method.idempotency_of(*values),
+            self._deadline_s(timeout),
+        )
+        return method.result(await self._dispatcher.call(spec))
+
+    def _deadline_s(self, timeout: float | None) -> float:
+        return self._check_usable().time() + (self._timeout_s if timeout is None else timeout)
+
+    def _check_usable(self) -> asyncio.AbstractEventLoop:
+        loop = asyncio.get_running_loop()
+        if self._closed:
+            raise RuntimeError("this client is closed")
+        if self._loop is None:
+            self._loop = loop
+        if self._loop is not loop:
+            raise RuntimeError("this client belongs to another event loop; make one client per loop")
+        return loop
+
+    def _lost(self) -> None:
+        if self._on_disconnect is not None and not self._closed:
+            self._on_disconnect()
 
     # -- queues ----------------------------------------------------------------------------------------------------
 
@@ -56,17 +177,17 @@ class AsyncClient(OperatorCalls):
         self, name: str, *, context: RequestContext | None = None, timeout: float | None = None
     ) -> None:
         """Make a queue on every shard; a queue that is there already is no error."""
-        await self._call("createQueue", Idempotency.REPEAT, context, timeout, name=name)
+        await self._call(methods.CREATE_QUEUE, context, timeout, name)
 
     async def delete_queue(
         self, name: str, password: str, *, context: RequestContext | None = None, timeout: float | None = None
     ) -> None:
         """Delete a queue and all its jobs. PasswordInvalid; an unknown queue is no error."""
-        await self._call("deleteQueue", Idempotency.ONCE, context, timeout, name=name, password=password)
+        await self._call(methods.DELETE_QUEUE, context, timeout, name, password)
 
     async def queue_names(self, *, context: RequestContext | None = None, timeout: float | None = None) -> set[str]:
         """The queues of the shards that answer."""
-        return set(await self._call("getQueueNames", Idempotency.READ, context, timeout))
+        return await self._call(methods.GET_QUEUE_NAMES, context, timeout)
 
     # -- producers -------------------------------------------------------------------------------------------------
 
@@ -115,28 +236,18 @@ class AsyncClient(OperatorCalls):
         """
         wait_s = request.wait_ms / 1000
         deadline_s = self._deadline_s(timeout) + wait_s
-        wanted = wire.dequeue_to_wire(request)
-        pure = request.dry_run and wanted.job_ack_request is None
-        call = Outgoing(
-            "dequeueJobs",
-            wire.call_args("dequeueJobs", context or self._context, request=wanted),
-            Idempotency.SCAN if pure else Idempotency.ONCE,
+        args = methods.DEQUEUE.arguments(context or self._context, request)
+        call = CallSpec(
+            methods.DEQUEUE,
+            args,
+            methods.DEQUEUE.idempotency_with(request),
             deadline_s,
             long_poll=wait_s > 0,
-            revise=_dequeue_again(wanted, asyncio.get_running_loop().time() + wait_s),
+            revise=_dequeue_again(args.request, asyncio.get_running_loop().time() + wait_s),
         )
-        response = await self._dispatcher.call(call)
-        jobs = wire.dequeued_from_wire(response)
+        jobs = methods.DEQUEUE.result(await self._dispatcher.call(call))
         jobs.sort(key=_IN_ORDER)
         return jobs
-
-    def end_waits(self) -> None:
-        """For the end of a worker: dequeues that wait are answered soon, with jobs where some are on their way already.
-
-        A dequeue that is broken off otherwise loses these, and an attempt of each. The answer can also be an error,
-        OutcomeUnknown: then the server has taken back what it claimed. This client can make no more dequeues that wait.
-        """
-        self._dispatcher.end_waits("the client waits for no more jobs")
 
     async def ack(
         self,
@@ -154,19 +265,17 @@ class AsyncClient(OperatorCalls):
         RequestInvalid for those that are invalid; the others were then carried out (`acks_applied`).
         """
         copies: list[Failure] = []
-        call = Outgoing(
-            "ackJobs",
-            wire.call_args("ackJobs", context or self._context, request=wire.acks_to_wire(queue, succeeded, failed)),
-            ack_idempotency(queue, succeeded, failed),
+        call = CallSpec(
+            methods.ACK,
+            methods.ACK.arguments(context or self._context, queue, succeeded, failed),
+            methods.ACK.idempotency_with(queue, succeeded, failed),
             self._deadline_s(timeout),
-            pipelined=True,
             revise=copies.append,
-            instead="ackDequeuedJobs",
         )
         response = await self._dispatcher.call(call)
         if response is None:
             return [AckOutcome.UNKNOWN] * (len(succeeded) + len(failed))
-        outcomes = wire.ack_outcomes_from_wire(response.outcomes)
+        outcomes = methods.ACK.result(response)
         if any(may_be_done(failure) for failure in copies):
             return [AckOutcome.UNKNOWN if each is AckOutcome.IGNORED else each for each in outcomes]
         return outcomes
@@ -180,9 +289,7 @@ class AsyncClient(OperatorCalls):
         timeout: float | None = None,
     ) -> None:
         """Heartbeats for jobs in progress, claimed by this very source or under the claim given."""
-        request = wire.checkpoints_to_wire(queue, checkpoints)
-        safety = checkpoint_idempotency(queue, checkpoints)
-        await self._call("checkpointJobs", safety, context, timeout, pipelined=True, request=request)
+        await self._call(methods.CHECKPOINT, context, timeout, queue, checkpoints)
 
     # -- looking ---------------------------------------------------------------------------------------------------
 
@@ -195,15 +302,15 @@ class AsyncClient(OperatorCalls):
         timeout: float | None = None,
     ) -> dict[str, JobInfo]:
         """The jobs that are found; others are left out. So many that one answer cannot hold them take several calls."""
+        if len(descriptors) <= LOOKED_UP_AT_ONCE:
+            return await self._call(methods.LOOKUP, context, timeout, descriptors, include_body)
         found: dict[str, JobInfo] = {}
-        deadline_s = self._deadline_s(timeout)
-        for start in range(0, len(descriptors), LOOKED_UP_AT_ONCE) or (0,):
-            wanted = descriptors[start : start + LOOKED_UP_AT_ONCE]
-            args = wire.call_args(
-                "lookupJobs", context or self._context, request=wire.lookup_to_wire(wanted, include_body)
-            )
-            answer = await self._dispatcher.call(Outgoing("lookupJobs", args, Idempotency.READ, deadline_s))
-            found.update(wire.lookup_from_wire(answer))
+        ends_s = self._deadline_s(timeout)
+        for start in range(0, len(descriptors), LOOKED_UP_AT_ONCE):
+            some = descriptors[start : start + LOOKED_UP_AT_ONCE]
+            left_s = ends_s - asyncio.get_running_loop().time()
+            page = await self._call(methods.LOOKUP, context, left_s, some, include_body)
+            found.update(page)
         return found
 
     async def count(
@@ -215,8 +322,7 @@ class AsyncClient(OperatorCalls):
         timeout: float | None = None,
     ) -> int:
         """How many jobs match, at most 2**31 - 1."""
-        request = wire.count_to_wire(filter, allow_partial)
-        return int(await self._call("getJobCount", Idempotency.SCAN, context, timeout, request=request))
+        return await self._call(methods.GET_JOB_COUNT, context, timeout, filter, allow_partial)
 
     async def counts(
         self, filters: Sequence[JobFilter], *, allow_partial: bool = False, timeout: float | None = None
@@ -242,10 +348,7 @@ class AsyncClient(OperatorCalls):
         timeout: float | None = None,
     ) -> ScanPage:
         """One page of matching jobs, newest run_after first, then by shard and id."""
-        request = wire.scan_to_wire(filter, continuation, limit)
-        return wire.scan_page_from_wire(
-            await self._call("scanJobs", Idempotency.SCAN, context, timeout, request=request)
-        )
+        return await self._call(methods.SCAN_JOBS, context, timeout, filter, continuation, limit)
 
     async def scan_pages(
         self, filter: JobFilter, *, limit: int = 100, timeout: float | None = None
@@ -261,7 +364,7 @@ class AsyncClient(OperatorCalls):
                 raise ProtocolError(f"the scan does not advance: continuation {continuation!r} came twice")
             continuation = page.continuation
 
-    # -- operators -------------------------------------------------------------------------------------------------
+    # -- operators of queues and jobs ---------------------------------------------------------------------------------
 
     async def retry_failed(
         self,
@@ -275,8 +378,7 @@ class AsyncClient(OperatorCalls):
         timeout: float | None = None,
     ) -> int:
         """Up to `limit` FAILED jobs of one priority back to PENDING; how many."""
-        request = wire.retry_to_wire(queue, priority, attempts, run_after_ms, limit)
-        return int(await self._call("retryFailedJobs", Idempotency.ONCE, context, timeout, request=request))
+        return await self._call(methods.RETRY_FAILED, context, timeout, queue, priority, attempts, run_after_ms, limit)
 
     async def delete_jobs(
         self,
@@ -287,8 +389,7 @@ class AsyncClient(OperatorCalls):
         timeout: float | None = None,
     ) -> int:
         """Remove up to `limit` jobs of one state and priority (1 where none is given); how many."""
-        request = wire.delete_to_wire(filter, limit)
-        return int(await self._call("deleteJobs", Idempotency.ONCE, context, timeout, request=request))
+        return await self._call(methods.DELETE_JOBS, context, timeout, filter, limit)
 
     async def cancel(
         self,
@@ -299,9 +400,68 @@ class AsyncClient(OperatorCalls):
         timeout: float | None = None,
     ) -> Mapping[str, CancelOutcome]:
         """Remove jobs that are still pending; says per job what it found."""
-        request = wire.cancel_to_wire(queue, descriptors)
-        response = await self._call("cancelJobs", Idempotency.ONCE, context, timeout, request=request)
-        return wire.cancelled_from_wire(response)
+        return await self._call(methods.CANCEL, context, timeout, queue, descriptors)
+
+    # -- operators of a cluster ---------------------------------------------------------------------------------------
+
+    async def get_queues(
+        self, names: Sequence[str] = (), *, context: RequestContext | None = None, timeout: float | None = None
+    ) -> list[QueueView]:
+        """Queues with their settings, by name; all where none is named. QueueNotFound."""
+        return await self._call(methods.GET_QUEUES, context, timeout, names)
+
+    async def update_queue(
+        self,
+        name: str,
+        password: str,
+        *,
+        set: Mapping[str, str] | None = None,
+        unset: Sequence[str] = (),
+        create: bool = False,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> Changed:
+        """Change settings of a queue, or of "@defaults". PasswordInvalid, QueueNotFound, RequestInvalid."""
+        return await self._call(methods.UPDATE_QUEUE, context, timeout, name, password, set or {}, unset, create)
+
+    async def update_shard(
+        self,
+        shard_id: str,
+        password: str,
+        *,
+        dequeue_only: bool,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> Changed:
+        """Whether a shard takes new jobs. PasswordInvalid, RequestInvalid."""
+        return await self._call(methods.UPDATE_SHARD, context, timeout, shard_id, password, dequeue_only)
+
+    async def cluster_status(
+        self,
+        *,
+        queues: Sequence[str] | None = None,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> ClusterStatus:
+        """Servers, shards and queues in numbers; those queues only, where a list is given."""
+        return await self._call(methods.GET_CLUSTER_STATUS, context, timeout, queues)
+
+    async def change_jobs(
+        self, change: JobChange, *, context: RequestContext | None = None, timeout: float | None = None
+    ) -> JobsChanged:
+        """One slice of a change to all jobs that match; to be called again with the continuation it gives."""
+        return await self._call(methods.CHANGE_JOBS, context, timeout, change)
+
+    async def audit(
+        self,
+        *,
+        limit: int = 100,
+        before_ms: int | None = None,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> list[AuditEntry]:
+        """Changes by operators, the latest first."""
+        return await self._call(methods.GET_AUDIT, context, timeout, limit, before_ms)
 
 
 def _dequeue_again(wanted: Any, wait_until_s: float) -> Callable[[Failure], None]:

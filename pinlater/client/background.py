@@ -71,7 +71,7 @@ class BackgroundClient:
                 self._finalizer = weakref.finalize(self, _end, self._loop, thread, self.client)
             return self._loop
 
-    def begin_in_child(self) -> None:
+    def after_fork(self) -> None:
         """The parent's loop and connections stay untouched: to close them would act on what the parent uses."""
         if isinstance(self._finalizer, weakref.finalize):
             self._finalizer.detach()
@@ -100,11 +100,11 @@ async def _finish(client: AsyncClient) -> None:
     await asyncio.gather(*left, return_exceptions=True)
 
 
-def _begin_in_child() -> None:
+def _after_fork() -> None:
     for instance in list(_instances):
-        instance.begin_in_child()
+        instance.after_fork()
 
 
 _instances: weakref.WeakSet[BackgroundClient] = weakref.WeakSet()
 _inherited: list[object] = []
-os.register_at_fork(after_in_child=_begin_in_child)
+os.register_at_fork(after_in_child=_after_fork)

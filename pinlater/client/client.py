@@ -7,28 +7,32 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self, cast, overload
 
-from pinlater.client.address import Target
-from pinlater.client.async_client import AsyncClient
+from pinlater.client.addresses import Target
+from pinlater.client.async_client import DEFAULT_TIMEOUT_S, AsyncClient
 from pinlater.client.background import BackgroundClient
-from pinlater.client.base import DEFAULT_TIMEOUT_S
-from pinlater.client.client_operators import ClientOperatorCalls
 from pinlater.model import (
     CONTINUATION_START,
     Ack,
     AckOutcome,
+    AuditEntry,
     CancelOutcome,
+    Changed,
     Checkpoint,
+    ClusterStatus,
     DequeuedJobs,
     DequeueRequest,
     Job,
+    JobChange,
     JobFilter,
     JobInfo,
+    JobsChanged,
+    QueueView,
     RequestContext,
     ScanPage,
 )
 
 
-class Client(ClientOperatorCalls):
+class Client:
     """AsyncClient for programs without asyncio: the same arguments, calls and errors; see there for what they mean.
 
     May be used by many threads at once. It has one thread of its own, which starts with the first call.
@@ -191,7 +195,7 @@ class Client(ClientOperatorCalls):
         while (page := self._run(next_page)) is not None:
             yield page
 
-    # -- operators -------------------------------------------------------------------------------------------------
+    # -- operators of queues and jobs ---------------------------------------------------------------------------------
 
     def retry_failed(
         self,
@@ -234,3 +238,69 @@ class Client(ClientOperatorCalls):
         timeout: float | None = None,
     ) -> Mapping[str, CancelOutcome]:
         return self._run(AsyncClient.cancel, queue, descriptors, context=context, timeout=timeout)
+
+    # -- operators of a cluster ---------------------------------------------------------------------------------------
+
+    def get_queues(
+        self, names: Sequence[str] = (), *, context: RequestContext | None = None, timeout: float | None = None
+    ) -> list[QueueView]:
+        return self._run(AsyncClient.get_queues, names, context=context, timeout=timeout)
+
+    def update_queue(
+        self,
+        name: str,
+        password: str,
+        *,
+        set: Mapping[str, str] | None = None,
+        unset: Sequence[str] = (),
+        create: bool = False,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> Changed:
+        return self._run(
+            AsyncClient.update_queue,
+            name,
+            password,
+            set=set,
+            unset=unset,
+            create=create,
+            context=context,
+            timeout=timeout,
+        )
+
+    def update_shard(
+        self,
+        shard_id: str,
+        password: str,
+        *,
+        dequeue_only: bool,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> Changed:
+        return self._run(
+            AsyncClient.update_shard, shard_id, password, dequeue_only=dequeue_only, context=context, timeout=timeout
+        )
+
+    def cluster_status(
+        self,
+        *,
+        queues: Sequence[str] | None = None,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> ClusterStatus:
+        return self._run(AsyncClient.cluster_status, queues=queues, context=context, timeout=timeout)
+
+    def change_jobs(
+        self, change: JobChange, *, context: RequestContext | None = None, timeout: float | None = None
+    ) -> JobsChanged:
+        return self._run(AsyncClient.change_jobs, change, context=context, timeout=timeout)
+
+    def audit(
+        self,
+        *,
+        limit: int = 100,
+        before_ms: int | None = None,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> list[AuditEntry]:
+        return self._run(AsyncClient.audit, limit=limit, before_ms=before_ms, context=context, timeout=timeout)

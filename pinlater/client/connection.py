@@ -12,23 +12,72 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, cast
 
-from pinlater.client.address import Address
-from pinlater.client.exchange import EXCHANGES, Exchange
-from pinlater.client.transport_errors import CallFailed
+from pinlater.client.addresses import Address
 from pinlater.errors import PinLaterError, ProtocolError, RequestInvalid
+from pinlater.wire import header
 from pinlater.wire.codec import ApplicationError, decode_reply, decode_result
 from pinlater.wire.faults import error_from_application
 from pinlater.wire.framing import Splitter
-from pinlater.wire.header import read_header
-from pinlater.wire.idl import SIGNATURES
+from pinlater.wire.header import CALL, REPLY, SEQID_BYTES, Header, read_header, write_header
+from pinlater.wire.idl import SIGNATURES, Signature
 from pinlater.wire.limits import WireLimits
 from pinlater.wire.malformed import WireError
+from pinlater.wire.native import encode_struct
 
+BINARY = header.Protocol.BINARY
 _LAST_SEQID = 2**31 - 1
-
 
 _EARLY_S = 0.001
 """Event loops count in milliseconds: a timer may be early by one."""
+
+
+class CallFailed(Exception):
+    """No answer; the callers of a client never see this.
+
+    `sent` False: the server surely never saw the call; True: it may have carried it out. `busy`: the client had no time
+    or no connection left, which says nothing about the server.
+    """
+
+    def __init__(self, why: str, *, sent: bool, busy: bool = False) -> None:
+        super().__init__(why)
+        self.why = why
+        self.sent = sent
+        self.busy = busy
+
+
+class MethodCodec:
+    """One method as bytes: calls of it, and answers to them. What is the same in every call is made once."""
+
+    __slots__ = ("_args", "_call_head", "_header", "_may_await_receipt", "_method", "_reply_head", "name")
+
+    def __init__(self, method: Signature) -> None:
+        self.name = method.name
+        self._method = method
+        self._may_await_receipt = method.name == "dequeueJobs"
+        self._args = method.args.encode_args
+        self._call_head = write_header(BINARY, CALL, method.name, 0)[:-SEQID_BYTES]
+        self._reply_head = write_header(BINARY, REPLY, method.name, 0)[:-SEQID_BYTES]
+        self._header = Header(BINARY, REPLY, method.name, 0, len(self._reply_head) + SEQID_BYTES)
+
+    def call(self, seqid: int, args: Any) -> bytes:
+        """One call; TypeError and others where it cannot be encoded."""
+        return self._call_head + seqid.to_bytes(SEQID_BYTES, "big") + encode_struct(args, BINARY, self._args)
+
+    def due(self, seqid: int) -> bytes:
+        """With what the answer to that call begins."""
+        return self._reply_head + seqid.to_bytes(SEQID_BYTES, "big")
+
+    def awaits_receipt(self, result: Any) -> bool:
+        """Whether the server awaits one of this answer."""
+        return self._may_await_receipt and result.success is not None and bool(result.success.awaits_receipt)
+
+    def result(self, answer: bytes, limits: WireLimits) -> Any:
+        """What an answer that begins as is due holds: `success`, or the declared exception as `e`. WireError."""
+        return decode_result(answer, self._header, self._method, limits)
+
+
+METHOD_CODECS = {name: MethodCodec(method) for name, method in SIGNATURES.items()}
+"""By the name of the method."""
 
 
 class Waiter(Protocol):
@@ -45,7 +94,7 @@ class _Sent(NamedTuple):
     """A call under way; `due` is what its answer begins with. `sent_s` and `deadline_s` are of the loop's clock."""
 
     seqid: int
-    exchange: Exchange
+    codec: MethodCodec
     due: bytes
     waiter: Waiter
     sent_s: float
@@ -118,11 +167,17 @@ class Connection(asyncio.Protocol):
         if not self.usable or self._transport is None:
             raise CallFailed("the connection is closed", sent=False)
         self._seqid = seqid = self._seqid % _LAST_SEQID + 1
-        exchange = EXCHANGES[method]
-        message = self._encoded(exchange, seqid, args)
+        codec = METHOD_CODECS[method]
+        try:
+            message = codec.call(seqid, args)
+        except (TypeError, ValueError, OverflowError, AttributeError) as error:
+            raise RequestInvalid(f"{method}: cannot be encoded: {error}") from error
+        if len(message) > self._limits.max_message_bytes:
+            allowed = f"up to {self._limits.max_message_bytes} bytes"
+            raise RequestInvalid.of(f"{method}: the size of the call", len(message), allowed)
         self._transport.write(len(message).to_bytes(4, "big") + message)
         self.owes_receipt = False
-        self._waiting.append(_Sent(seqid, exchange, exchange.due(seqid), waiter, self._loop.time(), deadline_s))
+        self._waiting.append(_Sent(seqid, codec, codec.due(seqid), waiter, self._loop.time(), deadline_s))
         if self._timer is None or deadline_s < self._timer_s:
             self._set_timer(deadline_s)
 
@@ -142,24 +197,11 @@ class Connection(asyncio.Protocol):
         if not self._waiting:
             self._break(CallFailed("the connection is not used any more", sent=False))
 
-    def say_no_more(self) -> None:
+    def half_close(self) -> None:
         """Closes the sending side: the server ends its waits, answers what it can, and closes the other side."""
         self.usable = False
         if self._transport is not None:
             self._transport.write_eof()
-
-    # -- sending ---------------------------------------------------------------------------------------------------
-
-    def _encoded(self, exchange: Exchange, seqid: int, args: Any) -> bytes:
-        try:
-            message = exchange.call(seqid, args)
-        except (TypeError, ValueError, OverflowError, AttributeError) as error:
-            raise RequestInvalid(f"{exchange.name}: cannot be encoded: {error}") from error
-        if len(message) > self._limits.max_message_bytes:
-            raise RequestInvalid.of(
-                f"{exchange.name}: the size of the call", len(message), f"up to {self._limits.max_message_bytes} bytes"
-            )
-        return message
 
     # -- deadlines -------------------------------------------------------------------------------------------------
 
@@ -204,7 +246,7 @@ class Connection(asyncio.Protocol):
             raise WireError("an answer that nobody asked for")
         sent = self._waiting[0]
         usual = message.startswith(sent.due)
-        result = sent.exchange.result(message, self._limits) if usual else self._unusual(message, sent)
+        result = sent.codec.result(message, self._limits) if usual else self._unusual(message, sent)
         self._waiting.popleft()
         self._on_answered(self)
         if sent.waiter.done():
@@ -212,7 +254,7 @@ class Connection(asyncio.Protocol):
         elif isinstance(result, PinLaterError):
             sent.waiter.set_exception(result)
         else:
-            owes = sent.exchange.awaits_receipt(result)
+            owes = sent.codec.awaits_receipt(result)
             if owes:
                 self.owes_receipt = True
             sent.waiter.set_result(result)
@@ -223,16 +265,16 @@ class Connection(asyncio.Protocol):
 
     def _unusual(self, message: bytes, sent: _Sent) -> Any:
         """What an answer holds that is an application error, or in another form of the protocol. WireError."""
-        header = read_header(message)
+        head = read_header(message)
         error: PinLaterError | None = None
         try:
             decode_reply(message, self._limits)
         except ApplicationError as refused:
             error = error_from_application(refused)
-        if header.name != sent.exchange.name or header.seqid != sent.seqid:
-            due = f"{sent.seqid} to {sent.exchange.name!r}"
-            raise WireError(f"answer {header.seqid} to {header.name!r} where {due} is due")
-        return error or decode_result(message, header, SIGNATURES[header.name], self._limits)
+        if head.name != sent.codec.name or head.seqid != sent.seqid:
+            due = f"{sent.seqid} to {sent.codec.name!r}"
+            raise WireError(f"answer {head.seqid} to {head.name!r} where {due} is due")
+        return error or decode_result(message, head, SIGNATURES[head.name], self._limits)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._break(

@@ -10,13 +10,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from pinlater.client.address import Address
-from pinlater.client.connection import Connection, Waiter
-from pinlater.client.transport_errors import CallFailed
+from pinlater.client.addresses import Address
+from pinlater.client.connection import CallFailed, Connection, Waiter
 from pinlater.errors import Overloaded
 from pinlater.model import RequestContext
-from pinlater.wire import convert as wire
 from pinlater.wire.limits import WireLimits
+from pinlater.wire.methods import CHECKPOINT
 
 ANSWER_LIMITS = WireLimits(walk_over_bytes=256 * 1024, max_steps=200_000)
 """Larger answers are walked before they are decoded. To walk one with 1,000 jobs of 200 bytes costs eight times what it
@@ -25,7 +24,7 @@ costs to decode it; the worst that a server can send below this size takes the d
 
 
 RECEIPT_TIMEOUT_S = 10.0
-_NOTHING = wire.call_args("checkpointJobs", RequestContext("receipt"), request=wire.checkpoints_to_wire("receipt", ()))
+_NOTHING = CHECKPOINT.arguments(RequestContext("receipt"), "receipt", ())
 
 
 class _Unheard:
@@ -125,12 +124,12 @@ class Pool:
         for connection in list(self._open):
             connection.close(why)
 
-    def end(self, why: str) -> None:
+    def cancel_calls(self, why: str) -> None:
         """No new calls; the server is told that it need not wait any more before it answers those under way."""
         self._closed_because = why
         self._refuse_waiters(why)
         for connection in list(self._open):
-            connection.say_no_more()
+            connection.half_close()
 
     def retire(self) -> None:
         """No new calls will come; each connection is closed as soon as it carries none."""
@@ -216,7 +215,7 @@ class Pool:
         connection.users += 1
         deadline_s = asyncio.get_running_loop().time() + RECEIPT_TIMEOUT_S
         with suppress(CallFailed):
-            self._send(connection, "checkpointJobs", _NOTHING, deadline_s, _Unheard())
+            self._send(connection, CHECKPOINT.name, _NOTHING, deadline_s, _Unheard())
 
     # -- waiting ---------------------------------------------------------------------------------------------------
 

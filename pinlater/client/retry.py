@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from pinlater.client.transport_errors import CallFailed
+from pinlater.client.connection import CallFailed
 from pinlater.errors import (
     DequeueRateLimited,
     Draining,

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import structlog
 
 from pinlater.api import Api
-from pinlater.client.address import Address
+from pinlater.client.addresses import Address
 from pinlater.errors import (
     EnqueueRejected,
     OutcomeUnknown,

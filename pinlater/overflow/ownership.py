@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from pinlater.client.address import Address
+from pinlater.client.addresses import Address
 from pinlater.client.async_client import AsyncClient
 from pinlater.client.pool import PoolLimits
 from pinlater.errors import PinLaterError

@@ -88,7 +88,7 @@ class Handler:
             if not pending.long_poll:
                 self._metrics.observe(perf_counter() - began, "call_seconds", call.name)
 
-    async def _carry_out(self, method: Method, args: Any, pending: PendingCall) -> Any:
+    async def _carry_out(self, method: Method[Any], args: Any, pending: PendingCall) -> Any:
         """What the codec encodes as the answer."""
         context = context_from_wire(args.context)
         context.connection = pending.connection

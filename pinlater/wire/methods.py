@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from pinlater.api import Api
 from pinlater.model import Ack, Checkpoint, DequeueRequest, RequestContext
 from pinlater.wire import convert
 from pinlater.wire import convert_operators as operators
 from pinlater.wire.idl import SIGNATURES, Signature
+
+R = TypeVar("R")
 
 
 class Idempotency(Enum):
@@ -40,8 +42,8 @@ def _same(value: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Method:
-    """One call. `name` is the wire's, `call` that of `Api`."""
+class Method(Generic[R]):
+    """One call, of which a client returns an R. `name` is the wire's, `call` that of `Api`."""
 
     name: str
     call: str
@@ -60,7 +62,7 @@ class Method:
     names: Sequence[str] = ()
     """The arguments by name, in order, of a call that has no such struct."""
 
-    result: Callable[[Any], Any] = _same
+    result: Callable[[Any], R] = _same
     """What a client returns, from a decoded answer."""
 
     access: Access = Access.ANYONE
@@ -69,6 +71,9 @@ class Method:
 
     large_answer: Callable[[Any], tuple[int, bool]] | None = None
     """Of how many jobs a request may bring an answer, and whether with bodies: room is reserved before it begins."""
+
+    pipelined: bool = False
+    """So short that a client sends several over one connection where it has no other."""
 
     older: str = ""
     """The method that a server which does not know this one has instead, with the same arguments."""
@@ -85,9 +90,13 @@ class Method:
 
     def arguments(self, context: RequestContext, *values: Any) -> Any:
         """The arguments as they are encoded, from those of the call in order."""
+        args = self.signature.args.cls()
+        args.context = context
         if self.request is not None:
-            return convert.call_args(self.name, context, request=self.request(*values))
-        return convert.call_args(self.name, context, **dict(zip(self.names, values, strict=True)))
+            args.request = self.request(*values)
+        else:
+            vars(args).update(zip(self.names, values, strict=True))
+        return args
 
     def idempotency_with(self, *values: Any) -> Idempotency:
         """Of the call with these arguments."""
@@ -96,7 +105,7 @@ class Method:
 
 # -- queues ------------------------------------------------------------------------------------------------------------
 
-CREATE_QUEUE = Method(
+CREATE_QUEUE: Method[None] = Method(
     "createQueue",
     "create_queue",
     Idempotency.REPEAT,
@@ -104,7 +113,7 @@ CREATE_QUEUE = Method(
     names=("name",),
 )
 
-DELETE_QUEUE = Method(
+DELETE_QUEUE: Method[None] = Method(
     "deleteQueue",
     "delete_queue",
     Idempotency.ONCE,
@@ -118,7 +127,7 @@ GET_QUEUE_NAMES = Method(
     "queue_names",
     Idempotency.READ,
     lambda api, args, context: api.queue_names(context=context),
-    result=set,
+    result=set[str],
 )
 
 
@@ -138,6 +147,7 @@ ENQUEUE = Method(
     convert.enqueued_to_wire,
     convert.enqueue_to_wire,
     result=lambda response: response.job_descriptors,
+    pipelined=True,
 )
 
 
@@ -181,7 +191,7 @@ def ack_idempotency(queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack])
     return Idempotency.ONCE
 
 
-ACK_DEQUEUED = Method(
+ACK_DEQUEUED: Method[None] = Method(
     "ackDequeuedJobs",
     "ack",
     Idempotency.ONCE,
@@ -189,6 +199,7 @@ ACK_DEQUEUED = Method(
     lambda outcomes: None,
     convert.acks_to_wire,
     idempotency_of=ack_idempotency,
+    pipelined=True,
 )
 
 ACK = Method(
@@ -200,6 +211,7 @@ ACK = Method(
     convert.acks_to_wire,
     result=lambda response: convert.ack_outcomes_from_wire(response.outcomes),
     idempotency_of=ack_idempotency,
+    pipelined=True,
     older="ackDequeuedJobs",
 )
 
@@ -223,13 +235,14 @@ def _may_be_doubled(checkpoint: Checkpoint) -> bool:
     return not checkpoint.prepend_status and checkpoint.new_body is None
 
 
-CHECKPOINT = Method(
+CHECKPOINT: Method[None] = Method(
     "checkpointJobs",
     "checkpoint",
     Idempotency.ONCE,
     _checkpoint,
     request=convert.checkpoints_to_wire,
     idempotency_of=checkpoint_idempotency,
+    pipelined=True,
 )
 
 
@@ -431,7 +444,7 @@ GET_AUDIT = Method(
     result=operators.audit_from_wire,
 )
 
-METHODS = {
+METHODS: dict[str, Method[Any]] = {
     method.name: method
     for method in (
         CREATE_QUEUE,

@@ -151,7 +151,7 @@ async def callers_that_are_gone(client: AsyncClient, port: int) -> Counts:
         await client.enqueue("gone", Job(b""))
         caller = await Plain.to(port)
         await caller.send("dequeueJobs", request=dequeue_to_wire(DequeueRequest("gone", 1)))
-        caller.say_no_more()
+        caller.half_close()
         answer = await caller.answer()
         await caller.close()
         if not answer.success.jobs:

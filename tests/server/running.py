@@ -174,7 +174,7 @@ class Plain:
         success = await self.call("dequeueJobs", request=dequeue_to_wire(DequeueRequest(queue, limit, wait_ms=wait_ms)))
         return dict(success.jobs or {})
 
-    def say_no_more(self) -> None:
+    def half_close(self) -> None:
         """Close the sending side alone."""
         self._writer.write_eof()
 

@@ -211,10 +211,10 @@ def test_closing_ends_the_waits_of_other_threads(address: str) -> None:
     client = Client(address)
     client.create_queue("waits")
     ended: list[BaseException] = []
-    begun = threading.Barrier(3)
+    first = threading.Barrier(3)
 
     def wait(call: Callable[[], object]) -> None:
-        begun.wait()
+        first.wait()
         try:
             call()
         except (RuntimeError, errors.PinLaterError) as error:
@@ -225,7 +225,7 @@ def test_closing_ends_the_waits_of_other_threads(address: str) -> None:
     threads = [threading.Thread(target=wait, args=(call,)) for call in calls]
     for thread in threads:
         thread.start()
-    begun.wait()
+    first.wait()
     time.sleep(0.1)
     client.close()
     for thread in threads:

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 import pytest
 
 from pinlater import AsyncClient, Client, DequeueRequest, errors
-from pinlater.client import fleet
-from pinlater.client.address import Address, DnsName
+from pinlater.client import server_list
+from pinlater.client.addresses import Address, DnsName
 from tests.server.serving import Served, serving, until
 from tests.stores.process import free_port
 
@@ -32,7 +32,7 @@ class Names:
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """A name is looked up by every call."""
-    monkeypatch.setattr(fleet, "AGAIN_S", 0.0)
+    monkeypatch.setattr(server_list, "LOOK_UP_EVERY_S", 0.0)
 
 
 def asked(*servers: Served) -> list[int]:
@@ -125,7 +125,7 @@ async def test_a_name_that_nobody_knows_is_unreachable() -> None:
 
 
 async def test_a_server_that_fails_has_its_name_looked_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet, "DOUBTED_S", 0.0)
+    monkeypatch.setattr(server_list, "STALE_S", 0.0)
     async with serving() as served:
         names = Names(free_port())
         async with AsyncClient("dns:queue", resolve=names) as client:

@@ -44,7 +44,7 @@ async def test_a_wait_that_is_ended_is_answered_soon_and_no_other_can_be_made(se
         await client.create_queue(QUEUE)
         poll = asyncio.create_task(waiting(client))
         await asyncio.sleep(0.1)
-        client.end_waits()
+        client.cancel_long_polls()
         assert await asyncio.wait_for(poll, 10) == []
         with pytest.raises(ServerUnreachable, match="waits for no more jobs"):
             await client.dequeue(DequeueRequest(QUEUE, 1, wait_ms=1_000))
@@ -62,7 +62,7 @@ async def test_a_job_is_either_answered_or_taken_back_with_all_attempts(server: 
                 await asyncio.sleep(0.01)
                 enqueued = asyncio.create_task(producer.enqueue(QUEUE, Job(b"x", attempts_allowed=1)))
                 await asyncio.sleep(0)
-                client.end_waits()
+                client.cancel_long_polls()
                 jobs = await asyncio.wait_for(poll, 10)
                 await enqueued
                 await drained(producer, jobs)

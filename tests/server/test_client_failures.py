@@ -323,7 +323,7 @@ async def test_one_that_is_not_patient_asks_each_server_once_about_shards_that_a
 ) -> None:
     async with serving(Reluctant(error, 9)) as one, serving(Reluctant(error, 9)) as two:
         servers = [f"127.0.0.1:{one.port}", f"127.0.0.1:{two.port}", nobody]
-        async with AsyncClient(servers=servers, patient=False) as client:
+        async with AsyncClient(servers=servers, retry_unavailable=False) as client:
             with pytest.raises(type(error)):
                 await client.ack("mail", succeeded=[Ack("d")])
         assert (_asked(one, "ack"), _asked(two, "ack")) == (1, 1)
@@ -331,7 +331,7 @@ async def test_one_that_is_not_patient_asks_each_server_once_about_shards_that_a
 
 async def test_one_that_is_not_patient_still_waits_for_what_passes() -> None:
     service = Reluctant(errors.Overloaded("full"), 3)
-    async with serving(service) as served, AsyncClient(f"127.0.0.1:{served.port}", patient=False) as client:
+    async with serving(service) as served, AsyncClient(f"127.0.0.1:{served.port}", retry_unavailable=False) as client:
         assert await client.enqueue("mail", Job(b"x"))
 
 

@@ -87,7 +87,7 @@ async def test_one_that_stays_asks_one_server_until_it_fails() -> None:
 
         with Proxy(one.port) as first, Proxy(two.port) as second:
             addresses = [f"127.0.0.1:{proxy.port}" for proxy in (first, second)]
-            async with AsyncClient(*addresses, stay_s=600.0) as client:
+            async with AsyncClient(*addresses, sticky_s=600.0) as client:
                 for _ in range(6):
                     await client.queue_names()
                 assert sorted(asked()) == [0, 6]

@@ -85,7 +85,7 @@ def reset(caller: Plain) -> None:
     caller._writer.close()
 
 
-@pytest.mark.parametrize("how", [end, reset, Plain.say_no_more], ids=["end", "reset", "half an end"])
+@pytest.mark.parametrize("how", [end, reset, Plain.half_close], ids=["end", "reset", "half an end"])
 async def test_the_claims_of_a_connection_that_ends_are_released(how: Any) -> None:
     async with bench(AT_ONCE) as at:
         caller, jobs = await at.worker(3)
@@ -114,7 +114,7 @@ async def test_the_grace_begins_when_the_caller_ends_and_not_when_its_last_call_
         gate = at.stand.stores[0].hold("ack")
         await caller.send("ackDequeuedJobs", request=acks_to_wire("mail", [Ack("mail:s1:p1:1000000000000000")], []))
         await at.stand.stores[0].until_begun("ack")
-        caller.say_no_more()
+        caller.half_close()
         await at.served.until(lambda: at.graces == 1)
         gate.set()
         assert (await caller.answer()).exception is None

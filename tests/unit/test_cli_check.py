@@ -9,7 +9,7 @@ import pytest
 from pinlater.cli.check_limits import Limits, parse_limits
 from pinlater.cli.check_plan import CheckPlan, plan_of
 from pinlater.cli.check_verdict import Level, judge
-from pinlater.client.clusters import cluster_check, cluster_servers
+from pinlater.client.addresses import cluster_check, cluster_servers
 from pinlater.model import ClusterStatus, LevelView, QueueStatus, ServerView, ShardView
 
 NOW_MS = 1_790_000_000_000

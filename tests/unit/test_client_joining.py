@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from pinlater import errors
-from pinlater.client.joining import Batcher, JoiningLimits, Outcome
+from pinlater.client.enqueue_batching import EnqueueBatcher, EnqueueBatchLimits, Outcome
 from pinlater.model import Job
 
 POISON = b"poison"
@@ -33,18 +33,18 @@ class Calls:
             raise error
         return [body.decode() for body in bodies]
 
-    def joiner(self, timeout_s: float = 10.0, **limits: int) -> Batcher:
-        return Batcher(lambda *_: False, self.send, timeout_s, JoiningLimits(**limits))
+    def joiner(self, timeout_s: float = 10.0, **limits: int) -> EnqueueBatcher:
+        return EnqueueBatcher(lambda *_: False, self.send, timeout_s, EnqueueBatchLimits(**limits))
 
 
-class Begun:
+class FirstAttempt:
     """First attempts without a task; their outcomes are told when the test says so."""
 
     def __init__(self) -> None:
         self.calls = Calls()
         self.batches: list[list[bytes]] = []
         self.ends: list[Callable[[Outcome], None]] = []
-        self.joiner = Batcher(self.begin, self.calls.send, 10.0, JoiningLimits())
+        self.joiner = EnqueueBatcher(self.begin, self.calls.send, 10.0, EnqueueBatchLimits())
 
     def begin(self, jobs: Sequence[Job], deadline_s: float, on_end: Callable[[Outcome], None]) -> bool:
         self.batches.append([job.body for job in jobs])
@@ -57,7 +57,7 @@ async def _turns(count: int = 6) -> None:
         await asyncio.sleep(0)
 
 
-def _add(joiner: Batcher, *numbers: int) -> list[asyncio.Future[str]]:
+def _add(joiner: EnqueueBatcher, *numbers: int) -> list[asyncio.Future[str]]:
     return [joiner.add(Job(b"%d" % number)) for number in numbers]
 
 
@@ -185,46 +185,46 @@ async def test_at_the_end_everyone_who_waits_is_told() -> None:
 
 
 async def test_a_first_attempt_that_succeeds_needs_no_other() -> None:
-    begun = Begun()
-    futures = _add(begun.joiner, 1, 2)
+    first = FirstAttempt()
+    futures = _add(first.joiner, 1, 2)
     await _turns()
-    more = _add(begun.joiner, 3)
+    more = _add(first.joiner, 3)
     await _turns()
-    assert begun.batches == [[b"1", b"2"]]
-    begun.ends[0](["one", "two"])
+    assert first.batches == [[b"1", b"2"]]
+    first.ends[0](["one", "two"])
     assert await asyncio.gather(*futures) == ["one", "two"]
     await _turns()
-    assert begun.batches == [[b"1", b"2"], [b"3"]]
-    begun.ends[1](["three"])
+    assert first.batches == [[b"1", b"2"], [b"3"]]
+    first.ends[1](["three"])
     assert await more[0] == "three"
     await _turns()
-    assert begun.joiner.is_idle
-    assert begun.calls.batches == []
+    assert first.joiner.is_idle
+    assert first.calls.batches == []
 
 
 async def test_what_is_left_after_a_first_attempt_is_done_for_its_callers() -> None:
-    begun = Begun()
-    futures = _add(begun.joiner, 1, 2)
+    first = FirstAttempt()
+    futures = _add(first.joiner, 1, 2)
     await _turns()
 
     async def rest() -> list[str]:
         raise errors.RequestInvalid("poison")
 
-    begun.ends[0](rest)
+    first.ends[0](rest)
     assert await asyncio.gather(*futures) == ["1", "2"]
-    assert begun.calls.batches == [[b"1"], [b"2"]], "refused for one member's sake, sent again in halves"
+    assert first.calls.batches == [[b"1"], [b"2"]], "refused for one member's sake, sent again in halves"
 
 
 async def test_a_first_attempt_under_way_ends_with_the_joiner() -> None:
-    begun = Begun()
-    futures = _add(begun.joiner, 1)
+    first = FirstAttempt()
+    futures = _add(first.joiner, 1)
     await _turns()
-    await begun.joiner.close(RuntimeError("closed"))
+    await first.joiner.close(RuntimeError("closed"))
     with pytest.raises(RuntimeError, match="closed"):
         await futures[0]
-    begun.ends[0](["too late"])
+    first.ends[0](["too late"])
     await _turns()
-    assert begun.joiner.is_idle
+    assert first.joiner.is_idle
 
 
 async def test_a_first_attempt_that_cannot_be_made_is_left_to_the_other_way() -> None:
@@ -233,5 +233,5 @@ async def test_a_first_attempt_that_cannot_be_made_is_left_to_the_other_way() ->
     def begin(jobs: Sequence[Job], deadline_s: float, on_end: Callable[[Outcome], None]) -> bool:
         raise ValueError("no")
 
-    joiner = Batcher(begin, calls.send, 10.0, JoiningLimits())
+    joiner = EnqueueBatcher(begin, calls.send, 10.0, EnqueueBatchLimits())
     assert await asyncio.gather(*_add(joiner, 1, 2)) == ["1", "2"]

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from pinlater import errors
+from pinlater.client.connection import CallFailed
 from pinlater.client.retry import (
     FIRST_BACKOFF_S,
     LONGEST_BACKOFF_S,
@@ -15,7 +16,6 @@ from pinlater.client.retry import (
     first_share,
     may_send_again,
 )
-from pinlater.client.transport_errors import CallFailed
 from pinlater.model import Ack, Checkpoint
 from pinlater.wire.methods import Idempotency, ack_idempotency, checkpoint_idempotency
 

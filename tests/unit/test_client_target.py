@@ -7,10 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from pinlater import AsyncClient
-from pinlater.client.address import Address, DnsName, Target, parse_address, parse_target
-from pinlater.client.clusters import cluster_servers
-from pinlater.client.target import default_source, target_servers
+from pinlater import AsyncClient, Client
+from pinlater.client.addresses import (
+    Address,
+    DnsName,
+    Target,
+    cluster_servers,
+    default_source,
+    parse_address,
+    parse_target,
+    target_servers,
+)
+from pinlater.client.joining import JoiningLimits
 
 LOCAL = [Address("127.0.0.1", 9010)]
 
@@ -156,3 +164,14 @@ def test_every_client_is_another_source() -> None:
 
 def test_the_clusters_that_are_shipped_can_be_read() -> None:
     assert cluster_servers("local", Path(__file__).parents[2] / "conf" / "clusters.toml") == LOCAL
+
+
+async def test_the_names_that_options_had_before_go_on_working() -> None:
+    async with AsyncClient("a", patient=False, stay_s=60.0, joining=JoiningLimits(batch_jobs=1)) as client:
+        client.end_waits()
+    Client("a", patient=False, stay_s=60.0).close()
+
+
+def test_an_option_that_there_is_not_is_refused_by_name() -> None:
+    with pytest.raises(TypeError, match="'paitent'"):
+        AsyncClient("a", paitent=False)  # type: ignore[call-arg]

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pinlater.client.exchange import EXCHANGES
+from pinlater.client.connection import METHOD_CODECS
 from pinlater.client.pool import ANSWER_LIMITS
 from pinlater.wire.malformed import WireError
 
@@ -78,7 +78,7 @@ def pieces() -> Iterator[tuple[str, str, bytes, bytes]]:
 def answers(size: int) -> Iterator[tuple[str, str, bytes]]:
     """Of that many bytes, broken off, and with an end."""
     for method, what, first, again in pieces():
-        head = EXCHANGES[method].due(SEQID) + first
+        head = METHOD_CODECS[method].due(SEQID) + first
         whole = head + again * ((size - len(head) - 2) // len(again))
         yield method, what, whole.ljust(size, b"\x00")
         yield method, f"{what}, and the end", whole + b"\x00\x00"
@@ -86,13 +86,13 @@ def answers(size: int) -> Iterator[tuple[str, str, bytes]]:
 
 def decode(method: str, answer: bytes) -> None:
     with contextlib.suppress(WireError):
-        EXCHANGES[method].result(answer, ANSWER_LIMITS)
+        METHOD_CODECS[method].result(answer, ANSWER_LIMITS)
 
 
 def cpu_s(method: str, answer: bytes) -> float:
-    begun = time.process_time()
+    first = time.process_time()
     decode(method, answer)
-    return time.process_time() - begun
+    return time.process_time() - first
 
 
 def most_bytes(method: str, answer: bytes) -> int:

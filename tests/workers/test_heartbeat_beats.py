@@ -62,7 +62,10 @@ async def test_a_shard_that_is_out_makes_only_its_own_claims_doubtful() -> None:
     claims = [claim("mail", 1, 1), claim("mail", 2, 2), claim("mail", 1, 3), claim("images", 2, 4)]
     for out in ("checkpoint", "lookup"):
         service = OneShardOut(out)
-        async with serving(service) as served, AsyncClient(f"127.0.0.1:{served.port}", patient=False) as client:
+        async with (
+            serving(service) as served,
+            AsyncClient(f"127.0.0.1:{served.port}", retry_unavailable=False) as client,
+        ):
             outcome = await beat(client, claims, TIMEOUT_S)
             assert (sorted(outcome.good), outcome.lost, sorted(outcome.failed)) == ([1, 3], [], [2, 4])
             assert "shard 2 cannot be used" in outcome.detail

@@ -12,9 +12,9 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
+from pinlater.client.addresses import target_servers
 from pinlater.client.async_client import AsyncClient
 from pinlater.client.client import Client
-from pinlater.client.target import target_servers
 from pinlater.clock import Clock, SystemClock
 from pinlater.model import Job
 from pinlater_workers.app.catalogue import Catalogue

@@ -132,9 +132,9 @@ class HeartbeatLoop:
         self._client = AsyncClient(
             servers=begin.servers,
             source=begin.source,
-            patient=False,
+            retry_unavailable=False,
             pool=PoolLimits(idle_s=IDLE_S),
-            stay_s=STAY_S,
+            sticky_s=STAY_S,
             on_disconnect=self._disconnected,
         )
         self._unread = UnreadClaims(self._client, begin, self._timeout_s, self._table.known)

@@ -73,7 +73,7 @@ class Fetcher:
     async def stop(self) -> None:
         """No more jobs, but for those that are on their way already; they come before this returns."""
         self._stopped = True
-        self._client.end_waits()
+        self._client.cancel_long_polls()
         if self._fetches:
             await asyncio.wait(self._fetches, timeout=LAST_ANSWERS_S)
         left = list(self._fetches)

@@ -83,9 +83,9 @@ class Engine:
         self._stop = stop
         self._client = app.connect(
             on_disconnect=self._disconnected,
-            stay_s=STAY_S,
+            sticky_s=STAY_S,
             pool=PoolLimits(idle_s=IDLE_S),
-            patient=False,
+            retry_unavailable=False,
             wait_for_rate=False,
         )
         if settings.polls_too_long:

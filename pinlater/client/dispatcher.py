@@ -1,4 +1,9 @@
-"""One call of the client, whatever it takes: which server, sent again or not, and the error at the end."""
+"""The way of one call through the client: to which server, whether it is sent again, and the error at the end.
+
+Dispatcher.call   picks a server (server_list.py), takes a connection to it (pool.py) and sends (connection.py);
+                  what fails is judged (retry.py), and goes to the next server or waits for the next round
+Dispatcher.begin  the same without a task, for a first attempt that can be sent at once (enqueue_batching.py)
+"""
 
 from __future__ import annotations
 
@@ -8,12 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from pinlater.client.address import Address
-from pinlater.client.fleet import Fleet
+from pinlater.client.addresses import Address
+from pinlater.client.connection import CallFailed
 from pinlater.client.retry import MAX_ROUNDS, backoff_s, blames_server, blames_shards, first_share, may_send_again
-from pinlater.client.rotation import Rotation
-from pinlater.client.server import Server
-from pinlater.client.transport_errors import CallFailed
+from pinlater.client.server_list import LoadBalancer, Server, ServerList
 from pinlater.errors import (
     DequeueRateLimited,
     Draining,
@@ -25,109 +28,106 @@ from pinlater.errors import (
     ServerUnreachable,
 )
 from pinlater.wire.faults import error_from_exception
-from pinlater.wire.methods import Idempotency
+from pinlater.wire.methods import Idempotency, Method
 
 Failure = CallFailed | PinLaterError
 
 
 @dataclass(slots=True)
-class Outgoing:
+class CallSpec:
     """One call, to be answered before `deadline_s` of the loop's clock.
 
-    `pipelined`: short enough to share a connection with others of its kind. `revise` changes `args` before they are
-    sent again. `instead`: a method with the same arguments, for servers that do not know `method`.
+    `long_poll`: it goes over a connection of its own kind. `revise` changes `args` before they are sent again.
     """
 
-    method: str
+    method: Method[Any]
     args: Any
-    safety: Idempotency
+    idempotency: Idempotency
     deadline_s: float
-    pipelined: bool = False
     long_poll: bool = False
     revise: Callable[[Failure], None] | None = None
-    instead: str = ""
 
 
 class Dispatcher:
     """Sends calls to the servers in turn, each within its deadline.
 
-    Not `patient`: where shards cannot be used, each server is asked once, and nothing is waited for. `stay_s`: about
-    how long calls stay with a server that answers, before the next has its turn. Without `wait_for_rate`, a dequeue
-    over its queue's rate fails at once.
+    Without `retry_unavailable`: where shards cannot be used, each server is asked once, and nothing is waited for.
+    `sticky_s`: about how long calls stay with a server that answers, before the next has its turn. Without
+    `wait_for_rate`, a dequeue over its queue's rate fails at once.
     """
 
     def __init__(
         self,
-        fleet: Fleet,
+        servers: ServerList,
         rng: random.Random,
         *,
-        patient: bool = True,
-        stay_s: float = 0.0,
+        retry_unavailable: bool = True,
+        sticky_s: float = 0.0,
         wait_for_rate: bool = True,
     ) -> None:
-        self._fleet = fleet
-        self._patient = patient
+        self._servers = servers
+        self._retry_unavailable = retry_unavailable
         self._wait_for_rate = wait_for_rate
         self._rng = rng
-        self._rotation: Rotation[Server] = Rotation(rng, stay_s)
+        self._balancer: LoadBalancer[Server] = LoadBalancer(rng, sticky_s)
         self._closed = False
 
-    def end_waits(self, why: str) -> None:
+    def cancel_long_polls(self, why: str) -> None:
         """Long polls are answered soon, and none can be made any more."""
-        self._fleet.end_waits(why)
+        self._servers.cancel_long_polls(why)
 
     async def close(self, why: str) -> None:
         """Closes every connection; no call is sent any more."""
         self._closed = True
-        await self._fleet.close(why)
+        await self._servers.close(why)
 
-    async def call(self, call: Outgoing, begun: Begun | None = None) -> Any:
+    async def call(self, call: CallSpec, first: FirstAttempt | None = None) -> Any:
         """What the method returns. The typed errors of `pinlater.errors`.
 
-        With `begun`, the first attempt was that one, and has failed.
+        With `first`, that was the first attempt, and has failed.
         """
         loop = asyncio.get_running_loop()
         attempts: _Attempts | None = None
-        if begun is not None:
-            assert begun.error is not None
-            attempts = _Attempts(call, self._patient)
-            await self._after(begun.error, attempts, begun.server, self._fleet.servers)
+        if first is not None:
+            assert first.error is not None
+            attempts = _Attempts(call, self._retry_unavailable)
+            await self._after(first.error, attempts, first.server, self._servers.servers)
         while True:
-            servers = self._fleet.servers
+            servers = self._servers.servers
             now_s = loop.time()
-            if self._fleet.due_s <= now_s:
-                servers = await self._fleet.refreshed(call.deadline_s)
+            if self._servers.due_s <= now_s:
+                servers = await self._servers.refreshed(call.deadline_s)
                 now_s = loop.time()
-            server = self._rotation.pick(servers, now_s, () if attempts is None else attempts.tried)
-            share = first_share(call.safety) if attempts is None else 1.0
+            server = self._balancer.pick(servers, now_s, () if attempts is None else attempts.tried)
+            share = first_share(call.idempotency) if attempts is None else 1.0
             pool = server.long_polls if call.long_poll else server.calls
-            method = call.method
-            if call.instead and method in server.unknown_methods:
-                method = call.instead
+            method, older, exclusive = call.method.name, call.method.older, not call.method.pipelined
+            if older and method in server.unknown_methods:
+                method = older
             try:
                 if now_s >= call.deadline_s:
                     raise CallFailed("no time was left", sent=False, busy=True)
-                result = await pool.call(method, call.args, call.deadline_s, exclusive=not call.pipelined, share=share)
+                result = await pool.call(method, call.args, call.deadline_s, exclusive=exclusive, share=share)
                 return success_in(result, server)
             except MethodUnknown:
-                if not call.instead or method == call.instead:
+                if not older or method == older:
                     raise
                 server.unknown_methods.add(method)  # nothing was done; the other method goes next, to whichever server
             except (CallFailed, PinLaterError) as error:
-                attempts = attempts or _Attempts(call, self._patient)
+                attempts = attempts or _Attempts(call, self._retry_unavailable)
                 await self._after(error, attempts, server, servers)
 
-    def begin(self, call: Outgoing, on_end: Callable[[Begun], None]) -> bool:
+    def begin(self, call: CallSpec, on_end: Callable[[FirstAttempt], None]) -> bool:
         """Sends a pipelined call of Idempotency.ONCE, if that can be done at once. Its end is told in the very moment.
 
         False: it cannot, and nothing was done; it is left to `call`.
         """
         now_s = asyncio.get_running_loop().time()
-        if self._fleet.due_s <= now_s or now_s >= call.deadline_s:
+        if self._servers.due_s <= now_s or now_s >= call.deadline_s:
             return False
-        server = self._rotation.pick(self._fleet.servers, now_s, ())
+        server = self._balancer.pick(self._servers.servers, now_s, ())
         try:
-            return server.calls.begin(call.method, call.args, call.deadline_s, Begun(server, on_end))
+            return server.calls.begin(call.method.name, call.args, call.deadline_s, FirstAttempt(server, on_end))
         except (CallFailed, PinLaterError):
             return False
 
@@ -135,8 +135,8 @@ class Dispatcher:
         """Waits until it is time for the next attempt; raises what the caller gets, where there is none."""
         call, now_s = attempts.call, asyncio.get_running_loop().time()
         if blames_server(error) or isinstance(error, ProtocolError):
-            server.standing.failed(now_s, self._rng)
-            self._fleet.doubt()
+            server.health.failed(now_s, self._rng)
+            self._servers.mark_stale()
             if isinstance(error, Draining):
                 server.renew_connections()
         pause_s = attempts.failed(server, servers, error, self._rng)
@@ -149,12 +149,12 @@ class Dispatcher:
             call.revise(error)
 
 
-class Begun:
+class FirstAttempt:
     """A first attempt under way, and its end: `success`, or `error`. It is the waiter of its connection."""
 
     __slots__ = ("_on_end", "error", "server", "success")
 
-    def __init__(self, server: Server, on_end: Callable[[Begun], None]) -> None:
+    def __init__(self, server: Server, on_end: Callable[[FirstAttempt], None]) -> None:
         self._on_end = on_end
         self.server = server
         self.success: Any = None
@@ -178,8 +178,8 @@ class Begun:
 
 def success_in(result: Any, server: Server) -> Any:
     """What a method returns, in the struct of an answer by that server; the error in it is raised."""
-    if server.standing.failures:
-        server.standing.answered()
+    if server.health.failures:
+        server.health.answered()
     if result.e is not None:
         raise error_from_exception(result.e)
     return getattr(result, "success", None)
@@ -192,16 +192,16 @@ class _Attempts:
         "_busy",
         "_definite",
         "_maybe_done",
-        "_patient",
+        "_retry_unavailable",
         "_round",
         "_why",
         "call",
         "tried",
     )
 
-    def __init__(self, call: Outgoing, patient: bool) -> None:
+    def __init__(self, call: CallSpec, retry_unavailable: bool) -> None:
         self.call = call
-        self._patient = patient
+        self._retry_unavailable = retry_unavailable
         self._definite: Failure | None = None
         self._round = 1
         self._maybe_done = False
@@ -214,9 +214,9 @@ class _Attempts:
         self.tried.add(server)
         if isinstance(error, CallFailed):
             self._note(server.address, error)
-        if not may_send_again(error, self.call.safety):
+        if not may_send_again(error, self.call.idempotency):
             return None
-        if not self._patient and blames_shards(error):
+        if not self._retry_unavailable and blames_shards(error):
             self._definite = error
         all_tried = self.tried.issuperset(servers)
         if not all_tried and (self._definite is not None or blames_server(error)):
@@ -247,9 +247,9 @@ class _Attempts:
         """
         if isinstance(error, PinLaterError):
             raise error
-        method = self.call.method
+        method = self.call.method.name
         tried = "; ".join(f"{address}: {why}" for address, why in self._why.items())
-        if self._maybe_done and self.call.safety in (Idempotency.REPEAT, Idempotency.ONCE):
+        if self._maybe_done and self.call.idempotency in (Idempotency.REPEAT, Idempotency.ONCE):
             message = f"{method} was sent and may have been carried out, but no answer came: {tried}"
             raise OutcomeUnknown(message) from error
         if self._definite is not None:

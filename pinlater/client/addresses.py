@@ -1,0 +1,197 @@
+"""The servers that a client is told to talk to: as addresses, as a name in the DNS, or as a cluster in `clusters.toml`.
+
+`HOST`, `HOST:PORT` or `[IPV6]:PORT` is a server; `dns:NAME:PORT` is every address that the name has, each a server of
+its own; NAME alone is one of them, as the system chooses. A cluster is a list of these, by name:
+
+    [clusters]
+    mail = ["queue-1:9010", "queue-2:9010"]
+
+Where there is more to say of a cluster than its servers (`check`: docs/cli.md):
+
+    [clusters.mail]
+    servers = ["queue-1:9010", "queue-2:9010"]
+    check.warn = { ready = 10_000 }
+
+The first of these files that is given or exists is read, and no other: the path handed over, the environment variable
+PINLATER_CLUSTERS, ./conf/clusters.toml, ~/.config/pinlater/clusters.toml, /etc/pinlater/clusters.toml.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import socket
+import tomllib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+DEFAULT_PORT = 9010
+DNS = "dns:"
+_HOST_PORT = re.compile(r"(?:\[([0-9A-Fa-f]*:[0-9A-Fa-f:.]+(?:%[0-9A-Za-z]+)?)\]|([^\s:/\[\],]+))(?::([0-9]{1,5}))?")
+
+
+class Address(NamedTuple):
+    """One server."""
+
+    host: str
+    port: int = DEFAULT_PORT
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class DnsName(NamedTuple):
+    """All servers whose addresses the name has."""
+
+    name: str
+    port: int = DEFAULT_PORT
+
+    def __str__(self) -> str:
+        return f"{DNS}{self.name}:{self.port}"
+
+
+Target = Address | DnsName
+
+
+def parse_target(text: str) -> Target:
+    """A server, or a name that stands for several. ValueError for anything else.
+
+    >>> parse_target("dns:queue.internal:9011"), parse_target("dns:9011")
+    (DnsName(name='queue.internal', port=9011), Address(host='dns', port=9011))
+    """
+    prefix, rest = text.strip()[: len(DNS)], text.strip()[len(DNS) :]
+    if prefix != DNS or rest.isdecimal():
+        return parse_address(text)
+    try:
+        address = parse_address(rest)
+    except ValueError:
+        address = Address("")
+    if not address.host or ":" in address.host:
+        raise ValueError(f"server address {text!r}; allowed: dns:NAME or dns:NAME:PORT, with a port of 1 to 65535")
+    return DnsName(*address)
+
+
+def parse_address(text: str) -> Address:
+    """The host and port of a text; ValueError for anything else.
+
+    >>> parse_address("queue-1"), parse_address("[::1]:9011")
+    (Address(host='queue-1', port=9010), Address(host='::1', port=9011))
+    """
+    match = _HOST_PORT.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"server address {text!r}; allowed: HOST, HOST:PORT or [IPV6]:PORT")
+    bracketed, plain, port_text = match.groups()
+    port = int(port_text) if port_text else DEFAULT_PORT
+    if not 1 <= port <= 65535:
+        raise ValueError(f"server address {text!r}: port {port}; allowed: 1 to 65535")
+    return Address(bracketed or plain, port)
+
+
+ENVIRONMENT_VARIABLE = "PINLATER_CLUSTERS"
+
+
+_KEYS = ("servers", "check")
+
+
+def cluster_servers(name: str, path: str | Path | None = None) -> list[Target]:
+    """The addresses of one cluster. ValueError: no file, a file that is not as above, or a name it does not hold."""
+    file = clusters_file(path)
+    servers = _table(file, name)["servers"]
+    if not isinstance(servers, list) or not servers or not all(isinstance(server, str) for server in servers):
+        raise ValueError(f"cluster {name!r} in {file} is {servers!r}; allowed: a list of HOST:PORT texts")
+    return [parse_target(server) for server in servers]
+
+
+def cluster_check(name: str, path: str | Path | None = None) -> object:
+    """What the file says under `check` of one cluster, as TOML gives it; {}: nothing. ValueError as above."""
+    return _table(clusters_file(path), name).get("check", {})
+
+
+def _table(file: Path, name: str) -> dict[str, object]:
+    """All that is said of a cluster, with the key `servers`."""
+    clusters = _read(file)
+    if name not in clusters:
+        known = ", ".join(sorted(clusters)) or "none"
+        raise ValueError(f"cluster {name!r} is not in {file}; known: {known}")
+    table = clusters[name]
+    if not isinstance(table, dict):
+        return {"servers": table}
+    for key in table:
+        if key not in _KEYS:
+            raise ValueError(f"cluster {name!r} in {file} has the key {key!r}; allowed: {', '.join(_KEYS)}")
+    return {"servers": None, **table}
+
+
+def clusters_file(path: str | Path | None = None) -> Path:
+    """The file that counts. ValueError where there is none."""
+    given = path or os.environ.get(ENVIRONMENT_VARIABLE)
+    if given:
+        return Path(given)
+    usual = [
+        Path("conf/clusters.toml"),
+        Path.home() / ".config/pinlater/clusters.toml",
+        Path("/etc/pinlater/clusters.toml"),
+    ]
+    for candidate in usual:
+        if candidate.is_file():
+            return candidate
+    looked = ", ".join(map(str, usual))
+    raise ValueError(f"no clusters.toml: {ENVIRONMENT_VARIABLE} is not set, and there is none of {looked}")
+
+
+def _read(file: Path) -> dict[str, object]:
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{file}: {error}") from error
+    clusters = content.get("clusters")
+    if not isinstance(clusters, dict):
+        raise ValueError(f"{file} has no table [clusters]")
+    return clusters
+
+
+SERVER_VARIABLE = "PINLATER_SERVER"
+CLUSTER_VARIABLE = "PINLATER_CLUSTER"
+
+
+def target_servers(
+    servers: Iterable[str] = (), cluster: str | None = None, clusters_file: str | Path | None = None
+) -> list[Target]:
+    """The addresses given, or those of the cluster, or what the environment says, or this machine at the usual port.
+
+    A text may hold several addresses with commas between them. ValueError: not an address, or not a cluster.
+    """
+    servers = list(servers)
+    if not all(isinstance(text, str) for text in servers):
+        raise ValueError(f"{servers!r}: each server is a text of its own, as in AsyncClient('a:9010', 'b:9010')")
+    addresses = _addresses(servers)
+    if addresses and cluster:
+        raise ValueError("either servers or a cluster can be given, not both")
+    named = target_cluster(addresses, cluster)
+    if named:
+        return cluster_servers(named, clusters_file)
+    return addresses or _addresses([os.environ.get(SERVER_VARIABLE, "")]) or [Address("127.0.0.1", DEFAULT_PORT)]
+
+
+def target_cluster(servers: Sequence[object], cluster: str | None) -> str | None:
+    """The name of the cluster that is meant, where it is not some servers: what is given counts before the environment.
+
+    ValueError: not an address in the environment.
+    """
+    if servers or cluster:
+        return cluster
+    if _addresses([os.environ.get(SERVER_VARIABLE, "")]):
+        return None
+    return os.environ.get(CLUSTER_VARIABLE)
+
+
+def default_source() -> str:
+    """Who calls, where nothing else is said: `HOST:PID:RANDOM`, different for every client."""
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+
+
+def _addresses(texts: Iterable[str]) -> list[Target]:
+    parts = [part.strip() for text in texts for part in text.split(",")]
+    return list(dict.fromkeys(parse_target(part) for part in parts if part))

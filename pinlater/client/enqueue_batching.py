@@ -1,0 +1,297 @@
+"""Enqueues of a client: lists as calls of their own, single jobs of one queue joined into one call.
+
+Batches clock themselves: low load pays no wait, high load makes batches. With nothing in flight a job leaves at the end
+of the event loop's turn, with all others enqueued in that turn. While a batch is in flight the next one gathers; it
+leaves when that one returns, when it is full, or after LONGEST_WAIT_S. Every caller has its own answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from pinlater.client.dispatcher import CallSpec, Dispatcher, FirstAttempt
+from pinlater.errors import BodyTooLarge, Overloaded, PinLaterError, PriorityNotSupported, ProtocolError, RequestInvalid
+from pinlater.model import Job, RequestContext
+from pinlater.wire.methods import ENQUEUE, Idempotency
+
+LONGEST_WAIT_S = 0.05
+"""How long a slow batch in flight holds back the next one."""
+
+JOB_OVERHEAD_BYTES = 64
+"""What a job weighs in a batch beside its body."""
+
+MAX_IDLE = 100
+"""Batchers that are kept though nothing is in them; with more, all of these are dropped."""
+
+OF_ONE_MEMBER = (RequestInvalid, BodyTooLarge, PriorityNotSupported)
+"""Refusals that one job of a batch can cause for all; after these surely nothing is stored."""
+
+Send = Callable[[Sequence[Job], float], Awaitable[list[str]]]
+"""Stores jobs, all or none, in one call before a deadline (seconds of the loop's clock); a descriptor per job."""
+
+Outcome = list[str] | Callable[[], Awaitable[list[str]]]
+"""The descriptors; or what is still to be done, where they did not come at the first attempt."""
+
+Begin = Callable[[Sequence[Job], float, Callable[[Outcome], None]], bool]
+"""As `Send`, but without a task: whether the call has been sent at once; its outcome is told in the very moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnqueueBatchLimits:
+    """Bounds on one batch, on the batches in flight, and on the full ones waiting behind these."""
+
+    batch_jobs: int = 1_000
+    batch_bytes: int = 1024 * 1024
+    batches_in_flight: int = 8
+    batches_waiting: int = 32
+
+
+class EnqueueBatch:
+    """Jobs that leave together, and who waits for each."""
+
+    __slots__ = ("bytes", "deadline_s", "futures", "jobs")
+
+    def __init__(self, deadline_s: float) -> None:
+        self.jobs: list[Job] = []
+        self.futures: list[asyncio.Future[str]] = []
+        self.bytes = 0
+        self.deadline_s = deadline_s
+
+
+class EnqueueBatcher:
+    """Joins the enqueues of one queue that have the same time-out; `is_idle` where nothing is left in it."""
+
+    def __init__(self, begin: Begin, send: Send, timeout_s: float, limits: EnqueueBatchLimits) -> None:
+        self._begin = begin
+        self._send = send
+        self._timeout_s = timeout_s
+        self._batch_jobs = limits.batch_jobs
+        self._batch_bytes = limits.batch_bytes
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._gathering: EnqueueBatch | None = None
+        self._full: deque[EnqueueBatch] = deque()
+        self._in_flight: dict[EnqueueBatch, asyncio.Task[None] | None] = {}
+        self._slow_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        return self._gathering is None and not self._full and not self._in_flight
+
+    def add(self, job: Job) -> asyncio.Future[str]:
+        """The job's descriptor, to come. Overloaded: too many batches wait already."""
+        weight = len(job.body) + JOB_OVERHEAD_BYTES
+        batch = self._gathering
+        if batch is None or batch.bytes + weight > self._batch_bytes:
+            batch = self._open_batch()
+        future = self._loop.create_future()
+        batch.jobs.append(job)
+        batch.futures.append(future)
+        batch.bytes += weight
+        if len(batch.jobs) >= self._batch_jobs:
+            self._close_batch()
+        return future
+
+    async def close(self, error: Exception) -> None:
+        """Everyone still waiting gets `error`; calls in flight are given up."""
+        if self._slow_timer is not None:
+            self._slow_timer.cancel()
+        gathering = [] if self._gathering is None else [self._gathering]
+        for batch in (*self._in_flight, *self._full, *gathering):
+            _fail(batch.futures, error)
+        tasks = [task for task in self._in_flight.values() if task is not None]
+        self._in_flight.clear()
+        self._full.clear()
+        self._gathering = None
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # -- batches ---------------------------------------------------------------------------------------------------
+
+    def _open_batch(self) -> EnqueueBatch:
+        if len(self._full) >= self._limits.batches_waiting:
+            raise Overloaded(f"{len(self._full)} batches of enqueues are waiting in this client already")
+        self._close_batch()
+        batch = self._gathering = EnqueueBatch(self._loop.time() + self._timeout_s)
+        if not self._in_flight:
+            self._loop.call_soon(self._leave)
+        elif self._slow_timer is None:
+            self._slow_timer = self._loop.call_later(LONGEST_WAIT_S, self._leave_slowly)
+        return batch
+
+    def _close_batch(self) -> None:
+        """Takes no more jobs into the batch that gathers; it leaves at once where a place in flight is free."""
+        if self._gathering is not None:
+            self._full.append(self._gathering)
+            self._gathering = None
+            self._leave_anyway()
+
+    def _leave(self) -> None:
+        """One batch leaves, if nothing is in flight."""
+        if not self._in_flight:
+            self._leave_anyway()
+
+    def _leave_slowly(self) -> None:
+        """A batch that has gathered for long leaves; the timer may have been set for one before it."""
+        self._slow_timer = None
+        if self._gathering is not None:
+            left_s = self._gathering.deadline_s - self._timeout_s + LONGEST_WAIT_S - self._loop.time()
+            if left_s > 0.001:
+                self._slow_timer = self._loop.call_later(left_s, self._leave_slowly)
+            else:
+                self._leave_anyway()
+
+    def _leave_anyway(self) -> None:
+        """One batch leaves, if there is one and a place in flight is free."""
+        if len(self._in_flight) >= self._limits.batches_in_flight:
+            return
+        if self._full:
+            self._fly(self._full.popleft())
+        elif self._gathering is not None:
+            batch, self._gathering = self._gathering, None
+            self._fly(batch)
+
+    def _fly(self, batch: EnqueueBatch) -> None:
+        self._in_flight[batch] = None
+        try:
+            has_begun = self._begin(batch.jobs, batch.deadline_s, partial(self._ended, batch))
+        except Exception:  # the other way meets it too, and tells the callers
+            has_begun = False
+        if not has_begun:
+            self._go_on(batch, partial(self._send, batch.jobs, batch.deadline_s))
+
+    def _ended(self, batch: EnqueueBatch, outcome: Outcome) -> None:
+        """The first attempt is over."""
+        if batch not in self._in_flight:  # closed meanwhile
+            return
+        if isinstance(outcome, list):
+            _settle(batch.futures, outcome)
+            self._loop.call_soon(self._landed, batch)
+        else:
+            self._go_on(batch, outcome)
+
+    def _go_on(self, batch: EnqueueBatch, send: Callable[[], Awaitable[list[str]]]) -> None:
+        task = self._loop.create_task(self._store(batch.jobs, batch.futures, batch.deadline_s, send))
+        self._in_flight[batch] = task
+        task.add_done_callback(lambda _: self._landed(batch))
+
+    def _landed(self, batch: EnqueueBatch) -> None:
+        """The next batch leaves. The callers of this one have run by now, so what they enqueued next is in it."""
+        self._in_flight.pop(batch, None)
+        self._leave_anyway()
+
+    # -- answers ---------------------------------------------------------------------------------------------------
+
+    async def _store(
+        self,
+        jobs: list[Job],
+        futures: list[asyncio.Future[str]],
+        deadline_s: float,
+        send: Callable[[], Awaitable[list[str]]],
+    ) -> None:
+        """Awaits the answer to one batch for its callers; refused for one member's sake, it is sent again in halves."""
+        try:
+            descriptors = await send()
+        except OF_ONE_MEMBER as error:
+            if len(jobs) == 1:
+                _fail(futures, error)
+                return
+            half = len(jobs) // 2
+            await asyncio.gather(
+                *(
+                    self._store(jobs[part], futures[part], deadline_s, partial(self._send, jobs[part], deadline_s))
+                    for part in (slice(half), slice(half, None))
+                )
+            )
+        except Exception as error:
+            _fail(futures, error)
+        else:
+            _settle(futures, descriptors)
+
+
+class Enqueuer:
+    """Enqueues as calls. It has a batcher for each queue and time-out in use."""
+
+    def __init__(self, dispatcher: Dispatcher, context: RequestContext, limits: EnqueueBatchLimits) -> None:
+        self._dispatcher = dispatcher
+        self._context = context
+        self._limits = limits
+        self._batchers: dict[tuple[str, float], EnqueueBatcher] = {}
+
+    def join(self, queue: str, job: Job, timeout_s: float) -> asyncio.Future[str]:
+        """The descriptor of one job, to come; it travels with others of its queue. RequestInvalid, Overloaded."""
+        if type(job.body) is not bytes:
+            raise RequestInvalid.of("body", job.body, "bytes")
+        batcher = self._batchers.get((queue, timeout_s))
+        if batcher is None:
+            batcher = self._batcher(queue, timeout_s)
+        return batcher.add(job)
+
+    async def send(self, queue: str, jobs: Sequence[Job], deadline_s: float, context: RequestContext) -> list[str]:
+        """The descriptors of jobs that travel alone, all or none, in one call."""
+        for job in jobs:
+            if type(job.body) is not bytes:
+                raise RequestInvalid.of("body", job.body, "bytes")
+        return await self._end(self._call(queue, jobs, deadline_s, context), jobs)
+
+    async def close(self, error: Exception) -> None:
+        """Whoever still waits gets `error`."""
+        for batcher in list(self._batchers.values()):
+            await batcher.close(error)
+        self._batchers.clear()
+
+    def _batcher(self, queue: str, timeout_s: float) -> EnqueueBatcher:
+        if len(self._batchers) >= MAX_IDLE:
+            self._batchers = {key: batcher for key, batcher in self._batchers.items() if not batcher.is_idle}
+
+        def begin(jobs: Sequence[Job], deadline_s: float, on_end: Callable[[Outcome], None]) -> bool:
+            call = self._call(queue, jobs, deadline_s, self._context)
+            return self._dispatcher.begin(call, lambda first: on_end(self._outcome(call, jobs, first)))
+
+        def send(jobs: Sequence[Job], deadline_s: float) -> Awaitable[list[str]]:
+            return self._end(self._call(queue, jobs, deadline_s, self._context), jobs)
+
+        batcher = self._batchers[queue, timeout_s] = EnqueueBatcher(begin, send, timeout_s, self._limits)
+        return batcher
+
+    def _call(self, queue: str, jobs: Sequence[Job], deadline_s: float, context: RequestContext) -> CallSpec:
+        return CallSpec(ENQUEUE, ENQUEUE.arguments(context, queue, jobs), Idempotency.ONCE, deadline_s)
+
+    def _outcome(self, call: CallSpec, jobs: Sequence[Job], first: FirstAttempt) -> Outcome:
+        if first.error is None and len(first.success.job_descriptors) == len(jobs):
+            descriptors: list[str] = first.success.job_descriptors
+            return descriptors
+        return lambda: self._end(call, jobs, first)
+
+    async def _end(self, call: CallSpec, jobs: Sequence[Job], first: FirstAttempt | None = None) -> list[str]:
+        """With `first`, that was the first attempt."""
+        if first is not None and first.error is None:
+            response = first.success
+        else:
+            response = await self._dispatcher.call(call, first)
+        descriptors: list[str] = response.job_descriptors
+        if len(descriptors) != len(jobs):
+            raise ProtocolError(f"{len(descriptors)} descriptors came for {len(jobs)} jobs")
+        return descriptors
+
+
+def _settle(futures: list[asyncio.Future[str]], descriptors: list[str]) -> None:
+    for future, descriptor in zip(futures, descriptors, strict=True):
+        if not future.done():
+            future.set_result(descriptor)
+
+
+def _fail(futures: list[asyncio.Future[str]], error: Exception) -> None:
+    """Each caller gets an exception of its own: one raised in many tasks would gather all their tracebacks."""
+    for future in futures:
+        if not future.done():
+            own = copy.copy(error)
+            if isinstance(own, PinLaterError):
+                own.__cause__ = error.__cause__
+            future.set_exception(own)
