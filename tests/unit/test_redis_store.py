@@ -10,7 +10,7 @@ import redis
 
 from pinlater.backends.base import AckOutcome, AckRequest, ClaimKey, ConfigEntry, ExpiryCounts, ScanPosition
 from pinlater.backends.redis import RedisShard
-from pinlater.backends.redis.link import Link
+from pinlater.backends.redis.connection import PipelinedConnection
 from pinlater.errors import NothingStored, OutcomeUnknown, QueueNotFound, StoreFull, StoreRefused
 from pinlater.model import Job, JobState, new_version
 from tests.conformance.subject import START_MS, TIMEOUT_MS, Subject, key_of
@@ -433,7 +433,7 @@ async def test_a_caller_that_fails_as_it_goes_on_shifts_nobodys_answer(
     loop = asyncio.get_running_loop()
     failed: list[str] = []
     loop.set_exception_handler(lambda _, about: failed.append(str(about.get("exception"))))
-    link = Link(5.0)
+    link = PipelinedConnection(5.0)
     await loop.create_connection(lambda: link, "127.0.0.1", redis_server.port)
     first, second = link.send(("ECHO", "first")), link.send(("ECHO", "second"))
     first.add_done_callback(lambda _: 1 // 0)

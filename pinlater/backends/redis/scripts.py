@@ -1,12 +1,28 @@
-"""The Lua scripts of lua/: `--#include NAME` takes in _NAME.lua, and a script is called by its SHA1."""
+"""The Lua scripts of lua/, and the Redis they are called on.
+
+`--#include NAME` takes in _NAME.lua. A script is sent by its SHA1; only when Redis answers that it does not know it,
+and so ran nothing, its text is sent. No call is sent twice otherwise. The store connects when it has to, and checks
+each time that it is still the same store.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import os
 import re
+import secrets
+import ssl
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import Any, NoReturn
+
+from pinlater.backends.redis.connection import Address, PipelinedConnection, ReplyError, is_read_only, mapped
+from pinlater.backends.redis.records import Arg, root_key
+from pinlater.errors import NothingStored, OutcomeUnknown, QueueNotFound, ShardConnectionFailed, StoreRefused
 
 _INCLUDE = re.compile(r"^--#include ([a-z]+)$", re.MULTILINE)
 
@@ -29,3 +45,188 @@ def load_scripts() -> dict[str, Script]:
             source = _INCLUDE.sub(lambda match: texts["_" + match[1]], text)
             scripts[name] = Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
     return scripts
+
+
+class RedisStore:
+    """`connect_timeout_s` bounds connecting with its handshake, `call_timeout_s` the wait for one answer."""
+
+    def __init__(self, address: Address, connect_timeout_s: float, call_timeout_s: float) -> None:
+        self.address = address
+        self.root = root_key(address.prefix)
+        self.identity: tuple[str, str] | None = None
+        self.publisher_id = secrets.token_hex(4).encode()
+        """What this process signs its news with."""
+        self.connect_timeout_s = connect_timeout_s
+        self._call_timeout_s = call_timeout_s
+        self._scripts = load_scripts()
+        self._connection: PipelinedConnection | None = None
+        self._attempt: asyncio.Task[PipelinedConnection] | None = None
+        self._closed = False
+
+    async def call(self, name: str, *args: Arg) -> Any:
+        """What a script answers that works on the whole shard. NothingStored, OutcomeUnknown, StoreRefused (found when
+        connecting).
+        """
+        connection = self._connection
+        if connection is None or not connection.open:
+            connection = await self._connected()
+        script, command = self._scripts[name], (1, self.root, *args)
+        try:
+            return await connection.send(("EVALSHA", script.sha, *command))
+        except ReplyError as error:
+            return await self._call_by_text(connection, error, script, command)
+
+    async def call_queue(self, name: str, queue: str, args: Sequence[Arg]) -> Any:
+        """What a script answers that works on one queue; QueueNotFound where that is nil. Else as `call`."""
+        connection = self._connection
+        if connection is None or not connection.open:
+            connection = await self._connected()
+        script, command = self._scripts[name], (2, self.root, b"%s:q:%s" % (self.root, queue.encode()), *args)
+        try:
+            answer = await connection.send(("EVALSHA", script.sha, *command))
+        except ReplyError as error:
+            answer = await self._call_by_text(connection, error, script, command)
+        if answer is None:
+            raise QueueNotFound.of(queue)
+        return answer
+
+    async def _call_by_text(
+        self, connection: PipelinedConnection, error: ReplyError, script: Script, command: tuple[Arg, ...]
+    ) -> Any:
+        if error.code != "NOSCRIPT":
+            raise _mapped(error, connection) from error
+        try:
+            return await connection.send(("EVAL", script.source, *command))
+        except ReplyError as failure:
+            raise _mapped(failure, connection) from failure
+
+    async def may_publish(self) -> bool:
+        """Whether scripts may tell anybody anything. NothingStored, OutcomeUnknown."""
+        connection = await self._connected()
+        try:
+            await connection.send(("PUBLISH", self.root + b":news", b""))
+        except ReplyError:
+            return False
+        return True
+
+    async def eviction_policy(self) -> str:
+        """What Redis removes when its memory is full, as `allkeys-lru`; "" where it has no bound or does not say."""
+        connection = await self._connected()
+        try:
+            lines = (await connection.send(("INFO", "memory"))).decode().splitlines()
+        except ReplyError:
+            return ""
+        about = dict(line.split(":", 1) for line in lines if ":" in line)
+        return about.get("maxmemory_policy", "") if about.get("maxmemory", "0") != "0" else ""
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._attempt is not None:
+            self._attempt.cancel()
+            await asyncio.wait([self._attempt])
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    # -- connecting --------------------------------------------------------------------------------------------------
+
+    async def _connected(self) -> PipelinedConnection:
+        """The connection, made anew where it has to; callers that come while it is being made share the attempt."""
+        if self._closed:
+            raise NothingStored("redis: the shard is closed")
+        if self._connection is not None and self._connection.open:
+            return self._connection
+        attempt = self._attempt
+        if attempt is None:
+            attempt = self._attempt = asyncio.create_task(self._connect())
+            attempt.add_done_callback(self._attempted)
+        try:
+            return await asyncio.shield(attempt)
+        except asyncio.CancelledError:
+            if attempt.cancelled():
+                raise NothingStored("redis: the shard was closed") from None
+            raise
+
+    def _attempted(self, attempt: asyncio.Task[PipelinedConnection]) -> None:
+        self._attempt = None
+        if not attempt.cancelled() and attempt.exception() is None:
+            self._connection = attempt.result()
+
+    async def _connect(self) -> PipelinedConnection:
+        """A connection that is logged in, on the right database, and on the right store."""
+        address, loop = self.address, asyncio.get_running_loop()
+        connection = PipelinedConnection(self._call_timeout_s)
+        try:
+            async with asyncio.timeout(self.connect_timeout_s):
+                await loop.create_connection(lambda: connection, address.host, address.port, ssl=address.tls)
+                await self._handshake(connection)
+        except ReplyError as error:
+            await self._give_up(connection, str(error), error)
+        except TimeoutError as error:
+            tls = "; does it speak TLS?" if address.tls else ""
+            await self._give_up(connection, f"no connection within {self.connect_timeout_s:g} s{tls}", error)
+        except (OSError, ssl.SSLError, OutcomeUnknown) as error:
+            await self._give_up(connection, _reason(error), error)
+        except BaseException:
+            connection.abort()
+            raise
+        return connection
+
+    async def _give_up(self, connection: PipelinedConnection, why: str, error: Exception) -> NoReturn:
+        connection.abort()
+        raise NothingStored(f"redis {self.address.shown}: {why}") from error
+
+    async def _handshake(self, connection: PipelinedConnection) -> None:
+        address = self.address
+        if address.password is not None:
+            login = (address.username, address.password) if address.username else (address.password,)
+            await connection.send(("AUTH", *login))
+        if address.db:
+            await connection.send(("SELECT", address.db))
+        if self.identity is not None:
+            shard, store = await connection.send(("HMGET", self.root, "shard", "store"))
+            self.check_identity((shard or b"").decode(), (store or b"").decode())
+        # Where that is not allowed, a call that is answered with NOSCRIPT brings its script along.
+        loaded = [connection.send(("SCRIPT", "LOAD", script.source)) for script in self._scripts.values()]
+        for each in loaded:
+            with suppress(ReplyError):
+                await each
+
+    def check_identity(self, shard: str, store: str) -> None:
+        """StoreRefused where the store is not the one that was opened."""
+        if (shard, store) != self.identity:
+            was = "nothing (it was wiped)" if not store else f"shard {shard!r}, store {store}"
+            raise StoreRefused(f"redis {self.address.shown} carries {was}; opened was shard and store {self.identity}")
+
+
+def _mapped(error: ReplyError, connection: PipelinedConnection) -> ShardConnectionFailed:
+    """A Redis that is a replica by now is left: after a failover its address leads to another one."""
+    if is_read_only(error):
+        connection.retire()
+    return mapped(error)
+
+
+def _reason(error: Exception) -> str:
+    """Why there is no connection, in words without addresses."""
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused; is it running?"
+    if isinstance(error, OSError) and error.errno and not isinstance(error, ssl.SSLError):
+        return os.strerror(error.errno) if error.errno > 0 else str(error.strerror)
+    return str(error)
+
+
+SMALLEST_ID = 10**15
+"""Ids are 16 digits wide, even where a machine woke up without the time."""
+
+
+class ScriptCaller:
+    """The calls are methods of the classes derived from this; each is one script (lua/), and so atomic as a whole."""
+
+    def __init__(self, shard_id: str, store: RedisStore) -> None:
+        self.shard_id = shard_id
+        self._store = store
+
+
+def lowest_id(now_ms: int) -> int:
+    """The lowest id that may be given now: the time in microseconds."""
+    return max(now_ms * 1000, SMALLEST_ID)

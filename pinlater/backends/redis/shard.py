@@ -5,16 +5,11 @@ from __future__ import annotations
 import secrets
 
 from pinlater.backends.base import StoreStatus
-from pinlater.backends.redis.address import parse_address
-from pinlater.backends.redis.errors import FULL
-from pinlater.backends.redis.following import Following
-from pinlater.backends.redis.looking import Looking
-from pinlater.backends.redis.maintaining import Maintaining
-from pinlater.backends.redis.operating import Operating
-from pinlater.backends.redis.recording import Recording
-from pinlater.backends.redis.sharing import Sharing
-from pinlater.backends.redis.store import RedisStore
-from pinlater.backends.redis.working import Working
+from pinlater.backends.redis.connection import FULL, parse_address
+from pinlater.backends.redis.coordination import ConfigCommands, Coordination, Maintenance
+from pinlater.backends.redis.jobs import AdminCommands, JobCommands, Queries
+from pinlater.backends.redis.pubsub import PubSub
+from pinlater.backends.redis.scripts import RedisStore
 from pinlater.backends.remarks import warn_once
 from pinlater.errors import StoreRefused
 
@@ -27,8 +22,8 @@ _EVICTS = (
 )
 
 
-class RedisShard(Recording, Working, Following, Looking, Operating, Maintaining, Sharing):
-    """`redis://` or `rediss://` URL (see address.py); an id of "" lets the store's own record decide."""
+class RedisShard(ConfigCommands, JobCommands, PubSub, Queries, AdminCommands, Maintenance, Coordination):
+    """`redis://` or `rediss://` URL (see connection.py); an id of "" lets the store's own record decide."""
 
     keeps_order = True  # one connection
     has_own_clock = True
@@ -45,7 +40,7 @@ class RedisShard(Recording, Working, Following, Looking, Operating, Maintaining,
 
     async def open(self) -> str:
         store, given = self._store, self.shard_id
-        answer = await store.call("open", (self._root,), (given, secrets.token_hex(16)))
+        answer = await store.call("open", given, secrets.token_hex(16))
         shard, store_id = (str(part, "ascii") for part in answer)
         if not shard:
             raise StoreRefused(f"redis {store.address.shown} has no shard id yet: give it one, as in ID=URL")
@@ -59,11 +54,11 @@ class RedisShard(Recording, Working, Following, Looking, Operating, Maintaining,
         return store_id
 
     async def close(self) -> None:
-        await self._close_channels()
+        await self.close_pubsub()
         await self._store.close()
 
     async def ping(self) -> StoreStatus:
-        shard, store_id, seconds, micros, is_full, last_id = await self._store.call("ping", (self._root,))
+        shard, store_id, seconds, micros, is_full, last_id = await self._store.call("ping")
         self._store.check_identity(shard.decode(), store_id.decode())
         full = f"redis {self._store.address.shown}: {FULL}" if is_full else ""
         return StoreStatus(store_id.decode(), int(seconds) * 1000 + int(micros) // 1000, full, int(last_id) // 1000)

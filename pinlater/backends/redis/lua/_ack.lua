@@ -1,5 +1,5 @@
 -- End attempts. The first write removes, so a Redis out of memory can be emptied. ARGV has from `from` on:
---   keep succeeded (1 or 0), keep failed (1 or 0), mark failed for bury (1 or 0), number of kinds
+--   keep succeeded (1 or 0), keep failed (1 or 0), mark failed ones as dead letters (1 or 0), number of kinds
 --   then per kind: priority, 1 succeeded or 0 failed or 2 failed for good, retry delay, claim descriptor or '', status to
 --   append
 --   then which kind each ack is, two bytes each ('' where there is one kind), then the ids, eight bytes each
@@ -133,7 +133,7 @@ local function ack(root, base, queue, now, from)
       if #finished[state] > 0 then redis.call('ZADD', root .. index, 'LT', now, queue) end
     end
     for _, key in ipairs({':jobs', ':changed', ':claims', ':links'}) do write('HDEL', base .. key, gone) end
-    tell(base, tonumber(now), times)
+    notify(base, tonumber(now), times)
   end
   return table.concat(outcome), at + 2
 end

@@ -91,8 +91,8 @@ local function claim(root, base, queue, now, within_quota, at)
   -- How many more claims may be alive.
   local free = math.huge
   if within_quota then
-    local share = tonumber(string.match(call('HGET', root .. ':shares', queue) or '0', '^%d+'))
-    free = share - call('ZCARD', expiry_key)
+    local quota = tonumber(string.match(call('HGET', root .. ':shares', queue) or '0', '^%d+'))
+    free = quota - call('ZCARD', expiry_key)
   end
 
   local answer = {}

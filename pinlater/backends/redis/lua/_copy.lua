@@ -14,6 +14,6 @@ local function copy(root, shard, queue, job, now, lowest, origin, origin_attempt
   local head = pack(HEAD, tonumber(now), job.attempts, job.priority, #job.status)
   redis.call('HSET', base .. ':jobs', id, head .. job.status .. job.body)
   link(base, id, origin, origin_attempts, '')
-  tell(base, tonumber(now), {now})
+  notify(base, tonumber(now), {now})
   return named(queue, shard, job.priority, id)
 end

@@ -17,7 +17,7 @@ local function retry(base, priority, ids, attempts, run_after, now)
   write('HDEL', base .. ':claims', ids)
   write('HSET', base .. ':changed', new)
   write('ZADD', base .. ':s:0:' .. priority, pending)
-  tell(base, now, times)
+  notify(base, now, times)
   if redis.call('EXISTS', base .. ':links') == 0 then return end
   for _, id in ipairs(ids) do
     local origin, origin_attempts, moved_to = linked(base, id)

@@ -4,7 +4,7 @@
 -- RETURNS  one character per ack: 0 ignored, 1 succeeded, 2 retried, 3 failed
 -- BOUND    the acks given
 --#include many
---#include records
---#include news
+--#include layout
+--#include notify
 --#include ack
 return (ack(KEYS[1], KEYS[2], ARGV[1], ARGV[2], 3))

@@ -5,8 +5,8 @@
 -- RETURNS  {one character per ack as ack.lua, what claim.lua returns}; nil: no such queue
 -- BOUND    the acks given; limits and max_bytes
 --#include many
---#include records
---#include news
+--#include layout
+--#include notify
 --#include ack
 --#include claim
 if redis.call('HEXISTS', KEYS[1] .. ':queues', ARGV[1]) == 0 then return false end

@@ -4,8 +4,8 @@
 --          4 to PENDING), run_after, attempts, status to put in front, body, the latest expiry that run_after may give
 -- RETURNS  one character per heartbeat: 1 done, 0 no match
 -- BOUND    the heartbeats given
---#include records
---#include news
+--#include layout
+--#include notify
 local base, now = KEYS[2], tonumber(ARGV[2])
 local call = redis.call
 local BEFORE_SOURCE = '^[^:]*:[^:]*:[^:]*:[^:]*:(.*)$'
@@ -58,5 +58,5 @@ for at = 3, #ARGV, 10 do
 end
 -- Earlier than the claim's own only where a clock was set back.
 if earliest then call('ZADD', KEYS[1] .. ':claimed', 'LT', string.format('%.0f', earliest), ARGV[1]) end
-tell(base, now, times)
+notify(base, now, times)
 return table.concat(outcome)

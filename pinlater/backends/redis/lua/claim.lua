@@ -5,7 +5,7 @@
 --          fewer than the requests where the bodies came to SLICE_BYTES; nil: no such queue
 -- BOUND    limits and max_bytes
 --#include many
---#include records
+--#include layout
 --#include claim
 if redis.call('HEXISTS', KEYS[1] .. ':queues', ARGV[1]) == 0 then return false end
 return claim(KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3] == '1', 4)

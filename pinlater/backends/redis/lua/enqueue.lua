@@ -30,5 +30,5 @@ for kind = 1, kinds do
   at = kinds > 1 and places + count or places
 end
 write('HSET', base .. ':jobs', jobs)
-redis.pcall('PUBLISH', base .. ':news', ARGV[3])  -- nobody need be allowed to (see _news.lua)
+redis.pcall('PUBLISH', base .. ':news', ARGV[3])  -- nobody need be allowed to (see _notify.lua)
 return string.format('%d', first)

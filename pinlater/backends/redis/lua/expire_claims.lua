@@ -1,13 +1,13 @@
 -- End claims that expired, over the queues whose earliest claim may have.
 -- KEYS     1 ROOT
--- ARGV     1 limit   2 now   3-6 the words of the status lines   7 crash budget   8 mark failed for bury (1 or 0)
---          then per queue with rules of its own: queue, crash budget, mark failed for bury
+-- ARGV     1 limit   2 now   3-6 the words of the status lines   7 crash budget   8 mark failed ones as dead letters (1 or 0)
+--          then per queue with rules of its own: queue, crash budget, mark failed ones as dead letters
 -- RETURNS  {queue, retried, failed, ...}
 -- BOUND    limit jobs, and QUEUES queues more: those whose claims were all ended otherwise take none of the limit
 --#include many
---#include records
---#include news
---#include lapse
+--#include layout
+--#include notify
+--#include expire
 local QUEUES = 1000
 local root, left, now = KEYS[1], tonumber(ARGV[1]), ARGV[2]
 local words, answer = {ARGV[3], ARGV[4], ARGV[5], ARGV[6]}, {}
@@ -21,7 +21,7 @@ for _, queue in ipairs(due) do
   local claims, jobs = read('HMGET', base .. ':claims', ids), {}
   for i, id in ipairs(ids) do jobs[i] = {id, claims[i]} end
   local rules = rules_of[queue] or others
-  local retried, failed = lapse(root, queue, jobs, tonumber(now), rules.budget, rules.marks, words)
+  local retried, failed = expire(root, queue, jobs, tonumber(now), rules.budget, rules.marks, words)
   left = left - #ids
   if #ids > 0 then
     local n = #answer

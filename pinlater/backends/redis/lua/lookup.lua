@@ -5,7 +5,7 @@
 --          run_after, 1 with body or 0, value, and each or '': changed, claim, expiry, finished_at, link
 -- BOUND    the jobs given; SLICE_BYTES of values; bodies up to max_bytes
 --#include many
---#include records
+--#include layout
 --#include describe
 local base, with_body, room = KEYS[2], ARGV[1] ~= '0', tonumber(ARGV[2])
 local by_priority = {}

@@ -3,7 +3,7 @@
 -- ARGV     1 queue   2 now   then per job: priority, id, claim descriptor, descriptor of the copy
 -- RETURNS  one character per job: 1 done, 0 no match
 -- BOUND    the jobs given
---#include records
+--#include layout
 --#include links
 local root, base, now, call = KEYS[1], KEYS[2], ARGV[2], redis.call
 local outcome = {}

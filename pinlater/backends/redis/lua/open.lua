@@ -4,7 +4,7 @@
 -- ARGV     1 shard id, or '' for what the record says   2 a random store id
 -- RETURNS  {shard id, store id}, or {'', ''} where there is none and none is given
 -- BOUND    the number of queues
---#include versions
+--#include config
 local root = KEYS[1]
 local known = redis.call('HMGET', root, 'shard', 'store')
 if not (known[1] and known[2]) then

@@ -3,7 +3,7 @@
 -- ARGV     1 queue   2 now   3 limit   4 max_bytes   5.. priorities
 -- RETURNS  {ids, run_afters with commas between, values, changed or ''}; nil: no such queue
 -- BOUND    limit and max_bytes; one page of values at a time
---#include records
+--#include layout
 local base = KEYS[2]
 if redis.call('HEXISTS', KEYS[1] .. ':queues', ARGV[1]) == 0 then return false end
 local PAGE = 128

@@ -5,10 +5,10 @@
 -- RETURNS  per job its new descriptor, or ''; nil: no such queue
 -- BOUND    the jobs given
 --#include many
---#include records
+--#include layout
 --#include forget
 --#include links
---#include news
+--#include notify
 --#include copy
 local root, base, queue, now, call = KEYS[1], KEYS[2], ARGV[1], ARGV[2], redis.call
 if redis.call('HEXISTS', KEYS[1] .. ':queues', ARGV[1]) == 0 then return false end

@@ -5,8 +5,8 @@
 -- ARGV     1 now   2 how often in a row   then per job: priority, id, claim descriptor, expiry
 -- RETURNS  how many
 -- BOUND    the jobs given, and PRUNED of the entries of others
---#include records
---#include news
+--#include layout
+--#include notify
 local base, now, most = KEYS[2], tonumber(ARGV[1]), tonumber(ARGV[2])
 local call, times, counts = redis.call, {}, KEYS[2] .. ':undelivered'
 local ROW = '>I4I4I8'  -- how often, and the attempts and run_after of the job meanwhile
@@ -35,7 +35,7 @@ for at = 3, #ARGV, 4 do
     end
   end
 end
-tell(base, now, times)
+notify(base, now, times)
 
 -- Acks do not look here: of many entries, some of jobs that are gone are removed now and then.
 if #times > 0 and call('HLEN', counts) > MANY then

@@ -4,9 +4,9 @@
 -- RETURNS  how many; nil: no such queue
 -- BOUND    limit
 --#include many
---#include records
+--#include layout
 --#include links
---#include news
+--#include notify
 --#include retry
 if redis.call('HEXISTS', KEYS[1] .. ':queues', ARGV[1]) == 0 then return false end
 local ids = redis.call('ZRANGE', KEYS[2] .. ':s:3:' .. ARGV[2], 0, tonumber(ARGV[5]) - 1)

@@ -4,9 +4,9 @@
 -- RETURNS  how many; nil: no such queue
 -- BOUND    the jobs given
 --#include many
---#include records
+--#include layout
 --#include links
---#include news
+--#include notify
 --#include retry
 local base = KEYS[2]
 if redis.call('HEXISTS', KEYS[1] .. ':queues', ARGV[1]) == 0 then return false end

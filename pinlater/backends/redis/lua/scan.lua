@@ -7,7 +7,7 @@
 -- RETURNS  first 1 where others may follow within the limit, else 0; then per job as lookup.lua, but the place is
 --          always 0; nil: no such queue
 -- BOUND    limit jobs of each priority; SLICE_BYTES of values; bodies up to max_bytes
---#include records
+--#include layout
 --#include describe
 local base, call = KEYS[2], redis.call
 local low, high, limit, after, after_id = ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7])

@@ -1,13 +1,13 @@
 -- End the claims given as if they had expired, where they still stand and nothing was heard of them since.
 -- KEYS     1 ROOT   2 BASE
--- ARGV     1 queue   2 now   3 crash budget   4 mark failed for bury (1 or 0)   5-8 the words of the status lines
+-- ARGV     1 queue   2 now   3 crash budget   4 mark failed ones as dead letters (1 or 0)   5-8 the words of the status lines
 --          then per job: priority, id, descriptor, when the claim was last heard of
 -- RETURNS  {retried, failed}
 -- BOUND    the jobs given
 --#include many
---#include records
---#include news
---#include lapse
+--#include layout
+--#include notify
+--#include expire
 local base, jobs, seen = KEYS[2], {}, {}
 for at = 9, #ARGV, 4 do
   local id = ARGV[at + 1]
@@ -24,4 +24,4 @@ for at = 9, #ARGV, 4 do
   end
 end
 local words = {ARGV[5], ARGV[6], ARGV[7], ARGV[8]}
-return {lapse(KEYS[1], ARGV[1], jobs, tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] == '1', words)}
+return {expire(KEYS[1], ARGV[1], jobs, tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] == '1', words)}

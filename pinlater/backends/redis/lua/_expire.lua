@@ -1,9 +1,9 @@
 -- End claims as expired or released: back to PENDING, or to FAILED without attempts or over the crash budget.
 -- `jobs` are {id, claim} of jobs in progress, each once. `words`: the status line around the attempts that remain, and
--- the one around the crashes. `marks`: those that fail are marked for bury. Returns how many went back and how many
+-- the one around the crashes. `marks`: those that fail are marked as dead letters. Returns how many went back and how many
 -- failed.
 -- The first write removes, and removing is allowed in a Redis out of memory; then so is the rest of the script.
-local function lapse(root, queue, jobs, now, budget, marks, words)
+local function expire(root, queue, jobs, now, budget, marks, words)
   local base = root .. ':q:' .. queue
   local ids = {}
   for i, job in ipairs(jobs) do ids[i] = job[1] end
@@ -12,22 +12,22 @@ local function lapse(root, queue, jobs, now, budget, marks, words)
   local changed = read('HMGET', base .. ':changed', ids)
   local new, moves, freed, ended = {}, {}, {}, {}
   local at_once, retried, failed = string.format('%.0f', now), 0, 0
-  local of_claim, of_changed = {}, {}  -- claims that lapse together are mostly alike: a quarter of the script's time
+  local of_claim, of_changed = {}, {}  -- claims that expire together are mostly alike: a quarter of the script's time
   for i, id in ipairs(ids) do
     local claim, was = jobs[i][2], changed[i]
     local known = was and of_changed or of_claim
-    local lapsed = known[was or claim]
-    if not lapsed then
+    local expired = known[was or claim]
+    if not expired then
       local remaining, allowed, crashes, status = mutable(was, claim)
       crashes = crashes + 1
       local used_up = budget > 0 and crashes >= budget
       remaining = used_up and 0 or remaining - 1
       status = status .. words[1] .. remaining .. words[2]
       if used_up then status = status .. words[3] .. crashes .. words[4] end
-      lapsed = {record = pack(CHANGED, now, remaining, allowed, crashes) .. cut(status), retries = remaining > 0}
-      known[was or claim] = lapsed
+      expired = {record = pack(CHANGED, now, remaining, allowed, crashes) .. cut(status), retries = remaining > 0}
+      known[was or claim] = expired
     end
-    new[2 * i - 1], new[2 * i] = id, lapsed.record
+    new[2 * i - 1], new[2 * i] = id, expired.record
     local priority = byte(claim, DESCRIPTOR_AT - 1)
     local move = moves[priority]
     if not move then
@@ -35,7 +35,7 @@ local function lapse(root, queue, jobs, now, budget, marks, words)
       moves[priority] = move
     end
     move.out[#move.out + 1] = id
-    if lapsed.retries then
+    if expired.retries then
       retried = retried + 1
       freed[retried] = id
       local n = #move.pending
@@ -63,6 +63,6 @@ local function lapse(root, queue, jobs, now, budget, marks, words)
   if failed > 0 then redis.call('ZADD', root .. index, 'LT', at_once, queue) end
   local times = {}
   for i = 1, retried do times[i] = now end
-  tell(base, now, times)
+  notify(base, now, times)
   return retried, failed
 end

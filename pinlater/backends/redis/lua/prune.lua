@@ -1,14 +1,14 @@
--- Remove jobs that ended long enough ago, over the queues whose first ended job may have, and old marks of queues.
+-- Remove jobs that ended long enough ago, over the queues whose first ended job may have, and old tombstones of queues.
 -- KEYS     1 ROOT
--- ARGV     1 limit   2 succeeded before this   3 failed before this   4 marks below this version, or ''
+-- ARGV     1 limit   2 succeeded before this   3 failed before this   4 tombstones below this version, or ''
 --          then per queue with times of its own: queue, succeeded before this, failed before this
 -- RETURNS  {queue, removed, ...}; a queue may come twice
--- BOUND    limit jobs, limit marks, and per state the queues with times of their own and QUEUES more: those whose ended
+-- BOUND    limit jobs, limit tombstones, and per state the queues with times of their own and QUEUES more: those whose ended
 --          jobs are all gone take none of the limit
 --#include many
---#include records
+--#include layout
 --#include forget
---#include versions
+--#include config
 local QUEUES = 1000
 local root, left, answer, call = KEYS[1], tonumber(ARGV[1]), {}, redis.call
 local own, names = {}, {}

@@ -1,23 +1,23 @@
 -- Copy marked jobs to the queues for their dead letters. A Redis out of memory refuses the first write: marks wait.
 -- KEYS     1 ROOT
 -- ARGV     1 limit   2 now   3 the lowest id that may be given: now in microseconds   4 shard id   5-9 the words of the
---          line of history   then per queue with a grave: queue, the grave's queue, attempts allowed there
+--          line of history   then per queue with a target: queue, the target's queue, attempts allowed there
 -- RETURNS  {queue, copied, ...}
 -- BOUND    limit jobs, BYTES of values and one more; the queues that have marks
---#include records
+--#include layout
 --#include links
---#include news
+--#include notify
 --#include copy
 local BYTES = 33554432
 local root, now, call = KEYS[1], ARGV[2], redis.call
 local left, room, lowest, shard = tonumber(ARGV[1]), BYTES, tonumber(ARGV[3]), ARGV[4]
 local queues = call('ZRANGE', root .. ':dead', 0, -1)
 if #queues == 0 then return {} end
-local graves, answer = {}, {}
-for at = 10, #ARGV, 3 do graves[ARGV[at]] = {queue = ARGV[at + 1], attempts = tonumber(ARGV[at + 2])} end
+local targets, answer = {}, {}
+for at = 10, #ARGV, 3 do targets[ARGV[at]] = {queue = ARGV[at + 1], attempts = tonumber(ARGV[at + 2])} end
 
 -- Copy one job; its mark goes, and from now on it is collected like others that failed.
-local function bury(queue, base, id, finished, grave)
+local function move(queue, base, id, finished, target)
   local value = call('HGET', base .. ':jobs', id)
   local created, _, priority, status_bytes = unpack_record(HEAD, value)
   local changed = call('HGET', base .. ':changed', id)
@@ -27,10 +27,10 @@ local function bury(queue, base, id, finished, grave)
     .. crashes .. ARGV[9]
   local status = sub(changed, CHANGED_STATUS_AT)
   local letter = {
-    priority = priority, attempts = grave.attempts, status = cut(history .. status),
+    priority = priority, attempts = target.attempts, status = cut(history .. status),
     body = sub(value, 16 + status_bytes),
   }
-  local moved_to = copy(root, shard, grave.queue, letter, now, lowest, origin, tostring(allowed))
+  local moved_to = copy(root, shard, target.queue, letter, now, lowest, origin, tostring(allowed))
   local came_from, attempts = linked(base, id)
   link(base, id, came_from, attempts, moved_to)
   call('HSET', base .. ':changed', id, pack(CHANGED, tonumber(now), remaining, allowed, crashes) .. status)
@@ -42,13 +42,13 @@ end
 
 for _, queue in ipairs(queues) do
   if left <= 0 or room < 0 then break end
-  local grave, base = graves[queue], root .. ':q:' .. queue
-  if grave and call('HEXISTS', root .. ':queues', grave.queue) == 1 then
+  local target, base = targets[queue], root .. ':q:' .. queue
+  if target and call('HEXISTS', root .. ':queues', target.queue) == 1 then
     local marked = call('ZRANGE', base .. ':dead', 0, left - 1, 'WITHSCORES')
     local count = 0
     for i = 1, #marked, 2 do
       if room < 0 then break end
-      bury(queue, base, marked[i], marked[i + 1], grave)
+      move(queue, base, marked[i], marked[i + 1], target)
       count = count + 1
     end
     left = left - count

@@ -1,6 +1,6 @@
 -- Tell the servers that wait for jobs of a queue which times (run_after) jobs have that are pending from now on, in the
 -- words of news.py. A user of Redis who may not publish tells nothing: his servers look more often instead.
-local function tell(base, now, times)
+local function notify(base, now, times)
   if #times == 0 then return end
   local ready, due = 0, math.huge
   for _, time in ipairs(times) do

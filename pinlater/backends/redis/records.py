@@ -1,15 +1,72 @@
-"""The packed records of a job, and the arguments and answers of the scripts that carry them. Numbers are big-endian."""
+"""The layout of what a shard keeps in Redis: keys, packed records, and the arguments and answers of scripts.
+
+Every key begins with the root, whose braces are a hash tag. Numbers in records are big-endian.
+
+    ROOT = {PREFIX}               hash    shard, store: the identity
+    ROOT:last                     string  the last id given out
+    ROOT:queues                   hash    queue -> created_at; exactly the queues that are there
+    ROOT:records                  hash    name -> version, deleted version, text (_config.lua)
+    ROOT:revisions                zset    name -> revision: the order in which the records came
+    ROOT:revision                 string  the last revision given out
+    ROOT:marks                    zset    name of a record that is a mark of a deletion -> the time in its version
+    ROOT:claimed                  zset    queue -> no claim in it expires before this
+    ROOT:ended:2, ROOT:ended:3    zset    queue -> no job in it succeeded (2) or failed (3) before this
+
+    ROOT:dead                     zset    queue -> no job in it was marked for bury before this
+    ROOT:shares                   hash    queue -> share, version; missing where none was set
+    ROOT:buckets                  hash    queue -> tokens, as of when; only of queues with a rate limit
+    ROOT:notes:KIND               hash    name -> version (8 bytes), body
+    ROOT:until:KIND               zset    name -> when the note expires
+
+    BASE = ROOT:q:QUEUE           in these, an id is its eight bytes, so that the order of bytes is that of age
+    BASE:s:STATE:PRIORITY         zset    id -> run_after; every job is in exactly one of these
+    BASE:jobs                     hash    id -> what never changes but for a new body (HEAD, first status, body)
+    BASE:changed                  hash    id -> what changes (CHANGED, status); missing while all is as enqueued
+    BASE:claims                   hash    id -> the claim (CLAIM, descriptor); kept when the job has ended
+    BASE:expiry                   zset    id -> when the claim expires; exactly the jobs in progress
+    BASE:ended:2, BASE:ended:3    zset    id -> finished_at; what is marked for bury is not in there, but in
+    BASE:dead                     zset    id -> finished_at
+    BASE:news                     channel: what becomes pending in the queue (pubsub.py); nothing is kept
+    BASE:undelivered              hash    id -> how often in a row nobody received it (requeue_undelivered.lua)
+    BASE:links                    hash    id -> where the job came from and went to (_links.lua); missing for most jobs
+
+A pending job that nobody claimed yet has one entry in `jobs` and one in its state's zset, and nothing else. Scripts get
+ROOT and, where they work on one queue, BASE as KEYS, and derive the rest: all in one slot of a Redis Cluster.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import repeat
 from struct import Struct
 from typing import Any
 
 from pinlater.backends.acks import AckKind, Acks
-from pinlater.backends.base import CheckpointRequest, ClaimKey, ClaimRequest, FreshClaim, JobKey, SilentClaim
+from pinlater.backends.base import (
+    CheckpointRequest,
+    ClaimKey,
+    ClaimRequest,
+    EndRules,
+    FreshClaim,
+    JobKey,
+    SilentClaim,
+    buried_status,
+    crash_budget_status,
+)
 from pinlater.model import MAX_STATUS_CHARS, DequeuedJob, Job, JobInfo, JobState, descriptor_prefix
+
+MAX_PRIORITY = 127
+"""A byte on the wire; deleting a queue frees the keys of so many priorities."""
+
+
+def root_key(prefix: str) -> bytes:
+    return b"{%s}" % prefix.encode()
+
+
+def base_key(root: bytes, queue: str) -> bytes:
+    return b"%s:q:%s" % (root, queue.encode())
+
 
 HEAD = Struct(">QIBH")
 """created_at, attempts_allowed, priority, bytes of the first status; the first status and the body follow."""
@@ -23,13 +80,17 @@ CLAIM = Struct(">QQIB")
 ID = Struct(">Q")
 """An id as Redis holds it: shorter than its 16 digits by half, and sorted by age just so."""
 
+_prefix = lru_cache(maxsize=1024)(descriptor_prefix)
+"""What stands before the id in the descriptors of a queue and priority."""
+
 LAST_DIGITS = [f"{number:03}" for number in range(1000)]
 """Jobs of one batch have ids that mostly differ in these: written from here, an id costs a third."""
 
 _CLAIM_START = Struct(">QQ")
 _BODY, _ATTEMPTS, _MOVE = 1, 2, 4
 
-Args = list[str | bytes | int]
+Arg = str | bytes | int
+Args = list[Arg]
 
 
 def enqueue_args(jobs: Sequence[Job], now_ms: int) -> tuple[Args, list[int]]:
@@ -83,13 +144,13 @@ def descriptors(queue: str, shard: str, priorities: list[int], first: int, count
     """A descriptor per id from `first` on; one priority stands for all."""
     end = first + count
     if len(priorities) == 1:
-        prefix = descriptor_prefix(queue, shard, priorities[0])
+        prefix = _prefix(queue, shard, priorities[0])
         texts: list[str] = []
         for thousand in range(first - first % 1000, end, 1000):
             before = f"{prefix}{thousand // 1000}"
             texts += [before + digits for digits in LAST_DIGITS[max(first - thousand, 0) : end - thousand]]
         return texts
-    prefixes = {priority: descriptor_prefix(queue, shard, priority) for priority in set(priorities)}
+    prefixes = {priority: _prefix(queue, shard, priority) for priority in set(priorities)}
     return [prefixes[priority] + str(each) for priority, each in zip(priorities, range(first, end), strict=True)]
 
 
@@ -129,7 +190,7 @@ def dequeued(
         if not 0 <= last_digits < 1000:
             last_digits = job_id % 1000
             thousand = job_id - last_digits
-            before = f"{descriptor_prefix(queue, shard, priority)}{job_id // 1000}"
+            before = f"{_prefix(queue, shard, priority)}{job_id // 1000}"
         allowed = remaining = attempts
         if changed:
             _, remaining, allowed, _ = CHANGED.unpack_from(changed)
@@ -213,7 +274,7 @@ def _info(
         updated_at_ms, remaining, allowed, crashes = CHANGED.unpack_from(changed)
         status = changed[CHANGED.size :]
     info = JobInfo(
-        descriptor_prefix(queue, shard, priority) + str(ID.unpack(job_id)[0]),
+        _prefix(queue, shard, priority) + str(ID.unpack(job_id)[0]),
         state,
         priority,
         allowed,
@@ -235,3 +296,22 @@ def _info(
         info.origin, info.moved_to = origin or None, moved_to or None
     info.updated_at_ms = max(updated_at_ms, info.claimed_at_ms or 0, info.finished_at_ms or 0)
     return info
+
+
+PLACEHOLDER = -1
+"""Stands for a number where a line is made to be cut up."""
+
+
+def expiry_templates(line: str) -> list[str]:
+    """What stands around the number of attempts in a status line, and around the crashes in the one behind it."""
+    return [*line.split(str(PLACEHOLDER)), *crash_budget_status(PLACEHOLDER).split(str(PLACEHOLDER))]
+
+
+def expiry_rules(rules: EndRules) -> tuple[int, int]:
+    """What the scripts that end lapsed claims are told of the rules of a queue."""
+    return rules.crash_budget, int(rules.dead_letters)
+
+
+def history_templates(now_ms: int) -> list[str]:
+    """What stands around the origin, its time, its attempts and its crashes in a dead letter's history."""
+    return buried_status(str(PLACEHOLDER), PLACEHOLDER, PLACEHOLDER, PLACEHOLDER, now_ms).split(str(PLACEHOLDER))

@@ -3,8 +3,8 @@
 -- ARGV     1 now   then per job: priority, id, claim descriptor
 -- RETURNS  how many
 -- BOUND    the jobs given
---#include records
---#include news
+--#include layout
+--#include notify
 local base, call, times = KEYS[2], redis.call, {}
 for at = 2, #ARGV, 3 do
   local priority, id = ARGV[at], ARGV[at + 1]
@@ -20,5 +20,5 @@ for at = 2, #ARGV, 3 do
     times[#times + 1] = run_after
   end
 end
-tell(base, tonumber(ARGV[1]), times)
+notify(base, tonumber(ARGV[1]), times)
 return #times

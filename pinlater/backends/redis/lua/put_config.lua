@@ -4,7 +4,7 @@
 --          then per record: name, version, text, deleted version or ''
 -- RETURNS  one character per record: 1 taken, 0 not newer; nil where the store is not (or no longer) this one
 -- BOUND    the records given; for each queue that goes, the number of possible priorities
---#include versions
+--#include config
 local root, call = KEYS[1], redis.call
 if call('HGET', root, 'store') ~= ARGV[2] then return false end
 

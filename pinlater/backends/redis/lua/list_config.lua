@@ -5,7 +5,7 @@
 --          longer) this one
 -- BOUND    limit
 --#include many
---#include versions
+--#include config
 local root = KEYS[1]
 if redis.call('HGET', root, 'store') ~= ARGV[3] then return false end
 local names = redis.call('ZRANGEBYSCORE', root .. ':revisions', '(' .. ARGV[1], '+inf', 'LIMIT', 0, tonumber(ARGV[2]))

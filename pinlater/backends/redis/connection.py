@@ -1,0 +1,290 @@
+"""A pipelined connection to Redis, the address it leads to, and what the errors of Redis mean.
+
+A call is one write and one future. Answers come in the order of the calls, so a caller that gives up leaves its place
+in the row and its answer reaches nobody. A connection that breaks, or on which the oldest call waits too long, takes
+all its calls with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import ssl
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+import hiredis
+from redis import RedisError
+from redis.asyncio.connection import RedisSSLContext, SSLConnection, parse_url
+
+from pinlater.eager import InlineFuture
+from pinlater.errors import NothingStored, OutcomeUnknown, RequestInvalid, ShardConnectionFailed, StoreFull
+from pinlater.redaction import MASK
+
+# -- errors -----------------------------------------------------------------------------------------------------------
+
+_REFUSED = frozenset(
+    (
+        *("ASK", "BUSY", "CLUSTERDOWN", "CROSSSLOT", "LOADING", "MASTERDOWN", "MISCONF", "MOVED", "NOAUTH", "NOPERM"),
+        *("NOREPLICAS", "NOSCRIPT", "OOM", "READONLY", "TRYAGAIN", "WRONGPASS"),
+    )
+)
+"""Redis answers these before it runs anything."""
+
+_REFUSED_WRITE = frozenset(["MISCONF", "NOREPLICAS", "OOM", "READONLY"])
+"""Redis answers these inside a script at its first write or at none."""
+
+_INSIDE_SCRIPT = re.compile(r"user_script|script: ")
+_CODE_INSIDE = re.compile(r"-(" + "|".join(sorted(_REFUSED_WRITE)) + r")\b")
+_BEFORE_ANY_COMMAND = ("ERR max number of clients reached", "ERR unknown command", "ERR invalid password")
+
+
+FULL = "its memory is used up (maxmemory): raise maxmemory, or let jobs end and be removed"
+
+
+class ReplyError(Exception):
+    """An error that Redis answered, without the arguments that it repeats; `code` is its first word."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text.partition(", with args beginning with:")[0])
+
+    @property
+    def code(self) -> str:
+        return str(self).partition(" ")[0]
+
+
+def mapped(error: ReplyError) -> ShardConnectionFailed:
+    """NothingStored where Redis surely refused the whole call, StoreFull for lack of memory, else OutcomeUnknown."""
+    text = str(error)
+    if _INSIDE_SCRIPT.search(text):
+        inside = _CODE_INSIDE.search(text)
+        code = error.code if inside is None else inside[1]
+        refused = code in _REFUSED_WRITE
+    else:
+        code = error.code
+        refused = error.code in _REFUSED or text.startswith(_BEFORE_ANY_COMMAND)
+    if refused and code == "OOM":
+        return StoreFull(f"redis: {FULL} ({text})")
+    return NothingStored(f"redis: {text}") if refused else OutcomeUnknown(f"redis: {text}")
+
+
+def is_read_only(error: ReplyError) -> bool:
+    """Redis is a replica."""
+    return re.search(r"\bREADONLY\b", str(error)) is not None
+
+
+# -- the address ------------------------------------------------------------------------------------------------------
+
+DEFAULT_PREFIX = "pinlater"
+_DATABASE = re.compile(r"[0-9]{1,5}", re.ASCII)
+_KNOWN = {"connection_class", "host", "port", "db", "username", "password", "prefix"}
+_PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Several shards in one database differ in `prefix`."""
+
+    host: str
+    port: int
+    db: int
+    username: str | None
+    password: str | None = field(repr=False)
+    prefix: str
+    tls: ssl.SSLContext | None
+
+    @property
+    def shown(self) -> str:
+        """As it may be logged."""
+        return f"{self.host}:{self.port}/{self.db} ({self.prefix})"
+
+
+def parse_address(url: str) -> Address:
+    """The parts of a URL. RequestInvalid."""
+    try:
+        parts: dict[str, Any] = dict(parse_url(url))
+        path = urlsplit(url).path.strip("/")
+    except ValueError as error:
+        raise RequestInvalid(f"redis url: {error}") from error
+    if path and not _DATABASE.fullmatch(path):  # the parser would take 0
+        raise RequestInvalid("redis url: the database is no number; in a password / is written %2F")
+    for name in parts:
+        if name not in _KNOWN and not name.startswith("ssl_"):
+            ends_password = any(each.endswith("password") for each in parts)  # the rest of one with & in it
+            shown = MASK if ends_password else repr(name)
+            raise RequestInvalid(f"redis url: the parameter {shown}; allowed: prefix, and for rediss:// ssl_…")
+    prefix = parts.pop("prefix", DEFAULT_PREFIX)
+    if _PREFIX.fullmatch(prefix) is None:
+        raise RequestInvalid.of("prefix of a redis url", prefix, "1 to 64 letters, digits, _ . -")
+    secure = parts.get("connection_class") is SSLConnection
+    return Address(
+        parts.get("host") or "localhost",
+        parts.get("port") or 6379,
+        parts.get("db") or 0,
+        parts.get("username"),
+        parts.get("password"),
+        prefix,
+        _tls(parts) if secure else None,
+    )
+
+
+def _tls(parts: dict[str, Any]) -> ssl.SSLContext:
+    """From `ssl_ca_certs`, `ssl_certfile`, `ssl_cert_reqs` and so on; without them certificate and name are checked."""
+    given = {name[len("ssl_") :]: value for name, value in parts.items() if name.startswith("ssl_")}
+    try:
+        return RedisSSLContext(**{"cert_reqs": "required", "check_hostname": True, **given}).get()
+    except (TypeError, RedisError, OSError) as error:
+        raise RequestInvalid(f"redis url: {error}") from error
+
+
+# -- calls ------------------------------------------------------------------------------------------------------------
+
+_KEEPALIVE_IDLE_S = 30
+_KEEPALIVE_EVERY_S = 5
+_KEEPALIVE_PROBES = 3
+_CLOSE_WITHIN_S = 1.0
+
+
+class PipelinedConnection(asyncio.Protocol):
+    """`timeout_s` is how long the oldest call may wait for its answer."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._loop = asyncio.get_running_loop()
+        self._reader = hiredis.Reader(replyError=ReplyError)
+        self._waiting: deque[tuple[InlineFuture[Any], float]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._transport: asyncio.Transport | None = None
+        self._idle = self._loop.create_future()
+        self._gone = self._loop.create_future()
+        self._why = "the connection was closed"
+        self.open = False
+
+    # -- calls -------------------------------------------------------------------------------------------------------
+
+    def send(self, command: tuple[Any, ...]) -> InlineFuture[Any]:
+        """Write one command, of text, bytes and integers; NothingStored where the connection is not open.
+
+        The future gets the answer, ReplyError, or OutcomeUnknown.
+        """
+        if self._transport is None or not self.open:
+            raise NothingStored(f"redis: {self._why}")
+        packed = hiredis.pack_command(command)  # may raise, so before there is a place in the row
+        future: InlineFuture[Any] = InlineFuture(self._loop)
+        now = self._loop.time()
+        self._waiting.append((future, now))
+        if self._timer is None:
+            self._timer = self._loop.call_at(now + self._timeout_s, self._check)
+        self._transport.write(packed)
+        return future
+
+    async def close(self) -> None:
+        """Let the calls under way end, each within its time-out, then close."""
+        self.open = False
+        transport = self._transport
+        if transport is None:
+            return
+        if self._waiting:
+            await asyncio.shield(self._idle)
+        transport.close()
+        _, late = await asyncio.wait([self._gone], timeout=_CLOSE_WITHIN_S)
+        if late:
+            transport.abort()
+
+    def retire(self) -> None:
+        """Take no call more, and close when those under way are answered."""
+        self._why = "the connection was given up"
+        self.open = False
+        transport = self._transport
+        if transport is None:
+            return
+        if self._waiting:
+            self._idle.add_done_callback(lambda _: transport.close())
+        else:
+            transport.close()
+
+    def abort(self) -> None:
+        """Close at once; calls under way get OutcomeUnknown."""
+        self._break("the connection was given up")
+
+    # -- asyncio -----------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        self.open = True
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            _keep_alive(sock)
+
+    def data_received(self, data: bytes) -> None:
+        """All answers are read before the first caller goes on: what that does may feed the reader again."""
+        reader, waiting, answers = self._reader, self._waiting, []
+        try:
+            reader.feed(data)
+            while (answer := reader.gets()) is not False:
+                answers.append(answer)
+        except hiredis.HiredisError as error:
+            self._break(f"not an answer of Redis: {error}")
+        try:
+            for answer in answers:
+                if not waiting:
+                    self._break("not an answer of Redis: nothing was asked")
+                    break
+                future, _ = waiting.popleft()
+                if future.done():
+                    continue
+                if isinstance(answer, ReplyError):
+                    future.set_exception(answer)
+                else:
+                    future.set_result(answer)
+        except BaseException:  # of a caller that went on: an answer left over would be taken for the next call's
+            self._break("a caller failed")
+            raise
+        if not waiting and not self.open and not self._idle.done():
+            self._idle.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if exc is not None:
+            self._why = f"the connection broke: {exc}"
+        self.open = False
+        self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+        while self._waiting:
+            future, _ = self._waiting.popleft()
+            if not future.done():
+                future.set_exception(OutcomeUnknown(f"redis: {self._why}"))
+        if not self._idle.done():
+            self._idle.set_result(None)
+        self._gone.set_result(None)
+
+    def _check(self) -> None:
+        """Has the oldest call waited too long?"""
+        self._timer = None
+        if not self._waiting:
+            return
+        due = self._waiting[0][1] + self._timeout_s
+        if due <= self._loop.time():
+            self._break(f"no answer within {self._timeout_s:g} s")
+        else:
+            self._timer = self._loop.call_at(due, self._check)
+
+    def _break(self, why: str) -> None:
+        self._why = why
+        self.open = False
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def _keep_alive(sock: socket.socket) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (
+        ("TCP_KEEPIDLE", _KEEPALIVE_IDLE_S),
+        ("TCP_KEEPINTVL", _KEEPALIVE_EVERY_S),
+        ("TCP_KEEPCNT", _KEEPALIVE_PROBES),
+    ):
+        if hasattr(socket, option):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

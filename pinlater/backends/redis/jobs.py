@@ -1,0 +1,268 @@
+"""The commands on jobs: enqueue, claim, ack, checkpoint; queries; and what operators do to jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pinlater.backends.acks import Acks
+from pinlater.backends.base import (
+    NO_RULES,
+    UNDELIVERED_IN_A_ROW,
+    AckOutcome,
+    AckRequest,
+    CheckpointRequest,
+    ClaimKey,
+    ClaimRequest,
+    EndRules,
+    ExpiryCounts,
+    FreshClaim,
+    JobKey,
+    LevelCounts,
+    ScanPosition,
+    ScanRequest,
+    SilentClaim,
+    StatsPage,
+    StatsPosition,
+    released_status,
+)
+from pinlater.backends.redis.pubsub import announcement
+from pinlater.backends.redis.records import (
+    ID,
+    PLACEHOLDER,
+    Args,
+    ack_args,
+    checkpoint_args,
+    claim_args,
+    dequeued,
+    described,
+    descriptors,
+    enqueue_args,
+    expiry_rules,
+    expiry_templates,
+    key_args,
+)
+from pinlater.backends.redis.scripts import ScriptCaller, lowest_id
+from pinlater.model import CancelOutcome, DequeuedJob, Job, JobInfo, JobState
+
+_ACK_OUTCOMES = {ord(str(int(outcome))): outcome for outcome in AckOutcome}
+_CANCEL_OUTCOMES = {ord(str(int(outcome))): outcome for outcome in CancelOutcome}
+
+
+class JobCommands(ScriptCaller):
+    async def enqueue(self, queue: str, jobs: Sequence[Job], now_ms: int) -> list[str]:
+        if not jobs:
+            await self._store.call_queue("count_ready", queue, (queue, now_ms))
+            return []
+        args, priorities = enqueue_args(jobs, now_ms)
+        notification = announcement(self._store.publisher_id, jobs, now_ms)
+        first = await self._store.call_queue("enqueue", queue, (queue, lowest_id(now_ms), notification, *args))
+        return descriptors(queue, self.shard_id, priorities, int(first), len(jobs))
+
+    async def count_ready(self, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[int]:
+        counts = await self._store.call_queue("count_ready", queue, (queue, now_ms, *priorities))
+        return [min(count, limit) for count in counts]
+
+    async def next_due(self, queues: Sequence[str], priorities: Sequence[int]) -> dict[str, int | None]:
+        times = await self._store.call("next_due", len(priorities), *priorities, *queues)
+        return {
+            queue: int(time_ms) if time_ms else None
+            for queue, time_ms in zip(queues, times, strict=True)
+            if time_ms is not None
+        }
+
+    async def claim(
+        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, enforce_quota: bool = False
+    ) -> list[list[DequeuedJob]]:
+        answer = await self._store.call_queue(
+            "claim", queue, (queue, now_ms, int(enforce_quota), *claim_args(requests, now_ms))
+        )
+        return self._claimed(queue, requests, now_ms, answer)
+
+    async def ack_and_claim(
+        self,
+        queue: str,
+        acks: Sequence[AckRequest],
+        requests: Sequence[ClaimRequest],
+        now_ms: int,
+        rules: EndRules = NO_RULES,
+        *,
+        enforce_quota: bool = False,
+    ) -> tuple[list[AckOutcome], list[list[DequeuedJob]]]:
+        args = (queue, now_ms, int(enforce_quota), *_ack_args(acks, rules), *claim_args(requests, now_ms))
+        codes, answer = await self._store.call_queue("ack_and_claim", queue, args)
+        return _ack_outcomes(codes), self._claimed(queue, requests, now_ms, answer)
+
+    def _claimed(
+        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, answer: Sequence[Any]
+    ) -> list[list[DequeuedJob]]:
+        shard, claims = self.shard_id, []
+        for flat, request in zip(answer, requests, strict=False):
+            expires_at_ms = now_ms + request.spare_ms + request.claim_timeout_ms
+            claims.append(dequeued(flat, queue, shard, request.claim_descriptor, expires_at_ms))
+        return claims
+
+    async def peek(
+        self, queue: str, priorities: Sequence[int], limit: int, max_bytes: int, now_ms: int
+    ) -> list[DequeuedJob]:
+        flat = await self._store.call_queue("peek", queue, (queue, now_ms, limit, max_bytes, *priorities))
+        return dequeued(flat, queue, self.shard_id, "", 0)
+
+    async def ack(
+        self, queue: str, acks: Sequence[AckRequest], now_ms: int, rules: EndRules = NO_RULES
+    ) -> list[AckOutcome]:
+        if not acks:
+            return []
+        return _ack_outcomes(await self._store.call_queue("ack", queue, (queue, now_ms, *_ack_args(acks, rules))))
+
+    async def checkpoint(self, queue: str, checkpoints: Sequence[CheckpointRequest], now_ms: int) -> list[bool]:
+        codes = await self._store.call_queue("checkpoint", queue, checkpoint_args(queue, checkpoints, now_ms))
+        return [code == ord("1") for code in codes]
+
+    async def requeue(self, queue: str, claims: Sequence[ClaimKey], now_ms: int) -> int:
+        count: int = await self._store.call_queue("requeue", queue, [now_ms, *key_args(claims)])
+        return count
+
+    async def expire_disconnected(
+        self, queue: str, claims: Sequence[SilentClaim], now_ms: int, rules: EndRules = NO_RULES
+    ) -> ExpiryCounts:
+        words = expiry_templates(released_status(now_ms, PLACEHOLDER))
+        args = [queue, now_ms, *expiry_rules(rules), *words, *key_args(claims)]
+        return ExpiryCounts(*await self._store.call_queue("expire_disconnected", queue, args))
+
+    async def requeue_undelivered(self, queue: str, claims: Sequence[FreshClaim], now_ms: int) -> int:
+        args = [now_ms, UNDELIVERED_IN_A_ROW, *key_args(claims)]
+        count: int = await self._store.call_queue("requeue_undelivered", queue, args)
+        return count
+
+    async def cancel(self, queue: str, jobs: Sequence[JobKey], now_ms: int) -> list[CancelOutcome]:
+        return [_CANCEL_OUTCOMES[code] for code in await self._store.call_queue("cancel", queue, key_args(jobs))]
+
+
+def _ack_args(acks: Sequence[AckRequest], rules: EndRules) -> Args:
+    return [int(rules.keep_succeeded), int(rules.keep_failed), int(rules.dead_letters), *ack_args(Acks.of(acks))]
+
+
+def _ack_outcomes(codes: bytes) -> list[AckOutcome]:
+    outcomes = _ACK_OUTCOMES
+    if codes.count(codes[:1]) == len(codes):
+        return [outcomes[codes[0]]] * len(codes) if codes else []
+    return [outcomes[code] for code in codes]
+
+
+_NO_BODIES, _BODIES_THAT_FIT, _FIRST_HOWEVER_LARGE = 0, 1, 2
+_LEAST_KEYS = 16
+"""Of a slice that goes on behind large values; it names twice as many jobs as the last one could read."""
+
+
+class Queries(ScriptCaller):
+    async def lookup(
+        self, queue: str, jobs: Sequence[JobKey], *, with_body: bool, max_bytes: int
+    ) -> list[JobInfo | None]:
+        """A script reads a slice, and the next one goes on behind it."""
+        found: list[JobInfo | None] = [None] * len(jobs)
+        start, slice_jobs, bodies = 0, len(jobs), _FIRST_HOWEVER_LARGE if with_body else _NO_BODIES
+        while start < len(jobs):
+            args = [bodies, max_bytes, *key_args(jobs[start : start + slice_jobs])]
+            looked_at, *flat = await self._store.call_queue("lookup", queue, args)
+            for place, info in described(flat, queue, self.shard_id):
+                found[start + place] = info
+                max_bytes -= len(info.body or b"")
+                if info.body is None:
+                    bodies = _NO_BODIES
+            if bodies and (flat or max_bytes < 0):
+                bodies = _BODIES_THAT_FIT if max_bytes >= 0 else _NO_BODIES
+            start += looked_at
+            slice_jobs = max(_LEAST_KEYS, 2 * looked_at)
+        return found
+
+    async def count(self, queue: str, state: JobState, priorities: Sequence[int], future: bool, now_ms: int) -> int:
+        low, high = _run_after_range(future, now_ms)
+        count: int = await self._store.call_queue("count", queue, (queue, int(state), low, high, *priorities))
+        return count
+
+    async def scan(self, queue: str, request: ScanRequest, now_ms: int) -> list[JobInfo]:
+        """A script reads a slice, and the next one goes on behind its last job."""
+        found: list[JobInfo] = []
+        bodies = _FIRST_HOWEVER_LARGE if request.with_body else _NO_BODIES
+        after, limit, room = request.after, request.limit, request.max_bytes
+        while True:
+            low, high, *place = _behind(after, request.future, now_ms)
+            args = (queue, int(request.state), low, high, limit, *place, bodies, room, *request.priorities)
+            goes_on, *flat = await self._store.call_queue("scan", queue, args)
+            page = [info for _, info in described(flat, queue, self.shard_id)]
+            found += page
+            left = request.limit - len(found)
+            if left <= 0 or not page or not (goes_on or len(page) == limit):
+                return found
+            room -= sum([len(info.body or b"") for info in page])
+            if bodies:
+                bodies = _BODIES_THAT_FIT
+            after = ScanPosition(page[-1].run_after_ms, int(page[-1].descriptor.rpartition(":")[2]))
+            limit = min(left, max(_LEAST_KEYS, 2 * len(page)))
+
+    async def stats(
+        self, queue: str, priorities: Sequence[int], now_ms: int, after: StatsPosition | None, limit: int
+    ) -> StatsPage:
+        """Redis keeps counts, so everything is in one page, and of one moment."""
+        parts = iter(await self._store.call_queue("stats", queue, (queue, now_ms, *priorities)))
+        levels = {
+            priority: LevelCounts(ready, scheduled, in_progress, succeeded, failed, int(oldest) if oldest else None)
+            for priority, ready, scheduled, in_progress, succeeded, failed, oldest in zip(
+                priorities, *[parts] * 6, strict=True
+            )
+        }
+        return StatsPage(levels, None)
+
+
+def _behind(after: ScanPosition | None, future: bool, now_ms: int) -> tuple[int | str, ...]:
+    """The run_after of what is scanned, lowest and highest, and the place in the order to go on from."""
+    low, high = _run_after_range(future, now_ms)
+    place: tuple[int | str, int | str] = ("", "")
+    if after is not None:
+        if future or after.run_after_ms <= now_ms:
+            high = f"({after.run_after_ms}"
+        if (after.run_after_ms > now_ms) is future:
+            place = (after.run_after_ms, after.id)
+    return (low, high, *place)
+
+
+def _run_after_range(future: bool, now_ms: int) -> tuple[str, str]:
+    return (f"({now_ms}", "+inf") if future else ("-inf", f"{now_ms}")
+
+
+class AdminCommands(ScriptCaller):
+    async def retry_failed(
+        self, queue: str, priority: int, attempts: int, run_after_ms: int | None, limit: int, now_ms: int
+    ) -> int:
+        run_after_ms = now_ms if run_after_ms is None else run_after_ms
+        args = (queue, priority, attempts, run_after_ms, limit, now_ms)
+        count: int = await self._store.call_queue("retry_failed", queue, args)
+        return count
+
+    async def retry_listed(
+        self, queue: str, jobs: Sequence[JobKey], attempts: int | None, run_after_ms: int | None, now_ms: int
+    ) -> int:
+        run_after_ms = now_ms if run_after_ms is None else run_after_ms
+        args = [queue, "" if attempts is None else attempts, run_after_ms, now_ms, *key_args(jobs)]
+        count: int = await self._store.call_queue("retry_listed", queue, args)
+        return count
+
+    async def delete_jobs(self, queue: str, state: JobState, priority: int, limit: int, now_ms: int) -> int:
+        count: int = await self._store.call_queue("delete_jobs", queue, (queue, int(state), priority, limit))
+        return count
+
+    async def delete_listed(self, queue: str, state: JobState, jobs: Sequence[JobKey], now_ms: int) -> int:
+        count: int = await self._store.call_queue("delete_listed", queue, [queue, int(state), *key_args(jobs)])
+        return count
+
+    async def replay(self, queue: str, jobs: Sequence[JobKey], now_ms: int, attempts: int | None) -> list[str | None]:
+        allowed = "" if attempts is None else attempts
+        args = [queue, now_ms, lowest_id(now_ms), self.shard_id, allowed, *key_args(jobs)]
+        return [descriptor.decode() or None for descriptor in await self._store.call_queue("replay", queue, args)]
+
+    async def mark_moved(self, queue: str, moved: Sequence[tuple[ClaimKey, str]], now_ms: int) -> list[bool]:
+        args: Args = [queue, now_ms]
+        for claim, descriptor in moved:
+            args += (claim.priority, ID.pack(claim.id), claim.claim_descriptor, descriptor)
+        return [code == ord("1") for code in await self._store.call_queue("mark_moved", queue, args)]

@@ -1,0 +1,224 @@
+"""Notifications of queues while somebody is subscribed: what is published when jobs become pending.
+
+A message on the channel of a queue is `PUBLISHER READY DUE`: READY jobs are eligible now, and the earliest of the
+others will be at DUE (0: there are no others). PUBLISHER is the process that enqueued them, which knows already, or
+"-". They come on a connection of their own, since one with channels takes no calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import hiredis
+
+from pinlater.backends.base import Listener, Notification
+from pinlater.backends.redis.connection import ReplyError
+from pinlater.backends.redis.records import base_key
+from pinlater.backends.redis.scripts import RedisStore, ScriptCaller
+from pinlater.errors import PinLaterError
+from pinlater.model import Job
+
+UNCLEAR = Notification(1, None)
+"""What a message of another form is taken for."""
+
+
+def channel_of(base: bytes) -> bytes:
+    """Of the queue whose keys begin with `base`."""
+    return base + b":news"
+
+
+def announcement(publisher_id: bytes, jobs: Sequence[Job], now_ms: int) -> bytes:
+    """What to publish of new jobs."""
+    later = [time_ms for job in jobs if (time_ms := job.run_after_ms) is not None and time_ms > now_ms]
+    return b"%s %d %d" % (publisher_id, len(jobs) - len(later), min(later, default=0))
+
+
+def parse(message: bytes) -> tuple[bytes, Notification]:
+    """The publisher, and what it tells. ValueError for what is not of this form."""
+    publisher_id, ready, due_ms = message.split(b" ")
+    return publisher_id, Notification(int(ready), int(due_ms) or None)
+
+
+# -- the connection ---------------------------------------------------------------------------------------------------
+
+PING_EVERY_S = 5.0
+"""A connection that has died without a word is found out after twice this."""
+
+OnMessage = Callable[[bytes, bytes], None]
+"""Told channel and message."""
+
+
+class PubSubConnection(asyncio.Protocol):
+    """`on_close` is called once, when nothing more comes."""
+
+    def __init__(self, on_message: OnMessage, on_close: Callable[[], None]) -> None:
+        self._on_message = on_message
+        self._on_close = on_close
+        self._loop = asyncio.get_running_loop()
+        self._reader = hiredis.Reader(replyError=ReplyError)
+        self._waiting: deque[asyncio.Future[Any]] = deque()
+        self._transport: asyncio.Transport | None = None
+        self._ping: asyncio.Future[Any] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    @classmethod
+    async def connect(cls, store: RedisStore, on_message: OnMessage, on_close: Callable[[], None]) -> PubSubConnection:
+        """Logged in, and in no channel yet. ReplyError, OSError (TimeoutError is one)."""
+        address, connection = store.address, cls(on_message, on_close)
+        try:
+            async with asyncio.timeout(store.connect_timeout_s):
+                where = (address.host, address.port)
+                await asyncio.get_running_loop().create_connection(lambda: connection, *where, ssl=address.tls)
+                if address.password is not None:
+                    login = (address.username, address.password) if address.username else (address.password,)
+                    await connection._send("AUTH", *login)
+        except BaseException:
+            connection._on_close = _nothing
+            connection.close()
+            raise
+        return connection
+
+    def subscribe(self, channel: bytes) -> asyncio.Future[Any]:
+        """Done when what is published from now on comes here; ReplyError where that is not allowed, OSError."""
+        return self._send("SUBSCRIBE", channel)
+
+    def unsubscribe(self, channel: bytes) -> None:
+        self._send("UNSUBSCRIBE", channel)
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _send(self, *command: Any) -> asyncio.Future[Any]:
+        answer = self._loop.create_future()
+        if self._transport is None:
+            answer.set_exception(ConnectionError("not connected"))
+            answer.exception()  # nobody need look
+            return answer
+        self._waiting.append(answer)
+        self._transport.write(hiredis.pack_command(command))
+        return answer
+
+    def _check(self) -> None:
+        if self._ping is not None and not self._ping.done():
+            self.close()
+            return
+        self._ping = self._send("PING")
+        self._timer = self._loop.call_later(PING_EVERY_S, self._check)
+
+    # -- asyncio -----------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        self._timer = self._loop.call_later(PING_EVERY_S, self._check)
+
+    def data_received(self, data: bytes) -> None:
+        reader = self._reader
+        try:
+            reader.feed(data)
+            while (answer := reader.gets()) is not False:
+                if type(answer) is list and answer[0] == b"message":
+                    self._on_message(answer[1], answer[2])
+                    continue
+                future = self._waiting.popleft()
+                if future.done():
+                    continue
+                if isinstance(answer, ReplyError):
+                    future.set_exception(answer)
+                    future.exception()
+                else:
+                    future.set_result(answer)
+        except (hiredis.HiredisError, IndexError):
+            self.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+        while self._waiting:
+            future = self._waiting.popleft()
+            if not future.done():
+                future.set_exception(ConnectionError("the connection broke"))
+                future.exception()
+        self._on_close()
+
+
+def _nothing() -> None:
+    """Who connects is told by the error."""
+
+
+class PubSub(ScriptCaller):
+    """Connects with the first subscription, and again with the first one after a break."""
+
+    def __init__(self, shard_id: str, store: RedisStore) -> None:
+        super().__init__(shard_id, store)
+        self._connection: PubSubConnection | None = None
+        self._connecting: asyncio.Task[PubSubConnection | None] | None = None
+        self._listeners: dict[bytes, Listener] = {}
+        self._are_closed = False
+
+    async def subscribe(self, queue: str, on_event: Listener | None) -> bool:
+        channel = channel_of(base_key(self._store.root, queue))
+        if on_event is None:
+            self._listeners.pop(channel, None)
+            if self._connection is not None:
+                self._connection.unsubscribe(channel)
+            return False
+        connection = await self._connected()
+        if connection is None:
+            return False
+        self._listeners[channel] = on_event
+        try:
+            await connection.subscribe(channel)
+        except (ReplyError, OSError):
+            if self._listeners.get(channel) is on_event:
+                del self._listeners[channel]
+            return False
+        return True
+
+    async def _connected(self) -> PubSubConnection | None:
+        """The connection, made anew where it has to be; None where there is none to be had."""
+        if self._connection is not None or self._are_closed:
+            return self._connection
+        if self._connecting is None:
+            self._connecting = asyncio.get_running_loop().create_task(self._connect())
+        return await asyncio.shield(self._connecting)
+
+    async def _connect(self) -> PubSubConnection | None:
+        try:
+            if await self._store.may_publish():
+                self._connection = await PubSubConnection.connect(self._store, self._on_message, self._on_close)
+        except (PinLaterError, ReplyError, OSError):
+            self._connection = None
+        finally:
+            self._connecting = None
+        return self._connection
+
+    def _on_message(self, channel: bytes, message: bytes) -> None:
+        """What is not of the right form is worth a look all the same."""
+        on_event = self._listeners.get(channel)
+        if on_event is None:
+            return
+        try:
+            publisher_id, notification = parse(message)
+        except ValueError:
+            publisher_id, notification = b"", UNCLEAR
+        if publisher_id != self._store.publisher_id:
+            on_event(notification)
+
+    def _on_close(self) -> None:
+        self._connection = None
+        listeners, self._listeners = self._listeners, {}
+        for on_event in listeners.values():
+            on_event(None)
+
+    async def close_pubsub(self) -> None:
+        self._are_closed = True
+        if self._connecting is not None:
+            self._connecting.cancel()
+            await asyncio.wait([self._connecting])
+        if self._connection is not None:
+            self._connection.close()
