@@ -209,7 +209,7 @@ SHARES = [
     lua(
         "claim",
         "free = quota - call('ZCARD', expiry_key)",
-        "free = share",
+        "free = quota",
         test_shares.test_capped_claims_go_up_to_the_share_and_no_further,
     ),
     lua("claim", "free = free - #out[1]", "", test_shares.test_the_requests_of_a_call_share_the_room_in_their_order),
