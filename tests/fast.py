@@ -7,7 +7,7 @@ import pytest
 from tests.conformance.bindings import Binding
 from tests.stores.needs import NEEDS
 
-FAST_PATHS = ["tests/unit", "tests/conformance", "tests/packaging/test_docs.py"]
+FAST_PATHS = ["tests/unit", "tests/conformance", "tests/packaging/test_docs.py", "tests/packaging/test_house.py"]
 """Collected where the command names no path."""
 
 SERVERS = frozenset(NEEDS)

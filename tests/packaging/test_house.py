@@ -1,0 +1,334 @@
+"""The rules of the house that a program can check: whole files, nouns, one name for one thing, public seams.
+
+Each rule has a list of exceptions, which may only become shorter.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = (ROOT / "pinlater", ROOT / "workers" / "pinlater_workers")
+MOST_LINES = 600
+
+NOUNS_IN_ING = {"batching", "framing", "logging", "routing", "string", "testing", "tracing"}
+"""Module names in -ing that are nouns of the field."""
+
+OPENINGS = {"What", "Where", "Who", "Whom", "Whose", "How", "Which", "When"}
+
+NAMED_TUPLE = {"_replace", "_asdict", "_fields"}
+"""Public in spite of their names, which every named tuple has."""
+
+LONG_FILES: set[str] = {
+    "pinlater/backends/base.py",
+    "pinlater/shards/resilience.py",
+}
+
+MODULES_IN_ING: set[str] = {
+    "pinlater/backends/redis/calling.py",
+    "pinlater/backends/redis/following.py",
+    "pinlater/backends/redis/looking.py",
+    "pinlater/backends/redis/maintaining.py",
+    "pinlater/backends/redis/operating.py",
+    "pinlater/backends/redis/packing.py",
+    "pinlater/backends/redis/recording.py",
+    "pinlater/backends/redis/sharing.py",
+    "pinlater/backends/redis/wording.py",
+    "pinlater/backends/redis/working.py",
+    "pinlater/backends/sql/acking.py",
+    "pinlater/backends/sql/capping.py",
+    "pinlater/backends/sql/checkpointing.py",
+    "pinlater/backends/sql/claiming.py",
+    "pinlater/backends/sql/collecting.py",
+    "pinlater/backends/sql/counting.py",
+    "pinlater/backends/sql/lapsing.py",
+    "pinlater/backends/sql/looking.py",
+    "pinlater/backends/sql/moving.py",
+    "pinlater/backends/sql/noting.py",
+    "pinlater/backends/sql/operating.py",
+    "pinlater/backends/sql/recording.py",
+    "pinlater/backends/sql/sharing.py",
+    "pinlater/backends/sql/storing.py",
+    "pinlater/cli/draining.py",
+    "pinlater/client/enqueuing.py",
+    "pinlater/client/joining.py",
+    "pinlater/server/pending.py",
+    "pinlater/server/probing.py",
+    "workers/pinlater_workers/dying.py",
+}
+
+SAME_CLASSES: set[str] = {
+    "Address",
+    "App",
+    "Batcher",
+    "Call",
+    "Connection",
+    "Family",
+    "Jobs",
+    "JsonLines",
+    "Level",
+    "Metrics",
+    "Operating",
+    "Outcome",
+    "Owner",
+    "Place",
+    "Plan",
+    "Pool",
+    "QueueView",
+    "Site",
+    "StatsdExport",
+    "Verdict",
+    "Waiter",
+    "Watch",
+    "Worker",
+}
+"""Classes of one name that implement one protocol."""
+
+SAME_MODULES: set[str] = {
+    "address",
+    "admin",
+    "admin_password",
+    "app",
+    "audit",
+    "base",
+    "child",
+    "client",
+    "cluster",
+    "connection",
+    "descriptors",
+    "errors",
+    "identity",
+    "jobs",
+    "limits",
+    "looking",
+    "messages",
+    "operating",
+    "overflow",
+    "recording",
+    "reference",
+    "reports",
+    "server",
+    "service",
+    "settings",
+    "shard",
+    "sharing",
+    "store",
+    "worker",
+}
+"""Modules of one name that hold the same thing of different packages."""
+
+QUESTIONS: set[str] = {
+    "pinlater/api.py",
+    "pinlater/backends/redis/address.py",
+    "pinlater/backends/redis/calling.py",
+    "pinlater/backends/redis/errors.py",
+    "pinlater/backends/redis/keys.py",
+    "pinlater/backends/redis/news.py",
+    "pinlater/backends/redis/operating.py",
+    "pinlater/backends/redis/sharing.py",
+    "pinlater/backends/remarks.py",
+    "pinlater/backends/sql/acking.py",
+    "pinlater/backends/sql/capping.py",
+    "pinlater/backends/sql/checkpointing.py",
+    "pinlater/backends/sql/claiming.py",
+    "pinlater/backends/sql/collecting.py",
+    "pinlater/backends/sql/counting.py",
+    "pinlater/backends/sql/identity.py",
+    "pinlater/backends/sql/lapsing.py",
+    "pinlater/backends/sql/looking.py",
+    "pinlater/backends/sql/moving.py",
+    "pinlater/backends/sql/noting.py",
+    "pinlater/backends/sql/operating.py",
+    "pinlater/backends/sql/recording.py",
+    "pinlater/backends/sql/storing.py",
+    "pinlater/chains.py",
+    "pinlater/cli/check_plan.py",
+    "pinlater/cli/failures.py",
+    "pinlater/cli/planner.py",
+    "pinlater/cli/progress.py",
+    "pinlater/client/address.py",
+    "pinlater/client/base.py",
+    "pinlater/client/clusters.py",
+    "pinlater/client/fleet.py",
+    "pinlater/client/retry.py",
+    "pinlater/client/rotation.py",
+    "pinlater/client/target.py",
+    "pinlater/client/transport_errors.py",
+    "pinlater/clock.py",
+    "pinlater/cluster/clocks.py",
+    "pinlater/config/stores.py",
+    "pinlater/identity.py",
+    "pinlater/maintenance/periodic.py",
+    "pinlater/metrics.py",
+    "pinlater/plan.py",
+    "pinlater/reports.py",
+    "pinlater/server/complaints.py",
+    "pinlater/server/limits.py",
+    "pinlater/server/peers.py",
+    "pinlater/server/process.py",
+    "pinlater/server/reports.py",
+    "pinlater/server/shared.py",
+    "pinlater/service/audit.py",
+    "pinlater/service/queue_admin.py",
+    "pinlater/service/queue_limits.py",
+    "pinlater/service/settings.py",
+    "pinlater/settings_map.py",
+    "pinlater/web/__init__.py",
+    "pinlater/web/beside.py",
+    "pinlater/web/browsers.py",
+    "pinlater/wire/framing.py",
+    "pinlater/wire/layout.py",
+    "pinlater/wire/limits.py",
+    "pinlater/wire/malformed.py",
+    "workers/pinlater_workers/app/catalogue.py",
+    "workers/pinlater_workers/app/settings.py",
+    "workers/pinlater_workers/cli/process_exit.py",
+    "workers/pinlater_workers/errors.py",
+    "workers/pinlater_workers/execution/decision.py",
+    "workers/pinlater_workers/heartbeat/messages.py",
+    "workers/pinlater_workers/jobs/arguments.py",
+    "workers/pinlater_workers/jobs/context.py",
+    "workers/pinlater_workers/jobs/outcome.py",
+    "workers/pinlater_workers/jobs/retry.py",
+    "workers/pinlater_workers/jobs/settings.py",
+    "workers/pinlater_workers/middleware.py",
+    "workers/pinlater_workers/observability/__init__.py",
+    "workers/pinlater_workers/observability/metrics.py",
+    "workers/pinlater_workers/pools/base.py",
+    "workers/pinlater_workers/pools/messages.py",
+    "workers/pinlater_workers/worker/jobs.py",
+    "workers/pinlater_workers/worker/queue_state.py",
+    "workers/pinlater_workers/worker/scheduler.py",
+}
+
+PRIVATE: dict[str, int] = {
+    "tests/bench/alone.py": 1,
+    "tests/conformance/mutation.py": 1,
+    "tests/server/binding.py": 1,
+    "tests/server/test_client_pool.py": 2,
+    "tests/server/test_deliveries.py": 2,
+    "tests/server/test_disconnects.py": 7,
+    "tests/server/test_draining.py": 4,
+    "tests/server/test_limits.py": 2,
+    "tests/unit/test_cli_draining.py": 2,
+    "tests/unit/test_overflow_left.py": 1,
+    "tests/unit/test_overflow_process.py": 2,
+    "tests/unit/test_overflow_processes.py": 1,
+    "tests/unit/test_sql_mysql.py": 1,
+    "tests/unit/test_web.py": 1,
+    "tests/workers/test_web.py": 1,
+}
+"""How many accesses to private members of the product a test file has left."""
+
+
+@cache
+def sources() -> dict[str, ast.Module]:
+    """The product's modules by their paths."""
+    files = sorted(path for package in PACKAGES for path in package.rglob("*.py"))
+    return {str(path.relative_to(ROOT)): ast.parse(path.read_text(encoding="utf-8")) for path in files}
+
+
+def name_of(path: str) -> str:
+    """The module's own name; a package's is that of its folder."""
+    file = Path(path)
+    return file.parent.name if file.stem == "__init__" else file.stem
+
+
+def told(found: set[str], allowed: set[str], what_to_do: str) -> None:
+    assert sorted(found - allowed) == [], what_to_do
+    assert sorted(allowed - found) == [], "needed no more: take these exceptions out of tests/packaging/test_house.py"
+
+
+def test_a_file_holds_one_idea_of_readable_length() -> None:
+    long = {path for path in sources() if len((ROOT / path).read_text(encoding="utf-8").splitlines()) > MOST_LINES}
+    assert sorted(long - LONG_FILES) == [], (
+        f"longer than {MOST_LINES} lines: find the second idea in the file and give it a file"
+    )
+
+
+def test_a_module_is_named_by_a_noun() -> None:
+    verbs = {path for path in sources() if name_of(path).endswith("ing") and name_of(path) not in NOUNS_IN_ING}
+    told(
+        verbs, MODULES_IN_ING, "name the module by the thing it holds (wait_queue, health_monitor), not by an activity"
+    )
+
+
+def test_a_docstring_opens_with_a_noun_phrase() -> None:
+    docs = {path: (ast.get_docstring(tree) or "").split(maxsplit=1) for path, tree in sources().items()}
+    questions = {path for path, words in docs.items() if words and words[0].rstrip(",:") in OPENINGS}
+    assert sorted(questions - QUESTIONS) == [], (
+        "open the module's docstring with a noun phrase that names what the module is"
+    )
+
+
+def test_a_public_class_has_a_name_of_its_own() -> None:
+    places = defaultdict(set)
+    for path, tree in sources().items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].add(path)
+    several = {name: sorted(paths) for name, paths in places.items() if len(paths) > 1 and name not in SAME_CLASSES}
+    assert several == {}, "rename one, unless they implement one protocol: then the name belongs into SAME_CLASSES"
+
+
+def test_a_module_has_a_name_of_its_own() -> None:
+    places = defaultdict(set)
+    for path in sources():
+        if Path(path).stem != "__main__":
+            places[path.partition("/")[0], name_of(path)].add(path)
+    several = {
+        name: sorted(paths) for (_, name), paths in places.items() if len(paths) > 1 and name not in SAME_MODULES
+    }
+    assert several == {}, "name each module of a distribution by what it holds and others do not"
+
+
+@cache
+def private_names() -> frozenset[str]:
+    """Private attributes, methods and functions that the product defines."""
+    names = set()
+    for tree in sources().values():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                names.add(node.name)
+            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                names.add(node.attr)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                names.add(node.id)
+    return frozenset(name for name in names if name.startswith("_") and not name.startswith("__")) - NAMED_TUPLE
+
+
+def own_names(tree: ast.Module) -> set[str]:
+    """Private members that the classes of a test file define for themselves."""
+    stored = {
+        node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+    }
+    return stored | {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+
+def accesses(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Lines that reach for a private name of the product, other than through `self` and `cls`."""
+    theirs = private_names()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr in theirs:
+            if not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")):
+                yield node.lineno, node.attr
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pinlater"):
+            yield from ((node.lineno, alias.name) for alias in node.names if alias.name in theirs)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "setattr":
+            texts = [each.value for each in node.args if isinstance(each, ast.Constant)]
+            yield from ((node.lineno, str(text)) for text in texts if str(text).rpartition(".")[2] in theirs)
+
+
+def test_tests_speak_to_public_seams() -> None:
+    found: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        theirs = [f"line {line}: {name}" for line, name in accesses(tree) if name not in own_names(tree)]
+        if theirs:
+            found[str(path.relative_to(ROOT))] = theirs
+    too_many = {path: lines for path, lines in found.items() if len(lines) > PRIVATE.get(path, 0)}
+    assert too_many == {}, "ask through a public method or a value that is returned; where none is, add a small one"
