@@ -40,7 +40,7 @@ COMMANDS = {
     "cluster": Entry("pinlater.cli.cluster", "Look at a cluster as a whole."),
     "top": Entry("pinlater.cli.top", "Watch a cluster, live."),
     "check": Entry("pinlater.cli.check", "Judge a cluster by thresholds, for Nagios and its kind."),
-    "audit": Entry("pinlater.cli.audit", "Show what operators changed."),
+    "audit": Entry("pinlater.cli.cluster", "Show what operators changed."),
     "admin": Entry("pinlater.cli.admin", "Prepare what the configuration of a server needs."),
 }
 

@@ -1,15 +1,138 @@
-"""`pinlater job`: enqueue, look at, retry, cancel and delete jobs."""
+"""`pinlater job`, and `pinlater job enqueue`: bodies from the command line, a file, or the lines of standard input."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO
+
 import click
 
-from pinlater.cli.failures import EXIT_CODES, ServerGroup
-from pinlater.cli.job_cancel import cancel
-from pinlater.cli.job_changes import delete, retry
-from pinlater.cli.job_enqueue import enqueue
-from pinlater.cli.job_get import get
-from pinlater.cli.job_views import count, scan
+from pinlater.cli.connection import EXIT_CODES, ServerGroup, priority_option, talks_patiently
+from pinlater.cli.job_changes import cancel, delete, retry
+from pinlater.cli.job_views import count, get, scan, slices
+from pinlater.cli.output import open_output, output_option
+from pinlater.cli.progress import Progress
+from pinlater.cli.times import moment_option
+from pinlater.client.client import Client
+from pinlater.model import Job
+
+_SLICE_JOBS = 1_000
+_SLICE_BYTES = 1024 * 1024
+_LARGEST_BODY = 512 * 1024 * 1024
+"""The most that a server's --max-body can be; input without an end is not read beyond it."""
+_MOST_ATTEMPTS = 2**31 - 1
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  pinlater job enqueue mail '{"to": "ada@example.org"}'
+  pinlater job enqueue mail --file letter.json --priority 2 --run-after +10m
+  make-letter | pinlater job enqueue mail -
+  pinlater job enqueue mail --lines --file letters.jsonl -o jsonl > descriptors.jsonl"""
+)
+@click.argument("queue")
+@click.argument("body", required=False)
+@click.option("--body", "body_option", metavar="TEXT", help="The body, for one that begins with a dash; - as below.")
+@click.option(
+    "--file", "file", type=click.Path(allow_dash=True), help="The body is what this file holds; - for standard input."
+)
+@click.option(
+    "--lines", is_flag=True, help="One job per line of the file or of standard input; empty lines are left out."
+)
+@priority_option("1 is the highest.", required_level=True)
+@click.option("--run-after", type=moment_option, metavar="TIME", help="Not before this time: ISO, or +10m from now.")
+@click.option(
+    "--attempts",
+    type=click.IntRange(1, _MOST_ATTEMPTS),
+    default=2,
+    show_default=True,
+    help="How often it may be tried.",
+)
+@click.option("--status", default="", help="The custom status to begin with.")
+@output_option
+@talks_patiently
+def enqueue(
+    client: Client,
+    queue: str,
+    body: str | None,
+    body_option: str | None,
+    file: str | None,
+    lines: bool,
+    priority: int,
+    run_after: int | None,
+    attempts: int,
+    status: str,
+    format: str,
+) -> None:
+    """Store jobs in QUEUE, and print their descriptors.
+
+    The body is BODY; for -, and without any, it is read from standard input, which must not be empty. With --lines jobs
+    are stored in slices of 1,000, and each slice is stored whole or not at all.
+    """
+    source = _source(body, body_option, file, lines)
+    output = open_output(format, ["descriptor"])
+    with Progress("jobs enqueued") as progress:
+        jobs = (Job(each, priority, run_after, attempts, status) for each in _bodies(source, lines))
+        for part in slices(jobs, _SLICE_JOBS, _SLICE_BYTES, lambda job: len(job.body)):
+            descriptors = client.enqueue(queue, part)
+            progress.add(len(part))
+            output.write({"descriptor": descriptor} for descriptor in descriptors)
+    output.close()
+
+
+def _source(body: str | None, body_option: str | None, file: str | None, lines: bool) -> str | bytes:
+    """A body as bytes, or the name of the file to read. UsageError: more than one of them, or none."""
+    given = [each for each in (body, body_option, file) if each is not None]
+    if len(given) > 1:
+        raise click.UsageError("give one of BODY, --body and --file")
+    if file is not None:
+        return file
+    if given and given != ["-"]:
+        if lines:
+            raise click.UsageError("--lines reads --file or standard input")
+        return given[0].encode("utf-8", "surrogateescape")
+    if not given and sys.stdin.isatty():
+        raise click.UsageError("no body; give BODY, --file, or - to type it")
+    return "-"
+
+
+def _bodies(source: str | bytes, lines: bool) -> Iterator[bytes]:
+    if isinstance(source, bytes):
+        yield source
+        return
+    with _opened(source) as stream:
+        if not lines:
+            body = stream.read(_LARGEST_BODY + 1)
+            if not body and source == "-":
+                raise click.UsageError("standard input is empty; a job without a body is asked for by --body ''")
+            yield _bounded(body)
+            return
+        while line := stream.readline(_LARGEST_BODY + 1):
+            body = _bounded(line).rstrip(b"\r\n")
+            if body:
+                yield body
+
+
+def _bounded(body: bytes) -> bytes:
+    if len(body) > _LARGEST_BODY:
+        raise click.UsageError(f"the body has more than the {_LARGEST_BODY} bytes that a server can take")
+    return body
+
+
+@contextmanager
+def _opened(name: str) -> Iterator[BinaryIO]:
+    if name == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        file = open(name, "rb")  # noqa: SIM115 (only the opening itself may fail so)
+    except OSError as error:
+        raise click.UsageError(f"{name}: {error.strerror}") from error
+    with file:
+        yield file
 
 
 @click.group(

@@ -1,25 +1,228 @@
-"""`pinlater job retry | delete`: changes to all jobs that match."""
+"""`pinlater job retry | delete | cancel`: changes to all jobs that match, in slices.
+
+In order: the options that say which jobs are meant, the question before jobs are removed, the slices, the commands.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import functools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Any
 
 import click
 
-from pinlater.cli.connection import talks_to_server
-from pinlater.cli.job_filter import (
-    Extent,
-    filter_options,
-    job_change,
-    priority_or_all_option,
-    run_change,
-    run_removal,
-    yes_option,
-)
-from pinlater.cli.job_rows import state_option
-from pinlater.cli.times import moment_option
+from pinlater.cli.connection import EXIT_INCOMPLETE, can_ask, confirm, say, talks_to_server
+from pinlater.cli.job_views import COLUMNS, job_row, match_option, named_descriptors, slices, state_option
+from pinlater.cli.output import open_output, output_option, write_all, write_one
+from pinlater.cli.progress import Progress
+from pinlater.cli.times import duration_option, moment_option, time_text
 from pinlater.client.client import Client
-from pinlater.model import JobAction, JobState
+from pinlater.clock import SystemClock
+from pinlater.model import CONTINUATION_END, CancelOutcome, JobAction, JobChange, JobState, parse_descriptor
+from pinlater.printable import json_text
+
+_SLICE = 1_000
+_MOST_PRIORITIES = 127
+_DONE = {
+    JobAction.RETRY: "retried",
+    JobAction.DELETE: "deleted",
+    JobAction.CANCEL: "cancelled",
+    JobAction.REPLAY: "replayed",
+}
+_DO = {JobAction.DELETE: "Delete", JobAction.CANCEL: "Cancel"}
+_DOES = {JobAction.DELETE: "deleting", JobAction.CANCEL: "cancelling"}
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How far a change goes: so many jobs at most (None: all), so many per second (None: as fast as it goes)."""
+
+    limit: int | None
+    dry_run: bool
+    format: str
+    per_second: float | None = None
+
+
+def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """All of them but the priority, as the arguments `older_ms`, `newer_ms`, `match`, `extent`."""
+
+    @functools.wraps(command)
+    def with_extent(limit: int, everything: bool, dry_run: bool, format: str, **options: Any) -> None:
+        command(extent=Extent(None if everything else limit, dry_run, format), **options)
+
+    decorated: Callable[..., Any] = with_extent
+    for option in (
+        output_option,
+        click.option("--dry-run", is_flag=True, help="Change nothing: count the jobs that are meant, and show ten."),
+        click.option("--all", "everything", is_flag=True, help="All jobs, however many."),
+        click.option(
+            "--limit", type=click.IntRange(min=1), default=1000, show_default=True, help="At most so many jobs."
+        ),
+        match_option,
+        click.option(
+            "--newer-than", "newer_ms", type=duration_option, metavar="DURATION", help="Only jobs created since."
+        ),
+        click.option(
+            "--older-than", "older_ms", type=duration_option, metavar="DURATION", help="Only jobs created before that."
+        ),
+    ):
+        decorated = option(decorated)
+    return decorated
+
+
+def _priority(text: str) -> int | None:
+    if text == "all":
+        return None
+    if not (text.isdecimal() and 1 <= int(text) <= _MOST_PRIORITIES):
+        raise click.BadParameter(f"{text!r} is no priority; allowed: 1 to {_MOST_PRIORITIES}, or all")
+    return int(text)
+
+
+def priority_or_all_option(default: str) -> Callable[[Any], Any]:
+    """--priority, where one or all can be meant."""
+    return click.option(
+        "--priority",
+        type=_priority,
+        default=default,
+        show_default=True,
+        metavar="N|all",
+        help="The priority of the jobs.",
+    )
+
+
+def job_change(
+    queue: str, action: JobAction, priority: int | None, older_ms: int | None, newer_ms: int | None, match: str
+) -> JobChange:
+    """Ages count from now, by this machine's clock."""
+    now_ms = SystemClock().now_ms()
+    return JobChange(
+        queue,
+        action,
+        priority=priority,
+        created_before_ms=None if older_ms is None else max(0, now_ms - older_ms),
+        created_after_ms=None if newer_ms is None else max(0, now_ms - newer_ms),
+        body_regex=match,
+    )
+
+
+yes_option = click.option("--yes", is_flag=True, help="Do not ask on a terminal whether that is meant.")
+"""For `run_removal`."""
+
+
+def run_removal(client: Client, change: JobChange, extent: Extent, *, yes: bool) -> None:
+    """As run_change, but it says what it touches, and on a terminal, unless `yes`, counts that first and asks.
+
+    Then it removes no more jobs than were counted. SystemExit: it is not meant.
+    """
+    opening = ""
+    if not extent.dry_run:
+        what = _what(change)
+        if yes or not can_ask():
+            most = "all" if extent.limit is None else f"at most {extent.limit:,}"
+            opening = f"{_DOES[change.action]} {most} {what}"
+        else:
+            found = _run(client, change, replace(extent, dry_run=True))
+            _say_missing(found.missing)
+            if found.jobs:
+                rest = "" if found.is_all else ", and leave the rest"
+                confirm(f"{_DO[change.action]} {found.jobs:,} {what}{rest}?", f"nothing was {_DONE[change.action]}")
+                extent = replace(extent, limit=found.jobs)
+            elif not found.missing:
+                _print(extent, change.action, 0, [])
+                return
+    run_change(client, change, extent, opening)
+
+
+def _what(change: JobChange) -> str:
+    """The jobs that a change means, for a person."""
+    state = JobState.PENDING if change.action is JobAction.CANCEL else change.state
+    said = [f"{'' if state is None else state.name + ' '}jobs of queue {change.queue}"]
+    said.append("all priorities" if change.priority is None else f"priority {change.priority}")
+    if change.created_before_ms is not None:
+        said.append(f"created before {time_text(change.created_before_ms)}")
+    if change.created_after_ms is not None:
+        said.append(f"created since {time_text(change.created_after_ms)}")
+    if change.body_regex:
+        said.append(f"with a body that matches {change.body_regex!r}")
+    return ", ".join(said)
+
+
+def run_change(client: Client, change: JobChange, extent: Extent, opening: str = "") -> None:
+    """Slice by slice to the end or the limit, and print how many jobs it was; SystemExit where a shard was missing.
+
+    The `opening` is said when a server has begun it.
+    """
+    found = _run(client, change, extent, opening)
+    _print(extent, change.action, found.jobs, found.samples)
+    if extent.dry_run and not found.is_all:
+        say("more may match; --all counts them all")
+    if found.missing:
+        _say_missing(found.missing)
+        raise SystemExit(EXIT_INCOMPLETE)
+
+
+def _say_missing(missing: set[str]) -> None:
+    if missing:
+        say(f"not all was looked at; missing shards: {', '.join(sorted(missing))}")
+
+
+@dataclass
+class _Found:
+    """How many jobs it was, some of them (of a dry run), and whether those were all."""
+
+    jobs: int = 0
+    samples: list[Any] = field(default_factory=list)
+    missing: set[str] = field(default_factory=set)
+    is_all: bool = False
+
+
+def _run(client: Client, change: JobChange, extent: Extent, opening: str = "") -> _Found:
+    change = replace(change, dry_run=extent.dry_run)
+    word = "jobs match" if extent.dry_run else f"jobs {_DONE[change.action]}"
+    found = _Found()
+    looked_at = 0
+    began_s = time.monotonic()
+    with Progress(word) as progress:
+        while True:
+            change.limit = _slice(extent, progress.done)
+            answer = client.change_jobs(change)
+            if opening:
+                say(opening)
+                opening = ""
+            change.continuation = answer.continuation
+            looked_at += answer.looked_at
+            found.samples += answer.samples[: 10 - len(found.samples)]
+            found.missing.update(answer.missing_shards)
+            progress.add(answer.changed, f", {looked_at:,} looked at")
+            found.is_all = answer.continuation == CONTINUATION_END
+            if found.is_all or (extent.limit is not None and progress.done >= extent.limit):
+                break
+            if extent.per_second is not None and not extent.dry_run:
+                time.sleep(max(0.0, began_s + progress.done / extent.per_second - time.monotonic()))
+    found.jobs = progress.done
+    return found
+
+
+def _slice(extent: Extent, done: int) -> int:
+    """How many jobs the next call may change: with a rate, what may be done within a second."""
+    room = _SLICE if extent.limit is None else min(_SLICE, extent.limit - done)
+    return room if extent.per_second is None else max(1, min(room, round(extent.per_second)))
+
+
+def _print(extent: Extent, action: JobAction, done: int, samples: list[Any]) -> None:
+    if not extent.dry_run:
+        write_one(extent.format, _DONE[action], done)
+        return
+    rows = [job_row(info) for info in samples]
+    if extent.format == "table":
+        click.echo(done)
+        write_all("table", COLUMNS, rows)
+        say("nothing was changed")
+    else:
+        click.echo(json_text({"matched": done, "samples": rows}))
 
 
 @click.command(
@@ -90,3 +293,72 @@ def delete(
     """
     change = job_change(queue, JobAction.DELETE, priority, older_ms, newer_ms, match)
     run_removal(client, replace(change, state=state), extent, yes=yes)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  pinlater job cancel mail:s1:p1:1790000000000000
+  pinlater job scan mail --state pending --future -o jsonl | jq -r .descriptor | pinlater job cancel -
+  pinlater job cancel --queue mail --match 'newsletter 17' --dry-run
+  pinlater job cancel --queue mail --older-than 7d --all"""
+)
+@click.argument("descriptors", nargs=-1, metavar="[DESCRIPTOR]...")
+@click.option("--queue", metavar="QUEUE", help="In place of descriptors: the PENDING jobs of this queue that match.")
+@priority_or_all_option("all")
+@filter_options
+@yes_option
+@talks_to_server
+def cancel(
+    client: Client,
+    descriptors: tuple[str, ...],
+    queue: str | None,
+    priority: int | None,
+    older_ms: int | None,
+    newer_ms: int | None,
+    match: str,
+    extent: Extent,
+    yes: bool,
+) -> None:
+    """Remove jobs that are still PENDING.
+
+    By descriptor, it prints what became of each; - reads descriptors from standard input. The outcomes: CANCELLED,
+    IN_PROGRESS (a worker has it), ENDED, NOT_FOUND (also for what is no descriptor). Where any was not cancelled, the
+    exit code is 5.
+
+    With --queue, all of its jobs that match, scheduled ones too, in slices of 1,000, and it prints how many. On a
+    terminal it counts them first and asks whether that is meant; then it cancels no more than it has counted.
+    """
+    if bool(descriptors) == (queue is not None):
+        raise click.UsageError(
+            "give descriptors or --queue, not both" if descriptors else "give descriptors or --queue"
+        )
+    if queue is not None:
+        change = job_change(queue, JobAction.CANCEL, priority, older_ms, newer_ms, match)
+        run_removal(client, change, extent, yes=yes)
+        return
+    if extent.dry_run or match or priority or older_ms is not None or newer_ms is not None:
+        raise click.UsageError("a filter and --dry-run need --queue; descriptors name each job")
+    _cancel_named(client, descriptors, extent.format)
+
+
+def _cancel_named(client: Client, descriptors: tuple[str, ...], format: str) -> None:
+    output = open_output(format, ["descriptor", "outcome"])
+    failed = False
+    with Progress("jobs looked at") as progress:
+        for queue, named in groupby(named_descriptors(descriptors), _queue_of):
+            for part in slices(named, _SLICE, _SLICE, lambda _: 0):
+                outcomes = {} if queue is None else client.cancel(queue, part)
+                rows = [(each, outcomes.get(each, CancelOutcome.NOT_FOUND)) for each in part]
+                failed = failed or any(outcome is not CancelOutcome.CANCELLED for _, outcome in rows)
+                progress.add(len(part))
+                output.write([{"descriptor": each, "outcome": outcome.name} for each, outcome in rows])
+    output.close()
+    if failed:
+        raise SystemExit(EXIT_INCOMPLETE)
+
+
+def _queue_of(descriptor: str) -> str | None:
+    """None: the text is no descriptor, so there is no such job."""
+    ref = parse_descriptor(descriptor)
+    return None if ref is None else ref.queue

@@ -1,17 +1,233 @@
-"""`pinlater job scan | count`."""
+"""`pinlater job get | scan | count`, jobs as rows of output, and the texts that name jobs and states."""
 
 from __future__ import annotations
 
+import base64
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
 import click
 
-from pinlater.cli.connection import priority_option, talks_to_server
-from pinlater.cli.failures import EXIT_INCOMPLETE, say
-from pinlater.cli.job_rows import COLUMNS, job_row, match_option, state_option
-from pinlater.cli.output import open_output, output_option, write_one
+from pinlater.cli.connection import EXIT_INCOMPLETE, priority_option, say, talks_to_server
+from pinlater.cli.output import Row, open_output, output_option, write_one
+from pinlater.cli.times import time_text
 from pinlater.client.client import Client
-from pinlater.model import JobFilter, JobState
+from pinlater.errors import NoHealthyShards, ShardConnectionFailed
+from pinlater.model import JobFilter, JobInfo, JobState, parse_descriptor
+from pinlater.printable import printable_lines
+
+ItemT = TypeVar("ItemT")
+COLUMNS = ("descriptor", "state", "attempts", "run_after", "updated", "custom_status")
+"""What a table shows of a job; JSON has more."""
+
+
+def job_row(info: JobInfo) -> Row:
+    """Times twice: `_ms` as kept, and as a text. A body that is not UTF-8 is in base64; `body_encoding` says which."""
+    row = {
+        "descriptor": info.descriptor,
+        "state": info.state.name,
+        "priority": info.priority,
+        "attempts": f"{info.attempts_remaining}/{info.attempts_allowed}",
+        "attempts_remaining": info.attempts_remaining,
+        "attempts_allowed": info.attempts_allowed,
+        "run_after": time_text(info.run_after_ms),
+        "run_after_ms": info.run_after_ms,
+        "created": time_text(info.created_at_ms),
+        "created_at_ms": info.created_at_ms,
+        "updated": time_text(info.updated_at_ms),
+        "updated_at_ms": info.updated_at_ms,
+        "claim_descriptor": info.claim_descriptor,
+        "custom_status": info.custom_status,
+    }
+    return row if info.body is None else {**row, **body_fields(info.body)}
+
+
+def body_fields(body: bytes) -> Row:
+    """
+    >>> body_fields(b"hi"), body_fields(bytes([255]))
+    ({'body': 'hi', 'body_encoding': 'utf-8'}, {'body': '/w==', 'body_encoding': 'base64'})
+    """
+    try:
+        return {"body": body.decode(), "body_encoding": "utf-8"}
+    except UnicodeDecodeError:
+        return {"body": base64.b64encode(body).decode("ascii"), "body_encoding": "base64"}
+
+
+def named_descriptors(given: Sequence[str]) -> Iterator[str]:
+    """The descriptors of the command line; `-` stands for standard input, one to a line, read as they are needed."""
+    for text in given:
+        if text != "-":
+            yield text
+            continue
+        for line in sys.stdin:
+            if line.strip():
+                yield line.strip()
+
+
+def slices(
+    items: Iterable[ItemT], limit: int, max_weight: int, weight: Callable[[ItemT], int]
+) -> Iterator[list[ItemT]]:
+    """Parts of up to `limit` items that together weigh no more than `max_weight`, or of one item; read as needed.
+
+    >>> list(slices("abcde", 2, 100, len))
+    [['a', 'b'], ['c', 'd'], ['e']]
+    """
+    part: list[ItemT] = []
+    weighs = 0
+    for item in items:
+        more = weight(item)
+        if part and (len(part) >= limit or weighs + more > max_weight):
+            yield part
+            part, weighs = [], 0
+        part.append(item)
+        weighs += more
+    if part:
+        yield part
+
+
+def state_choice(*allowed: JobState) -> Callable[[str | JobState], JobState]:
+    """The type of an option that takes one of these states."""
+    names = {state.name.lower(): state for state in allowed}
+
+    def state(text: str | JobState) -> JobState:
+        found = text if isinstance(text, JobState) else names.get(text.lower().replace("-", "_"))
+        if found is None:
+            raise click.BadParameter(f"{text!r} is no state; allowed: {', '.join(names)}")
+        return found
+
+    return state
+
+
+def state_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--state, as a JobState."""
+    return click.option(
+        "--state",
+        type=state_choice(*JobState),
+        required=True,
+        metavar="STATE",
+        help=f"The state of the jobs: {', '.join(state.name.lower() for state in JobState)}.",
+    )(command)
+
+
+def match_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--match, a pattern for bodies."""
+    return click.option(
+        "--match", default="", metavar="REGEX", help="Only jobs whose body holds a match of this RE2 pattern."
+    )(command)
+
 
 _SLICE = 1_000
+_NO_WEIGHT = 0
+_SHARDS_AWAY = (ShardConnectionFailed, NoHealthyShards)
+
+
+@click.command(
+    short_help="Show jobs by descriptor.",
+    epilog="""\b
+Examples:
+  pinlater job get mail:s1:p1:1790000000000000
+  pinlater job get mail:s1:p1:1790000000000000 --body > letter.json
+  pinlater job scan mail --state failed -o jsonl | jq -r .descriptor | pinlater job get - --body -o jsonl""",
+)
+@click.argument("descriptors", nargs=-1, required=True, metavar="DESCRIPTOR...")
+@click.option("--body", is_flag=True, help="The body too: in a table only the body, as it is, of one job.")
+@click.option("--raw", is_flag=True, help="With --body, on a terminal: the bytes as they are, whatever they do to it.")
+@output_option
+@talks_to_server
+def get(client: Client, descriptors: tuple[str, ...], body: bool, raw: bool, format: str) -> None:
+    """Show jobs by descriptor; - reads descriptors from standard input, one to a line.
+
+    In JSON `body` is text where it is UTF-8, else base64; `body_encoding` says which. A descriptor that is not found,
+    or whose shard cannot be read, is named on stderr, and the exit code is 5.
+
+    On a terminal, what could move its cursor or hide text in a body is shown escaped, unless --raw is given. In a file
+    or a pipe a body is its bytes.
+    """
+    bare = body and format == "table"
+    if raw and not bare:
+        raise click.UsageError("--raw is for --body in a table")
+    if bare and (len(descriptors) > 1 or "-" in descriptors):
+        raise click.UsageError("--body in a table is for one job; take -o json or -o jsonl for more")
+    output = open_output(format, COLUMNS)
+    lacking = 0
+    for part in slices(named_descriptors(descriptors), _SLICE, _SLICE, lambda _: _NO_WEIGHT):
+        found = _read(client, part, body)
+        lacking += len(set(part) - found.keys())
+        infos = [found[descriptor] for descriptor in part if descriptor in found]
+        if bare:
+            _write_body(b"".join(info.body or b"" for info in infos), raw)
+        else:
+            output.write([job_row(info) for info in infos])
+    if not bare:
+        output.close()
+    if lacking:
+        raise SystemExit(EXIT_INCOMPLETE)
+
+
+def _write_body(body: bytes, raw: bool) -> None:
+    """To a terminal as a text that does nothing to it, and stderr says so."""
+    if raw or not sys.stdout.isatty():
+        click.echo(body, nl=False)
+        return
+    text = body.decode(errors="backslashreplace")
+    shown = printable_lines(text)
+    click.echo(shown, nl=False)
+    if shown.encode() != body:
+        click.echo()
+        say("not all of the body can be shown on a terminal, and is escaped; --raw prints it as it is")
+
+
+def _read(client: Client, asked: Sequence[str], with_body: bool) -> dict[str, JobInfo]:
+    """The jobs found; names on stderr those that are not, or that are on shards which cannot be read.
+
+    The error of these, where nothing can be read.
+    """
+    try:
+        found = _lookup(client, asked, with_body)
+        unread: set[str] = set()
+    except _SHARDS_AWAY:
+        found, unread = _read_by_shard(client, asked, with_body)
+        if len(unread) == len(set(asked)):
+            raise
+    for descriptor in asked:
+        if descriptor not in found:
+            say(f"{'not read' if descriptor in unread else 'not found'}: {descriptor}")
+    return found
+
+
+def _read_by_shard(client: Client, asked: Sequence[str], with_body: bool) -> tuple[dict[str, JobInfo], set[str]]:
+    """The jobs found, and the descriptors of shards that cannot be read."""
+    groups: dict[str, list[str]] = {}
+    for descriptor in asked:
+        ref = parse_descriptor(descriptor)
+        groups.setdefault(ref.shard if ref else "", []).append(descriptor)
+    if len(groups) == 1:
+        return {}, set(asked)
+    found: dict[str, JobInfo] = {}
+    unread: set[str] = set()
+    for group in groups.values():
+        try:
+            found |= _lookup(client, group, with_body)
+        except _SHARDS_AWAY as error:
+            say(error.message)
+            unread.update(group)
+    return found, unread
+
+
+def _lookup(client: Client, descriptors: Sequence[str], with_body: bool) -> dict[str, JobInfo]:
+    """The jobs found. Bodies that did not fit into one answer are asked for again."""
+    found = client.lookup(descriptors, include_body=with_body)
+    bare = [descriptor for descriptor, info in found.items() if info.body is None] if with_body else []
+    while bare:
+        found.update(client.lookup(bare, include_body=True))
+        still_bare = [descriptor for descriptor in bare if found[descriptor].body is None]
+        if len(still_bare) == len(bare):
+            break
+        bare = still_bare
+    return found
+
+
 _FUTURE_HELP = "Jobs that may run only later, in place of those whose time has come."
 _ALL_PRIORITIES = "Only jobs of this priority. [default: all]"
 

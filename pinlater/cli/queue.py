@@ -1,17 +1,317 @@
-"""`pinlater queue`: queues, their settings, and what is done to all jobs of one."""
+"""`pinlater queue`: create, list, statistics, drain, replay and delete. queue_settings.py has settings and pauses."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
 import click
 
-from pinlater.cli.failures import EXIT_CODES, ServerGroup
-from pinlater.cli.queue_drain import drain
-from pinlater.cli.queue_life import create, delete, list_queues
-from pinlater.cli.queue_pause import pause, resume
-from pinlater.cli.queue_replay import replay
-from pinlater.cli.queue_settings import set_rate, set_values, unset_values
-from pinlater.cli.queue_show import show
-from pinlater.cli.queue_stats import stats
+from pinlater.cli.admin import PASSWORD_HELP, PASSWORD_VARIABLE, admin_password, needs_password
+from pinlater.cli.connection import (
+    EXIT_CODES,
+    EXIT_INCOMPLETE,
+    ServerGroup,
+    can_ask,
+    confirm,
+    out_shards,
+    say,
+    say_missed,
+    talks_to_server,
+)
+from pinlater.cli.job_changes import Extent, filter_options, job_change, priority_or_all_option, run_change
+from pinlater.cli.job_views import state_choice
+from pinlater.cli.output import Row, open_output, output_option, write_all
+from pinlater.cli.progress import Left, wait_until_empty
+from pinlater.cli.queue_settings import pause, resume, set_rate, set_values, show, switch_off, switch_on, unset_values
+from pinlater.client.client import Client
+from pinlater.config.values import Rate
+from pinlater.errors import PinLaterError, PriorityNotSupported, QueueNotFound, ServerUnreachable
+from pinlater.model import JobAction, JobFilter, JobState
+
+_SOON_S = 2.0
+"""So long a script waits for what is only said."""
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  pinlater queue create mail
+  pinlater queue create mail thumbnails --cluster production"""
+)
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@talks_to_server
+def create(client: Client, names: tuple[str, ...]) -> None:
+    """Create queues. One that is there already is left as it is.
+
+    A name is letters, digits and underscores, up to 64. Shards that are out are named: they hear of the queues before
+    they serve again.
+    """
+    for name in names:
+        client.create_queue(name)
+    say_missed(out_shards(client))
+
+
+@click.command(
+    "list",
+    epilog="""\b
+Examples:
+  pinlater queue list
+  pinlater queue list -o json --server queue-1:9010""",
+)
+@output_option
+@talks_to_server
+def list_queues(client: Client, format: str) -> None:
+    """List the queues, by name."""
+    write_all(format, ["queue"], [{"queue": name} for name in sorted(client.queue_names())])
+
+
+@click.command(
+    help=f"""Delete a queue and all its jobs, in every state.
+
+    It says how many jobs those are, and asks on a terminal whether that is meant.
+
+    {PASSWORD_HELP} A queue that does not exist is no error.""",
+    epilog=f"""\b
+Examples:
+  pinlater queue delete old_mail                              asks for the password and for confirmation
+  pass show pinlater | pinlater queue delete old_mail --yes
+  {PASSWORD_VARIABLE}=… pinlater queue delete old_mail --yes""",
+)
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask whether that is meant.")
+@needs_password
+@talks_to_server
+def delete(client: Client, name: str, yes: bool) -> None:
+    if not (yes or can_ask()):
+        raise click.UsageError("without a terminal to ask on, --yes is needed")
+    is_there = _say_contents(client, name, None if can_ask() else _SOON_S)
+    if is_there and not yes:
+        confirm(f"Delete queue {name!r} and all its jobs?", "nothing was deleted")
+    client.delete_queue(name, admin_password(client))
+    say_missed(out_shards(client))
+
+
+def _say_contents(client: Client, name: str, timeout_s: float | None) -> bool:
+    """What goes with a queue; False where it does not exist. What cannot be counted keeps nobody from deleting it."""
+    try:
+        out = out_shards(client)
+        counts = holds(client, name, partial=bool(out), timeout_s=timeout_s)
+    except QueueNotFound:
+        say(f"queue {name} does not exist")
+        return False
+    except ServerUnreachable:
+        pass  # too slow, or the deletion itself will say so
+    except PinLaterError as error:
+        say(f"how many jobs queue {name} holds is not known: {error.message}")
+    else:
+        text = ", ".join(f"{count:,} {column.replace('_', ' ')}" for column, count in counts.items())
+        beyond = f", and what is on shard {', '.join(out)}, which cannot be counted" if out else ""
+        say(f"queue {name} holds {text}{beyond}")
+    return True
+
+
+COUNTS = ("pending", "scheduled", "in_progress", "succeeded", "failed")
+_COUNTED = [
+    ("scheduled" if (state, future) == (JobState.PENDING, True) else state.name.lower(), state, future)
+    for state in JobState
+    for future in (False, True)
+]
+"""Where each count goes. Outside of PENDING it says little that run_after is yet to come, as after a checkpoint."""
+_MOST_PRIORITIES = 127
+
+
+@click.command(
+    short_help="Count the jobs of each queue and priority.",
+    epilog="""\b
+Examples:
+  pinlater queue stats mail
+  pinlater queue stats -o jsonl | jq 'select(.failed > 0)'""",
+)
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@output_option
+@talks_to_server
+def stats(client: Client, names: tuple[str, ...], format: str) -> None:
+    """Count the jobs of each queue and priority by what they wait for; without a NAME of all queues.
+
+    `pending` jobs may run now, `scheduled` ones only later. Where a shard is out, it is named on stderr, its jobs are
+    not counted, and the exit code is 5.
+    """
+    out = out_shards(client)
+    output = open_output(format, ["queue", "priority", *COUNTS])
+    priorities = 0
+    for name in names or sorted(client.queue_names()):
+        priorities = priorities or _priorities(client, name, bool(out))
+        output.write(_stats(client, name, priorities, bool(out)))
+    output.close()
+    if out:
+        say(f"not all was counted; missing shards: {', '.join(out)}")
+        raise SystemExit(EXIT_INCOMPLETE)
+
+
+def holds(client: Client, name: str, *, partial: bool, timeout_s: float | None = None) -> dict[str, int]:
+    """How many jobs of each kind a queue holds, all priorities together. QueueNotFound."""
+    counts = dict.fromkeys(COUNTS, 0)
+    filters = [JobFilter(name, state, future=future) for _, state, future in _COUNTED]
+    found = client.counts(filters, allow_partial=partial, timeout=timeout_s)
+    for (column, *_), count in zip(_COUNTED, found, strict=True):
+        counts[column] += count
+    return counts
+
+
+def _priorities(client: Client, name: str, partial: bool) -> int:
+    """How many the server has; the same for all its queues."""
+    for priority in range(1, _MOST_PRIORITIES + 1):
+        try:
+            client.count(JobFilter(name, JobState.PENDING, priority, future=True), allow_partial=partial)
+        except PriorityNotSupported:
+            return priority - 1
+    return _MOST_PRIORITIES
+
+
+def _stats(client: Client, name: str, priorities: int, partial: bool) -> Sequence[Row]:
+    """A row for each priority, from counts that are asked for all at once."""
+    asked = [
+        (priority, column, JobFilter(name, state, priority, future=future))
+        for priority in range(1, priorities + 1)
+        for column, state, future in _COUNTED
+    ]
+    rows: list[dict[str, Any]] = [
+        {"queue": name, "priority": priority, **dict.fromkeys(COUNTS, 0)} for priority in range(1, priorities + 1)
+    ]
+    counts = client.counts([filter for *_, filter in asked], allow_partial=partial)
+    for (priority, column, _), count in zip(asked, counts, strict=True):
+        rows[priority - 1][column] += count
+    return rows
+
+
+_EVERYWHERE_S = 2.5
+"""After so long every server refuses new jobs."""
+
+_LEFT = [
+    ("pending", JobState.PENDING, False),
+    ("scheduled", JobState.PENDING, True),
+    ("in progress", JobState.IN_PROGRESS, False),
+    ("in progress", JobState.IN_PROGRESS, True),
+]
+
+
+@click.command(
+    short_help="Refuse new jobs of a queue, and wait until it is empty.",
+    help=f"""Refuse new jobs of a queue, and wait until workers have ended those that are there.
+
+    What is left is shown on a terminal. A shard that is out is waited for, since nobody knows what it holds. Ctrl-C
+    ends the waiting; the queue goes on draining until --undo.
+
+    {PASSWORD_HELP}""",
+    epilog="""\b
+Examples:
+  pinlater queue drain old_mail
+  pinlater queue drain old_mail --partial           ends also while a shard is out, with the exit code 5
+  pinlater queue drain old_mail --no-wait
+  pinlater queue drain old_mail --undo""",
+)
+@click.argument("name")
+@click.option("--undo", is_flag=True, help="Take new jobs again.")
+@click.option("--no-wait", is_flag=True, help="Only set it, and end.")
+@click.option("--partial", is_flag=True, help="Do not wait for shards that are out.")
+@needs_password
+@talks_to_server
+def drain(client: Client, name: str, undo: bool, no_wait: bool, partial: bool) -> None:
+    if undo:
+        switch_off(client, name, "draining")
+        say(f"queue {name} takes new jobs again")
+        return
+    switch_on(client, name, "draining", {})
+    if no_wait:
+        say(f"queue {name} refuses new jobs")
+        return
+    refused_from_s = time.monotonic() + _EVERYWHERE_S
+    left = wait_until_empty(
+        lambda: _look(client, name, partial, refused_from_s),
+        f"queue {name} is left draining; `pinlater queue drain {name} --undo` takes new jobs again",
+    )
+    if left.unknown:
+        say(f"queue {name} is empty, but for shards that are out: {', '.join(left.unknown)}")
+        raise SystemExit(EXIT_INCOMPLETE)
+    say(f"queue {name} is drained")
+
+
+def _look(client: Client, name: str, partial: bool, refused_from_s: float) -> Left:
+    """As the servers counted last; only what looks empty is counted exactly, which costs more the more there is."""
+    status = client.cluster_status(queues=[name])
+    is_refused = time.monotonic() >= refused_from_s
+    if not status.queues:
+        if is_refused:
+            raise QueueNotFound.of(name)
+        return Left("waiting for the servers to hear of it")
+    levels = status.queues[0].levels
+    counts = {
+        "pending": sum(level.ready for level in levels),
+        "scheduled": sum(level.scheduled for level in levels),
+        "in progress": sum(level.in_progress for level in levels),
+    }
+    out = tuple(shard.id for shard in status.shards if shard.state != "in")
+    if not any(counts.values()) and (partial or not out):
+        for word, state, future in _LEFT:
+            counts[word] += client.count(JobFilter(name, state, future=future), allow_partial=partial)
+    text = ", ".join(f"{count:,} {word}" for word, count in counts.items())
+    is_empty = is_refused and not any(counts.values()) and (partial or not out)
+    return Left(f"{text}; waiting for shard {', '.join(out)}" if out else text, is_empty, out)
+
+
+def _rate(text: str | float) -> float:
+    try:
+        per_second = text if isinstance(text, float) else Rate().parse(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is no rate; allowed: such as 100/s, 30/m, 5/h") from None
+    if not per_second:
+        raise click.BadParameter("a rate of 0 would never end")
+    return per_second
+
+
+@click.command(
+    short_help="Send dead letters back to where they came from.",
+    epilog="""\b
+Examples:
+  pinlater queue replay mail_dead
+  pinlater queue replay mail_dead --newer-than 2h --match '"to": "ada@' --dry-run
+  pinlater queue replay mail_dead --all --rate 100/s --attempts 3""",
+)
+@click.argument("queue", metavar="DLQ")
+@priority_or_all_option("all")
+@click.option(
+    "--state",
+    type=state_choice(JobState.PENDING, JobState.FAILED),
+    metavar="STATE",
+    help="Only dead letters in this state: pending or failed. [default: both]",
+)
+@click.option(
+    "--attempts", type=click.IntRange(min=1), help="How often they may be tried again. [default: as before they failed]"
+)
+@click.option("--rate", type=_rate, metavar="RATE", help="At most so many: 100/s, 30/m. [default: as fast as it goes]")
+@filter_options
+@talks_to_server
+def replay(
+    client: Client,
+    queue: str,
+    priority: int | None,
+    state: JobState | None,
+    attempts: int | None,
+    rate: float | None,
+    older_ms: int | None,
+    newer_ms: int | None,
+    match: str,
+    extent: Extent,
+) -> None:
+    """Send dead letters of the queue DLQ back to the queues that they came from, and print how many.
+
+    The age of a dead letter counts from when it came to DLQ. One that arrives while it runs is left alone.
+    """
+    change = job_change(queue, JobAction.REPLAY, priority, older_ms, newer_ms, match)
+    run_change(client, replace(change, state=state, attempts=attempts), replace(extent, per_second=rate))
 
 
 @click.group(

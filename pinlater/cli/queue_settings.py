@@ -1,18 +1,47 @@
-"""`pinlater queue set | unset | set-rate`, and what every change of settings has in common."""
+"""`pinlater queue set | unset | set-rate | show | pause | resume`: the settings of a queue, or of all queues."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 import click
 
-from pinlater.cli.admin_password import PASSWORD_HELP, admin_password, needs_password
-from pinlater.cli.connection import talks_to_server
-from pinlater.cli.failures import say_missed
-from pinlater.cli.output import output_option
-from pinlater.cli.queue_name import defaults_option, name_and_others
-from pinlater.cli.queue_show import show_values
+from pinlater.cli.admin import PASSWORD_HELP, admin_password, needs_password
+from pinlater.cli.connection import say_missed, talks_to_server
+from pinlater.cli.output import Row, output_option, write_all
+from pinlater.cli.times import duration_option, moment_option, time_text
 from pinlater.client.client import Client
+from pinlater.clock import SystemClock
+from pinlater.model import QueueView
+
+DEFAULTS = "@defaults"
+"""What the server calls the settings for all queues."""
+
+
+def defaults_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--defaults."""
+    return click.option(
+        "--defaults", is_flag=True, help="In place of a NAME: for all queues that say nothing else themselves."
+    )(command)
+
+
+def only_name(name: str | None, defaults: bool) -> str:
+    """UsageError: both, or none of them."""
+    if defaults == (name is not None):
+        raise click.UsageError("give a NAME or --defaults, not both" if defaults else "Missing argument 'NAME'.")
+    return DEFAULTS if name is None else name
+
+
+def name_and_others(words: Sequence[str], defaults: bool, metavar: str) -> tuple[str, list[str]]:
+    """The NAME, which stands first where --defaults is not given, and what follows. UsageError: too few words."""
+    words = [DEFAULTS, *words] if defaults else list(words)
+    if not words:
+        raise click.UsageError("Missing argument 'NAME'.")
+    if len(words) == 1:
+        raise click.UsageError(f"Missing argument '{metavar}'.")
+    return words[0], words[1:]
+
 
 _RATE = "max_jobs_per_second"
 
@@ -113,3 +142,121 @@ def switch_off(client: Client, name: str, key: str) -> None:
     if view.settings[key].value == "true":
         changed = client.update_queue(name, password, set={key: "false"})
     say_missed(changed.missed_shards)
+
+
+_COLUMNS = ("queue", "setting", "value", "source")
+_MOMENTS = ("paused_at", "paused_until")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  pinlater queue show mail
+  pinlater queue show --defaults
+  pinlater queue show                               of all queues, what is set anywhere
+  pinlater queue show -o jsonl | jq -r 'select(.setting == "paused" and .value == "true").queue'"""
+)
+@click.argument("name", required=False)
+@defaults_option
+@output_option
+@talks_to_server
+def show(client: Client, name: str | None, defaults: bool, format: str) -> None:
+    """Show the settings of a queue, and where each value comes from.
+
+    The sources: `queue` (a command, for this queue), `file` (the file of queue settings, for this queue), `default` (a
+    command, for all queues), `file default`, `server` (its configuration). With --defaults, what counts for all queues
+    that say nothing else. Without a NAME, of all queues the values that do not come from the server's configuration.
+    """
+    everything = name is None and not defaults
+    views = client.get_queues([] if everything else [only_name(name, defaults)])
+    rows = [row for view in views for row in _rows(view, format)]
+    write_all(format, _COLUMNS, [row for row in rows if not everything or row["source"] != "server"])
+
+
+def show_values(client: Client, format: str, name: str, keys: Collection[str]) -> None:
+    """What counts now for these settings of a queue."""
+    (view,) = client.get_queues([name])
+    write_all(format, _COLUMNS, [row for row in _rows(view, format) if row["setting"] in keys])
+
+
+def _rows(view: QueueView, format: str) -> Iterator[Row]:
+    """In a table, a moment is shown as a time."""
+    for key, (value, source) in view.settings.items():
+        shown = time_text(int(value)) if format == "table" and key in _MOMENTS and value.isdigit() else value
+        yield {"queue": view.name, "setting": key, "value": shown, "source": source}
+
+
+_PAUSE = ("paused", "paused_by", "paused_at", "paused_why", "paused_until")
+
+
+@click.command(
+    help=f"""Hand out no jobs of a queue for a while.
+
+    Until it is resumed, or until the time that is given. All else goes on: jobs are stored, and workers end what they
+    have.
+
+    {PASSWORD_HELP}""",
+    epilog="""\b
+Examples:
+  pinlater queue pause mail
+  pinlater queue pause mail --why 'the provider is down' --for 2h
+  pinlater queue pause mail --until 2030-01-31T12:00:00Z
+  pinlater queue pause --defaults --why 'moving house'""",
+)
+@click.argument("name", required=False)
+@defaults_option
+@click.option("--why", metavar="TEXT", help="Shown to whoever finds it paused.")
+@click.option("--for", "for_ms", type=duration_option, metavar="DURATION", help="It ends by itself: after so long.")
+@click.option(
+    "--until",
+    "until_ms",
+    type=moment_option,
+    metavar="TIME",
+    help="It ends by itself: at this time, ISO, or +10m from now.",
+)
+@output_option
+@needs_password
+@talks_to_server
+def pause(
+    client: Client,
+    name: str | None,
+    defaults: bool,
+    why: str | None,
+    for_ms: int | None,
+    until_ms: int | None,
+    format: str,
+) -> None:
+    name = only_name(name, defaults)
+    if for_ms is not None and until_ms is not None:
+        raise click.UsageError("give --for or --until, not both")
+    now_ms = SystemClock().now_ms()
+    if until_ms is not None and until_ms <= now_ms:
+        raise click.BadParameter(f"{time_text(until_ms)} is over already", param_hint="--until")
+    if for_ms is not None:
+        until_ms = now_ms + for_ms
+    said = {} if why is None else {"paused_why": why}
+    until = {} if until_ms is None else {"paused_until": str(until_ms)}
+    switch_on(client, name, "paused", said | until)
+    show_values(client, format, name, _PAUSE)
+
+
+@click.command(
+    help=f"""Hand out jobs of a queue again, whoever paused it.
+
+    Where a file or the settings for all queues say that it is paused, it is set otherwise for this queue.
+
+    {PASSWORD_HELP}""",
+    epilog="""\b
+Examples:
+  pinlater queue resume mail
+  pinlater queue resume --defaults""",
+)
+@click.argument("name", required=False)
+@defaults_option
+@output_option
+@needs_password
+@talks_to_server
+def resume(client: Client, name: str | None, defaults: bool, format: str) -> None:
+    name = only_name(name, defaults)
+    switch_off(client, name, "paused")
+    show_values(client, format, name, ["paused"])

@@ -1,29 +1,224 @@
-"""`pinlater serve`: the configuration's table as flags, and a supervisor that serves by it."""
+"""`pinlater serve`: the configuration's table as flags, and a supervisor that serves by it.
+
+A planner makes the configuration anew at each reload: at first as the command line said, later as the files are then. A
+shard leaves the configuration of a server that runs only when it is drained.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import click
 import structlog
 
+from pinlater.app import data_folder
+from pinlater.backends.base import ConfigEntry, Shard
+from pinlater.chains import backend
 from pinlater.cli import EXIT_FAILED, EXIT_USAGE
-from pinlater.cli.failures import say
-from pinlater.cli.planner import AtStart, Flags, Planner
-from pinlater.config import SETTINGS, ConfigInvalid, Loaded, Setting, config_toml, default_of, keep_secrets, load
+from pinlater.cli.connection import say
+from pinlater.clock import SystemClock
+from pinlater.config import (
+    SETTINGS,
+    Config,
+    ConfigInvalid,
+    Loaded,
+    Setting,
+    StoreConfig,
+    config_toml,
+    default_of,
+    from_plain,
+    keep_secrets,
+    load,
+)
+from pinlater.config.settings import config_diff
+from pinlater.errors import PinLaterError
+from pinlater.identity import RecordBroken, forget
 from pinlater.logs import configure
+from pinlater.model import JobState
+from pinlater.password import drop_password_file
+from pinlater.plan import make_plan
+from pinlater.queues.directory import SHARD_PREFIX, is_dequeue_only
 from pinlater.redaction import secrets_of_url
+from pinlater.server.file_locks import FileInUse, FileLocks
 from pinlater.server.generation import Plan
+from pinlater.server.process import StartRefused
 from pinlater.server.supervisor import ServeRefused, Supervisor
 from pinlater.server.watched_file import WatchedFile
-from pinlater.web.beside import Beside
+from pinlater.settings_map import guard_settings
+from pinlater.shards.resilience import ResilientShard
+from pinlater.web.site import Exporters
 
-log = structlog.get_logger("pinlater.serve")
+_log = structlog.get_logger("pinlater.serve")
+Flags = Mapping[str, str | Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class AtStart:
+    """What is said on the command line for one start alone: shard ids."""
+
+    accept_new_stores: Sequence[str] = ()
+    forget_shards: Sequence[str] = ()
+
+
+@dataclass(slots=True)
+class Planner:
+    """Called for each plan; ServeRefused, and then nothing is changed."""
+
+    flags: Flags
+    first: Loaded
+    at_start: AtStart = AtStart()
+    _before: Config | None = None
+    _locks: FileLocks = field(default_factory=FileLocks)
+
+    async def __call__(self) -> Plan:
+        before = self._before
+        config = self.first.config if before is None else self._reloaded()
+        held = () if before is None else _files(before)
+        try:
+            self._locks.take(_files(config))
+            plan = await (self._started(config) if before is None else self._changed(before, config))
+        except (FileInUse, ServeRefused) as refused:
+            self._locks.keep(held)
+            raise ServeRefused(str(refused)) from refused
+        after = from_plain(plan.payload["config"])
+        gone = [] if before is None else config_diff(before, after).shards_removed
+
+        def rolled() -> None:
+            """Only now: the old processes had those shards in use, and on record, to their end."""
+            current = self._before or after
+            _forget(current, [each for each in gone if each not in _ids(current)])
+            self._locks.keep(_files(current))
+
+        return replace(plan, on_rolled=rolled)
+
+    def started(self, plan: Plan) -> None:
+        """The processes of this plan serve now."""
+        self._before = config = from_plain(plan.payload["config"])
+        if config.admin_password_hash:
+            _drop_password(config)
+
+    def _reloaded(self) -> Config:
+        keep_secrets(self.flags, os.environ)
+        try:
+            return load(self.flags, os.environ).config
+        except ConfigInvalid as invalid:
+            raise ServeRefused("; ".join(str(mistake) for mistake in invalid.mistakes)) from invalid
+
+    async def _started(self, config: Config) -> Plan:
+        forgotten = self.at_start.forget_shards
+        for store in config.stores:
+            if store.id in forgotten:
+                raise ServeRefused(f"shard {store.id} is configured: take it out of the configuration to forget it")
+        _forget(config, forgotten)
+        plan = await make_plan(config, self.at_start.accept_new_stores)
+        for shard_id in sorted(plan.payload["known"].keys() - _ids(from_plain(plan.payload["config"]))):
+            hint = f"what it holds is not handed out; if it is gone for good, start once with --forget-shard {shard_id}"
+            _log.warning("shard_not_configured", shard=shard_id, hint=hint)
+        return plan
+
+    async def _changed(self, before: Config, config: Config) -> Plan:
+        async def check(resolved: Config) -> None:
+            removed = config_diff(before, resolved).shards_removed
+            for store in before.stores:
+                if store.id in removed:
+                    await refuse_undrained(store, before)
+
+        plan = await make_plan(config, (), check)
+        facts = config_diff(before, from_plain(plan.payload["config"])).facts()
+        if facts:
+            _log.info("configuration_changed", **facts)
+        configure(config.log_level, config.log_format)
+        return plan
+
+
+def _forget(config: Config, shard_ids: Sequence[str]) -> None:
+    try:
+        if shard_ids:
+            forget(data_folder(config), shard_ids)
+    except (OSError, RecordBroken) as error:
+        _log.warning("shard_not_forgotten", shards=list(shard_ids), reason=str(error))
+
+
+def _drop_password(config: Config) -> None:
+    """What the server made while no password was configured opens nothing any more."""
+    try:
+        dropped = drop_password_file(data_folder(config), config.admin_password_hash)
+    except OSError as error:
+        _log.warning("admin_password_not_removed", reason=str(error))
+    else:
+        if dropped is not None:
+            _log.info("admin_password_removed", file=str(dropped))
+
+
+def _ids(config: Config) -> set[str]:
+    return {store.id for store in config.stores}
+
+
+def _files(config: Config) -> list[Path]:
+    """Stores that belong to one server at a time."""
+    return [Path(store.url.removeprefix("sqlite:///")) for store in config.stores if store.embedded]
+
+
+_PAGE = 1_000
+
+
+async def refuse_undrained(store: StoreConfig, config: Config) -> None:
+    """Look at the store of a shard that is to go. ServeRefused, with what to do."""
+    try:
+        shard = ResilientShard(backend(store), guard_settings(config))
+        try:
+            await shard.open()
+            records = await _records(shard)
+            jobs = await _jobs(shard, records, range(1, config.priorities + 1))
+        finally:
+            await shard.close()
+    except (StartRefused, PinLaterError) as error:
+        raise ServeRefused(
+            f"shard {store.id} cannot be removed now: what it holds is not known: {error}; if it is lost, stop the "
+            f"server and start it once with --forget-shard {store.id}"
+        ) from error
+    if jobs or _takes_jobs(store, records):
+        what = f"holds {jobs} jobs that are pending or in progress" if jobs else "still takes new jobs"
+        raise ServeRefused(
+            f"shard {store.id} cannot be removed now: it {what}; first let workers empty it (`pinlater shard drain "
+            f"{store.id}`, or dequeue-only = true in its table), then remove it, or send SIGHUP to try again"
+        )
+
+
+async def _records(shard: Shard) -> list[ConfigEntry]:
+    found: list[ConfigEntry] = []
+    revision = 0
+    while (page := await shard.list_config(revision, _PAGE)).entries:
+        found += page.entries
+        revision = page.revision
+    return found
+
+
+async def _jobs(shard: Shard, records: list[ConfigEntry], priorities: range) -> int:
+    """PENDING and IN_PROGRESS ones, in all queues."""
+    now_ms = SystemClock().now_ms()
+    total = 0
+    for record in records:
+        if record.is_deleted or "@" in record.name:
+            continue
+        for state in (JobState.PENDING, JobState.IN_PROGRESS):
+            for is_future in (False, True):
+                total += await shard.count(record.name, state, priorities, is_future, now_ms)
+    return total
+
+
+def _takes_jobs(store: StoreConfig, records: list[ConfigEntry]) -> bool:
+    """Neither the configuration nor an operator's command made it dequeue-only."""
+    ordered = any(each.name == SHARD_PREFIX + store.id and is_dequeue_only(each) for each in records)
+    return not (store.dequeue_only or ordered)
+
+
 _IN_PROCESS_LIST = (
     "every user of this machine can read the command line: put the store into a file (--config FILE, as [[store]] with "
     "url = …) that only this user can read, or into the variable PINLATER_STORE"
@@ -103,9 +298,9 @@ def serve(
         return
     configure(loaded.config.log_level, loaded.config.log_format)
     if any(True for url in flags.get("store") or () for _ in secrets_of_url(url)):
-        log.warning("password_in_process_list", flag="--store", hint=_IN_PROCESS_LIST)
+        _log.warning("password_in_process_list", flag="--store", hint=_IN_PROCESS_LIST)
     for name in loaded.unknown_variables:
-        log.warning("unknown_variable", name=name)
+        _log.warning("unknown_variable", name=name)
     planner = Planner(written, loaded, AtStart(accept_new_store, forget_shard))
     _run(planner, watched, announce=loaded.config.port == 0)
 
@@ -134,17 +329,17 @@ def _run(planner: Planner, watched: WatchedFile | None, *, announce: bool) -> No
 
     async def supervise() -> None:
         supervisor = Supervisor(planner, on_ready, watched)
-        beside = Beside(supervisor.reports)
+        exporters = Exporters(supervisor.reports)
 
         async def started(plan: Plan) -> None:
             planner.started(plan)
-            await beside.follow(plan.payload["config"])
+            await exporters.follow(plan.payload["config"])
 
         supervisor.on_started = started
         try:
             await supervisor.run()
         finally:
-            await beside.close()
+            await exporters.close()
 
     try:
         asyncio.run(supervise())

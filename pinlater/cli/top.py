@@ -1,17 +1,205 @@
-"""`pinlater top`."""
+"""`pinlater top`: a live picture of a cluster, on a terminal that is drawn over and gives single keys."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import select
+import shutil
+import sys
+import termios
+import tty
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
 import click
 
-from pinlater.cli import terminal
-from pinlater.cli.connection import talks_to_server
-from pinlater.cli.failures import EXIT_CODES, ServerCommand
-from pinlater.cli.times import duration_option
-from pinlater.cli.top_frame import frame
+from pinlater.cli.cluster import oldest_age_ms, state_text, totals
+from pinlater.cli.connection import EXIT_CODES, ServerCommand, talks_to_server
+from pinlater.cli.output import counted
+from pinlater.cli.times import age_text, duration_option, time_text
 from pinlater.client.client import Client
 from pinlater.errors import PinLaterError
+from pinlater.model import ClusterStatus, QueueStatus, ServerView, ShardView
 from pinlater.printable import printable
+
+END = "\x04"
+"""Ctrl-D."""
+
+_HIDE_CURSOR, _SHOW_CURSOR = "\033[?25l", "\033[?25h"
+_ALTERNATE, _BACK = "\033[?1049h", "\033[?1049l"
+_HOME, _REST_OF_LINE, _BELOW = "\033[H", "\033[K", "\033[J"
+
+
+def is_terminal() -> bool:
+    """Both what is read and what is written."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+@contextlib.contextmanager
+def screen() -> Iterator[None]:
+    """A page of its own, without a cursor and with keys that come at once; all is as before at the end."""
+    before = termios.tcgetattr(sys.stdin)
+    try:
+        tty.setcbreak(sys.stdin)
+        click.echo(_ALTERNATE + _HIDE_CURSOR, nl=False)
+        yield
+    finally:
+        click.echo(_SHOW_CURSOR + _BACK, nl=False)
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+def draw(lines: Sequence[str]) -> None:
+    """In place of what is shown; written at once, so that nothing flickers."""
+    click.echo(_HOME + "\r\n".join(line + _REST_OF_LINE for line in lines) + _BELOW, nl=False)
+
+
+def size() -> tuple[int, int]:
+    """Columns and lines; such as usual where there is no terminal."""
+    return shutil.get_terminal_size((120, 40))
+
+
+def key_within(seconds: float) -> str:
+    """The next key; "" if none comes, END where none can come any more."""
+    readable, _, _ = select.select([sys.stdin], [], [], seconds)
+    return os.read(sys.stdin.fileno(), 64)[:1].decode("ascii", "replace") or END if readable else ""
+
+
+_GAP = "  "
+_NEEDED = 7
+"""Columns of this worth are never left out."""
+
+
+class _Column(NamedTuple):
+    """`worth`: where the width does not suffice, the column of the least worth is left out."""
+
+    heading: str
+    worth: int
+    is_number: bool = False
+
+
+_SERVERS = (
+    _Column("SERVER", 9),
+    _Column("ADDRESS", 5),
+    _Column("STATE", 8),
+    _Column("UP", 3, True),
+    _Column("MAINTAINS", 4),
+    _Column("OUT", 6),
+    _Column("OVERFLOW", 2, True),
+    _Column("TROUBLE", 7),
+)
+_SHARDS = (
+    _Column("SHARD", 9),
+    _Column("STATE", 8),
+    _Column("JOBS", 6, True),
+    _Column("GOOD", 5, True),
+    _Column("STORE", 2),
+    _Column("TROUBLE", 7),
+)
+_RATES = ("enqueued", "dequeued", "succeeded", "failed", "retried")
+_QUEUES = (
+    _Column("QUEUE", 9),
+    _Column("READY", 8, True),
+    _Column("SCHEDULED", 4, True),
+    _Column("RUNNING", 8, True),
+    _Column("FAILED", 5, True),
+    _Column("OLDEST", 7, True),
+    _Column("IN/S", 6, True),
+    _Column("OUT/S", 6, True),
+    _Column("DONE/S", 3, True),
+    _Column("FAIL/S", 4, True),
+    _Column("RETRY/S", 3, True),
+    _Column("FLAGS", 6),
+)
+
+
+def frame(status: ClusterStatus, servers: str, width: int, height: int | None = None) -> list[str]:
+    """Servers, shards, and the queues with the busiest first, in at most `height` lines (None: all of it).
+
+    `servers` are the addresses that were asked.
+    """
+    ready = sum(each.is_ready for each in status.servers)
+    out = sum(each.state != "in" for each in status.shards)
+    head = f"pinlater {servers}  {time_text(status.now_ms)[:19]}Z  {ready}/{len(status.servers)} processes ready"
+    full = sum(each.is_full for each in status.shards)
+    head += f"  {len(status.shards) - out}/{len(status.shards)} shards in" + (f", {full} full" if full else "")
+    head += f"  {counted(len(status.queues), 'queue')}"
+    lines = [head, ""]
+    lines += _table(_SERVERS, [_server(each, status.now_ms) for each in status.servers], width)
+    lines += ["", *_table(_SHARDS, [_shard(each) for each in status.shards], width)]
+    queues = sorted(status.queues, key=_busiest_first)
+    lines += ["", *_table(_QUEUES, [_queue(each, status.now_ms) for each in queues], width)]
+    lines = [printable(line)[:width] for line in lines]
+    if height is not None and len(lines) > height:
+        hidden = len(lines) - height + 1
+        word = "more queues" if hidden <= len(queues) else "more lines"
+        lines = [*lines[: height - 1], f"... {hidden} {word}"[:width]]
+    return lines
+
+
+def _busiest_first(queue: QueueStatus) -> tuple[float, int, str]:
+    counts = totals(queue)
+    moving = sum(queue.rates.get(word, 0.0) for word in ("enqueued", "dequeued"))
+    return -round(moving, 1), -(counts["ready"] + counts["in_progress"]), queue.name
+
+
+def _server(view: ServerView, now_ms: int) -> list[str]:
+    return [
+        f"{view.server}/{view.process}",
+        view.address,
+        "ready" if view.is_ready else "NOT READY",
+        age_text(now_ms - view.started_ms),
+        ",".join(view.maintains),
+        ",".join(view.shards_out),
+        "" if view.overflow_jobs is None else f"{view.overflow_jobs:,}",
+        view.trouble,
+    ]
+
+
+def _shard(view: ShardView) -> list[str]:
+    word = state_text(view)
+    state = word if word == "in" else word.upper()
+    return [
+        view.id,
+        f"{state}, dequeue only" if view.dequeue_only else state,
+        "?" if view.jobs is None else f"{view.jobs:,}",
+        f"{view.good}/{view.samples}",
+        view.store,
+        view.trouble,
+    ]
+
+
+def _queue(queue: QueueStatus, now_ms: int) -> list[str]:
+    counts = totals(queue)
+    oldest_ms = oldest_age_ms(queue, now_ms)
+    return [
+        queue.name,
+        *(f"{counts[word]:,}" for word in ("ready", "scheduled", "in_progress", "failed")),
+        "" if oldest_ms is None else age_text(oldest_ms),
+        *(_per_second(queue.rates.get(word, 0.0)) for word in _RATES),
+        ", ".join(queue.flags),
+    ]
+
+
+def _per_second(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.1f}".replace("0.0", "0")
+
+
+def _table(columns: Sequence[_Column], rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    """Without columns that have nothing in them, and without those of the least worth until it fits."""
+    widths = [max(map(len, cells)) for cells in zip([column.heading for column in columns], *rows, strict=True)]
+    kept = [i for i, column in enumerate(columns) if column.worth >= _NEEDED or any(row[i] for row in rows)]
+    while sum(widths[i] + len(_GAP) for i in kept) - len(_GAP) > width:
+        least = min(kept, key=lambda i: columns[i].worth)
+        if columns[least].worth >= _NEEDED:
+            break  # the rest matters, and is cut at the end of the line
+        kept.remove(least)
+
+    def line(cells: Sequence[str]) -> str:
+        padded = (cells[i].rjust(widths[i]) if columns[i].is_number else cells[i].ljust(widths[i]) for i in kept)
+        return _GAP.join(padded).rstrip()
+
+    return [line([column.heading for column in columns]), *map(line, rows)]
 
 
 @click.command(
@@ -41,12 +229,12 @@ def top(client: Client, interval_ms: int, once: bool) -> None:
     first. q or Ctrl-C ends it; while no server answers, it goes on trying.
     """
     servers = ", ".join(map(str, client.servers))
-    if once or not terminal.is_terminal():
-        width, _ = terminal.size()
+    if once or not is_terminal():
+        width, _ = size()
         click.echo("\n".join(frame(client.cluster_status(), servers, width)))
         return
     try:
-        with terminal.screen():
+        with screen():
             _watch(client, servers, interval_ms / 1000)
     except KeyboardInterrupt:
         return
@@ -61,11 +249,11 @@ def _watch(client: Client, servers: str, interval_s: float) -> None:
             trouble = ""
         except PinLaterError as error:
             trouble = error.message
-        width, height = terminal.size()
+        width, height = size()
         if trouble:
             lines = [printable(line)[:width] for line in (f"pinlater {servers}", "", trouble)]
         else:
             lines = frame(status, servers, width, height)
-        terminal.draw(lines)
-        if terminal.key_within(interval_s) in ("q", "Q", terminal.END):
+        draw(lines)
+        if key_within(interval_s) in ("q", "Q", END):
             return

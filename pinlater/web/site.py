@@ -1,25 +1,96 @@
-"""The HTTP side of a server, in its supervisor: one scrape and one page for all its worker processes.
+"""The HTTP side of a server, in its supervisor: metrics, health and the status page for all its processes.
 
-/          the cluster: servers, shards, queues        /metrics   Prometheus
-/livez     every worker's event loop turns             /readyz    a worker can serve: stores, clock, not draining
+Browsers get no page under a name that is not the server's own, and answers that no other site may frame or read. Beside
+the HTTP side the supervisor sends statsd its counts every few seconds.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection
+import re
+import socket
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
+from hashlib import sha256
+from ipaddress import ip_address
 from typing import Any, Protocol
 
 import structlog
-from aiohttp import web
+from aiohttp import web, web_response
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
 from pinlater.listener import IDLE_S, HttpListener, RateLimitedLog, listening
 from pinlater.metrics import Merged
+from pinlater.printable import printable
 from pinlater.redaction import redact
-from pinlater.web import browsers, pages, prometheus
+from pinlater.web import export, pages, site
+from pinlater.web.export import StatsdExport
+
+ANY_NAME = "*"
+_SHOWN_CHARS = 100
+_STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+    "Server": "PinLater",
+}
+
+# What is no HTTP at all is answered before `add_headers` is asked.
+web_response.SERVER_SOFTWARE = "PinLater"  # type: ignore[attr-defined]
+
+
+async def add_headers(_request: web.Request, response: web.StreamResponse) -> None:
+    """To every answer, in place of a header that names versions."""
+    response.headers.update(_HEADERS)
+
+
+def page_policy(html: str) -> dict[str, str]:
+    """The header for a page that loads nothing, runs nothing and is framed by nobody; its own style alone counts."""
+    styles = " ".join(f"'sha256-{b64encode(sha256(each.encode()).digest()).decode()}'" for each in _STYLE.findall(html))
+    rules = f"default-src 'none'; style-src {styles or repr('none')}; frame-ancestors 'none'; base-uri 'none'"
+    return {"Content-Security-Policy": f"{rules}; form-action 'none'"}
+
+
+def names_of(config: Mapping[str, Any]) -> frozenset[str]:
+    """Those that a server has by its configuration, as `config.to_plain` writes it, and by its machine."""
+    machine = socket.gethostname()
+    places = [config["host"], *(config[key].rpartition(":")[0] for key in ("http", "advertise"))]
+    return frozenset(map(_plain, (*places, *config["http_names"], machine, machine.partition(".")[0])))
+
+
+def is_name_known(host: str, names: Collection[str]) -> bool:
+    """`host` as the header Host has it; callers without one are no browsers.
+
+    >>> [is_name_known(host, {"q1"}) for host in ("q1:9011", "127.0.0.1", "[::1]:80", "localhost", "", "evil.example")]
+    [True, True, True, True, True, False]
+    """
+    name = _plain(re.sub(r":[0-9]*$", "", host))
+    if not name or ANY_NAME in names or name in names or name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def wrong_name(host: str) -> web.Response:
+    """The answer to who asks for the page under a name that is not known."""
+    return web.Response(
+        status=421,
+        text=f"This page is not shown under the name {printable(host[:_SHOWN_CHARS])!r}. Ask for it by address, or "
+        "start the server with --http-names NAME.\n",
+    )
+
+
+def _plain(name: str) -> str:
+    return name.strip().lower().rstrip(".")
+
 
 _log = structlog.get_logger("pinlater.web")
 
@@ -50,7 +121,7 @@ class Reporting(Protocol):
     async def metrics(self) -> Merged: ...
 
 
-class Site:
+class StatusSite:
     """Serves at one address, which may change. An address that is taken is tried again: serving jobs matters more."""
 
     def __init__(self, reports: Reporting) -> None:
@@ -125,7 +196,7 @@ class Site:
 
     def _application(self) -> web.Application:
         application = web.Application(middlewares=[self._timed])
-        application.on_response_prepare.append(browsers.add_headers)
+        application.on_response_prepare.append(site.add_headers)
         application.router.add_get("/", self._page)
         application.router.add_get("/metrics", self._metrics)
         application.router.add_get("/livez", self._livez)
@@ -142,8 +213,8 @@ class Site:
 
     async def _page(self, request: web.Request) -> web.Response:
         host = request.headers.get("Host", "")
-        if not browsers.is_name_known(host, self.names):
-            return browsers.wrong_name(host)
+        if not site.is_name_known(host, self.names):
+            return site.wrong_name(host)
         loop = asyncio.get_running_loop()
         async with self._making_html:
             if loop.time() >= self._html_until_s:
@@ -152,11 +223,11 @@ class Site:
                 self._html_until_s = loop.time() + _PAGE_FOR_S
         if self._html is None:
             return web.Response(status=503, text="no worker process of this server answers\n")
-        return web.Response(text=self._html, content_type="text/html", headers=browsers.page_policy(self._html))
+        return web.Response(text=self._html, content_type="text/html", headers=site.page_policy(self._html))
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        body = prometheus.exposition(await self._reports.metrics())
-        return web.Response(body=body, headers={"Content-Type": prometheus.CONTENT_TYPE})
+        body = export.exposition(await self._reports.metrics())
+        return web.Response(body=body, headers={"Content-Type": export.CONTENT_TYPE})
 
     async def _livez(self, request: web.Request) -> web.Response:
         asked = await self._reports.ask("readiness")
@@ -174,3 +245,52 @@ class Site:
         if remarks := sorted({redact(remark) for _, report in remarked for remark in report or ()}):
             body["remarks"] = remarks
         return web.json_response(body, status=200 if is_ready else 503)
+
+
+EVERY_S = 5.0
+"""How often workers are asked for their counts: what a worker that dies has counted since then is lost."""
+
+
+class Exporters:
+    """Goes by the configuration that the newest workers were started with."""
+
+    def __init__(self, reports: Reporting) -> None:
+        self._reports = reports
+        self._site = StatusSite(reports)
+        self._statsd: StatsdExport | None = None
+        self._statsd_is = ("", "")
+        self._asking: asyncio.Task[None] | None = None
+
+    async def follow(self, config: Mapping[str, Any]) -> None:
+        """Serve and send as a configuration says, as `config.to_plain` writes it."""
+        self._site.names = names_of(config)
+        await self._site.serve(config["http"], config["max_http_connections"])
+        statsd = (config["statsd"], config["statsd_prefix"])
+        if statsd != self._statsd_is:
+            self._close_statsd()
+            self._statsd_is = statsd
+            self._statsd = StatsdExport(*statsd) if statsd[0] else None
+        if self._asking is None:
+            self._asking = asyncio.ensure_future(self._ask())
+
+    async def close(self) -> None:
+        if self._asking is not None:
+            self._asking.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._asking
+        self._close_statsd()
+        await self._site.close()
+
+    def _close_statsd(self) -> None:
+        if self._statsd is not None:
+            self._statsd.close()
+
+    async def _ask(self) -> None:
+        while True:
+            await asyncio.sleep(EVERY_S)
+            try:
+                merged = await self._reports.metrics()
+                if self._statsd is not None:
+                    self._statsd.send(merged)
+            except Exception:
+                _log.exception("metrics_not_read")

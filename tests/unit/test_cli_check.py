@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pinlater.cli.check_limits import Limits, parse_limits
-from pinlater.cli.check_plan import CheckPlan, plan_of
-from pinlater.cli.check_verdict import Level, judge
+from pinlater.cli.check import CheckPlan, Level, Limits, judge, parse_limits, plan_of
 from pinlater.client.addresses import cluster_check, cluster_servers
 from pinlater.model import ClusterStatus, LevelView, QueueStatus, ServerView, ShardView
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pinlater.cli.top_frame import frame
+from pinlater.cli.top import frame
 from pinlater.model import ClusterStatus, LevelView, QueueStatus, ServerView, ShardView
 
 NOW_MS = 1_790_000_000_000

@@ -14,10 +14,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from pinlater.metrics import FAMILIES, Merged, Metrics, merge
 from pinlater.model import ClusterStatus, LevelView, QueueStatus, ServerView, ShardView
 from pinlater.server.reports import Reports as WorkerReports
+from pinlater.web.export import StatsdExport, exposition
 from pinlater.web.pages import cluster_page
-from pinlater.web.prometheus import exposition
-from pinlater.web.site import Site
-from pinlater.web.statsd_export import StatsdExport
+from pinlater.web.site import StatusSite
 
 NOW_MS = 1_790_000_000_000
 STATUS = ClusterStatus(
@@ -143,7 +142,7 @@ class Reports:
 
 
 async def answers(reports: Reports, *paths: str) -> list[tuple[int, str]]:
-    site = Site(reports)
+    site = StatusSite(reports)
     await site.serve("127.0.0.1:0", 100)
     try:
         async with aiohttp.ClientSession() as session:
@@ -234,7 +233,7 @@ async def test_an_address_that_is_taken_does_not_keep_the_server_from_serving_jo
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        site = Site(Reports())
+        site = StatusSite(Reports())
         await site.serve(f"127.0.0.1:{taken.getsockname()[1]}", 100)
         assert site.bound == ""
         await site.serve("none", 100)
@@ -242,7 +241,7 @@ async def test_an_address_that_is_taken_does_not_keep_the_server_from_serving_jo
 
 
 async def test_what_is_not_http_leaves_no_traceback_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    site = Site(Reports())
+    site = StatusSite(Reports())
     await site.serve("127.0.0.1:0", 100)
     try:
         host, _, port = site.bound.rpartition(":")

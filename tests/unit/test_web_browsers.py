@@ -12,15 +12,14 @@ import pytest
 
 from pinlater.config import load, to_plain
 from pinlater.model import ClusterStatus, ServerView
-from pinlater.web.browsers import is_name_known, names_of
 from pinlater.web.pages import cluster_page
-from pinlater.web.site import Site
+from pinlater.web.site import StatusSite, is_name_known, names_of
 from tests.unit.test_web import STATUS, Reports
 
 
 async def asked(*requests: str, names: Collection[str] = ()) -> list[tuple[int, dict[str, str], str]]:
     """Status, headers and text of the answer to each request, as bytes that no library has touched."""
-    site = Site(Reports(status=[asdict(STATUS)], readiness=[[]]))
+    site = StatusSite(Reports(status=[asdict(STATUS)], readiness=[[]]))
     site.names = names
     await site.serve("127.0.0.1:0", 100)
     try:
