@@ -53,7 +53,6 @@ MODULES_IN_ING: set[str] = {
     "pinlater/backends/sql/recording.py",
     "pinlater/backends/sql/sharing.py",
     "pinlater/backends/sql/storing.py",
-    "pinlater/cli/draining.py",
     "pinlater/client/enqueuing.py",
     "pinlater/client/joining.py",
     "pinlater/server/pending.py",
