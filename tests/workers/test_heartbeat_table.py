@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from pinlater_workers.frames import Frames
+from pinlater_workers.child_sockets import Frames
 from pinlater_workers.heartbeat.beats import BeatSchedule, surely_held_s, usual_interval_s
 from pinlater_workers.heartbeat.messages import Forget, HeartbeatEntry, Watch, read_by_process, written
 

@@ -9,8 +9,8 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
 
+from pinlater_workers.child_sockets import LoopSocket, start_child
 from pinlater_workers.heartbeat.beats import silence_s, surely_held_s, usual_interval_s
-from pinlater_workers.heartbeat.child import Child
 from pinlater_workers.heartbeat.messages import (
     Alive,
     Begin,
@@ -19,8 +19,11 @@ from pinlater_workers.heartbeat.messages import (
     ClaimsRenewed,
     Forget,
     HeartbeatEntry,
+    ToProcess,
     ToWorker,
     Watch,
+    read_by_worker,
+    written,
 )
 from pinlater_workers.jobs.context import StopReason
 
@@ -30,6 +33,8 @@ LONGEST_PAUSE_S = 10.0
 LOOK_S = 0.25
 ALIVE_PER_SILENCE = 3
 TELLS_WITHIN_S = 0.5
+END_S = 2.0
+UNREAD_BYTES = 16 * 2**20
 
 _log = logging.getLogger("pinlater_workers.heartbeat")
 
@@ -66,13 +71,13 @@ class Heartbeats:
         self._on_lost = lost
         self._on_ended = ended
         self._claims: dict[int, HeartbeatEntry] = {}
-        self._child: Child | None = None
+        self._process: HeartbeatProcess | None = None
         self._keeper: asyncio.Task[None] | None = None
 
     @property
     def pid(self) -> int | None:
         """The process, if there is one at the moment."""
-        return None if self._child is None else self._child.pid
+        return None if self._process is None else self._process.pid
 
     def __len__(self) -> int:
         """How many claims are watched."""
@@ -100,14 +105,14 @@ class Heartbeats:
         if not claims:
             return
         self._claims.update({watched.number: watched for watched in claims})
-        if self._child is not None:
-            self._child.send(Watch(list(claims)))
+        if self._process is not None:
+            self._process.send(Watch(list(claims)))
 
     def forget(self, numbers: Iterable[int]) -> None:
         """These have ended. Unknown ones are no error."""
         forgotten = [number for number in numbers if self._claims.pop(number, None) is not None]
-        if forgotten and self._child is not None:
-            self._child.send(Forget(forgotten))
+        if forgotten and self._process is not None:
+            self._process.send(Forget(forgotten))
 
     # -- the process -----------------------------------------------------------------------------------------------
 
@@ -130,37 +135,37 @@ class Heartbeats:
 
     async def _one_process(self) -> int:
         """The exit code. OSError: it cannot be started."""
-        child = await Child.start(self._hear)
+        process = HeartbeatProcess(self._hear)
         try:
-            self._child = child
-            child.send(self._begin)
+            self._process = process
+            process.send(self._begin)
             if self._claims:
-                child.send(Watch(list(self._claims.values())))
-            await self._until_ended(child)
+                process.send(Watch(list(self._claims.values())))
+            await self._until_ended(process)
         finally:
-            self._child = None
-            code = await child.end()
+            self._process = None
+            code = await process.end()
         return code
 
-    async def _until_ended(self, child: Child) -> None:
+    async def _until_ended(self, process: HeartbeatProcess) -> None:
         """A process that lives and says nothing, of claims that it should have told as lost, is ended.
 
         What looks so twice in a row: after this process was held up, there may be messages that it has not read.
         """
         before: set[int] = set()
         said_s = monotonic()
-        while not child.ended.is_set():
+        while not process.ended.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
-                    await child.ended.wait()
+                    await process.ended.wait()
             if monotonic() - said_s >= self._silent_s / ALIVE_PER_SILENCE:
                 said_s = monotonic()
-                child.send(Alive())
+                process.send(Alive())
             overdue = self._overdue(monotonic() - TELLS_WITHIN_S)
             silent = overdue & before
             if silent:
                 _log.error("the heartbeat process does not answer, and is ended")
-                child.kill()
+                process.kill()
                 self._lose(sorted(silent))
             before = overdue - silent
 
@@ -209,3 +214,48 @@ class Heartbeats:
             del self._claims[number]
         for number in numbers:
             self._on_lost(number, StopReason.CLAIM_LOST)
+
+
+class HeartbeatProcess:
+    """One heartbeat process, started when this is made. OSError: the system starts no process.
+
+    `received` is called on the loop. `ended` is set when the process is gone, or does not listen any more. To be made
+    in the thread that lives as long as the worker: the process ends with the thread that started it.
+    """
+
+    def __init__(self, received: Callable[[ToWorker], None]) -> None:
+        self.ended = asyncio.Event()
+        self._exit_code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._child, (connection,) = start_child("pinlater_workers.heartbeat.process", 1, self._exited, quiet=True)
+        self._socket = LoopSocket(connection, read_by_worker, received, self.ended.set)
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    def send(self, message: ToProcess) -> None:
+        """Nothing where it is gone: whoever replaces it is told all. One that does not listen is ended.
+
+        What is sent has left this process when this returns, unless the other one is far behind.
+        """
+        if self._socket.unsent_bytes > UNREAD_BYTES:
+            self.kill()
+        else:
+            self._socket.send(written(message))
+
+    def kill(self) -> None:
+        """`ended` follows."""
+        self._child.kill()
+
+    def _exited(self, code: int) -> None:
+        self._exit_code.set_result(code)
+        self.ended.set()
+
+    async def end(self) -> int:
+        """The exit code. It ends by itself when it is not spoken to any more, or is killed soon."""
+        self._socket.close()
+        try:
+            await asyncio.wait([self._exit_code], timeout=END_S)
+        finally:
+            self._child.kill_now()
+        return self._exit_code.result()

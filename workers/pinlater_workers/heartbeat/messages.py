@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from pinlater_workers.frames import frame
+from pinlater_workers.child_sockets import frame
 from pinlater_workers.jobs.context import StopReason
 
 

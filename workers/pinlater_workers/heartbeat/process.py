@@ -15,14 +15,13 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import cast
 
+from pinlater.child_process import die_with_parent, on_parent_gone
 from pinlater.client.async_client import AsyncClient
 from pinlater.client.pool import PoolLimits
 from pinlater.errors import PinLaterError
 from pinlater.model import CONTINUATION_END, CONTINUATION_START, JobFilter, JobState, claim_source
-from pinlater_workers.dying import die_with, when_lost
-from pinlater_workers.frames import Frames
+from pinlater_workers.child_sockets import LoopSocket
 from pinlater_workers.heartbeat.beats import BeatResult, BeatSchedule, beat
 from pinlater_workers.heartbeat.messages import (
     Begin,
@@ -42,50 +41,35 @@ from pinlater_workers.jobs.context import StopReason
 UNREAD_BYTES = 65_536
 
 
-class ParentLink(asyncio.Protocol):
-    """The connection to the worker."""
+class ParentLink:
+    """The connection to the worker. `ended` is set when there is nothing left to do."""
 
-    def __init__(self) -> None:
-        self._frames = Frames()
-        self._transport: asyncio.Transport | None = None
-        self._loop_of_beats: HeartbeatLoop | None = None
-        self._run: asyncio.Task[None] | None = None
+    def __init__(self, connection: socket.socket) -> None:
         self.ended = asyncio.Event()
+        self._beats: HeartbeatLoop | None = None
+        self._run: asyncio.Task[None] | None = None
+        self._socket = LoopSocket(connection, read_by_process, self._received, self.ended.set)
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-
-    def data_received(self, data: bytes) -> None:
-        for message in self._frames.feed(data):
-            self._hear(read_by_process(message))
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.ended.set()
-
-    def _hear(self, message: ToProcess) -> None:
+    def _received(self, message: ToProcess) -> None:
         if isinstance(message, Begin):
-            self._loop_of_beats = HeartbeatLoop(message, self._tell)
-            self._run = asyncio.create_task(self._loop_of_beats.run())
+            self._beats = HeartbeatLoop(message, self._send)
+            self._run = asyncio.create_task(self._beats.run())
             self._run.add_done_callback(lambda _: self.ended.set())
-        elif self._loop_of_beats is not None:
-            self._loop_of_beats.heard()
+        elif self._beats is not None:
+            self._beats.heard()
             if isinstance(message, Watch):
-                self._loop_of_beats.watch(message.claims)
+                self._beats.watch(message.claims)
             elif isinstance(message, Forget):
-                self._loop_of_beats.forget(message.numbers)
+                self._beats.forget(message.numbers)
 
-    def _tell(self, message: ToWorker) -> None:
+    def _send(self, message: ToWorker) -> None:
         """Good beats are not worth a growing heap when the worker does not read: later ones say the same."""
-        if self._transport is None or self._transport.is_closing():
-            return
-        if isinstance(message, ClaimsRenewed) and self._transport.get_write_buffer_size() > UNREAD_BYTES:
-            return
-        self._transport.write(written(message))
+        if not isinstance(message, ClaimsRenewed) or self._socket.unsent_bytes <= UNREAD_BYTES:
+            self._socket.send(written(message))
 
     async def finish(self) -> None:
         """Ends the beats. Raises what ended them by itself, if that is why."""
-        if self._transport is not None:
-            self._transport.abort()
+        self._socket.close()
         if self._run is not None:
             self._run.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -93,16 +77,15 @@ class ParentLink(asyncio.Protocol):
 
 
 async def serve(end: socket.socket, parent: int) -> None:
-    loop = asyncio.get_running_loop()
-    _, ear = await loop.create_unix_connection(ParentLink, sock=end)
-    when_lost(parent, lambda: os._exit(0))
-    await ear.ended.wait()
-    await ear.finish()
+    link = ParentLink(end)
+    on_parent_gone(parent, lambda: os._exit(0))
+    await link.ended.wait()
+    await link.finish()
 
 
 def main() -> None:
     descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
-    die_with(parent)
+    die_with_parent(parent)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the worker needs its claims until it has ended
     with socket.socket(fileno=descriptor) as end:

@@ -20,20 +20,19 @@ from concurrent.futures import Future
 from pathlib import Path
 from types import FrameType
 
+from pinlater.child_process import die_with_parent
 from pinlater.model import Checkpoint
 from pinlater_workers.app import loader
 from pinlater_workers.app.app import App
 from pinlater_workers.app.loader import load_app
-from pinlater_workers.dying import die_with
+from pinlater_workers.child_sockets import BlockingSocket
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.execution.attempt import close_loop, run_attempt
 from pinlater_workers.execution.decision import decide
 from pinlater_workers.jobs.context import JobContext, StopReason
 from pinlater_workers.jobs.outcome import Action, Outcome
 from pinlater_workers.observability import logs
-from pinlater_workers.pools.line import BlockingSocket
 from pinlater_workers.pools.messages import (
-    TO_PROCESS,
     JobEnded,
     Message,
     Ready,
@@ -44,6 +43,8 @@ from pinlater_workers.pools.messages import (
     StartFailed,
     StopJob,
     ToProcess,
+    read_by_process,
+    written,
 )
 
 _TRACE_LINES = 6
@@ -52,10 +53,10 @@ _OOM_SCORE = "500"
 
 
 def main(jobs_fd: int, control_fd: int, worker: int) -> None:
-    die_with(worker)
+    die_with_parent(worker)
     _die_first()
     leave_signals_to_worker()
-    jobs, control_line = BlockingSocket(jobs_fd, TO_PROCESS), BlockingSocket(control_fd, TO_PROCESS)
+    jobs, control_socket = BlockingSocket(jobs_fd, read_by_process), BlockingSocket(control_fd, read_by_process)
     start = jobs.receive()
     if not isinstance(start, StartApp):
         return
@@ -68,10 +69,10 @@ def main(jobs_fd: int, control_fd: int, worker: int) -> None:
 
     def close() -> None:
         jobs.close()
-        control_line.close()
+        control_socket.close()
 
     in_forks(close)
-    control = Control(control_line)
+    control = Control(control_socket)
     control.start()
     _tell(jobs, Ready())
     _work(app, jobs, control)
@@ -120,7 +121,7 @@ def _work(app: App, jobs: BlockingSocket[ToProcess], control: Control) -> None:
 def _tell(jobs: BlockingSocket[ToProcess], message: Message) -> None:
     """A worker that has just died hears nothing more, and needs no traceback in its log."""
     try:
-        jobs.send(message)
+        jobs.send(written(message))
     except (BrokenPipeError, ConnectionResetError):
         os._exit(1)
 
@@ -142,8 +143,8 @@ def _run(app: App, run: RunJob, control: Control) -> Outcome:
 class Control:
     """Its own thread reads, as the main one is busy with the job."""
 
-    def __init__(self, line: BlockingSocket[ToProcess]) -> None:
-        self._line = line
+    def __init__(self, socket: BlockingSocket[ToProcess]) -> None:
+        self._socket = socket
         self._lock = threading.Lock()
         self._number = 0
         self._context: JobContext | None = None
@@ -172,11 +173,11 @@ class Control:
         asked: Future[None] = Future()
         asked.set_running_or_notify_cancel()  # a coroutine that gives up waiting does not cancel it
         self._asked[ask] = asked
-        self._line.send(SaveRequest(number, ask, checkpoint))
+        self._socket.send(written(SaveRequest(number, ask, checkpoint)))
         return asked
 
     def _serve(self) -> None:
-        while (message := self._line.receive()) is not None:
+        while (message := self._socket.receive()) is not None:
             if isinstance(message, StopJob):
                 self._tell(message.number, StopReason(message.reason))
             elif isinstance(message, SaveAnswer):

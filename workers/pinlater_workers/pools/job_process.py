@@ -1,21 +1,17 @@
-"""One process of the pool, as its worker sees it: started, spoken to, watched, ended."""
+"""One process of the pool, as its worker sees it: a child that runs one job after another."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
-import socket
-import subprocess
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from pinlater.child_process import signal_name
+from pinlater_workers.child_sockets import LoopSocket, start_child
 from pinlater_workers.jobs.context import RunningJob, StopReason
-from pinlater_workers.pools.channel import LoopSocket
-from pinlater_workers.pools.messages import FromProcess, Message, StartApp
+from pinlater_workers.pools.messages import FromProcess, Message, StartApp, read_by_worker, written
 
 START_S = 60.0
 """How long it may take to import the app."""
@@ -41,8 +37,8 @@ class JobProcess:
     """Started when made, by the thread whose end it does not outlive. OSError: the system can start no more.
 
     `running` is its job, `jobs` counts those it was given, `ready` that it has loaded the app. `last`: it gets no
-    further job. `why` and `broken`: for what reason it was killed, and what it said of its failure to start. `shot`:
-    somebody else killed it, most likely the kernel, as memory was short.
+    further job. `reason` and `broken`: for what reason it was killed, and what it said of its failure to start.
+    `oom_killed`: somebody else killed it, most likely the kernel, as memory was short.
     """
 
     def __init__(self, owner: Owner, start: StartApp) -> None:
@@ -57,24 +53,16 @@ class JobProcess:
         self._loop = asyncio.get_running_loop()
         self._killed_for = ""
         self._ending = False
-        self._leaving = False
-        with contextlib.ExitStack() as stack:
-            ours, theirs = _pairs(stack)
-            self._process = _spawn(theirs)
-            stack.callback(self._process.wait)
-            stack.callback(self._process.kill)
-            self._pidfd = os.pidfd_open(self._process.pid)
-            stack.pop_all()
-        for connection in theirs:
-            connection.close()
-        self._jobs, self._control = (LoopSocket(connection, self._received, self._closed) for connection in ours)
-        self._loop.add_reader(self._pidfd, self._died)
+        self._child, sockets = start_child("pinlater_workers.pools.child", 2, self._exited)
+        self._jobs, self._control = (
+            LoopSocket(socket, read_by_worker, self._received, self._closed) for socket in sockets
+        )
         self._timer = self._loop.call_later(START_S, self.kill, f"did not load the app within {START_S:g} s")
-        self._jobs.send(start)
+        self._jobs.send(written(start))
 
     @property
     def pid(self) -> int:
-        return self._process.pid
+        return self._child.pid
 
     @property
     def ending(self) -> bool:
@@ -83,11 +71,11 @@ class JobProcess:
 
     def send(self, message: Message) -> None:
         """A job."""
-        self._jobs.send(message)
+        self._jobs.send(written(message))
 
     def send_control(self, message: Message) -> None:
         """Something for the job that runs."""
-        self._control.send(message)
+        self._control.send(written(message))
 
     def started(self) -> None:
         self.ready = True
@@ -102,8 +90,8 @@ class JobProcess:
         return pages * _PAGE_BYTES
 
     def leave(self) -> None:
-        """It is idle, and ends by itself; killed where that takes long."""
-        self._ending = self._leaving = True
+        """It is idle, and ends by itself; killed where that takes long. Programs that its jobs have started go on."""
+        self._ending = self._child.spares_group = True
         self._timer.cancel()
         self._timer = self._loop.call_later(LEAVE_S, self.kill, "did not end")
         self._jobs.finish()
@@ -112,60 +100,30 @@ class JobProcess:
         """With the programs it has started, but for those that left its process group. `died` follows."""
         self._ending = True
         self._killed_for = self._killed_for or reason
-        if self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
+        self._child.kill()
 
     def _received(self, message: FromProcess) -> None:
         self._owner.received(self, message)
 
     def _closed(self) -> None:
-        """Most likely it has just ended; else a job has closed what is not its own, and no verdict can come."""
+        """Most likely it has just ended; else a job has closed what is not its own, and no outcome can come."""
         if not self._ending:
             self._ending = True
             self._timer.cancel()
             self._timer = self._loop.call_later(CLOSED_S, self.kill, "closed its connection to the worker")
 
-    def _died(self) -> None:
-        """The process has ended and is not waited for yet, so that its id still is its own."""
+    def _exited(self, code: int) -> None:
         self._ending = True
-        for channel in (self._jobs, self._control):
-            channel.close()
+        for each in (self._jobs, self._control):
+            each.read_rest()
+            each.close()
         self._timer.cancel()
-        self._loop.remove_reader(self._pidfd)
-        os.close(self._pidfd)
-        if not self._leaving:
-            self.kill()  # the programs that its job has started
-        code = self._process.wait()
         self.oom_killed = code == -signal.SIGKILL and not self._killed_for
-        self._owner.died(self, self._reason(code))
+        self._owner.died(self, self._death(code))
 
-    def _reason(self, code: int) -> str:
+    def _death(self, code: int) -> str:
         if self._killed_for:
             return f"process {self.pid} was killed: it {self._killed_for}"
         if code < 0:
-            return f"process {self.pid} was killed by signal {-code} ({_signal_name(-code)})"
+            return f"process {self.pid} was killed by signal {-code} ({signal_name(-code)})"
         return f"process {self.pid} ended with exit code {code}"
-
-
-def _pairs(stack: contextlib.ExitStack) -> tuple[Sequence[socket.socket], Sequence[socket.socket]]:
-    """Two connections, by their ends; closed by `stack`."""
-    pairs = [socket.socketpair() for _ in range(2)]
-    for pair in pairs:
-        for connection in pair:
-            stack.callback(connection.close)
-    return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-
-
-def _spawn(connections: Sequence[socket.socket]) -> subprocess.Popen[bytes]:
-    """By exec, in a process group of its own, so that it can be killed with what it started."""
-    descriptors = [connection.fileno() for connection in connections]
-    command = [sys.executable, "-P", "-m", "pinlater_workers.pools.child", *map(str, descriptors), str(os.getpid())]
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=descriptors, process_group=0)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return "a real-time signal"

@@ -11,8 +11,8 @@ import msgspec
 import pinlater.errors
 import pinlater_workers.errors
 from pinlater.model import Checkpoint, DequeuedJob
+from pinlater_workers.child_sockets import frame
 from pinlater_workers.errors import WorkerError
-from pinlater_workers.frames import frame
 from pinlater_workers.jobs.outcome import Outcome
 
 
@@ -95,8 +95,8 @@ ToProcess = StartApp | RunJob | StopJob | SaveAnswer
 FromProcess = Ready | StartFailed | JobEnded | SaveRequest
 
 _ENCODER = msgspec.msgpack.Encoder()
-TO_PROCESS: msgspec.msgpack.Decoder[ToProcess] = msgspec.msgpack.Decoder(ToProcess)
-FROM_PROCESS: msgspec.msgpack.Decoder[FromProcess] = msgspec.msgpack.Decoder(FromProcess)
+read_by_process = msgspec.msgpack.Decoder(ToProcess).decode
+read_by_worker = msgspec.msgpack.Decoder(FromProcess).decode
 
 
 def written(message: Message) -> bytes:

@@ -1,0 +1,142 @@
+"""Child processes, as a parent on an event loop sees them; and the death of the parent, as a child sees it.
+
+A child is started by exec, never by fork, and speaks to its parent over sockets that it inherits. The parent learns of
+its end from the kernel (a pidfd), and asks from time to time where there is none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+
+ASK_EVERY_S = 0.05
+PARENT_ASK_EVERY_S = 0.5
+_PR_SET_PDEATHSIG = 1
+
+
+class ChildProcess:
+    """A child that is started when this is made, and watched until it has ended. OSError: the system can start no more.
+
+    `exited(code)` is called once, on the loop, when the child has ended and was waited for. A code below 0 is a signal.
+    With `own_group` the child leads a process group: a Ctrl-C at the terminal does not reach it, and programs in that
+    group are killed with it, or when it has ended, unless `spares_group` is set. `quiet`: without standard output.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        descriptors: Sequence[int],
+        exited: Callable[[int], None],
+        *,
+        own_group: bool = True,
+        quiet: bool = False,
+    ) -> None:
+        self.spares_group = not own_group
+        self._own_group = own_group
+        self._exited = exited
+        self._loop = asyncio.get_running_loop()
+        self._pidfd: int | None = None
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL if quiet else None,
+            pass_fds=descriptors,
+            process_group=0 if own_group else None,
+        )
+        try:
+            self._pidfd = os.pidfd_open(self.pid)
+        except (AttributeError, OSError):
+            self._asking = self._loop.call_later(ASK_EVERY_S, self._ask)
+        else:
+            self._loop.add_reader(self._pidfd, self._end)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def is_gone(self) -> bool:
+        """It has ended, and was waited for."""
+        return self._process.returncode is not None
+
+    def kill(self) -> None:
+        """SIGKILL, to its whole group where it has one of its own. `exited` follows."""
+        if not self.is_gone:
+            self._kill(group=self._own_group)
+
+    def kill_now(self) -> None:
+        """`kill`, and `exited` is called before this returns: for where the loop goes no further."""
+        if not self.is_gone:
+            self._kill(group=self._own_group)
+            self._end()
+
+    def _kill(self, *, group: bool) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if group:
+                os.killpg(self.pid, signal.SIGKILL)
+            else:
+                self._process.kill()
+
+    def _ask(self) -> None:
+        if self._process.poll() is None:
+            self._asking = self._loop.call_later(ASK_EVERY_S, self._ask)
+        else:
+            self._end()
+
+    def _end(self) -> None:
+        """The group goes before the child is waited for: until then no other process can have its id."""
+        if self._pidfd is None:
+            self._asking.cancel()
+        else:
+            self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+        if not self.spares_group:
+            self._kill(group=True)
+        self._exited(self._process.wait())
+
+
+def exit_text(code: int) -> str:
+    """
+    >>> exit_text(3), exit_text(-9)
+    ('exit code 3', 'killed by SIGKILL')
+    """
+    return f"killed by {signal_name(-code)}" if code < 0 else f"exit code {code}"
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "a real-time signal"
+
+
+# -- the child's side --------------------------------------------------------------------------------------------------
+
+
+def die_with_parent(parent: int) -> None:
+    """From now on the kernel kills this process when the thread that started it ends (Linux). Ends at once if it has.
+
+    `parent`: the process id of the parent. Elsewhere `parent_is_gone` has to be asked from time to time.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if parent_is_gone(parent):
+        os._exit(0)
+
+
+def parent_is_gone(parent: int) -> bool:
+    return os.getppid() != parent
+
+
+def on_parent_gone(parent: int, then: Callable[[], object]) -> None:
+    """Calls `then` once the parent is gone, for where the kernel does not tell. On the running loop."""
+    if parent_is_gone(parent):
+        then()
+    else:
+        asyncio.get_running_loop().call_later(PARENT_ASK_EVERY_S, on_parent_gone, parent, then)
