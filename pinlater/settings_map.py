@@ -7,8 +7,8 @@ from pinlater.maintenance import MaintenanceSettings
 from pinlater.queues.settings import QueueSettings
 from pinlater.server.limits import ServerLimits
 from pinlater.service import ServiceSettings
+from pinlater.shards.bulkhead import GuardSettings
 from pinlater.shards.health import HealthSettings
-from pinlater.shards.resilience import GuardSettings
 
 ANSWER_MARGIN_BYTES = 64 * 1024
 """What an answer may have around its bodies: the service counts less than the frame's bound."""

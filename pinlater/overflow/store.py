@@ -27,8 +27,9 @@ from pinlater.queues.settings import QueueSettings
 from pinlater.server.limits import ServerLimits
 from pinlater.service import ClaimTokens, Service
 from pinlater.shards.batching import BatchingShard
+from pinlater.shards.bulkhead import GuardSettings
 from pinlater.shards.handle import ShardHandle
-from pinlater.shards.resilience import GuardSettings, ResilientShard
+from pinlater.shards.resilience import ResilientShard
 from pinlater.shards.router import Router
 from pinlater.shards.shard_set import ShardSet
 

@@ -1,7 +1,9 @@
-"""Small calls of one kind joined into batches, clocked by the calls themselves.
+"""Batches of small calls of one kind, clocked by the calls themselves.
 
 Nothing under way for a key: a call is sent at once, by its own caller. Else it joins the next batch of that key, which
 leaves when the one under way returns. No timer, no wait that was not there anyway.
+
+Every caller keeps its own answer and its own claim. After an unknown outcome nothing is sent again.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import copy
 from collections import deque
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import structlog
 
@@ -19,9 +21,10 @@ from pinlater.backends.acks import Acks
 from pinlater.backends.base import NO_RULES, AckOutcome, AckRequest, ClaimRequest, EndRules, Shard
 from pinlater.errors import OutcomeUnknown, Overloaded, PinLaterError, QueueNotFound
 from pinlater.model import DequeuedJob, Job
+from pinlater.shards.bulkhead import AcquireTimeout, ShardSlow
 from pinlater.shards.compensation import requeue
 from pinlater.shards.decorator import ShardDecorator
-from pinlater.shards.resilience import AcquireTimeout, ResilientShard, ShardSlow
+from pinlater.shards.resilience import ResilientShard
 
 _log = structlog.get_logger("pinlater.shards")
 
@@ -30,7 +33,7 @@ I = TypeVar("I")  # noqa: E741
 O = TypeVar("O")  # noqa: E741
 
 BATCH_WIDE_ERRORS = (OutcomeUnknown, AcquireTimeout, ShardSlow, Overloaded, QueueNotFound)
-"""Errors that no single member of a batch can be the reason of, or after which nothing may be sent again."""
+"""Errors that no single call of a batch can be the reason of, or after which nothing may be sent again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,7 @@ class BatchLimits:
     """How long a caller waits in all: for a batch to leave, and for its answer."""
 
 
-class _Member(Generic[I, O]):
+class _Caller(Generic[I, O]):
     __slots__ = ("answer", "asked_at", "has_left", "items", "jobs", "now_ms", "size")
 
     def __init__(
@@ -73,36 +76,36 @@ class _Member(Generic[I, O]):
 
 class Batcher(Generic[K, I, O]):
     """Joins the calls of one kind. `send` makes one call of the store; its answer aligns with the items. A shorter one
-    leaves out the last of them: their callers are joined again, before those who came later; who was answered in part
-    gets that part.
+    leaves out the last of them: their callers are joined again, before those who came later; a caller that was answered
+    in part gets that part.
 
-    `compensate` gets the answer of a caller that is gone; `send_for_gone` sends a waiting call although its caller has
-    gone; `slow_error` gives the error of a call that may not wait, by the loop's time. `join` makes one call's items of
-    several calls', which go by the latest now of these.
+    `compensate` gets the answer of a caller that is gone; `for_gone` gives what is sent of a waiting call although its
+    caller has gone; `slow_error` gives the error of a call that may not wait, by the loop's time. `join` makes one
+    call's items of several calls', which go by the latest now of these.
     """
 
     def __init__(
         self,
         send: Callable[[K, Sequence[I], int], Coroutine[Any, Any, list[O]]],
         measure: Callable[[Sequence[I]], tuple[int, int]],
-        bounds: BatchLimits,
+        limits: BatchLimits,
         *,
         compensate: Callable[[K, list[O], int], Coroutine[Any, Any, object]] | None = None,
-        send_for_gone: bool = False,
+        for_gone: Callable[[Sequence[I]], Sequence[I]] | None = None,
         slow_error: Callable[[float], PinLaterError | None] | None = None,
         join: Callable[[Iterable[Sequence[I]]], Sequence[I]] | None = None,
     ) -> None:
         self._send = send
         self._join: Callable[[Iterable[Sequence[I]]], Sequence[I]] = join or _in_a_row
         self._measure = measure
-        self._bounds = bounds
+        self._limits = limits
         self._compensate = compensate
-        self._send_for_gone = send_for_gone
+        self._for_gone = for_gone
         self._slow_error = slow_error
         self._busy: set[K] = set()
         self._alone_size = 0
-        self._waiting: dict[K, deque[_Member[I, O]]] = {}
-        self._callers: dict[_Member[I, O], None] = {}  # in order of arrival
+        self._waiting: dict[K, deque[_Caller[I, O]]] = {}
+        self._callers: dict[_Caller[I, O], None] = {}  # in order of arrival
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[object]] = set()
         self._idle: asyncio.Future[None] | None = None
@@ -118,11 +121,16 @@ class Batcher(Generic[K, I, O]):
             try:
                 return await self._send(key, items, now_ms)
             finally:
-                self._next(key)
+                if key in self._waiting:
+                    self._spawn(self._run(key))
+                elif self._idle is not None:
+                    self._leave(key)
+                else:
+                    self._busy.discard(key)
         jobs, size = self._measure(items)
-        if jobs >= self._bounds.max_jobs:
+        if jobs >= self._limits.max_jobs:
             return await self._send(key, items, now_ms)
-        if jobs >= self._bounds.bypass_jobs and self._alone_size + size <= self._bounds.max_bytes:
+        if jobs >= self._limits.bypass_jobs and self._alone_size + size <= self._limits.max_bytes:
             self._alone_size += size
             try:
                 return await self._send(key, items, now_ms)
@@ -131,7 +139,7 @@ class Batcher(Generic[K, I, O]):
         return await self._wait(key, items, now_ms, jobs, size)
 
     async def _wait(self, key: K, items: Sequence[I], now_ms: int, jobs: int, size: int) -> list[O]:
-        if len(self._callers) >= self._bounds.max_waiting:
+        if len(self._callers) >= self._limits.max_waiting:
             told = f"{len(self._callers)} calls wait for the store already"
             raise Overloaded.by("waiting_joined_calls", told, retry_after_ms=100)
         loop = asyncio.get_running_loop()
@@ -139,49 +147,43 @@ class Batcher(Generic[K, I, O]):
         error = None if self._slow_error is None else self._slow_error(asked_at)
         if error is not None:
             raise error
-        member: _Member[I, O] = _Member(loop.create_future(), items, now_ms, asked_at, jobs, size)
+        caller: _Caller[I, O] = _Caller(loop.create_future(), items, now_ms, asked_at, jobs, size)
         waiting = self._waiting.get(key)
         if waiting is None:
             waiting = self._waiting[key] = deque()
-        waiting.append(member)
-        self._callers[member] = None
+        waiting.append(caller)
+        self._callers[caller] = None
         if self._timer is None:
-            self._timer = loop.call_at(member.asked_at + self._bounds.max_wait_ms / 1000, self._look)
+            self._timer = loop.call_at(caller.asked_at + self._limits.max_wait_ms / 1000, self._look)
         try:
-            return await member.answer
+            return await caller.answer
         except asyncio.CancelledError:
-            if not member.answer.cancelled() and member.answer.exception() is None:
-                self._give_up(key, member.answer.result(), now_ms)
+            if not caller.answer.cancelled() and caller.answer.exception() is None:
+                self.give_up(key, caller.answer.result(), now_ms)
             raise
         finally:
-            del self._callers[member]
-            del member  # its error would keep it, and it the error
+            del self._callers[caller]
+            del caller  # its error would keep it, and it the error
 
     def _look(self) -> None:
         """One timer for all: refuse who waited too long, and look again when the next one would have."""
         loop = asyncio.get_running_loop()
         self._timer = None
-        for member in self._callers:
-            ends_at = member.asked_at + self._bounds.max_wait_ms / 1000
+        for caller in self._callers:
+            ends_at = caller.asked_at + self._limits.max_wait_ms / 1000
             if ends_at > loop.time():
                 self._timer = loop.call_at(ends_at, self._look)
                 break
-            text = f"within {self._bounds.max_wait_ms} ms"
+            text = f"within {self._limits.max_wait_ms} ms"
             _refuse(
-                member, OutcomeUnknown(f"no answer {text}") if member.has_left else AcquireTimeout(f"no turn {text}")
+                caller, OutcomeUnknown(f"no answer {text}") if caller.has_left else AcquireTimeout(f"no turn {text}")
             )
 
     def refuse_waiting(self, error: PinLaterError) -> None:
         """Nobody waits any longer for a batch that has not left."""
-        for member in self._callers:
-            if not member.has_left:
-                _refuse(member, copy.copy(error))
-
-    def _next(self, key: K) -> None:
-        if key in self._waiting:
-            self._spawn(self._run(key))
-        else:
-            self._leave(key)
+        for caller in self._callers:
+            if not caller.has_left:
+                _refuse(caller, copy.copy(error))
 
     def _leave(self, key: K) -> None:
         self._busy.discard(key)
@@ -196,81 +198,86 @@ class Batcher(Generic[K, I, O]):
             except Exception as error:  # unforeseen: those behind them would wait for a turn that never comes
                 _log.error("joined_calls_failed", calls=len(batch), exc_info=error)
                 error.__traceback__ = None
-                for member in batch:
-                    _refuse(member, copy.copy(error))
+                for caller in batch:
+                    _refuse(caller, copy.copy(error))
         self._leave(key)
 
-    def _take(self, key: K) -> list[_Member[I, O]]:
+    def _take(self, key: K) -> list[_Caller[I, O]]:
         """The next batch in order of arrival, without callers that are gone."""
         waiting = self._waiting.get(key, deque())
-        batch: list[_Member[I, O]] = []
+        batch: list[_Caller[I, O]] = []
         jobs = size = 0
         while waiting:
-            member = waiting[0]
-            if self._is_void(member):
+            caller = waiting[0]
+            if not self._is_sent(caller):
                 waiting.popleft()
                 continue
-            jobs += member.jobs
-            size += member.size
-            if batch and (jobs > self._bounds.max_jobs or size > self._bounds.max_bytes):
+            jobs += caller.jobs
+            size += caller.size
+            if batch and (jobs > self._limits.max_jobs or size > self._limits.max_bytes):
                 break
-            member.has_left = True
+            caller.has_left = True
             batch.append(waiting.popleft())
         if not waiting:
             self._waiting.pop(key, None)
         return batch
 
-    async def _send_joined(self, key: K, batch: list[_Member[I, O]]) -> None:
+    async def _send_joined(self, key: K, batch: list[_Caller[I, O]]) -> None:
         if len(batch) == 1:
             await self._send_alone(key, batch[0])
             return
-        items = self._join([member.items for member in batch])
+        items = self._join([caller.items for caller in batch])
         try:
-            answers = await self._send(key, items, max([member.now_ms for member in batch]))
+            answers = await self._send(key, items, max([caller.now_ms for caller in batch]))
         except BATCH_WIDE_ERRORS as error:
             error.__traceback__ = None  # it keeps the frames, and they the batch, wherever one of them keeps the error
-            for member in batch:
-                _refuse(member, copy.copy(error))
+            for caller in batch:
+                _refuse(caller, copy.copy(error))
         except Exception as error:
             error.__traceback__ = None
-            await asyncio.gather(*(self._send_alone(key, member) for member in batch))
+            await asyncio.gather(*(self._send_alone(key, caller) for caller in batch))
         else:
             start = 0
-            for place, member in enumerate(batch):
+            for place, caller in enumerate(batch):
                 if start and start == len(answers):
                     self._wait_again(key, batch[place:])
                     break
-                end = start + len(member.items)
-                self._settle(key, member, answers[start:end])
+                end = start + len(caller.items)
+                self._settle(key, caller, answers[start:end])
                 start = end
 
-    def _wait_again(self, key: K, members: Sequence[_Member[I, O]]) -> None:
+    def _wait_again(self, key: K, callers: Sequence[_Caller[I, O]]) -> None:
         waiting = self._waiting.setdefault(key, deque())
-        for member in reversed(members):
-            member.has_left = False
-            waiting.appendleft(member)
+        for caller in reversed(callers):
+            caller.has_left = False
+            waiting.appendleft(caller)
 
-    async def _send_alone(self, key: K, member: _Member[I, O]) -> None:
-        if self._is_void(member):
+    async def _send_alone(self, key: K, caller: _Caller[I, O]) -> None:
+        if not self._is_sent(caller):
             return
         try:
-            answers = await self._send(key, member.items, member.now_ms)
+            answers = await self._send(key, caller.items, caller.now_ms)
         except Exception as error:
-            _refuse(member, error)
+            _refuse(caller, error)
         else:
-            self._settle(key, member, answers)
+            self._settle(key, caller, answers)
 
-    def _is_void(self, member: _Member[I, O]) -> bool:
-        """Its caller is gone, or was told that nothing more will be done."""
-        return member.answer.done() and not (self._send_for_gone and member.answer.cancelled())
+    def _is_sent(self, caller: _Caller[I, O]) -> bool:
+        """Not where it was told that nothing more will be done; where it is gone, what is sent all the same."""
+        if not caller.answer.done():
+            return True
+        if self._for_gone is None or not caller.answer.cancelled():
+            return False
+        caller.items = self._for_gone(caller.items)
+        return True
 
-    def _settle(self, key: K, member: _Member[I, O], answers: list[O]) -> None:
-        if member.answer.done():
-            self._give_up(key, answers, member.now_ms)
+    def _settle(self, key: K, caller: _Caller[I, O], answers: list[O]) -> None:
+        if caller.answer.done():
+            self.give_up(key, answers, caller.now_ms)
         else:
-            member.answer.set_result(answers)
+            caller.answer.set_result(answers)
 
-    def _give_up(self, key: K, answers: list[O], now_ms: int) -> None:
+    def give_up(self, key: K, answers: list[O], now_ms: int) -> None:
         if self._compensate is not None:
             self._spawn(self._compensate(key, answers, now_ms))
 
@@ -295,60 +302,71 @@ def _in_a_row(several: Iterable[Sequence[I]]) -> Sequence[I]:
     return [item for items in several for item in items]
 
 
-def _refuse(member: _Member[I, O], error: Exception) -> None:
-    if not member.answer.done():
-        member.answer.set_exception(error)
+def _refuse(caller: _Caller[I, O], error: Exception) -> None:
+    if not caller.answer.done():
+        caller.answer.set_exception(error)
 
 
 _ClaimKey = tuple[str, bool]
 _AckKey = tuple[str, EndRules]
+_AckAndClaimKey = tuple[str, EndRules, bool]
+
+
+class AckAndClaim(NamedTuple):
+    """What one caller asks of `Shard.ack_and_claim`."""
+
+    acks: Sequence[AckRequest]
+    requests: Sequence[ClaimRequest]
+
+
+_Claims = list[list[DequeuedJob]]
+_Outcomes = list[AckOutcome]
 
 
 class BatchingShard(ShardDecorator):
-    """Joins what arrives while a call of the same kind and queue is under way; see joining.py."""
+    """Joins small enqueues, claims and acks that arrive while a call of the same kind and queue is under way.
 
-    def __init__(self, inner: Shard, bounds: BatchLimits | None = None) -> None:
+    A caller that has gone still gets its acks carried out, and claims nothing.
+    """
+
+    def __init__(self, inner: Shard, limits: BatchLimits | None = None) -> None:
         super().__init__(inner)
         calls = self.bulkhead
-        bounds = bounds or (BatchLimits() if calls is None else BatchLimits(max_wait_ms=calls.deadline_ms))
+        limits = limits or (BatchLimits() if calls is None else BatchLimits(max_wait_ms=calls.deadline_ms))
+        for_claims = replace(limits, max_bytes=limits.max_claim_bytes)
         slow_error = None if calls is None else calls.slow_error
-        self._enqueues: Batcher[str, Job, str] = Batcher(inner.enqueue, _measure_jobs, bounds, slow_error=slow_error)
+        self._enqueues: Batcher[str, Job, str] = Batcher(inner.enqueue, _measure_jobs, limits, slow_error=slow_error)
         self._claims: Batcher[_ClaimKey, ClaimRequest, list[DequeuedJob]] = Batcher(
-            self._send_claims,
-            measure_claims,
-            replace(bounds, max_bytes=bounds.max_claim_bytes),
-            compensate=self._compensate_claim,
-            slow_error=slow_error,
+            self._send_claims, measure_claims, for_claims, compensate=self._requeue, slow_error=slow_error
         )
         self._acks: Batcher[_AckKey, AckRequest, AckOutcome] = Batcher(
-            self._send_acks, _measure_acks, bounds, send_for_gone=True, slow_error=slow_error, join=Acks.joined
+            self._send_acks, _measure_acks, limits, for_gone=_all_the_same, slow_error=slow_error, join=Acks.joined
+        )
+        self._acks_and_claims: Batcher[_AckAndClaimKey, AckAndClaim, tuple[_Outcomes, _Claims]] = Batcher(
+            self._send_acks_and_claims,
+            _measure_acks_and_claims,
+            for_claims,
+            compensate=self._requeue_claims,
+            for_gone=_acks_alone,
+            slow_error=slow_error,
+        )
+        self._batchers: tuple[Batcher[Any, Any, Any], ...] = (
+            self._enqueues,
+            self._claims,
+            self._acks,
+            self._acks_and_claims,
         )
         if calls is not None:
             calls.on_slow = self._refuse_waiting
 
-    def enqueue(self, queue: str, jobs: Sequence[Job], now_ms: int) -> Coroutine[Any, Any, list[str]]:
-        return self._enqueues.call(queue, jobs, now_ms)
-
-    def claim(
-        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, enforce_quota: bool = False
-    ) -> Coroutine[Any, Any, list[list[DequeuedJob]]]:
-        return self._claims.call((queue, enforce_quota), requests, now_ms)
-
-    def ack(
-        self, queue: str, acks: Sequence[AckRequest], now_ms: int, rules: EndRules = NO_RULES
-    ) -> Coroutine[Any, Any, list[AckOutcome]]:
-        return self._acks.call((queue, rules), acks, now_ms)
-
     def _refuse_waiting(self, error: PinLaterError) -> None:
-        self._enqueues.refuse_waiting(error)
-        self._claims.refuse_waiting(error)
-        self._acks.refuse_waiting(error)
+        for batcher in self._batchers:
+            batcher.refuse_waiting(error)
 
     async def drain(self) -> None:
         """Until every call that waits has been sent and answered, and nothing is compensated for."""
-        await self._enqueues.drain()
-        await self._claims.drain()
-        await self._acks.drain()
+        for batcher in self._batchers:
+            await batcher.drain()
         if isinstance(self.inner, ResilientShard):
             await self.inner.drain()
 
@@ -356,18 +374,110 @@ class BatchingShard(ShardDecorator):
         await self.drain()
         await self.inner.close()
 
-    def _send_acks(
-        self, key: _AckKey, acks: Sequence[AckRequest], now_ms: int
-    ) -> Coroutine[Any, Any, list[AckOutcome]]:
+    def enqueue(self, queue: str, jobs: Sequence[Job], now_ms: int) -> Coroutine[Any, Any, list[str]]:
+        return self._enqueues.call(queue, jobs, now_ms)
+
+    # -- acks --------------------------------------------------------------------------------------------------------
+
+    def ack(
+        self, queue: str, acks: Sequence[AckRequest], now_ms: int, rules: EndRules = NO_RULES
+    ) -> Coroutine[Any, Any, _Outcomes]:
+        return self._acks.call((queue, rules), acks, now_ms)
+
+    def _send_acks(self, key: _AckKey, acks: Sequence[AckRequest], now_ms: int) -> Coroutine[Any, Any, _Outcomes]:
         return self.inner.ack(key[0], acks, now_ms, key[1])
+
+    # -- claims ------------------------------------------------------------------------------------------------------
+
+    def claim(
+        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, enforce_quota: bool = False
+    ) -> Coroutine[Any, Any, _Claims]:
+        return self._claims.call((queue, enforce_quota), requests, now_ms)
 
     def _send_claims(
         self, key: _ClaimKey, requests: Sequence[ClaimRequest], now_ms: int
-    ) -> Coroutine[Any, Any, list[list[DequeuedJob]]]:
+    ) -> Coroutine[Any, Any, _Claims]:
         return self.inner.claim(key[0], requests, now_ms, enforce_quota=key[1])
 
-    async def _compensate_claim(self, key: _ClaimKey, claimed: list[list[DequeuedJob]], now_ms: int) -> None:
-        await requeue(self.inner, key[0], [job for jobs in claimed for job in jobs], now_ms)
+    async def _requeue(self, key: tuple[Any, ...], claims: _Claims, now_ms: int) -> None:
+        await requeue(self.inner, key[0], [job for jobs in claims for job in jobs], now_ms)
+
+    # -- acks with a claim -------------------------------------------------------------------------------------------
+
+    async def ack_and_claim(
+        self,
+        queue: str,
+        acks: Sequence[AckRequest],
+        requests: Sequence[ClaimRequest],
+        now_ms: int,
+        rules: EndRules = NO_RULES,
+        *,
+        enforce_quota: bool = False,
+    ) -> tuple[_Outcomes, _Claims]:
+        """In a batch: all its acks, then all its claims. Every request is looked at, whatever the bodies come to."""
+        asked = (AckAndClaim(acks, requests),)
+        (answer,) = await self._acks_and_claims.call((queue, rules, enforce_quota), asked, now_ms)
+        return answer
+
+    async def _send_acks_and_claims(
+        self, key: _AckAndClaimKey, asked: Sequence[AckAndClaim], now_ms: int
+    ) -> list[tuple[_Outcomes, _Claims]]:
+        queue, rules, enforce_quota = key
+        if len(asked) == 1:
+            acks, requests = asked[0]
+        else:
+            acks = Acks.joined([each.acks for each in asked])
+            requests = [request for each in asked for request in each.requests]
+        claims: _Claims = []
+        if requests:
+            outcomes, claims = await self.inner.ack_and_claim(
+                queue, acks, requests, now_ms, rules, enforce_quota=enforce_quota
+            )
+            if len(claims) < len(requests):
+                await self._claim_rest(key, requests, claims, now_ms)
+        else:
+            outcomes = await self.inner.ack(queue, acks, now_ms, rules)
+        if len(asked) == 1:
+            return [(outcomes, claims)]
+        answers, acked, claimed = [], 0, 0
+        for each in asked:
+            ack_end, claim_end = acked + len(each.acks), claimed + len(each.requests)
+            answers.append((outcomes[acked:ack_end], claims[claimed:claim_end]))
+            acked, claimed = ack_end, claim_end
+        return answers
+
+    async def _claim_rest(
+        self, key: _AckAndClaimKey, requests: Sequence[ClaimRequest], claims: _Claims, now_ms: int
+    ) -> None:
+        """Large bodies left requests out: those alone ask again, since the acks are done. What fails claims nothing."""
+        try:
+            while len(claims) < len(requests):
+                claims += await self.inner.claim(key[0], requests[len(claims) :], now_ms, enforce_quota=key[2])
+        except PinLaterError:
+            claims += [[] for _ in requests[len(claims) :]]
+        except BaseException:  # the caller is gone
+            self._acks_and_claims.give_up(key, [([], claims)], now_ms)
+            raise
+
+    async def _requeue_claims(
+        self, key: _AckAndClaimKey, answers: list[tuple[_Outcomes, _Claims]], now_ms: int
+    ) -> None:
+        for _, claims in answers:
+            await self._requeue(key, claims, now_ms)
+
+
+# -- what is sent for a caller that is gone ----------------------------------------------------------------------------
+
+
+def _all_the_same(acks: Sequence[AckRequest]) -> Sequence[AckRequest]:
+    return acks
+
+
+def _acks_alone(asked: Sequence[AckAndClaim]) -> Sequence[AckAndClaim]:
+    return [AckAndClaim(each.acks, ()) for each in asked]
+
+
+# -- jobs and bytes of a call ----------------------------------------------------------------------------------------
 
 
 def _measure_jobs(jobs: Sequence[Job]) -> tuple[int, int]:
@@ -382,3 +492,11 @@ def measure_claims(requests: Sequence[ClaimRequest]) -> tuple[int, int]:
 def _measure_acks(acks: Sequence[AckRequest]) -> tuple[int, int]:
     acks = Acks.of(acks)
     return len(acks), sum([len(kind.append_status) * len(ids) for kind, ids in acks.runs])
+
+
+def _measure_acks_and_claims(asked: Sequence[AckAndClaim]) -> tuple[int, int]:
+    jobs = size = 0
+    for acks, requests in asked:
+        for more_jobs, more_size in (_measure_acks(acks), measure_claims(requests)):
+            jobs, size = jobs + more_jobs, size + more_size
+    return jobs, size

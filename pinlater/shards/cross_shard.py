@@ -17,9 +17,9 @@ from pinlater.backends.base import ClaimRequest
 from pinlater.errors import PinLaterError
 from pinlater.model import DequeuedJob
 from pinlater.shards.batching import Batcher, BatchLimits, measure_claims
+from pinlater.shards.bulkhead import ShardSlow
 from pinlater.shards.compensation import Compensator
 from pinlater.shards.handle import ShardHandle, answers
-from pinlater.shards.resilience import ShardSlow
 
 _ROUNDS = 3
 _Claims = list[list[DequeuedJob]]

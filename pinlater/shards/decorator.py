@@ -9,7 +9,7 @@ from pinlater.backends.base import Shard
 from pinlater.backends.operations import OPERATIONS
 
 if TYPE_CHECKING:
-    from pinlater.shards.resilience import Bulkhead
+    from pinlater.shards.bulkhead import Bulkhead
 
 M = TypeVar("M", bound=Callable[..., Any])
 

@@ -21,9 +21,9 @@ from pinlater.errors import (
     StoreRefused,
 )
 from pinlater.model import ShardView
+from pinlater.shards.bulkhead import GuardSettings
 from pinlater.shards.decorator import ShardDecorator
 from pinlater.shards.health import Health, HealthSettings, Pause
-from pinlater.shards.resilience import GuardSettings
 
 R = TypeVar("R")
 FIRST_ROOM_PAUSE_MS, ROOM_PAUSE_MS = 1_000, 5_000

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pinlater.backends.base import Shard
 from pinlater.clock import Clock
 from pinlater.shards.batching import BatchingShard
-from pinlater.shards.resilience import GuardSettings, ResilientShard
+from pinlater.shards.bulkhead import GuardSettings
+from pinlater.shards.resilience import ResilientShard
 
 
 def chained(shard: Shard, *, deadline_ms: int = 30_000, clock: Clock | None = None) -> Shard:

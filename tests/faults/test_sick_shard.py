@@ -18,9 +18,10 @@ from pinlater.errors import PinLaterError
 from pinlater.model import DequeueRequest, Job, RequestContext
 from pinlater.service import ClaimTokens, Service
 from pinlater.shards.batching import BatchingShard
+from pinlater.shards.bulkhead import GuardSettings
 from pinlater.shards.handle import ShardHandle
 from pinlater.shards.health import HealthSettings
-from pinlater.shards.resilience import GuardSettings, ResilientShard
+from pinlater.shards.resilience import ResilientShard
 from pinlater.shards.router import Router
 from pinlater.shards.shard_set import ShardSet
 from tests.faults.proxy import Proxy

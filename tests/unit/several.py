@@ -13,8 +13,9 @@ from pinlater.queues.directory import QueueDirectory
 from pinlater.service import ClaimTokens, Service, ServiceSettings
 from pinlater.service.settings import queue_defaults
 from pinlater.shards.batching import BatchingShard
+from pinlater.shards.bulkhead import GuardSettings
 from pinlater.shards.handle import ShardHandle
-from pinlater.shards.resilience import GuardSettings, ResilientShard
+from pinlater.shards.resilience import ResilientShard
 from pinlater.shards.router import Router
 from pinlater.shards.shard_set import ShardSet
 from tests.lent import Lent

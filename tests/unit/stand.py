@@ -10,9 +10,10 @@ from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.model import Ack, DequeuedJob, DequeueRequest, RequestContext
 from pinlater.service import ClaimTokens, Service, ServiceSettings
 from pinlater.shards.batching import BatchingShard
+from pinlater.shards.bulkhead import GuardSettings
 from pinlater.shards.handle import ShardHandle
 from pinlater.shards.health import HealthSettings
-from pinlater.shards.resilience import GuardSettings, ResilientShard
+from pinlater.shards.resilience import ResilientShard
 from pinlater.shards.router import Router
 from pinlater.shards.shard_set import ShardSet
 from tests.unit.breaking import Breaking, HeldClock

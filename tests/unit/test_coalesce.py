@@ -13,7 +13,8 @@ from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.errors import OutcomeUnknown, Overloaded, QueueNotFound, UnknownError
 from pinlater.model import Job, JobState, parse_descriptor
 from pinlater.shards.batching import BatchingShard, BatchLimits
-from pinlater.shards.resilience import AcquireTimeout, GuardSettings, ResilientShard, ShardSlow
+from pinlater.shards.bulkhead import AcquireTimeout, GuardSettings, ShardSlow
+from pinlater.shards.resilience import ResilientShard
 from tests.queues import make_queue
 from tests.unit.breaking import Breaking, HeldTime, settled
 

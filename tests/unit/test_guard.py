@@ -15,8 +15,9 @@ from pinlater.clock import SystemClock
 from pinlater.errors import ErrorCode, NothingStored, OutcomeUnknown, Overloaded, QueueNotFound, StoreConflict
 from pinlater.model import MAX_TIME_MS, DequeuedJob, Job, JobState
 from pinlater.shards.batching import BatchingShard
+from pinlater.shards.bulkhead import AcquireTimeout, GuardSettings, ShardSlow
 from pinlater.shards.decorator import ShardDecorator
-from pinlater.shards.resilience import AcquireTimeout, GuardSettings, ResilientShard, ShardSlow
+from pinlater.shards.resilience import ResilientShard
 from tests.queues import make_queue
 from tests.unit.breaking import Breaking, HeldClock, HeldTime, settled
 

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from pinlater.backends.base import ClaimRequest, ScanPosition
+from pinlater.backends.base import NO_RULES, AckOutcome, AckRequest, ClaimRequest, ScanPosition
 from pinlater.errors import (
     NoHealthyShards,
     NothingStored,
@@ -17,9 +17,9 @@ from pinlater.errors import (
     ShardConnectionFailed,
 )
 from pinlater.model import Ack, CancelOutcome, Job, JobFilter, JobInfo, JobState, parse_descriptor
+from pinlater.shards.bulkhead import AcquireTimeout, Bulkhead
 from pinlater.shards.cross_shard import plan_claims
 from pinlater.shards.decorator import ShardDecorator
-from pinlater.shards.resilience import AcquireTimeout, Bulkhead
 from pinlater.shards.scan import Place, merge_pages, position_on
 from tests.queues import drop_queue
 from tests.unit.breaking import settled
@@ -391,6 +391,30 @@ async def test_a_retry_over_shards_stops_at_its_limit_and_tells_of_a_missing_one
         take_out(at, "1")
         with pytest.raises(ShardConnectionFailed, match="shard 1"):
             await at.service.retry_failed("mail", limit=5)
+
+
+async def test_acks_ride_with_a_claim_of_the_sole_shard_in_use() -> None:
+    async with stand(2) as at:
+        assert at.router.sole_shard() is None
+        take_out(at, "1")
+        assert at.router.sole_shard() == "2"
+        await at.stores[1].enqueue("mail", [Job(b"x"), Job(b"y")], at.clock.now_ms())
+        (job,) = await at.dequeue(1)
+        ref = parse_descriptor(job.descriptor)
+        assert ref is not None
+        asked = at.router.ack_and_claim(
+            "mail",
+            [AckRequest(ref.priority, ref.id, True)],
+            [ClaimRequest("a:1:1:7:me", 5, (1, 2, 3), 60_000, 2**20)],
+            at.clock.now_ms(),
+            NO_RULES,
+        )
+        outcomes, ((claimed,),) = await asked
+        assert (outcomes, claimed.descriptor != job.descriptor) == ([AckOutcome.SUCCEEDED], True)
+        take_out(at, "2")
+        assert at.router.sole_shard() is None
+        with pytest.raises(NoHealthyShards):
+            at.router.ack_and_claim("mail", [], [], at.clock.now_ms(), NO_RULES)
 
 
 async def test_calls_that_found_no_turn_say_nothing_of_the_store_s_health() -> None:
