@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+from pinlater.background import exponential_backoff_s
 from pinlater.client.connection import CallFailed
 from pinlater.errors import (
     DequeueRateLimited,
@@ -63,5 +64,4 @@ def backoff_s(round_number: int, retry_after_ms: int | None, rng: random.Random)
     """How long to wait before round 2, 3, …: full jitter under a bound that doubles, never before the server's wish."""
     if retry_after_ms is not None:
         return retry_after_ms / 1000 + rng.uniform(0.0, FIRST_BACKOFF_S)
-    bound: float = min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(round_number - 2, 16))
-    return rng.uniform(0.0, bound)
+    return rng.uniform(0.0, exponential_backoff_s(round_number - 1, FIRST_BACKOFF_S, LONGEST_BACKOFF_S))

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
+from pinlater.background import exponential_backoff_s
 from pinlater.client.addresses import Address, DnsName, Target
 from pinlater.client.pool import Pool, PoolLimits
 from pinlater.errors import ServerUnreachable
@@ -46,7 +47,7 @@ class ServerHealth:
         """
         if now_s < self.paused_until_s:
             return
-        pause_s: float = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self.failures, 16))
+        pause_s = exponential_backoff_s(self.failures + 1, FIRST_PAUSE_S, LONGEST_PAUSE_S)
         self.failures += 1
         self.paused_until_s = now_s + pause_s * rng.uniform(0.5, 1.0)
 

@@ -10,7 +10,6 @@ Only the owner writes `overflow.json`. After a crash it names a process that is 
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 import json
 import os
@@ -22,6 +21,7 @@ from typing import Any, Protocol
 
 import structlog
 
+from pinlater.background import BackgroundTasks
 from pinlater.client.addresses import Address
 from pinlater.client.async_client import AsyncClient
 from pinlater.client.pool import PoolLimits
@@ -163,7 +163,7 @@ class OwnerDirectory:
         self._limits = PoolLimits(connections=8, connect_timeout_s=1.0, wire=wire)
         self._addresses: dict[str, str] = {}
         self._clients: dict[str, AsyncClient] = {}
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing = BackgroundTasks()
 
     def learn(self) -> None:
         """Ask again what the other servers tell."""
@@ -193,15 +193,12 @@ class OwnerDirectory:
     def _drop(self, address: str | None) -> None:
         client = self._clients.pop(address, None) if address is not None else None
         if client is not None:
-            task = asyncio.get_running_loop().create_task(client.close())
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+            self._closing.start(client.close())
 
     async def close(self) -> None:
         for shard_id in list(self._addresses):
             self.forget(shard_id)
-        while self._closing:
-            await asyncio.wait(self._closing)
+        await self._closing.drain()
 
 
 class DescribedLease(Protocol):

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import structlog
 
 from pinlater.backends.base import ConfigEntry
+from pinlater.background import BackgroundTasks
 from pinlater.clock import Clock
 from pinlater.errors import PinLaterError
 from pinlater.model import version_ms
@@ -69,7 +70,7 @@ class ConfigReplicator:
         """The names whose latest record is the tombstone of a deleted queue."""
         self._busy: dict[ShardHandle, asyncio.Task[bool]] = {}
         """Shards that `poll` and `push_all` are reading or writing."""
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks = BackgroundTasks()
 
     # -- the latest records -----------------------------------------------------------------------------------------
 
@@ -153,7 +154,7 @@ class ConfigReplicator:
 
     async def read_all(self) -> bool:
         """Read anew on every healthy shard; waits for the slow ones only until one answered. Whether one did."""
-        reads = [self._spawn(_quietly(self.read, member)) for member in self.members.healthy()]
+        reads = [self._tasks.start(_quietly(self.read, member)) for member in self.members.healthy()]
         await self._wait_for_one(reads)
         return any(read.done() and read.result() for read in reads)
 
@@ -165,12 +166,12 @@ class ConfigReplicator:
         await self._wait(list(self._busy.values()), wait_s)
 
     def _begin(self, member: ShardHandle, work: Callable[[ShardHandle], Coroutine[Any, Any, None]]) -> None:
-        self._busy[member] = self._spawn(_quietly(work, member))
+        self._busy[member] = self._tasks.start(_quietly(work, member))
         self._busy[member].add_done_callback(lambda _: self._busy.pop(member))
 
     async def put(self, record: ConfigEntry) -> PutResult:
         """A new record on every healthy shard; waits for the slow ones only until one took it. Merged if one did."""
-        calls = [self._spawn(self._outcome(member, record)) for member in self.members.healthy()]
+        calls = [self._tasks.start(self._outcome(member, record)) for member in self.members.healthy()]
         await self._wait_for_one(calls)
         outcomes = [call.result() for call in calls if call.done()]
         taken = sum(outcome is True for outcome in outcomes)
@@ -199,17 +200,9 @@ class ConfigReplicator:
         while waiting and not any(task.done() and task.result() is True for task in tasks):
             _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
 
-    def _spawn(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
     async def close(self) -> None:
         """Leave off what is under way: each call that reached a store ends by itself."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.cancel()
 
 
 def latest_of(known: ConfigEntry, other: ConfigEntry) -> ConfigEntry:

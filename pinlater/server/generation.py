@@ -11,6 +11,7 @@ from typing import Any
 
 import structlog
 
+from pinlater.background import exponential_backoff_s
 from pinlater.server.worker import Worker, WorkerFailed, ending
 
 log = structlog.get_logger(__name__)
@@ -134,11 +135,12 @@ class Generation:
     async def _keep(self, slot: int) -> None:
         """Replace the worker of one slot whenever it dies."""
         loop = asyncio.get_running_loop()
-        began_s, pause_s = loop.time(), 0.0
+        began_s, deaths = loop.time(), 0
         while True:
             worker = self._workers[slot]
             code = await asyncio.shield(worker.ended)
-            pause_s = 0.0 if loop.time() - began_s >= LIVED_S else min(max(pause_s * 2, FIRST_PAUSE_S), LAST_PAUSE_S)
+            deaths = 0 if loop.time() - began_s >= LIVED_S else deaths + 1
+            pause_s = exponential_backoff_s(deaths, FIRST_PAUSE_S, LAST_PAUSE_S)
             log.error("worker_died", worker=worker.pid, how=ending(code), replaced_in_ms=round(pause_s * 1000))
             await asyncio.sleep(pause_s)
             began_s = loop.time()

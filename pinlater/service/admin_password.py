@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from pinlater.background import exponential_backoff_s
 from pinlater.errors import Overloaded, PasswordInvalid
 from pinlater.model.connection import host_of
 from pinlater.password import is_random, verify_password
@@ -134,7 +135,7 @@ class AdminPassword:
         self._guessers.move_to_end(guesser.address)
         beyond = guesser.wrong - FREE_TRIES
         if beyond >= 0:
-            guesser.paused_until_s = now_s + min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(beyond, 16))
+            guesser.paused_until_s = now_s + exponential_backoff_s(beyond + 1, FIRST_PAUSE_S, LONGEST_PAUSE_S)
         if guesser.said_at_s is None or now_s - guesser.said_at_s >= SAY_EVERY_S:
             guesser.said_at_s = now_s
             facts = {"address": guesser.address, "wrong": guesser.wrong, "refused": guesser.refused, "source": who}

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import structlog
 
+from pinlater.background import BackgroundTasks
 from pinlater.clock import Clock
 from pinlater.errors import PinLaterError
 from pinlater.model import AuditEntry
@@ -53,7 +54,7 @@ class Audit:
         self._clock = clock
         self._server = server
         self._last_micros = 0
-        self._writing: set[asyncio.Task[None]] = set()
+        self._writing = BackgroundTasks()
 
     async def write(self, who: str, action: str, target: str, detail: str = "", *, part: Part) -> None:
         """Note a change that was made. Raises nothing."""
@@ -68,10 +69,7 @@ class Audit:
         self._begin(entry, REFUSED)
 
     def _begin(self, entry: AuditEntry, part: Part) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(self._write(self._name(entry.at_ms), entry, part))
-        self._writing.add(task)
-        task.add_done_callback(self._writing.discard)
-        return task
+        return self._writing.start(self._write(self._name(entry.at_ms), entry, part))
 
     def _name(self, at_ms: int) -> str:
         """Later entries of this process have higher names, also within one millisecond."""
@@ -91,8 +89,7 @@ class Audit:
 
     async def drain(self) -> None:
         """Until all is written."""
-        while self._writing:
-            await asyncio.wait(self._writing)
+        await self._writing.drain()
 
     async def read(self, limit: int, before_ms: int | None) -> list[AuditEntry]:
         """Up to `limit` entries of before a time, the latest first, from the shards that answer."""

@@ -14,6 +14,7 @@ from itertools import islice
 import structlog
 
 from pinlater.backends.base import CheckpointRequest, ExpiryCounts, SilentClaim
+from pinlater.background import BackgroundTasks
 from pinlater.clock import Clock
 from pinlater.errors import PinLaterError
 from pinlater.metrics import Metrics
@@ -41,7 +42,7 @@ class ConnectionClaims:
         self._by_job: dict[str, BoundClaim] = {}
         self._sweep_at = SWEEP_FROM
         self._graces: dict[ConnectionRef, asyncio.TimerHandle] = {}
-        self._releasing: set[asyncio.Task[None]] = set()
+        self._releasing = BackgroundTasks()
 
     def __len__(self) -> int:
         return len(self._by_job)
@@ -183,25 +184,20 @@ class ConnectionClaims:
         claims = list(connection.claims.values())
         self.drop(claims)
         if claims:
-            task = asyncio.get_running_loop().create_task(self._reaper.release(claims))
-            self._releasing.add(task)
-            task.add_done_callback(self._releasing.discard)
+            self._releasing.start(self._reaper.release(claims))
 
     async def end_grace(self, connection: ConnectionRef) -> None:
         """As when the time is over; returns when all that is to be released was."""
         self._graces[connection].cancel()
         self._grace_is_over(connection)
-        while self._releasing:
-            await asyncio.wait(self._releasing)
+        await self._releasing.drain()
 
     async def close(self) -> None:
         """Nothing is released any more: the time-outs decide."""
         for timer in self._graces.values():
             timer.cancel()
         self._graces.clear()
-        for task in self._releasing:
-            task.cancel()
-        await asyncio.gather(*self._releasing, return_exceptions=True)
+        await self._releasing.cancel()
 
 
 _log = structlog.get_logger("pinlater.service")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from pinlater.backends.base import ClaimRequest
+from pinlater.background import BackgroundTasks
 from pinlater.clock import Clock
 from pinlater.errors import DequeueRateLimited
 from pinlater.metrics import Metrics
@@ -54,12 +54,11 @@ class QueueLimits:
         self._queues = queues
         self._metrics = metrics
         self._rate = RateLimiter(router.members, router.members.clock)
-        self._returning: set[asyncio.Task[None]] = set()
+        self._returning = BackgroundTasks()
 
     async def drain(self) -> None:
         """Until the tokens on their way back are there."""
-        while self._returning:
-            await asyncio.wait(self._returning)
+        await self._returning.drain()
 
     def of(self, queue: str) -> QueueSettings | None:
         """The settings of a queue that limit its dequeues; None: nothing does."""
@@ -133,9 +132,7 @@ class QueueLimits:
         """Jobs that were paid for and are in nobody's hands: their tokens go back, where the queue has a rate."""
         per_second = self._queues.settings(queue).max_jobs_per_second
         if jobs > 0 and per_second:
-            task = asyncio.get_running_loop().create_task(self._rate.refund(queue, jobs, per_second))
-            self._returning.add(task)
-            task.add_done_callback(self._returning.discard)
+            self._returning.start(self._rate.refund(queue, jobs, per_second))
 
 
 def is_limited(settings: QueueSettings) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import structlog
 
 from pinlater.backends.base import FreshClaim
+from pinlater.background import BackgroundTasks
 from pinlater.clock import Clock
 from pinlater.errors import PinLaterError
 from pinlater.metrics import Metrics
@@ -36,18 +36,15 @@ class Requeuer:
         self._limits = limits
         self._metrics = metrics
         self._long_polls = long_polls
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
 
     async def drain(self) -> None:
         """Until what is on its way back is there."""
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._tasks.drain()
 
     def requeue_later(self, jobs: Sequence[DequeuedJob]) -> None:
         """Without waiting for it."""
-        task = asyncio.get_running_loop().create_task(self.requeue(jobs))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.start(self.requeue(jobs))
 
     async def requeue(self, jobs: Sequence[DequeuedJob]) -> None:
         """Jobs whose caller can no longer be answered."""

@@ -19,6 +19,7 @@ import structlog
 
 from pinlater.backends.acks import Acks
 from pinlater.backends.base import NO_RULES, AckOutcome, AckRequest, ClaimRequest, EndRules, Shard
+from pinlater.background import BackgroundTasks
 from pinlater.errors import OutcomeUnknown, Overloaded, PinLaterError, QueueNotFound
 from pinlater.model import DequeuedJob, Job
 from pinlater.shards.bulkhead import AcquireTimeout, ShardSlow
@@ -107,7 +108,7 @@ class Batcher(Generic[K, I, O]):
         self._waiting: dict[K, deque[_Caller[I, O]]] = {}
         self._callers: dict[_Caller[I, O], None] = {}  # in order of arrival
         self._timer: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[object]] = set()
+        self._tasks = BackgroundTasks()
         self._idle: asyncio.Future[None] | None = None
 
     async def call(self, key: K, items: Sequence[I], now_ms: int) -> list[O]:
@@ -122,7 +123,7 @@ class Batcher(Generic[K, I, O]):
                 return await self._send(key, items, now_ms)
             finally:
                 if key in self._waiting:
-                    self._spawn(self._run(key))
+                    self._tasks.start(self._run(key))
                 elif self._idle is not None:
                     self._leave(key)
                 else:
@@ -279,20 +280,14 @@ class Batcher(Generic[K, I, O]):
 
     def give_up(self, key: K, answers: list[O], now_ms: int) -> None:
         if self._compensate is not None:
-            self._spawn(self._compensate(key, answers, now_ms))
-
-    def _spawn(self, coroutine: Coroutine[Any, Any, object]) -> None:
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+            self._tasks.start(self._compensate(key, answers, now_ms))
 
     async def drain(self) -> None:
         """Until every call that waits has been sent and answered."""
         while self._busy:
             self._idle = asyncio.get_running_loop().create_future()
             await self._idle
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._tasks.drain()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

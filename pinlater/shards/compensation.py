@@ -9,6 +9,7 @@ from typing import Any
 import structlog
 
 from pinlater.backends.base import ClaimKey, Shard
+from pinlater.background import BackgroundTasks
 from pinlater.errors import PinLaterError
 from pinlater.model import DequeuedJob, parse_descriptor
 
@@ -48,20 +49,15 @@ class Compensator:
     """Gives jobs back beside the calls that notice; `drain` waits for all of it."""
 
     def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks = BackgroundTasks()
 
     def later(self, shard: Shard, queue: str, jobs: Iterable[DequeuedJob], now_ms: int) -> None:
-        self._mind(asyncio.get_running_loop().create_task(requeue(shard, queue, jobs, now_ms)))
+        self._tasks.start(requeue(shard, queue, jobs, now_ms))
 
     def after(self, task: asyncio.Task[Any], ended: Callable[[asyncio.Task[Any]], None]) -> None:
         """Call `ended` when a call that nobody waits for is over; it may give back what that brought."""
         task.add_done_callback(ended)
-        self._mind(task)
-
-    def _mind(self, task: asyncio.Task[Any]) -> None:
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     async def drain(self) -> None:
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._tasks.drain()

@@ -14,6 +14,7 @@ from enum import Enum
 
 import structlog
 
+from pinlater.background import exponential_backoff_s
 from pinlater.clock import Clock
 from pinlater.eager import InlineFuture
 from pinlater.errors import Draining, PinLaterError, QueueNotFound, UnknownError
@@ -431,7 +432,7 @@ class QueuePoller:
         self.state = PollerState.BACKING_OFF
         context, loop, queue = self._context, self._loop, self.queue
         failures = context.failures[queue] = context.failures.get(queue, 0) + 1
-        pause_s = min(FIRST_BACKOFF_S * 2 ** min(failures - 1, 10), MAX_BACKOFF_S)
+        pause_s = exponential_backoff_s(failures, FIRST_BACKOFF_S, MAX_BACKOFF_S)
         if failures == 1 or loop.time() - context.logged_s.get(queue, -math.inf) >= LOG_FAILURES_EVERY_S:
             context.logged_s[queue] = loop.time()
             _log.error("serving_failed", queue=queue, failures=failures, again_in_s=pause_s, exc_info=error)

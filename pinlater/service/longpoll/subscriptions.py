@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import structlog
 
 from pinlater.backends.base import Notification
+from pinlater.background import BackgroundTasks
 from pinlater.errors import PinLaterError
 from pinlater.shards.handle import ShardHandle
 from pinlater.shards.shard_set import ShardSet
@@ -55,7 +56,7 @@ class Subscriptions:
         """Asked, and told that it is over before the answer was read."""
         self._not_before_s: dict[ShardHandle, float] = {}
         self._leaving: dict[str, asyncio.TimerHandle] = {}
-        self._ending: set[asyncio.Task[Any]] = set()
+        self._ending = BackgroundTasks()
         self._is_closed = False
 
     def is_subscribed(self, queue: str) -> bool:
@@ -136,12 +137,7 @@ class Subscriptions:
         if self._listener.poller(queue) is not None:
             return
         for member in self._telling.pop(queue):
-            self._mind(member.shard.subscribe(queue, None))
-
-    def _mind(self, ending: Coroutine[Any, Any, object]) -> None:
-        task = asyncio.get_running_loop().create_task(_quietly(ending))
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+            self._ending.start(_quietly(member.shard.subscribe(queue, None)))
 
 
 async def _quietly(ending: Coroutine[Any, Any, object]) -> None:
