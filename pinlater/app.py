@@ -28,8 +28,8 @@ from pinlater.cluster.membership import Membership
 from pinlater.cluster.stats import StatsCollector
 from pinlater.cluster.status import Cluster
 from pinlater.config import Config, ConfigInvalid, from_plain, secrets_of
+from pinlater.data_folder.identity import RecordBroken, new_server_id, remember, server_id
 from pinlater.errors import PinLaterError
-from pinlater.identity import RecordBroken, new_server_id, remember, server_id
 from pinlater.logs import configure
 from pinlater.maintenance import Maintenance, Periodic, tasks
 from pinlater.metrics import Metrics

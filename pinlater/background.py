@@ -27,7 +27,10 @@ class BackgroundTasks:
         return iter([*self._tasks])
 
     def start(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
-        return self.add(asyncio.get_running_loop().create_task(work))
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     def add(self, task: asyncio.Task[R]) -> asyncio.Task[R]:
         """Keep a task that is under way."""

@@ -14,17 +14,17 @@ import structlog
 from pinlater.app import data_folder, note_stores
 from pinlater.chains import backend, members
 from pinlater.config import Config, StoreConfig, to_plain
-from pinlater.errors import PinLaterError, StoreRefused
-from pinlater.identity import RecordBroken, forget, known_stores
-from pinlater.listener import raise_descriptor_limit
-from pinlater.password import (
+from pinlater.data_folder.identity import RecordBroken, forget, known_stores
+from pinlater.data_folder.password import (
     PASSWORD_FILE,
     PasswordFileUnsafe,
     hash_from_file,
     make_password_file,
     read_password_file,
 )
-from pinlater.private_files import tighten_folder
+from pinlater.data_folder.private_files import tighten_folder
+from pinlater.errors import PinLaterError, StoreRefused
+from pinlater.listener import raise_descriptor_limit
 from pinlater.server.generation import Plan
 from pinlater.server.process import StartRefused
 from pinlater.server.supervisor import ServeRefused

@@ -18,7 +18,7 @@ import click
 from pinlater.cli import EXIT_FAILED, EXIT_USAGE
 from pinlater.client.addresses import Address
 from pinlater.client.client import Client
-from pinlater.password import PASSWORD_FILE, PasswordFileUnsafe, hash_password, read_password_file
+from pinlater.data_folder.password import PASSWORD_FILE, PasswordFileUnsafe, hash_password, read_password_file
 from pinlater.redaction import SECRETS
 
 PASSWORD_VARIABLE = "PINLATER_ADMIN_PASSWORD"

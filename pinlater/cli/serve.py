@@ -37,11 +37,11 @@ from pinlater.config import (
     load,
 )
 from pinlater.config.settings import config_diff
+from pinlater.data_folder.identity import RecordBroken, forget
+from pinlater.data_folder.password import drop_password_file
 from pinlater.errors import PinLaterError
-from pinlater.identity import RecordBroken, forget
 from pinlater.logs import configure
 from pinlater.model import JobState
-from pinlater.password import drop_password_file
 from pinlater.plan import make_plan
 from pinlater.queues.directory import SHARD_PREFIX, is_dequeue_only
 from pinlater.redaction import secrets_of_url

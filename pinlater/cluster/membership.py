@@ -1,7 +1,7 @@
 """Membership of the cluster: every server process puts a lease on every shard it can use, and reads the others' there.
 
 A shard is owned by one of the processes that are ready and can use it, found by all without asking
-(pinlater/rendezvous.py). Where two see different processes, both may take a shard for their own: what an owner does
+(shards/rendezvous.py). Where two see different processes, both may take a shard for their own: what an owner does
 can be done twice without harm. A lease counts by the clock of its store, so that no server's own clock, fast or slow,
 makes others seem gone.
 """
@@ -20,8 +20,8 @@ from pinlater.cluster.lease import Lease, LeaseTable, ServerName, encode
 from pinlater.cluster.rates import QueueCounters, Rates
 from pinlater.errors import PinLaterError
 from pinlater.metrics import Metrics
-from pinlater.rendezvous import rendezvous_pick
 from pinlater.shards.handle import ShardHandle
+from pinlater.shards.rendezvous import rendezvous_pick
 from pinlater.shards.shard_set import ShardSet
 
 _log = structlog.get_logger("pinlater.cluster")

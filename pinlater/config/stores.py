@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from pinlater.identity import OVERFLOW_ID
+from pinlater.data_folder.identity import OVERFLOW_ID
 from pinlater.redaction import MASK, redact_url
 
 SCHEMES = ("sqlite", "redis", "rediss", "mysql+pymysql", "mysql+mysqldb")

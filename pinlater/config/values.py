@@ -10,7 +10,7 @@ import json
 import re
 from typing import Protocol
 
-from pinlater.password import is_password_hash
+from pinlater.data_folder.password import is_password_hash
 
 
 class Kind(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-from pinlater.identity import is_overflow_id
+from pinlater.data_folder.identity import is_overflow_id
 from pinlater.model import JobInfo, parse_descriptor
 from pinlater.service.queries import info_bytes
 

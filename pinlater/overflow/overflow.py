@@ -11,6 +11,7 @@ import structlog
 
 from pinlater.api import Api
 from pinlater.client.addresses import Address
+from pinlater.data_folder.identity import overflow_id
 from pinlater.errors import (
     EnqueueRejected,
     OutcomeUnknown,
@@ -19,7 +20,6 @@ from pinlater.errors import (
     ServerUnreachable,
     ShardConnectionFailed,
 )
-from pinlater.identity import overflow_id
 from pinlater.maintenance import Periodic
 from pinlater.model import DequeuedJob, DequeueRequest, Job, RequestContext
 from pinlater.overflow.ownership import STORE, OwnedOverflow, OwnerDirectory, OwnerLock, own, read_address

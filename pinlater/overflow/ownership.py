@@ -25,10 +25,10 @@ from pinlater.background import BackgroundTasks
 from pinlater.client.addresses import Address
 from pinlater.client.async_client import AsyncClient
 from pinlater.client.pool import PoolLimits
+from pinlater.data_folder.private_files import open_private_file, write_private_file
 from pinlater.errors import PinLaterError
 from pinlater.overflow.service import OverflowService
 from pinlater.overflow.store import ServerContext
-from pinlater.private_files import open_private_file, write_private_file
 from pinlater.server.thrift_server import ThriftServer
 from pinlater.wire.limits import WireLimits
 

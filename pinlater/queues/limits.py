@@ -18,13 +18,13 @@ from __future__ import annotations
 import time
 
 from pinlater.backends.base import Tokens
+from pinlater.backends.token_bucket import capacity_of
 from pinlater.clock import Clock
 from pinlater.errors import EnqueueRejected, Overloaded, PinLaterError, ShardConnectionFailed
 from pinlater.model import JobState
 from pinlater.queues.directory import QueueDirectory
-from pinlater.ratelimit import capacity_of
-from pinlater.rendezvous import score
 from pinlater.shards.handle import ShardHandle, ask_all
+from pinlater.shards.rendezvous import score
 from pinlater.shards.shard_set import ShardSet
 
 _MAX_QUEUES = 10_000

@@ -34,8 +34,8 @@ from pinlater.errors import PinLaterError
 from pinlater.model import MAX_TIME_MS
 from pinlater.queues.directory import QueueDirectory
 from pinlater.queues.rebalance import Rebalance
-from pinlater.rendezvous import rendezvous_pick
 from pinlater.shards.handle import ShardHandle, ask_all
+from pinlater.shards.rendezvous import rendezvous_pick
 from pinlater.shards.shard_set import ShardSet
 
 _log = structlog.get_logger("pinlater.queues")

@@ -7,7 +7,7 @@ import os
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from pinlater.private_files import make_private_folder, open_private_file
+from pinlater.data_folder.private_files import make_private_folder, open_private_file
 
 SUFFIX = ".lock"
 

@@ -38,9 +38,9 @@ from pinlater.model import (
     JobsChanged,
     JobState,
 )
-from pinlater.regex import BodyPattern
 from pinlater.service import validation
 from pinlater.service.audit import OPEN, Audit
+from pinlater.service.body_pattern import BodyPattern
 from pinlater.service.descriptors import DescriptorParser
 from pinlater.service.job_commands import JobCommands
 from pinlater.service.longpoll import LongPolls

@@ -16,8 +16,8 @@ from typing import TypeVar
 
 from pinlater.backends.acks import AckKind, Acks
 from pinlater.backends.base import CheckpointRequest, ClaimRequest, JobKey
+from pinlater.data_folder.identity import is_overflow_id
 from pinlater.errors import RequestInvalid
-from pinlater.identity import is_overflow_id
 from pinlater.model import (
     CLAIM_PARTS_BEFORE_SOURCE,
     MAX_STATUS_CHARS,

@@ -16,7 +16,7 @@ from pinlater.backends.base import JobKey, Shard
 from pinlater.clock import Clock
 from pinlater.errors import ContinuationInvalid, RequestInvalid, UnknownError
 from pinlater.model import CONTINUATION_END, CONTINUATION_START, MAX_TIME_MS, JobFilter, JobInfo, ScanPage
-from pinlater.regex import BodyPattern
+from pinlater.service.body_pattern import BodyPattern
 from pinlater.service.descriptors import DescriptorParser
 from pinlater.service.settings import ServiceSettings
 from pinlater.service.validation import MAX_INT32, Validator

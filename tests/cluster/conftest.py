@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 from pinlater import Client
 from pinlater.cli import main
-from pinlater.password import hash_password
+from pinlater.data_folder.password import hash_password
 from tests.server.running import RunningServer, running
 from tests.stores.places import start_server
 from tests.stores.process import StoreServer

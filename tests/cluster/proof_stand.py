@@ -15,8 +15,8 @@ from types import TracebackType
 from typing import Any
 
 from pinlater import AsyncClient
+from pinlater.data_folder.password import hash_password
 from pinlater.model import ClusterStatus, JobFilter, JobState
-from pinlater.password import hash_password
 from tests.cluster.proof_stores import SHARDS, FourStores
 from tests.faults.proxy import Proxy
 from tests.server.running import Plain, RunningServer

@@ -15,7 +15,7 @@ import pytest
 
 from pinlater import AsyncClient, DequeueRequest, Job
 from pinlater.model import Ack, JobState
-from pinlater.rendezvous import rendezvous_pick
+from pinlater.shards.rendezvous import rendezvous_pick
 from pinlater.wire.convert import acks_to_wire, dequeue_to_wire, dequeued_from_wire
 from tests.cluster.proof_ending import drain
 from tests.cluster.proof_holding import Holding

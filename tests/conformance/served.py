@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from pinlater.backends.base import Shard
+from pinlater.data_folder.password import hash_password
 from pinlater.model import DequeuedJob, DequeueRequest, Job, JobFilter, JobInfo, JobState, RequestContext
-from pinlater.password import hash_password
 from pinlater.service import ClaimTokens, Service, ServiceSettings
 from pinlater.shards.handle import ShardHandle
 from pinlater.shards.router import Router

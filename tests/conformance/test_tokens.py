@@ -1,4 +1,4 @@
-"""Token buckets: every store keeps them as pinlater/ratelimit.py says, to the last token."""
+"""Token buckets: every store keeps them as pinlater/backends/token_bucket.py says, to the last token."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pinlater.backends.base import Shard, Tokens
-from pinlater.ratelimit import Level, capacity_of, take
+from pinlater.backends.token_bucket import Level, capacity_of, take
 from tests.conformance.crowd import Crowd, at_once
 from tests.conformance.subject import START_MS, new_name
 

@@ -160,7 +160,7 @@ QUESTIONS: set[str] = {
     "pinlater/clock.py",
     "pinlater/cluster/clocks.py",
     "pinlater/config/stores.py",
-    "pinlater/identity.py",
+    "pinlater/data_folder/identity.py",
     "pinlater/maintenance/periodic.py",
     "pinlater/metrics.py",
     "pinlater/plan.py",

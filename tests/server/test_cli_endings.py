@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 from pinlater import Client, Job
 from pinlater.cli import COMMANDS, OF_THE_SERVER, main
-from pinlater.password import hash_password
+from pinlater.data_folder.password import hash_password
 from tests.faults.proxy import Proxy
 from tests.server.commands import Shell
 from tests.server.running import running

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pinlater import Ack, Checkpoint, Client, DequeueRequest, Job, JobFilter, JobState
-from pinlater.password import hash_password
+from pinlater.data_folder.password import hash_password
 from tests.server.commands import Shell
 from tests.server.running import running
 

@@ -25,7 +25,7 @@ from pinlater import (
     errors,
 )
 from pinlater.api import Api
-from pinlater.password import hash_password
+from pinlater.data_folder.password import hash_password
 from tests.server.running import running
 
 PASSWORD = "correct horse"

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from pinlater.data_folder.password import hash_password
 from pinlater.metrics import FAMILIES
 from pinlater.model import Job
-from pinlater.password import hash_password
 from tests.server import metrics_scenarios as scenarios
 from tests.server.metrics_scenarios import PASSWORD, Counts, new_queue
 from tests.server.running import WITHIN_S, RunningServer, clients_of, running

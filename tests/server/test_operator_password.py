@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pinlater import Client
-from pinlater.password import PASSWORD_FILE, hash_password
+from pinlater.data_folder.password import PASSWORD_FILE, hash_password
 from tests.server.commands import Shell
 from tests.server.running import PROGRAM, RunningServer, running
 from tests.server.terminal import Terminal

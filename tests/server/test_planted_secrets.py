@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from pinlater import Client, DequeueRequest, Job, JobFilter, JobState, PinLaterError
-from pinlater.password import hash_password
+from pinlater.data_folder.password import hash_password
 from tests.server.planted import LIVE, MISTAKEN, REFUSED, Marks, Search, family, toml
 from tests.server.running import RunningServer, running
 from tests.stores.process import StoreServer, free_port

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pinlater import Client, Job
-from pinlater.password import PASSWORD_FILE
+from pinlater.data_folder.password import PASSWORD_FILE
 from tests.server.running import RunningServer, running
 
 

@@ -7,7 +7,7 @@ import os
 import signal
 from pathlib import Path
 
-from pinlater.identity import known_stores
+from pinlater.data_folder.identity import known_stores
 from pinlater.model import Ack
 from pinlater.wire.convert import acks_to_wire
 from tests.faults.proxy import Proxy

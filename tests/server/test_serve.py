@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from pinlater.data_folder.identity import known_stores
 from pinlater.errors import install_command
-from pinlater.identity import known_stores
 from tests.server.running import PROGRAM, WITHIN_S, Plain, RunningServer, lives, running
 from tests.stores.places import Places
 from tests.stores.process import StoreServer, free_port

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
+from pinlater.data_folder.password import verify_password
 from pinlater.errors import install_command
-from pinlater.password import verify_password
 
 WITHOUT_EXTRAS = """
 import sys

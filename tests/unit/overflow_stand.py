@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pinlater.backends.sql.sqlite import SqliteShard
+from pinlater.data_folder.identity import server_id
 from pinlater.errors import NothingStored
-from pinlater.identity import server_id
 from pinlater.metrics import Metrics
 from pinlater.model import DequeuedJob, DequeueRequest, RequestContext
 from pinlater.overflow import Overflow, RoutedCalls, ServerContext

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import pytest
 from structlog.testing import capture_logs
 
+from pinlater.data_folder.password import hash_from_file, hash_password
 from pinlater.errors import Overloaded, PasswordInvalid, PinLaterError
 from pinlater.model import AuditEntry, ConnectionRef, RequestContext
-from pinlater.password import hash_from_file, hash_password
 from pinlater.service import ServiceSettings
 from pinlater.service.admin_password import (
     FORGET_S,

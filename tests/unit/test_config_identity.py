@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pinlater.identity import FILE, RecordBroken, forget, known_stores, remember
+from pinlater.data_folder.identity import FILE, RecordBroken, forget, known_stores, remember
 
 
 def test_nothing_is_known_where_there_is_no_record(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from pinlater.config import values
 from pinlater.config.values import Choice, Duration, Integer, Kind, PasswordHash, Size, Text, Words
-from pinlater.password import hash_password
+from pinlater.data_folder.password import hash_password
 
 DURATION = Duration(0, 7 * values.DAY_MS)
 SIZE = Size(1, 2**40)

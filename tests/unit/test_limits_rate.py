@@ -13,7 +13,7 @@ from pinlater.clock import SystemClock
 from pinlater.errors import DequeueRateLimited, NothingStored, Overloaded, ShardConnectionFailed
 from pinlater.model import DequeueRequest, Job
 from pinlater.queues.limits import RateLimiter
-from pinlater.rendezvous import rendezvous_pick
+from pinlater.shards.rendezvous import rendezvous_pick
 from tests.stores.places import Places
 from tests.unit.breaking import HeldClock, until_quiet
 from tests.unit.fleet import Fleet, Process, fleet, process_over

@@ -20,8 +20,8 @@ from pinlater.queues import quota_balancer
 from pinlater.queues.directory import QueueDirectory
 from pinlater.queues.quota_balancer import KIND, QuotaBalancer, QuotaRecord
 from pinlater.queues.rebalance import Demand, allocate
-from pinlater.rendezvous import rendezvous_pick
 from pinlater.shards.handle import ShardHandle
+from pinlater.shards.rendezvous import rendezvous_pick
 from pinlater.shards.shard_set import ShardSet
 from tests.unit.breaking import HeldClock
 from tests.unit.stepping import Stepped, Turnstile

@@ -10,10 +10,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from pinlater.backends.base import NO_RULES, UNKNOWN_CHANGE, ClaimRequest, PerQueue
+from pinlater.data_folder.password import hash_password
 from pinlater.eager import InlineFuture
 from pinlater.errors import NoHealthyShards, NothingStored, Overloaded, PinLaterError, QueueNotFound
 from pinlater.model import Ack, Checkpoint, DequeuedJob, DequeueRequest, Job, JobFilter, JobState
-from pinlater.password import hash_password
 from pinlater.service import ServiceSettings
 from pinlater.service.longpoll.due import DueTimes
 from pinlater.service.longpoll.poller import FIRST_BACKOFF_S

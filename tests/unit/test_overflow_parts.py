@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from pinlater.backends.sql.sqlite import SqliteShard
+from pinlater.data_folder.identity import SERVER_FILE, RecordBroken, is_overflow_id, overflow_id, server_id
 from pinlater.errors import EnqueueRejected, NothingStored
-from pinlater.identity import SERVER_FILE, RecordBroken, is_overflow_id, overflow_id, server_id
 from pinlater.model import Job
 from pinlater.overflow import overflow_addresses, ownership
 from pinlater.overflow.descriptors import by_overflow, elsewhere, fit, overflow_of

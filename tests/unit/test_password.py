@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pinlater.password import (
+from pinlater.data_folder.password import (
     PASSWORD_FILE,
     PasswordFileUnsafe,
     drop_password_file,

@@ -11,10 +11,8 @@ from pathlib import Path
 import pytest
 
 from pinlater.backends.sql.sqlite import SqliteShard
-from pinlater.identity import remember, server_id
-from pinlater.overflow import ownership
-from pinlater.overflow.ownership import OwnerLock
-from pinlater.private_files import (
+from pinlater.data_folder.identity import remember, server_id
+from pinlater.data_folder.private_files import (
     make_private_file,
     make_private_folder,
     open_private_file,
@@ -22,6 +20,8 @@ from pinlater.private_files import (
     tighten_folder,
     write_private_file,
 )
+from pinlater.overflow import ownership
+from pinlater.overflow.ownership import OwnerLock
 from pinlater.server.file_locks import FileLocks
 
 UMASKS = [0o000, 0o022, 0o077, 0o277]

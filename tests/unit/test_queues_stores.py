@@ -12,6 +12,7 @@ from pinlater.backends.base import Shard
 from pinlater.backends.redis.shard import RedisShard
 from pinlater.backends.sql.mysql import MysqlShard
 from pinlater.backends.sql.sqlite import SqliteShard
+from pinlater.data_folder.password import hash_password
 from pinlater.errors import QueueNotFound
 from pinlater.model import (
     CONTINUATION_END,
@@ -24,7 +25,6 @@ from pinlater.model import (
     JobState,
     RequestContext,
 )
-from pinlater.password import hash_password
 from pinlater.service import ServiceSettings
 from tests.stores.places import Places
 from tests.unit.several import Server, several

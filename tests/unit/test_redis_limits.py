@@ -9,8 +9,8 @@ import pytest
 
 from pinlater.backends.base import ConfigEntry, DeadLetterTarget
 from pinlater.backends.redis import RedisShard
+from pinlater.backends.token_bucket import Level, take
 from pinlater.model import Job, JobState, new_version
-from pinlater.ratelimit import Level, take
 from tests.conformance.subject import START_MS, Subject, key_of
 from tests.queues import make_queue
 from tests.stores.places import Places

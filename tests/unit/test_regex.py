@@ -9,7 +9,7 @@ import time
 import pytest
 
 from pinlater.errors import RequestInvalid
-from pinlater.regex import BodyPattern
+from pinlater.service.body_pattern import BodyPattern
 
 
 @pytest.mark.parametrize(

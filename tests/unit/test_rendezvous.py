@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pinlater.rendezvous import rendezvous_pick
+from pinlater.shards.rendezvous import rendezvous_pick
 
 KEYS = [str(number) for number in range(2_000)]
 FIVE = ["a/1", "a/2", "b/1", "b/2", "c/1"]

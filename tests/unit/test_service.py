@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pinlater.data_folder.password import hash_password
 from pinlater.errors import (
     BodyTooLarge,
     ContinuationInvalid,
@@ -35,7 +36,6 @@ from pinlater.model import (
     JobState,
     RequestContext,
 )
-from pinlater.password import hash_password
 from pinlater.service import ServiceSettings
 from tests.unit.breaking import settled
 from tests.unit.stand import ME, Stand, acks, stand

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import pytest
 import structlog
 
+from pinlater.data_folder.password import hash_password
 from pinlater.errors import (
     BodyTooLarge,
     EnqueueRejected,
@@ -33,7 +34,6 @@ from pinlater.model import (
     JobState,
     RequestContext,
 )
-from pinlater.password import hash_password
 from pinlater.service import ServiceSettings
 from tests.unit.several import AWAY, Server, several
 from tests.unit.stand import ME, Stand, stand

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from pinlater import Ack, AsyncClient, Checkpoint, DequeuedJob, DequeueRequest, Job
-from pinlater.password import hash_password
+from pinlater.data_folder.password import hash_password
 from pinlater_workers.heartbeat.heartbeats import Heartbeats
 from pinlater_workers.heartbeat.messages import HeartbeatEntry
 from pinlater_workers.jobs.context import StopReason

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pinlater import AsyncClient, DequeueRequest, Job, JobState
-from pinlater.password import hash_password
+from pinlater.data_folder.password import hash_password
 from tests.server.running import RunningServer, running
 from tests.workers.site import WITHIN_S, Site, until
 

@@ -21,7 +21,7 @@ from progress import Progress
 from sink import Sink
 
 from pinlater import Client, JobFilter, JobState
-from pinlater.password import hash_password
+from pinlater.data_folder.password import hash_password
 
 LOOK_EVERY_S = 0.1
 

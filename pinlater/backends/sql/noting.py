@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pinlater.backends.base import KvEntry, Tokens
 from pinlater.backends.sql.session import Session
-from pinlater.ratelimit import Level, take
+from pinlater.backends.token_bucket import Level, take
 
 TIDIED_AT_ONCE = 1000
 

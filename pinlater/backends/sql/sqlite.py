@@ -19,8 +19,8 @@ from pinlater.backends.sql.identity import establish_identity
 from pinlater.backends.sql.shard import SqlShard
 from pinlater.backends.sql.sqlite_connection import SqliteConnection, lacking_room
 from pinlater.backends.sql.sqlite_watch import Watch, data_version
+from pinlater.data_folder.private_files import make_private_file, make_private_folder, tighten
 from pinlater.errors import NothingStored, StoreRefused
-from pinlater.private_files import make_private_file, make_private_folder, tighten
 
 Result = TypeVar("Result")
 

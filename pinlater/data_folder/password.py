@@ -16,7 +16,7 @@ import secrets
 import stat
 from pathlib import Path
 
-from pinlater.private_files import FILE_MODE
+from pinlater.data_folder.private_files import FILE_MODE
 from pinlater.redaction import SECRETS
 
 PASSWORD_FILE = "admin-password"

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from pinlater.private_files import FILE_MODE, make_private_folder, tighten
+from pinlater.data_folder.private_files import FILE_MODE, make_private_folder, tighten
 
 FILE = "shards.json"
 SERVER_FILE = "server.json"
