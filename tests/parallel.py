@@ -1,4 +1,4 @@
-"""Several pytest workers at once (`-n 2`): which tests stay together, and what the workers tell the run as a whole.
+"""Several pytest workers at once (`-n 3`): which tests stay together, and what the workers tell the run as a whole.
 
 A worker takes whole files, so that what a module starts is started once. Folders in TOGETHER, whose files share what
 takes long to start, go to one worker whole.
@@ -19,12 +19,23 @@ FIRST = (
     "tests/cluster/",  # its proofs go by the clock: beside them runs what needs one processor
     "tests/conformance/",
     "tests/workers/test_proof_",  # beside them runs what is not timed
-    "tests/unit/",
     "tests/faults/test_kills.py",  # needs all there is: beside it runs what has time
-    "tests/packaging/",
-    "tests/demo/",
+    "tests/packaging/test_packages.py",
+    "tests/workers/test_heartbeat",
+    "tests/faults/",
     "tests/languages/",
+    "tests/server/test_serve.py",
+    "tests/server/test_reload.py",
+    "tests/server/test_planted_secrets.py",
+    "tests/server/test_processes.py",
+    "tests/server/test_operator_password.py",
+    "tests/server/test_frames.py",
+    "tests/server/test_full_stores.py",
+    "tests/server/test_overflow.py",
+    "tests/server/",
+    "tests/workers/",
 )
+"""What takes long comes first, and the quick files of tests/unit at the end: so all workers end at about one time."""
 
 
 def scope_of(nodeid: str) -> str:
