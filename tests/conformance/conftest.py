@@ -175,7 +175,7 @@ def outage(networked: Binding, request: pytest.FixtureRequest, runner: asyncio.R
 
 
 @pytest.fixture
-def alone(networked: Binding, request: pytest.FixtureRequest, runner: asyncio.Runner) -> Iterator[Outage]:
+def schema_lock(networked: Binding, request: pytest.FixtureRequest, runner: asyncio.Runner) -> Iterator[Outage]:
     """A service over one shard, whose network can be cut."""
     yield from _with_proxy(networked, request, runner, shards=1)
 

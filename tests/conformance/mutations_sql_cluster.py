@@ -25,38 +25,38 @@ CENSUS = test_census.test_the_pages_of_a_census_make_together_what_is_there
 
 RECORDS = [
     *step(
-        "recording",
+        "coordination",
         "entry.version > here",
         "True",
         test_records.test_what_is_not_newer_changes_nothing,
     ),
     *step(
-        "recording",
+        "coordination",
         "entry.version > here",
         "record.version >= here",
         test_records.test_what_is_not_newer_changes_nothing,
     ),
-    *step("recording", "entry.deleted_version > version_here", "False", ANEW),
+    *step("coordination", "entry.deleted_version > version_here", "False", ANEW),
     *step(
-        "recording",
+        "coordination",
         "entry.deleted_version > version_here",
         "record.deleted_version",
         test_records.test_a_deletion_that_was_heard_of_takes_no_jobs_a_second_time,
     ),
     *step(
-        "recording",
+        "coordination",
         'if "@" not in entry.name:',
         "if True:",
         test_records.test_a_record_with_an_at_sign_is_no_queue,
     ),
     *step(
-        "recording",
+        "coordination",
         "if not entry.is_deleted:",
         "if True:",
         test_records.test_a_mark_of_a_queue_that_never_was_here_makes_none,
     ),
     *step(
-        "recording",
+        "coordination",
         "versions[entry.name] = entry.version",
         "pass",
         test_records.test_records_of_one_call_are_taken_in_order_and_answered_in_place,
@@ -73,37 +73,37 @@ RECORDS = [
 
 SHARES = [
     *step(
-        "capping",
+        "coordination",
         "share - _in_progress(session, queue_id, share)",
         "share",
         test_shares.test_capped_claims_go_up_to_the_share_and_no_further,
     ),
     *step(
-        "capping",
+        "coordination",
         "version <= version_here",
         "version < version_here",
         test_shares.test_an_older_version_is_ignored_and_version_zero_only_looks,
     ),
     *step(
-        "claiming",
+        "ready_jobs",
         "room -= sum(map(len, shares))",
         "pass",
         test_shares.test_the_requests_of_a_call_share_the_room_in_their_order,
     ),
     *step(
-        "claiming",
+        "ready_jobs",
         "if enforce_quota and queue_id",
         "if queue_id",
         test_shares.test_a_claim_that_is_not_capped_does_not_ask_for_the_share,
     ),
     *step(
-        "claiming",
+        "ready_jobs",
         "requests, now_ms, enforce_quota)\n\n\ndef _groups",
         "requests, now_ms, False)\n\n\ndef _groups",
         test_ack_and_claim.test_an_ack_frees_room_in_the_quota_for_the_claim_of_the_same_step,
     ),
     *step(
-        "claiming",
+        "ready_jobs",
         "    outcomes = ack(session, queue, acks, now_ms, rules)\n"
         "    return outcomes, claim(session, queue, requests, now_ms, enforce_quota)",
         "    claims = claim(session, queue, requests, now_ms, enforce_quota)\n"
@@ -127,11 +127,11 @@ SHARES = [
 ]
 
 DEAD_LETTERS = [
-    *step("acking", "if rules.dead_letters:", "if False:", MARKED, way="ack"),
-    *step("acking", 'MARKED_MS if name == "fail_and_mark" else None', "None", MARKED, way="ack"),
-    *step("lapsing", '"fail_and_mark" if rules.dead_letters else "fail"', '"fail"', MARKED, way="expiry"),
+    *step("attempts", "if rules.dead_letters:", "if False:", MARKED, way="ack"),
+    *step("attempts", 'DEAD_LETTER_PENDING_MS if name == "fail_and_mark" else None', "None", MARKED, way="ack"),
+    *step("attempts", '"fail_and_mark" if rules.dead_letters else "fail"', '"fail"', MARKED, way="expiry"),
     *step(
-        "lapsing",
+        "attempts",
         "rules.get(names[row[1]])",
         "rules.default",
         test_dead_letters.test_each_queue_is_marked_by_its_own_rules_at_expiry,
@@ -150,42 +150,42 @@ DEAD_LETTERS = [
         test_dead_letters.test_a_job_that_was_retried_and_fails_again_is_a_dead_letter_again,
     ),
     *sql(
-        "unmark",
+        "clear_dead_letter_pending",
         "claim_expires_at_ms = NULL",
         "claim_expires_at_ms = claim_expires_at_ms",
         test_dead_letters.test_a_second_burial_copies_nothing_more,
     ),
     *step(
-        "moving",
+        "admin",
         "limit -= len(rows)",
         "pass",
         test_dead_letters.test_burial_works_in_steps_of_at_most_the_limit_over_all_queues,
     ),
     *step(
-        "moving",
+        "admin",
         "row[2] in (JobState.PENDING, JobState.FAILED)",
         "True",
         test_replay.test_only_letters_that_are_pending_or_failed_go_back,
         state=JobState.IN_PROGRESS,
     ),
     *step(
-        "moving",
+        "admin",
         "del rows[job.id]  # named twice",
         "pass  # named twice",
         test_replay.test_each_letter_of_a_call_is_answered_in_its_place_and_goes_once,
     ),
     *step(
-        "operating",
+        "admin",
         "row[1:] == (job.priority, state)",
         "True",
         test_retry_listed.test_the_others_stay_as_they_are,
     ),
-    lock("marked", "FOR UPDATE SKIP LOCKED", test_dead_letters.test_burials_at_once_copy_each_job_once),
+    lock("dead_letters_pending", "FOR UPDATE SKIP LOCKED", test_dead_letters.test_burials_at_once_copy_each_job_once),
 ]
 
 ENDING = [
     *step(
-        "collecting",
+        "admin",
         "kept = retention.get(name)",
         "kept = retention.default",
         test_ending.test_a_queue_with_a_time_to_live_of_its_own_is_collected_by_that,
@@ -202,9 +202,9 @@ ENDING = [
 ]
 
 NOTES = [
-    *step("noting", "expected_version in (None, version)", "True", VERSION_OF_A_NOTE, kind="kind"),
+    *step("coordination", "expected_version in (None, version)", "True", VERSION_OF_A_NOTE, kind="kind"),
     *step(
-        "noting",
+        "coordination",
         "if expired_at_ms <= now_ms:",
         "if expired_at_ms < now_ms:",
         test_notes.test_a_note_is_there_until_it_expires_and_then_counts_as_none,

@@ -83,14 +83,14 @@ async def test_a_scan_goes_on_and_names_the_missing_shards(outage: Outage) -> No
     assert sorted(info.descriptor for info in page.jobs) == sorted(stays)
 
 
-async def test_only_when_no_shard_is_left_there_is_no_healthy_one(alone: Outage) -> None:
-    descriptor = await alone.enqueue_one()
-    await alone.go_out()
+async def test_only_when_no_shard_is_left_there_is_no_healthy_one(schema_lock: Outage) -> None:
+    descriptor = await schema_lock.enqueue_one()
+    await schema_lock.go_out()
     calls: list[Callable[[], Awaitable[object]]] = [
-        alone.enqueue_one,
-        lambda: alone.dequeue(1),
-        lambda: alone.api.count(alone.filter(JobState.PENDING)),
-        lambda: alone.api.lookup([descriptor]),
+        schema_lock.enqueue_one,
+        lambda: schema_lock.dequeue(1),
+        lambda: schema_lock.api.count(schema_lock.filter(JobState.PENDING)),
+        lambda: schema_lock.api.lookup([descriptor]),
     ]
     for call in calls:
         with pytest.raises(NoHealthyShards, match=r"shard \w+ cannot be used now: \w+"):
@@ -106,27 +106,27 @@ async def test_a_shard_that_is_back_serves_its_jobs_again(outage: Outage) -> Non
     assert await outage.count(JobState.SUCCEEDED) == len(goes)
 
 
-async def test_an_enqueue_with_an_unknown_outcome_says_so_and_is_not_sent_again(alone: Outage) -> None:
-    alone.proxy.black_hole(answers_only=True)
+async def test_an_enqueue_with_an_unknown_outcome_says_so_and_is_not_sent_again(schema_lock: Outage) -> None:
+    schema_lock.proxy.black_hole(answers_only=True)
     with pytest.raises(OutcomeUnknown) as unknown:
-        await alone.enqueue_one()
+        await schema_lock.enqueue_one()
     assert unknown.value.retryable
-    await alone.come_back()
-    assert await alone.count(JobState.PENDING) + await alone.count(JobState.PENDING, future=True) == 1
+    await schema_lock.come_back()
+    assert await schema_lock.count(JobState.PENDING) + await schema_lock.count(JobState.PENDING, future=True) == 1
 
 
 async def test_jobs_claimed_for_a_caller_that_was_told_of_an_error_are_given_back_with_all_attempts(
-    alone: Outage,
+    schema_lock: Outage,
 ) -> None:
-    descriptor = await alone.enqueue_one()
-    alone.proxy.black_hole(answers_only=True)
+    descriptor = await schema_lock.enqueue_one()
+    schema_lock.proxy.black_hole(answers_only=True)
     with pytest.raises(ShardConnectionFailed):
-        await alone.dequeue(1)
-    await alone.come_back()
+        await schema_lock.dequeue(1)
+    await schema_lock.come_back()
 
     async def is_back() -> bool:
-        return (await alone.info(descriptor)).state is JobState.PENDING
+        return (await schema_lock.info(descriptor)).state is JobState.PENDING
 
     await eventually(is_back)
-    info = await alone.info(descriptor)
+    info = await schema_lock.info(descriptor)
     assert (info.attempts_remaining, info.claim_descriptor) == (2, None)

@@ -13,9 +13,7 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from pinlater.backends.base import AckOutcome, AckRequest, CheckpointRequest, ClaimRequest, JobKey, PerQueue, Retention
-from pinlater.backends.sql.mysql import MysqlShard
-from pinlater.backends.sql.mysql_errors import shard_error
-from pinlater.backends.sql.mysql_pool import Timeouts
+from pinlater.backends.sql.mysql import MysqlShard, Timeouts, shard_error
 from pinlater.errors import NothingStored, OutcomeUnknown, StoreConflict, StoreFull, StoreRefused
 from pinlater.model import Job, JobInfo, parse_descriptor
 from tests.queues import make_queue, names_of

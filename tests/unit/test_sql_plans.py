@@ -12,8 +12,8 @@ from sqlalchemy.engine import make_url
 
 from pinlater.backends.base import AckRequest, ClaimRequest, ConfigEntry, ScanRequest
 from pinlater.backends.sql.mysql import MysqlShard
+from pinlater.backends.sql.session import load_statements, parts
 from pinlater.backends.sql.sqlite import SqliteShard
-from pinlater.backends.sql.statements import load_statements, parts
 from pinlater.model import Job, JobState, parse_descriptor
 from tests.queues import make_queue
 from tests.stores.places import Places
@@ -133,10 +133,10 @@ def test_mysql_claims_over_all_priorities_in_the_order_of_the_index(mysql_cursor
 @pytest.mark.parametrize(
     ("name", "values", "index"),
     [
-        ("lapsed", (NOW_MS, 10), "pinlater_jobs_ends"),
+        ("expired_claims", (NOW_MS, 10), "pinlater_jobs_ends"),
         ("succeeded_before", (1, NOW_MS, 10), "pinlater_jobs_ends"),
         ("failed_before", (1, NOW_MS, 10), "pinlater_jobs_ends"),
-        ("marked", (1, 10), "pinlater_jobs_ends"),
+        ("dead_letters_pending", (1, 10), "pinlater_jobs_ends"),
         ("links", ((1, 2, 3),), "PRIMARY"),
         ("clear_moved_to", ((1, 2, 3),), "PRIMARY"),
         ("versions_of_records", (("mail", "post"),), "PRIMARY"),
@@ -151,7 +151,7 @@ def test_mysql_claims_over_all_priorities_in_the_order_of_the_index(mysql_cursor
         ("oldest", (1, 0, 1, 10), "pinlater_jobs_order"),
         ("scan_time", (1, 0, 1, 0, NOW_MS, 9), "pinlater_jobs_order"),
         ("in_progress", ("mail", (1, 2, 3)), "PRIMARY"),
-        ("last_heard_of", ("mail", (1, 2, 3)), "PRIMARY"),
+        ("last_seen", ("mail", (1, 2, 3)), "PRIMARY"),
         ("claim", ("c", 1, 1, 1, 1, (1, 2, 3)), "PRIMARY"),
         ("remove", ((1, 2, 3),), "PRIMARY"),
     ],
@@ -165,10 +165,10 @@ def test_mysql_reaches_rows_by_an_index(mysql_cursor: Any, name: str, values: tu
 @pytest.mark.parametrize(
     ("name", "values"),
     [
-        ("lapsed", (NOW_MS, 1000)),
+        ("expired_claims", (NOW_MS, 1000)),
         ("succeeded_before", (1, NOW_MS, 1000)),
         ("failed_before", (1, NOW_MS, 1000)),
-        ("marked", (1, 1000)),
+        ("dead_letters_pending", (1, 1000)),
     ],
 )
 def test_mysql_looks_at_nothing_where_nothing_is_due(mysql_cursor: Any, name: str, values: tuple[object, ...]) -> None:

@@ -27,9 +27,9 @@ from pinlater.backends.base import (
     Retention,
 )
 from pinlater.backends.sql.mysql import MysqlShard
+from pinlater.backends.sql.session import load_statements, parts
 from pinlater.backends.sql.shard import SqlShard
 from pinlater.backends.sql.sqlite import SqliteShard
-from pinlater.backends.sql.statements import load_statements, parts
 from pinlater.errors import NothingStored
 from pinlater.model import Job, JobState
 from tests.conformance.subject import key_of

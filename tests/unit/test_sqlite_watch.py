@@ -8,8 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from pinlater.backends.base import UNKNOWN_CHANGE, Notification
-from pinlater.backends.sql.sqlite import SqliteShard
-from pinlater.backends.sql.sqlite_watch import EVERY_S, Watch
+from pinlater.backends.sql.sqlite import EVERY_S, FileWatch, SqliteShard
 from pinlater.errors import ShardConnectionFailed
 from pinlater.model import Job
 from tests.queues import make_queue
@@ -72,7 +71,7 @@ async def test_a_watch_that_breaks_says_so_and_can_begin_again() -> None:
         return version
 
     heard: asyncio.Queue[Notification | None] = asyncio.Queue()
-    watch = Watch(ask)
+    watch = FileWatch(ask)
     assert await watch.subscribe("mail", heard.put_nowait)
     broken = True
     assert await next_of(heard) is None
@@ -90,7 +89,7 @@ async def test_who_leaves_before_the_watch_has_begun_does_not_wait_for_it() -> N
         await asyncio.Event().wait()
         return 0
 
-    watch = Watch(never)
+    watch = FileWatch(never)
     coming = asyncio.create_task(watch.subscribe("mail", lambda news: None))
     await asyncio.sleep(0)
     assert not await watch.subscribe("mail", None)

@@ -1,7 +1,7 @@
 -- The statements of a shard on MySQL 8 or MariaDB. Same names as in sqlite.sql; a comment where they have to differ.
 --
--- All run at READ COMMITTED, so that rows that do not match are not kept locked. FOR UPDATE locks what a step looks at
--- before it changes it, named jobs in the order of their ids; steps that take whatever is there skip what others hold.
+-- All run at READ COMMITTED, so that rows that do not match are not kept locked. FOR UPDATE locks what is looked at
+-- before it is changed, named jobs in the order of their ids; transactions that take whatever is there skip what others hold.
 -- FORCE INDEX: on a small table the planner would rather read, and lock, every row.
 -- Text is utf8mb4_bin: other collations hold "a" and "A" for equal. No statement compares text but names of queues,
 -- which are letters, digits and underscores; claim descriptors are compared under the lock, by Python, exactly.
@@ -42,7 +42,7 @@ CREATE TABLE IF NOT EXISTS pinlater_jobs (
     KEY pinlater_jobs_order (queue_id, state, priority, run_after_ms, id),
     -- All that is due, in one index, since every index costs at every change of state. There are no partial ones: of
     -- claims the first column counts, over the whole shard; of what has ended that is NULL, and the others count, per
-    -- queue, since each has its own time to live. A failed job that waits to be buried has a claim expiry, later than
+    -- queue, since each has its own time to live. A failed job that waits to become a dead letter has a claim expiry, later than
     -- any: `retry` and `remove` take the mark with it.
     KEY pinlater_jobs_ends (claim_expires_at_ms, queue_id, state, finished_at_ms)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
@@ -246,7 +246,7 @@ FROM pinlater_jobs FORCE INDEX (PRIMARY)
 WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = %s) AND state = 1 AND id IN %s
 ORDER BY id FOR UPDATE
 
--- name: last_heard_of
+-- name: last_seen
 -- While a job is in progress, only its claim and its checkpoints update it.
 SELECT id, priority, attempts_remaining, crashes, claim_descriptor, updated_at_ms
 FROM pinlater_jobs FORCE INDEX (PRIMARY)
@@ -282,7 +282,7 @@ UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET state = 0, attempts_remaining = a
     claim_expires_at_ms = NULL, crashes = crashes + %s, custom_status = LEFT(CONCAT(custom_status, %s), 5000)
 WHERE id IN %s
 
--- name: give_back
+-- name: requeue
 UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET state = 0, updated_at_ms = %s, claim_descriptor = NULL,
     claimed_at_ms = NULL, claim_timeout_ms = NULL, claim_expires_at_ms = NULL
 WHERE id IN %s
@@ -301,7 +301,7 @@ WHERE id = %s
 -- name: replace_body
 UPDATE pinlater_jobs SET body_bytes = %s, body = %s WHERE id = %s
 
--- name: lapsed
+-- name: expired_claims
 SELECT id, queue_id, attempts_remaining, crashes FROM pinlater_jobs FORCE INDEX (pinlater_jobs_ends)
 WHERE state = 1 AND claim_expires_at_ms < %s ORDER BY claim_expires_at_ms LIMIT %s FOR UPDATE SKIP LOCKED
 
@@ -367,19 +367,19 @@ VALUES (%s, %s, %s, %s) ON DUPLICATE KEY UPDATE undelivered = VALUES(undelivered
 -- name: clear_moved_to
 UPDATE pinlater_links FORCE INDEX (PRIMARY) SET moved_to = NULL WHERE job_id IN %s
 
--- name: queues_with_marks
+-- name: queues_with_dead_letters_pending
 -- 1 << 60 is the expiry of what is marked.
 SELECT id, name FROM pinlater_queues
 WHERE name IN %s AND EXISTS (SELECT 1 FROM pinlater_jobs FORCE INDEX (pinlater_jobs_ends)
     WHERE claim_expires_at_ms = 1 << 60 AND queue_id = pinlater_queues.id AND state = 3)
 
--- name: marked
+-- name: dead_letters_pending
 SELECT id, priority, attempts_allowed, crashes, created_at_ms, body_bytes
 FROM pinlater_jobs FORCE INDEX (pinlater_jobs_ends)
 WHERE claim_expires_at_ms = 1 << 60 AND queue_id = %s AND state = 3
 ORDER BY finished_at_ms, id LIMIT %s FOR UPDATE SKIP LOCKED
 
--- name: unmark
+-- name: clear_dead_letter_pending
 UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET claim_expires_at_ms = NULL, updated_at_ms = %s WHERE id IN %s
 
 -- name: copy_job

@@ -8,8 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from pinlater.backends.base import ClaimRequest
-from pinlater.backends.sql.session import NewJob, Row, Session, in_slices
-from pinlater.backends.sql.statements import parts
+from pinlater.backends.sql.session import NewJob, Row, Session, in_slices, parts
 from pinlater.errors import NothingStored, QueueNotFound
 
 ROWS_PER_INSERT = 500
@@ -24,7 +23,7 @@ _ROW_BYTES = 256
 
 
 class MysqlSession(Session):
-    """`locking` for a step that writes; `max_packet` is the largest statement that the server takes, in bytes."""
+    """`locking` for one that writes; `max_packet` is the largest statement that the server takes, in bytes."""
 
     def __init__(
         self, cursor: Any, statements: Mapping[str, str], shard_id: str, *, locking: bool, max_packet: int
@@ -41,7 +40,7 @@ class MysqlSession(Session):
         return tuple(texts)
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
+    def schema_lock(self) -> Iterator[None]:
         if self.rows("lock_tables", (WAIT_FOR_TABLES_S,)) != [(1,)]:
             raise NothingStored("another server is making or upgrading the tables of this store; it is tried again")
         try:

@@ -1,8 +1,10 @@
-"""One transaction on one connection, as the steps see it; each dialect fills in what differs.
+"""A session: one transaction on one connection, and the named statements it runs. Each dialect fills in what differs.
 
-A step is a function `(session, arguments) -> result` that runs on a thread, inside one transaction. What a step that
-writes has selected of jobs is locked: nobody else changes it before the commit. So a guard stands once, in that select,
-and the change goes by primary key. Rows are locked in the order of their ids.
+A transaction is written as a function `(session, arguments) -> result`, which runs on a thread. What one that writes
+has selected of jobs is locked: nobody else changes it before the commit. So a guard stands once, in that select, and
+the change goes by primary key. Rows are locked in the order of their ids.
+
+Statements stand in one .sql file per dialect: each begins with a line `-- name: NAME`; other comments are dropped.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from importlib.resources import files
 from typing import Any, TypeVar
 
 from pinlater.backends.base import ClaimRequest
@@ -66,7 +69,7 @@ class Session(ABC):
         return self.queue_id(queue)
 
     def remove(self, ids: Sequence[int]) -> int:
-        """Remove jobs that this step has locked, with their links; how many."""
+        """Remove jobs that this transaction has locked, with their links; how many."""
         self.run_of("remove", (), ids)
         return len(ids)
 
@@ -82,7 +85,7 @@ class Session(ABC):
         """A list of texts, at least one, as one value to bind."""
 
     @abstractmethod
-    def alone(self) -> AbstractContextManager[None]:
+    def schema_lock(self) -> AbstractContextManager[None]:
         """Keeps other servers from making or changing tables. NothingStored where one does for too long."""
 
     @abstractmethod
@@ -124,3 +127,24 @@ def in_slices(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
         return
     for start in range(0, len(items), size):
         yield items[start : start + size]
+
+
+_MARK = "-- name: "
+
+
+def load_statements(file_name: str) -> Mapping[str, str]:
+    """The statements of one dialect, by name, without comments."""
+    found: dict[str, list[str]] = {}
+    name = ""
+    for line in files(__package__).joinpath(file_name).read_text(encoding="utf-8").splitlines():
+        if line.startswith(_MARK):
+            name = line.removeprefix(_MARK).strip()
+            found[name] = []
+        elif name:
+            found[name].append(line.partition("--")[0].rstrip())
+    return {name: "\n".join(filter(None, lines)) for name, lines in found.items()}
+
+
+def parts(statement: str) -> list[str]:
+    """The single statements of a script, which are parted by a semicolon at the end of a line."""
+    return [part for part in (text.strip() for text in f"{statement}\n".split(";\n")) if part]

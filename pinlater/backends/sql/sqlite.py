@@ -2,11 +2,13 @@
 
 One thread writes, with one connection: small calls that wait for it share a transaction, and so one flush to the disk.
 Another thread reads, so that a long scan keeps no job waiting. A second process may have the same file open, as two
-servers have during a restart: they wait for each other's transactions.
+servers have during a restart: they wait for each other's transactions. Subscribers are notified of its changes by
+watching the file's data version.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 from collections.abc import Awaitable, Callable
@@ -14,13 +16,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pinlater.backends.base import ConfigPage, Listener, StoreStatus
-from pinlater.backends.sql.identity import establish_identity
+import structlog
+
+from pinlater.backends.base import UNKNOWN_CHANGE, ConfigPage, Listener, StoreStatus
+from pinlater.backends.sql.coordination import establish_identity
+from pinlater.backends.sql.session import Session
 from pinlater.backends.sql.shard import SqlShard
 from pinlater.backends.sql.sqlite_connection import SqliteConnection, lacking_room
-from pinlater.backends.sql.sqlite_watch import Watch, data_version
 from pinlater.data_folder.private_files import make_private_file, make_private_folder, tighten
-from pinlater.errors import NothingStored, StoreRefused
+from pinlater.errors import NothingStored, PinLaterError, StoreRefused
 
 Result = TypeVar("Result")
 
@@ -47,7 +51,7 @@ class SqliteShard(SqlShard):
         self._file: tuple[int, int] | None = None
         self._writer: SqliteConnection | None = None
         self._reader: SqliteConnection | None = None
-        self._watch = Watch(lambda: self.read(data_version))
+        self._watch = FileWatch(lambda: self.read(data_version))
 
     async def open(self) -> str:
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
@@ -94,13 +98,13 @@ class SqliteShard(SqlShard):
         if self._found_file() != self._file:
             raise StoreRefused(f"{self.path}: the file was deleted or replaced since it was opened")
 
-    def write(self, step: Callable[..., Result], *arguments: Any) -> Awaitable[Result]:
+    def write(self, transaction: Callable[..., Result], *arguments: Any) -> Awaitable[Result]:
         assert self._writer is not None, "the shard is not open"
-        return self._writer.call(self.shard_id, step, arguments)
+        return self._writer.call(self.shard_id, transaction, arguments)
 
-    def read(self, step: Callable[..., Result], *arguments: Any) -> Awaitable[Result]:
+    def read(self, transaction: Callable[..., Result], *arguments: Any) -> Awaitable[Result]:
         assert self._reader is not None, "the shard is not open"
-        return self._reader.call(self.shard_id, step, arguments)
+        return self._reader.call(self.shard_id, transaction, arguments)
 
     async def _connect(self, begin: str) -> SqliteConnection:
         connection = SqliteConnection(self.path, begin, self._busy_timeout_ms)
@@ -145,3 +149,71 @@ def path_of(place: str) -> str:
     if place in ("sqlite://", "sqlite:///"):
         return IN_MEMORY
     return place.removeprefix("sqlite:///")
+
+
+_log = structlog.get_logger("pinlater.sqlite")
+
+EVERY_S = 0.04
+
+
+def data_version(session: Session) -> int:
+    """Another one after every commit of another connection that changed something (https://sqlite.org/pragma.html)."""
+    session.cursor.execute("PRAGMA data_version")
+    return int(session.cursor.fetchone()[0])
+
+
+class FileWatch:
+    """`version` asks for the data version, on a connection that changes nothing itself. Asked only while followed."""
+
+    def __init__(self, version: Callable[[], Awaitable[int]]) -> None:
+        self._version = version
+        self._hears: dict[str, Listener] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._began = asyncio.Event()
+
+    async def subscribe(self, queue: str, on_event: Listener | None) -> bool:
+        """See Shard.subscribe."""
+        if on_event is None:
+            self._hears.pop(queue, None)
+            if not self._hears:
+                await self._stop()
+            return False
+        self._hears[queue] = on_event
+        if self._task is None:
+            self._began = asyncio.Event()
+            self._task = asyncio.get_running_loop().create_task(self._watch(self._began))
+        await self._began.wait()
+        return self._hears.get(queue) is on_event
+
+    async def close(self) -> None:
+        """Nobody is told anything more."""
+        self._hears.clear()
+        await self._stop()
+
+    async def _stop(self) -> None:
+        task, self._task = self._task, None
+        self._began.set()  # a task that is cancelled before it has begun does not
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _watch(self, began: asyncio.Event) -> None:
+        try:
+            seen = await self._version()
+            began.set()
+            while True:
+                await asyncio.sleep(EVERY_S)
+                version = await self._version()
+                if version != seen:
+                    seen = version
+                    for on_event in list(self._hears.values()):
+                        on_event(UNKNOWN_CHANGE)
+        except Exception as error:
+            if not isinstance(error, PinLaterError):
+                _log.error("watch_failed", exc_info=error)
+            self._task = None
+            hears, self._hears = self._hears, {}
+            for on_event in hears.values():
+                on_event(None)
+        finally:
+            began.set()

@@ -48,7 +48,7 @@ CREATE INDEX IF NOT EXISTS pinlater_jobs_claims ON pinlater_jobs (claim_expires_
 CREATE INDEX IF NOT EXISTS pinlater_jobs_ended_2 ON pinlater_jobs (queue_id, finished_at_ms) WHERE state = 2;
 CREATE INDEX IF NOT EXISTS pinlater_jobs_ended_3 ON pinlater_jobs (queue_id, finished_at_ms)
     WHERE state = 3 AND claim_expires_at_ms IS NULL;
--- A failed job that waits to be buried is one that has a claim expiry: `retry` and `remove` take the mark with it.
+-- A failed job that waits to become a dead letter is one that has a claim expiry: `retry` and `remove` take the mark with it.
 CREATE INDEX IF NOT EXISTS pinlater_jobs_marked ON pinlater_jobs (queue_id)
     WHERE state = 3 AND claim_expires_at_ms IS NOT NULL;
 CREATE TABLE IF NOT EXISTS pinlater_counters (
@@ -220,7 +220,7 @@ FROM pinlater_jobs NOT INDEXED
 WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = ?) AND state = 1
     AND id IN (SELECT value FROM json_each(?))
 
--- name: last_heard_of
+-- name: last_seen
 -- While a job is in progress, only its claim and its checkpoints update it.
 SELECT id, priority, attempts_remaining, crashes, claim_descriptor, updated_at_ms
 FROM pinlater_jobs NOT INDEXED
@@ -254,7 +254,7 @@ UPDATE pinlater_jobs NOT INDEXED SET state = 0, attempts_remaining = attempts_re
     claim_expires_at_ms = NULL, crashes = crashes + ?, custom_status = append_status(custom_status, ?)
 WHERE id IN (SELECT value FROM json_each(?))
 
--- name: give_back
+-- name: requeue
 UPDATE pinlater_jobs NOT INDEXED SET state = 0, updated_at_ms = ?, claim_descriptor = NULL, claimed_at_ms = NULL,
     claim_timeout_ms = NULL, claim_expires_at_ms = NULL
 WHERE id IN (SELECT value FROM json_each(?))
@@ -272,7 +272,7 @@ WHERE id = ?
 -- name: replace_body
 UPDATE pinlater_jobs SET body_bytes = ?, body = ? WHERE id = ?
 
--- name: lapsed
+-- name: expired_claims
 SELECT id, queue_id, attempts_remaining, crashes FROM pinlater_jobs INDEXED BY pinlater_jobs_claims
 WHERE state = 1 AND claim_expires_at_ms < ? ORDER BY claim_expires_at_ms LIMIT ?
 
@@ -339,18 +339,18 @@ ON CONFLICT (job_id) DO UPDATE SET undelivered = excluded.undelivered,
 -- name: clear_moved_to
 UPDATE pinlater_links SET moved_to = NULL WHERE job_id IN (SELECT value FROM json_each(?))
 
--- name: queues_with_marks
+-- name: queues_with_dead_letters_pending
 SELECT id, name FROM pinlater_queues
 WHERE name IN (SELECT value FROM json_each(?)) AND EXISTS (SELECT 1
     FROM pinlater_jobs INDEXED BY pinlater_jobs_marked
     WHERE queue_id = pinlater_queues.id AND state = 3 AND claim_expires_at_ms IS NOT NULL)
 
--- name: marked
+-- name: dead_letters_pending
 SELECT id, priority, attempts_allowed, crashes, created_at_ms, body_bytes
 FROM pinlater_jobs INDEXED BY pinlater_jobs_marked
 WHERE queue_id = ? AND state = 3 AND claim_expires_at_ms IS NOT NULL ORDER BY id LIMIT ?
 
--- name: unmark
+-- name: clear_dead_letter_pending
 UPDATE pinlater_jobs NOT INDEXED SET claim_expires_at_ms = NULL, updated_at_ms = ?
 WHERE id IN (SELECT value FROM json_each(?))
 

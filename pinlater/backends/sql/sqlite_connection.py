@@ -1,4 +1,4 @@
-"""One connection to an SQLite file, and the thread that alone uses it."""
+"""One connection to an SQLite file, the thread that alone uses it, and what SQLite's errors mean."""
 
 from __future__ import annotations
 
@@ -11,16 +11,11 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, TypeVar
 
-from pinlater.backends.sql.acking import ack
-from pinlater.backends.sql.checkpointing import checkpoint
-from pinlater.backends.sql.claiming import ack_and_claim, claim, requeue
-from pinlater.backends.sql.session import NewJob, Row, Session
-from pinlater.backends.sql.sharing import SharingThread
-from pinlater.backends.sql.sqlite_errors import shard_error
-from pinlater.backends.sql.statements import load_statements, parts
-from pinlater.backends.sql.storing import enqueue
-from pinlater.backends.sql.threads import Call, Outcome
-from pinlater.errors import StoreFull
+from pinlater.backends.sql.attempts import ack, checkpoint
+from pinlater.backends.sql.ready_jobs import ack_and_claim, claim, enqueue, requeue
+from pinlater.backends.sql.session import NewJob, Row, Session, load_statements, parts
+from pinlater.backends.sql.threads import Call, GroupCommitThread, Outcome
+from pinlater.errors import NothingStored, OutcomeUnknown, PinLaterError, StoreConflict, StoreFull, StoreRefused
 from pinlater.model import MAX_STATUS_CHARS
 
 Result = TypeVar("Result")
@@ -35,7 +30,7 @@ _PRAGMAS = (
     "PRAGMA journal_size_limit = 67108864",
 )
 _STATEMENTS = load_statements("sqlite.sql")
-SMALL_STEPS = frozenset({enqueue, claim, ack, ack_and_claim, checkpoint, requeue})
+SMALL_TRANSACTIONS = frozenset({enqueue, claim, ack, ack_and_claim, checkpoint, requeue})
 """Steps that take but a moment: where several wait, they share a transaction."""
 
 ROWS_PER_INSERT = 64
@@ -79,7 +74,7 @@ class SqliteSession(Session):
     def bound_texts(self, texts: Sequence[str]) -> str:
         return json.dumps(texts)
 
-    def alone(self) -> AbstractContextManager[None]:
+    def schema_lock(self) -> AbstractContextManager[None]:
         """Every transaction that writes is alone."""
         return nullcontext()
 
@@ -136,16 +131,18 @@ class SqliteConnection:
         self._path = path
         self._begin = begin
         self._busy_timeout_s = busy_timeout_ms / 1000
-        self._thread = SharingThread("pinlater-sqlite", self._transact)
+        self._thread = GroupCommitThread("pinlater-sqlite", self._transact)
         self._connection: sqlite3.Connection | None = None
         self._session = SqliteSession("" if path == ":memory:" else path)
 
     async def open(self) -> None:
         await self._thread.call(self._open)
 
-    def call(self, shard_id: str, step: Callable[..., Result], arguments: Sequence[Any]) -> asyncio.Future[Result]:
-        """Run a step. One comes after the other; small ones that wait share a transaction."""
-        return self._thread.share(step in SMALL_STEPS, self._run, shard_id, step, arguments)
+    def call(
+        self, shard_id: str, transaction: Callable[..., Result], arguments: Sequence[Any]
+    ) -> asyncio.Future[Result]:
+        """Run a transaction. One comes after the other; small ones that wait are committed together."""
+        return self._thread.group_call(transaction in SMALL_TRANSACTIONS, self._run, shard_id, transaction, arguments)
 
     async def close(self) -> None:
         self._thread.call(self._close)
@@ -187,9 +184,9 @@ class SqliteConnection:
         if self._connection is not None:
             self._connection.close()
 
-    def _run(self, shard_id: str, step: Callable[..., Result], arguments: Sequence[Any]) -> Result:
+    def _run(self, shard_id: str, transaction: Callable[..., Result], arguments: Sequence[Any]) -> Result:
         self._session.shard_id = shard_id
-        return step(self._session, *arguments)
+        return transaction(self._session, *arguments)
 
     def _transact(self, calls: Sequence[Call]) -> list[Outcome]:
         outcomes = self._transacted(calls)
@@ -199,7 +196,7 @@ class SqliteConnection:
         return outcomes
 
     def _transacted(self, calls: Sequence[Call]) -> list[Outcome]:
-        """Several steps in one transaction, flushed to the disk once. Of each all is kept or nothing.
+        """Several calls in one transaction, flushed to the disk once. Of each all is kept or nothing.
 
         What loses the transaction is the outcome of all.
         """
@@ -217,7 +214,7 @@ class SqliteConnection:
         return outcomes
 
     def _outcome(self, call: Call, *, is_alone: bool) -> Outcome:
-        """Of one step. Raises where it has lost the transaction."""
+        """Of one transaction. Raises where it has lost the transaction."""
         execute = self._session.cursor.execute
         if not is_alone:
             execute("SAVEPOINT step")
@@ -271,3 +268,33 @@ def _append_status(status: str, text: str) -> str:
 
 def _prepend_status(status: str, text: str) -> str:
     return (text + status)[:MAX_STATUS_CHARS]
+
+
+_ADVICE = {
+    sqlite3.SQLITE_FULL: "the disk is full (or the quota is used up): free some space",
+    sqlite3.SQLITE_READONLY: "it cannot be written: check the permissions of the file and its folder",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened: check that the folder exists and may be read and written",
+    sqlite3.SQLITE_PERM: "permission denied: check the permissions of the file and its folder",
+    sqlite3.SQLITE_AUTH: "permission denied: check the permissions of the file and its folder",
+    sqlite3.SQLITE_IOERR: "the disk could not be read or written: look into the system's log",
+    sqlite3.SQLITE_NOMEM: "out of memory",
+    sqlite3.SQLITE_TOOBIG: "a value is larger than SQLite takes (1 GB)",
+}
+_REFUSED = {
+    sqlite3.SQLITE_NOTADB: "this file is not an SQLite database: give another path",
+    sqlite3.SQLITE_CORRUPT: "this file is damaged: restore a backup (`sqlite3 FILE .recover` saves what is left)",
+}
+_CONFLICTS = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+
+
+def shard_error(error: sqlite3.Error, place: str, *, committing: bool) -> PinLaterError:
+    """Before the commit nothing is stored, whatever happened; a commit that fails may have reached the disk."""
+    primary = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    if primary in _CONFLICTS:
+        return StoreConflict(f"{place}: locked by another process for longer than the time-out")
+    if primary in _REFUSED:
+        return StoreRefused(f"{place}: {_REFUSED[primary]}")
+    message = f"{place}: {_ADVICE.get(primary, 'SQLite refused the call')} ({error})"
+    if committing and primary == sqlite3.SQLITE_IOERR:
+        return OutcomeUnknown(message)
+    return StoreFull(message) if primary == sqlite3.SQLITE_FULL else NothingStored(message)

@@ -1,11 +1,14 @@
-"""Threads that run blocking calls for an event loop. A hop costs some 30 microseconds: it is paid per batch."""
+"""Threads that run blocking calls for an event loop. A hop costs some 30 microseconds: it is paid per batch.
+
+GroupCommitThread runs calls that wait for it as one group, so that they share one flush to the disk.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
-from queue import SimpleQueue
+from collections.abc import Callable, Iterable, Sequence
+from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, NamedTuple, TypeVar
 
@@ -75,11 +78,11 @@ class Threads:
     def _take(self, call: Call) -> bool:
         """Carry out this call; False if it was the last one."""
         if not call.future.cancelled():
-            tell([(call, call.carry_out())])
+            deliver([(call, call.carry_out())])
         return call.function is not _end
 
 
-def tell(outcomes: Iterable[tuple[Call, Outcome]]) -> None:
+def deliver(outcomes: Iterable[tuple[Call, Outcome]]) -> None:
     """Answer calls, with one wake-up of the loop for all of them."""
     per_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Outcome]]] = {}
     for call, outcome in outcomes:
@@ -98,3 +101,55 @@ def _answer(answers: Iterable[tuple[asyncio.Future[Any], Outcome]]) -> None:
             future.set_result(outcome.result)
         else:
             future.set_exception(outcome.error)
+
+
+RunGroup = Callable[[Sequence[Call]], Sequence[Outcome]]
+
+GROUP_LIMIT = 16
+"""Calls that are carried out together: the first of them waits for the last."""
+
+
+class GroupedCall(Call):
+    """One that is carried out by `together`: with others, or alone where it is large."""
+
+
+class SmallCall(GroupedCall):
+    """One that takes but a moment."""
+
+
+class GroupCommitThread(Threads):
+    """`together` carries out calls that follow each other: an outcome for each, in order."""
+
+    def __init__(self, name: str, together: RunGroup) -> None:
+        self._together = together
+        super().__init__(1, name)
+
+    def group_call(self, is_small: bool, function: Callable[..., Result], *arguments: Any) -> asyncio.Future[Result]:
+        """As `call`, by `together`."""
+        kind = SmallCall if is_small else GroupedCall
+        return self._put(kind, function, arguments)
+
+    def _take(self, call: Call) -> bool:
+        if not isinstance(call, GroupedCall):
+            return super()._take(call)
+        group, behind = self._group(call)
+        calls = [each for each in group if not each.future.cancelled()]
+        if calls:
+            deliver(zip(calls, self._together(calls), strict=True))
+        return behind is None or self._take(behind)
+
+    def _group(self, first: Call) -> tuple[list[Call], Call | None]:
+        """The calls that are carried out with the first, and one that was taken from the line and goes behind them."""
+        group = [first]
+        while isinstance(group[-1], SmallCall) and len(group) < GROUP_LIMIT:
+            call = self._next_waiting()
+            if not isinstance(call, SmallCall):
+                return group, call
+            group.append(call)
+        return group, None
+
+    def _next_waiting(self) -> Call | None:
+        try:
+            return self._calls.get_nowait()
+        except Empty:
+            return None

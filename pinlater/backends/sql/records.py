@@ -1,4 +1,4 @@
-"""Rows of the tables <-> the objects of the model."""
+"""The columns of a job, each list named once, and the rows made of them <-> the objects of the model."""
 
 from __future__ import annotations
 

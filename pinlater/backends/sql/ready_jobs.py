@@ -1,4 +1,4 @@
-"""Where jobs are handed out: ready, claim, peek, and giving back."""
+"""Jobs on their way to workers: enqueue, count ready ones, claim, peek, requeue."""
 
 from __future__ import annotations
 
@@ -14,12 +14,32 @@ from pinlater.backends.base import (
     EndRules,
     FreshClaim,
 )
-from pinlater.backends.sql.acking import REMAINING, ack, claims_fresh, claims_standing
-from pinlater.backends.sql.capping import room_for_claims
-from pinlater.backends.sql.rows import Descriptors, bodies, dequeued_jobs, how_many_fit
+from pinlater.backends.sql.attempts import REMAINING, ack, claims_fresh, claims_standing
+from pinlater.backends.sql.coordination import room_for_claims
+from pinlater.backends.sql.records import Descriptors, bodies, dequeued_jobs, how_many_fit, new_jobs
 from pinlater.backends.sql.session import Row, Session
 from pinlater.errors import QueueNotFound
-from pinlater.model import DequeuedJob
+from pinlater.model import DequeuedJob, Job
+
+SMALLEST_ID = 10**15
+"""Ids are 16 digits wide, so that their text order is their age."""
+
+
+def first_new_id(session: Session, count: int, now_ms: int) -> int:
+    """The first of `count` ids that follow each other."""
+    return session.allocate_ids(count, max(now_ms * 1000, SMALLEST_ID))
+
+
+def enqueue(session: Session, queue: str, jobs: Sequence[Job], now_ms: int) -> list[str]:
+    """The queue is locked against deletion first, so that no job comes in behind the last look at its leftovers."""
+    queue_id = session.queue_id(queue, "queue_id_for_enqueue")
+    if not jobs:
+        return []
+    first_id = first_new_id(session, len(jobs), now_ms)
+    session.insert_jobs(new_jobs(jobs, queue_id, first_id, now_ms))
+    descriptors = Descriptors(queue, session.shard_id)
+    return [f"{descriptors[job.priority]}{job_id}" for job_id, job in enumerate(jobs, first_id)]
+
 
 BODY_BYTES, BODY = 6, 7
 """Where a row of `candidates` has the size of the body, and the body itself where it is small."""
@@ -191,11 +211,11 @@ def peek(
 
 def requeue(session: Session, queue: str, claims: Sequence[ClaimKey], now_ms: int) -> int:
     ids = sorted(claims_standing(session, queue, claims))
-    return session.run_of("give_back", (now_ms,), ids)
+    return session.run_of("requeue", (now_ms,), ids)
 
 
 def requeue_undelivered(session: Session, queue: str, claims: Sequence[FreshClaim], now_ms: int) -> int:
-    """The count lies with the job's links, beside what the job was like meanwhile: no other step reads or writes it."""
+    """The count lies with the job's links, beside what the job was like meanwhile: nothing else reads or writes it."""
     fresh = claims_fresh(session, queue, claims)
     ids = sorted(fresh)
     counted = {row[0]: row[1:] for row in session.rows_of("undelivered", (), ids)}
@@ -208,4 +228,4 @@ def requeue_undelivered(session: Session, queue: str, claims: Sequence[FreshClai
         if times <= UNDELIVERED_IN_A_ROW:
             session.run("put_undelivered", (job_id, times, *now))
             back.append(job_id)
-    return session.run_of("give_back", (now_ms,), back)
+    return session.run_of("requeue", (now_ms,), back)
