@@ -33,14 +33,14 @@ RECORDS = [
     *step(
         "coordination",
         "entry.version > here",
-        "record.version >= here",
+        "entry.version >= here",
         test_records.test_what_is_not_newer_changes_nothing,
     ),
     *step("coordination", "entry.deleted_version > version_here", "False", ANEW),
     *step(
         "coordination",
         "entry.deleted_version > version_here",
-        "record.deleted_version",
+        "entry.deleted_version",
         test_records.test_a_deletion_that_was_heard_of_takes_no_jobs_a_second_time,
     ),
     *step(
