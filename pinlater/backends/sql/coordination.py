@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from pinlater.backends.base import ConfigEntry, ConfigPage, KvEntry, Quota, StoreStatus, Tokens
 from pinlater.backends.sql.session import Session, in_slices
-from pinlater.errors import NothingStored, StoreRefused
 from pinlater.backends.token_bucket import Level, take
+from pinlater.errors import NothingStored, StoreRefused
 
 SCHEMA_VERSION = 2
 

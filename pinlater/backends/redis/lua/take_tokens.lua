@@ -1,4 +1,4 @@
--- Take whole tokens from a queue's bucket, or give some back; the arithmetic is that of ratelimit.py.
+-- Take whole tokens from a queue's bucket, or give some back; the arithmetic is that of token_bucket.py.
 -- KEYS     1 ROOT
 -- ARGV     1 queue   2 wanted   3 per second   4 capacity   5 now
 -- RETURNS  {granted, milliseconds until there is one more}
