@@ -9,19 +9,28 @@ an EagerTask is the current task, so that `asyncio.timeout` works inside, and a 
 from __future__ import annotations
 
 import asyncio
+import sys
 from asyncio.tasks import _enter_task, _leave_task  # documented in "Extending asyncio"
 from collections.abc import Callable, Coroutine, Generator
-from contextvars import Context
+from contextvars import Context, copy_context
 from types import coroutine
 from typing import Any, Generic, TypeVar
 
 R = TypeVar("R")
 
+_current_task: Callable[[asyncio.AbstractEventLoop], Any] = (
+    asyncio.current_task if sys.version_info >= (3, 12) else asyncio.tasks._current_tasks.get  # type: ignore[attr-defined]
+)
+"""The former is written in Python before 3.12."""
+
 
 class EagerTask:
-    """`start` steps the coroutine until it waits for something; `on_done` is called when it is over, outside of it."""
+    """`start` steps the coroutine until it waits for something; `on_done` is called when it is over, outside of it.
 
-    __slots__ = ("_cancels", "_coroutine", "_loop", "_must_cancel", "_over", "_waits_for")
+    As with asyncio's, the coroutine has context variables of its own, copied from where it was started.
+    """
+
+    __slots__ = ("_cancels", "_context", "_coroutine", "_loop", "_must_cancel", "_over", "_waits_for")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -34,13 +43,14 @@ class EagerTask:
     def start(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         """From outside of every task, or from within one, which is none of the coroutine's business."""
         self._coroutine = coroutine
-        outer = asyncio.current_task(self._loop)
+        self._context = copy_context()
+        outer = _current_task(self._loop)
         if outer is None:
-            self._step()
+            self._context.run(self._step)
             return
         _leave_task(self._loop, outer)
         try:
-            self._step()
+            self._context.run(self._step)
         finally:
             _enter_task(self._loop, outer)
 
@@ -50,6 +60,8 @@ class EagerTask:
 
     def on_done(self, value: Any, error: BaseException | None) -> None:
         """The coroutine is over: it returned this, or broke off with that error, a CancelledError for one."""
+        if isinstance(error, Exception):
+            self._loop.call_exception_handler({"message": "a call broke off", "exception": error})
 
     async def wait(self) -> None:
         """Until it is over; for one at a time."""
@@ -104,10 +116,10 @@ class EagerTask:
             finally:
                 del error  # which keeps this frame
         elif waits_for is None:  # a sleep of no length
-            loop.call_soon(self._step)
+            loop.call_soon(self._step, context=self._context)
         else:
             waits_for._asyncio_future_blocking = False
-            waits_for.add_done_callback(self._step)
+            waits_for.add_done_callback(self._step, context=self._context)
             self._waits_for = waits_for
             if self._must_cancel and waits_for.cancel():
                 self._must_cancel = False
@@ -148,7 +160,7 @@ class InlineFuture(Generic[R]):
         wake, loop = self._wake, self._loop
         assert wake is not None
         self._wake = None
-        outer = asyncio.current_task(loop)
+        outer = _current_task(loop)
         if outer is not None:
             _leave_task(loop, outer)
         try:
@@ -193,6 +205,8 @@ class InlineFuture(Generic[R]):
 
     def __await__(self) -> Generator[Any, None, R]:
         if not self._is_done:
+            if self._wake is not None:
+                raise RuntimeError("another caller awaits this already: an InlineFuture has one waiter")
             self._asyncio_future_blocking = True
             yield self
         return self.result()

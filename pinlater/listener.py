@@ -61,6 +61,14 @@ class RateLimitedLog:
                 self._kinds[key] = (since, 0)
 
 
+def peer_text(peer: object) -> str:
+    """HOST:PORT of an address as sockets have it; "unknown" where the caller was gone before it could be asked."""
+    if not isinstance(peer, tuple):
+        return str(peer or "unknown")
+    host, port = peer[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 _ALL = 2**31
 
 

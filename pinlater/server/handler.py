@@ -6,37 +6,41 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from pinlater.api import ServedApi
 from pinlater.errors import Draining, Overloaded, PinLaterError, UnknownError
+from pinlater.listener import RateLimitedLog, peer_text
 from pinlater.metrics import Metrics
 from pinlater.model import ConnectionRef, DequeuedJob, RequestContext
-from pinlater.server.complaints import Complaints
 from pinlater.server.limits import ServerLimits
-from pinlater.server.pending import PendingCall
-from pinlater.server.probing import SILENT_MS
 from pinlater.wire.codec import (
     BadCall,
     Call,
     RefusedCall,
-    decode_call,
     encode_application_exception,
     encode_reply,
 )
-from pinlater.wire.convert import context_from_wire, dequeued_to_wire, emptied_to_wire
+from pinlater.wire.convert import dequeued_to_wire, emptied_to_wire
 from pinlater.wire.faults import exception_from_error
 from pinlater.wire.header import Header, read_header
 from pinlater.wire.malformed import ApplicationErrorKind
-from pinlater.wire.methods import DEQUEUE, METHODS, Method
+from pinlater.wire.methods import DEQUEUE, METHODS
+
+if TYPE_CHECKING:
+    from pinlater.server.connection import InflightCall
 
 _log = structlog.get_logger("pinlater.server")
 _INFO_BYTES = 21_000
 """Of one job in an answer without its body: a status of 5,000 characters takes most of it."""
 
 _LARGE_BYTES = 1024 * 1024
+
+_IDLE_MS = 1_000
+"""Of the three seconds without a sign of life after which a connection that is kept alive breaks with a time-out, so
+much counts as grace."""
 
 
 class Handler:
@@ -47,84 +51,81 @@ class Handler:
         service: ServedApi,
         limits: ServerLimits,
         counters: Counter[str],
-        complaints: Complaints,
+        log: RateLimitedLog,
         metrics: Metrics | None = None,
     ) -> None:
         self._service = service
         self._limits = limits
-        self._wire_limits = limits.wire()
         self._max_answer_bytes = limits.max_frame_bytes
         self._counters = counters
-        self._complaints = complaints
+        self._callers_log = log
         self._metrics = metrics or Metrics()
         self.refuse_with: PinLaterError | None = None
 
-    async def reply(self, message: bytes, pending: PendingCall) -> bytes:
+    async def reply(self, message: bytes, call: InflightCall) -> bytes:
         """The answer to one message, unframed. WireError where there is none: not even a header can be read."""
+        channel = call.channel
         try:
-            call = decode_call(message, self._wire_limits)
+            name, seqid, args, protocol = decoded = channel.reader.read(message)
         except BadCall as error:
-            return self.refuse_malformed(error, pending.peer)
+            return self.refuse_malformed(error, channel.ref.peer)
         except RefusedCall as refused:
             return self._refuse_call(refused.call, refused.error)
         began = perf_counter()
         try:
             if self.refuse_with is not None:
-                raise _refusal(call.name, self.refuse_with)
-            success = await self._carry_out(METHODS[call.name], call.args, pending)
-            answer = encode_reply(call.name, call.seqid, success, protocol=call.protocol)
+                raise _refusal(name, self.refuse_with)
+            context = RequestContext(args.context.source, args.context.request_id or "", channel.ref)
+            method = METHODS[name]
+            if method is DEQUEUE:
+                success = await self._dequeue(args, context, call)
+            else:
+                if method.large_answer is not None:
+                    await self._reserve(call, *method.large_answer(args.request))
+                success = method.answer(await method.serve(self._service, args, context))
+            answer = encode_reply(name, seqid, success, protocol=protocol)
             if len(answer) > self._max_answer_bytes:
-                return await self._too_long(call, len(answer), pending)
+                return await self._too_long(decoded, len(answer), call)
             return answer
         except PinLaterError as error:
-            self._count_error(call, error)
+            self._count_error(decoded, error)
             if isinstance(error, Overloaded) and error.limit:
                 self._counters[error.limit] += 1
-            return _error_reply(call, _bare(error))
+            return _error_reply(decoded, _bare(error))
         except Exception as error:
-            self._metrics.add(1, "call_errors", call.name, type(error).__name__)
-            return await self._unexpected(call, error, pending)
+            self._metrics.add(1, "call_errors", name, type(error).__name__)
+            return await self._unexpected(decoded, error, call)
         finally:
-            if not pending.long_poll:
-                self._metrics.observe(perf_counter() - began, "call_seconds", call.name)
+            if not call.is_long_poll:
+                self._metrics.observe(perf_counter() - began, "call_seconds", name)
 
-    async def _carry_out(self, method: Method[Any], args: Any, pending: PendingCall) -> Any:
-        """What the codec encodes as the answer."""
-        context = context_from_wire(args.context)
-        context.connection = pending.connection
-        if method is DEQUEUE:
-            return await self._dequeue(args, context, pending)
-        if method.large_answer is not None:
-            await self._reserve(pending, *method.large_answer(args.request))
-        return method.answer(await method.serve(self._service, args, context))
-
-    async def _dequeue(self, args: Any, context: RequestContext, pending: PendingCall) -> Any:
+    async def _dequeue(self, args: Any, context: RequestContext, call: InflightCall) -> Any:
         """Jobs for a caller that is gone are given back, and the answer is empty."""
         request = args.request
         if request.limit > 1:
-            context.take_room = pending.take_room
-        pending.waits = pending.long_poll = (request.wait_ms or 0) > 0
+            context.take_room = call.take_room
+        call.is_parked = call.is_long_poll = (request.wait_ms or 0) > 0
         jobs: Sequence[DequeuedJob] = ()
         try:
             jobs = await DEQUEUE.serve(self._service, args, context)
         except asyncio.CancelledError:
-            if not pending.gone:
+            if not call.caller_gone:
                 raise
         finally:
-            pending.waits = False
+            call.is_parked = False
         if jobs and not request.dry_run:
-            if pending.gone:
+            if call.caller_gone:
                 await self._service.requeue(jobs)
                 return emptied_to_wire(jobs)
-            pending.jobs = jobs
-            pending.needs_receipt = bool(request.confirms_receipt)
-        return dequeued_to_wire(jobs, awaits_receipt=pending.needs_receipt)
+            call.jobs = jobs
+            call.needs_receipt = bool(request.confirms_receipt)
+        return dequeued_to_wire(jobs, awaits_receipt=call.needs_receipt)
 
-    async def _reserve(self, pending: PendingCall, jobs: int, with_bodies: bool) -> None:
+    async def _reserve(self, call: InflightCall, jobs: int, with_bodies: bool) -> None:
         """Before a call that may bring much begins: room for its answer, if all jobs are as large as can be."""
         size = jobs * (_INFO_BYTES + (self._limits.max_body_bytes if with_bodies else 0))
         if jobs > 1 and size > _LARGE_BYTES:
-            await pending.wait_for_room(min(size, self._limits.max_frame_bytes))
+            await call.wait_for_room(min(size, self._limits.max_frame_bytes))
 
     def _refuse_call(self, call: Call, error: PinLaterError) -> bytes:
         """The answer to a call that was read and is not begun."""
@@ -143,11 +144,11 @@ class Handler:
         exception = exception_from_error(_refusal(header.name, error))
         return encode_reply(header.name, header.seqid, exception=exception, protocol=header.protocol)
 
-    async def cut_short(self, reply: bytes, pending: PendingCall, error: PinLaterError) -> bytes:
+    async def truncate(self, reply: bytes, inflight: InflightCall, error: PinLaterError) -> bytes:
         """The answer for which there is no room: without its jobs, or `error` where the call has changed nothing."""
-        if pending.jobs:
-            empty = self.without_jobs(reply, pending)
-            await self.requeue(pending)
+        if inflight.jobs:
+            empty = self.empty_reply(reply, inflight)
+            await self.requeue(inflight)
             return empty
         method = METHODS[read_header(reply).name]
         return reply if method.large_answer is None else self.refuse(reply, error)
@@ -158,26 +159,28 @@ class Handler:
             self._counters["unknown_methods"] += 1
         else:
             self._counters["malformed_messages"] += 1
-            self._complaints.note("malformed_message", peer, method=error.header.name, reason=error.message)
+            self._callers_log.note(
+                "malformed_message", peer=peer_text(peer), method=error.header.name, reason=error.message
+            )
         return _application_reply(error.header, error.kind, error.message)
 
-    async def _too_long(self, call: Call, length: int, pending: PendingCall) -> bytes:
+    async def _too_long(self, call: Call, length: int, inflight: InflightCall) -> bytes:
         self._counters["answers_too_long"] += 1
-        await self.requeue(pending)
+        await self.requeue(inflight)
         error = UnknownError(
             f"the answer has {length} bytes; allowed: {self._max_answer_bytes}; ask for less at a time"
         )
         return _error_reply(call, error)
 
-    async def _unexpected(self, call: Call, error: Exception, pending: PendingCall) -> bytes:
+    async def _unexpected(self, call: Call, error: Exception, inflight: InflightCall) -> bytes:
         self._counters["unexpected_errors"] += 1
         _log.error("call_failed", method=call.name, exc_info=error)
-        await self.requeue(pending)
+        await self.requeue(inflight)
         return _error_reply(call, UnknownError(f"{call.name} failed in the server: {type(error).__name__}: {error}"))
 
-    async def requeue(self, pending: PendingCall) -> None:
+    async def requeue(self, inflight: InflightCall) -> None:
         """The claimed jobs of an answer that will not be sent; what fails here is left to the claim's time-out."""
-        jobs, pending.jobs = pending.jobs, ()
+        jobs, inflight.jobs = inflight.jobs, ()
         if jobs:
             try:
                 await self._service.requeue(jobs)
@@ -189,14 +192,14 @@ class Handler:
         if not connection.is_broken:
             self._service.unbind(connection)
         elif isinstance(error, TimeoutError):
-            self._service.disconnected(connection, idle_ms=SILENT_MS)
+            self._service.disconnected(connection, idle_ms=_IDLE_MS)
         else:
             self._service.disconnected(connection)
 
-    def without_jobs(self, reply: bytes, pending: PendingCall) -> bytes:
+    def empty_reply(self, reply: bytes, inflight: InflightCall) -> bytes:
         """The answer to a dequeue whose jobs go back, without them."""
         header = read_header(reply)
-        return encode_reply(header.name, header.seqid, emptied_to_wire(pending.jobs), protocol=header.protocol)
+        return encode_reply(header.name, header.seqid, emptied_to_wire(inflight.jobs), protocol=header.protocol)
 
 
 def _refusal(name: str, error: PinLaterError) -> PinLaterError:

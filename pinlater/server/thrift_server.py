@@ -14,12 +14,11 @@ from pinlater.clock import Clock, SystemClock
 from pinlater.listener import BACKLOG, AcceptLoop, RateLimitedLog
 from pinlater.metrics import Metrics
 from pinlater.model import Unreceived
-from pinlater.server.complaints import Complaints
+from pinlater.server.connection import Connection
 from pinlater.server.deliveries import Deliveries
 from pinlater.server.handler import Handler, draining_error
 from pinlater.server.limits import ServerLimits
-from pinlater.server.protocol import Connection
-from pinlater.server.shared import HandOver, Leaving, Shared
+from pinlater.server.state import Drain, HandOver, ServerState
 
 _log = structlog.get_logger("pinlater.server")
 _LOOK_AGAIN_S = 0.01
@@ -48,8 +47,8 @@ class ThriftServer:
         self._deliveries = Deliveries(clock or SystemClock(), self._requeue_undelivered)
         self._limits = limits or ServerLimits()
         self.counters: Counter[str] = Counter()
-        self._complaints = Complaints()
-        self._handler = Handler(service, self._limits, self.counters, self._complaints, metrics)
+        self._log = RateLimitedLog(lambda event, **fields: _log.info(event, **fields))
+        self._handler = Handler(service, self._limits, self.counters, self._log, metrics)
         self._accepting: AcceptLoop | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._adopting: set[asyncio.Task[None]] = set()
@@ -59,7 +58,7 @@ class ThriftServer:
 
         Without one, the server has those connections that it is given to `adopt`.
         """
-        self._shared = Shared(self._limits, self.counters, self._complaints, self._deliveries)
+        self._state = ServerState(self._limits, self.counters, self._log, self._deliveries)
         if listener is not None:
             copy = listener.dup()
             copy.setblocking(False)
@@ -70,12 +69,12 @@ class ThriftServer:
     @property
     def connections(self) -> int:
         """Open connections."""
-        return len(self._shared.connections)
+        return len(self._state.connections)
 
     @property
     def buffered_bytes(self) -> int:
         """Bytes of half sent messages, of calls in flight, and of answers that cannot leave yet."""
-        return self._shared.buffered + self._shared.answers.unsent
+        return self._state.buffered + self._state.answers.unsent
 
     def adopt(self, connection: socket.socket) -> None:
         """Go on with a connection that another process accepted; it stands at the boundary of a message."""
@@ -103,13 +102,13 @@ class ThriftServer:
         deadline = loop.time() + timeout_s
         idle_until = min(loop.time() + self._limits.drain_linger_s, deadline)
         self._stop_accepting()
-        leaving = self._shared.leaving = Leaving(hand_over)
+        drain = self._state.drain = Drain(hand_over)
         if hand_over is None:
             self._handler.refuse_with = draining_error()
         self._service.start_draining()
-        while (self._shared.connections or self._adopting) and loop.time() < deadline:
-            leaving.close_idle = loop.time() >= idle_until
-            for connection in tuple(self._shared.connections):
+        while (self._state.connections or self._adopting) and loop.time() < deadline:
+            drain.close_idle = loop.time() >= idle_until
+            for connection in tuple(self._state.connections):
                 connection.leave()
             await asyncio.sleep(_LOOK_AGAIN_S)
         await self._end()
@@ -121,7 +120,7 @@ class ThriftServer:
 
     async def _end(self) -> None:
         """Break off what is left."""
-        for connection in tuple(self._shared.connections):
+        for connection in tuple(self._state.connections):
             self.counters["aborted_at_stop"] += 1
             connection.abort()
         await asyncio.sleep(0)
@@ -129,32 +128,32 @@ class ThriftServer:
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None
-        self._complaints.say_rest()
+        self._log.say_rest()
 
     async def _finish_tasks(self) -> None:
         """Cancel calls that are still running; what they claimed is given back by whoever carries them out."""
         self._deliveries.close()
-        calls = tuple(self._shared.calls)
+        calls = tuple(self._state.calls)
         for call in calls:
             call.cancel()
         for call in calls:
             await call.wait()
-        tasks = (*self._shared.tasks, *self._adopting)
+        tasks = (*self._state.tasks, *self._adopting)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _requeue_undelivered(self, jobs: Sequence[Unreceived]) -> None:
-        self._shared.run_detached(self._service.requeue_undelivered(jobs))
+        self._state.run_detached(self._service.requeue_undelivered(jobs))
 
     def _connection(self) -> Connection:
-        return Connection(self._shared, self._handler, self._limits)
+        return Connection(self._state, self._handler, self._limits)
 
     def _sweep(self) -> None:
         """Renew the time, look for what took too long, and look again a quarter of the shortest time-out later."""
         loop = asyncio.get_running_loop()
-        now = self._shared.now = loop.time()
-        for connection in tuple(self._shared.connections):
+        now = self._state.now = loop.time()
+        for connection in tuple(self._state.connections):
             connection.sweep(now)
         limits = self._limits
         shortest = min(limits.idle_timeout_s, limits.half_sent_timeout_s, limits.write_timeout_s)

@@ -35,6 +35,19 @@ class Splitter:
         """Bytes of a message that is not complete."""
         return len(self._buffer)
 
+    def whole(self, data: bytes) -> bytes | None:
+        """The message that `data` is, one frame and nothing else, as most often; None: `feed` it."""
+        length = len(data) - 4
+        if (
+            not self._buffer
+            and 0 < length <= self._limits.max_message_bytes
+            and int.from_bytes(data[:4], "big") == length
+            and self.framed is not False
+        ):
+            self.framed = True
+            return data[4:]
+        return None
+
     def feed(self, data: bytes) -> Iterator[bytes]:
         """The messages that are complete with `data`, in order; each without its frame.
 
@@ -44,9 +57,6 @@ class Splitter:
             self.framed = data[0] not in (BINARY_FIRST_BYTE, COMPACT_FIRST_BYTE)
         if not self.framed:
             return self._unframed(data)
-        length = len(data) - 4
-        if not self._buffer and 0 < length <= self._limits.max_message_bytes and data[:4] == length.to_bytes(4, "big"):
-            return iter((data[4:],))  # one frame, as most often
         return self._frames(data)
 
     def _frames(self, data: bytes) -> Iterator[bytes]:

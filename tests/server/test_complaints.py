@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from pinlater.listener import RateLimitedLog
-from pinlater.server.complaints import address
+from pinlater.listener import peer_text as address
 from pinlater.wire.codec import ApplicationError
 from tests.server.raw_thrift import message
 from tests.server.serving import Raw, Served, serving

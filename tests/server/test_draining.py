@@ -165,7 +165,7 @@ def test_half_a_frame_is_read_to_its_end_before_the_connection_goes(new_loop: Ne
                 await until(lambda: relayed.old.buffered_bytes > 0)
                 rolling = asyncio.ensure_future(relayed.roll())
                 await relayed.old_service.draining.wait()
-                await until(lambda: relayed.old._shared.leaving is not None)
+                await until(lambda: relayed.old._state.drain is not None)
                 raw.send(call[50:] + framed(call_names(2)))
                 assert [(await raw.reply()).seqid for _ in range(2)] == [1, 2]
                 await rolling

@@ -95,3 +95,17 @@ async def test_who_comes_after_it_is_settled_goes_on_soon() -> None:
     assert woken == []
     await asyncio.sleep(0)
     assert woken == [promise]
+
+
+async def test_a_second_waiter_is_refused_and_the_first_goes_on() -> None:
+    promise: InlineFuture[str] = InlineFuture(asyncio.get_running_loop())
+
+    async def wait() -> str:
+        return await promise
+
+    first = asyncio.create_task(wait())
+    await asyncio.sleep(0)
+    with pytest.raises(RuntimeError, match="one waiter"):
+        await promise
+    promise.set_result("there")
+    assert await first == "there"

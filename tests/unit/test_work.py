@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
 
-from pinlater.eager import EagerTask
-from pinlater.model import ConnectionRef
-from pinlater.server.pending import PendingCall
+from pinlater.eager import EagerTask, InlineFuture
 
 
 class Noting(EagerTask):
@@ -142,16 +141,41 @@ async def test_begun_by_a_task_it_is_a_task_of_its_own() -> None:
     assert isinstance(asyncio.current_task(), asyncio.Task)
 
 
-async def test_a_call_of_a_connection_that_breaks_off_is_told_to_the_loop() -> None:
+async def test_an_error_that_nobody_takes_is_told_to_the_loop() -> None:
     told: list[dict[str, Any]] = []
-    ended: list[PendingCall] = []
-    loop = asyncio.get_running_loop()
-    loop.set_exception_handler(lambda _, context: told.append(context))
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
 
     async def call() -> None:
         raise RuntimeError("broken")
 
-    pending = PendingCall(loop, ended.append, 0, None, ConnectionRef())
-    pending.start(call())
+    EagerTask(asyncio.get_running_loop()).start(call())
     assert [str(context["exception"]) for context in told] == ["broken"]
-    assert ended == [pending]
+
+
+async def test_context_variables_stay_with_the_call_that_set_them() -> None:
+    variable: ContextVar[str] = ContextVar("variable", default="unset")
+    answers: list[asyncio.Future[None]] = [asyncio.get_running_loop().create_future() for _ in range(2)]
+    inline: InlineFuture[None] = InlineFuture(asyncio.get_running_loop())
+    seen: dict[str, list[str]] = {"one": [], "two": []}
+
+    async def call(name: str, answer: asyncio.Future[None]) -> None:
+        seen[name].append(variable.get())
+        variable.set(name)
+        await asyncio.sleep(0)
+        seen[name].append(variable.get())
+        await answer
+        seen[name].append(variable.get())
+        if name == "one":
+            await inline
+            seen[name].append(variable.get())
+
+    works = [await begun(call(name, answer)) for name, answer in zip(("one", "two"), answers, strict=True)]
+    for answer in answers:
+        answer.set_result(None)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    inline.set_result(None)
+    for work in works:
+        await work.wait()
+    assert seen == {"one": ["unset", "one", "one", "one"], "two": ["unset", "two", "two"]}
+    assert variable.get() == "unset"

@@ -1,4 +1,4 @@
-"""What each address has of a server process: connections, and bytes of answers.
+"""What the connections of one server have in common: who is admitted, what they hold in bytes, and how all must leave.
 
 An answer is in an account from when it is made until its caller has taken it. Accounts are nested (a connection's in
 its address's, that in the process's), and each has a bound. A small answer passes the bounds of a connection and an
@@ -8,12 +8,96 @@ address, and an account that holds nothing takes an answer of any size: so every
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable
+import socket
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from pinlater.eager import EagerTask
 from pinlater.errors import Overloaded
+from pinlater.listener import RateLimitedLog
 from pinlater.model.connection import host_of
+from pinlater.server.deliveries import Deliveries
+from pinlater.server.limits import ServerLimits
+
+HandOver = Callable[[socket.socket], None]
+
+
+@dataclass(slots=True)
+class Drain:
+    """How connections leave a server that ends: handed over, or closed (`close_idle`: also those that ask nothing)."""
+
+    hand_over: HandOver | None
+    close_idle: bool = False
+
+
+class ServerState:
+    """Kept by all connections together. `now` is the loop's time, renewed by every sweep.
+
+    In bytes: `buffered`, of half sent messages and of calls in flight; `answers`, of those that have not left.
+    """
+
+    def __init__(
+        self, limits: ServerLimits, counters: Counter[str], log: RateLimitedLog, deliveries: Deliveries
+    ) -> None:
+        self.connections: set[Drainable] = set()
+        self.counters = counters
+        self.log = log
+        self.deliveries = deliveries
+        self.buffered = 0
+        self.peers = Peers(limits.peer_connections(), limits.max_peer_answers_bytes, limits.max_buffered_bytes)
+        self.answers = self.peers.process
+        self.drain: Drain | None = None
+        self.calls: set[EagerTask] = set()
+        """Those that wait for something."""
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.loop = asyncio.get_running_loop()
+        self.now = self.loop.time()
+        self._max_connections = limits.max_connections
+
+    def admit(self, connection: Drainable, peer: Peer) -> bool:
+        """Whether there is room for one more; an idle one may be closed for it."""
+        if self.peers.is_full(peer):
+            if not self._close_idle(peer):
+                self.counters["peer_connections_refused"] += 1
+                return False
+            self.counters["idle_closed_for_peer"] += 1
+        if len(self.connections) >= self._max_connections:
+            largest = self.peers.largest()
+            if largest is None or len(largest.connections) <= len(peer.connections) or not self._close_idle(largest):
+                self.counters["connections_refused"] += 1
+                return False
+            self.counters["idle_closed_for_others"] += 1
+        peer.connections[connection] = None
+        self.connections.add(connection)
+        return True
+
+    def _close_idle(self, peer: Peer) -> bool:
+        """Close the connection of an address that has been idle for longest; False where none is."""
+        idle = peer.longest_idle()
+        if idle is None:
+            return False
+        idle.abort()
+        del peer.connections[idle]
+        self.connections.discard(idle)
+        return True
+
+    def forget(self, connection: Drainable, peername: Any, peer: Peer) -> None:
+        self.connections.discard(connection)
+        self.peers.leave(peername, peer, connection)
+
+    def close_largest(self) -> None:
+        """Make room by closing the connection that holds the most of a half sent message."""
+        self.counters["half_sent_over_buffer"] += 1
+        max(self.connections, key=lambda connection: connection.partial).abort()
+
+    def run_detached(self, work: Coroutine[Any, Any, None]) -> None:
+        """A task that nobody waits for but the end of the server."""
+        task = self.loop.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
 
 SMALL_ANSWER_BYTES = 64 * 1024
 ROOM_WITHIN_S = 5.0
@@ -80,7 +164,7 @@ class _Waiter(NamedTuple):
         )
 
 
-class Leaver(Protocol):
+class Drainable(Protocol):
     """A connection, as its server sees it."""
 
     @property
@@ -106,9 +190,9 @@ class Peer:
 
     def __init__(self, account: Account) -> None:
         self.account = account
-        self.connections: dict[Leaver, None] = {}
+        self.connections: dict[Drainable, None] = {}
 
-    def longest_idle(self) -> Leaver | None:
+    def longest_idle(self) -> Drainable | None:
         """The connection that has been idle for longest, among some; None where none is."""
         for _ in range(0, len(self.connections), _LOOKED_AT):
             some = [member for member, _ in zip(self.connections, range(_LOOKED_AT), strict=False)]
@@ -146,7 +230,7 @@ class Peers:
         """The address with most connections."""
         return max(self._peers.values(), key=lambda peer: len(peer.connections), default=None)
 
-    def leave(self, peername: Any, peer: Peer, member: Leaver) -> None:
+    def leave(self, peername: Any, peer: Peer, member: Drainable) -> None:
         peer.connections.pop(member, None)
         if not peer.connections and not peer.account.unsent and not peer.account.reserved:
             self._peers.pop(host_of(peername), None)
