@@ -232,7 +232,7 @@ class Bulkhead:
                 took_s = loop.time() - asked_s
                 metrics.observe(took_s, "shard_call_seconds", self._shard.shard_id, operation.label)
         if metrics is not None and operation.claims:
-            handed_out = sum(map(len, claims_of(value)))
+            handed_out = sum(map(len, value[1] if type(value) is tuple else value))
             metrics.observe(handed_out, "shard_batch_jobs", self._shard.shard_id, OPERATIONS["claim"].label)
         return value
 

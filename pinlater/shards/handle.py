@@ -58,6 +58,8 @@ class ShardHandle:
         self.configured_dequeue_only = dequeue_only
         self.ordered_dequeue_only = False
         """By an operator's command, beside the configuration."""
+        self.on_health_change: Callable[[], None] | None = None
+        """Called whenever `is_healthy` may have changed."""
         self._bulkhead = shard.bulkhead if isinstance(shard, ShardDecorator) else None
         self.health = Health(health)
         self.store_id: str | None = None
@@ -87,6 +89,10 @@ class ShardHandle:
             self._bulkhead.report = self.learn
             self.deadline_ms = self._bulkhead.deadline_ms
 
+    def _health_changed(self) -> None:
+        if self.on_health_change is not None:
+            self.on_health_change()
+
     @property
     def health(self) -> Health:
         return self._health
@@ -94,12 +100,13 @@ class ShardHandle:
     @health.setter
     def health(self, health: Health) -> None:
         self._health = health
+        health.on_change = self._health_changed
         if self._bulkhead is not None:
             self._bulkhead.health = health
 
     @property
     def is_healthy(self) -> bool:
-        return self.health.is_healthy
+        return self._health.is_healthy
 
     @property
     def dequeue_only(self) -> bool:

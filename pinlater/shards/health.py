@@ -109,6 +109,7 @@ class Health:
         "_streaks",
         "counts_good",
         "is_healthy",
+        "on_change",
     )
 
     def __init__(self, settings: HealthSettings | None = None) -> None:
@@ -123,6 +124,8 @@ class Health:
         self.is_healthy = False
         self.counts_good = False
         """Whether one more good answer would change anything: once the window is full of them, none does."""
+        self.on_change: Callable[[], None] | None = None
+        """Called whenever `is_healthy` may have changed."""
 
     # -- while it is in ----------------------------------------------------------------------------------------------
 
@@ -190,6 +193,8 @@ class Health:
         pause.since_ms = now_ms
         self.is_healthy = self.counts_good = False
         self._probes_left = settings.probes
+        if self.on_change is not None:
+            self.on_change()
 
     @property
     def probe_gap_ms(self) -> int:
@@ -223,6 +228,8 @@ class Health:
         self._outcomes.clear()
         self._bad = self._streak = self._slow = 0
         self._streaks.clear()
+        if self.on_change is not None:
+            self.on_change()
 
 
 _log = structlog.get_logger("pinlater.shards")

@@ -58,7 +58,8 @@ class ResilientShard(ShardDecorator):
         for name, operation in OPERATIONS.items():
             if name not in vars(ResilientShard):
                 calls = self._bulk_calls if operation.bulk else self._calls
-                setattr(self, name, partial(calls.call, operation, getattr(inner, name)))
+                method = self._send_claim if operation is _CLAIM else getattr(inner, name)
+                setattr(self, name, partial(calls.call, operation, method))
 
     @property
     def bulkhead(self) -> Bulkhead:
@@ -102,13 +103,8 @@ class ResilientShard(ShardDecorator):
 
     # -- claims ------------------------------------------------------------------------------------------------------
 
-    def claim(
-        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, enforce_quota: bool = False
-    ) -> Coroutine[Any, Any, list[list[DequeuedJob]]]:
-        return self._calls.call(_CLAIM, self._send_claim, queue, requests, now_ms, enforce_quota=enforce_quota)
-
     def _send_claim(
-        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, enforce_quota: bool
+        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, enforce_quota: bool = False
     ) -> Coroutine[Any, Any, list[list[DequeuedJob]]]:
         clock = self._clock
         if clock is not None and now_ms < MAX_TIME_MS:  # as seen from the end of time it stays, whatever it is now

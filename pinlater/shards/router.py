@@ -104,7 +104,9 @@ class Router:
 
         `enforce_quota`: on each shard no more than its quota of the queue's claims leaves free.
         """
-        members = self._share(coverage)
+        members = self.members.healthy()
+        if len(members) != 1:
+            members = self._share(coverage)
         if len(members) == 1:
             return members[0].shard.claim(queue, requests, now_ms, enforce_quota=enforce_quota)
         return self._claims.claim(queue, requests, now_ms, coverage=coverage, enforce_quota=enforce_quota)
@@ -192,7 +194,7 @@ class Router:
             if self.members.has_unknown_ids():
                 return ShardConnectionFailed(f"shard {shard_id} may be one that could not be reached yet")
             return None
-        if not member.health.is_healthy:
+        if not member.is_healthy:
             return missing([member]) if self.members.healthy() else self.members.none_left()
         try:
             return await call(member.shard)

@@ -38,6 +38,9 @@ class ShardSet:
     ) -> None:
         """`known_stores`: the store id that each shard id had before; another one is refused."""
         self.all = list(members)
+        self._healthy: list[ShardHandle] | None = None
+        self._healthy_of = 0
+        """Of so many: shards come and go with the configuration."""
         self.clock = clock
         """By which the skews of the stores' clocks are measured."""
         self.sync_before_serving: BringUp | None = None
@@ -47,9 +50,17 @@ class ShardSet:
         self._watch = HealthMonitor(clock, watch_interval_ms, open_late=self._open_late, let_in=self.let_in)
         for member in self.all:
             member.is_alone = partial(self._is_alone, member)
+            member.on_health_change = self._health_changed
 
     def healthy(self) -> list[ShardHandle]:
-        return [member for member in self.all if member.health.is_healthy]
+        """Those in use now. The list is kept from one change to the next: not to be changed."""
+        if self._healthy is None or self._healthy_of != len(self.all):
+            self._healthy = [member for member in self.all if member.is_healthy]
+            self._healthy_of = len(self.all)
+        return self._healthy
+
+    def _health_changed(self) -> None:
+        self._healthy = None
 
     def keep_order(self) -> bool:
         """Whether every store does; see Shard.keeps_order."""
@@ -65,7 +76,7 @@ class ShardSet:
 
     def full(self) -> list[ShardHandle]:
         """Those in use that lack room for new jobs."""
-        return [member for member in self.all if member.health.is_healthy and member.full]
+        return [member for member in self.healthy() if member.full]
 
     def by_id(self, shard_id: str) -> ShardHandle | None:
         for member in self.all:
