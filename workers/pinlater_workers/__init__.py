@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pinlater_workers.app.app import App
     from pinlater_workers.app.loader import load_app, load_file
     from pinlater_workers.errors import ArgumentsInvalid, ConfigurationError, WorkerError
-    from pinlater_workers.jobs.context import JobContext, current
+    from pinlater_workers.jobs.context import JobContext, StopReason, current
     from pinlater_workers.jobs.job_type import EnqueuedInPart, JobFunction, JobType
     from pinlater_workers.jobs.outcome import Action, Fail, Outcome, Reschedule, Retry, Snooze
     from pinlater_workers.jobs.retry import (
@@ -59,6 +59,7 @@ __all__ = [
     "Retry",
     "RetryRules",
     "Snooze",
+    "StopReason",
     "WorkerError",
     "current",
     "load_app",
@@ -69,7 +70,7 @@ _HOMES = {
     "app.app": ("App",),
     "app.loader": ("load_app", "load_file"),
     "errors": ("ArgumentsInvalid", "ConfigurationError", "WorkerError"),
-    "jobs.context": ("JobContext", "current"),
+    "jobs.context": ("JobContext", "StopReason", "current"),
     "jobs.job_type": ("EnqueuedInPart", "JobFunction", "JobType"),
     "jobs.outcome": ("Action", "Fail", "Outcome", "Reschedule", "Retry", "Snooze"),
     "jobs.retry": (

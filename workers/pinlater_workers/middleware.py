@@ -1,4 +1,4 @@
-"""What runs around every job: tracing, log fields, database sessions, whatever a team does the same way each time.
+"""Middleware around every job: tracing, log fields, database sessions, whatever a team does the same way each time.
 
 Given to the app, in order: `before` goes first to last, `after` and `error` last to first. All of them run where the
 job runs, in its thread or on its event loop, and `pinlater_workers.jobs.context.current()` is the job's.
@@ -26,7 +26,7 @@ class Middleware:
         """The job has returned. What is raised fails the attempt: a commit can stand here."""
 
     def error(self, context: JobContext, exception: BaseException, outcome: Outcome) -> None:
-        """The attempt has not succeeded; `verdict` says what becomes of it. What is raised here is logged, no more.
+        """The attempt has not succeeded; `outcome` says what becomes of it. What is raised here is logged, no more.
 
         Snooze and Reschedule come here too. Called where `before` was called and did not raise.
         """

@@ -1,4 +1,7 @@
-"""Settings as a table of keys: a mistake says where it stands, what it is, and what is allowed."""
+"""Settings as people write them: tables of keys, durations, and objects by their names.
+
+A mistake says where it stands, what it is, and what is allowed.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,12 @@ from pinlater_workers.errors import ConfigurationError
 
 MAX_I32 = 2**31 - 1
 DAY_S = 86_400.0
+
+_UNITS_S = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_PART = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)(ms|s|m|h|d)", re.ASCII)
+_SECONDS = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,6})?", re.ASCII)
+_WHOLE = re.compile(rf"(?:{_PART.pattern}\s*)+", re.ASCII)
+_SPEC = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*):([^\W\d]\w*(?:\.[^\W\d]\w*)*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +109,6 @@ def flag(field: str) -> Key:
     return Key(field, parse, "true or false")
 
 
-_UNITS_S = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-_PART = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)(ms|s|m|h|d)", re.ASCII)
-_SECONDS = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,6})?", re.ASCII)
-_WHOLE = re.compile(rf"(?:{_PART.pattern}\s*)+", re.ASCII)
-
-
 def parse_duration(value: object) -> float:
     """Seconds. ValueError: neither a text as above, nor a timedelta, nor a number; or a negative one.
 
@@ -136,9 +139,6 @@ def duration_text(seconds: float) -> str:
         if amount:
             parts.append(f"{amount}{unit}")
     return "".join(parts) or "0s"
-
-
-_SPEC = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*):([^\W\d]\w*(?:\.[^\W\d]\w*)*)")
 
 
 def import_object(spec: object, where: str, example: str = "mail.jobs:send") -> object:

@@ -1,4 +1,4 @@
-"""The app: which servers, which types of job, what happens around each."""
+"""The app: its servers and clients, its types of job, its middleware."""
 
 from __future__ import annotations
 
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 ResultT = TypeVar("ResultT")
 MethodT = TypeVar("MethodT", bound=Callable[..., Any])
+
+_making = threading.Lock()
+"""Held for an assignment, so that many threads at once have one client."""
 
 
 def _says_queue(method: MethodT) -> MethodT:
@@ -236,10 +239,6 @@ class App:
     async def close_async(self) -> None:
         """Close the client of the running event loop."""
         await self._connections.close_async()
-
-
-_making = threading.Lock()
-"""Held for an assignment, so that many threads at once have one client."""
 
 
 @dataclass(frozen=True, slots=True)

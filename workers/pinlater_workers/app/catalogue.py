@@ -1,4 +1,4 @@
-"""Which types of job an app has: those that code declares, those of its file, and what the file says of either."""
+"""The types of job of an app: those that code declares, those of its file, and the file's settings of either."""
 
 from __future__ import annotations
 

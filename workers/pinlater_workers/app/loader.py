@@ -1,4 +1,4 @@
-"""Apps by their names: "module:attribute" of one that code makes, or the path of a file."""
+"""Apps by their names: "module:attribute", or the path of a file; and the servers that a command line names."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.settings_table import add_import_paths, import_object
 
 FILE = "file:"
+
+_SERVERS = "PINLATER_WORKER_SERVERS"
+_CLUSTER = "PINLATER_WORKER_CLUSTER"
 
 
 def load_app(spec: str) -> App:
@@ -41,10 +44,6 @@ def _import_app(spec: str, where: str) -> App:
             f"{where} is {spec!r}, a {type(found).__name__}; allowed: an App, as in app = App(...)"
         )
     return found
-
-
-_SERVERS = "PINLATER_WORKER_SERVERS"
-_CLUSTER = "PINLATER_WORKER_CLUSTER"
 
 
 def pass_on_servers(app: App, servers: Sequence[str], cluster: str | None) -> None:

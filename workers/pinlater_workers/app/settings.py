@@ -1,4 +1,4 @@
-"""What an operator can say of a worker, at the command line or in a file: one table, one meaning."""
+"""The settings of a worker, and the TOML file that has them beside those of an app; conf/jobs.toml shows all of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pinlater-worker jobs`: the types of job that an app has, with what counts for each."""
+"""`pinlater-worker jobs` and `pinlater-worker retry`: the types of job of an app, and the delays of a policy."""
 
 from __future__ import annotations
 

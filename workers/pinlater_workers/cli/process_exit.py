@@ -1,4 +1,4 @@
-"""How the command ends when it does not succeed: a few lines on stderr that say what to do, and an exit code.
+"""The end of the process: exit codes and what stderr says, the last seconds, and the restart by exec.
 
 Exit codes: 0 done, or stopped by a signal; 1 it failed; 2 the command line, the file or the app is wrong; 130 Ctrl-C.
 """
@@ -27,6 +27,12 @@ EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 _LINES = 12
 """So much of the traceback of an app that cannot be imported: its end says what is wrong."""
+
+CLOSE_S = 3.0
+"""How long what is left of jobs has to end with the event loop, and the exit handlers of libraries to run."""
+_log = logging.getLogger("pinlater_workers.cli")
+_STARTED_IN = os.getcwd()
+"""Where it was started: a relative path on the command line means the same again."""
 
 
 @contextmanager
@@ -67,12 +73,6 @@ def _is_machinery(trace: TracebackType) -> bool:
     return trace.tb_frame.f_code.co_filename.startswith((importlib.__file__, "<frozen importlib"))
 
 
-CLOSE_S = 3.0
-"""How long what is left of jobs has to end with the event loop, and the exit handlers of libraries to run."""
-
-_log = logging.getLogger("pinlater_workers.cli")
-
-
 def leave_soon(code: int, error: BaseException | None = None) -> None:
     """From now on this process has CLOSE_S to end by itself; then it ends with that exit code.
 
@@ -96,10 +96,6 @@ def flush() -> None:
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
-
-
-_STARTED_IN = os.getcwd()
-"""Where it was started: a relative path on the command line means the same again."""
 
 
 def replace_itself() -> NoReturn:

@@ -1,4 +1,4 @@
-"""From a command line to a worker that runs, and what happens when it has ended."""
+"""The worker command: from its options to a worker that runs, and to the end of the process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker with all that stands beside it: signals, the pages it serves, what it sends to statsd."""
+"""The sidecars of a worker: signals, the pages it serves, the packets to statsd."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One attempt: its arguments, its context, the middleware, the call, and what becomes of it.
+"""One attempt: its arguments, its context, the middleware, the call, and the outcome.
 
 Nothing that a job raises leaves these functions, SystemExit and MemoryError included: it ends the attempt, not the
 worker. Only KeyboardInterrupt passes, which is for the process; and the CancelledError of a task that its pool cancels.

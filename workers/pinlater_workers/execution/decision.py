@@ -1,4 +1,4 @@
-"""What becomes of an attempt that raised something. Never raises, whatever was raised and whatever a policy does.
+"""The outcome of an attempt that raised something, and its line in the log. Never raises, whatever a policy does.
 
 | raised | becomes |
 | --- | --- |
@@ -33,6 +33,21 @@ from pinlater_workers.jobs.settings import JobSettings
 
 RANDOM = Random()
 _log = logging.getLogger("pinlater_workers.execution")
+
+_outcome_log = logging.getLogger("pinlater_workers.jobs")
+_QUIET = {
+    Action.SUCCEED: "succeeded",
+    Action.SNOOZE: "is put off",
+    Action.RESCHEDULE: "is done for now",
+    Action.GIVE_BACK: "is given back",
+}
+MAX_LINE_CHARS = 500
+MAX_TEXT_CHARS = 450
+"""Leaves room for what stands before it in its line."""
+MAX_TYPE_CHARS = 100
+_MAX_FRAMES = 10_000
+_FRAMEWORK = "pinlater_workers"
+_LIBRARIES = ("/site-packages/", "/dist-packages/", sysconfig.get_path("stdlib") + "/")
 
 
 def decide(
@@ -137,15 +152,6 @@ def _line(what: str, text: str) -> str:
     return one_line(f"{what}: {text}" if text else what, MAX_LINE_CHARS) + "\n"
 
 
-_outcome_log = logging.getLogger("pinlater_workers.jobs")
-_QUIET = {
-    Action.SUCCEED: "succeeded",
-    Action.SNOOZE: "is put off",
-    Action.RESCHEDULE: "is done for now",
-    Action.GIVE_BACK: "is given back",
-}
-
-
 def log_outcome(context: JobContext, outcome: Outcome, error: BaseException | None = None) -> None:
     """Called where the job ran, with its context set. `error` is what it raised. Raises nothing: a filter or a handler
     of the app that fails does not change what became of the attempt.
@@ -168,16 +174,6 @@ def _log_outcome(context: JobContext, outcome: Outcome, error: BaseException | N
     end = "no attempt follows" if is_last else f"again in {outcome.delay_ms / 1000:g} s"
     shown = error if is_last or _outcome_log.isEnabledFor(logging.DEBUG) else None
     _outcome_log.warning("%s failed, %s: %s", job, end, status, exc_info=shown)
-
-
-MAX_LINE_CHARS = 500
-MAX_TEXT_CHARS = 450
-"""Leaves room for what stands before it in its line."""
-
-MAX_TYPE_CHARS = 100
-_MAX_FRAMES = 10_000
-_FRAMEWORK = "pinlater_workers"
-_LIBRARIES = ("/site-packages/", "/dist-packages/", sysconfig.get_path("stdlib") + "/")
 
 
 def type_name(error: BaseException) -> str:

@@ -1,4 +1,7 @@
-"""One beat: a checkpoint for each queue, then a look at what is there, and what that says of each claim."""
+"""One beat of claims, and the schedule of beats.
+
+A beat is a checkpoint for each queue, then a lookup, which says what became of each claim.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,12 @@ from pinlater_workers.heartbeat.messages import HeartbeatEntry
 CLAIMS_PER_CALL = 1_000
 
 Part = Sequence[HeartbeatEntry]
+
+LONGEST_INTERVAL_S = 10.0
+LONGEST_MARGIN_S = 2.0
+LONGEST_SILENCE_S = 2.5
+LONGEST_RETRY_S = 1.0
+FAILURES_TOLD = 2
 
 
 @dataclass(slots=True)
@@ -107,13 +116,6 @@ async def _one_shard(call: Callable[[Part], Awaitable[None]], part: Part, outcom
 def _shard(watched: HeartbeatEntry) -> object:
     ref = parse_descriptor(watched.descriptor)
     return ref and ref.shard
-
-
-LONGEST_INTERVAL_S = 10.0
-LONGEST_MARGIN_S = 2.0
-LONGEST_SILENCE_S = 2.5
-LONGEST_RETRY_S = 1.0
-FAILURES_TOLD = 2
 
 
 def usual_interval_s(lease_s: float) -> float:

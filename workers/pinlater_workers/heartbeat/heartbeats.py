@@ -1,4 +1,4 @@
-"""The worker's end of its heartbeats: which claims are to be kept alive, and the process that does it."""
+"""The heartbeats of a worker: the claims to keep alive, and the process that does it."""
 
 from __future__ import annotations
 

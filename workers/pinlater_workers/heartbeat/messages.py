@@ -1,4 +1,6 @@
-"""What the worker and its heartbeat process say to each other: MessagePack in frames.
+"""The messages between a worker and its heartbeat process: MessagePack in frames.
+
+The tags and fields stay: the two may be of different versions.
 
 Times are seconds of time.monotonic, which is one clock for all processes of a machine.
 """
@@ -9,6 +11,8 @@ import msgspec
 
 from pinlater_workers.child_sockets import frame
 from pinlater_workers.jobs.context import StopReason
+
+_encoder = msgspec.msgpack.Encoder()
 
 
 class HeartbeatEntry(msgspec.Struct, array_like=True, gc=False):
@@ -82,7 +86,6 @@ class ClaimsEnded(msgspec.Struct, tag="Ended"):
 ToProcess = Begin | Watch | Forget | Alive
 ToWorker = ClaimsRenewed | ClaimsFailing | ClaimsEnded
 
-_encoder = msgspec.msgpack.Encoder()
 read_by_process = msgspec.msgpack.Decoder(ToProcess).decode
 read_by_worker = msgspec.msgpack.Decoder(ToWorker).decode
 

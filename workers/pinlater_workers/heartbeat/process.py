@@ -40,6 +40,21 @@ from pinlater_workers.jobs.context import StopReason
 
 UNREAD_BYTES = 65_536
 
+_log = logging.getLogger("pinlater_workers.heartbeat")
+GATHER_S = 0.02
+BEATS_AT_ONCE = 32
+SHORTEST_TIMEOUT_S = 0.5
+STAY_S = 60.0
+IDLE_S = 1_800.0
+"""Half of what a server grants an idle connection by default: closing one costs a beat of all claims."""
+LONGEST_SILENCE_S = 3_600.0
+"""A worker that stands still for longer keeps no such claims."""
+PAGE = 1_000
+PAGES = 20
+COLONS_BEFORE_SOURCE = 4
+Key = tuple[str, str]
+"""Descriptor and claim descriptor."""
+
 
 class ParentLink:
     """The connection to the worker. `ended` is set when there is nothing left to do."""
@@ -90,16 +105,6 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)  # the worker needs its claims until it has ended
     with socket.socket(fileno=descriptor) as end:
         asyncio.run(serve(end, parent))
-
-
-_log = logging.getLogger("pinlater_workers.heartbeat")
-
-GATHER_S = 0.02
-BEATS_AT_ONCE = 32
-SHORTEST_TIMEOUT_S = 0.5
-STAY_S = 60.0
-IDLE_S = 1_800.0
-"""Half of what a server grants an idle connection by default: closing one costs a beat of all claims."""
 
 
 class HeartbeatLoop:
@@ -198,17 +203,6 @@ class HeartbeatLoop:
             self._tell(ClaimsFailing(twice, StopReason.OUT_OF_TOUCH, outcome.detail))
         if outcome.failed:
             self._news.set()
-
-
-LONGEST_SILENCE_S = 3_600.0
-"""A worker that stands still for longer keeps no such claims."""
-
-PAGE = 1_000
-PAGES = 20
-COLONS_BEFORE_SOURCE = 4
-
-Key = tuple[str, str]
-"""Descriptor and claim descriptor."""
 
 
 class UnreadClaims:

@@ -1,4 +1,4 @@
-"""What a job's function takes: arguments are checked where they are given, and converted where they arrive."""
+"""The arguments of a job's function: checked where they are given, converted where they arrive."""
 
 from __future__ import annotations
 
@@ -24,6 +24,12 @@ MAX_SHAPES = 100
 
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+
+_EXACT = {bool, int, float, str, bytes, NoneType}
+_CODECS: dict[Encoding, tuple[Callable[[Any], bytes], Callable[[bytes], Any]]] = {
+    "json": (msgspec.json.Encoder(enc_hook=plain).encode, msgspec.json.decode),
+    "msgpack": (msgspec.msgpack.Encoder(enc_hook=plain).encode, msgspec.msgpack.decode),
+}
 
 
 class Arguments:
@@ -181,13 +187,6 @@ def _hints(function: Callable[..., Any], job: str) -> dict[str, Any]:
 def _shown(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 100 else f"{text[:100]}..."
-
-
-_EXACT = {bool, int, float, str, bytes, NoneType}
-_CODECS: dict[Encoding, tuple[Callable[[Any], bytes], Callable[[bytes], Any]]] = {
-    "json": (msgspec.json.Encoder(enc_hook=plain).encode, msgspec.json.decode),
-    "msgpack": (msgspec.msgpack.Encoder(enc_hook=plain).encode, msgspec.msgpack.decode),
-}
 
 
 class Annotation:

@@ -1,4 +1,7 @@
-"""What a running job can ask, say and wait for. `current()` gives it, in the job's own thread or task."""
+"""A job while it runs: what the worker keeps of it, and the context that the job itself asks and speaks to.
+
+`current()` gives the context, in the job's own thread or task.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,46 @@ if TYPE_CHECKING:
 
 _lock = threading.Lock()
 """Held for moments: one for all, as hardly any job waits."""
+
+
+class StopReason(StrEnum):
+    """Why a running job is told to stop. The words stand in statuses, logs and metrics."""
+
+    TIME_LIMIT = "time limit exceeded"
+    CLAIM_LOST = "claim lost"
+    OUT_OF_TOUCH = "no heartbeat gets through"
+    STOPPING = "the worker stops"
+
+
+ENDING_REASONS = frozenset({StopReason.TIME_LIMIT, StopReason.CLAIM_LOST})
+"""The reasons that end a job, and that no other one replaces; of the others it is only told."""
+
+
+class RunningJob(msgspec.Struct, eq=False, gc=False):
+    """What the worker keeps of it. `type` None: none that this worker knows. `envelope` None: a body that has none.
+
+    `began_s` and `until_s` (the time limit) are of time.monotonic, `deadline_ms` is the limit by the wall clock.
+    `stop_reason` is why it was told to stop, if it was.
+    """
+
+    job: DequeuedJob
+    queue: str
+    type: JobType | None
+    began_s: float
+    until_s: float
+    envelope: Envelope | None = None
+    deadline_ms: int = 0
+    stop_reason: StopReason | None = None
+
+
+def attempt_number(job: DequeuedJob) -> int:
+    """1 for the first; at least 1 for a job that an operator gave more attempts."""
+    return max(1, job.attempts_allowed - job.attempts_remaining + 1)
+
+
+def waited_s(job: DequeuedJob, now_ms: int) -> float:
+    """From when it was due until now; 0 where the server does not say when that was."""
+    return (now_ms - job.run_after_ms) / 1000 if job.run_after_ms else 0.0
 
 
 class Host(Protocol):
@@ -215,43 +258,3 @@ def refuse_on_loop(instead: str) -> None:
     """Blocking the event loop that is to carry out the call would last for ever."""
     if asyncio._get_running_loop() is not None:
         raise RuntimeError(f"in a coroutine: await {instead}(...)")
-
-
-class StopReason(StrEnum):
-    """StopReason a running job is told to stop. The words stand in statuses, logs and metrics."""
-
-    TIME_LIMIT = "time limit exceeded"
-    CLAIM_LOST = "claim lost"
-    OUT_OF_TOUCH = "no heartbeat gets through"
-    STOPPING = "the worker stops"
-
-
-ENDING_REASONS = frozenset({StopReason.TIME_LIMIT, StopReason.CLAIM_LOST})
-"""The reasons that end a job, and that no other one replaces; of the others it is only told."""
-
-
-class RunningJob(msgspec.Struct, eq=False, gc=False):
-    """What the worker keeps of it. `type` None: none that this worker knows. `envelope` None: a body that has none.
-
-    `began_s` and `until_s` (the time limit) are of time.monotonic, `deadline_ms` is the limit by the wall clock.
-    `stop_reason` is why it was told to stop, if it was.
-    """
-
-    job: DequeuedJob
-    queue: str
-    type: JobType | None
-    began_s: float
-    until_s: float
-    envelope: Envelope | None = None
-    deadline_ms: int = 0
-    stop_reason: StopReason | None = None
-
-
-def attempt_number(job: DequeuedJob) -> int:
-    """1 for the first; at least 1 for a job that an operator gave more attempts."""
-    return max(1, job.attempts_allowed - job.attempts_remaining + 1)
-
-
-def waited_s(job: DequeuedJob, now_ms: int) -> float:
-    """From when it was due until now; 0 where the server does not say when that was."""
-    return (now_ms - job.run_after_ms) / 1000 if job.run_after_ms else 0.0

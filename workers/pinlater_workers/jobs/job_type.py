@@ -1,4 +1,4 @@
-"""A type of job: a function, what was said of it, and the ways to enqueue it."""
+"""A type of job: a function, its settings, and the ways to enqueue it, one job or many."""
 
 from __future__ import annotations
 
@@ -20,6 +20,10 @@ P = ParamSpec("P")
 ResultT = TypeVar("ResultT", covariant=True)
 Call = tuple[Any, ...] | list[Any] | Mapping[str, Any]
 """One call of many: the arguments by position, or by name."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+JOBS_PER_CALL = 500
+BYTES_PER_CALL = 4 * 1024 * 1024
 
 
 class Producer(Protocol):
@@ -174,11 +178,6 @@ class JobFunction(JobType, Generic[P, ResultT]):
 
     def body(self, *args: P.args, **kwargs: P.kwargs) -> bytes:
         return self._body(args, kwargs, {})
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-JOBS_PER_CALL = 500
-BYTES_PER_CALL = 4 * 1024 * 1024
 
 
 class EnqueuedInPart(WorkerError):

@@ -1,4 +1,4 @@
-"""What a job may raise to say more than "this went wrong": try again then, never again, not yet, once more.
+"""The outcome of an attempt, and the exceptions by which a job chooses it.
 
     Retry        this attempt failed; the next one comes after so many seconds
     Fail         this attempt failed, and none follows
@@ -15,6 +15,40 @@ from datetime import timedelta
 from enum import IntEnum
 
 Delay = float | timedelta
+
+
+class Action(IntEnum):
+    """What the server is told."""
+
+    SUCCEED = 0
+    """An ack, success."""
+    RETRY = 1
+    """An ack, failure: one attempt is spent; the job comes again after `delay_ms`, or without attempts is FAILED."""
+    FAIL = 2
+    """An ack, permanent failure."""
+    SNOOZE = 3
+    """Back to PENDING for `delay_ms`, no attempt spent, with `body`, whose envelope counts the snoozes."""
+    RESCHEDULE = 4
+    """Back to PENDING for `delay_ms`, with all attempts, and with `body` where it is not None."""
+    GIVE_BACK = 5
+    """Back to PENDING after `delay_ms` as it is, no attempt spent: the worker does not know its type, or stops."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`status`, a line with its end or "", goes to the job's custom status: an ack appends it, a move puts it in front.
+
+    `error` is the type of the exception for metrics and logs, "" for none.
+    """
+
+    action: Action
+    delay_ms: int = 0
+    status: str = ""
+    body: bytes | None = None
+    error: str = ""
+
+
+SUCCEEDED = Outcome(Action.SUCCEED)
 
 
 def seconds(delay: Delay) -> float:
@@ -80,37 +114,3 @@ def _retry(message: str, after_s: float | None) -> Retry:
 
 def _reschedule(after_s: float, body: bytes | None, message: str) -> Reschedule:
     return Reschedule(after_s, body=body, message=message)
-
-
-class Action(IntEnum):
-    """What the server is told."""
-
-    SUCCEED = 0
-    """An ack, success."""
-    RETRY = 1
-    """An ack, failure: one attempt is spent; the job comes again after `delay_ms`, or without attempts is FAILED."""
-    FAIL = 2
-    """An ack, permanent failure."""
-    SNOOZE = 3
-    """Back to PENDING for `delay_ms`, no attempt spent, with `body`, whose envelope counts the snoozes."""
-    RESCHEDULE = 4
-    """Back to PENDING for `delay_ms`, with all attempts, and with `body` where it is not None."""
-    GIVE_BACK = 5
-    """Back to PENDING after `delay_ms` as it is, no attempt spent: the worker does not know its type, or stops."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """`status`, a line with its end or "", goes to the job's custom status: an ack appends it, a move puts it in front.
-
-    `error` is the type of the exception for metrics and logs, "" for none.
-    """
-
-    action: Action
-    delay_ms: int = 0
-    status: str = ""
-    body: bytes | None = None
-    error: str = ""
-
-
-SUCCEEDED = Outcome(Action.SUCCEED)

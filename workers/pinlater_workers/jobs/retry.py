@@ -1,4 +1,4 @@
-"""When a failed job is tried again. A policy is pure: the attempt that failed and its error in, a delay out.
+"""Retry policies. A policy is pure: the attempt that failed and its error in, a delay out.
 
     Default        the first five retries linear (10 s to 50 s), then doubling (100 s, 200 s, ...); 10 retries
     Constant       the same delay each time

@@ -1,4 +1,4 @@
-"""What can be said of a type of job, in a decorator or in a file: one table, one meaning."""
+"""The settings of a type of job, from a decorator or a file: one table, one meaning."""
 
 from __future__ import annotations
 
@@ -34,6 +34,10 @@ QUEUE_NAME = "1 to 64 letters, digits and _"
 
 DEFAULT_TIME_LIMIT_S = 3600.0
 DEFAULT_MAX_SNOOZES = 100
+
+RetryOption = (
+    Policy | RetryRules | str | Sequence[float | str | timedelta] | Callable[[int, BaseException], float | None]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +134,3 @@ def _retry(fields: dict[str, Any], base: RetryRules) -> dict[str, RetryRules]:
     if isinstance(default, RetryRules):
         base, default = default, None
     return {"retry": RetryRules(default or base.default, base.on if on is None else on)}
-
-
-RetryOption = (
-    Policy | RetryRules | str | Sequence[float | str | timedelta] | Callable[[int, BaseException], float | None]
-)

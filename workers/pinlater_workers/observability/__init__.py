@@ -1,1 +1,1 @@
-"""What a worker shows of itself: counts, the pages and packets that carry them, logs."""
+"""Counts, the pages and packets that carry them, and logs."""

@@ -32,6 +32,11 @@ MAX_CONNECTIONS = 100
 SICK_AFTER_S = 60.0
 """Beside the time that one long poll may take."""
 
+_server_log = logging.getLogger("aiohttp.server")
+PREFIX = "pinlater_worker_"
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+_BOUNDS = [*map(str, BUCKETS), "+Inf"]
+
 
 class _Callers(logging.Filter):
     """What a caller sent that is not HTTP is answered with 400; it needs no traceback in the log."""
@@ -40,7 +45,6 @@ class _Callers(logging.Filter):
         return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
-_server_log = logging.getLogger("aiohttp.server")
 _server_log.addFilter(_Callers())
 
 
@@ -155,11 +159,6 @@ def _told(view: WorkerView, is_well: bool, sick_after_s: float) -> dict[str, Any
 def _write(event: str, **fields: object) -> None:
     """A line of the listener, in the log of a worker."""
     _log.warning("%s", " ".join([event.replace("_", " "), *[f"{name}={value}" for name, value in fields.items()]]))
-
-
-PREFIX = "pinlater_worker_"
-CONTENT_TYPE = CONTENT_TYPE_LATEST
-_BOUNDS = [*map(str, BUCKETS), "+Inf"]
 
 
 class _Counts(Collector):

@@ -1,4 +1,4 @@
-"""Where jobs run: threads, processes, or the event loop. One protocol; docs/workers.md says which promises what."""
+"""The protocol of a pool, and what the pools share. docs/workers.md says which pool promises what."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ JobsEnded = Callable[[Sequence[tuple[RunningJob, Outcome]]], None]
 
 SaveCheckpoint = Callable[[RunningJob, Checkpoint], Awaitable[None]]
 """Carries out a checkpoint that a running job asks for. Raises ClaimLost, or an error of pinlater.errors."""
+
+Done = Callable[[BaseException | None], None]
+"""Told once how the checkpoint went: None is well."""
 
 
 class Pool(Protocol):
@@ -112,10 +115,6 @@ class CompletionBatch:
         jobs, self._jobs = self._jobs, []
         if jobs and not self._closed:
             self._ended(jobs)
-
-
-Done = Callable[[BaseException | None], None]
-"""Told once how the checkpoint went: None is well."""
 
 
 class CheckpointRequests:

@@ -51,6 +51,8 @@ _TRACE_LINES = 6
 _OOM_SCORE = "500"
 """Of -1000 (never) to 1000."""
 
+_LEFT_TO_WORKER = (signal.SIGINT, signal.SIGTERM)
+
 
 def main(jobs_fd: int, control_fd: int, worker: int) -> None:
     die_with_parent(worker)
@@ -212,9 +214,6 @@ class JobHost:
 
     async def checkpoint_async(self, checkpoint: Checkpoint) -> None:
         await asyncio.wrap_future(self._control.ask(self._number, checkpoint))
-
-
-_LEFT_TO_WORKER = (signal.SIGINT, signal.SIGTERM)
 
 
 def leave_signals_to_worker() -> None:

@@ -1,6 +1,8 @@
-"""What a worker and a process of its pool say to each other, MessagePack in frames.
+"""The messages between a worker and a process of its pool: MessagePack in frames.
 
-Two connections, so that each thread of the process waits for its own: on the one come jobs, one at a time, and verdicts
+The tags and the order of the fields stay: the two may be of different versions.
+
+Two connections, so that each thread of the process waits for its own: on the one come jobs, one at a time, and outcomes
 go back; on the other, while a job runs, it is told to stop, and asks for checkpoints.
 """
 
@@ -14,6 +16,8 @@ from pinlater.model import Checkpoint, DequeuedJob
 from pinlater_workers.child_sockets import frame
 from pinlater_workers.errors import WorkerError
 from pinlater_workers.jobs.outcome import Outcome
+
+_ENCODER = msgspec.msgpack.Encoder()
 
 
 class Message(msgspec.Struct, array_like=True, gc=False):
@@ -94,7 +98,6 @@ class SaveAnswer(Message, tag="Answer"):
 ToProcess = StartApp | RunJob | StopJob | SaveAnswer
 FromProcess = Ready | StartFailed | JobEnded | SaveRequest
 
-_ENCODER = msgspec.msgpack.Encoder()
 read_by_process = msgspec.msgpack.Decoder(ToProcess).decode
 read_by_worker = msgspec.msgpack.Decoder(FromProcess).decode
 

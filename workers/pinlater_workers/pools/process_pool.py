@@ -75,7 +75,7 @@ class ProcessPool:
             process.send_control(StopJob(process.jobs, reason))
 
     async def close(self) -> None:
-        """A verdict that is on its way is taken."""
+        """An outcome that is on its way is taken."""
         self._closed = True
         self._waiting.clear()
         await self._crew.close(CLOSE_S)

@@ -1,4 +1,4 @@
-"""Keeps as many processes as are needed: starts, replaces those that end, and slows down where none can start."""
+"""The processes of a pool: as many as are needed, replaced when they end, ever slower where none can start."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class _Host(msgspec.Struct, eq=False):
 class _Task(msgspec.Struct, eq=False):
     """One job in a thread.
 
-    `finished` is set by the thread, `dropped` by the loop: its verdict was told before the thread returned.
+    `finished` is set by the thread, `dropped` by the loop: its outcome was told before the thread returned.
     """
 
     running: RunningJob

@@ -88,7 +88,7 @@ class _Attempt:
 
 
 class Jobs:
-    """`runs`: all jobs in the order of their enqueueing. `tell`: where set, each job is told so when it begins."""
+    """`runs`: all jobs in the order of their enqueueing. `tell`: why each job is to stop when it begins."""
 
     def __init__(self, app: App) -> None:
         self.clock = VirtualClock()

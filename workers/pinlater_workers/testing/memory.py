@@ -1,4 +1,4 @@
-"""One job of a test: what a server keeps of it, and what came to pass."""
+"""The jobs of a test: what a server would keep of each, its history, and the order in which they run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Results that no call carries yet, by queue: acks that may ride on a dequeue, and moves, which may not."""
+"""Results of attempts in the words of the server's interface, and in batches that one call carries.
+
+A result is an ack (success, failure, permanent failure), which may ride on a dequeue; or a requeue, which is a
+checkpoint that moves the job back to PENDING, and goes by a call of its own.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,17 @@ from pinlater.model import Ack, Checkpoint, parse_descriptor
 from pinlater_workers.jobs.context import RunningJob
 from pinlater_workers.jobs.outcome import Action, Outcome
 
+MAX_RESULTS = 1_000
+"""In one call."""
+MAX_BODY_BYTES = 1 << 16
+"""So much of new bodies is in one call, or one body: a server breaks the connection over a call that is too large."""
+Result = tuple[RunningJob, Outcome]
+ACKS = frozenset({Action.SUCCEED, Action.RETRY, Action.FAIL})
+"""The server is told by an ack; else by a requeue, which is a checkpoint to it."""
+
 
 class AckQueue:
-    """Times are of time.monotonic."""
+    """Results that no call carries yet, by queue. Times are of time.monotonic."""
 
     def __init__(self) -> None:
         self._acks: dict[str, list[Result]] = {}
@@ -55,7 +67,7 @@ class AckQueue:
         return batches
 
     def queues_to_requeue(self) -> list[str]:
-        """The queues with moves to make."""
+        """The queues that have some."""
         return list(self._requeues)
 
     def take_requeues(self, queue: str) -> AckBatch | None:
@@ -79,15 +91,10 @@ class AckQueue:
         return AckBatch(queue, taken, requeues=requeues)
 
 
-MAX_RESULTS = 1_000
-"""In one call."""
-
-MAX_BODY_BYTES = 1 << 16
-"""So much of new bodies is in one call, or one body: a server breaks the connection over a call that is too large."""
-
-
 class AckBatch:
-    """`moves`: all of them go back to PENDING; else all are acks. `is_copy`: an earlier call with them may have been
+    """Results of one queue that travel in one call.
+
+    `requeues`: all of them go back to PENDING; else all are acks. `may_repeat`: an earlier call with them may have been
     carried out, so that this one has no effect.
     """
 
@@ -111,7 +118,7 @@ class AckBatch:
         return [self] if len(parts) == 1 else [self._with(part) for part in parts.values()]
 
     def take(self, which: Callable[[RunningJob], bool]) -> list[Result]:
-        """Those out of the parcel, and returned."""
+        """Takes those out, and returns them."""
         taken = [result for result in self.results if which(result[0])]
         if taken:
             self.results = [result for result in self.results if not which(result[0])]
@@ -134,12 +141,6 @@ def fitting(requeues: Sequence[Result]) -> int:
 def _shard(descriptor: str) -> str:
     ref = parse_descriptor(descriptor)
     return "" if ref is None else ref.shard
-
-
-Result = tuple[RunningJob, Outcome]
-
-ACKS = frozenset({Action.SUCCEED, Action.RETRY, Action.FAIL})
-"""The server is told by an ack; else by a move back to PENDING, which is a checkpoint to it."""
 
 
 def acks(results: Sequence[Result]) -> tuple[list[Ack], list[Ack]]:

@@ -1,7 +1,7 @@
 """Results on their way to the server, until it has them or their claims have surely expired.
 
-Acks ride on dequeues (polling.py takes them). Those that nothing took in `ack_delay_s` go by a call of their own, as do
-moves; and so does what failed once: it is sent again with backoff, shard by shard, and its claims are kept alive.
+Acks ride on dequeues (the fetcher takes them). Those that no dequeue took in `ack_delay_s` go by a call of their own,
+as do requeues. What failed once is sent again with backoff, shard by shard, and its claims are kept alive.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pinlater_workers.worker.queue_state import IncidentLog, log, pause_s
 
 CALL_TIMEOUT_S = 5.0
 REFUSED = (RequestInvalid, BodyTooLarge)
-"""One result of a parcel can cause these for all."""
+"""One result of a batch can cause these for all."""
 
 
 class AckSender:
@@ -182,7 +182,7 @@ class AckSender:
         return running.stop_reason is StopReason.CLAIM_LOST or self._claims.has_expired(running)
 
     async def _try(self, batch: AckBatch) -> str:
-        """StopReason it is to be sent again; "": the server has them, or they go on in smaller parcels."""
+        """Why it is to be sent again; "": the server has them, or they go on in smaller batches."""
         try:
             outcomes = await self._call(batch)
         except REFUSED as error:

@@ -1,4 +1,4 @@
-"""The claims of this worker: which the heartbeat process keeps alive, and what becomes of one that is lost."""
+"""The claims of this worker: kept alive by the heartbeat process, renewed by checkpoints, and lost."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import contextlib
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from pinlater.client.async_client import AsyncClient
 from pinlater.errors import PinLaterError
@@ -16,6 +17,26 @@ from pinlater_workers.heartbeat.heartbeats import Heartbeats
 from pinlater_workers.heartbeat.messages import HeartbeatEntry
 from pinlater_workers.jobs.context import RunningJob, StopReason
 from pinlater_workers.worker.ack_batches import MAX_RESULTS, Result
+
+FIRST_BEAT_AFTER_S = 1.0
+"""Most jobs have ended by then, and cost no heartbeat."""
+MARGIN_S = 30.0
+"""A job's claim is kept alive for so long beyond its time limit: until the pool has ended it."""
+TOLERANCE_S = 5.0
+"""How much later than the end of its lease a claim has surely expired, as the server has it."""
+SHORT_S = 0.2
+IN_A_ROW = 100
+KEEP_TIMEOUT_S = 2.0
+
+
+class ClaimOwner(Protocol):
+    """The jobs of the worker. Called on the loop."""
+
+    def lost(self, running: RunningJob, reason: StopReason) -> None:
+        """Its heartbeats fail (OUT_OF_TOUCH), or its claim is lost."""
+
+    def is_answered(self, running: RunningJob) -> bool:
+        """The job does not run any more, and its result is on its way."""
 
 
 class ClaimKeeper:
@@ -33,10 +54,11 @@ class ClaimKeeper:
         """To be told of each attempt at a job of a type that has ended, and after how long."""
         self._may_be_late = bool(queues)
         self._heartbeats = Heartbeats(servers, source, lease_s, self._hear, self._hear_end, queues=queues)
-        self.lost: Callable[[RunningJob, StopReason], None] = lambda running, reason: None
-        self.is_answered: Callable[[RunningJob], bool] = lambda running: False
+        self._owner: ClaimOwner | None = None
 
-    async def open(self) -> None:
+    async def open(self, owner: ClaimOwner) -> None:
+        """Starts the heartbeat process; from here on `owner` is told."""
+        self._owner = owner
         await self._heartbeats.open()
 
     async def close(self) -> None:
@@ -92,31 +114,21 @@ class ClaimKeeper:
         surely expired. Where the claim is another's by now, that answer comes too, and changes nothing.
         """
         running = self._table.find(number)
-        if running is None or self.is_answered(running):
+        if running is None or self._owner is None or self._owner.is_answered(running):
             return
         if reason is StopReason.CLAIM_LOST:
             self._table.end([running])
-        self.lost(running, reason)
+        self._owner.lost(running, reason)
 
     def _hear_end(self, number: int) -> None:
         """Its job has ended under this claim: by an ack of ours, or, while it still runs, by somebody else."""
         self._hear(number, StopReason.CLAIM_LOST)
 
 
-FIRST_BEAT_AFTER_S = 1.0
-"""Most jobs have ended by then, and cost no heartbeat."""
-
-MARGIN_S = 30.0
-"""A job's claim is kept alive for so long beyond its time limit: until the pool has ended it."""
-
-TOLERANCE_S = 5.0
-"""How much later than the end of its lease a claim has surely expired, as the server has it."""
-
-
 class ClaimTable:
     """Every claim from its dequeue until its result is through, or it is lost.
 
-    A claim gets a number, used once, when the heartbeat process is to hear of it. Those that are `quick` stay here
+    A claim gets a number, used once, when the heartbeat process is to hear of it. Those of short jobs stay here
     until they are old enough: most have ended by then.
     """
 
@@ -200,12 +212,8 @@ class ClaimTable:
         return watched
 
 
-SHORT_S = 0.2
-IN_A_ROW = 100
-
-
 class ShortJobs:
-    """By the attempts that were last: so many in a row that took less than QUICK_S. Nobody knows of a new type.
+    """By the attempts that were last: so many in a row that took less than SHORT_S. Nobody knows of a new type.
 
     `names` are those of the types.
     """
@@ -226,9 +234,6 @@ class ShortJobs:
             if self._in_a_row[job] >= IN_A_ROW:
                 self._in_a_row[job] = 0
                 self.names.add(job)
-
-
-KEEP_TIMEOUT_S = 2.0
 
 
 class CheckpointWriter:

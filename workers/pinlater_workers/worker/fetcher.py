@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 from pinlater.client.async_client import AsyncClient
 from pinlater.errors import PinLaterError, QueueNotFound
@@ -22,15 +23,19 @@ LAST_ANSWERS_S = 2.0
 CREATED_PAUSE_S = 0.5
 """After a queue was created: a server that does not know it yet is not asked in a loop. All do within 2 s."""
 
-Take = Callable[[str, list[DequeuedJob]], None]
-"""Gets the jobs of a queue that have just been claimed: they take up slots, and begin."""
+
+class Slots(Protocol):
+    """The jobs that run, as the fetcher sees them."""
+
+    def free(self) -> int:
+        """How many slots are free; those that are reserved for dequeues under way count as free."""
+
+    def take(self, queue: str, jobs: Sequence[DequeuedJob]) -> None:
+        """Jobs that have just been claimed: they take up slots, and begin."""
 
 
 class Fetcher:
-    """`free` says how many slots are free, reserved ones not counted out; `take` gets the jobs.
-
-    `done` gets the task of each dequeue when it has ended.
-    """
+    """`done` gets the task of each dequeue when it has ended."""
 
     def __init__(
         self,
@@ -38,15 +43,13 @@ class Fetcher:
         settings: WorkerSettings,
         ack_sender: AckSender,
         incidents: IncidentLog,
-        free: Callable[[], int],
-        take: Take,
+        jobs: Slots,
         done: Callable[[asyncio.Task[None]], None],
     ) -> None:
         self._client = client
         self._settings = settings
         self._acks = ack_sender
-        self._free = free
-        self._take = take
+        self._jobs = jobs
         self._done = done
         self._lease_ms = int(settings.lease_s * 1000)
         self._loop = asyncio.get_running_loop()
@@ -63,7 +66,9 @@ class Fetcher:
         """Sends the dequeues that there are free slots for. Called whenever something has changed."""
         if self._stopped:
             return
-        for fetch in self._scheduler.next(self._free() - self._claimed - self._scheduler.reserved, time.monotonic()):
+        for fetch in self._scheduler.next(
+            self._jobs.free() - self._claimed - self._scheduler.reserved, time.monotonic()
+        ):
             riding = self._acks.piggyback(fetch.queue)
             task = self._loop.create_task(self._fetch(fetch, riding))
             self._fetches.add(task)
@@ -131,7 +136,7 @@ class Fetcher:
             await asyncio.sleep(0)
         finally:
             self._claimed -= len(jobs)
-            self._take(queue, jobs)
+            self._jobs.take(queue, jobs)
 
     def _settle(self, riding: AckBatch, error: PinLaterError) -> None:
         """Where some are invalid the others were carried out; which ones are found out by sending them again."""

@@ -1,4 +1,4 @@
-"""What runs in this worker, from the claim to the result."""
+"""The jobs that run in this worker, from the claim to the result, and the end of those over their time limit."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from pinlater.clock import Clock
 from pinlater.model import DequeuedJob
@@ -28,9 +29,21 @@ LEAST_UNACKED = 10_000
 
 _GIVEN_BACK = Outcome(Action.GIVE_BACK)
 
+MAX_SAID = 1_000
+"""So many unknown types are said at most: bodies can hold any name."""
+EVERY_S = 0.2
+
+
+class JobsListener(Protocol):
+    """The worker. Called on the loop."""
+
+    def jobs_began(self) -> None: ...
+
+    def slots_freed(self) -> None: ...
+
 
 class Jobs:
-    """`begun` and `freed` are called after jobs began, and after slots became free.
+    """The jobs that run. `pool` makes the pool that runs them.
 
     All of it is called on the event loop; a job costs a few microseconds here, and neither a task nor a timer.
     """
@@ -38,15 +51,17 @@ class Jobs:
     def __init__(
         self,
         concurrency: int,
-        intake: JobLoader,
+        loader: JobLoader,
         pool: Callable[[Jobs], Pool],
         ack_sender: AckSender,
         claims: ClaimKeeper,
         metrics: Metrics,
         clock: Clock,
+        listener: JobsListener,
     ) -> None:
+        self._listener = listener
         self._concurrency = concurrency
-        self._intake = intake
+        self._loader = loader
         self._acks = ack_sender
         self._claims = claims
         self._metrics = metrics
@@ -59,8 +74,6 @@ class Jobs:
         """Set when nothing runs any more, once no more jobs are taken."""
         self.freed_s = time.monotonic()
         """Since when a slot is free, while one is."""
-        self.begun: Callable[[], None] = lambda: None
-        self.freed: Callable[[], None] = lambda: None
         self.pool = pool(self)
 
     def free(self) -> int:
@@ -77,9 +90,9 @@ class Jobs:
         now_s, now_ms = time.monotonic(), self._clock.now_ms()
         beginning: list[RunningJob] = []
         answered: list[Result] = []
-        prepared = self._intake.running
+        load = self._loader.load
         for job in jobs:
-            running, outcome = prepared(job, queue, now_s, now_ms)
+            running, outcome = load(job, queue, now_s, now_ms)
             if outcome is None and not self._is_stopping:
                 beginning.append(running)
             else:
@@ -96,7 +109,7 @@ class Jobs:
             assert running.type is not None
             started(running.type.name, waited_s(running.job, now_ms))
             submit(running)
-        self.begun()
+        self._listener.jobs_began()
 
     def ended(self, results: Sequence[Result]) -> None:
         """A pool reports. A job whose claim is lost is another worker's: nothing is said of it.
@@ -132,7 +145,7 @@ class Jobs:
         self._acks.put(counted)
         if self._is_stopping:
             self._note_idle()
-        self.freed()
+        self._listener.slots_freed()
 
     def lost(self, running: RunningJob, reason: StopReason) -> None:
         """Heartbeats say so of a job that runs."""
@@ -140,7 +153,7 @@ class Jobs:
             self.stop(running, reason)
 
     def is_answered(self, running: RunningJob) -> bool:
-        """It does not run here any more: what became of it is with the delivery."""
+        """It does not run here any more: its result is with the AckSender."""
         return running not in self.running
 
     def stop(self, running: RunningJob, reason: StopReason) -> None:
@@ -181,10 +194,6 @@ class Jobs:
         return len(left)
 
 
-MAX_SAID = 1_000
-"""So many unknown types are said at most: bodies can hold any name."""
-
-
 class JobLoader:
     """Reads each body once. The app's types are those of the worker's start. Times are of time.monotonic."""
 
@@ -196,7 +205,7 @@ class JobLoader:
         self._rng = random.Random()
         self._said: set[tuple[str, str]] = set()
 
-    def running(self, job: DequeuedJob, queue: str, now_s: float, now_ms: int) -> tuple[RunningJob, Outcome | None]:
+    def load(self, job: DequeuedJob, queue: str, now_s: float, now_ms: int) -> tuple[RunningJob, Outcome | None]:
         """The job, ready to run; or with what becomes of it where this worker cannot run it."""
         try:
             envelope = read_envelope(job.body)
@@ -225,11 +234,8 @@ def _not_run(job: DequeuedJob, queue: str, now_s: float) -> RunningJob:
     return RunningJob(job, queue, None, now_s, now_s)
 
 
-EVERY_S = 0.2
-
-
 class TimeLimitReaper:
-    """`swept` is called after each look. While no claim is held and no slot is stuck there is no look."""
+    """`on_reaped` is called after each look. While no claim is held and no slot is stuck there is no look."""
 
     def __init__(self, jobs: Jobs, claims: ClaimKeeper, on_reaped: Callable[[], None]) -> None:
         self._jobs = jobs

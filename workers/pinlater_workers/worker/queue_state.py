@@ -1,4 +1,4 @@
-"""How the queues of a worker are doing: what their last answers said, and when each is asked again."""
+"""The state of each queue of a worker, by its last answer; and incidents, logged when they begin and end."""
 
 from __future__ import annotations
 
@@ -18,6 +18,11 @@ LOOK_AGAIN_S = 2.0
 
 SHORTEST_HOLD_S = 0.02
 QUEUE_PAUSED = "QUEUE_PAUSED"
+
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 2.0
+"""Short, so that a worker takes jobs within seconds of its servers' return."""
+log = logging.getLogger("pinlater_workers.worker")
 
 
 class _Queue:
@@ -99,13 +104,6 @@ class QueueStates:
             self._incidents.over(f"paused {name}", f"queue {name} is not paused any more")
         elif word in ("no server", "refused"):
             self._incidents.over("servers", "servers answer again", name)
-
-
-FIRST_PAUSE_S = 0.1
-LONGEST_PAUSE_S = 2.0
-"""Short, so that a worker takes jobs within seconds of its servers' return."""
-
-log = logging.getLogger("pinlater_workers.worker")
 
 
 def pause_s(failures: int, rng: random.Random) -> float:

@@ -1,7 +1,7 @@
-"""Which queues are asked for jobs now, for how many, and how long the server may wait with its answer. Pure.
+"""The schedule of dequeues: from which queues, for how many jobs, and how long the server may wait. Pure.
 
 A queue is busy while its last answer was as many jobs as were asked for. While some queue is busy nobody waits: free
-slots are dealt in weighted turn, and one that is not busy is asked again after QUIET_S at the earliest. When no queue
+slots are allocated by weight, and one that is not busy is asked again after QUIET_S at the earliest. When no queue
 is busy, the server waits with its answers: each queue gets one slot, and its share of the others by weight.
 
 A busy queue is asked for half of all slots at most: the server works on that while the other half runs here.
@@ -120,7 +120,12 @@ class FetchScheduler:
 
 
 class WeightedFair:
-    """`weights`: of every queue, 1 or more."""
+    """Slots allocated by weight, one after the other (stride scheduling). `weights`: of every queue, 1 or more.
+
+    A queue's pass grows with every slot that it gets, the slower the heavier it is; the lowest pass is next. A queue
+    that did not use all of its slots, or was not asked, has no turns to catch up on: it goes on where the others are by
+    then.
+    """
 
     def __init__(self, weights: Mapping[str, int]) -> None:
         self._stride = {queue: 1.0 / weight for queue, weight in weights.items()}
@@ -131,9 +136,9 @@ class WeightedFair:
     def allocate(
         self, contenders: Collection[str], slots: int, waiters: Collection[str] | None = None
     ) -> dict[str, int]:
-        """So many slots for each of the `takers`: all contenders, unless some cannot take theirs yet.
+        """The slots of each of the `waiters`: all contenders, unless some cannot take theirs yet.
 
-        What falls to a contender that is no taker stays free. Queues without a slot are left out.
+        What falls to a contender that does not wait stays free. Queues without a slot are left out.
         """
         if waiters is None:
             waiters = contenders
@@ -156,10 +161,10 @@ class WeightedFair:
         return taken
 
     def undo(self, queue: str, slots: int) -> None:
-        """It was not asked for so many of those that it was dealt."""
+        """It was not asked for so many of those that it was allocated."""
         self._pass[queue] -= self._stride[queue] * slots
 
     def unused(self, queue: str, slots: int) -> None:
-        """So many of those that it was dealt brought no job."""
+        """So many of those that it was allocated brought no job."""
         self.undo(queue, slots)
         self._satisfied.add(queue)

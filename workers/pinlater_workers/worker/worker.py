@@ -1,4 +1,4 @@
-"""A worker: takes as many jobs as it has free slots, runs them in its pool, and acks them."""
+"""A worker: fetches as many jobs as it has free slots, runs them in its pool, and acks them; and its stop, in order."""
 
 from __future__ import annotations
 
@@ -22,9 +22,20 @@ from pinlater_workers.worker.fetcher import Fetcher
 from pinlater_workers.worker.jobs import JobLoader, Jobs, TimeLimitReaper
 from pinlater_workers.worker.queue_state import IncidentLog, log
 
+STAY_S = 60.0
+"""About how long the calls stay with one of several servers."""
+IDLE_S = 1800.0
+"""A connection that claims are tied to is not closed for being idle."""
+STUCK_S = 2.0
+"""So long half of the slots are stuck before the worker is replaced: a thread that is told returns in a moment."""
+NAMED = 20
+"""So many stuck jobs are named at most."""
+LAST_ACKS_S = 5.0
+HURRIED_ACKS_S = 2.0
+
 
 class ExitReason(Enum):
-    """StopReason a worker's run is over."""
+    """Why a worker's run is over."""
 
     DONE = "it was stopped"
     REPLACE = "half of its slots are stuck: it is to be started anew"
@@ -59,24 +70,13 @@ class Worker:
         return WorkerView(time.monotonic() - self._made_s, self._settings.concurrency, queues=queues)
 
 
-STAY_S = 60.0
-"""About how long the calls stay with one of several servers."""
-
-IDLE_S = 1800.0
-"""A connection that claims are tied to is not closed for being idle."""
-
-STUCK_S = 2.0
-"""So long half of the slots are stuck before the worker is replaced: a thread that is told returns in a moment."""
-
-NAMED = 20
-"""So many stuck jobs are named at most."""
-
-LAST_ACKS_S = 5.0
-HURRIED_ACKS_S = 2.0
-
-
 class Engine:
-    """Made on the event loop that runs it, for one run."""
+    """The parts of a running worker. Made on the event loop that runs it, for one run.
+
+    fetcher ─► jobs ─► pool ─► jobs ─► acks ─► fetcher      from the claim to the ack
+               jobs ─► claims                               kept alive, from the claim on
+    reaper ──► jobs                                         those over their time limit are ended
+    """
 
     def __init__(self, app: App, app_spec: str, settings: WorkerSettings, metrics: Metrics, stop: StopRequest) -> None:
         self._settings = settings
@@ -107,15 +107,10 @@ class Engine:
             self._claims,
             metrics,
             app.clock,
+            self,
         )
-        self._fetcher = Fetcher(
-            self._client, settings, self._acks, incidents, self._jobs.free, self._jobs.take, stop.look_at
-        )
+        self._fetcher = Fetcher(self._client, settings, self._acks, incidents, self._jobs, stop.look_at)
         self._reaper = TimeLimitReaper(self._jobs, self._claims, self._on_reaped)
-        self._claims.lost = self._jobs.lost
-        self._claims.is_answered = self._jobs.is_answered
-        self._jobs.begun = self._reaper.begin
-        self._jobs.freed = self._fetcher.go_on
         self._binding: asyncio.Task[None] | None = None
         self.is_stuck = False
         self._stuck_s = math.inf
@@ -127,7 +122,7 @@ class Engine:
             stack.push_async_callback(self._client.close)
             stack.push_async_callback(self._end_binding)
             stack.push_async_callback(self._claims.close)
-            await self._claims.open()
+            await self._claims.open(self._jobs)
             stack.push_async_callback(self._acks.close, 0.0)
             stack.push_async_callback(self._jobs.close)
             await self._jobs.pool.open()
@@ -156,6 +151,12 @@ class Engine:
             self._stop.asked.is_set(),
             queues,
         )
+
+    def jobs_began(self) -> None:
+        self._reaper.begin()
+
+    def slots_freed(self) -> None:
+        self._fetcher.go_on()
 
     async def _finish(self) -> None:
         """Claims first: the connections that they are tied to close with the polls. The heartbeat process may have just
