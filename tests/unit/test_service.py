@@ -37,7 +37,7 @@ from pinlater.model import (
     RequestContext,
 )
 from pinlater.service import ServiceSettings
-from tests.unit.breaking import settled
+from tests.unit.breaking import settled, until_quiet
 from tests.unit.stand import ME, Stand, acks, stand
 
 PENDING = JobFilter("mail", JobState.PENDING)
@@ -299,7 +299,7 @@ async def test_riding_acks_are_sent_also_for_a_caller_that_leaves_meanwhile() ->
             await call
         gate.set()
         await asyncio.gather(*others, return_exceptions=True)
-        await at.stores[0].until_begun("ack")
+        await until_quiet(*at.stores)
         assert await at.service.count(JobFilter("mail", JobState.SUCCEEDED)) == 1
 
 
@@ -307,7 +307,8 @@ async def test_acks_that_could_not_be_applied_refuse_the_dequeue_and_claim_nothi
     async with stand() as at:
         await at.service.enqueue("mail", [Job(b"x"), Job(b"y")])
         (job,) = await at.dequeue(1)
-        at.stores[0].failures["ack"] = [NothingStored("refused")]
+        for operation in ("ack", "ack_and_claim"):
+            at.stores[0].failures[operation] = [NothingStored("refused")]
         with pytest.raises(ShardConnectionFailed) as refused:
             await at.dequeue(1, succeeded=acks([job]))
         assert refused.value.acks_applied is False
