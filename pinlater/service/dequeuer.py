@@ -7,27 +7,27 @@ queue's settings leave of it is queue_limits.py.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from time import monotonic
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pinlater.backends.base import SLICE_BYTES, ClaimRequest
 from pinlater.clock import Clock
-from pinlater.errors import NoHealthyShards, Overloaded, PinLaterError
+from pinlater.errors import NoHealthyShards, Overloaded, PinLaterError, QueueNotFound
 from pinlater.metrics import Metrics
-from pinlater.model import DequeuedJob, DequeuedJobs, DequeueRequest, RequestContext
+from pinlater.model import AckOutcome, DequeuedJob, DequeuedJobs, DequeueRequest, RequestContext
 from pinlater.queues.directory import QueueDirectory
 from pinlater.queues.limits import PendingCounts
 from pinlater.queues.settings import QueueSettings
 from pinlater.service.connection_claims import ConnectionClaims
 from pinlater.service.descriptors import ClaimTokens
-from pinlater.service.job_commands import Acked, JobCommands
+from pinlater.service.job_commands import Acked, JobCommands, PreparedAcks
 from pinlater.service.longpoll import LongPolls
-from pinlater.service.overflow_calls import OverflowCalls
+from pinlater.service.overflow_calls import NamesOverflow, OverflowCalls
 from pinlater.service.queue_limits import QueueLimits, Throttle, is_limited
 from pinlater.service.settings import ServiceSettings
-from pinlater.service.validation import Validator
+from pinlater.service.validation import EntryErrors, Validator
 from pinlater.shards.router import Router
 
 _PEEK_BYTES = 4 * SLICE_BYTES
@@ -38,6 +38,18 @@ _FIELDS_BYTES = 160
 
 _ID_BYTES = 45
 """Of a descriptor, beside the queue's name."""
+
+
+class RidingAcks:
+    """The acks of one dequeue. `joined`: those that go to the store together with its first claim; None: they go
+    before it. `acked`: what became of them, as soon as that is known.
+    """
+
+    __slots__ = ("acked", "joined")
+
+    def __init__(self, joined: PreparedAcks | None) -> None:
+        self.joined = joined
+        self.acked: Acked | None = None
 
 
 class Dequeuer:
@@ -83,25 +95,51 @@ class Dequeuer:
         those of one that waits are carried out although its caller leaves meanwhile.
         """
         began_s = monotonic() if request.wait_ms else 0.0
-        acked: Acked | None = None
+        riding: RidingAcks | None = None
         try:
             if request.succeeded or request.failed:
-                queue = request.ack_queue or request.queue
-                acking = self._commands.ack(queue, request.succeeded, request.failed, context)
-                acked = await (self._commands.to_the_end(acking) if request.wait_ms else acking)
-                if acked.error is not None:
-                    raise acked.error
-            jobs = await self._dequeue(request, context)
+                riding = RidingAcks(self._joinable_acks(request, context))
+                if riding.joined is None:
+                    queue = request.ack_queue or request.queue
+                    acking = self._commands.ack(queue, request.succeeded, request.failed, context)
+                    riding.acked = await (self._commands.to_the_end(acking) if request.wait_ms else acking)
+                    if riding.acked.error is not None:
+                        raise riding.acked.error
+            jobs = await self._dequeue(request, context, riding)
         except PinLaterError as error:
-            if request.succeeded or request.failed:
-                error.acks_applied = acked is not None or bool(error.acks_applied)
+            if riding is not None:
+                error.acks_applied = riding.acked is not None or bool(error.acks_applied)
             if self.overflow is None or not isinstance(error, NoHealthyShards) or error.acks_applied is False:
                 raise
             return await self.overflow.dequeue(request, context, began_s, error)
+        acked = None if riding is None else riding.acked
         return jobs if acked is None or acked.had_effect else DequeuedJobs(jobs, acked.outcomes)
 
-    async def _dequeue(self, request: DequeueRequest, context: RequestContext | None) -> list[DequeuedJob]:
-        """Jobs for a request, without its acks."""
+    def _joinable_acks(self, request: DequeueRequest, context: RequestContext | None) -> PreparedAcks | None:
+        """The acks, where one call of the store can carry them out and claim: all are for the one shard and queue that
+        are claimed from at once and without limits, and nothing is wrong with them or with the dequeue.
+        """
+        queue = request.queue
+        amount = len(request.succeeded) + len(request.failed)
+        if request.dry_run or request.ack_queue not in ("", queue) or amount > self._validator.max_jobs:
+            return None
+        shard_id = self._router.sole_shard()
+        if shard_id is None or self._clock.uncertainty_ms or is_limited(self._queues.settings(queue)):
+            return None
+        if request.wait_ms and self._long_polls.poller(queue) is not None:
+            return None
+        errors = EntryErrors()
+        try:
+            self._validator.dequeue(request, "" if context is None else context.source)
+            acks = self._commands.prepare(queue, request.succeeded, request.failed, errors)
+        except (PinLaterError, NamesOverflow):
+            return None
+        return acks if not errors.count and list(acks.by_shard) == [shard_id] else None
+
+    async def _dequeue(
+        self, request: DequeueRequest, context: RequestContext | None, riding: RidingAcks | None
+    ) -> list[DequeuedJob]:
+        """Jobs for a request, with the acks that are joined."""
         queue, bounds = request.queue, self._settings
         source = "" if context is None else context.source
         limit = self._validator.dequeue(request, source)
@@ -118,8 +156,10 @@ class Dequeuer:
             return await self._router.peek(queue, priorities, limit, max_bytes, now_ms, coverage=request.coverage)
         max_bytes = min(max_bytes, limit * bounds.max_body_bytes)
         claim = ClaimRequest(claim_descriptor, limit, priorities, timeout_ms, min(max_bytes, self._slice_bytes))
-        if request.wait_ms:
-            wait_ms = min(request.wait_ms, bounds.max_wait_ms)
+        wait_ms = min(request.wait_ms, bounds.max_wait_ms)
+        if riding is not None and riding.joined is not None:
+            jobs = await self._claim_with_acks(queue, claim, wait_ms, riding, riding.joined)
+        elif wait_ms:
             jobs = await self._wait(queue, settings, claim, request.coverage, wait_ms)
         elif is_limited(settings):
             jobs = await self._claim_limited(queue, settings, claim, request.coverage)
@@ -132,6 +172,36 @@ class Dequeuer:
             self._dequeued(queue, settings, jobs)
             if connection is not None:
                 self._connection_claims.bind(connection, jobs)
+        return jobs
+
+    async def _claim_with_acks(
+        self, queue: str, claim: ClaimRequest, wait_ms: int, riding: RidingAcks, acks: PreparedAcks
+    ) -> list[DequeuedJob]:
+        """The first claim, and the acks ahead of it, in one call of the store; then it waits as any other."""
+        rules = self._queues.end_rules().get(queue)
+        (on_shard,) = acks.by_shard.values()
+        # the shard is chosen here, before anything is waited for
+        call = self._router.ack_and_claim(queue, on_shard, (claim,), acks.now_ms, rules)
+        if not wait_ms:
+            return await self._ack_and_claim(call, riding, acks)
+        ticket = self._long_polls.ticket()
+        claiming = self._ack_and_claim(call, riding, acks)
+        jobs = await self._commands.to_the_end(claiming, self._long_polls.requeuer.requeue_later)
+        return jobs or await self._long_polls.wait(queue, claim, wait_ms, ticket)
+
+    async def _ack_and_claim(
+        self,
+        call: Coroutine[Any, Any, tuple[list[AckOutcome], list[list[DequeuedJob]]]],
+        riding: RidingAcks,
+        acks: PreparedAcks,
+    ) -> list[DequeuedJob]:
+        try:
+            outcomes, (jobs,) = await call
+        except QueueNotFound:
+            (on_shard,) = acks.by_shard.values()
+            riding.acked = self._commands.settle(acks, [[AckOutcome.IGNORED] * len(on_shard)])
+            raise
+        riding.acked = self._commands.settle(acks, [outcomes])
         return jobs
 
     async def _wait(

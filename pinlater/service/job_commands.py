@@ -89,7 +89,7 @@ class JobCommands:
         self._connection_claims = connection_claims
         self.overflow: OverflowCalls | None = None
         """Takes what no shard takes, and what names jobs of overflow shards."""
-        self._acking: set[asyncio.Task[Acked]] = set()
+        self._acking: set[asyncio.Task[Any]] = set()
 
     # -- enqueue -----------------------------------------------------------------------------------------------------
 
@@ -138,12 +138,17 @@ class JobCommands:
 
     # -- ack ---------------------------------------------------------------------------------------------------------
 
-    async def to_the_end(self, acking: Coroutine[Any, Any, Acked]) -> Acked:
-        """Acks are carried out although the caller goes meanwhile."""
+    async def to_the_end(self, acking: Coroutine[Any, Any, T], nobody_got: Callable[[T], object] | None = None) -> T:
+        """Acks are carried out although the caller goes meanwhile; then `nobody_got` is told what they came to."""
         task = asyncio.get_running_loop().create_task(acking)
         self._acking.add(task)
         task.add_done_callback(self._acking.discard)
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if nobody_got is not None:
+                task.add_done_callback(partial(_tell, nobody_got))
+            raise
 
     async def drain(self) -> None:
         """Until no ack is under way whose caller has gone."""
@@ -362,6 +367,11 @@ def _ack_on(
 
 def _summary(errors: EntryErrors, total: int) -> PinLaterError | None:
     return errors.summary("acks", total, acks_applied=True) if errors.count else None
+
+
+def _tell(nobody_got: Callable[[T], object], task: asyncio.Task[T]) -> None:
+    if not task.cancelled() and task.exception() is None:
+        nobody_got(task.result())
 
 
 async def one_by_one(steps: Iterable[Coroutine[Any, Any, None]]) -> None:

@@ -133,9 +133,9 @@ class Service:
     async def close(self) -> None:
         """End the long polls, give back what nobody takes, close the shards."""
         await self.connection_claims.close()
+        await self._commands.drain()
         await self.long_polls.drain()
         await self._limits.drain()
-        await self._commands.drain()
         self._admin.close()
         await self._audit.drain()
         if self.queues.members is self.router.members:
