@@ -13,20 +13,20 @@ from tests.conformance.served import QUEUE
 
 
 async def test_new_jobs_go_to_the_shards_that_answer(outage: Outage) -> None:
-    await outage.go_out()
+    await outage.eject()
     assert {shard_of(each) for each in await outage.spread()} == {"1"}
 
 
 async def test_a_dequeue_hands_out_what_the_others_hold(outage: Outage) -> None:
     stays, _ = await outage.jobs_on_both()
-    await outage.go_out()
+    await outage.eject()
     assert sorted(job.descriptor for job in await outage.dequeue(100)) == sorted(stays)
 
 
 async def test_an_ack_for_a_shard_that_is_out_is_an_error_after_all_others_are_done(outage: Outage) -> None:
     stays, goes = await outage.jobs_on_both()
     await outage.dequeue(100)
-    await outage.go_out()
+    await outage.eject()
     with pytest.raises(ShardConnectionFailed):
         await outage.api.ack(QUEUE, [Ack(each) for each in [*goes, *stays]], [])
     for each in stays:
@@ -40,7 +40,7 @@ async def test_a_riding_ack_for_a_shard_that_is_out_refuses_the_dequeue(outage: 
     stays, goes = await outage.jobs_on_both()
     await outage.dequeue(100)
     await outage.enqueue(Job(b"next"))
-    await outage.go_out()
+    await outage.eject()
     before = await outage.api.count(outage.filter(JobState.PENDING), allow_partial=True)
     with pytest.raises(ShardConnectionFailed) as refused:
         await outage.api.dequeue(DequeueRequest(QUEUE, 1, succeeded=[Ack(goes[0]), Ack(stays[0])]))
@@ -51,7 +51,7 @@ async def test_a_riding_ack_for_a_shard_that_is_out_refuses_the_dequeue(outage: 
 
 async def test_what_names_jobs_on_a_shard_that_is_out_is_an_error_after_all_others_are_done(outage: Outage) -> None:
     stays, goes = await outage.jobs_on_both()
-    await outage.go_out()
+    await outage.eject()
     calls: list[Callable[[], Awaitable[object]]] = [
         lambda: outage.api.lookup([goes[0], stays[0]]),
         lambda: outage.api.checkpoint(QUEUE, [Checkpoint(goes[0]), Checkpoint(stays[0])]),
@@ -66,7 +66,7 @@ async def test_what_names_jobs_on_a_shard_that_is_out_is_an_error_after_all_othe
 
 async def test_a_count_with_a_shard_missing_is_an_error_unless_partial_counts_are_asked_for(outage: Outage) -> None:
     stays, _ = await outage.jobs_on_both()
-    await outage.go_out()
+    await outage.eject()
     pending = outage.filter(JobState.PENDING)
     with pytest.raises(ShardConnectionFailed):
         await outage.api.count(pending)
@@ -77,7 +77,7 @@ async def test_a_scan_goes_on_and_names_the_missing_shards(outage: Outage) -> No
     stays, _ = await outage.jobs_on_both()
     whole = await outage.api.scan(outage.filter(JobState.PENDING))
     assert whole.missing_shards == []
-    await outage.go_out()
+    await outage.eject()
     page = await outage.api.scan(outage.filter(JobState.PENDING))
     assert page.missing_shards == [OUT]
     assert sorted(info.descriptor for info in page.jobs) == sorted(stays)
@@ -85,7 +85,7 @@ async def test_a_scan_goes_on_and_names_the_missing_shards(outage: Outage) -> No
 
 async def test_only_when_no_shard_is_left_there_is_no_healthy_one(schema_lock: Outage) -> None:
     descriptor = await schema_lock.enqueue_one()
-    await schema_lock.go_out()
+    await schema_lock.eject()
     calls: list[Callable[[], Awaitable[object]]] = [
         schema_lock.enqueue_one,
         lambda: schema_lock.dequeue(1),
@@ -99,7 +99,7 @@ async def test_only_when_no_shard_is_left_there_is_no_healthy_one(schema_lock: O
 
 async def test_a_shard_that_is_back_serves_its_jobs_again(outage: Outage) -> None:
     stays, goes = await outage.jobs_on_both()
-    await outage.go_out()
+    await outage.eject()
     await outage.come_back()
     assert sorted(job.descriptor for job in await outage.dequeue(100)) == sorted([*stays, *goes])
     await outage.api.ack(QUEUE, [Ack(each) for each in goes], [])
