@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from pinlater.data_folder.identity import is_overflow_id
 from pinlater.model import JobInfo, parse_descriptor
-from pinlater.service.queries import info_bytes
+from pinlater.service.job_queries import info_bytes
 
 T = TypeVar("T")
 

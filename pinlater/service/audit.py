@@ -1,6 +1,7 @@
-"""Who changed what, and when: every change by an operator is noted on all shards, and read from all that answer.
+"""The audit: who changed what, and when. Every change by an operator is noted on all shards, and read from all that
+answer.
 
-It is written after the change, and never fails it: an entry that no shard took stands in the log in full. What was
+An entry is written after the change, and never fails it: one that no shard took stands in the log in full. What was
 refused is noted too, apart from the changes.
 """
 

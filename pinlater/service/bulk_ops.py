@@ -42,9 +42,9 @@ from pinlater.service import validation
 from pinlater.service.audit import OPEN, Audit
 from pinlater.service.body_pattern import BodyPattern
 from pinlater.service.descriptors import DescriptorParser
-from pinlater.service.job_commands import JobCommands
+from pinlater.service.job_lifecycle import JobLifecycle
+from pinlater.service.job_queries import JobQueries, Search
 from pinlater.service.longpoll import LongPolls
-from pinlater.service.queries import JobQueries, Search
 from pinlater.service.settings import ServiceSettings
 from pinlater.service.validation import Validator
 from pinlater.shards.handle import ShardHandle, answers, ask_all, missing
@@ -457,7 +457,7 @@ class Recorded:
         clock: Clock,
         operating: Operating,
         changing: Changing,
-        attempts: JobCommands,
+        attempts: JobLifecycle,
         long_polls: LongPolls,
         metrics: Metrics,
         audit: Audit,
@@ -465,7 +465,7 @@ class Recorded:
         self._clock = clock
         self._operating = operating
         self._changing = changing
-        self._commands = attempts
+        self._lifecycle = attempts
         self._long_polls = long_polls
         self._metrics = metrics
         self._audit = audit
@@ -493,7 +493,7 @@ class Recorded:
         return deleted
 
     async def cancel(self, who: str, queue: str, descriptors: Sequence[str]) -> Mapping[str, CancelOutcome]:
-        outcomes = await self._commands.cancel(queue, descriptors)
+        outcomes = await self._lifecycle.cancel(queue, descriptors)
         cancelled = list(outcomes.values()).count(CancelOutcome.CANCELLED)
         if cancelled:
             self._metrics.add(cancelled, _DELETED, queue)

@@ -22,7 +22,7 @@ from pinlater.queues.limits import PendingCounts
 from pinlater.queues.settings import QueueSettings
 from pinlater.service.connection_claims import ConnectionClaims
 from pinlater.service.descriptors import ClaimTokens
-from pinlater.service.job_commands import Acked, JobCommands, PreparedAcks
+from pinlater.service.job_lifecycle import Acked, JobLifecycle, PreparedAcks
 from pinlater.service.longpoll import LongPolls
 from pinlater.service.overflow_calls import NamesOverflow, OverflowCalls
 from pinlater.service.queue_limits import QueueLimits, Throttle, is_limited
@@ -67,7 +67,7 @@ class Dequeuer:
         pending: PendingCounts,
         limits: QueueLimits,
         long_polls: LongPolls,
-        commands: JobCommands,
+        lifecycle: JobLifecycle,
         connection_claims: ConnectionClaims,
     ) -> None:
         self._router = router
@@ -80,7 +80,7 @@ class Dequeuer:
         self._pending = pending
         self._limits = limits
         self._long_polls = long_polls
-        self._commands = commands
+        self._lifecycle = lifecycle
         self._connection_claims = connection_claims
         self.overflow: OverflowCalls | None = None
         """Hands out jobs where no shard can be used."""
@@ -101,8 +101,8 @@ class Dequeuer:
                 riding = RidingAcks(self._joinable_acks(request, context))
                 if riding.joined is None:
                     queue = request.ack_queue or request.queue
-                    acking = self._commands.ack(queue, request.succeeded, request.failed, context)
-                    riding.acked = await (self._commands.to_the_end(acking) if request.wait_ms else acking)
+                    acking = self._lifecycle.ack(queue, request.succeeded, request.failed, context)
+                    riding.acked = await (self._lifecycle.to_the_end(acking) if request.wait_ms else acking)
                     if riding.acked.error is not None:
                         raise riding.acked.error
             jobs = await self._dequeue(request, context, riding)
@@ -131,7 +131,7 @@ class Dequeuer:
         errors = EntryErrors()
         try:
             self._validator.dequeue(request, "" if context is None else context.source)
-            acks = self._commands.prepare(queue, request.succeeded, request.failed, errors)
+            acks = self._lifecycle.prepare(queue, request.succeeded, request.failed, errors)
         except (PinLaterError, NamesOverflow):
             return None
         return acks if not errors.count and list(acks.by_shard) == [shard_id] else None
@@ -186,7 +186,7 @@ class Dequeuer:
             return await self._ack_and_claim(call, riding, acks)
         ticket = self._long_polls.ticket()
         claiming = self._ack_and_claim(call, riding, acks)
-        jobs = await self._commands.to_the_end(claiming, self._long_polls.requeuer.requeue_later)
+        jobs = await self._lifecycle.to_the_end(claiming, self._long_polls.requeuer.requeue_later)
         return jobs or await self._long_polls.wait(queue, claim, wait_ms, ticket)
 
     async def _ack_and_claim(
@@ -199,9 +199,9 @@ class Dequeuer:
             outcomes, (jobs,) = await call
         except QueueNotFound:
             (on_shard,) = acks.by_shard.values()
-            riding.acked = self._commands.settle(acks, [[AckOutcome.IGNORED] * len(on_shard)])
+            riding.acked = self._lifecycle.settle(acks, [[AckOutcome.IGNORED] * len(on_shard)])
             raise
-        riding.acked = self._commands.settle(acks, [outcomes])
+        riding.acked = self._lifecycle.settle(acks, [outcomes])
         return jobs
 
     async def _wait(

@@ -1,4 +1,4 @@
-"""What operators do with queues and shards: make, delete, set, show. Each change is recorded with its author.
+"""Administration of queues and shards by operators: create, delete, set, show. Each change is recorded with its author.
 
 `who` is what the caller calls itself, `peer` the caller's address as sockets have it.
 """

@@ -1,4 +1,8 @@
-"""What the settings of a queue leave of a dequeue: paused, its rate, its maximum in progress."""
+"""The limits that the settings of a queue put on its dequeues: a pause, a rate, a maximum in progress.
+
+A rate is counted by `pinlater.queues.limits.RateLimiter`, whose tokens `QueueLimits.claim` takes before a claim and
+refunds where it brought less.
+"""
 
 from __future__ import annotations
 

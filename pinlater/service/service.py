@@ -38,10 +38,10 @@ from pinlater.service.bulk_ops import Changing, Operating, Recorded
 from pinlater.service.connection_claims import ConnectionClaims, DisconnectReaper
 from pinlater.service.dequeuer import Dequeuer
 from pinlater.service.descriptors import ClaimTokens, DescriptorParser
-from pinlater.service.job_commands import JobCommands
+from pinlater.service.job_lifecycle import JobLifecycle
+from pinlater.service.job_queries import JobQueries
 from pinlater.service.longpoll import LongPolls, LongPollSettings
 from pinlater.service.overflow_calls import NamesOverflow, OverflowCalls
-from pinlater.service.queries import JobQueries
 from pinlater.service.queue_admin import QueueAdmin
 from pinlater.service.queue_limits import QueueLimits
 from pinlater.service.settings import ServiceSettings, queue_defaults
@@ -89,11 +89,11 @@ class Service:
         self.long_polls = long_polls = LongPolls(router, clock, polls, limits, claims, metrics)
         reaper = DisconnectReaper(router, clock, parser, queues, metrics, long_polls)
         self.connection_claims = bound = ConnectionClaims(clock, settings.release_grace_ms, reaper)
-        self._commands = commands = JobCommands(
+        self._lifecycle = lifecycle = JobLifecycle(
             router, clock, validator, parser, queues, pending, metrics, long_polls, bound
         )
         self._dequeuer = Dequeuer(
-            router, clock, settings, validator, claims, queues, metrics, pending, limits, long_polls, commands, bound
+            router, clock, settings, validator, claims, queues, metrics, pending, limits, long_polls, lifecycle, bound
         )
         self._queries = JobQueries(router, clock, settings, validator, parser)
         self._audit = Audit(router.members, clock, claims.server)
@@ -103,7 +103,7 @@ class Service:
             clock,
             Operating(router, clock, settings, validator, parser, self._queries),
             Changing(router, clock, settings, validator, parser, long_polls),
-            commands,
+            lifecycle,
             long_polls,
             metrics,
             self._audit,
@@ -115,7 +115,7 @@ class Service:
 
     def attach_overflow(self, overflow: OverflowCalls) -> None:
         """From now on what no shard takes or hands out, and what names overflow shards, goes there."""
-        self._overflow = self._commands.overflow = self._dequeuer.overflow = overflow
+        self._overflow = self._lifecycle.overflow = self._dequeuer.overflow = overflow
         self._parser.refuse_overflow()
 
     async def open(self) -> None:
@@ -133,7 +133,7 @@ class Service:
     async def close(self) -> None:
         """End the long polls, give back what nobody takes, close the shards."""
         await self.connection_claims.close()
-        await self._commands.drain()
+        await self._lifecycle.drain()
         await self.long_polls.drain()
         await self._limits.drain()
         self._admin.close()
@@ -231,7 +231,7 @@ class Service:
     def enqueue(
         self, queue: str, jobs: Sequence[Job], *, context: RequestContext | None = None
     ) -> Coroutine[Any, Any, list[str]]:
-        return self._commands.enqueue(queue, jobs, context)
+        return self._lifecycle.enqueue(queue, jobs, context)
 
     def dequeue(
         self, request: DequeueRequest, *, context: RequestContext | None = None
@@ -241,7 +241,7 @@ class Service:
     async def ack(
         self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], *, context: RequestContext | None = None
     ) -> Sequence[AckOutcome]:
-        acked = await self._commands.ack(queue, succeeded, failed, context)
+        acked = await self._lifecycle.ack(queue, succeeded, failed, context)
         if acked.error is not None:
             raise acked.error
         return acked.outcomes
@@ -251,7 +251,7 @@ class Service:
     ) -> None:
         connection = None if context is None else context.connection
         try:
-            await self._commands.checkpoint(queue, self._validator.source(context), checkpoints, connection)
+            await self._lifecycle.checkpoint(queue, self._validator.source(context), checkpoints, connection)
         except NamesOverflow:
             assert self._overflow is not None
             await self._overflow.checkpoint(queue, checkpoints, context)

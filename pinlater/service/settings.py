@@ -1,4 +1,4 @@
-"""What a service can be told."""
+"""Settings of a service: limits and times of its calls."""
 
 from __future__ import annotations
 

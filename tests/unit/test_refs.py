@@ -12,7 +12,7 @@ from pinlater.backends.base import AckOutcome, AckRequest
 from pinlater.errors import RequestInvalid
 from pinlater.model import MAX_TIME_MS, Ack, parse_descriptor
 from pinlater.service.descriptors import DescriptorParser
-from pinlater.service.job_commands import requeue_times
+from pinlater.service.job_lifecycle import requeue_times
 from pinlater.service.validation import EntryErrors
 
 NOW_MS = 1_790_000_000_000

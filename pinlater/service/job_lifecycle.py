@@ -1,6 +1,6 @@
 """The calls of a job's life beside the dequeue: enqueue, ack, checkpoint, cancel.
 
-A job's end by an ack is known in `JobCommands.settle`, right behind the store's answer: whoever is to be told of ends
+A job's end by an ack is known in `JobLifecycle.settle`, right behind the store's answer: whoever is to be told of ends
 is told there. (Claims that expire end jobs in `maintenance`, broken connections in `connection_claims`.)
 """
 
@@ -63,7 +63,7 @@ class PreparedAcks(NamedTuple):
     now_ms: int
 
 
-class JobCommands:
+class JobLifecycle:
     """For one service."""
 
     def __init__(
