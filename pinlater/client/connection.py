@@ -48,12 +48,12 @@ class CallFailed(Exception):
 class MethodCodec:
     """One method as bytes: calls of it, and answers to them. What is the same in every call is made once."""
 
-    __slots__ = ("_args", "_call_head", "_header", "_may_await_receipt", "_method", "_reply_head", "name")
+    __slots__ = ("_args", "_call_head", "_header", "_method", "_reply_head", "may_await_receipt", "name")
 
     def __init__(self, method: Signature) -> None:
         self.name = method.name
         self._method = method
-        self._may_await_receipt = method.name == "dequeueJobs"
+        self.may_await_receipt = method.name == "dequeueJobs"
         self._args = method.args.encode_args
         self._call_head = write_header(BINARY, CALL, method.name, 0)[:-SEQID_BYTES]
         self._reply_head = write_header(BINARY, REPLY, method.name, 0)[:-SEQID_BYTES]
@@ -66,10 +66,6 @@ class MethodCodec:
     def due(self, seqid: int) -> bytes:
         """With what the answer to that call begins."""
         return self._reply_head + seqid.to_bytes(SEQID_BYTES, "big")
-
-    def awaits_receipt(self, result: Any) -> bool:
-        """Whether the server awaits one of this answer."""
-        return self._may_await_receipt and result.success is not None and bool(result.success.awaits_receipt)
 
     def result(self, answer: bytes, limits: WireLimits) -> Any:
         """What an answer that begins as is due holds: `success`, or the declared exception as `e`. WireError."""
@@ -254,7 +250,7 @@ class Connection(asyncio.Protocol):
         elif isinstance(result, PinLaterError):
             sent.waiter.set_exception(result)
         else:
-            owes = sent.codec.awaits_receipt(result)
+            owes = sent.codec.may_await_receipt and result.success is not None and bool(result.success.awaits_receipt)
             if owes:
                 self.owes_receipt = True
             sent.waiter.set_result(result)

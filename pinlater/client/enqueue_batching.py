@@ -117,7 +117,8 @@ class EnqueueBatcher:
     def _open_batch(self) -> EnqueueBatch:
         if len(self._full) >= self._limits.batches_waiting:
             raise Overloaded(f"{len(self._full)} batches of enqueues are waiting in this client already")
-        self._close_batch()
+        if self._gathering is not None:
+            self._close_batch()
         batch = self._gathering = EnqueueBatch(self._loop.time() + self._timeout_s)
         if not self._in_flight:
             self._loop.call_soon(self._leave)

@@ -102,7 +102,8 @@ class Pool:
         if connection is None:
             connection = await self._wait_or_connect(deadline_s, exclusive, share)
         waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._send(connection, method, args, _part(share, deadline_s), waiter)
+        ends_s = deadline_s if share == 1.0 else _part(share, deadline_s)
+        self._send(connection, method, args, ends_s, waiter)
         try:
             return await waiter
         except asyncio.CancelledError:
@@ -193,7 +194,8 @@ class Pool:
             connection.exclusive = False
             connection.idle_since_s = asyncio.get_running_loop().time()
             self._idle.append(connection)
-        self._serve_waiters()
+        if self._waiters:
+            self._serve_waiters()
         if self._is_retired:
             self.retire()
 
