@@ -81,36 +81,36 @@ class OverflowService(Delegate, OverflowStore):
 
     async def _store_jobs(self, queue: str, jobs: Sequence[Job], context: RequestContext | None) -> list[str]:
         try:
-            return await self._service.enqueue(queue, jobs, context=context)
+            return await self.service.enqueue(queue, jobs, context=context)
         except QueueNotFound:  # it may be new
             await self._refresh_queues()
-            return await self._service.enqueue(queue, jobs, context=context)
+            return await self.service.enqueue(queue, jobs, context=context)
 
     async def dequeue(self, request: DequeueRequest, *, context: RequestContext | None = None) -> list[DequeuedJob]:
         """Nothing for a queue that is paused or has limits: whoever keeps the count of those cannot be asked now."""
         if is_limited(self._around.queues.settings(request.queue)):
             await self.ack(request.ack_queue or request.queue, request.succeeded, request.failed, context=context)
             return []
-        return await self._service.dequeue(request, context=context)
+        return await self.service.dequeue(request, context=context)
 
     async def ack(
         self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], *, context: RequestContext | None = None
     ) -> Sequence[AckOutcome]:
         self._check_own(ack.descriptor for ack in (*succeeded, *failed))
-        return await self._service.ack(queue, succeeded, failed, context=context)
+        return await self.service.ack(queue, succeeded, failed, context=context)
 
     async def checkpoint(
         self, queue: str, checkpoints: Sequence[Checkpoint], *, context: RequestContext | None = None
     ) -> None:
         self._check_own(each.descriptor for each in checkpoints)
-        await self._service.checkpoint(queue, checkpoints, context=context)
+        await self.service.checkpoint(queue, checkpoints, context=context)
 
     async def lookup(
         self, descriptors: Sequence[str], *, include_body: bool = False, context: RequestContext | None = None
     ) -> dict[str, JobInfo]:
         """A job that was moved is answered as its copy is now; where the copy is gone, as it was when it was moved."""
         self._check_own(descriptors)
-        found = await self._service.lookup(descriptors, include_body=include_body, context=context)
+        found = await self.service.lookup(descriptors, include_body=include_body, context=context)
         moved = _moved(found)
         if not moved:
             return found
@@ -119,7 +119,7 @@ class OverflowService(Delegate, OverflowStore):
         for old, new in moved.items():
             if new in live:
                 found[old] = replace(live[new], descriptor=old, moved_to=live[new].moved_to or new)
-        fit(found, self._service.settings.max_answer_bytes)
+        fit(found, self.service.settings.max_answer_bytes)
         return found
 
     async def cancel(
@@ -127,28 +127,28 @@ class OverflowService(Delegate, OverflowStore):
     ) -> Mapping[str, CancelOutcome]:
         """A job that was moved is cancelled where it is now."""
         self._check_own(descriptors)
-        outcomes = dict(await self._service.cancel(queue, descriptors, context=context))
+        outcomes = dict(await self.service.cancel(queue, descriptors, context=context))
         ended = [descriptor for descriptor, outcome in outcomes.items() if outcome is CancelOutcome.ENDED]
-        moved = _moved(await self._service.lookup(ended, context=context)) if ended else {}
+        moved = _moved(await self.service.lookup(ended, context=context)) if ended else {}
         if moved:
             live = await self._around.service.cancel(queue, list(moved.values()), context=context)
             outcomes |= {old: live[new] for old, new in moved.items() if live[new] is not CancelOutcome.NOT_FOUND}
         return outcomes
 
     async def requeue(self, jobs: Sequence[DequeuedJob]) -> None:
-        await self._service.requeue(jobs)
+        await self.service.requeue(jobs)
 
     async def requeue_undelivered(self, jobs: Sequence[Unreceived]) -> None:
-        await self._service.requeue_undelivered(jobs)
+        await self.service.requeue_undelivered(jobs)
 
     def disconnected(self, connection: ConnectionRef, *, idle_ms: int = 0) -> None:
-        self._service.disconnected(connection, idle_ms=idle_ms)
+        self.service.disconnected(connection, idle_ms=idle_ms)
 
     def unbind(self, connection: ConnectionRef) -> None:
-        self._service.unbind(connection)
+        self.service.unbind(connection)
 
     def start_draining(self) -> None:
-        self._service.start_draining()
+        self.service.start_draining()
 
     def _check_own(self, descriptors: Iterable[str]) -> None:
         """A caller may have an old address, which is ours now: then nobody's jobs must count as not found."""

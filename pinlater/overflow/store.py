@@ -134,13 +134,14 @@ class OverflowStore:
         self._shard_id = shard_id
         self._clock = around.clock
         self._quota = OverflowQuota(path, bound)
-        self._store = ResilientShard(SqliteShard(str(path), shard_id), around.guard, around.clock)
-        self._member = ShardHandle(BatchingShard(self._store), around.clock, store=str(path))
+        self.store = ResilientShard(SqliteShard(str(path), shard_id), around.guard, around.clock)
+        self._member = ShardHandle(BatchingShard(self.store), around.clock, store=str(path))
         self._members = ShardSet([self._member], around.clock)
-        self._members.sync_before_serving = self._bring_up
-        self.mover = OverflowMover(self._store, around.router, around.clock, self._names(f"{CLAIMED_BY}-"), self._moved)
-        self._bring_up_lock = asyncio.Lock()
-        self._brought_up_at = 0.0
+        self._members.sync_before_serving = self._sync
+        self.mover = OverflowMover(self.store, around.router, around.clock, self._names(f"{CLAIMED_BY}-"), self._moved)
+        self._sync_lock = asyncio.Lock()
+        self.synced_s = 0.0
+        """When it was last brought up to the shards' queues, by the loop's clock."""
         self.waiting = self.in_progress = 0
         """Jobs that wait to be moved, and jobs under a worker's claim, as of the last count."""
         self._may_come: dict[str, int] = {}
@@ -152,17 +153,17 @@ class OverflowStore:
             await self._members.open()
             if not self._member.is_healthy:
                 raise NoHealthyShards(self._member.last_error)
-            page = await self._store.list_config(0, ALL_RECORDS)
+            page = await self.store.list_config(0, ALL_RECORDS)
             await self.mover.recover(each.name for each in page.entries if not each.is_deleted and "@" not in each.name)
             await self.count_jobs()
             await self._quota.measure()
         except BaseException:
             await self._members.close()
             raise
-        self._service = self._around.new_service(Router(self._members), self._names())
+        self.service = self._around.new_service(Router(self._members), self._names())
 
     async def close(self) -> None:
-        await self._service.close()
+        await self.service.close()
 
     def _names(self, before: str = "") -> ClaimTokens:
         return ClaimTokens(f"{before}{self._shard_id[1:]}", os.getpid(), self._clock.now_ms())
@@ -175,23 +176,23 @@ class OverflowStore:
         await self._expire()
         await self._bury()
         retention = _with_longer_retention(self._around.queues.retention())
-        await self._store.prune(STEP_JOBS, self._clock.now_ms(), retention)
+        await self.store.prune(STEP_JOBS, self._clock.now_ms(), retention)
         await self.count_jobs()
-        await self._service.count_pending()
+        await self.service.count_pending()
 
     async def _expire(self) -> None:
         rules = self._around.queues.end_rules()
-        lapsed = await self._store.expire_claims(STEP_JOBS, self._clock.now_ms(), rules)
+        lapsed = await self.store.expire_claims(STEP_JOBS, self._clock.now_ms(), rules)
         for queue, counts in lapsed.items():
             for outcome, jobs in (("retried", counts.retried), ("failed", counts.failed)):
                 if jobs:
                     self._around.metrics.add(jobs, "claims_expired", queue, outcome)
-            self._service.jobs_ready(queue, counts.retried)
+            self.service.jobs_ready(queue, counts.retried)
 
     async def _bury(self) -> None:
         """Copies come into the dead-letter queue here, and move like all that waits."""
         graves = self._around.queues.dead_letter_targets()
-        buried = await self._store.dead_letter(STEP_JOBS, self._clock.now_ms(), graves)
+        buried = await self.store.dead_letter(STEP_JOBS, self._clock.now_ms(), graves)
         for queue, jobs in buried.items():
             self._around.metrics.add(jobs, "jobs_buried", queue)
             self.mover.jobs_arrived(graves[queue].queue)
@@ -208,7 +209,7 @@ class OverflowStore:
         for queue, comings in list(self.mover.holding.items()):
             try:
                 pending, claimed = [
-                    sum([await self._store.count(queue, state, PRIORITIES, future, now_ms) for future in (False, True)])
+                    sum([await self.store.count(queue, state, PRIORITIES, future, now_ms) for future in (False, True)])
                     for state in (JobState.PENDING, JobState.IN_PROGRESS)
                 ]
             except QueueNotFound:
@@ -222,17 +223,21 @@ class OverflowStore:
         self.waiting, self.in_progress = waiting, in_progress
         self._around.metrics.set_gauges(("overflow_jobs",), {("overflow_jobs",): waiting})
 
-    async def _bring_up(self, member: ShardHandle) -> None:
+    async def sync(self) -> None:
+        """The file knows the queues and settings of the shards. PinLaterError."""
+        await self._sync(self._member)
+
+    async def _sync(self, member: ShardHandle) -> None:
         await self._around.queues.bring_up(member)
-        self._brought_up_at = asyncio.get_running_loop().time()
+        self.synced_s = asyncio.get_running_loop().time()
 
     async def _refresh_queues(self) -> None:
-        async with self._bring_up_lock:
-            if asyncio.get_running_loop().time() - self._brought_up_at >= _FRESH_S:
-                await self._bring_up(self._member)
+        async with self._sync_lock:
+            if asyncio.get_running_loop().time() - self.synced_s >= _FRESH_S:
+                await self.sync()
 
     def _moved(self, queue: str, jobs: int, is_ready: bool) -> None:
-        self._service.on_removed(queue, jobs)
+        self.service.on_removed(queue, jobs)
         self._around.metrics.add(jobs, "overflow_jobs_moved", queue)
         if is_ready:
             self._around.service.jobs_ready(queue, jobs)

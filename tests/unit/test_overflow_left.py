@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from pinlater.backends.sql.sqlite import SqliteShard
+from pinlater.data_folder.identity import is_overflow_id
 from pinlater.model import Job
-from tests.unit.overflow_stand import ME, Process, process
+from tests.unit.overflow_stand import ME, process
 
 
-async def test_a_job_that_is_stored_after_its_caller_left_is_moved(tmp_path: Path) -> None:
+async def test_a_job_that_is_stored_after_its_caller_left_is_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store_now, stored = _hold_enqueues(monkeypatch)
     async with process(tmp_path) as one:
         one.lose_shards()
-        store_now, stored = _hold_enqueues(one)
         call = asyncio.ensure_future(one.api.enqueue("mail", [Job(b"late")], context=ME))
         await store_now.begun.wait()
         call.cancel()
@@ -27,10 +33,12 @@ async def test_a_job_that_is_stored_after_its_caller_left_is_moved(tmp_path: Pat
         assert [job.body for job in await one.dequeue()] == [b"late"]
 
 
-async def test_a_queue_is_not_looked_at_for_ever_for_a_call_that_stored_nothing(tmp_path: Path) -> None:
+async def test_a_queue_is_not_looked_at_for_ever_for_a_call_that_stored_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store_now, _ = _hold_enqueues(monkeypatch)
     async with process(tmp_path) as one:
         one.lose_shards()
-        store_now, _ = _hold_enqueues(one)
         call = asyncio.ensure_future(one.api.enqueue("nowhere", [Job(b"")], context=ME))
         await store_now.begun.wait()
         call.cancel()
@@ -48,20 +56,22 @@ class _Gate(asyncio.Event):
         self.begun = asyncio.Event()
 
 
-def _hold_enqueues(one: Process) -> tuple[_Gate, asyncio.Event]:
-    """Enqueues begin at the file of the overflow shard, and go on when the gate is set; then `stored` is."""
+def _hold_enqueues(monkeypatch: pytest.MonkeyPatch) -> tuple[_Gate, asyncio.Event]:
+    """Enqueues begin at the file of the overflow shard, and go on when the gate is set; then `stored` is. To be called
+    before the process is made: what stands around a store knows its methods.
+    """
     gate, stored = _Gate(), asyncio.Event()
-    store = one.kept._store.inner
-    assert isinstance(store, SqliteShard)
-    enqueue = store.enqueue
+    enqueue = SqliteShard.enqueue
 
-    async def held(*args: object) -> list[str]:
+    async def held(store: SqliteShard, *args: Any) -> list[str]:
+        if not is_overflow_id(store.shard_id):
+            return await enqueue(store, *args)
         gate.begun.set()
         await gate.wait()
         try:
-            return await enqueue(*args)  # type: ignore[arg-type]
+            return await enqueue(store, *args)
         finally:
             stored.set()
 
-    store.enqueue = held  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(SqliteShard, "enqueue", held)
     return gate, stored

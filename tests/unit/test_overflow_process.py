@@ -142,7 +142,7 @@ async def test_a_queue_that_came_later_is_known_when_it_is_needed(tmp_path: Path
         await it.find_shards()
         await it.api.create_queue("later")
         it.lose_shards()
-        it.kept._brought_up_at -= 2
+        it.kept.synced_s -= 2
         assert await it.api.enqueue("later", [Job(b"")], context=ME)
 
 
@@ -435,7 +435,7 @@ async def test_a_dead_letter_is_buried_here_and_moves_to_its_queue(tmp_path: Pat
         (old,) = await kept_jobs(it)
         (job,) = await it.dequeue()
         await it.api.ack("mail", [], [Ack(job.descriptor, permanent=True)])
-        it.kept._brought_up_at -= 2
+        it.kept.synced_s -= 2
         await it.overflow.tidy()
         assert (await it.api.lookup([old]))[old].state is JobState.FAILED
         await it.find_shards()
@@ -449,7 +449,7 @@ async def test_jobs_of_a_queue_that_is_deleted_meanwhile_are_gone(tmp_path: Path
         old = await kept_jobs(it)
         await it.find_shards()
         await it.queues.delete("mail", "me")
-        it.kept._brought_up_at -= 2
+        it.kept.synced_s -= 2
         await it.overflow.tidy()
         assert await it.api.lookup(old) == {}
         assert not it.kept.mover.holding
@@ -497,7 +497,7 @@ async def test_after_a_restart_without_shards_its_queues_and_jobs_are_known(tmp_
     async with process(tmp_path) as it:
         await set_queue(it, max_attempts="3")
         old = await kept_jobs(it)
-        await it.kept._bring_up(it.kept._member)
+        await it.kept.sync()
     async with process(tmp_path, queue="") as it:
         it.lose_shards()
         assert it.queues.settings("mail").max_attempts == 3

@@ -70,7 +70,7 @@ async def test_a_long_poll_of_a_sibling_gets_what_comes(tmp_path: Path) -> None:
     async with siblings(tmp_path) as (owner, other):
         lose_shards(owner, other)
         poll = asyncio.ensure_future(other.dequeue(wait_ms=20_000))
-        while owner.kept._service.long_polls.poller("mail") is None:
+        while owner.kept.service.long_polls.poller("mail") is None:
             await asyncio.sleep(0)
         await owner.api.enqueue("mail", [Job(b"x")], context=ME)
         assert [job.body for job in await asyncio.wait_for(poll, 10)] == [b"x"]
