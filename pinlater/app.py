@@ -21,7 +21,6 @@ from typing import Any
 import structlog
 
 from pinlater import reports, settings_map
-from pinlater.chains import members
 from pinlater.cluster.clocks import ClusterClock
 from pinlater.cluster.lease import ServerName
 from pinlater.cluster.membership import Membership
@@ -46,6 +45,7 @@ from pinlater.server import process
 from pinlater.server.process import HandOver, StartRefused
 from pinlater.server.thrift_server import ThriftServer
 from pinlater.service import ClaimTokens, Service
+from pinlater.shard_factory import shard_set
 from pinlater.shards.handle import ShardHandle
 from pinlater.shards.router import Router
 
@@ -73,7 +73,7 @@ class App:
         self._tolerance_ms = config.clock_tolerance_ms
         self._folder = folder = data_folder(config)
         self._metrics = metrics = Metrics()
-        self._members = shards = members(config, known, metrics, clock, clock.steady)
+        self._members = shards = shard_set(config, known, metrics, clock, clock.steady)
         server, started_ms = name_of_server(folder), clock.now_ms()
         me = ServerName(server, str(os.getpid()), config.advertise or address, started_ms)
         self._periodic = Periodic()

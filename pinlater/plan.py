@@ -12,7 +12,6 @@ from pathlib import Path
 import structlog
 
 from pinlater.app import data_folder, note_stores
-from pinlater.chains import backend, members
 from pinlater.config import Config, StoreConfig, to_plain
 from pinlater.data_folder.identity import RecordBroken, forget, known_stores
 from pinlater.data_folder.password import (
@@ -28,6 +27,7 @@ from pinlater.listener import raise_descriptor_limit
 from pinlater.server.generation import Plan
 from pinlater.server.process import StartRefused
 from pinlater.server.supervisor import ServeRefused
+from pinlater.shard_factory import bare_shard, shard_set
 
 log = structlog.get_logger("pinlater.plan")
 
@@ -122,7 +122,7 @@ def within_descriptors(config: Config, descriptors: int) -> Config:
 async def _looked_at(config: Config, known: Mapping[str, str]) -> tuple[Config, dict[str, str]]:
     """The configuration with the ids that the stores say, and the store behind each id that answers. ServeRefused."""
     try:
-        shards = members(config, known)
+        shards = shard_set(config, known)
         await shards.open()
     except (StartRefused, PinLaterError) as refused:
         raise ServeRefused(_refusal(refused)) from refused
@@ -149,7 +149,7 @@ async def _why_none(stores: Sequence[StoreConfig]) -> str:
 
 async def _why_unreachable(store: StoreConfig) -> str:
     """The reason; "" where it can be reached."""
-    shard = backend(store)
+    shard = bare_shard(store)
     try:
         await shard.open()
     except StoreRefused:

@@ -26,6 +26,9 @@ from pinlater.model import AckOutcome as AckOutcome
 
 T = TypeVar("T")
 
+UNDELIVERED_IN_A_ROW = 5
+"""A job whose hand-outs nobody receives, so often that it may be the job, ends as any other that nobody acks."""
+
 SLICE_BYTES = 1024 * 1024
 """What a store reads of large values at a time, so that other calls come in between: see `claim` and `lookup`."""
 
@@ -517,10 +520,10 @@ class Shard(Protocol):
         goes.
 
         The copy is PENDING with run_after now, same body and priority, the target's attempts, the original's status
-        after a line of its history (`buried_status`), and `origin`; the original stays FAILED, with `moved_to`, and was
-        updated now. A mark waits, and keeps no other one waiting, where its queue has no target or that queue is
-        not there. A mark whose job was retried or removed is void. Counts per queue that was left. A queue with nothing
-        marked costs nothing.
+        after a line of its history (`dead_letter_status`), and `origin`; the original stays FAILED, with `moved_to`,
+        and was updated now. A mark waits, and keeps no other one waiting, where its queue has no target or that queue
+        is not there. A mark whose job was retried or removed is void. Counts per queue that was left. A queue with
+        nothing marked costs nothing.
         """
 
     async def prune(
@@ -577,30 +580,3 @@ class Shard(Protocol):
         call; a store that keeps counts answers all at once. A level without jobs may be left out. The pages of
         one queue are of different moments. QueueNotFound.
         """
-
-
-UNDELIVERED_IN_A_ROW = 5
-"""A job whose hand-outs nobody receives, so often that it may be the job, ends as any other that nobody acks."""
-
-
-def expired_status(now_ms: int, attempts_remaining: int) -> str:
-    """The line that an expired claim leaves in the custom status, the same on every store."""
-    return f"[claim expired at {now_ms}, attempts remaining {attempts_remaining}]"
-
-
-def released_status(now_ms: int, attempts_remaining: int) -> str:
-    """The line that a released claim leaves."""
-    return f"[claim released at {now_ms}: its connection broke, attempts remaining {attempts_remaining}]"
-
-
-def crash_budget_status(crashes: int) -> str:
-    """What is added behind that line when the crash budget is used up."""
-    return f"[failed: crash budget used up, {crashes} crashes]"
-
-
-def buried_status(origin: str, created_at_ms: int, attempts_allowed: int, crashes: int, now_ms: int) -> str:
-    """The line in front of a dead letter's status: where it comes from and what it went through."""
-    return (
-        f"[dead letter of {origin}, created at {created_at_ms}, attempts allowed {attempts_allowed}, "
-        f"crashes {crashes}, moved at {now_ms}]"
-    )

@@ -19,7 +19,6 @@ import structlog
 
 from pinlater.app import data_folder
 from pinlater.backends.base import ConfigEntry, Shard
-from pinlater.chains import backend
 from pinlater.cli import EXIT_FAILED, EXIT_USAGE
 from pinlater.cli.connection import say
 from pinlater.clock import SystemClock
@@ -51,6 +50,7 @@ from pinlater.server.process import StartRefused
 from pinlater.server.supervisor import ServeRefused, Supervisor
 from pinlater.server.watched_file import WatchedFile
 from pinlater.settings_map import guard_settings
+from pinlater.shard_factory import bare_shard
 from pinlater.shards.resilience import ResilientShard
 from pinlater.web.site import Exporters
 
@@ -171,7 +171,7 @@ _PAGE = 1_000
 async def refuse_undrained(store: StoreConfig, config: Config) -> None:
     """Look at the store of a shard that is to go. ServeRefused, with what to do."""
     try:
-        shard = ResilientShard(backend(store), guard_settings(config))
+        shard = ResilientShard(bare_shard(store), guard_settings(config))
         try:
             await shard.open()
             records = await _records(shard)

@@ -9,17 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from pinlater.backends.base import (
-    DeadLetterTarget,
-    EndRules,
-    ExpiryCounts,
-    JobKey,
-    LevelCounts,
-    PerQueue,
-    Retention,
-    buried_status,
-    expired_status,
-)
+from pinlater.backends.base import DeadLetterTarget, EndRules, ExpiryCounts, JobKey, LevelCounts, PerQueue, Retention
+from pinlater.backends.status_lines import dead_letter_status, expired_status
 from pinlater.model import JobState, parse_descriptor
 from tests.conformance.reference_job import RefJob, new_job
 from tests.conformance.reference_life import RefLife, lapse
@@ -141,7 +132,7 @@ class Reference(RefLife):
     def dead_letter(self, queue: str, job: RefJob, grave: DeadLetterTarget, letter_id: int, now_ms: int) -> None:
         """The copy of one of them, under this id."""
         origin = self.descriptor(queue, job)
-        line = buried_status(origin, job.created_at_ms, job.attempts_allowed, job.crashes, now_ms)
+        line = dead_letter_status(origin, job.created_at_ms, job.attempts_allowed, job.crashes, now_ms)
         status, attempts = line + job.custom_status, grave.attempts_allowed
         letter = new_job(letter_id, job.body, job.priority, now_ms, attempts, status, now_ms)
         letter.origin, letter.attempts_of_origin = origin, job.attempts_allowed

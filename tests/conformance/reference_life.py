@@ -16,9 +16,8 @@ from pinlater.backends.base import (
     FreshClaim,
     JobKey,
     SilentClaim,
-    crash_budget_status,
-    released_status,
 )
+from pinlater.backends.status_lines import crash_budget_status, released_status
 from pinlater.model import MAX_TIME_MS, CancelOutcome, Job, JobState, claim_source
 from tests.conformance.reference_job import RefJob, cut, fitting, new_job
 from tests.conformance.reference_queues import RefQueues

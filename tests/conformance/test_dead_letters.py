@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from pinlater.backends.base import AckOutcome, AckRequest, DeadLetterTarget, EndRules, ExpiryCounts, buried_status
+from pinlater.backends.base import AckOutcome, AckRequest, DeadLetterTarget, EndRules, ExpiryCounts
+from pinlater.backends.status_lines import dead_letter_status
 from pinlater.model import MAX_STATUS_CHARS, DequeuedJob, Job, JobInfo, JobState
 from tests.conformance.crowd import Crowd, at_once
 from tests.conformance.subject import DAY_MS, Subject, key_of
@@ -75,7 +76,7 @@ async def test_a_dead_letter_is_a_new_job_with_the_same_body_and_its_history(sub
     assert (letter.state, letter.priority, letter.body) == (JobState.PENDING, 2, b"\0\xff")
     assert (letter.attempts_allowed, letter.attempts_remaining, letter.crashes) == (5, 5, 0)
     assert letter.run_after_ms == letter.created_at_ms == letter.updated_at_ms == subject.now_ms
-    line = buried_status(descriptor, created_at_ms, 9, 1, subject.now_ms)
+    line = dead_letter_status(descriptor, created_at_ms, 9, 1, subject.now_ms)
     assert letter.custom_status == line + before.custom_status
     assert (letter.origin, letter.moved_to, letter.claim_descriptor) == (descriptor, None, None)
     assert letter.descriptor.startswith("dead:s1:p2:")
@@ -101,7 +102,7 @@ async def test_the_status_of_a_letter_is_cut_at_its_end(subject: Subject) -> Non
     descriptor = await dead_job(subject, custom_status="🦆" * MAX_STATUS_CHARS)
     await bury(subject)
     (letter,) = await letters_of(dead)
-    line = buried_status(descriptor, subject.now_ms, 1, 0, subject.now_ms)
+    line = dead_letter_status(descriptor, subject.now_ms, 1, 0, subject.now_ms)
     assert letter.custom_status == (line + "🦆" * MAX_STATUS_CHARS)[:MAX_STATUS_CHARS]
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pinlater.backends.base import EndRules, ExpiryCounts, crash_budget_status, expired_status, released_status
+from pinlater.backends.base import EndRules, ExpiryCounts
+from pinlater.backends.status_lines import crash_budget_status, expired_status, released_status
 from pinlater.model import MAX_TIME_MS, DequeuedJob, Job, JobState
 from tests.conformance.subject import TIMEOUT_MS, Subject
 from tests.queues import make_queue

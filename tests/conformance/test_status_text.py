@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pinlater.backends.base import AckOutcome, expired_status
+from pinlater.backends.base import AckOutcome
+from pinlater.backends.status_lines import expired_status
 from pinlater.model import MAX_STATUS_CHARS, JobState
 from tests.conformance.subject import Subject
 

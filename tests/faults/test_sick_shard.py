@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from pinlater.chains import backend
 from pinlater.clock import SystemClock
 from pinlater.config import StoreConfig
 from pinlater.errors import PinLaterError
 from pinlater.model import DequeueRequest, Job, RequestContext
 from pinlater.service import ClaimTokens, Service
+from pinlater.shard_factory import bare_shard
 from pinlater.shards.batching import BatchingShard
 from pinlater.shards.bulkhead import GuardSettings
 from pinlater.shards.handle import ShardHandle
@@ -66,7 +66,9 @@ async def two_shards(sound: str, sick: str) -> AsyncIterator[tuple[ShardSet, Loa
     guard = GuardSettings(deadline_ms=int(DEADLINE_S * 1000))
     members = ShardSet(
         [
-            ShardHandle(BatchingShard(ResilientShard(backend(StoreConfig(shard_id, url)), guard)), clock, health=HEALTH)
+            ShardHandle(
+                BatchingShard(ResilientShard(bare_shard(StoreConfig(shard_id, url)), guard)), clock, health=HEALTH
+            )
             for shard_id, url in (("sound", sound), ("sick", sick))
         ],
         clock,

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from pinlater.chains import backend
 from pinlater.clock import SystemClock
 from pinlater.config import StoreConfig
 from pinlater.model import JobFilter, JobState
 from pinlater.service import ClaimTokens, Service
+from pinlater.shard_factory import bare_shard
 from pinlater.shards.batching import BatchingShard
 from pinlater.shards.handle import ShardHandle
 from pinlater.shards.resilience import ResilientShard
@@ -36,7 +36,7 @@ def url(request: pytest.FixtureRequest) -> str:
 @contextlib.asynccontextmanager
 async def served_by(url: str, **limits: int) -> AsyncIterator[Served]:
     clock = SystemClock()
-    members = ShardSet([ShardHandle(BatchingShard(ResilientShard(backend(StoreConfig("s1", url)))), clock)], clock)
+    members = ShardSet([ShardHandle(BatchingShard(ResilientShard(bare_shard(StoreConfig("s1", url)))), clock)], clock)
     service = Service(Router(members), clock, ClaimTokens("here", 1, clock.now_ms()))
     await service.open()
     try:

@@ -368,7 +368,7 @@ async def test_too_many_connections_says_so(mortal: MysqlShard, durable_mysql_se
 async def test_a_store_that_flushes_later_than_it_answers_is_told_of_once(
     url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pinlater.backends.remarks._said", set())
+    monkeypatch.setattr("pinlater.backends.store_warnings._said", set())
     for _ in range(2):
         shard = MysqlShard(url, "1")
         await shard.open()

@@ -18,7 +18,6 @@ from pinlater.backends.base import (
     Quota,
     Retention,
     Tokens,
-    expired_status,
 )
 from pinlater.backends.redis.records import (
     MAX_PRIORITY,
@@ -30,6 +29,7 @@ from pinlater.backends.redis.records import (
     history_templates,
 )
 from pinlater.backends.redis.scripts import ScriptCaller, lowest_id
+from pinlater.backends.status_lines import expired_status
 from pinlater.errors import StoreRefused
 
 

@@ -24,7 +24,6 @@ from pinlater.backends.base import (
     SilentClaim,
     StatsPage,
     StatsPosition,
-    released_status,
 )
 from pinlater.backends.redis.pubsub import announcement
 from pinlater.backends.redis.records import (
@@ -43,6 +42,7 @@ from pinlater.backends.redis.records import (
     key_args,
 )
 from pinlater.backends.redis.scripts import ScriptCaller, lowest_id
+from pinlater.backends.status_lines import released_status
 from pinlater.model import CancelOutcome, DequeuedJob, Job, JobInfo, JobState
 
 _ACK_OUTCOMES = {ord(str(int(outcome))): outcome for outcome in AckOutcome}

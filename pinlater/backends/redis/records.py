@@ -43,17 +43,8 @@ from struct import Struct
 from typing import Any
 
 from pinlater.backends.acks import AckKind, Acks
-from pinlater.backends.base import (
-    CheckpointRequest,
-    ClaimKey,
-    ClaimRequest,
-    EndRules,
-    FreshClaim,
-    JobKey,
-    SilentClaim,
-    buried_status,
-    crash_budget_status,
-)
+from pinlater.backends.base import CheckpointRequest, ClaimKey, ClaimRequest, EndRules, FreshClaim, JobKey, SilentClaim
+from pinlater.backends.status_lines import crash_budget_status, dead_letter_status
 from pinlater.model import MAX_STATUS_CHARS, DequeuedJob, Job, JobInfo, JobState, descriptor_prefix
 
 MAX_PRIORITY = 127
@@ -314,4 +305,4 @@ def expiry_rules(rules: EndRules) -> tuple[int, int]:
 
 def history_templates(now_ms: int) -> list[str]:
     """What stands around the origin, its time, its attempts and its crashes in a dead letter's history."""
-    return buried_status(str(PLACEHOLDER), PLACEHOLDER, PLACEHOLDER, PLACEHOLDER, now_ms).split(str(PLACEHOLDER))
+    return dead_letter_status(str(PLACEHOLDER), PLACEHOLDER, PLACEHOLDER, PLACEHOLDER, now_ms).split(str(PLACEHOLDER))

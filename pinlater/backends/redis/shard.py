@@ -10,7 +10,7 @@ from pinlater.backends.redis.coordination import ConfigCommands, Coordination, M
 from pinlater.backends.redis.jobs import AdminCommands, JobCommands, Queries
 from pinlater.backends.redis.pubsub import PubSub
 from pinlater.backends.redis.scripts import RedisStore
-from pinlater.backends.remarks import warn_once
+from pinlater.backends.store_warnings import warn_once
 from pinlater.errors import StoreRefused
 
 CONNECT_TIMEOUT_MS = 2_000

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from pinlater.backends.base import ClaimKey, DeadLetterTarget, JobKey, PerQueue, Retention, buried_status
+from pinlater.backends.base import ClaimKey, DeadLetterTarget, JobKey, PerQueue, Retention
 from pinlater.backends.sql.attempts import claims_standing
 from pinlater.backends.sql.coordination import remove_deletion_marks
 from pinlater.backends.sql.ready_jobs import first_new_id
 from pinlater.backends.sql.records import Descriptors, how_many_fit
 from pinlater.backends.sql.session import Row, Session
+from pinlater.backends.status_lines import dead_letter_status
 from pinlater.model import CancelOutcome, JobState, descriptor_prefix, parse_descriptor
 
 _CANCEL_OUTCOMES = {
@@ -113,7 +114,7 @@ def _copy_letters(
     origins, copies = Descriptors(queue, session.shard_id), Descriptors(target.queue, session.shard_id)
     for copy_id, (job_id, priority, allowed, crashes, created_at_ms, _) in enumerate(rows, first_id):
         origin = origins.of(priority, job_id)
-        history = buried_status(origin, created_at_ms, allowed, crashes, now_ms)
+        history = dead_letter_status(origin, created_at_ms, allowed, crashes, now_ms)
         _copy(session, job_id, copy_id, target_id, target.attempts_allowed, history, now_ms)
         session.run("put_origin", (copy_id, origin, allowed))
         session.run("put_moved_to", (job_id, copies.of(priority, copy_id)))

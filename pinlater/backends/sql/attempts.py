@@ -15,11 +15,9 @@ from pinlater.backends.base import (
     FreshClaim,
     PerQueue,
     SilentClaim,
-    crash_budget_status,
-    expired_status,
-    released_status,
 )
 from pinlater.backends.sql.session import Row, Session
+from pinlater.backends.status_lines import crash_budget_status, expired_status, released_status
 from pinlater.model import MAX_TIME_MS, claim_source
 
 Effects = dict[tuple[str, int, str], list[int]]

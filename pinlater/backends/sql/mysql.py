@@ -17,12 +17,12 @@ from typing import Any, TypeVar
 from sqlalchemy import create_engine, event, exc
 from sqlalchemy.pool import PoolProxiedConnection
 
-from pinlater.backends.remarks import warn_once
 from pinlater.backends.sql.coordination import establish_identity
 from pinlater.backends.sql.mysql_session import MysqlSession
 from pinlater.backends.sql.session import load_statements
 from pinlater.backends.sql.shard import SqlShard
 from pinlater.backends.sql.threads import Threads
+from pinlater.backends.store_warnings import warn_once
 from pinlater.errors import NothingStored, OutcomeUnknown, PinLaterError, StoreConflict, StoreFull, StoreRefused
 from pinlater.redaction import redact_url
 

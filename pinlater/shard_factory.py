@@ -1,4 +1,4 @@
-"""What stands between the router and a store: for each shard BatchingShard(Metered(Guarded(backend)))."""
+"""The shards of a configuration, each with its chain: BatchingShard(ResilientShard(the store's own))."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DRIVERS = {
 """By the scheme of a store's URL: where its shard lives, and which extra brings what it imports."""
 
 
-def backend(store: StoreConfig) -> Shard:
+def bare_shard(store: StoreConfig) -> Shard:
     """The bare shard of a store. StartRefused: its driver is not installed, or its URL is not one."""
     module, name, extra = DRIVERS[store.url.partition(":")[0]]
     try:
@@ -41,7 +41,7 @@ def backend(store: StoreConfig) -> Shard:
     return shard
 
 
-def members(
+def shard_set(
     config: Config,
     known: Mapping[str, str],
     metrics: Metrics | None = None,
@@ -54,9 +54,9 @@ def members(
     """
     clock, metrics, guard = clock or SystemClock(), metrics or Metrics(), settings_map.guard_settings(config)
     steady = steady or clock
-    chains = [
+    handles = [
         ShardHandle(
-            BatchingShard(ResilientShard(backend(store), guard, clock, metrics)),
+            BatchingShard(ResilientShard(bare_shard(store), guard, clock, metrics)),
             steady,
             dequeue_only=store.dequeue_only,
             health=settings_map.health_settings(config),
@@ -64,4 +64,4 @@ def members(
         )
         for store in config.stores
     ]
-    return ShardSet(chains, steady, known_stores=known)
+    return ShardSet(handles, steady, known_stores=known)
