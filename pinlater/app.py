@@ -20,7 +20,7 @@ from typing import Any
 
 import structlog
 
-from pinlater import reports, settings_map
+from pinlater import settings_map
 from pinlater.cluster.clocks import ClusterClock
 from pinlater.cluster.lease import ServerName
 from pinlater.cluster.membership import Membership
@@ -30,15 +30,16 @@ from pinlater.config import Config, ConfigInvalid, from_plain, secrets_of
 from pinlater.data_folder.identity import RecordBroken, new_server_id, remember, server_id
 from pinlater.errors import PinLaterError
 from pinlater.logs import configure
-from pinlater.maintenance import Maintenance, Periodic, tasks
+from pinlater.maintenance import MaintenanceRunner, Periodic, tasks
 from pinlater.metrics import Metrics
 from pinlater.overflow.overflow import Overflow
 from pinlater.overflow.ownership import overflow_addresses
 from pinlater.overflow.routing import RoutedCalls
 from pinlater.overflow.store import ServerContext
+from pinlater.process_status import remarks, set_gauges, troubles
+from pinlater.queues.cluster_limits import PendingCounts
 from pinlater.queues.directory import QueueDirectory
 from pinlater.queues.file import QueueFile
-from pinlater.queues.limits import PendingCounts
 from pinlater.queues.quota_balancer import QuotaBalancer
 from pinlater.redaction import SECRETS
 from pinlater.server import process
@@ -119,7 +120,7 @@ class App:
         host = me.address.rpartition(":")[0].strip("[]")
         self._overflow = Overflow(folder, server, config.overflow_bytes, around, host=config.host, advertised=host)
         service.attach_overflow(RoutedCalls(self._overflow))
-        self._maintenance = Maintenance(
+        self._maintenance = MaintenanceRunner(
             self._periodic,
             shards,
             membership,
@@ -174,13 +175,13 @@ class App:
     async def report(self, kind: str) -> Any:
         """For the supervisor: metrics, status, remarks or readiness."""
         if kind == "metrics":
-            reports.set_gauges(self._metrics, self._members, self._server, self._service, self._overflow, self._clock)
+            set_gauges(self._metrics, self._members, self._server, self._service, self._overflow, self._clock)
             return self._metrics.snapshot()
         if kind == "status":
             return asdict(await self._cluster.status())
         if kind == "remarks":
-            return reports.remarks(self._members, self._clock)
-        return reports.troubles(self._members, self._membership, self._overflow)
+            return remarks(self._members, self._clock)
+        return troubles(self._members, self._membership, self._overflow)
 
     async def drain(self, hand_over: HandOver | None, timeout_s: float) -> None:
         """Leave the cluster and answer what was read; then see that jobs in the overflow shard find a shard."""

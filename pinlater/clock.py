@@ -1,4 +1,4 @@
-"""Where the time comes from, so that a test can hold the clock."""
+"""The source of time, so that a test can hold the clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a configuration means for the processes: its stores are looked at once, and compared with the record of them."""
+"""The plan of a start: the stores are opened once and compared with the record of them, and say what to run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the one configuration of a server means to each of its parts."""
+"""The settings of each part of a server, from its one configuration."""
 
 from __future__ import annotations
 

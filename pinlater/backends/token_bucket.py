@@ -18,7 +18,7 @@ FAR_AHEAD_MS = 10_000
 """A level that is said to be of so long after now, or later, is taken for one of now."""
 
 
-class Level(NamedTuple):
+class BucketLevel(NamedTuple):
     """What is in a bucket, as of the largest time it was ever told."""
 
     tokens: float
@@ -28,7 +28,7 @@ class Level(NamedTuple):
 class Taken(NamedTuple):
     """The level after a call, how many tokens it got, and when there will be one more (0: now)."""
 
-    level: Level
+    level: BucketLevel
     granted: int
     retry_after_ms: int
 
@@ -42,19 +42,19 @@ def capacity_of(per_second: float) -> float:
     return max(1.0, per_second * BURST_S)
 
 
-def take(level: Level | None, wanted: int, per_second: float, capacity: float, now_ms: int) -> Taken:
+def take(level: BucketLevel | None, wanted: int, per_second: float, capacity: float, now_ms: int) -> Taken:
     """Fill by the time that passed, then give whole tokens, as many of `wanted` as there are; negative: give back.
 
-    >>> take(Level(0.0, 1000), 5, 10.0, 5.0, 1200)
-    Taken(level=Level(tokens=0.0, at_ms=1200), granted=2, retry_after_ms=100)
+    >>> take(BucketLevel(0.0, 1000), 5, 10.0, 5.0, 1200)
+    Taken(level=BucketLevel(tokens=0.0, at_ms=1200), granted=2, retry_after_ms=100)
     """
-    tokens, at_ms = level or Level(1.0, now_ms)
+    tokens, at_ms = level or BucketLevel(1.0, now_ms)
     if at_ms - now_ms >= FAR_AHEAD_MS:
         at_ms = now_ms
     tokens = min(capacity, tokens + max(0, now_ms - at_ms) * per_second / 1000)
     granted = min(wanted, math.floor(tokens + 1e-9))
     tokens = max(0.0, min(capacity, tokens - granted))
-    return Taken(Level(tokens, max(at_ms, now_ms)), max(0, granted), _wait_ms(tokens, per_second))
+    return Taken(BucketLevel(tokens, max(at_ms, now_ms)), max(0, granted), _wait_ms(tokens, per_second))
 
 
 def _wait_ms(tokens: float, per_second: float) -> int:

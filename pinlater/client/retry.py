@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from pinlater.background import exponential_backoff_s
+from pinlater.background_tasks import exponential_backoff_s
 from pinlater.client.connection import CallFailed
 from pinlater.errors import (
     DequeueRateLimited,

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
-from pinlater.background import exponential_backoff_s
+from pinlater.background_tasks import exponential_backoff_s
 from pinlater.client.addresses import Address, DnsName, Target
 from pinlater.client.pool import Pool, PoolLimits
 from pinlater.errors import ServerUnreachable

@@ -1,4 +1,4 @@
-"""What time is it? As this server's clock says, unless those of its stores and of other servers outvote it.
+"""The time that a server goes by: its own clock's, unless those of its stores and of other servers outvote it.
 
 Every clock is compared with one that nobody sets: the time at which the process began, counted on by the kernel. So a
 clock that is set changes nothing before it was judged, and what a store said before it went out stays true. See
@@ -51,7 +51,7 @@ class Reading(NamedTuple):
         return max(0, self.low_ms - other.high_ms, other.low_ms - self.high_ms)
 
 
-class Verdict(NamedTuple):
+class ClockVerdict(NamedTuple):
     """`way`: "own" (our clock is right), "outvoted" (others agree that it is not), "open" (no majority agrees), or
     "jumped" (it was set, and nobody else can tell which time is right). Then the time is between the two.
     """
@@ -61,18 +61,18 @@ class Verdict(NamedTuple):
     high_ms: int
 
 
-def vote(own: Reading, others: Sequence[Reading], tolerance_ms: int) -> Verdict:
+def vote(own: Reading, others: Sequence[Reading], tolerance_ms: int) -> ClockVerdict:
     """Our own clock, where a majority of all is near it; else the largest group near each other, where that is a
     majority; else all from the first to the last.
     """
     everyone = [own, *others]
     near = [each for each in everyone if own.gap_ms(each) <= tolerance_ms]
     if 2 * len(near) > len(everyone):
-        return Verdict("own", own.low_ms, own.high_ms)
+        return ClockVerdict("own", own.low_ms, own.high_ms)
     group = _largest_group(everyone, tolerance_ms)
     if 2 * len(group) > len(everyone):
-        return Verdict("outvoted", *_hull(group))
-    return Verdict("open", *_hull(everyone))
+        return ClockVerdict("outvoted", *_hull(group))
+    return ClockVerdict("open", *_hull(everyone))
 
 
 def _largest_group(readings: Sequence[Reading], tolerance_ms: int) -> list[Reading]:
@@ -130,7 +130,7 @@ class ClusterClock:
         passed_ns: Callable[[], int] = passed_ns,
     ) -> None:
         self.uncertainty_ms = 0
-        self.verdict = Verdict("own", 0, 0)
+        self.verdict = ClockVerdict("own", 0, 0)
         self._tolerance_ms = tolerance_ms
         self._wall_ns = wall_ns
         self._passed_ns = passed_ns
@@ -179,7 +179,7 @@ class ClusterClock:
             self._before = {each.name: each for each in others if self._agrees(each)}
         witnesses = [each for each in others if not self._jumped_along(each)]
         if self._doubts and not witnesses:
-            verdict = Verdict("jumped", *_hull([self._own, *(was for was, _ in self._doubts)]))
+            verdict = ClockVerdict("jumped", *_hull([self._own, *(was for was, _ in self._doubts)]))
         else:
             verdict = vote(self._own, witnesses, self._tolerance_ms)
         self._go_by(verdict, others)
@@ -244,7 +244,7 @@ class ClusterClock:
         since_ms = heard.since_ms if said.gap_ms(heard.said) <= self._tolerance_ms else now_ms
         return _Heard(said if now_ms - since_ms >= CONFIRM_MS else heard.settled, said, since_ms, now_ms)
 
-    def _go_by(self, verdict: Verdict, others: Sequence[Reading]) -> None:
+    def _go_by(self, verdict: ClockVerdict, others: Sequence[Reading]) -> None:
         if verdict.way != self.verdict.way:
             clocks = {each.name: each.low_ms - self._own.low_ms for each in others}
             width_ms = verdict.high_ms - verdict.low_ms

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from pinlater.config.stores import ALLOWED_ID, SHARD_ID, StoreConfig
-from pinlater.config.values import DAY_MS, Choice, Duration, Integer, Kind, PasswordHash, Place, Size, Text, Words
+from pinlater.config.values import DAY_MS, Choice, Duration, Integer, Kind, PasswordHash, PathText, Size, Text, Words
 
 ENVIRONMENT_PREFIX = "PINLATER_"
 _KIB, _MIB, _GIB = 2**10, 2**20, 2**30
@@ -68,7 +68,7 @@ class Config:
     )
     data: str = _row(
         "Serving",
-        Place(),
+        PathText(),
         "pinlater-data",
         "The data folder: the embedded store, the record of which store each shard is, and the admin password where "
         "the server has made one.",

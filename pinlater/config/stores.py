@@ -1,4 +1,4 @@
-"""Where the jobs are kept: one store per shard, as `URL` or `ID=URL`, or a `[[store]]` table."""
+"""The stores of a configuration: one per shard, as `URL` or `ID=URL`, or a `[[store]]` table."""
 
 from __future__ import annotations
 

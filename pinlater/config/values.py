@@ -49,7 +49,7 @@ class Text:
         return quoted(str(value))
 
 
-class Place(Text):
+class PathText(Text):
     """A path of the file system."""
 
     metavar = "PATH"

@@ -1,4 +1,4 @@
-"""Who is who, as the data folder remembers it: which store each shard was, and which server this is.
+"""The identities on record in the data folder: which store each shard was, and which server this is.
 
     shards.json    {"1": "<the random id of its store>"}
     server.json    {"server": "<10 characters 0-9 A-Z>"}

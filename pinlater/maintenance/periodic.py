@@ -1,4 +1,4 @@
-"""What is done again and again in the background: APScheduler's clockwork, one job per name.
+"""The clockwork of background jobs: APScheduler's, with one job per name.
 
 A run that is not over when the next one is due is not begun a second time. An error is logged and changes nothing.
 """

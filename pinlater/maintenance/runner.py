@@ -1,4 +1,4 @@
-"""Maintenance of the shards that this process owns.
+"""Runs of maintenance on the shards that this process owns.
 
 One periodic job per shard and task (tasks.py), each a bounded run of short steps with rests between them until nothing
 is due. A shard that is not healthy is left alone. What is due goes by the earliest time that it may be, so a wrong
@@ -66,7 +66,7 @@ class AdaptiveBatchSize:
         return min(seconds, STEP_S)
 
 
-class Maintenance:
+class MaintenanceRunner:
     """Runs each task on each shard that this process owns."""
 
     def __init__(

@@ -6,21 +6,7 @@ Plain data without behaviour, shared by every layer. All times are integer milli
 
 from __future__ import annotations
 
-from pinlater.model.admin import (
-    AuditEntry,
-    Changed,
-    ClusterStatus,
-    JobAction,
-    JobChange,
-    JobsChanged,
-    LevelView,
-    QueueStatus,
-    QueueView,
-    ServerView,
-    SettingView,
-    ShardView,
-)
-from pinlater.model.connection import BoundClaim, ConnectionRef, Unreceived
+from pinlater.model.connection_ref import BoundClaim, ConnectionRef, Unreceived
 from pinlater.model.jobs import (
     CLAIM_PARTS_BEFORE_SOURCE,
     CONTINUATION_END,
@@ -49,6 +35,20 @@ from pinlater.model.jobs import (
     new_version,
     parse_descriptor,
     version_ms,
+)
+from pinlater.model.operator_views import (
+    AuditEntry,
+    Changed,
+    ClusterStatus,
+    JobAction,
+    JobChange,
+    JobsChanged,
+    LevelView,
+    QueueStatus,
+    QueueView,
+    ServerView,
+    SettingView,
+    ShardView,
 )
 
 __all__ = [

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
-from pinlater.model.connection import ConnectionRef
+from pinlater.model.connection_ref import ConnectionRef
 
 MAX_TIME_MS = 2**53 - 1
 """The largest time: the largest integer that a double (Redis scores, Lua numbers) holds exactly."""

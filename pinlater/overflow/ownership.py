@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from pinlater.background import BackgroundTasks
+from pinlater.background_tasks import BackgroundTasks
 from pinlater.client.addresses import Address
 from pinlater.client.async_client import AsyncClient
 from pinlater.client.pool import PoolLimits

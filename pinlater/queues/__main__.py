@@ -4,6 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from pinlater.queues.reference import docs_page
+from pinlater.queues.settings_page import docs_page
 
 sys.stdout.write(docs_page())

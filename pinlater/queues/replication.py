@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import structlog
 
 from pinlater.backends.base import ConfigEntry
-from pinlater.background import BackgroundTasks
+from pinlater.background_tasks import BackgroundTasks
 from pinlater.clock import Clock
 from pinlater.errors import PinLaterError
 from pinlater.model import version_ms

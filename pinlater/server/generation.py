@@ -11,7 +11,7 @@ from typing import Any
 
 import structlog
 
-from pinlater.background import exponential_backoff_s
+from pinlater.background_tasks import exponential_backoff_s
 from pinlater.server.worker import Worker, WorkerFailed, ending
 
 log = structlog.get_logger(__name__)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 from pinlater.eager import EagerTask
 from pinlater.errors import Overloaded
 from pinlater.listener import RateLimitedLog
-from pinlater.model.connection import host_of
+from pinlater.model.connection_ref import host_of
 from pinlater.server.deliveries import Deliveries
 from pinlater.server.limits import ServerLimits
 

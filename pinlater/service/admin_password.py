@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from pinlater.background import exponential_backoff_s
+from pinlater.background_tasks import exponential_backoff_s
 from pinlater.data_folder.password import is_random, verify_password
 from pinlater.errors import Overloaded, PasswordInvalid
-from pinlater.model.connection import host_of
+from pinlater.model.connection_ref import host_of
 from pinlater.service.audit import Audit
 
 _log = structlog.get_logger("pinlater.service")

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from pinlater.background import BackgroundTasks
+from pinlater.background_tasks import BackgroundTasks
 from pinlater.clock import Clock
 from pinlater.errors import PinLaterError
 from pinlater.model import AuditEntry

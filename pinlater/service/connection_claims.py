@@ -14,7 +14,7 @@ from itertools import islice
 import structlog
 
 from pinlater.backends.base import CheckpointRequest, ExpiryCounts, SilentClaim
-from pinlater.background import BackgroundTasks
+from pinlater.background_tasks import BackgroundTasks
 from pinlater.clock import Clock
 from pinlater.errors import PinLaterError
 from pinlater.metrics import Metrics

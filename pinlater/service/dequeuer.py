@@ -17,8 +17,8 @@ from pinlater.clock import Clock
 from pinlater.errors import NoHealthyShards, Overloaded, PinLaterError, QueueNotFound
 from pinlater.metrics import Metrics
 from pinlater.model import AckOutcome, DequeuedJob, DequeuedJobs, DequeueRequest, RequestContext
+from pinlater.queues.cluster_limits import PendingCounts
 from pinlater.queues.directory import QueueDirectory
-from pinlater.queues.limits import PendingCounts
 from pinlater.queues.settings import QueueSettings
 from pinlater.service.connection_claims import ConnectionClaims
 from pinlater.service.descriptors import ClaimTokens

@@ -27,8 +27,8 @@ from pinlater.errors import (
 )
 from pinlater.metrics import Metrics
 from pinlater.model import Ack, AckOutcome, BoundClaim, CancelOutcome, Checkpoint, ConnectionRef, Job, RequestContext
+from pinlater.queues.cluster_limits import PendingCounts
 from pinlater.queues.directory import QueueDirectory
-from pinlater.queues.limits import PendingCounts
 from pinlater.service.connection_claims import ConnectionClaims
 from pinlater.service.descriptors import DescriptorParser
 from pinlater.service.longpoll import LongPolls

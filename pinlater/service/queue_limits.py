@@ -12,13 +12,13 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from pinlater.backends.base import ClaimRequest
-from pinlater.background import BackgroundTasks
+from pinlater.background_tasks import BackgroundTasks
 from pinlater.clock import Clock
 from pinlater.errors import DequeueRateLimited
 from pinlater.metrics import Metrics
 from pinlater.model import DequeuedJob
+from pinlater.queues.cluster_limits import RateLimiter
 from pinlater.queues.directory import QueueDirectory
-from pinlater.queues.limits import RateLimiter
 from pinlater.queues.settings import QueueSettings
 from pinlater.shards.router import Router
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from pinlater.backends.base import FreshClaim
-from pinlater.background import BackgroundTasks
+from pinlater.background_tasks import BackgroundTasks
 from pinlater.clock import Clock
 from pinlater.errors import PinLaterError
 from pinlater.metrics import Metrics

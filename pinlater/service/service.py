@@ -29,8 +29,8 @@ from pinlater.model import (
     ScanPage,
     Unreceived,
 )
+from pinlater.queues.cluster_limits import PendingCounts
 from pinlater.queues.directory import QueueDirectory
-from pinlater.queues.limits import PendingCounts
 from pinlater.service import validation
 from pinlater.service.admin_password import AdminPassword
 from pinlater.service.audit import Audit

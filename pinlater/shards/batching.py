@@ -19,7 +19,7 @@ import structlog
 
 from pinlater.backends.acks import Acks
 from pinlater.backends.base import NO_RULES, AckOutcome, AckRequest, ClaimRequest, EndRules, Shard
-from pinlater.background import BackgroundTasks
+from pinlater.background_tasks import BackgroundTasks
 from pinlater.errors import OutcomeUnknown, Overloaded, PinLaterError, QueueNotFound
 from pinlater.model import DequeuedJob, Job
 from pinlater.shards.bulkhead import AcquireTimeout, ShardSlow

@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 
 from pinlater.backends.base import ClaimKey, Shard
-from pinlater.background import BackgroundTasks
+from pinlater.background_tasks import BackgroundTasks
 from pinlater.errors import PinLaterError
 from pinlater.model import DequeuedJob, parse_descriptor
 

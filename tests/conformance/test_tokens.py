@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pinlater.backends.base import Shard, Tokens
-from pinlater.backends.token_bucket import Level, capacity_of, take
+from pinlater.backends.token_bucket import BucketLevel, capacity_of, take
 from tests.conformance.crowd import Crowd, at_once
 from tests.conformance.subject import START_MS, new_name
 
@@ -29,7 +29,7 @@ def queue() -> str:
 def test_a_bucket_gives_what_the_rate_limit_says(shard: Shard, runner: asyncio.Runner) -> None:
     async def check(steps: Sequence[tuple[int, int, float, bool]]) -> None:
         queue, now_ms, rate = new_name("bucket"), NOW, 10.0
-        level: Level | None = None
+        level: BucketLevel | None = None
         for passed_ms, wanted, new_rate, changes in steps:
             now_ms += passed_ms
             rate = new_rate if changes else rate

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pinlater.model import DequeueRequest, Job
-from pinlater.model.connection import host_of
+from pinlater.model.connection_ref import host_of
 from tests.server.running import Plain, every, running
 from tests.server.serving import Raw, Served, call_dequeue, call_enqueue, call_names, serving
 

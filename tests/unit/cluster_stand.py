@@ -14,7 +14,7 @@ from pinlater.cluster.lease import ServerName
 from pinlater.cluster.membership import Membership
 from pinlater.cluster.stats import StatsCollector
 from pinlater.cluster.status import Cluster
-from pinlater.maintenance import Maintenance, MaintenanceSettings, Periodic, tasks
+from pinlater.maintenance import MaintenanceRunner, MaintenanceSettings, Periodic, tasks
 from pinlater.metrics import Metrics
 from pinlater.model import DequeuedJob
 from pinlater.queues.directory import QueueDirectory
@@ -62,7 +62,7 @@ class Server:
     metrics: Metrics
     membership: Membership
     periodic: Periodic
-    maintenance: Maintenance
+    maintenance: MaintenanceRunner
     stats: StatsCollector
     cluster: Cluster
     reach: list[Breaking]
@@ -114,7 +114,7 @@ class ClusterStand:
         periodic = Periodic()
         woken: list[tuple[str, int]] = []
         work = tasks(queues, time, metrics, lambda queue, jobs: woken.append((queue, jobs)))
-        maintenance = Maintenance(periodic, members, membership, work, MaintenanceSettings(**settings))
+        maintenance = MaintenanceRunner(periodic, members, membership, work, MaintenanceSettings(**settings))
         stats = StatsCollector(members, queues, membership, time, metrics, 2_000)
         cluster = Cluster(members, queues, membership, stats, time)
         parts = (members, queues, metrics, membership, periodic, maintenance, stats, cluster, reach, woken)

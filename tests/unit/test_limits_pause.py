@@ -8,7 +8,7 @@ import pytest
 
 from pinlater.errors import DequeueRateLimited, EnqueueRejected
 from pinlater.model import Ack, Checkpoint, DequeueRequest, Job, JobFilter, JobState
-from pinlater.queues.limits import PendingCounts
+from pinlater.queues.cluster_limits import PendingCounts
 from pinlater.queues.quota_balancer import QuotaBalancer
 from pinlater.service import ServiceSettings
 from tests.unit.breaking import settled

@@ -12,7 +12,7 @@ from pinlater.backends.redis import RedisShard
 from pinlater.clock import SystemClock
 from pinlater.errors import DequeueRateLimited, NothingStored, Overloaded, ShardConnectionFailed
 from pinlater.model import DequeueRequest, Job
-from pinlater.queues.limits import RateLimiter
+from pinlater.queues.cluster_limits import RateLimiter
 from pinlater.shards.rendezvous import rendezvous_pick
 from tests.stores.places import Places
 from tests.unit.breaking import HeldClock, until_quiet

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pinlater.queues.reference import docs_page
 from pinlater.queues.settings import BY_NAME, SETTINGS, QueueSetting, QueueSettings
+from pinlater.queues.settings_page import docs_page
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,7 +9,7 @@ import pytest
 
 from pinlater.backends.base import ConfigEntry, DeadLetterTarget
 from pinlater.backends.redis import RedisShard
-from pinlater.backends.token_bucket import Level, take
+from pinlater.backends.token_bucket import BucketLevel, take
 from pinlater.model import Job, JobState, new_version
 from tests.conformance.subject import START_MS, Subject, key_of
 from tests.queues import make_queue
@@ -28,7 +28,7 @@ def shard(redis_places: Places, runner: asyncio.Runner) -> Iterator[RedisShard]:
 
 
 async def test_a_bucket_loses_no_part_of_a_token_between_calls(shard: RedisShard) -> None:
-    level = Level(1.0, START_MS)
+    level = BucketLevel(1.0, START_MS)
     for number in range(1, 400):
         level = take(level, 1, 0.7, 1.0, START_MS + number).level
         await shard.take_tokens("mail", 1, 0.7, 1.0, START_MS + number)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pinlater.backends.base import ConfigEntry, ConfigPage, KvEntry, Quota, StoreStatus, Tokens
 from pinlater.backends.sql.session import Session, in_slices
-from pinlater.backends.token_bucket import Level, take
+from pinlater.backends.token_bucket import BucketLevel, take
 from pinlater.errors import NothingStored, StoreRefused
 
 SCHEMA_VERSION = 2
@@ -203,7 +203,7 @@ def take_tokens(session: Session, queue: str, wanted: int, per_second: float, ca
     if not rows:
         session.run("touch_bucket", (queue, now_ms))
         rows = session.rows("bucket", (queue,))
-    taken = take(Level(*rows[0]), wanted, per_second, capacity, now_ms)
+    taken = take(BucketLevel(*rows[0]), wanted, per_second, capacity, now_ms)
     session.run("fill_bucket", (*taken.level, queue))
     return Tokens(taken.granted, taken.retry_after_ms)
 

@@ -14,7 +14,7 @@ from enum import Enum
 
 import structlog
 
-from pinlater.background import exponential_backoff_s
+from pinlater.background_tasks import exponential_backoff_s
 from pinlater.clock import Clock
 from pinlater.eager import InlineFuture
 from pinlater.errors import Draining, PinLaterError, QueueNotFound, UnknownError

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import structlog
 
 from pinlater.backends.base import Notification
-from pinlater.background import BackgroundTasks
+from pinlater.background_tasks import BackgroundTasks
 from pinlater.errors import PinLaterError
 from pinlater.shards.handle import ShardHandle
 from pinlater.shards.shard_set import ShardSet

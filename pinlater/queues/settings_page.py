@@ -6,7 +6,7 @@ from pinlater.queues.settings import SETTINGS, QueueSetting, QueueSettings
 
 _PAGE = """# Queues
 
-<!-- Written by `python -m pinlater.queues`. Edit pinlater/queues/reference.py and settings.py instead of this page. -->
+<!-- Written by `python -m pinlater.queues`. Edit pinlater/queues/settings.py and settings_page.py instead. -->
 
 A queue is made by `pinlater queue create NAME` (createQueue), and deleted with all its jobs by `pinlater queue delete`.
 Its name is 1 to 64 letters, digits and underscores.

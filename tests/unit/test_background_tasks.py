@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from pinlater.background import BackgroundTasks
+from pinlater.background_tasks import BackgroundTasks
 
 
 async def test_what_begins_while_others_are_waited_for_is_waited_for_too() -> None:

@@ -1,4 +1,4 @@
-"""What a server process tells its supervisor of itself: how things stand now, and whether it can serve."""
+"""The status that a server process reports to its supervisor: its gauges, and whether it can serve."""
 
 from __future__ import annotations
 
