@@ -60,9 +60,9 @@ class Overflow:
         self._trouble = ""
 
     @property
-    def kept(self) -> OverflowService | None:
+    def service(self) -> OverflowService | None:
         """The shard itself, where this process owns it."""
-        return None if self._owned is None else self._owned.kept
+        return None if self._owned is None else self._owned.service
 
     @property
     def takes_jobs(self) -> bool:
@@ -109,20 +109,20 @@ class Overflow:
 
     async def tidy(self) -> None:
         """Maintenance of the file, where this process owns it."""
-        if self.kept is not None:
+        if self.service is not None:
             try:
-                await self.kept.tidy()
+                await self.service.tidy()
             except PinLaterError as error:
                 _log.warning("overflow_not_tidied", shard=self.id, error=error.message)
 
     async def move(self) -> None:
         """Jobs that wait go to the shards, where this process owns the file and a shard takes jobs."""
-        kept = self.kept
-        if kept is not None and kept.mover.holding and kept.mover.can_move():
-            moved = await kept.mover.move()
+        service = self.service
+        if service is not None and service.mover.holding and service.mover.can_move():
+            moved = await service.mover.move()
             if moved:
-                await kept.count_jobs()
-                _log.info("overflow_jobs_moved", shard=self.id, jobs=moved, left=kept.waiting)
+                await service.count_jobs()
+                _log.info("overflow_jobs_moved", shard=self.id, jobs=moved, left=service.waiting)
 
     def start_leaving(self) -> None:
         """This process ends soon: the file is taken over no more."""
@@ -137,8 +137,8 @@ class Overflow:
         except TimeoutError:
             _log.warning("overflow_drain_not_ended", shard=self.id, timeout_ms=round(timeout_s * 1000))
         finally:
-            if self.kept is not None:
-                self.kept.mover.stop()
+            if self.service is not None:
+                self.service.mover.stop()
 
     async def close(self) -> None:
         """Leave the file to others; says how many jobs are in it. After `Periodic.close`."""
@@ -160,7 +160,7 @@ class Overflow:
             "overflow_id": self.id,
             "overflow_address": str(Address(self._advertised, self._owned.port)),
             "overflow_since_ms": self._owned.since_ms,
-            "overflow_jobs": self._owned.kept.waiting,
+            "overflow_jobs": self._owned.service.waiting,
         }
 
     # -- asking owners -----------------------------------------------------------------------------------------------
@@ -183,10 +183,11 @@ class Overflow:
         raise ShardConnectionFailed(f"overflow shard {shard_id}: server {shard_id[1:]} cannot be reached now: {why}")
 
     def _owner(self, shard_id: str) -> Api | None:
-        own = self.kept if shard_id == self.id else None
-        return own or self._owners.client(shard_id)
+        if shard_id == self.id and self.service is not None:
+            return self.service.api
+        return self._owners.client(shard_id)
 
-    async def take(
+    async def enqueue(
         self, queue: str, jobs: Sequence[Job], context: RequestContext | None, refusal: PinLaterError
     ) -> list[str]:
         """Keep jobs that no shard took; `refusal` says why none did, and is raised where they cannot be kept either.
@@ -203,7 +204,7 @@ class Overflow:
             text = f"{refusal.message}; nor did the overflow shard: {error.message}"
             raise type(refusal)(text, reason=refusal.reason, retry_after_ms=refusal.retry_after_ms) from error
 
-    async def hand_out(self, request: DequeueRequest, context: RequestContext | None) -> list[DequeuedJob] | None:
+    async def dequeue(self, request: DequeueRequest, context: RequestContext | None) -> list[DequeuedJob] | None:
         """Jobs of this server's overflow shard; None: it has none, or cannot be asked."""
         if self._owned is None and not self._wants_it():
             return None

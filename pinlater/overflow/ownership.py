@@ -96,9 +96,9 @@ class OwnedOverflow:
     """Made by `own`; closed once."""
 
     def __init__(
-        self, folder: Path, shard_id: str, kept: OverflowService, server: ThriftServer, port: int, since_ms: int
+        self, folder: Path, shard_id: str, service: OverflowService, server: ThriftServer, port: int, since_ms: int
     ) -> None:
-        self.kept = kept
+        self.service = service
         self.port = port
         self.since_ms = since_ms
         self._folder = folder
@@ -111,19 +111,19 @@ class OwnedOverflow:
         withdraw_address(self._folder)
         await self._server.drain(None, _END_WITHIN_S)
         await self._say_left()
-        await self.kept.close()
+        await self.service.close()
 
     async def _say_left(self) -> None:
-        kept = self.kept
+        service = self.service
         try:
-            await kept.count_jobs()
+            await service.count_jobs()
         except PinLaterError as error:
             _log.warning("overflow_not_counted", shard=self._shard_id, error=error.message)
-        if kept.waiting or kept.in_progress:
+        if service.waiting or service.in_progress:
             _log.warning(
                 "overflow_left",
-                jobs=kept.waiting,
-                in_progress=kept.in_progress,
+                jobs=service.waiting,
+                in_progress=service.in_progress,
                 file=self._file,
                 server=self._shard_id[1:],
             )
@@ -131,21 +131,21 @@ class OwnedOverflow:
 
 async def own(folder: Path, shard_id: str, bound: int, around: ServerContext, host: str) -> OwnedOverflow:
     """For who has the lock: open the file, and serve it at a free port of the host. PinLaterError, OSError."""
-    kept = OverflowService(folder / STORE, shard_id, bound, around)
-    await kept.open()
+    service = OverflowService(folder / STORE, shard_id, bound, around)
+    await service.open()
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         connections = max(16, around.limits.max_connections // 4)
-        server = ThriftServer(kept, replace(around.limits, drain_linger_s=0.0, max_connections=connections))
+        server = ThriftServer(service.api, replace(around.limits, drain_linger_s=0.0, max_connections=connections))
         with socket.create_server((host, 0), family=family) as listener:
             port: int = listener.getsockname()[1]
             await server.start(listener)
         publish_address(folder, str(Address(_reachable(host), port)))
     except BaseException:
-        await kept.close()
+        await service.close()
         raise
-    _log.info("overflow_owned", shard=shard_id, jobs=kept.waiting, in_progress=kept.in_progress)
-    return OwnedOverflow(folder, shard_id, kept, server, port, around.clock.now_ms())
+    _log.info("overflow_owned", shard=shard_id, jobs=service.waiting, in_progress=service.in_progress)
+    return OwnedOverflow(folder, shard_id, service, server, port, around.clock.now_ms())
 
 
 def _reachable(host: str) -> str:

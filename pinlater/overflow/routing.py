@@ -73,7 +73,7 @@ class RoutedCalls:
         context: RequestContext | None,
         refusal: NoHealthyShards | NothingStored,
     ) -> list[str]:
-        return await self._overflow.take(queue, jobs, context, refusal)
+        return await self._overflow.enqueue(queue, jobs, context, refusal)
 
     async def dequeue(
         self, request: DequeueRequest, context: RequestContext | None, began_s: float, refusal: NoHealthyShards
@@ -98,7 +98,7 @@ class RoutedCalls:
         while True:
             look_s = min(monotonic() + LOOK_BACK_S, ends_s)
             slice_ms = max(0, round((look_s - monotonic()) * 1000))
-            jobs = await self._overflow.hand_out(
+            jobs = await self._overflow.dequeue(
                 replace(request, wait_ms=slice_ms, release_on_disconnect=False, confirms_receipt=False), context
             )
             if jobs or self._overflow.is_leaving:

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 from pinlater.api import ServedApi
 from pinlater.errors import EnqueueRejected, NoHealthyShards, OutcomeUnknown, QueueNotFound, ShardConnectionFailed
@@ -31,33 +32,22 @@ from pinlater.model import (
 from pinlater.overflow.descriptors import MARK, fit
 from pinlater.overflow.store import OverflowStore, ServerContext
 from pinlater.service.queue_limits import is_limited
+from pinlater.wire.methods import METHODS
 
 
-class Delegate:
-    """The calls that mean the same wherever a job is, as attributes of the service over the shards: no frame each."""
-
-    def __init__(self, inner: ServedApi) -> None:
-        self.create_queue = inner.create_queue
-        self.delete_queue = inner.delete_queue
-        self.queue_names = inner.queue_names
-        self.count = inner.count
-        self.scan = inner.scan
-        self.retry_failed = inner.retry_failed
-        self.delete_jobs = inner.delete_jobs
-        self.get_queues = inner.get_queues
-        self.update_queue = inner.update_queue
-        self.update_shard = inner.update_shard
-        self.cluster_status = inner.cluster_status
-        self.change_jobs = inner.change_jobs
-        self.audit = inner.audit
-
-
-class OverflowService(Delegate, OverflowStore):
-    """Satisfies the server's Service: other processes call it over the network as this one does directly."""
+class OverflowService(OverflowStore):
+    """The calls that an overflow shard carries out itself. `api` has all of the interface."""
 
     def __init__(self, path: Path, shard_id: str, bound: int, around: ServerContext) -> None:
-        Delegate.__init__(self, around.service)
-        OverflowStore.__init__(self, path, shard_id, bound, around)
+        super().__init__(path, shard_id, bound, around)
+        for method in METHODS.values():
+            if not hasattr(OverflowService, method.call):
+                setattr(self, method.call, getattr(around.service, method.call))
+
+    @property
+    def api(self) -> ServedApi:
+        """With the calls that mean the same wherever a job is: those of the service over the shards, no frame each."""
+        return cast(ServedApi, self)
 
     async def enqueue(self, queue: str, jobs: Sequence[Job], *, context: RequestContext | None = None) -> list[str]:
         """EnqueueRejected: no room. NoHealthyShards: it takes nothing any more."""

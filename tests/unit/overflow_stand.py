@@ -46,7 +46,7 @@ class Process:
 
     @property
     def kept(self) -> OverflowService:
-        kept = self.overflow.kept
+        kept = self.overflow.service
         assert kept is not None, "it owns no overflow shard"
         return kept
 

@@ -23,6 +23,7 @@ from pinlater.overflow.descriptors import overflow_of
 from pinlater.overflow.mover import BATCH_JOBS
 from pinlater.overflow.store import OVERFLOW_FULL
 from pinlater.service import ServiceSettings
+from pinlater.wire.methods import METHODS
 from tests.unit.breaking import settled
 from tests.unit.overflow_stand import ME, Process, process
 
@@ -541,3 +542,11 @@ async def test_acks_in_slices_of_which_the_last_names_an_overflow_shard_are_each
         acks = [Ack(job.descriptor, claim_descriptor=job.claim_descriptor) for job in [*jobs, ours]]
         assert await it.api.ack("mail", acks, [], context=ME) == [AckOutcome.SUCCEEDED] * 4
         assert (await it.api.lookup([here]))[here].state is JobState.SUCCEEDED
+
+
+async def test_its_owner_answers_every_call_of_the_interface(tmp_path: Path) -> None:
+    async with process(tmp_path) as it:
+        assert {method.call for method in METHODS.values()} <= set(dir(it.kept.api))
+        assert await it.kept.api.queue_names() == {"mail"}
+        await it.kept.api.create_queue("more")
+        assert await it.api.queue_names() == {"mail", "more"}
