@@ -17,7 +17,7 @@ from typing import NamedTuple
 from pinlater_workers import App
 from pinlater_workers.app.settings import WorkerSettings
 from pinlater_workers.cli.run import loop_factory
-from pinlater_workers.observability.metrics import Metrics
+from pinlater_workers.observability.metrics import WorkerMetrics
 from pinlater_workers.worker import Worker
 from tests.bench.cpu import cpu_seconds, started_by_main_thread
 
@@ -52,7 +52,7 @@ def make_app(server: str) -> App:
     return app
 
 
-async def drain(worker: Worker, metrics: Metrics, pool: str) -> list[Look]:
+async def drain(worker: Worker, metrics: WorkerMetrics, pool: str) -> list[Look]:
     """How it went, from the start until no job had come for QUIET_S."""
     run = asyncio.create_task(worker.run())
     progress = [look(0)]
@@ -70,7 +70,7 @@ def look(acked: int) -> Look:
     return Look(time.monotonic(), acked, time.process_time(), sum(map(cpu_seconds, started_by_main_thread())))
 
 
-def succeeded(metrics: Metrics, worker: Worker, pool: str) -> int:
+def succeeded(metrics: WorkerMetrics, worker: Worker, pool: str) -> int:
     counted = metrics.read(worker.view()).get(("succeeded", pool))
     return int(counted[0]) if counted else 0
 
@@ -82,7 +82,7 @@ def main() -> None:
     parser.add_argument("--concurrency", type=int, default=200)
     parser.add_argument("--profile", metavar="FILE", help="write a profile of the main thread there (slow)")
     options = parser.parse_args()
-    metrics = Metrics()
+    metrics = WorkerMetrics()
     settings = WorkerSettings(queues={QUEUE: 1}, concurrency=options.concurrency, pool=options.pool)
     worker = Worker(make_app(options.server), settings, "tests.bench.draining:app", metrics)
     print("ready", flush=True)

@@ -15,7 +15,7 @@ from pinlater_workers.envelope import read_envelope
 from pinlater_workers.jobs.context import RunningJob, StopReason
 from pinlater_workers.jobs.job_type import JobType
 from pinlater_workers.jobs.outcome import Outcome
-from pinlater_workers.pools.base import JobsEnded, Pool, SaveCheckpoint
+from pinlater_workers.pools.base import JobPool, JobsEnded, SaveCheckpoint
 
 WITHIN_S = 40.0
 TIME_LIMIT_S = 60.0
@@ -33,7 +33,7 @@ def is_gone(process: int) -> bool:
 class PoolDriver:
     """Owns the event loop; its calls block the test, at most WITHIN_S each."""
 
-    def __init__(self, app: App, make: Callable[[JobsEnded, SaveCheckpoint], Pool]) -> None:
+    def __init__(self, app: App, make: Callable[[JobsEnded, SaveCheckpoint], JobPool]) -> None:
         self.app = app
         self.reports: list[Sequence[tuple[RunningJob, Outcome]]] = []
         self.outcomes: dict[RunningJob, Outcome] = {}

@@ -13,7 +13,7 @@ from typing import Any, Self
 from pinlater import AsyncClient, JobFilter, JobInfo, JobState
 from pinlater_workers import App
 from pinlater_workers.app.settings import WorkerSettings
-from pinlater_workers.observability.metrics import Metrics
+from pinlater_workers.observability.metrics import WorkerMetrics
 from pinlater_workers.worker import ExitReason, Worker
 
 WITHIN_S = 20.0
@@ -38,7 +38,7 @@ class Site:
         self.queue = f"q_{uuid.uuid4().hex[:12]}"
         self.app = App(servers=[f"127.0.0.1:{port}"])
         self.client = AsyncClient(f"127.0.0.1:{seen_port or port}")
-        self.metrics = Metrics()
+        self.metrics = WorkerMetrics()
 
     async def __aenter__(self) -> Self:
         await self.client.create_queue(self.queue)

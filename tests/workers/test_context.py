@@ -45,17 +45,17 @@ def test_outside_of_a_job_there_is_none() -> None:
 
 def test_it_is_told_to_stop_and_why() -> None:
     context = context_of(claimed())
-    context.tell(StopReason.STOPPING)
+    context.request_stop(StopReason.STOPPING)
     assert (context.cancelled, context.cancel_reason) == (True, StopReason.STOPPING)
-    context.tell(StopReason.CLAIM_LOST)
-    context.tell(StopReason.OUT_OF_TOUCH)
+    context.request_stop(StopReason.CLAIM_LOST)
+    context.request_stop(StopReason.OUT_OF_TOUCH)
     assert context.cancel_reason is StopReason.CLAIM_LOST
 
 
 def test_wait_is_over_at_once_for_a_job_that_was_told() -> None:
     context = context_of(claimed())
     assert context.wait(0) is False
-    context.tell(StopReason.STOPPING)
+    context.request_stop(StopReason.STOPPING)
     assert context.wait(LONG_S) is True
 
 
@@ -72,7 +72,7 @@ def test_a_waiting_job_wakes_up_when_it_is_told() -> None:
     for thread in threads:
         thread.start()
     entered.wait(LONG_S)
-    context.tell(StopReason.TIME_LIMIT)
+    context.request_stop(StopReason.TIME_LIMIT)
     for thread in threads:
         thread.join(LONG_S / 2)
     assert answers == [True, True]
@@ -85,7 +85,7 @@ def test_a_waiting_coroutine_wakes_up_when_another_thread_tells_it() -> None:
         assert await context.wait_async(0) is False
         waiting = [asyncio.create_task(context.wait_async(LONG_S)) for _ in range(2)]
         await asyncio.sleep(0)
-        await asyncio.to_thread(context.tell, StopReason.CLAIM_LOST)
+        await asyncio.to_thread(context.request_stop, StopReason.CLAIM_LOST)
         async with asyncio.timeout(LONG_S / 2):
             return [*await asyncio.gather(*waiting), await context.wait_async(LONG_S)]
 
@@ -187,7 +187,7 @@ def test_what_was_not_stored_does_not_count() -> None:
 def test_nothing_is_sent_under_a_claim_that_is_known_to_be_lost() -> None:
     sent = Sent()
     context = sending(sent)
-    context.tell(StopReason.CLAIM_LOST)
+    context.request_stop(StopReason.CLAIM_LOST)
     for call in (context.checkpoint, lambda: context.set_status("x"), lambda: asyncio.run(context.checkpoint_async())):
         with pytest.raises(ClaimLost, match="tested:1:1:1"):
             call()
@@ -198,7 +198,7 @@ def test_a_job_that_is_told_anything_else_can_still_store() -> None:
     sent = Sent()
     context = sending(sent)
     for why in (StopReason.STOPPING, StopReason.OUT_OF_TOUCH):
-        context.tell(why)
+        context.request_stop(why)
         context.checkpoint()
     assert len(sent.asked) == 2
 

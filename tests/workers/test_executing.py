@@ -223,7 +223,7 @@ def test_the_pool_that_cancels_a_coroutine_decides_what_becomes_of_it() -> None:
         task = asyncio.create_task(run_attempt_async(app, long, job, context))
         while not seen:
             await asyncio.sleep(0)
-        context.tell(StopReason.TIME_LIMIT)
+        context.request_stop(StopReason.TIME_LIMIT)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

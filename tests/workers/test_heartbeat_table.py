@@ -8,7 +8,7 @@ import pytest
 
 from pinlater_workers.child_sockets import Frames
 from pinlater_workers.heartbeat.beats import BeatSchedule, surely_held_s, usual_interval_s
-from pinlater_workers.heartbeat.messages import Forget, HeartbeatEntry, Watch, read_by_process, written
+from pinlater_workers.heartbeat.messages import ForgetClaims, HeartbeatEntry, WatchClaims, read_by_process, written
 
 LEASE_S = 30.0
 
@@ -113,7 +113,11 @@ def test_what_is_lost_stays_known_until_it_has_surely_expired(table: BeatSchedul
 
 
 def test_messages_are_read_as_they_were_written_however_they_come() -> None:
-    messages: list[Watch | Forget] = [Watch([watched(7, good_s=1.5)]), Forget([1, 2**40]), Forget([])]
+    messages: list[WatchClaims | ForgetClaims] = [
+        WatchClaims([watched(7, good_s=1.5)]),
+        ForgetClaims([1, 2**40]),
+        ForgetClaims([]),
+    ]
     data = b"".join([written(message) for message in messages])
     whole, bytewise = Frames(), Frames()
     assert [read_by_process(body) for body in whole.feed(data)] == messages

@@ -71,8 +71,8 @@ POOL_MESSAGES: dict[str, pool.Message] = {
 }
 HEARTBEAT_MESSAGES: dict[str, heartbeat.ToProcess | heartbeat.ToWorker] = {
     "Begin": heartbeat.Begin(["a:1"], "me", 30.0, 10.0, ["q"], 2.5),
-    "Watch": heartbeat.Watch([ENTRY]),
-    "Forget": heartbeat.Forget([3]),
+    "Watch": heartbeat.WatchClaims([ENTRY]),
+    "Forget": heartbeat.ForgetClaims([3]),
     "Alive": heartbeat.Alive(),
     "Beaten": heartbeat.ClaimsRenewed([3], 4.5),
     "Trouble": heartbeat.ClaimsFailing([3], StopReason.CLAIM_LOST, "gone"),

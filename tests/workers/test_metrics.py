@@ -10,15 +10,15 @@ from pinlater.model import DequeuedJob
 from pinlater_workers.jobs.context import waited_s
 from pinlater_workers.jobs.outcome import Action
 from pinlater_workers.observability import web
-from pinlater_workers.observability.metrics import ERRORS_MAX, FAMILIES, OTHER, Metrics, WorkerView
-from pinlater_workers.observability.statsd import StatsdExport
+from pinlater_workers.observability.metrics import ERRORS_MAX, FAMILIES, OTHER, WorkerMetrics, WorkerView
+from pinlater_workers.observability.statsd import WorkerStatsd
 
 VIEW = WorkerView(since_good_poll_s=1.5, slots=8, running=3, stuck=1, unacked=2)
 
 
-def busy() -> Metrics:
+def busy() -> WorkerMetrics:
     """A job per way of ending, and what is counted without one."""
-    metrics = Metrics()
+    metrics = WorkerMetrics()
     for action in Action:
         metrics.started("thumbnail", wait_s=0.2)
         metrics.ended("thumbnail", action, run_s=0.03, error="OSError" if action in (Action.RETRY, Action.FAIL) else "")
@@ -45,7 +45,7 @@ def test_every_way_to_end_is_counted_and_a_retry_without_attempts_is_a_failure()
 
 
 def test_gauges_are_those_of_the_view() -> None:
-    series = Metrics().read(VIEW)
+    series = WorkerMetrics().read(VIEW)
     assert series == {
         ("slots",): [8],
         ("slots_busy",): [3],
@@ -56,7 +56,7 @@ def test_gauges_are_those_of_the_view() -> None:
 
 
 def test_the_types_of_exceptions_that_are_told_apart_are_bounded() -> None:
-    metrics = Metrics()
+    metrics = WorkerMetrics()
     for number in range(ERRORS_MAX + 10):
         metrics.ended("a", Action.FAIL, 0.0, error=f"Error{number}")
     metrics.ended("a", Action.FAIL, 0.0, error="Error3")
@@ -87,7 +87,7 @@ def test_prometheus_reads_every_family_with_its_labels() -> None:
 
 
 def test_all_families_are_there_before_anything_is_counted() -> None:
-    text = web.exposition(Metrics().read(VIEW)).decode()
+    text = web.exposition(WorkerMetrics().read(VIEW)).decode()
     assert all(f"# TYPE pinlater_worker_{name}" in text for name in FAMILIES)
 
 
@@ -95,7 +95,7 @@ def test_statsd_gets_what_counters_grew_by() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
         receiver.bind(("127.0.0.1", 0))
         receiver.settimeout(20)
-        export = StatsdExport(f"127.0.0.1:{receiver.getsockname()[1]}", "jobs")
+        export = WorkerStatsd(f"127.0.0.1:{receiver.getsockname()[1]}", "jobs")
         metrics = busy()
         export.send(metrics.read(VIEW))
         first = _lines_until(receiver, "jobs.last_good_poll_seconds:1.5|g")

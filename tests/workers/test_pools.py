@@ -12,7 +12,7 @@ from pinlater_workers.errors import ClaimLost
 from pinlater_workers.jobs.context import StopReason
 from pinlater_workers.jobs.job_type import JobType
 from pinlater_workers.jobs.outcome import SUCCEEDED, Action
-from pinlater_workers.pools.base import Pool
+from pinlater_workers.pools.base import JobPool
 from pinlater_workers.pools.coroutines import AsyncPool
 from pinlater_workers.pools.process_pool import ProcessPool
 from pinlater_workers.pools.threads import ThreadPool
@@ -21,7 +21,7 @@ from tests.workers.pool_driver import PoolDriver
 
 SPEC = "tests.workers.apps.pool_jobs:app"
 SETTINGS = WorkerSettings(queues={QUEUE: 1}, concurrency=2)
-POOLS: dict[str, Callable[..., Pool]] = {
+POOLS: dict[str, Callable[..., JobPool]] = {
     "thread": lambda *told: ThreadPool(app, SETTINGS, *told),
     "async": lambda *told: AsyncPool(app, SETTINGS, *told),
     "process": lambda *told: ProcessPool(SPEC, SETTINGS, *told),

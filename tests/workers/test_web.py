@@ -9,7 +9,7 @@ import socket
 import aiohttp
 import pytest
 
-from pinlater_workers.observability.metrics import Metrics, QueueView, WorkerView
+from pinlater_workers.observability.metrics import QueueSummary, WorkerMetrics, WorkerView
 from pinlater_workers.observability.web import SICK_AFTER_S, Site, is_healthy
 
 POLL_WAIT_S = 20.0
@@ -20,8 +20,8 @@ class Asked:
     """A site whose worker says what the test wants it to say."""
 
     def __init__(self) -> None:
-        self.view = WorkerView(0.5, slots=8, running=2, queues={"mail": QueueView(3, "polling", running=2)})
-        self.metrics = Metrics()
+        self.view = WorkerView(0.5, slots=8, running=2, queues={"mail": QueueSummary(3, "polling", running=2)})
+        self.metrics = WorkerMetrics()
         self.site = Site(lambda: self.view, lambda: self.metrics.read(self.view), POLL_WAIT_S)
 
     async def get(self, path: str) -> tuple[int, str]:

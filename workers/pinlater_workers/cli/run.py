@@ -18,7 +18,7 @@ from pinlater_workers.cli.options import over
 from pinlater_workers.cli.process_exit import EXIT_FAILED, leave_soon, replace_itself
 from pinlater_workers.cli.sidecars import serve
 from pinlater_workers.errors import ConfigurationError
-from pinlater_workers.observability.metrics import Metrics
+from pinlater_workers.observability.metrics import WorkerMetrics
 from pinlater_workers.worker.worker import ExitReason, Worker
 
 _log = logging.getLogger("pinlater_workers.cli")
@@ -39,7 +39,7 @@ def run(
         pass_on_servers(loaded.app, servers, cluster)
     settings = with_queues(loaded.app, over(loaded.settings, given))
     raise_descriptor_limit(_DESCRIPTORS + _PER_SLOT * settings.concurrency)
-    metrics = Metrics()
+    metrics = WorkerMetrics()
     worker = Worker(loaded.app, settings, loaded.spec, metrics)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         try:
@@ -58,7 +58,9 @@ def run(
         leave_soon(0)
 
 
-async def _served(app: App, worker: Worker, settings: WorkerSettings, metrics: Metrics, begins: str) -> ExitReason:
+async def _served(
+    app: App, worker: Worker, settings: WorkerSettings, metrics: WorkerMetrics, begins: str
+) -> ExitReason:
     try:
         return await serve(worker, settings, metrics, begins)
     finally:

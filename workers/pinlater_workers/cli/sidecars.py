@@ -12,7 +12,7 @@ from types import ModuleType
 from pinlater.errors import install_command
 from pinlater_workers.app.settings import WorkerSettings
 from pinlater_workers.errors import ConfigurationError
-from pinlater_workers.observability.metrics import Metrics
+from pinlater_workers.observability.metrics import WorkerMetrics
 from pinlater_workers.worker.worker import ExitReason, Worker
 
 _log = logging.getLogger("pinlater_workers.cli")
@@ -76,7 +76,7 @@ def optional(module: str, what: str) -> ModuleType:
         ) from None
 
 
-async def serve(worker: Worker, settings: WorkerSettings, metrics: Metrics, begins: str) -> ExitReason:
+async def serve(worker: Worker, settings: WorkerSettings, metrics: WorkerMetrics, begins: str) -> ExitReason:
     """Until a signal or the worker itself ends it. `begins` is logged when signals are heeded."""
 
     def read() -> dict[tuple[str, ...], list[float]]:
@@ -91,7 +91,7 @@ async def serve(worker: Worker, settings: WorkerSettings, metrics: Metrics, begi
             await site.open(settings.http)
         if settings.statsd:
             export = optional("pinlater_workers.observability.statsd", "--statsd")
-            sender = export.StatsdExport(settings.statsd, settings.statsd_prefix)
+            sender = export.WorkerStatsd(settings.statsd, settings.statsd_prefix)
             stack.push_async_callback(_end, asyncio.ensure_future(sender.send_often(read)))
         ending = await worker.run()
     return ExitReason.REPLACE if signals.is_to_replace else ending

@@ -17,11 +17,11 @@ from pinlater_workers.heartbeat.messages import (
     ClaimsEnded,
     ClaimsFailing,
     ClaimsRenewed,
-    Forget,
+    ForgetClaims,
     HeartbeatEntry,
     ToProcess,
     ToWorker,
-    Watch,
+    WatchClaims,
     read_by_worker,
     written,
 )
@@ -106,13 +106,13 @@ class Heartbeats:
             return
         self._claims.update({watched.number: watched for watched in claims})
         if self._process is not None:
-            self._process.send(Watch(list(claims)))
+            self._process.send(WatchClaims(list(claims)))
 
     def forget(self, numbers: Iterable[int]) -> None:
         """These have ended. Unknown ones are no error."""
         forgotten = [number for number in numbers if self._claims.pop(number, None) is not None]
         if forgotten and self._process is not None:
-            self._process.send(Forget(forgotten))
+            self._process.send(ForgetClaims(forgotten))
 
     # -- the process -----------------------------------------------------------------------------------------------
 
@@ -135,12 +135,12 @@ class Heartbeats:
 
     async def _one_process(self) -> int:
         """The exit code. OSError: it cannot be started."""
-        process = HeartbeatProcess(self._hear)
+        process = HeartbeatProcess(self._received)
         try:
             self._process = process
             process.send(self._begin)
             if self._claims:
-                process.send(Watch(list(self._claims.values())))
+                process.send(WatchClaims(list(self._claims.values())))
             await self._until_ended(process)
         finally:
             self._process = None
@@ -183,7 +183,7 @@ class Heartbeats:
 
     # -- what it says ----------------------------------------------------------------------------------------------
 
-    def _hear(self, message: ToWorker) -> None:
+    def _received(self, message: ToWorker) -> None:
         numbers = [number for number in message.numbers if number in self._claims]
         if isinstance(message, ClaimsRenewed):
             self._note_good(numbers, message.good_s)

@@ -46,13 +46,13 @@ class Begin(msgspec.Struct, tag="Begin"):
     silent_s: float
 
 
-class Watch(msgspec.Struct, tag="Watch"):
+class WatchClaims(msgspec.Struct, tag="Watch"):
     """To the process: beat these, also where they are watched already."""
 
     claims: list[HeartbeatEntry]
 
 
-class Forget(msgspec.Struct, tag="Forget"):
+class ForgetClaims(msgspec.Struct, tag="Forget"):
     """To the process: these have ended."""
 
     numbers: list[int]
@@ -83,7 +83,7 @@ class ClaimsEnded(msgspec.Struct, tag="Ended"):
     numbers: list[int]
 
 
-ToProcess = Begin | Watch | Forget | Alive
+ToProcess = Begin | WatchClaims | ForgetClaims | Alive
 ToWorker = ClaimsRenewed | ClaimsFailing | ClaimsEnded
 
 read_by_process = msgspec.msgpack.Decoder(ToProcess).decode

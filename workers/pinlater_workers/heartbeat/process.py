@@ -28,11 +28,11 @@ from pinlater_workers.heartbeat.messages import (
     ClaimsEnded,
     ClaimsFailing,
     ClaimsRenewed,
-    Forget,
+    ForgetClaims,
     HeartbeatEntry,
     ToProcess,
     ToWorker,
-    Watch,
+    WatchClaims,
     read_by_process,
     written,
 )
@@ -71,10 +71,10 @@ class ParentLink:
             self._run = asyncio.create_task(self._beats.run())
             self._run.add_done_callback(lambda _: self.ended.set())
         elif self._beats is not None:
-            self._beats.heard()
-            if isinstance(message, Watch):
+            self._beats.worker_spoke()
+            if isinstance(message, WatchClaims):
                 self._beats.watch(message.claims)
-            elif isinstance(message, Forget):
+            elif isinstance(message, ForgetClaims):
                 self._beats.forget(message.numbers)
 
     def _send(self, message: ToWorker) -> None:
@@ -110,8 +110,8 @@ def main() -> None:
 class HeartbeatLoop:
     """Has a client of its own. `tell` is called on the loop."""
 
-    def __init__(self, begin: Begin, tell: Callable[[ToWorker], None]) -> None:
-        self._tell = tell
+    def __init__(self, begin: Begin, send: Callable[[ToWorker], None]) -> None:
+        self._send = send
         self._table = BeatSchedule(begin.lease_s, begin.interval_s)
         self._timeout_s = max(SHORTEST_TIMEOUT_S, begin.lease_s / 6)
         self._news = asyncio.Event()
@@ -127,9 +127,9 @@ class HeartbeatLoop:
         )
         self._unread = UnreadClaims(self._client, begin, self._timeout_s, self._table.known)
 
-    def heard(self) -> None:
+    def worker_spoke(self) -> None:
         """The worker's event loop goes round."""
-        self._unread.heard()
+        self._unread.worker_spoke()
 
     def watch(self, claims: Sequence[HeartbeatEntry]) -> None:
         self._table.watch(claims)
@@ -163,7 +163,7 @@ class HeartbeatLoop:
         now_s = monotonic()
         lost = self._table.take_lost(now_s)
         if lost:
-            self._tell(ClaimsFailing(lost, StopReason.CLAIM_LOST, "no heartbeat got through before the lease was over"))
+            self._send(ClaimsFailing(lost, StopReason.CLAIM_LOST, "no heartbeat got through before the lease was over"))
         due = self._table.take_due(now_s) if len(self._beats) < BEATS_AT_ONCE else []
         if due:
             task = asyncio.create_task(self._beat(due, now_s))
@@ -189,18 +189,18 @@ class HeartbeatLoop:
             outcome.failing(claims, error)
         if outcome.good:
             self._table.beaten(outcome.good, began_s)
-            self._tell(ClaimsRenewed(outcome.good, began_s))
+            self._send(ClaimsRenewed(outcome.good, began_s))
         if outcome.lost:
             self._table.lose(outcome.lost, monotonic())
-            self._tell(
+            self._send(
                 ClaimsFailing(outcome.lost, StopReason.CLAIM_LOST, "it is not in progress under this claim any more")
             )
         if outcome.ended:
             self._table.forget(outcome.ended)
-            self._tell(ClaimsEnded(outcome.ended))
+            self._send(ClaimsEnded(outcome.ended))
         twice = self._table.failed(outcome.failed, began_s, monotonic())
         if twice:
-            self._tell(ClaimsFailing(twice, StopReason.OUT_OF_TOUCH, outcome.detail))
+            self._send(ClaimsFailing(twice, StopReason.OUT_OF_TOUCH, outcome.detail))
         if outcome.failed:
             self._news.set()
 
@@ -218,10 +218,10 @@ class UnreadClaims:
         self._timeout_s = timeout_s
         self._known = known
         self._at_once = asyncio.Event()
-        self._heard_s = monotonic()
+        self._spoke_s = monotonic()
 
-    def heard(self) -> None:
-        self._heard_s = monotonic()
+    def worker_spoke(self) -> None:
+        self._spoke_s = monotonic()
 
     def disconnected(self) -> None:
         """Those that were beaten are tied to a connection that may be gone."""
@@ -230,7 +230,7 @@ class UnreadClaims:
     async def run(self) -> None:
         """Until it is cancelled."""
         while self._begin.queues:
-            silent_s = monotonic() - self._heard_s
+            silent_s = monotonic() - self._spoke_s
             if silent_s < self._begin.silent_s:
                 await asyncio.sleep(self._begin.silent_s - silent_s)
                 continue

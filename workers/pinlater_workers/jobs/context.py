@@ -79,7 +79,7 @@ class Host(Protocol):
 
 
 class JobContext:
-    """One attempt. All of it may be used from any thread; `tell` is for the pool.
+    """One attempt. All of it may be used from any thread; `request_stop` is for the pool.
 
     `queue`, and `job`: the name of its type. `body` is what the server holds: the newest checkpoint's, if there was
     one. `envelope` None: not read yet, or a body that has none.
@@ -138,7 +138,7 @@ class JobContext:
     def cancel_reason(self) -> StopReason | None:
         return self._reason
 
-    def tell(self, reason: StopReason) -> None:
+    def request_stop(self, reason: StopReason) -> None:
         """The job should stop. May be called from any thread, and more than once."""
         with _lock:
             if self._reason not in ENDING_REASONS:

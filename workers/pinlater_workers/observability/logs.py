@@ -31,7 +31,7 @@ def configure(level: str, format: str) -> None:
     """Send everything from `level` on to stderr, here and in the processes that this one starts."""
     os.environ[_LEVEL_VARIABLE], os.environ[_FORMAT_VARIABLE] = level, format
     handler = Lines(sys.stderr)
-    handler.setFormatter(JsonLines() if format == "json" else HumanLines())
+    handler.setFormatter(JsonFormatter() if format == "json" else HumanFormatter())
     handler.addFilter(_add_job)
     root = logging.getLogger()
     root.handlers[:] = [handler]
@@ -54,7 +54,7 @@ class Lines(logging.StreamHandler[TextIO]):
             super().handleError(record)
 
 
-class HumanLines(logging.Formatter):
+class HumanFormatter(logging.Formatter):
     """`21:40:05 warning pinlater_workers.worker: the message  job=thumbnail attempt=2`.
 
     Of several lines are tracebacks alone, which stand in from the edge: whatever a job is named, or says, it forges no
@@ -70,7 +70,7 @@ class HumanLines(logging.Formatter):
         return f"{line}\n{printable_lines(trace, _INDENT)}" if trace else line
 
 
-class JsonLines(logging.Formatter):
+class JsonFormatter(logging.Formatter):
     """One object per line: time (UTC), level, logger, message, then what is known of the job, and `exception`."""
 
     def format(self, record: logging.LogRecord) -> str:

@@ -36,7 +36,7 @@ _DROPPED = _STARTED + 1
 _IGNORED = _DROPPED + 1
 
 
-class Family(NamedTuple):
+class MetricFamily(NamedTuple):
     """One metric. `kind` is counter, gauge or histogram; the histograms share BUCKETS."""
 
     kind: str
@@ -44,38 +44,40 @@ class Family(NamedTuple):
     help: str
 
 
-FAMILIES: dict[str, Family] = {
-    "started": Family("counter", _JOB, "Attempts that began."),
-    "succeeded": Family("counter", _JOB, "Attempts that succeeded."),
-    "failed": Family("counter", _JOB, "Attempts that failed with none to follow."),
-    "retried": Family("counter", _JOB, "Attempts that failed with another to follow."),
-    "snoozed": Family("counter", _JOB, "Attempts that ended in Snooze."),
-    "rescheduled": Family("counter", _JOB, "Attempts that ended in Reschedule."),
-    "given_back": Family(
+FAMILIES: dict[str, MetricFamily] = {
+    "started": MetricFamily("counter", _JOB, "Attempts that began."),
+    "succeeded": MetricFamily("counter", _JOB, "Attempts that succeeded."),
+    "failed": MetricFamily("counter", _JOB, "Attempts that failed with none to follow."),
+    "retried": MetricFamily("counter", _JOB, "Attempts that failed with another to follow."),
+    "snoozed": MetricFamily("counter", _JOB, "Attempts that ended in Snooze."),
+    "rescheduled": MetricFamily("counter", _JOB, "Attempts that ended in Reschedule."),
+    "given_back": MetricFamily(
         "counter", _JOB, "Jobs given back without an attempt spent: the worker stopped, or had no place to run them."
     ),
-    "dropped_results": Family(
+    "dropped_results": MetricFamily(
         "counter", _JOB, "Results that no server took: the claim was lost or over, or the server refused them."
     ),
-    "ignored_results": Family(
+    "ignored_results": MetricFamily(
         "counter",
         _JOB,
         "Results that had no effect: the claim was lost, and the job may run again, or somebody else had ended it.",
     ),
-    "errors": Family("counter", ("type", "error"), "Attempts that failed, by the exception's type."),
-    "unknown_types": Family("counter", ("queue",), "Jobs given back because this worker does not know their type."),
-    "unreadable": Family(
+    "errors": MetricFamily("counter", ("type", "error"), "Attempts that failed, by the exception's type."),
+    "unknown_types": MetricFamily(
+        "counter", ("queue",), "Jobs given back because this worker does not know their type."
+    ),
+    "unreadable": MetricFamily(
         "counter", ("queue",), "Jobs failed for good without having run: the body says it is ours and cannot be read."
     ),
-    "run_seconds": Family("histogram", _JOB, "How long attempts ran."),
-    "wait_seconds": Family("histogram", _JOB, "From when a job was due to when it began."),
-    "slots": Family("gauge", (), "Jobs that may run at once."),
-    "slots_busy": Family("gauge", (), "Jobs that run."),
-    "slots_stuck": Family(
+    "run_seconds": MetricFamily("histogram", _JOB, "How long attempts ran."),
+    "wait_seconds": MetricFamily("histogram", _JOB, "From when a job was due to when it began."),
+    "slots": MetricFamily("gauge", (), "Jobs that may run at once."),
+    "slots_busy": MetricFamily("gauge", (), "Jobs that run."),
+    "slots_stuck": MetricFamily(
         "gauge", (), "Slots of threads and coroutines that did not stop when their job was over its limit."
     ),
-    "unacked": Family("gauge", (), "Results that the server has not confirmed yet."),
-    "last_good_poll_seconds": Family("gauge", (), "Seconds since a server last answered a dequeue."),
+    "unacked": MetricFamily("gauge", (), "Results that the server has not confirmed yet."),
+    "last_good_poll_seconds": MetricFamily("gauge", (), "Seconds since a server last answered a dequeue."),
 }
 
 
@@ -91,7 +93,7 @@ class _OfType:
         self.wait = [0.0] * (len(BUCKETS) + 2)
 
 
-class Metrics:
+class WorkerMetrics:
     """The counts of one worker. Called from its event loop alone. `job` is the name of a known type: a bounded set."""
 
     def __init__(self) -> None:
@@ -170,7 +172,7 @@ def _gauges(view: WorkerView) -> Iterator[tuple[str, float]]:
 
 
 @dataclass(frozen=True, slots=True)
-class QueueView:
+class QueueSummary:
     """`state` is a word or two for a person: polling, full, paused, not found, no server. `trouble`: the last error."""
 
     weight: int
@@ -196,4 +198,4 @@ class WorkerView:
     stuck: int = 0
     unacked: int = 0
     is_stopping: bool = False
-    queues: Mapping[str, QueueView] = field(default_factory=dict)
+    queues: Mapping[str, QueueSummary] = field(default_factory=dict)

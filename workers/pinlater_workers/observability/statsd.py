@@ -18,7 +18,7 @@ _PERCENTILES = (50, 99)
 EVERY_S = 10.0
 
 
-class StatsdExport:
+class WorkerStatsd:
     """Sends over UDP to one statsd: names are PREFIX.FAMILY.LABEL.LABEL; what is no letter, digit or - becomes _."""
 
     def __init__(self, address: str, prefix: str) -> None:

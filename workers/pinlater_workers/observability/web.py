@@ -22,7 +22,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from pinlater.listener import IDLE_S, HttpListener, RateLimitedLog, listening
-from pinlater_workers.observability.metrics import BUCKETS, FAMILIES, Family, Series, WorkerView
+from pinlater_workers.observability.metrics import BUCKETS, FAMILIES, MetricFamily, Series, WorkerView
 
 _log = logging.getLogger("pinlater_workers.web")
 # What is no HTTP at all is answered without `_add_headers`.
@@ -178,7 +178,7 @@ class _Counts(Collector):
             yield metric
 
 
-def _empty(name: str, family: Family) -> HistogramMetricFamily | CounterMetricFamily | GaugeMetricFamily:
+def _empty(name: str, family: MetricFamily) -> HistogramMetricFamily | CounterMetricFamily | GaugeMetricFamily:
     kinds = {"histogram": HistogramMetricFamily, "counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
     metric = kinds[family.kind](PREFIX + name, family.help, labels=family.labels)
     assert isinstance(metric, HistogramMetricFamily | CounterMetricFamily | GaugeMetricFamily)

@@ -23,7 +23,7 @@ Done = Callable[[BaseException | None], None]
 """Told once how the checkpoint went: None is well."""
 
 
-class Pool(Protocol):
+class JobPool(Protocol):
     """Runs jobs. All calls are made on the worker's event loop, and none of them blocks it."""
 
     @property
@@ -103,15 +103,15 @@ class CompletionBatch:
 
     def add(self, running: RunningJob, outcome: Outcome) -> None:
         if not self._jobs:
-            asyncio.get_running_loop().call_soon(self._tell)
+            asyncio.get_running_loop().call_soon(self._complete)
         self._jobs.append((running, outcome))
 
     def close(self) -> None:
         """What has ended is told now, and nothing after it."""
-        self._tell()
+        self._complete()
         self._closed = True
 
-    def _tell(self) -> None:
+    def _complete(self) -> None:
         jobs, self._jobs = self._jobs, []
         if jobs and not self._closed:
             self._ended(jobs)

@@ -66,7 +66,7 @@ def main(jobs_fd: int, control_fd: int, worker: int) -> None:
     try:
         app = _load(start)
     except BaseException as error:
-        _tell(jobs, StartFailed(_last_lines(error)))
+        _send(jobs, StartFailed(_last_lines(error)))
         return
 
     def close() -> None:
@@ -76,7 +76,7 @@ def main(jobs_fd: int, control_fd: int, worker: int) -> None:
     in_forks(close)
     control = Control(control_socket)
     control.start()
-    _tell(jobs, Ready())
+    _send(jobs, Ready())
     _work(app, jobs, control)
     close_loop()
     app.close()
@@ -117,10 +117,10 @@ def _work(app: App, jobs: BlockingSocket[ToProcess], control: Control) -> None:
         outcome = _run(app, job, control)
         if os.getpid() != process:
             os._exit(0)  # the job has forked, and this is the other one
-        _tell(jobs, JobEnded(outcome))
+        _send(jobs, JobEnded(outcome))
 
 
-def _tell(jobs: BlockingSocket[ToProcess], message: Message) -> None:
+def _send(jobs: BlockingSocket[ToProcess], message: Message) -> None:
     """A worker that has just died hears nothing more, and needs no traceback in its log."""
     try:
         jobs.send(written(message))
@@ -163,7 +163,7 @@ class Control:
             self._number, self._context = number, context
             told = self._told
         if told is not None and told[0] == number:
-            context.tell(told[1])
+            context.request_stop(told[1])
 
     def end(self) -> None:
         with self._lock:
@@ -181,17 +181,17 @@ class Control:
     def _serve(self) -> None:
         while (message := self._socket.receive()) is not None:
             if isinstance(message, StopJob):
-                self._tell(message.number, StopReason(message.reason))
+                self._stop(message.number, StopReason(message.reason))
             elif isinstance(message, SaveAnswer):
                 self._answer(message)
         os._exit(1)  # the worker is gone, and what the job does is for nobody
 
-    def _tell(self, number: int, reason: StopReason) -> None:
+    def _stop(self, number: int, reason: StopReason) -> None:
         with self._lock:
             self._told = number, reason
             context = self._context if self._number == number else None
         if context is not None:
-            context.tell(reason)
+            context.request_stop(reason)
 
     def _answer(self, answer: SaveAnswer) -> None:
         asked = self._asked.pop(answer.ask)

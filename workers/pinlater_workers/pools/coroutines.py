@@ -86,7 +86,7 @@ class AsyncPool:
         task = self._tasks.get(running)
         if task is None:
             return
-        task.context.tell(reason)
+        task.context.request_stop(reason)
         if reason in ENDING_REASONS and task.reason is None:
             task.reason = reason
             assert task.asyncio_task is not None

@@ -23,7 +23,7 @@ CLOSED_S = 1.0
 _PAGE_BYTES: int = os.sysconf("SC_PAGE_SIZE")
 
 
-class Owner(Protocol):
+class ProcessOwner(Protocol):
     """The pool. Called on the loop."""
 
     def received(self, process: JobProcess, message: FromProcess) -> None:
@@ -41,7 +41,7 @@ class JobProcess:
     `oom_killed`: somebody else killed it, most likely the kernel, as memory was short.
     """
 
-    def __init__(self, owner: Owner, start: StartApp) -> None:
+    def __init__(self, owner: ProcessOwner, start: StartApp) -> None:
         self.running: RunningJob | None = None
         self.jobs = 0
         self.ready = False

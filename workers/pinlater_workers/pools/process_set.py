@@ -20,7 +20,7 @@ AT_ONCE = max(2, os.cpu_count() or 1)
 _log = logging.getLogger("pinlater_workers.pools")
 
 
-class Owner(Protocol):
+class ProcessSetOwner(Protocol):
     """The pool. Called on the loop."""
 
     def ready(self, process: JobProcess) -> None:
@@ -39,7 +39,7 @@ class ProcessSet:
     The first is started alone, as where it cannot load the app no other one can.
     """
 
-    def __init__(self, owner: Owner, app_spec: str, limit: int) -> None:
+    def __init__(self, owner: ProcessSetOwner, app_spec: str, limit: int) -> None:
         self._owner = owner
         self._app_spec = app_spec
         self._limit = limit

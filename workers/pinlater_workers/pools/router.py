@@ -9,7 +9,7 @@ from pinlater_workers.app.settings import WorkerSettings
 from pinlater_workers.jobs.context import RunningJob, StopReason
 from pinlater_workers.jobs.job_type import JobType
 from pinlater_workers.jobs.settings import PoolName
-from pinlater_workers.pools.base import JobsEnded, Pool, SaveCheckpoint
+from pinlater_workers.pools.base import JobPool, JobsEnded, SaveCheckpoint
 from pinlater_workers.pools.coroutines import AsyncPool
 from pinlater_workers.pools.process_pool import ProcessPool
 from pinlater_workers.pools.threads import ThreadPool
@@ -37,12 +37,12 @@ class PoolRouter:
         self._app = app
         self._settings = settings
         self._processes = ProcessPool(app_spec, settings, ended, save)
-        self._pools: dict[PoolName, Pool] = {
+        self._pools: dict[PoolName, JobPool] = {
             "thread": ThreadPool(app, settings, ended, save),
             "async": AsyncPool(app, settings, ended, save),
             "process": self._processes,
         }
-        self._of_type: dict[JobType | None, Pool] = {}
+        self._of_type: dict[JobType | None, JobPool] = {}
 
     @property
     def stuck(self) -> int:
@@ -68,7 +68,7 @@ class PoolRouter:
         for pool in self._pools.values():
             await pool.close()
 
-    def _pool(self, running: RunningJob) -> Pool:
+    def _pool(self, running: RunningJob) -> JobPool:
         assert running.type is not None
         pool = self._of_type[running.type] = self._pools[pool_of(running.type, self._settings.pool)]
         return pool

@@ -108,7 +108,7 @@ class ThreadPool:
         task = self._tasks.get(running)
         if task is None or task.finished:
             return
-        task.context.tell(reason)
+        task.context.request_stop(reason)
         if reason in ENDING_REASONS:
             task.dropped = True
             self._stuck.add(task)
@@ -120,7 +120,7 @@ class ThreadPool:
         self._closed = True
         self._completed.close()
         for task in self._tasks.values():
-            task.context.tell(StopReason.STOPPING)
+            task.context.request_stop(StopReason.STOPPING)
         for _ in range(self._threads):
             self._calls.put(None)
         await self._checkpoints.close()

@@ -178,7 +178,7 @@ class Jobs:
         context = VirtualContext(job_type.name, run.queue, claimed, RunHost(run), deadline_ms)
         context.clock = self.clock
         if self.tell is not None:
-            context.tell(self.tell)
+            context.request_stop(self.tell)
         self._now_running = run
         return _Attempt((Recorder(run), *self._app.middleware), job_type, claimed, context)
 

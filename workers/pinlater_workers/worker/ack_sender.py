@@ -17,7 +17,7 @@ from pinlater.clock import Clock
 from pinlater.errors import BodyTooLarge, PinLaterError, RequestInvalid
 from pinlater.model import AckOutcome
 from pinlater_workers.jobs.context import RunningJob, StopReason
-from pinlater_workers.observability.metrics import Metrics
+from pinlater_workers.observability.metrics import WorkerMetrics
 from pinlater_workers.worker.ack_batches import AckBatch, AckQueue, Result, acks, in_order, requeues
 from pinlater_workers.worker.claims import ClaimKeeper
 from pinlater_workers.worker.queue_state import IncidentLog, log, pause_s
@@ -37,7 +37,7 @@ class AckSender:
         ack_delay_s: float,
         clock: Clock,
         incidents: IncidentLog,
-        metrics: Metrics,
+        metrics: WorkerMetrics,
         done: Callable[[asyncio.Task[None]], None],
     ) -> None:
         self._client = client

@@ -53,7 +53,7 @@ class ClaimKeeper:
         self.ran = self._short.note
         """To be told of each attempt at a job of a type that has ended, and after how long."""
         self._may_be_late = bool(queues)
-        self._heartbeats = Heartbeats(servers, source, lease_s, self._hear, self._hear_end, queues=queues)
+        self._heartbeats = Heartbeats(servers, source, lease_s, self._on_lost, self._on_ended, queues=queues)
         self._owner: ClaimOwner | None = None
 
     async def open(self, owner: ClaimOwner) -> None:
@@ -109,7 +109,7 @@ class ClaimKeeper:
         """Surely, by what is known of its claim."""
         return self._table.has_expired(running, time.monotonic())
 
-    def _hear(self, number: int, reason: StopReason) -> None:
+    def _on_lost(self, number: int, reason: StopReason) -> None:
         """Of a job that has ended here nothing is lost yet: its result is sent until a server answers, or the claim has
         surely expired. Where the claim is another's by now, that answer comes too, and changes nothing.
         """
@@ -120,9 +120,9 @@ class ClaimKeeper:
             self._table.end([running])
         self._owner.lost(running, reason)
 
-    def _hear_end(self, number: int) -> None:
+    def _on_ended(self, number: int) -> None:
         """Its job has ended under this claim: by an ack of ours, or, while it still runs, by somebody else."""
-        self._hear(number, StopReason.CLAIM_LOST)
+        self._on_lost(number, StopReason.CLAIM_LOST)
 
 
 class ClaimTable:

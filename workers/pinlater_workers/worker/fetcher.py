@@ -12,7 +12,7 @@ from pinlater.client.async_client import AsyncClient
 from pinlater.errors import PinLaterError, QueueNotFound
 from pinlater.model import DequeuedJob, DequeueRequest
 from pinlater_workers.app.settings import WorkerSettings
-from pinlater_workers.observability.metrics import QueueView
+from pinlater_workers.observability.metrics import QueueSummary
 from pinlater_workers.worker.ack_batches import AckBatch, acks
 from pinlater_workers.worker.ack_sender import REFUSED, AckSender
 from pinlater_workers.worker.queue_state import UNANSWERED, IncidentLog, QueueStates, log
@@ -86,7 +86,7 @@ class Fetcher:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
 
-    def view(self) -> Mapping[str, QueueView]:
+    def view(self) -> Mapping[str, QueueSummary]:
         return self._states.view()
 
     # -- one dequeue -----------------------------------------------------------------------------------------------

@@ -16,8 +16,8 @@ from pinlater_workers.envelope import read_envelope
 from pinlater_workers.errors import BodyInvalid
 from pinlater_workers.jobs.context import ENDING_REASONS, RunningJob, StopReason, attempt_number, waited_s
 from pinlater_workers.jobs.outcome import Action, Outcome
-from pinlater_workers.observability.metrics import Metrics
-from pinlater_workers.pools.base import Pool
+from pinlater_workers.observability.metrics import WorkerMetrics
+from pinlater_workers.pools.base import JobPool
 from pinlater_workers.worker.ack_batches import Result
 from pinlater_workers.worker.ack_sender import AckSender
 from pinlater_workers.worker.claims import ClaimKeeper
@@ -42,7 +42,7 @@ class JobsListener(Protocol):
     def slots_freed(self) -> None: ...
 
 
-class Jobs:
+class RunningJobs:
     """The jobs that run. `pool` makes the pool that runs them.
 
     All of it is called on the event loop; a job costs a few microseconds here, and neither a task nor a timer.
@@ -52,10 +52,10 @@ class Jobs:
         self,
         concurrency: int,
         loader: JobLoader,
-        pool: Callable[[Jobs], Pool],
+        pool: Callable[[RunningJobs], JobPool],
         ack_sender: AckSender,
         claims: ClaimKeeper,
-        metrics: Metrics,
+        metrics: WorkerMetrics,
         clock: Clock,
         listener: JobsListener,
     ) -> None:
@@ -197,7 +197,7 @@ class Jobs:
 class JobLoader:
     """Reads each body once. The app's types are those of the worker's start. Times are of time.monotonic."""
 
-    def __init__(self, app: App, unknown_delay_s: float, metrics: Metrics) -> None:
+    def __init__(self, app: App, unknown_delay_s: float, metrics: WorkerMetrics) -> None:
         self._types = {name: each for name, each in app.job_types.items() if not each.settings.raw}
         self._raw = {each.settings.queue: each for each in app.job_types.values() if each.settings.raw}
         self._unknown_delay_s = unknown_delay_s
@@ -237,7 +237,7 @@ def _not_run(job: DequeuedJob, queue: str, now_s: float) -> RunningJob:
 class TimeLimitReaper:
     """`on_reaped` is called after each look. While no claim is held and no slot is stuck there is no look."""
 
-    def __init__(self, jobs: Jobs, claims: ClaimKeeper, on_reaped: Callable[[], None]) -> None:
+    def __init__(self, jobs: RunningJobs, claims: ClaimKeeper, on_reaped: Callable[[], None]) -> None:
         self._jobs = jobs
         self._claims = claims
         self._on_reaped = on_reaped

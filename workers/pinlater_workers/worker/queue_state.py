@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 
 from pinlater.errors import DequeueRateLimited, OutcomeUnknown, PinLaterError, QueueNotFound, ServerUnreachable
-from pinlater_workers.observability.metrics import QueueView
+from pinlater_workers.observability.metrics import QueueSummary
 
 UNANSWERED = (ServerUnreachable, OutcomeUnknown)
 """No server said anything."""
@@ -69,9 +69,9 @@ class QueueStates:
         self._enter(name, queue, "no server" if isinstance(error, UNANSWERED) else "refused", str(error))
         return pause_s(queue.failures, self._rng)
 
-    def view(self) -> dict[str, QueueView]:
+    def view(self) -> dict[str, QueueSummary]:
         return {
-            name: QueueView(self._weights[name], queue.word, trouble=queue.trouble)
+            name: QueueSummary(self._weights[name], queue.word, trouble=queue.trouble)
             for name, queue in self._queues.items()
         }
 

@@ -14,12 +14,12 @@ from pinlater.client.pool import PoolLimits
 from pinlater_workers.app.app import App
 from pinlater_workers.app.settings import WorkerSettings
 from pinlater_workers.jobs.context import RunningJob
-from pinlater_workers.observability.metrics import Metrics, QueueView, WorkerView
+from pinlater_workers.observability.metrics import QueueSummary, WorkerMetrics, WorkerView
 from pinlater_workers.pools.router import PoolRouter
 from pinlater_workers.worker.ack_sender import AckSender
 from pinlater_workers.worker.claims import CheckpointWriter, ClaimKeeper
 from pinlater_workers.worker.fetcher import Fetcher
-from pinlater_workers.worker.jobs import JobLoader, Jobs, TimeLimitReaper
+from pinlater_workers.worker.jobs import JobLoader, RunningJobs, TimeLimitReaper
 from pinlater_workers.worker.queue_state import IncidentLog, log
 
 STAY_S = 60.0
@@ -44,7 +44,7 @@ class ExitReason(Enum):
 class Worker:
     """One run. `app_spec` names the app for the processes of its pool."""
 
-    def __init__(self, app: App, settings: WorkerSettings, app_spec: str, metrics: Metrics) -> None:
+    def __init__(self, app: App, settings: WorkerSettings, app_spec: str, metrics: WorkerMetrics) -> None:
         self._app = app
         self._settings = settings
         self._app_spec = app_spec
@@ -66,7 +66,7 @@ class Worker:
     def view(self) -> WorkerView:
         if self._engine is not None:
             return self._engine.view()
-        queues = {name: QueueView(weight, "starting") for name, weight in self._settings.queues.items()}
+        queues = {name: QueueSummary(weight, "starting") for name, weight in self._settings.queues.items()}
         return WorkerView(time.monotonic() - self._made_s, self._settings.concurrency, queues=queues)
 
 
@@ -78,7 +78,9 @@ class Engine:
     reaper ──► jobs                                         those over their time limit are ended
     """
 
-    def __init__(self, app: App, app_spec: str, settings: WorkerSettings, metrics: Metrics, stop: StopRequest) -> None:
+    def __init__(
+        self, app: App, app_spec: str, settings: WorkerSettings, metrics: WorkerMetrics, stop: StopRequest
+    ) -> None:
         self._settings = settings
         self._stop = stop
         self._client = app.connect(
@@ -99,7 +101,7 @@ class Engine:
             self._client, self._claims, settings.ack_delay_s, app.clock, incidents, metrics, stop.look_at
         )
         self._checkpoints = checkpoints = CheckpointWriter(self._client)
-        self._jobs = Jobs(
+        self._jobs = RunningJobs(
             settings.concurrency,
             JobLoader(app, settings.unknown_delay_s, metrics),
             lambda jobs: PoolRouter(app, app_spec, settings, jobs.ended, checkpoints),
