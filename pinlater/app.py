@@ -42,9 +42,9 @@ from pinlater.queues.directory import QueueDirectory
 from pinlater.queues.file import QueueFile
 from pinlater.queues.quota_balancer import QuotaBalancer
 from pinlater.redaction import SECRETS
-from pinlater.server import process
-from pinlater.server.process import HandOver, StartRefused
+from pinlater.server import worker_process
 from pinlater.server.thrift_server import ThriftServer
+from pinlater.server.worker_process import HandOver, StartRefused
 from pinlater.service import ClaimTokens, Service
 from pinlater.shard_factory import shard_set
 from pinlater.shards.handle import ShardHandle
@@ -241,4 +241,4 @@ async def build(payload: dict[str, Any]) -> App:
 
 
 if __name__ == "__main__":
-    process.main(int(sys.argv[1]), build)
+    worker_process.main(int(sys.argv[1]), build)

@@ -25,8 +25,8 @@ from pinlater.data_folder.private_files import tighten_folder
 from pinlater.errors import PinLaterError, StoreRefused
 from pinlater.listener import raise_descriptor_limit
 from pinlater.server.generation import Plan
-from pinlater.server.process import StartRefused
 from pinlater.server.supervisor import ServeRefused
+from pinlater.server.worker_process import StartRefused
 from pinlater.shard_factory import bare_shard, shard_set
 
 log = structlog.get_logger("pinlater.plan")

@@ -11,7 +11,7 @@ from pinlater.clock import Clock, SystemClock
 from pinlater.config import Config, StoreConfig
 from pinlater.errors import PinLaterError, install_command
 from pinlater.metrics import Metrics
-from pinlater.server.process import StartRefused
+from pinlater.server.worker_process import StartRefused
 from pinlater.shards.batching import BatchingShard
 from pinlater.shards.handle import ShardHandle
 from pinlater.shards.resilience import ResilientShard

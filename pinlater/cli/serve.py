@@ -46,9 +46,9 @@ from pinlater.queues.directory import SHARD_PREFIX, is_dequeue_only
 from pinlater.redaction import secrets_of_url
 from pinlater.server.file_locks import FileInUse, FileLocks
 from pinlater.server.generation import Plan
-from pinlater.server.process import StartRefused
 from pinlater.server.supervisor import ServeRefused, Supervisor
 from pinlater.server.watched_file import WatchedFile
+from pinlater.server.worker_process import StartRefused
 from pinlater.settings_map import guard_settings
 from pinlater.shard_factory import bare_shard
 from pinlater.shards.resilience import ResilientShard

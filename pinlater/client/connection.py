@@ -14,17 +14,14 @@ from typing import Any, NamedTuple, Protocol, cast
 
 from pinlater.client.addresses import Address
 from pinlater.errors import PinLaterError, ProtocolError, RequestInvalid
-from pinlater.wire import header
-from pinlater.wire.codec import ApplicationError, decode_reply, decode_result
+from pinlater.wire import message
+from pinlater.wire.codec import ApplicationError, decode_reply, decode_result, encode_struct
 from pinlater.wire.faults import error_from_application
 from pinlater.wire.framing import Splitter
-from pinlater.wire.header import CALL, REPLY, SEQID_BYTES, Header, read_header, write_header
-from pinlater.wire.idl import SIGNATURES, Signature
-from pinlater.wire.limits import WireLimits
-from pinlater.wire.malformed import WireError
-from pinlater.wire.native import encode_struct
+from pinlater.wire.interface import SIGNATURES, Signature
+from pinlater.wire.message import CALL, REPLY, SEQID_BYTES, Header, WireError, WireLimits, read_header, write_header
 
-BINARY = header.Protocol.BINARY
+BINARY = message.Protocol.BINARY
 _LAST_SEQID = 2**31 - 1
 
 _EARLY_S = 0.001

@@ -14,7 +14,7 @@ from pinlater.client.addresses import Address
 from pinlater.client.connection import CallFailed, Connection, Waiter
 from pinlater.errors import Overloaded
 from pinlater.model import RequestContext
-from pinlater.wire.limits import WireLimits
+from pinlater.wire.message import WireLimits
 from pinlater.wire.methods import CHECKPOINT
 
 ANSWER_LIMITS = WireLimits(walk_over_bytes=256 * 1024, max_steps=200_000)

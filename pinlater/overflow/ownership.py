@@ -30,7 +30,7 @@ from pinlater.errors import PinLaterError
 from pinlater.overflow.service import OverflowService
 from pinlater.overflow.store import ServerContext
 from pinlater.server.thrift_server import ThriftServer
-from pinlater.wire.limits import WireLimits
+from pinlater.wire.message import WireLimits
 
 _log = structlog.get_logger("pinlater.overflow")
 

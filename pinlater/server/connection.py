@@ -29,7 +29,7 @@ from pinlater.server.limits import ServerLimits
 from pinlater.server.state import Account, HandOver, Peer, ServerState, no_room
 from pinlater.wire.codec import BadCall, CallReader
 from pinlater.wire.framing import Splitter
-from pinlater.wire.malformed import WireError
+from pinlater.wire.message import WireError
 
 _log = structlog.get_logger("pinlater.server")
 _COPIED_BYTES = 64 * 1024

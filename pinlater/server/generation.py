@@ -1,9 +1,15 @@
-"""The worker processes of one configuration: started together, replaced one by one when they die, drained together."""
+"""The worker processes of one configuration: started together, replaced one by one when they die, drained together.
+
+A Generation keeps a WorkerHandle for each; a roll makes the next generation and drains this one. Reports asks the
+workers of all generations what they count.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
+import json
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,9 +18,150 @@ from typing import Any
 import structlog
 
 from pinlater.background_tasks import exponential_backoff_s
-from pinlater.server.worker import Worker, WorkerFailed, ending
+from pinlater.child_process import ChildProcess, exit_text
+from pinlater.metrics import Key, Merged, Snapshot, merge
+from pinlater.server.worker_channel import Message, WorkerChannel, line
 
 log = structlog.get_logger(__name__)
+START_WITHIN_S = 60.0
+MOST_WAITING = 64
+"""Connections on their way to a worker; one that is stuck gets no more."""
+
+
+class WorkerFailed(Exception):
+    """The worker did not come to serve; the message says why."""
+
+
+class WorkerHandle:
+    """`ready`: it serves, or WorkerFailed; `ended`: the process is gone, with this exit code."""
+
+    def __init__(self, on_connection: Callable[[socket.socket], None]) -> None:
+        loop = asyncio.get_running_loop()
+        self.ready: asyncio.Future[None] = loop.create_future()
+        self.ended: asyncio.Future[int] = loop.create_future()
+        self._on_connection = on_connection
+        self._draining = False
+        self._numbers = itertools.count(1)
+        self._asked: dict[int, asyncio.Future[Any]] = {}
+        self._parts: dict[int, list[str]] = {}
+        self.last_metrics: Snapshot = ()
+
+    def spawn(self, command: Sequence[str], payload: dict[str, Any]) -> None:
+        """Start `command` with the descriptor of its end of the line as its last argument. OSError."""
+        ours, theirs = line()
+        with theirs:
+            fd = theirs.fileno()
+            try:
+                self._process = ChildProcess([*command, str(fd)], [fd], self._exited, own_group=False)
+            except OSError:
+                ours.close()
+                raise
+        self._channel = WorkerChannel(ours, self._on_message, lambda: None)
+        self._channel.send({"do": "start", "payload": payload})
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def takes_connections(self) -> bool:
+        """It serves, and keeps up with what it is given."""
+        return not self._draining and self.answers
+
+    @property
+    def answers(self) -> bool:
+        """It takes connections, or drains: then it refuses, by name, the calls of those that it is given."""
+        ready = self.ready
+        has_begun = ready.done() and not ready.cancelled() and ready.exception() is None
+        return has_begun and self._channel.open and self._channel.waiting < MOST_WAITING
+
+    async def until_ready(self) -> None:
+        """WorkerFailed, and then the process is gone."""
+        try:
+            async with asyncio.timeout(START_WITHIN_S):
+                await asyncio.shield(self.ready)
+        except TimeoutError:
+            await self.kill()
+            raise WorkerFailed(f"a worker process was not ready within {START_WITHIN_S:.0f} s") from None
+        except WorkerFailed:
+            await self.kill()
+            raise
+
+    def adopt(self, connection: socket.socket) -> None:
+        """Hand it a connection, a new one or one that another worker began."""
+        self._channel.send({"do": "adopt"}, connection)
+
+    async def ask(self, kind: str, timeout_s: float) -> Any:
+        """What the worker reports of itself: see Serving.report. TimeoutError; WorkerFailed: it is gone."""
+        number = next(self._numbers)
+        answer = self._asked[number] = asyncio.get_running_loop().create_future()
+        try:
+            self._channel.send({"do": "report", "kind": kind, "number": number})
+            async with asyncio.timeout(timeout_s):
+                return await answer
+        finally:
+            self._asked.pop(number, None)
+
+    async def drain(self, *, hand_over: bool, timeout_s: float, grace_s: float) -> int:
+        """Tell it to finish and end, and kill it where it takes longer than both times; its exit code."""
+        self._draining = True
+        self._channel.send({"do": "drain", "hand_over": hand_over, "timeout_ms": round(timeout_s * 1000)})
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s + grace_s):
+                return await asyncio.shield(self.ended)
+        return await self.kill()
+
+    def hurry(self) -> None:
+        """Tell it to break off what it does, and end."""
+        self._channel.send({"do": "hurry"})
+
+    async def kill(self) -> int:
+        """kill -9; returns when it is gone."""
+        self._process.kill()
+        return await asyncio.shield(self.ended)
+
+    def _exited(self, code: int) -> None:
+        self._channel.read_rest()  # what it said last counts before that it ended
+        self._channel.close()
+        if not self.ready.done():
+            self._failed(f"a worker process ended at once: {exit_text(code)}")
+        for answer in self._asked.values():
+            if not answer.done():
+                answer.set_exception(WorkerFailed(f"the worker process ended: {exit_text(code)}"))
+        self.ended.set_result(code)
+
+    def _failed(self, message: str) -> None:
+        self.ready.set_exception(WorkerFailed(message))
+        self.ready.exception()  # whoever waits is told; nobody has to
+
+    def _on_message(self, message: Message, passed: socket.socket | None) -> None:
+        match message["say"], passed:
+            case "ready", _ if not self.ready.done():
+                self.ready.set_result(None)
+            case "failed", _ if not self.ready.done():
+                self._failed(message["message"])
+            case "draining", _:
+                self._draining = True
+            case "connection", socket.socket():
+                self._on_connection(passed)
+            case "report", _:
+                self._reported(message)
+
+    def _reported(self, message: Message) -> None:
+        """One part of a report; a report of metrics is kept, also where nobody waits for it any more."""
+        number = message["number"]
+        parts = self._parts.setdefault(number, [])
+        parts.append(message["part"])
+        if not message["is_last"]:
+            return
+        report = json.loads("".join(self._parts.pop(number)))
+        if message["kind"] == "metrics":
+            self.last_metrics = report
+        answer = self._asked.get(number)
+        if answer is not None and not answer.done():
+            answer.set_result(report)
+
+
 GRACE_S = 5.0
 """What a worker gets beyond its drain time-out, before it is killed."""
 
@@ -47,10 +194,10 @@ class Generation:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self._workers: dict[int, Worker] = {}
+        self._workers: dict[int, WorkerHandle] = {}
         self._keepers: list[asyncio.Task[None]] = []
         self._turns = itertools.count()
-        self._heir: Generation | None = None
+        self._successor: Generation | None = None
 
     async def start(self) -> None:
         """All workers, until they serve. WorkerFailed, and then none is left."""
@@ -65,18 +212,18 @@ class Generation:
             raise
         self._keepers = [asyncio.ensure_future(self._keep(slot)) for slot in self._workers]
 
-    async def drain(self, heir: Generation | None = None) -> None:
-        """Let all finish and end, and hand their connections to the heir, where there is one."""
-        self._heir = heir
+    async def drain(self, successor: Generation | None = None) -> None:
+        """Let all finish and end, and hand their connections to the successor, where there is one."""
+        self._successor = successor
         await self._stop_keeping()
         timeout_s = self.plan.drain_timeout_ms / 1000
-        hand_over = heir is not None
+        hand_over = successor is not None
         await asyncio.gather(*(self._drained(each, hand_over, timeout_s) for each in self.living()))
 
-    async def _drained(self, worker: Worker, hand_over: bool, timeout_s: float) -> None:
+    async def _drained(self, worker: WorkerHandle, hand_over: bool, timeout_s: float) -> None:
         code = await worker.drain(hand_over=hand_over, timeout_s=timeout_s, grace_s=GRACE_S)
         if code:
-            log.warning("worker_not_drained", worker=worker.pid, how=ending(code))
+            log.warning("worker_not_drained", worker=worker.pid, how=exit_text(code))
 
     def hurry(self) -> None:
         """Break off a drain."""
@@ -110,7 +257,7 @@ class Generation:
     def pids(self) -> list[int]:
         return [worker.pid for worker in self.living()]
 
-    def living(self) -> list[Worker]:
+    def living(self) -> list[WorkerHandle]:
         return [worker for worker in self._workers.values() if not worker.ended.done()]
 
     async def _stop_keeping(self) -> None:
@@ -118,18 +265,18 @@ class Generation:
             keeper.cancel()
         await asyncio.gather(*self._keepers, return_exceptions=True)
 
-    async def _start_worker(self, slot: int) -> Worker:
-        worker = Worker(self._handed_over)
-        await worker.spawn(self.plan.command, self.plan.payload)
+    async def _start_worker(self, slot: int) -> WorkerHandle:
+        worker = WorkerHandle(self._handed_over)
+        worker.spawn(self.plan.command, self.plan.payload)
         self._workers[slot] = worker
         await worker.until_ready()
         return worker
 
     def _handed_over(self, connection: socket.socket) -> None:
-        """It goes to who serves now: an heir may have been replaced meanwhile."""
+        """It goes to who serves now: an successor may have been replaced meanwhile."""
         generation = self
-        while generation._heir is not None:
-            generation = generation._heir
+        while generation._successor is not None:
+            generation = generation._successor
         generation.adopt(connection)
 
     async def _keep(self, slot: int) -> None:
@@ -141,7 +288,7 @@ class Generation:
             code = await asyncio.shield(worker.ended)
             deaths = 0 if loop.time() - began_s >= LIVED_S else deaths + 1
             pause_s = exponential_backoff_s(deaths, FIRST_PAUSE_S, LAST_PAUSE_S)
-            log.error("worker_died", worker=worker.pid, how=ending(code), replaced_in_ms=round(pause_s * 1000))
+            log.error("worker_died", worker=worker.pid, how=exit_text(code), replaced_in_ms=round(pause_s * 1000))
             await asyncio.sleep(pause_s)
             began_s = loop.time()
             try:
@@ -152,3 +299,53 @@ class Generation:
                 log.error("worker_not_started", reason=repr(failed), exc_info=failed)
             else:
                 log.info("worker_replaced", worker=replacement.pid)
+
+
+ASK_TIMEOUT_S = 5.0
+
+
+class Reports:
+    """Asks all workers at once. `workers` are those that live."""
+
+    def __init__(self, workers: Callable[[], Sequence[WorkerHandle]]) -> None:
+        self._workers = workers
+        self._seen: set[WorkerHandle] = set()
+        self._ended: dict[Key, list[float]] = {}
+
+    async def ask(self, kind: str, timeout_s: float = ASK_TIMEOUT_S) -> list[tuple[WorkerHandle, Any]]:
+        """What each worker that serves reports; None for one that does not answer in time."""
+        workers = [worker for worker in self._workers() if worker.takes_connections]
+        return list(zip(workers, await asyncio.gather(*[_ask(each, kind, timeout_s) for each in workers]), strict=True))
+
+    async def any_of(self, kind: str, timeout_s: float = ASK_TIMEOUT_S) -> Any:
+        """The first report that comes; None where none does."""
+        workers = [worker for worker in self._workers() if worker.takes_connections]
+        asked = [asyncio.ensure_future(_ask(worker, kind, timeout_s)) for worker in workers]
+        try:
+            for report in asyncio.as_completed(asked):
+                if (found := await report) is not None:
+                    return found
+            return None
+        finally:
+            for each in asked:
+                each.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
+
+    async def metrics(self) -> Merged:
+        """The counts of all workers as one, those included that have ended."""
+        self._seen.update(worker for worker, _ in await self.ask("metrics"))
+        living = set(self._workers())
+        for worker in [worker for worker in self._seen if worker not in living]:
+            self._seen.discard(worker)
+            merge(self._ended, worker.last_metrics, ended=True)
+        merged = {key: list(values) for key, values in self._ended.items()}
+        for worker in self._seen:
+            merge(merged, worker.last_metrics)
+        return merged
+
+
+async def _ask(worker: WorkerHandle, kind: str, timeout_s: float) -> Any:
+    try:
+        return await worker.ask(kind, timeout_s)
+    except (TimeoutError, WorkerFailed):
+        return None

@@ -25,8 +25,7 @@ from pinlater.wire.codec import (
 )
 from pinlater.wire.convert import dequeued_to_wire, emptied_to_wire
 from pinlater.wire.faults import exception_from_error
-from pinlater.wire.header import Header, read_header
-from pinlater.wire.malformed import ApplicationErrorKind
+from pinlater.wire.message import ApplicationErrorKind, Header, read_header
 from pinlater.wire.methods import DEQUEUE, METHODS
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pinlater.wire.limits import WireLimits
+from pinlater.wire.message import WireLimits
 
 MIB = 1024 * 1024
 

@@ -6,11 +6,15 @@ SIGHUP            read the configuration again, start new workers, then drain th
                   that the terminal was closed, it ends the server like SIGTERM (not under nohup)
 
 Other content of the configuration's file is like a SIGHUP.
+
+The supervisor accepts, and gives each worker its turn: workers that all accept from one socket do not share evenly, for
+the one that wakes up first takes all there is.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import socket
@@ -19,11 +23,9 @@ from typing import Any
 
 import structlog
 
-from pinlater.server.acceptor import Acceptor, CannotListen
-from pinlater.server.generation import Generation, Plan
-from pinlater.server.reports import Reports
+from pinlater.listener import BACKLOG, AcceptLoop, RateLimitedLog
+from pinlater.server.generation import Generation, Plan, Reports, WorkerFailed, WorkerHandle
 from pinlater.server.watched_file import LOOK_EVERY_S, WatchedFile
-from pinlater.server.worker import Worker, WorkerFailed
 
 log = structlog.get_logger(__name__)
 SAME_SIGNAL_S = 0.5
@@ -200,7 +202,7 @@ class Supervisor:
 
     async def _retire(self, old: Generation, new: Generation) -> None:
         self._draining.add(old)
-        await old.drain(heir=new)
+        await old.drain(successor=new)
         self._draining.discard(old)
         new.plan.on_rolled()
         log.info("rolled", workers=new.pids())
@@ -215,7 +217,7 @@ class Supervisor:
             await asyncio.wait(self._drains)
         log.info("stopped", supervisor=os.getpid())
 
-    def _workers(self) -> list[Worker]:
+    def _workers(self) -> list[WorkerHandle]:
         return [worker for generation in self._all() for worker in generation.living()]
 
     def _all(self) -> list[Generation]:
@@ -239,3 +241,45 @@ def has_terminal() -> bool:
     except OSError:
         return False
     return True
+
+
+class CannotListen(Exception):
+    """The address cannot be had; the message says why."""
+
+
+class Acceptor:
+    """Accepts while `wanted`, else leaves new connections where they wait; `give` takes each."""
+
+    def __init__(self, host: str, port: int, wanted: Callable[[], bool], give: Callable[[socket.socket], None]) -> None:
+        """CannotListen."""
+        self._accepting = AcceptLoop(bound(host, port), give, RateLimitedLog(log.error), wanted)
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT, as clients write it."""
+        host, port = self._accepting.listener.getsockname()[:2]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def close(self) -> None:
+        """Take those who are waiting still, where they are wanted, and listen no more."""
+        self._accepting.close(take_waiting=True)
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """A socket that listens on the first address of the host. CannotListen."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise CannotListen(f"cannot listen on {host}: {error.strerror}") from error
+    family, kind, protocol, _, address = found[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        other = "--host" if error.errno == errno.EADDRNOTAVAIL else "--port"
+        raise CannotListen(f"cannot listen on {host}:{port}: {error.strerror}; choose another {other}") from error
+    listener.setblocking(False)
+    return listener

@@ -1,12 +1,12 @@
 """One message of bytes <-> (method, sequence id, struct), with every limit; structs <-> the model.
 
-framing    where a message begins and ends in a stream
-codec      a message <-> its name, sequence id and struct
-header     the few bytes in front of the struct
-walk       the careful reader: repeated fields, wrong types, invalid UTF-8, giant containers
-layout     what the interface file says, in the form that the C codec and the walk read
-idl        the interface file
-methods    the calls: one table for servers, clients, metrics and docs
-convert    structs <-> model
-faults     errors <-> the exception of the interface
+framing            where a message begins and ends in a stream
+message            bounds, header and errors of one message
+codec              a message <-> its name, sequence id and struct
+validator          the careful reader: repeated fields, wrong types, invalid UTF-8, giant containers
+interface          the interface file, its structs and methods in the forms that codec and validator read
+methods            the calls: one table for servers, clients, metrics and docs
+convert            structs <-> model; convert_operators: those for operators of a cluster
+dequeue_response   the answer to a dequeue
+faults             errors <-> the exception of the interface
 """

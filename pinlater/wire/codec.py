@@ -1,9 +1,9 @@
 """A message of bytes <-> its name, sequence id and struct.
 
-What comes in is decoded by the C codec and then encoded again without the bodies: if that gives the same length, and no
-replacement character, the message held nothing but what was decoded. Any other message (a field unknown to us, a field
-twice, a wrong type, invalid UTF-8, …) and any large one is walked, and the walk decides. So every message is checked,
-and the usual ones at the cost of an encoding.
+What comes in is decoded by the C codec of Apache's package and then encoded again without the bodies: if that gives the
+same length, and no replacement character, the message held nothing but what was decoded. Any other message (a field
+unknown to us, a field twice, a wrong type, invalid UTF-8, …) and any large one is walked by the validator, which
+decides. So every message is checked, and the usual ones at the cost of an encoding.
 
 The C codec puts U+FFFD where a string is not UTF-8. That is right but for a queue's name and a pattern over bodies:
 such a call is refused, with the interface's exception, and the connection goes on.
@@ -11,18 +11,81 @@ such a call is refused, with the interface's exception, and the connection goes 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from io import BytesIO
+from typing import Any, NamedTuple, NoReturn
+
+from thrift.protocol import fastbinary
 
 from pinlater.errors import PinLaterError, QueueNameInvalid, RequestInvalid
 from pinlater.wire.dequeue_response import DequeueResponse
-from pinlater.wire.header import CALL, EXCEPTION, REPLY, SEQID_BYTES, Header, Protocol, read_header, write_header
-from pinlater.wire.idl import CONTEXT, SIGNATURES, Signature
-from pinlater.wire.layout import I32, STRING, Field, Layout, Node, number
-from pinlater.wire.limits import DEFAULT_LIMITS, WireLimits
-from pinlater.wire.malformed import ApplicationErrorKind, WireError
-from pinlater.wire.native import Decoder, decode_struct, encode_struct
-from pinlater.wire.walk import BinaryWalk, NotText
-from pinlater.wire.walk_compact import CompactWalk
+from pinlater.wire.interface import CONTEXT, I32, SIGNATURES, STRING, Field, Layout, Node, Signature, number
+from pinlater.wire.message import (
+    CALL,
+    DEFAULT_LIMITS,
+    EXCEPTION,
+    REPLY,
+    SEQID_BYTES,
+    ApplicationErrorKind,
+    Header,
+    Protocol,
+    WireError,
+    WireLimits,
+    read_header,
+    write_header,
+)
+from pinlater.wire.validator import BinaryValidator, CompactValidator, NotText
+
+_DECODE = (fastbinary.decode_binary, fastbinary.decode_compact, fastbinary.decode_binary)
+_ENCODE = (fastbinary.encode_binary, fastbinary.encode_compact, fastbinary.encode_binary)
+"""By the number of the Protocol."""
+
+
+def _ends_early(partial: bytes, needed: int) -> NoReturn:
+    raise EOFError("the message ends early")
+
+
+class _Buffer:
+    """What the C codec asks of a transport: a BytesIO, and more bytes, which there never are."""
+
+    __slots__ = ("cstringio_buf",)
+    cstringio_buf: BytesIO | None
+    cstringio_refill = staticmethod(_ends_early)
+
+
+class Decoder:
+    """Structs from bytes, one after the other. It is what the C codec asks of a protocol: bounds, and a transport."""
+
+    __slots__ = ("container_length_limit", "string_length_limit", "trans")
+
+    def __init__(self, limits: WireLimits) -> None:
+        self.trans = _Buffer()
+        self.string_length_limit = limits.max_message_bytes
+        self.container_length_limit = limits.max_container
+
+    def decode(self, data: bytes, start: int, protocol: Protocol, layout: Layout) -> Any:
+        """The struct that fills `data` from `start` to the end. WireError for anything else."""
+        buffer = self.trans.cstringio_buf = BytesIO(data)
+        buffer.seek(start)
+        try:
+            value = _DECODE[protocol](None, self, layout.decode_args)
+        except Exception as error:  # EOFError, OverflowError, TypeError, ValueError, TProtocolException and others
+            raise WireError(f"{layout.name}: {error}") from error
+        finally:
+            self.trans.cstringio_buf = None
+        if buffer.tell() != len(data):
+            raise WireError(f"{layout.name}: {len(data) - buffer.tell()} bytes follow the message")
+        return value
+
+
+def decode_struct(data: bytes, start: int, protocol: Protocol, layout: Layout, limits: WireLimits) -> Any:
+    """See `Decoder.decode`."""
+    return Decoder(limits).decode(data, start, protocol, layout)
+
+
+def encode_struct(value: Any, protocol: Protocol, args: list[Any]) -> bytes:
+    """The bytes of an object that has the attributes of a layout's `encode_args`."""
+    return _ENCODE[protocol](value, args)  # type: ignore[no-any-return]
+
 
 _REPLACED = "\ufffd".encode()
 _COPIED_BYTES = 1024
@@ -81,9 +144,9 @@ class ApplicationError(WireError):
     """A TApplicationException that a server sent: an unknown method, or a message that it could not read."""
 
 
-def walk_struct(data: bytes | bytearray, header: Header, limits: WireLimits) -> BinaryWalk:
+def walk_struct(data: bytes | bytearray, header: Header, limits: WireLimits) -> BinaryValidator:
     """A walk that stands at the struct behind `header`."""
-    walk = CompactWalk if header.protocol is Protocol.COMPACT else BinaryWalk
+    walk = CompactValidator if header.protocol is Protocol.COMPACT else BinaryValidator
     return walk(data, header.body, limits)
 
 

@@ -31,7 +31,7 @@ from pinlater.model import (
     parse_descriptor,
 )
 from pinlater.wire.dequeue_response import DequeueResponse
-from pinlater.wire.idl import SIGNATURES, struct
+from pinlater.wire.interface import SIGNATURES, struct
 
 _EnqueueRequest = struct("PinLaterEnqueueRequest")
 _AckRequest = struct("PinLaterJobAckRequest")

@@ -25,7 +25,7 @@ from pinlater.model import (
     ShardView,
 )
 from pinlater.wire.convert import filled, job_info_from_wire, state_from_wire
-from pinlater.wire.idl import struct
+from pinlater.wire.interface import struct
 
 _GetQueuesRequest = struct("GetQueuesRequest")
 _GetQueuesResponse = struct("GetQueuesResponse")

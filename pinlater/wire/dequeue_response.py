@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from struct import Struct
 
 from pinlater.model import AckOutcome, DequeuedJob
-from pinlater.wire.layout import BYTE, I32, I64, LIST, MAP, STRING, STRUCT
+from pinlater.wire.interface import BYTE, I32, I64, LIST, MAP, STRING, STRUCT
 
 _START = b"\x0c\x00\x00\x0d\x00\x01\x0b\x0b"
 """The field `success`, a struct, and in it the field `jobs`, a map of texts to bytes."""

@@ -6,8 +6,8 @@ from typing import Any
 
 from pinlater import errors
 from pinlater.errors import ErrorCode, PinLaterError
-from pinlater.wire.idl import struct
-from pinlater.wire.malformed import ApplicationErrorKind, WireError
+from pinlater.wire.interface import struct
+from pinlater.wire.message import ApplicationErrorKind, WireError
 
 _Exception = struct("PinLaterException")
 

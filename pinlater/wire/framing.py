@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pinlater.wire.codec import BadCall, walk_struct
-from pinlater.wire.header import BINARY_FIRST_BYTE, COMPACT_FIRST_BYTE, Header, Incomplete, read_header
-from pinlater.wire.idl import SIGNATURES
-from pinlater.wire.layout import Layout
-from pinlater.wire.limits import DEFAULT_LIMITS, WireLimits
-from pinlater.wire.malformed import WireError
-from pinlater.wire.walk import BinaryWalk, Walk
+from pinlater.wire.interface import SIGNATURES, Layout
+from pinlater.wire.message import (
+    BINARY_FIRST_BYTE,
+    COMPACT_FIRST_BYTE,
+    DEFAULT_LIMITS,
+    Header,
+    Incomplete,
+    WireError,
+    WireLimits,
+    read_header,
+)
+from pinlater.wire.validator import BinaryValidator, Walk
 
 _UNKNOWN = Layout("arguments", [])
 
@@ -118,7 +124,7 @@ class _Unframed:
     def __init__(self, buffer: bytearray, limits: WireLimits) -> None:
         self._buffer = buffer
         self._limits = limits
-        self._walk: BinaryWalk | None = None
+        self._walk: BinaryValidator | None = None
         self._steps: Walk | None = None
         self._header: Header | None = None
         self.end = 0

@@ -16,7 +16,7 @@ from pinlater.api import Api
 from pinlater.model import Ack, Checkpoint, DequeueRequest, RequestContext
 from pinlater.wire import convert
 from pinlater.wire import convert_operators as operators
-from pinlater.wire.idl import SIGNATURES, Signature
+from pinlater.wire.interface import SIGNATURES, Signature
 
 R = TypeVar("R")
 

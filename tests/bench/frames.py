@@ -10,7 +10,7 @@ from pinlater.model import Ack, DequeuedJob, DequeueRequest, Job, RequestContext
 from pinlater.wire import convert as wire
 from pinlater.wire.codec import decode_reply, encode_call
 from pinlater.wire.faults import error_from_exception
-from pinlater.wire.header import REPLY, Protocol, write_header
+from pinlater.wire.message import REPLY, Protocol, write_header
 
 CONTEXT = RequestContext("bench")
 _SUCCESS, _VOID = b"\x0c\x00\x00", b"\x00"

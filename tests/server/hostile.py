@@ -9,7 +9,7 @@ from pinlater.model import Job, RequestContext
 from pinlater.wire.codec import encode_call
 from pinlater.wire.convert import call_args, enqueue_to_wire, lookup_to_wire
 from pinlater.wire.convert_operators import update_queue_to_wire
-from pinlater.wire.header import Protocol
+from pinlater.wire.message import Protocol
 from tests.server.raw_thrift import CONTEXT, STRING, message
 
 MIB = 1024 * 1024

@@ -14,7 +14,7 @@ from thrift.protocol.TCompactProtocol import TCompactProtocol
 from thrift.Thrift import TType
 from thrift.transport.TTransport import TMemoryBuffer
 
-from pinlater.wire.header import Protocol
+from pinlater.wire.message import Protocol
 
 BOOL, BYTE, DOUBLE, I16, I32, I64 = TType.BOOL, TType.BYTE, TType.DOUBLE, TType.I16, TType.I32, TType.I64
 STRING, STRUCT, MAP, SET, LIST = TType.STRING, TType.STRUCT, TType.MAP, TType.SET, TType.LIST

@@ -15,7 +15,7 @@ from pinlater.model import DequeueRequest, Job, RequestContext
 from pinlater.server import ServerLimits, ThriftServer
 from pinlater.wire import convert
 from pinlater.wire.codec import Reply, decode_reply, encode_call
-from pinlater.wire.header import Protocol
+from pinlater.wire.message import Protocol
 from tests.server.memory_api import EchoService
 
 ME = RequestContext("me")

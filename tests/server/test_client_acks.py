@@ -11,7 +11,7 @@ from pinlater import Ack, AckOutcome, AsyncClient, Client, DequeueRequest, Job, 
 from pinlater.wire.codec import Call, encode_application_exception, encode_reply
 from pinlater.wire.convert import acked_to_wire
 from pinlater.wire.faults import exception_from_error
-from pinlater.wire.malformed import ApplicationErrorKind
+from pinlater.wire.message import ApplicationErrorKind
 from tests.server.running import running
 from tests.server.test_client_failures import framed, scripted
 

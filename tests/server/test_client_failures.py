@@ -13,7 +13,7 @@ import pytest
 from pinlater import Ack, AckOutcome, AsyncClient, DequeueRequest, Job, JobFilter, JobState, ScanPage, errors
 from pinlater.wire.codec import Call, decode_call, encode_application_exception, encode_reply
 from pinlater.wire.convert import acked_to_wire
-from pinlater.wire.malformed import ApplicationErrorKind
+from pinlater.wire.message import ApplicationErrorKind
 from tests.faults.proxy import Proxy
 from tests.server.memory_api import EchoService
 from tests.server.running import running

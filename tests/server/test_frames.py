@@ -13,8 +13,7 @@ import pytest
 
 from pinlater.model import DequeueRequest, Job
 from pinlater.wire.codec import ApplicationError, decode_reply
-from pinlater.wire.header import Protocol
-from pinlater.wire.malformed import ApplicationErrorKind
+from pinlater.wire.message import ApplicationErrorKind, Protocol
 from tests.server.memory_api import EchoService
 from tests.server.raw_thrift import CONTEXT, STRING, framed, message
 from tests.server.serving import Raw, call_dequeue, call_enqueue, call_names, serving

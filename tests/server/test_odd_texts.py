@@ -11,7 +11,7 @@ from pinlater.model import DequeuedJob, Job, JobFilter, JobState
 from pinlater.server.limits import ServerLimits
 from pinlater.wire.codec import Reply, decode_reply
 from pinlater.wire.framing import Splitter
-from pinlater.wire.header import Protocol
+from pinlater.wire.message import Protocol
 from tests.server.raw_thrift import CONTEXT, I32, LIST, STRING, STRUCT, framed, message
 from tests.server.serving import PATIENCE_S, Raw, Served, serving
 from tests.unit.stand import ME, Stand, stand

@@ -13,9 +13,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from pinlater.server import generation
-from pinlater.server.generation import Generation, Plan
+from pinlater.server.generation import Generation, Plan, WorkerFailed
 from pinlater.server.supervisor import ServeRefused, Supervisor
-from pinlater.server.worker import WorkerFailed
 from tests.server.running import every, lives
 
 

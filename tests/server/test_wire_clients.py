@@ -19,7 +19,7 @@ from thriftpy2.transport import TBufferedTransportFactory, TFramedTransportFacto
 
 from pinlater.errors import QueueNotFound
 from pinlater.model import DequeueRequest, Job
-from pinlater.wire.idl import MODULE
+from pinlater.wire.interface import MODULE
 from tests.server.serving import serving
 
 PROTOCOLS = [TBinaryProtocolFactory, TCompactProtocolFactory]

@@ -10,11 +10,9 @@ import thriftpy2.transport
 
 from pinlater.errors import QueueNameInvalid, RequestInvalid
 from pinlater.model import Job, RequestContext
-from pinlater.wire import codec, convert, idl
+from pinlater.wire import codec, convert, interface
 from pinlater.wire.codec import BadCall, RefusedCall, decode_call, decode_reply, encode_call, encode_reply
-from pinlater.wire.header import Protocol
-from pinlater.wire.limits import WireLimits
-from pinlater.wire.malformed import ApplicationErrorKind, WireError
+from pinlater.wire.message import ApplicationErrorKind, Protocol, WireError, WireLimits
 from tests.server.raw_thrift import (
     BOOL,
     BYTE,
@@ -79,9 +77,9 @@ def test_fields_that_were_not_sent_are_none(protocol: Protocol, limits: WireLimi
     assert (job.body, job.priority, job.run_after_ms, job.custom_status) == (b"x", None, None, None)
 
 
-@pytest.mark.parametrize("name", sorted(idl.SIGNATURES))
+@pytest.mark.parametrize("name", sorted(interface.SIGNATURES))
 def test_thriftpy2_reads_what_is_encoded_and_the_other_way_round(name: str) -> None:
-    args_class = getattr(idl.MODULE.PinLater, f"{name}_args")
+    args_class = getattr(interface.MODULE.PinLater, f"{name}_args")
     samples = _sample_args(name)
     theirs = args_class(**samples)
     buffer = thriftpy2.transport.TMemoryBuffer()
@@ -99,7 +97,7 @@ def test_thriftpy2_reads_what_is_encoded_and_the_other_way_round(name: str) -> N
 
 
 def _sample_args(name: str) -> dict[str, Any]:
-    module = idl.MODULE
+    module = interface.MODULE
     samples: dict[str, Any] = {"context": module.RequestContext(source="me", requestId="1")}
     for spec in getattr(module.PinLater, f"{name}_args").thrift_spec.values():
         if spec[1] != "context":

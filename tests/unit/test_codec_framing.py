@@ -14,9 +14,7 @@ from pinlater.model import Job, RequestContext
 from pinlater.wire.codec import BadCall, encode_call
 from pinlater.wire.convert import call_args, enqueue_to_wire
 from pinlater.wire.framing import Splitter
-from pinlater.wire.header import Protocol
-from pinlater.wire.limits import WireLimits
-from pinlater.wire.malformed import WireError
+from pinlater.wire.message import Protocol, WireError, WireLimits
 
 
 def call(bodies: list[bytes], protocol: Protocol = Protocol.BINARY) -> bytes:

@@ -12,11 +12,9 @@ from pinlater.service.settings import ServiceSettings
 from pinlater.wire import convert, convert_operators
 from pinlater.wire.codec import decode_call, decode_reply, encode_call, encode_reply
 from pinlater.wire.convert import call_args
-from pinlater.wire.header import Protocol
-from pinlater.wire.idl import LAYOUTS, MODULE
-from pinlater.wire.limits import WireLimits
-from pinlater.wire.malformed import WireError
-from pinlater.wire.walk_compact import CompactWalk
+from pinlater.wire.interface import LAYOUTS, MODULE
+from pinlater.wire.message import Protocol, WireError, WireLimits
+from pinlater.wire.validator import CompactValidator
 
 EACH_PROTOCOL = pytest.mark.parametrize("protocol", [Protocol.BINARY, Protocol.COMPACT])
 REQUESTS, ANSWERS = ServerLimits().wire(), ANSWER_LIMITS
@@ -86,7 +84,7 @@ def test_keys_and_values_count_as_elements_do(protocol: Protocol, count: int, is
     settings = {str(number): "x" for number in range(count)}
     request = convert_operators.update_queue_to_wire("mail", "secret", settings, [], False)
     data = encode_call("updateQueue", 1, call_args("updateQueue", RequestContext("me"), request=request), protocol)
-    share = 1 if protocol is Protocol.BINARY else CompactWalk.share
+    share = 1 if protocol is Protocol.BINARY else CompactValidator.share
     limits = WireLimits(walk_over_bytes=0, max_steps=int(200 / share))  # some fields are counted too
     if is_too_many:
         with pytest.raises(WireError, match="fields and elements in one message"):

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from pinlater.model import Ack, DequeueRequest, Job, RequestContext
 from pinlater.wire.codec import BadCall, CallReader, RefusedCall, decode_call, encode_call
 from pinlater.wire.convert import call_args, dequeue_to_wire, enqueue_to_wire, lookup_to_wire
-from pinlater.wire.header import Protocol
-from pinlater.wire.limits import WireLimits
-from pinlater.wire.malformed import WireError
+from pinlater.wire.message import Protocol, WireError, WireLimits
 from tests.server.raw_thrift import I32, LIST, STRING, STRUCT, message
 
 CALLER = RequestContext("worker-1", "request")

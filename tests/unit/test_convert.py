@@ -27,14 +27,11 @@ from pinlater.model import (
     ScanPage,
 )
 from pinlater.wire import convert
-from pinlater.wire.codec import decode_call, decode_reply, encode_call, encode_reply
+from pinlater.wire.codec import decode_call, decode_reply, encode_call, encode_reply, encode_struct
 from pinlater.wire.convert import call_args
 from pinlater.wire.faults import error_from_application, error_from_exception, exception_from_error
-from pinlater.wire.header import Protocol
-from pinlater.wire.idl import SIGNATURES, struct
-from pinlater.wire.limits import WireLimits
-from pinlater.wire.malformed import ApplicationErrorKind, WireError
-from pinlater.wire.native import encode_struct
+from pinlater.wire.interface import SIGNATURES, struct
+from pinlater.wire.message import ApplicationErrorKind, Protocol, WireError, WireLimits
 from tests.server.raw_thrift import CONTEXT, I32, LIST, STRING, STRUCT, message
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

@@ -26,8 +26,7 @@ from pinlater.model import (
     ShardView,
 )
 from pinlater.wire import convert_operators
-from pinlater.wire.header import Protocol
-from pinlater.wire.limits import WireLimits
+from pinlater.wire.message import Protocol, WireLimits
 from tests.unit.test_convert import answered, limits, number, protocols, text, through, time_ms
 
 count = st.integers(0, 2**63 - 1)

@@ -15,7 +15,7 @@ import pytest
 
 from pinlater.client.connection import METHOD_CODECS
 from pinlater.client.pool import ANSWER_LIMITS
-from pinlater.wire.malformed import WireError
+from pinlater.wire.message import WireError
 
 MOST_CPU_S = 2.0
 """The worst, a quarter of a million empty structs, takes 0.1 s, and several times that beside busy neighbours."""

@@ -11,7 +11,7 @@ import pytest
 
 from pinlater import AsyncClient, Client
 from pinlater.api import Api
-from pinlater.wire.idl import SIGNATURES
+from pinlater.wire.interface import SIGNATURES
 from pinlater.wire.methods import METHODS, Access, Idempotency, Method
 
 WIRE_PAGE = Path(__file__).resolve().parents[2] / "docs" / "wire.md"

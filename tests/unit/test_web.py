@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pinlater.metrics import FAMILIES, Merged, Metrics, merge
 from pinlater.model import ClusterStatus, LevelView, QueueStatus, ServerView, ShardView
-from pinlater.server.reports import Reports as WorkerReports
+from pinlater.server.generation import Reports as WorkerReports
 from pinlater.web.export import StatsdExport, exposition
 from pinlater.web.pages import cluster_page
 from pinlater.web.site import StatusSite

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 import structlog
 
 from pinlater.listener import raise_descriptor_limit
-from pinlater.server.handover import Channel, Message
+from pinlater.server.worker_channel import Message, WorkerChannel
 
 try:
     import uvloop
@@ -81,7 +81,7 @@ class WorkerProcess:
 
     async def run(self, end: socket.socket) -> int:
         """Serve over one end of the supervisor's line; the exit code."""
-        self._channel = Channel(end, self._on_message, self._on_end)
+        self._channel = WorkerChannel(end, self._on_message, self._on_end)
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, loop.call_later, SUPERVISOR_FIRST_S, self._begin_drain, {"do": "drain"})
         try:

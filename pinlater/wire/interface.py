@@ -1,6 +1,7 @@
-"""What the interface says of each struct, in the forms that the two readers need.
+"""The interface file, loaded at run time: its structs and methods in the forms that the two readers need.
 
-The C codec of Apache's package reads a tuple of field tuples; the walk reads a dict by field id. Both are derived once
+The file is shipped inside the package `pinlater.idl`; in a checkout it lies in `thrift/`, beside the package. The C
+codec of Apache's package reads a tuple of field tuples; the validator reads a dict by field id. Both are derived once
 from thriftpy2's `thrift_spec`. Decoded structs are instances of plain classes whose attributes have the names of the
 model (`run_after_ms`, not `runAfterTimestampMillis`), so that the objects of the model are encoded as they are, without
 a copy. An optional field that was not sent is None: defaults belong to the conversion.
@@ -9,8 +10,17 @@ a copy. An optional field that was not sent is None: defaults belong to the conv
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import resources
 from operator import attrgetter
+from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
+
+import thriftpy2
+
+from pinlater.wire.message import REPLY, SEQID_BYTES, Protocol, write_header
 
 BOOL, BYTE, DOUBLE, I16, I32, I64 = 2, 3, 4, 6, 8, 10
 STRING, STRUCT, MAP, SET, LIST = 11, 12, 13, 14, 15
@@ -63,13 +73,13 @@ class Field(NamedTuple):
     bit: int
 
 
-class _Lacking:
+class _Missing:
     """Stands where a required field was not sent. The codec leaves out None, but cannot encode this: TypeError or
     AttributeError, so that a message which lacks something is found out when it is encoded again, at no cost.
     """
 
 
-LACKING = _Lacking()
+MISSING = _Missing()
 
 
 class Struct:
@@ -100,7 +110,7 @@ class Layout:
         self.fields = {field.id: field for field in fields}
         self.required_bits = sum(field.bit for field in fields if field.required)
         self.cls: type = cls or type(
-            name, (Struct,), {field.attribute: LACKING if field.required else None for field in fields}
+            name, (Struct,), {field.attribute: MISSING if field.required else None for field in fields}
         )
         ordered = [self.fields[field_id] for field_id in sorted(self.fields)]
         sparse: list[Any] = [None] * (max(self.fields, default=-1) + 1)
@@ -115,7 +125,7 @@ class Layout:
     def missing(self, values: list[Any]) -> str | None:
         """The name of a required field that one of these structs, or one inside them, lacks."""
         for name, get in self._getters:
-            if [None for value in values if get(value) is LACKING]:
+            if [None for value in values if get(value) is MISSING]:
                 return f"{self.name}.{name}"
         for get, node in self._nested:
             for value in values:
@@ -213,3 +223,73 @@ def _attribute(struct: str, field: str) -> str:
         return renamed
     snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", field).lower()
     return re.sub(r"(_timestamp)?_millis$", "_ms", snake)
+
+
+FILE_NAME = "pinlater.thrift"
+
+
+def interface_path() -> Path:
+    """Where the interface file lies: in this checkout, else in the installed package."""
+    beside = Path(__file__).resolve().parents[2] / "thrift" / FILE_NAME
+    if beside.is_file():
+        return beside
+    return Path(str(resources.files("pinlater.idl") / FILE_NAME))
+
+
+def load() -> ModuleType:
+    """The interface as a thriftpy2 module, whose classes any plain thriftpy2 client can use."""
+    return thriftpy2.load(str(interface_path()), module_name="pinlater_thrift")
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """One call: what it takes and what it answers (`success` and, for an error, `e`)."""
+
+    name: str
+    args: Layout
+    others: Layout
+    """The arguments without the context."""
+
+    result: Layout
+    void: bool
+    reply_head: bytes
+    """With what an answer in the binary protocol begins; the sequence id follows."""
+
+    bodies: Callable[[Any], list[bytes]] | None = None
+    """The bodies in its arguments, where it carries many; TypeError where one is missing."""
+
+
+def _job_bodies(args: Any) -> list[bytes]:
+    return [job.body for job in args.request.jobs]
+
+
+_BODIES = {"enqueueJobs": _job_bodies}
+
+
+def _methods(module: ModuleType, layouts: Layouts) -> dict[str, Signature]:
+    service = module.PinLater
+    methods = {}
+    for name in service.thrift_services:
+        args = layouts.of(getattr(service, f"{name}_args"), all_required=True)
+        result = getattr(service, f"{name}_result")
+        methods[name] = Signature(
+            name,
+            args,
+            Layout(args.name, [field for field in args.fields.values() if field.name != "context"], args.cls),
+            layouts.of(result),
+            void=0 not in result.thrift_spec,
+            reply_head=write_header(Protocol.BINARY, REPLY, name, 0)[:-SEQID_BYTES],
+            bodies=_BODIES.get(name),
+        )
+    return methods
+
+
+MODULE = load()
+LAYOUTS = Layouts()
+CONTEXT = LAYOUTS.of(MODULE.RequestContext)
+SIGNATURES: dict[str, Signature] = _methods(MODULE, LAYOUTS)
+
+
+def struct(name: str) -> type:
+    """The plain class that a struct of the interface is decoded into; a field that was not sent is None."""
+    return LAYOUTS.of(getattr(MODULE, name)).cls

@@ -1,13 +1,59 @@
-"""The few bytes in front of a message's struct: which protocol, what kind of message, its name and sequence id."""
+"""The outside of a message: its bounds, the header in front of its struct, and the errors of bytes that are none.
+
+A header says which protocol, what kind of message, its name and its sequence id.
+"""
 
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 from typing import NamedTuple
 
-from pinlater.wire.malformed import WireError
+from pinlater.errors import ProtocolError
+
+
+class ApplicationErrorKind(IntEnum):
+    """The kinds of TApplicationException that this server sends."""
+
+    UNKNOWN_METHOD = 1
+    INVALID_MESSAGE_TYPE = 2
+    INTERNAL_ERROR = 6
+    PROTOCOL_ERROR = 7
+
+
+class WireError(ProtocolError):
+    """A message that cannot be decoded. `kind` is what an answer to it says."""
+
+    def __init__(self, message: str, *, kind: ApplicationErrorKind = ApplicationErrorKind.PROTOCOL_ERROR) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+@dataclass(frozen=True, slots=True)
+class WireLimits:
+    """Bounds on one message. All are well above those of the service, which refuses by name what is merely too much."""
+
+    max_message_bytes: int = 16 * 1024 * 1024
+    """A frame's declared length, and the longest string."""
+
+    max_unframed_bytes: int = 1024 * 1024
+    """A message without a frame, whose length nobody declares."""
+
+    max_container: int = 65_536
+    """Elements of one list, set or map."""
+
+    max_steps: int = 100_000
+    """Fields and elements of one message, counted where it is walked: some 50 ms of work at the most. 10,000 jobs
+    take 60,000, also where fewer are allowed (`CompactValidator.share`)."""
+
+    walk_over_bytes: int = 128 * 1024
+    """From this size on a message is walked before it is decoded; below, the decoder cannot be made to take long."""
+
+
+DEFAULT_LIMITS = WireLimits()
+
 
 MAX_NAME_BYTES = 128
 SEQID_BYTES = 4
