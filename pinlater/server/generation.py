@@ -273,7 +273,7 @@ class Generation:
         return worker
 
     def _handed_over(self, connection: socket.socket) -> None:
-        """It goes to who serves now: an successor may have been replaced meanwhile."""
+        """It goes to who serves now: a successor may have been replaced meanwhile."""
         generation = self
         while generation._successor is not None:
             generation = generation._successor

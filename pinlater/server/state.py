@@ -1,4 +1,4 @@
-"""What the connections of one server have in common: who is admitted, what they hold in bytes, and how all must leave.
+"""The common state of a server's connections: which are admitted, what they hold in bytes, and how all must leave.
 
 An answer is in an account from when it is made until its caller has taken it. Accounts are nested (a connection's in
 its address's, that in the process's), and each has a bound. A small answer passes the bounds of a connection and an
