@@ -183,7 +183,7 @@ class RoutedCalls:
             try:
                 await self._overflow.at(shard_id, lambda owner, ours=ours: _requeue(owner, ours))  # type: ignore[misc]
             except PinLaterError as error:
-                _log.warning("jobs_not_given_back", shard=shard_id, jobs=len(ours), error=error.message)
+                _log.warning("jobs_not_requeued", shard=shard_id, jobs=len(ours), error=error.message)
         return elsewhere(jobs, _descriptor)
 
     async def _everywhere(self, others: Coroutine[Any, Any, T], calls: Mapping[str, OwnerCall[T]]) -> list[T]:

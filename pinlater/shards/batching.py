@@ -177,7 +177,7 @@ class Batcher(Generic[K, I, O]):
                 break
             text = f"within {self._limits.max_wait_ms} ms"
             _refuse(
-                caller, OutcomeUnknown(f"no answer {text}") if caller.has_left else AcquireTimeout(f"no turn {text}")
+                caller, OutcomeUnknown(f"no answer {text}") if caller.has_left else AcquireTimeout(f"not sent {text}")
             )
 
     def refuse_waiting(self, error: PinLaterError) -> None:
@@ -196,8 +196,8 @@ class Batcher(Generic[K, I, O]):
         while batch := self._take(key):
             try:
                 await self._send_joined(key, batch)
-            except Exception as error:  # unforeseen: those behind them would wait for a turn that never comes
-                _log.error("joined_calls_failed", calls=len(batch), exc_info=error)
+            except Exception as error:  # unforeseen: those behind them would wait for good
+                _log.error("batch_failed", calls=len(batch), exc_info=error)
                 error.__traceback__ = None
                 for caller in batch:
                     _refuse(caller, copy.copy(error))
@@ -308,7 +308,7 @@ _AckAndClaimKey = tuple[str, EndRules, bool]
 
 
 class AckAndClaim(NamedTuple):
-    """What one caller asks of `Shard.ack_and_claim`."""
+    """The acks and the requests of one caller of `Shard.ack_and_claim`."""
 
     acks: Sequence[AckRequest]
     requests: Sequence[ClaimRequest]

@@ -162,7 +162,7 @@ class Bulkhead:
         self.free = settings.max_running
         """Permits that nobody has; below 0 where urgent calls have more than there are."""
         self._permits: deque[asyncio.Future[bool | None]] = deque()
-        """What waits for one. True: it is yours; False: the deadline came first; None: the shard is too slow now."""
+        """Callers that wait for one. True: it is theirs; False: the deadline came first; None: the shard is slow."""
         self._under_way: dict[StoreCall, None] = {}
         """In the order in which they began."""
         self._slow_calls = SlowCallDetector(self._under_way)
@@ -187,7 +187,7 @@ class Bulkhead:
         self._deadline_s = settings.deadline_ms / 1000
 
     async def call(self, operation: Operation, method: Method, /, *args: Any, **kwargs: Any) -> Any:
-        """What the method answers within the deadline; then OutcomeUnknown, or NothingStored for a read or without a
+        """The answer of the method within the deadline; then OutcomeUnknown, or NothingStored for a read or without a
         permit.
 
         An urgent call waits for no permit, starts however slow others are, and is not reported.

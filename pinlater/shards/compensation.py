@@ -1,4 +1,4 @@
-"""Giving back what was claimed for a caller that is gone."""
+"""Compensation: what was claimed for a caller that is gone goes back to PENDING."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PAUSE_S = 0.2
 
 
 def claim_keys(jobs: Iterable[DequeuedJob]) -> list[ClaimKey]:
-    """What names these jobs and their claims to the shard that handed them out."""
+    """The names of these jobs and their claims for the shard that handed them out."""
     keys = []
     for job in jobs:
         ref = parse_descriptor(job.descriptor)
@@ -39,14 +39,14 @@ async def requeue(shard: Shard, queue: str, jobs: Iterable[DequeuedJob], now_ms:
             return await shard.requeue(queue, keys, now_ms)
         except PinLaterError as error:
             if attempt == _TRIES:
-                _log.warning("jobs_not_given_back", shard=shard.shard_id, queue=queue, jobs=len(keys), error=str(error))
+                _log.warning("jobs_not_requeued", shard=shard.shard_id, queue=queue, jobs=len(keys), error=str(error))
             else:
                 await asyncio.sleep(_PAUSE_S)
     return 0
 
 
 class Compensator:
-    """Gives jobs back beside the calls that notice; `drain` waits for all of it."""
+    """Requeues jobs beside the calls that notice; `drain` waits for all of it."""
 
     def __init__(self) -> None:
         self._tasks = BackgroundTasks()
@@ -55,7 +55,7 @@ class Compensator:
         self._tasks.start(requeue(shard, queue, jobs, now_ms))
 
     def after(self, task: asyncio.Task[Any], ended: Callable[[asyncio.Task[Any]], None]) -> None:
-        """Call `ended` when a call that nobody waits for is over; it may give back what that brought."""
+        """Call `ended` when a call that nobody waits for is over; it may requeue what that brought."""
         task.add_done_callback(ended)
         self._tasks.add(task)
 

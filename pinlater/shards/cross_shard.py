@@ -1,8 +1,12 @@
-"""Dequeue over several shards: count what is ready everywhere, plan, and claim everywhere at once.
+"""Claims over several shards: count what is ready everywhere, plan, and claim everywhere at once.
 
 An empty queue costs one round trip per shard, a full one two. What is planned can be gone when it is claimed; when all
 of it was, the round is tried again, a bounded number of times. A shard that takes longer than half its deadline is left
 out: a slow one holds up nobody, and breaks the order of priorities only by what it keeps to itself.
+
+Dequeues that come while others of their queue look and claim, look and claim together: a look costs a call of every
+shard, whoever it is for. One that has begun is not shared with those that come later: there must be a moment during
+each dequeue at which no shard had a job of a higher priority.
 """
 
 from __future__ import annotations
@@ -24,7 +28,59 @@ from pinlater.shards.handle import ShardHandle, answers
 _ROUNDS = 3
 _Claims = list[list[DequeuedJob]]
 _Part = list[tuple[int, ClaimRequest]]
-"""What one shard is asked: requests, each with its place among the caller's."""
+"""Requests to one shard, each with its place among the caller's."""
+
+
+class _Alike(NamedTuple):
+    """The likeness of claims that are carried out together."""
+
+    queue: str
+    priorities: tuple[int, ...]
+    coverage: float
+    enforce_quota: bool
+
+
+class CrossShardClaims:
+    """Claims of one router. `members` gives the shards to look at, `requeue` takes jobs whose caller is gone."""
+
+    def __init__(
+        self,
+        members: Callable[[float], list[ShardHandle]],
+        deadline_ms: int,
+        compensator: Compensator,
+        requeue: Callable[[str, Sequence[DequeuedJob], int], Coroutine[Any, Any, object]],
+    ) -> None:
+        self._members = members
+        self._compensator = compensator
+        self._requeue = requeue
+        limits = BatchLimits(max_wait_ms=2 * deadline_ms)  # a look, and what it leads to
+        self._batcher: Batcher[_Alike, ClaimRequest, list[DequeuedJob]] = Batcher(
+            self._claim,
+            measure_claims,
+            replace(limits, bypass_jobs=limits.max_jobs, max_bytes=limits.max_claim_bytes),
+            compensate=self._compensate,
+        )
+
+    def claim(
+        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, coverage: float, enforce_quota: bool
+    ) -> Coroutine[Any, Any, _Claims]:
+        """As claim_over."""
+        alike = _Alike(queue, tuple(requests[0].priorities), coverage, enforce_quota)
+        return self._batcher.call(alike, requests, now_ms)
+
+    def _claim(self, alike: _Alike, requests: Sequence[ClaimRequest], now_ms: int) -> Coroutine[Any, Any, _Claims]:
+        members = self._members(alike.coverage)
+        return claim_over(members, alike.queue, requests, now_ms, self._compensator, enforce_quota=alike.enforce_quota)
+
+    async def _compensate(self, alike: _Alike, claimed: _Claims, now_ms: int) -> None:
+        await self._requeue(alike.queue, [job for jobs in claimed for job in jobs], now_ms)
+
+    async def drain(self) -> None:
+        """Until every dequeue is answered."""
+        await self._batcher.drain()
+
+
+# -- one round ---------------------------------------------------------------------------------------------------------
 
 
 async def claim_over(
@@ -151,53 +207,7 @@ def fitting(jobs: Sequence[DequeuedJob], max_bytes: int) -> int:
     return len(jobs)
 
 
-class _Alike(NamedTuple):
-    """What dequeues that look together have in common."""
-
-    queue: str
-    priorities: tuple[int, ...]
-    coverage: float
-    enforce_quota: bool
-
-
-class CrossShardClaims:
-    """`members` gives the shards to look at, `requeue` takes jobs whose caller is gone."""
-
-    def __init__(
-        self,
-        members: Callable[[float], list[ShardHandle]],
-        deadline_ms: int,
-        compensator: Compensator,
-        requeue: Callable[[str, Sequence[DequeuedJob], int], Coroutine[Any, Any, object]],
-    ) -> None:
-        self._members = members
-        self._compensator = compensator
-        self._give_back = requeue
-        bounds = BatchLimits(max_wait_ms=2 * deadline_ms)  # a look, and what it leads to
-        self._joiner: Batcher[_Alike, ClaimRequest, list[DequeuedJob]] = Batcher(
-            self._claim,
-            measure_claims,
-            replace(bounds, bypass_jobs=bounds.max_jobs, max_bytes=bounds.max_claim_bytes),
-            compensate=self._compensate,
-        )
-
-    def claim(
-        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, coverage: float, enforce_quota: bool
-    ) -> Coroutine[Any, Any, _Claims]:
-        """As claim_over."""
-        alike = _Alike(queue, tuple(requests[0].priorities), coverage, enforce_quota)
-        return self._joiner.call(alike, requests, now_ms)
-
-    def _claim(self, alike: _Alike, requests: Sequence[ClaimRequest], now_ms: int) -> Coroutine[Any, Any, _Claims]:
-        members = self._members(alike.coverage)
-        return claim_over(members, alike.queue, requests, now_ms, self._compensator, enforce_quota=alike.enforce_quota)
-
-    async def _compensate(self, alike: _Alike, claimed: _Claims, now_ms: int) -> None:
-        await self._give_back(alike.queue, [job for jobs in claimed for job in jobs], now_ms)
-
-    async def drain(self) -> None:
-        """Until every dequeue is answered."""
-        await self._joiner.drain()
+# -- the plan ----------------------------------------------------------------------------------------------------------
 
 
 class Plan(NamedTuple):
@@ -212,8 +222,8 @@ def plan_claims(ready: Sequence[Sequence[int]], limits: Sequence[int]) -> Plan:
 
     Every job of a level that is ready anywhere is planned for before one of the next level is, and no shard may give
     jobs of a level below the last one planned for: whatever others take meanwhile, the order holds. The shards give in
-    the order in which they stand, and none is asked when there is enough; who calls shuffles them: if the fullest gave
-    first, a shard with few jobs beside one that stays full would never have its turn.
+    the order in which they stand, and none is asked when there is enough; the caller shuffles them: if the fullest gave
+    first, a shard with few jobs beside one that stays full would never be asked.
 
     >>> plan_claims([[1, 5], [2, 0]], [4])
     Plan(shares=[[2], [2]], levels=2)
@@ -240,6 +250,9 @@ def plan_claims(ready: Sequence[Sequence[int]], limits: Sequence[int]) -> Plan:
 
 
 R = TypeVar("R")
+
+
+# -- the same question to several shards, none of which may hold up the others -----------------------------------------
 
 
 async def gather_until_slow(

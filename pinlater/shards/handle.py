@@ -123,7 +123,7 @@ class ShardHandle:
         """How far the store's clock is ahead of this machine's."""
         return self.skew_ms - self.machine_ahead_ms
 
-    def heard_clock(self, said_ms: int, asked_ms: int, answered_ms: int) -> None:
+    def note_clock(self, said_ms: int, asked_ms: int, answered_ms: int) -> None:
         """The store told its time between these two of ours. Of the last such answers the quickest says most, while
         the others do not contradict it.
         """

@@ -344,7 +344,7 @@ class HealthMonitor:
         async with asyncio.timeout(PING_TIMEOUT_MS / 1000):  # wait_for may swallow a cancellation before Python 3.12
             status = await member.shard.ping()
         answered_ms = self._clock.now_ms()
-        member.heard_clock(status.now_ms, asked_ms, answered_ms)
+        member.note_clock(status.now_ms, asked_ms, answered_ms)
         member.newest_ms = status.newest_ms
         if status.store_id != member.store_id:
             raise StoreRefused(f"shard {member.shard.shard_id} became another store: {status.store_id}")

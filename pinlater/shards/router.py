@@ -1,4 +1,4 @@
-"""Spreads calls over the shards: random placement, strict priority, and descriptors that find their shard.
+"""The router over the shards: random placement, strict priority, and descriptors that find their shard.
 
 A shard that is out is absent for enqueue and dequeue; what names a job on it fails, after all the others were done.
 """
@@ -31,7 +31,7 @@ from pinlater.shards.shard_set import ShardSet
 
 R = TypeVar("R")
 FULL_RETRY_MS = 1_000
-"""What callers are told to wait when no shard has room: about as long as it takes to see that one has it again."""
+"""The wait that callers are told when no shard has room: about as long as it takes to see that one has it again."""
 
 ShardCall = Callable[[Shard], Coroutine[Any, Any, R]]
 
@@ -43,7 +43,7 @@ class Router:
         self.members = members
         self.compensator = Compensator()
         deadline_ms = max(member.deadline_ms for member in members.all)
-        self._claims = CrossShardClaims(self._share, deadline_ms, self.compensator, self._give_back_all)
+        self._claims = CrossShardClaims(self._share, deadline_ms, self.compensator, self._requeue_all)
 
     async def open(self) -> None:
         """See ShardSet.open."""
@@ -162,7 +162,7 @@ class Router:
         member = self.members.by_id(shard_id)
         return 0 if member is None else await requeue(member.shard, queue, jobs, now_ms)
 
-    async def _give_back_all(self, queue: str, jobs: Sequence[DequeuedJob], now_ms: int) -> None:
+    async def _requeue_all(self, queue: str, jobs: Sequence[DequeuedJob], now_ms: int) -> None:
         by_shard: dict[str, list[DequeuedJob]] = {}
         for job in jobs:
             ref = parse_descriptor(job.descriptor)

@@ -47,7 +47,7 @@ class ShardSet:
         """Awaited before a shard comes in, at the start and whenever it comes back; an error keeps it out."""
         self._known = dict(known_stores or {})
         self._has_begun = False
-        self._watch = HealthMonitor(clock, watch_interval_ms, open_late=self._open_late, let_in=self.let_in)
+        self._monitor = HealthMonitor(clock, watch_interval_ms, open_late=self._open_late, let_in=self.let_in)
         for member in self.all:
             member.is_alone = partial(self._is_alone, member)
             member.on_health_change = self._health_changed
@@ -107,11 +107,11 @@ class ShardSet:
             raise
         await self._let_all_in([member for member in self.all if member.store_id is not None])
         await asyncio.gather(*[self.check(member) for member in self.healthy()])
-        self._watch.start(self.all)
+        self._monitor.start(self.all)
         self._has_begun = True
 
     async def close(self) -> None:
-        await self._watch.close()
+        await self._monitor.close()
         await asyncio.gather(*[member.shard.close() for member in self.all])
 
     async def _try_open(self, member: ShardHandle) -> None:
@@ -180,22 +180,22 @@ class ShardSet:
     async def _let_all_in(self, members: Sequence[ShardHandle]) -> None:
         """Of several that come in together each may know what the others lack: the second time round all is known."""
         if len(members) > 1:
-            met = await asyncio.gather(*[self._brought_up(member) for member in members])
+            met = await asyncio.gather(*[self._synced(member) for member in members])
             members = [member for member, is_up in zip(members, met, strict=True) if is_up]
         await asyncio.gather(*[self.let_in(member) for member in members])
 
     async def let_in(self, member: ShardHandle) -> None:
         """Bring it up, and use it. Raises nothing; what fails keeps it out."""
-        if await self._brought_up(member):
+        if await self._synced(member):
             member.readmit()
             if self._has_begun:
                 _log.info("shard_in", shard=member.shard.shard_id)
 
-    async def _brought_up(self, member: ShardHandle) -> bool:
+    async def _synced(self, member: ShardHandle) -> bool:
         """Whether it knows now what the other shards know."""
         try:
             if member.skew_error_ms is None:
-                await self._watch.ping(member)  # what time it is there has to be known before jobs are handed out
+                await self._monitor.ping(member)  # what time it is there has to be known before jobs are handed out
             if self.sync_before_serving is not None:
                 await self.sync_before_serving(member)
         except PinLaterError as error:
@@ -203,8 +203,8 @@ class ShardSet:
         except TimeoutError:
             member.eject("it does not answer a ping")
         except Exception as error:
-            _log.exception("shard_not_brought_up", shard=member.shard.shard_id)
-            member.eject(f"it could not be brought up to the others: {error!r}")
+            _log.exception("shard_not_synced", shard=member.shard.shard_id)
+            member.eject(f"it could not be brought up to date with the others: {error!r}")
         else:
             return True
         return False
@@ -213,7 +213,7 @@ class ShardSet:
 
     async def check(self, member: ShardHandle) -> None:
         """One ping where one is due, or one try to open; what it finds is kept in the member. Raises nothing."""
-        await self._watch.check(member)
+        await self._monitor.check(member)
 
     def _is_alone(self, member: ShardHandle) -> bool:
         others = [other for other in self.healthy() if other is not member]

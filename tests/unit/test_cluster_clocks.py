@@ -73,7 +73,7 @@ class Around:
         now_ms = self.held.now_ms()
         for member, ahead_ms in zip(self.members, self.stores_ahead_ms, strict=True):
             if member.is_healthy:
-                member.heard_clock(now_ms + ahead_ms, now_ms, now_ms)
+                member.note_clock(now_ms + ahead_ms, now_ms, now_ms)
         self.clock.judge(self.members, self.membership, "me")
         earliest_ms = self.clock.now_ms() - now_ms
         return earliest_ms, earliest_ms + self.clock.uncertainty_ms
