@@ -74,15 +74,18 @@ class App:
         self._tolerance_ms = config.clock_tolerance_ms
         self._folder = folder = data_folder(config)
         self._metrics = metrics = Metrics()
-        self._members = shards = shard_set(config, known, metrics, clock, clock.steady)
+        self._periodic = Periodic()
         server, started_ms = name_of_server(folder), clock.now_ms()
         me = ServerName(server, str(os.getpid()), config.advertise or address, started_ms)
-        self._periodic = Periodic()
-        self._queues = queues = QueueDirectory(shards, clock, settings_map.queue_settings(config), queue_file(config))
-        settings = settings_map.service_settings(config)
         priorities = tuple(range(1, config.priorities + 1))
+
+        # the shards, and the queues on them
+        self._members = shards = shard_set(config, known, metrics, clock, clock.steady)
+        self._queues = queues = QueueDirectory(shards, clock, settings_map.queue_settings(config), queue_file(config))
         self._pending = pending = PendingCounts(shards, queues, clock, priorities)
         self._quotas = QuotaBalancer(shards, queues, clock, priorities)
+
+        # the cluster
         self._membership = membership = Membership(
             shards, clock.steady, me, config.lease_ms, self._describe, metrics=metrics, clocks=clock
         )
@@ -90,7 +93,10 @@ class App:
             shards, queues, membership, clock, metrics, config.stats_interval_ms, priorities=priorities
         )
         self._cluster = Cluster(shards, queues, membership, stats, clock)
+
+        # the calls
         router = Router(shards)
+        settings, limits = settings_map.service_settings(config), settings_map.server_limits(config)
 
         def new_service(over: Router, claims: ClaimTokens) -> Service:
             return Service(over, clock, claims, settings, queues=queues, metrics=metrics)
@@ -105,7 +111,9 @@ class App:
             cluster=self._cluster,
             pending=pending,
         )
-        limits = settings_map.server_limits(config)
+        self._server = ThriftServer(service, limits, metrics, clock)
+
+        # beside the calls
         around = ServerContext(
             service=service,
             router=router,
@@ -127,7 +135,6 @@ class App:
             tasks(queues, clock, metrics, service.jobs_ready),
             settings_map.maintenance_settings(config),
         )
-        self._server = ThriftServer(service, limits, metrics, clock)
 
     def _describe(self) -> Mapping[str, Any]:
         """What the lease says beside what it knows itself."""

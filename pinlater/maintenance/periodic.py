@@ -6,6 +6,7 @@ A run that is not over when the next one is due is not begun a second time. An e
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
@@ -38,10 +39,15 @@ class Periodic:
         self.is_stopping = False
 
     def every(self, interval_ms: int, name: str, run: Callable[[], Awaitable[None]]) -> None:
-        """Add one, also later. `name` is for the log, and unlike all others."""
+        """Add one, also later. `name` is for the log, and unlike all others.
+
+        The first run comes after half the interval to all of it, so that jobs and processes do not begin together.
+        """
+        interval = timedelta(milliseconds=interval_ms)
         self._scheduler.add_job(
             self._run,
-            Every(timedelta(milliseconds=interval_ms)),
+            Every(interval),
+            next_run_time=datetime.now(UTC) + interval * random.uniform(0.5, 1.0),
             args=(name, run),
             id=name,
             misfire_grace_time=None,

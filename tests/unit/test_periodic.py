@@ -85,6 +85,21 @@ async def test_a_clock_that_is_set_back_does_not_stop_the_schedule() -> None:
         await run.until(run.times + 3)
 
 
+async def test_first_runs_are_spread_over_half_an_interval() -> None:
+    scheduler = AsyncIOScheduler(timezone="UTC")
+    periodic = Periodic(scheduler)
+    before = datetime.now(UTC)
+    periodic.start()
+    for number in range(50):
+        periodic.every(3_600_000, str(number), Run())
+    after = datetime.now(UTC)
+    firsts = {job.next_run_time for job in scheduler.get_jobs()}
+    await periodic.close()
+    assert len(firsts) == 50
+    assert before + timedelta(minutes=30) <= min(firsts)
+    assert max(firsts) <= after + timedelta(minutes=60)
+
+
 def test_runs_that_a_leap_of_the_clock_left_out_are_not_made_up_for() -> None:
     second = timedelta(seconds=1)
     now = datetime.now(UTC)
