@@ -377,8 +377,10 @@ STEPS = [
     ),
     *step("attempts", " and row[CLAIM] == claim.claim_descriptor", "", UNDER_ANOTHER_CLAIM),
     *step("attempts", "row[PRIORITY] == claim.priority and ", "", BY_A_WRONG_NAME, wrong="priority"),
-    *step("attempts", " and row[HEARD_AT] == claim.last_seen_ms", "", HEARD_OF_SINCE),
-    *step("attempts", "row[HEARD_AT] == claim.last_seen_ms", "row[HEARD_AT] <= claim.last_seen_ms", HEARD_OF_SINCE),
+    *step("attempts", " and row[LAST_SEEN_AT] == claim.last_seen_ms", "", HEARD_OF_SINCE),
+    *step(
+        "attempts", "row[LAST_SEEN_AT] == claim.last_seen_ms", "row[LAST_SEEN_AT] <= claim.last_seen_ms", HEARD_OF_SINCE
+    ),
     *step(
         "attempts",
         "if row[PRIORITY] != each.priority:",

@@ -12,7 +12,7 @@ from sqlalchemy.engine import make_url
 
 from pinlater.backends.base import AckRequest, ClaimRequest, ConfigEntry, ScanRequest
 from pinlater.backends.sql.mysql import MysqlShard
-from pinlater.backends.sql.session import load_statements, parts
+from pinlater.backends.sql.records import load_statements, parts
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.model import Job, JobState, parse_descriptor
 from tests.queues import make_queue

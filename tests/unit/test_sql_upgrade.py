@@ -27,7 +27,7 @@ from pinlater.backends.base import (
     Retention,
 )
 from pinlater.backends.sql.mysql import MysqlShard
-from pinlater.backends.sql.session import load_statements, parts
+from pinlater.backends.sql.records import load_statements, parts
 from pinlater.backends.sql.shard import SqlShard
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.errors import NothingStored

@@ -43,7 +43,16 @@ from struct import Struct
 from typing import Any
 
 from pinlater.backends.acks import AckKind, Acks
-from pinlater.backends.base import CheckpointRequest, ClaimKey, ClaimRequest, EndRules, FreshClaim, JobKey, SilentClaim
+from pinlater.backends.base import (
+    SLICE_BYTES,
+    CheckpointRequest,
+    ClaimKey,
+    ClaimRequest,
+    EndRules,
+    FreshClaim,
+    JobKey,
+    SilentClaim,
+)
 from pinlater.backends.status_lines import crash_budget_status, dead_letter_status
 from pinlater.model import MAX_STATUS_CHARS, DequeuedJob, Job, JobInfo, JobState, descriptor_prefix
 
@@ -77,7 +86,34 @@ _prefix = lru_cache(maxsize=1024)(descriptor_prefix)
 LAST_DIGITS = [f"{number:03}" for number in range(1000)]
 """Jobs of one batch have ids that mostly differ in these: written from here, an id costs a third."""
 
-_CLAIM_START = Struct(">QQ")
+_CLAIM_START, _CLAIM_END = Struct(">QQ"), Struct(">IB")
+"""A claim in two parts: what its request says, and what the script adds of the job."""
+
+_CREATED = Struct(">Q")
+"""What HEAD begins with; behind it stands what jobs of one kind have in common."""
+
+_LUA_CODES = {"Q": "I8", "I": "I4", "H": "I2", "B": "B", ">": ">"}
+
+
+def _lua_format(record: Struct) -> str:
+    return "'" + "".join([_LUA_CODES[code] for code in record.format]) + "'"
+
+
+LUA_LAYOUT = {
+    "HEAD": _lua_format(HEAD),
+    "CHANGED": _lua_format(CHANGED),
+    "CLAIM": _lua_format(CLAIM),
+    "CLAIM_END": _lua_format(_CLAIM_END),
+    "ID": _lua_format(ID),
+    "HEAD_BYTES": str(HEAD.size),
+    "CHANGED_BYTES": str(CHANGED.size),
+    "CLAIM_BYTES": str(CLAIM.size),
+    "CREATED_BYTES": str(_CREATED.size),
+    "MAX_STATUS_CHARS": str(MAX_STATUS_CHARS),
+    "SLICE_BYTES": str(SLICE_BYTES),
+}
+"""What scripts have in place of `$NAME`, so that the layout is written once."""
+
 _BODY, _ATTEMPTS, _MOVE = 1, 2, 4
 
 Arg = str | bytes | int

@@ -1,8 +1,8 @@
 """The Lua scripts of lua/, and the Redis they are called on.
 
-`--#include NAME` takes in _NAME.lua. A script is sent by its SHA1; only when Redis answers that it does not know it,
-and so ran nothing, its text is sent. No call is sent twice otherwise. The store connects when it has to, and checks
-each time that it is still the same store.
+`--#include NAME` takes in _NAME.lua, and `$NAME` is a number or format of records.LUA_LAYOUT. A script is sent by its
+SHA1; only when Redis answers that it does not know it, and so ran nothing, its text is sent. No call is sent twice
+otherwise. The store connects when it has to, and checks each time that it is still the same store.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from importlib.resources import files
 from typing import Any, NoReturn
 
 from pinlater.backends.redis.connection import Address, PipelinedConnection, ReplyError, is_read_only, mapped
-from pinlater.backends.redis.records import Arg, root_key
+from pinlater.backends.redis.records import LUA_LAYOUT, Arg, root_key
 from pinlater.errors import NothingStored, OutcomeUnknown, QueueNotFound, ShardConnectionFailed, StoreRefused
 
 _INCLUDE = re.compile(r"^--#include ([a-z]+)$", re.MULTILINE)
+_LAYOUT = re.compile(r"\$([A-Z_]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ def load_scripts() -> dict[str, Script]:
     for name, text in texts.items():
         if not name.startswith("_"):
             source = _INCLUDE.sub(lambda match: texts["_" + match[1]], text)
+            source = _LAYOUT.sub(lambda match: LUA_LAYOUT[match[1]], source)
             scripts[name] = Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
     return scripts
 

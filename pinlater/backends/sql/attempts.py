@@ -16,6 +16,7 @@ from pinlater.backends.base import (
     PerQueue,
     SilentClaim,
 )
+from pinlater.backends.sql.records import DEAD_LETTER_PENDING_MS, IN_PROGRESS
 from pinlater.backends.sql.session import Row, Session
 from pinlater.backends.status_lines import crash_budget_status, expired_status, released_status
 from pinlater.model import MAX_TIME_MS, claim_source
@@ -23,16 +24,11 @@ from pinlater.model import MAX_TIME_MS, claim_source
 Effects = dict[tuple[str, int, str], list[int]]
 """What to do, with which run_after and which status line, and the jobs it is done to."""
 
-DEAD_LETTER_PENDING_MS = 1 << 60
-"""The claim expiry of a failed job that waits to be buried: later than any time there is. Whatever takes the job out of
-FAILED clears it, so a mark never outlives what it is for, and a job that is not marked pays nothing.
-"""
+ID, PRIORITY, REMAINING, CRASHES, CLAIM = range(len(IN_PROGRESS))
+"""Where a row has these columns."""
 
-ID, PRIORITY, REMAINING, CRASHES, CLAIM, HEARD_AT = range(6)
-"""The columns of `in_progress`; the last one is in `last_heard_of` alone."""
-
-EXPIRES_AT = 5
-"""In its place in `when_claimed`."""
+LAST_SEEN_AT = EXPIRES_AT = len(IN_PROGRESS)
+"""What comes behind them in `last_seen`, and in `when_claimed`."""
 
 
 def jobs_in_progress(session: Session, queue: str, ids: Sequence[int]) -> dict[int, Row]:
@@ -53,7 +49,7 @@ def claims_quiet(session: Session, queue: str, claims: Sequence[SilentClaim]) ->
     return {
         claim.id: row
         for claim in claims
-        if (row := rows.get(claim.id)) is not None and _stands(claim, row) and row[HEARD_AT] == claim.last_seen_ms
+        if (row := rows.get(claim.id)) is not None and _stands(claim, row) and row[LAST_SEEN_AT] == claim.last_seen_ms
     }
 
 

@@ -19,7 +19,7 @@ from sqlalchemy.pool import PoolProxiedConnection
 
 from pinlater.backends.sql.coordination import establish_identity
 from pinlater.backends.sql.mysql_session import MysqlSession
-from pinlater.backends.sql.session import load_statements
+from pinlater.backends.sql.records import load_statements
 from pinlater.backends.sql.shard import SqlShard
 from pinlater.backends.sql.threads import Threads
 from pinlater.backends.store_warnings import warn_once

@@ -194,13 +194,11 @@ SELECT id, name FROM pinlater_queues WHERE id IN %s
 UPDATE pinlater_sequence SET next_id = LAST_INSERT_ID(GREATEST(next_id, %s)) + %s WHERE id = 1
 
 -- name: insert_jobs
-INSERT INTO pinlater_jobs (id, queue_id, state, priority, run_after_ms, attempts_allowed, attempts_remaining,
-    created_at_ms, updated_at_ms, custom_status, body_bytes, body)
+INSERT INTO pinlater_jobs ({new_job})
 VALUES
 
 -- name: insert_jobs_row
--- Python writes the numbers, the driver only text and body: that it looks at each value costs 10 us a job.
-(%d, %d, 0, %d, %d, %d, %d, %d, %d, %%s, %d, %%s)
+{new_job_row}
 
 -- name: ready
 SELECT 0, COUNT(*) FROM pinlater_queues WHERE name = %s
@@ -217,8 +215,7 @@ FROM pinlater_queues queue WHERE queue.name IN %s
 
 -- name: candidates
 -- All priorities at once: the index is read in its own order, one stretch per priority, and reading ends at the limit.
-SELECT id, priority, run_after_ms, attempts_allowed, attempts_remaining, created_at_ms, body_bytes,
-    CASE WHEN body_bytes <= 4096 THEN body END
+SELECT {candidate}
 FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order)
 WHERE queue_id = %s AND state = 0 AND priority IN %s AND run_after_ms <= %s
 ORDER BY priority, run_after_ms, id LIMIT %s
@@ -241,20 +238,20 @@ WHERE id IN %s
 SELECT id, body FROM pinlater_jobs FORCE INDEX (PRIMARY) WHERE id IN %s
 
 -- name: in_progress
-SELECT id, priority, attempts_remaining, crashes, claim_descriptor
+SELECT {in_progress}
 FROM pinlater_jobs FORCE INDEX (PRIMARY)
 WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = %s) AND state = 1 AND id IN %s
 ORDER BY id FOR UPDATE
 
 -- name: last_seen
 -- While a job is in progress, only its claim and its checkpoints update it.
-SELECT id, priority, attempts_remaining, crashes, claim_descriptor, updated_at_ms
+SELECT {in_progress}, updated_at_ms
 FROM pinlater_jobs FORCE INDEX (PRIMARY)
 WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = %s) AND state = 1 AND id IN %s
 ORDER BY id FOR UPDATE
 
 -- name: when_claimed
-SELECT id, priority, attempts_remaining, crashes, claim_descriptor, claim_expires_at_ms, run_after_ms
+SELECT {in_progress}, claim_expires_at_ms, run_after_ms
 FROM pinlater_jobs FORCE INDEX (PRIMARY)
 WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = %s) AND state = 1 AND id IN %s
 ORDER BY id FOR UPDATE
@@ -278,13 +275,11 @@ WHERE id IN %s
 
 -- name: retry
 UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET state = 0, attempts_remaining = attempts_remaining - 1,
-    run_after_ms = %s, updated_at_ms = %s, claim_descriptor = NULL, claimed_at_ms = NULL, claim_timeout_ms = NULL,
-    claim_expires_at_ms = NULL, crashes = crashes + %s, custom_status = LEFT(CONCAT(custom_status, %s), 5000)
+    run_after_ms = %s, updated_at_ms = %s, {no_claim}, crashes = crashes + %s, custom_status = LEFT(CONCAT(custom_status, %s), 5000)
 WHERE id IN %s
 
 -- name: requeue
-UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET state = 0, updated_at_ms = %s, claim_descriptor = NULL,
-    claimed_at_ms = NULL, claim_timeout_ms = NULL, claim_expires_at_ms = NULL
+UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET state = 0, updated_at_ms = %s, {no_claim}
 WHERE id IN %s
 
 -- name: heartbeat
@@ -368,23 +363,21 @@ VALUES (%s, %s, %s, %s) ON DUPLICATE KEY UPDATE undelivered = VALUES(undelivered
 UPDATE pinlater_links FORCE INDEX (PRIMARY) SET moved_to = NULL WHERE job_id IN %s
 
 -- name: queues_with_dead_letters_pending
--- 1 << 60 is the expiry of what is marked.
 SELECT id, name FROM pinlater_queues
 WHERE name IN %s AND EXISTS (SELECT 1 FROM pinlater_jobs FORCE INDEX (pinlater_jobs_ends)
-    WHERE claim_expires_at_ms = 1 << 60 AND queue_id = pinlater_queues.id AND state = 3)
+    WHERE claim_expires_at_ms = {dead_letter_pending_ms} AND queue_id = pinlater_queues.id AND state = 3)
 
 -- name: dead_letters_pending
 SELECT id, priority, attempts_allowed, crashes, created_at_ms, body_bytes
 FROM pinlater_jobs FORCE INDEX (pinlater_jobs_ends)
-WHERE claim_expires_at_ms = 1 << 60 AND queue_id = %s AND state = 3
+WHERE claim_expires_at_ms = {dead_letter_pending_ms} AND queue_id = %s AND state = 3
 ORDER BY finished_at_ms, id LIMIT %s FOR UPDATE SKIP LOCKED
 
 -- name: clear_dead_letter_pending
 UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET claim_expires_at_ms = NULL, updated_at_ms = %s WHERE id IN %s
 
 -- name: copy_job
-INSERT INTO pinlater_jobs (id, queue_id, state, priority, run_after_ms, attempts_allowed, attempts_remaining,
-    created_at_ms, updated_at_ms, custom_status, body_bytes, body)
+INSERT INTO pinlater_jobs ({new_job})
 SELECT %s, %s, 0, priority, %s, %s, %s, %s, %s, LEFT(CONCAT(%s, custom_status), 5000), body_bytes, body
 FROM pinlater_jobs WHERE id = %s
 
@@ -467,9 +460,7 @@ SELECT id, priority, state FROM pinlater_jobs FORCE INDEX (PRIMARY)
 WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = %s) AND id IN %s ORDER BY id FOR UPDATE
 
 -- name: infos
-SELECT id, state, priority, attempts_allowed, attempts_remaining, custom_status, created_at_ms, run_after_ms,
-    updated_at_ms, claim_descriptor, claimed_at_ms, CASE WHEN state = 1 THEN claim_expires_at_ms END, finished_at_ms,
-    crashes, body_bytes, origin, moved_to
+SELECT {info}
 FROM pinlater_jobs FORCE INDEX (PRIMARY) LEFT JOIN pinlater_links ON job_id = id
 WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = %s) AND id IN %s
 
@@ -500,6 +491,5 @@ WHERE queue_id = %s AND state = %s AND priority = %s ORDER BY run_after_ms, id L
 
 -- name: retry_failed
 UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET state = 0, attempts_remaining = COALESCE(%s, attempts_allowed),
-    run_after_ms = %s, updated_at_ms = %s, crashes = 0, claim_descriptor = NULL, claimed_at_ms = NULL, claim_timeout_ms = NULL,
-    claim_expires_at_ms = NULL, finished_at_ms = NULL
+    run_after_ms = %s, updated_at_ms = %s, crashes = 0, {no_claim}, finished_at_ms = NULL
 WHERE id IN %s

@@ -8,7 +8,8 @@ from itertools import groupby
 from typing import Any
 
 from pinlater.backends.base import ClaimRequest
-from pinlater.backends.sql.session import NewJob, Row, Session, in_slices, parts
+from pinlater.backends.sql.records import parts
+from pinlater.backends.sql.session import NewJob, Row, Session, in_slices
 from pinlater.errors import NothingStored, QueueNotFound
 
 ROWS_PER_INSERT = 500

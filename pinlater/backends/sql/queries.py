@@ -8,11 +8,11 @@ from itertools import islice
 from typing import NamedTuple
 
 from pinlater.backends.base import JobKey, LevelCounts, ScanPosition, ScanRequest, StatsPage, StatsPosition
-from pinlater.backends.sql.records import Descriptors, bodies, how_many_fit, job_info
+from pinlater.backends.sql.records import INFO, Descriptors, bodies, how_many_fit, job_info
 from pinlater.backends.sql.session import Row, Session
 from pinlater.model import MAX_TIME_MS, JobInfo, JobState
 
-BODY_BYTES = 14
+BODY_BYTES = INFO.index("body_bytes")
 """Where a row of `infos` has the size of the body."""
 
 

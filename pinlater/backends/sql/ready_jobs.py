@@ -16,7 +16,15 @@ from pinlater.backends.base import (
 )
 from pinlater.backends.sql.attempts import REMAINING, ack, claims_fresh, claims_standing
 from pinlater.backends.sql.coordination import room_for_claims
-from pinlater.backends.sql.records import Descriptors, bodies, dequeued_jobs, how_many_fit, new_jobs
+from pinlater.backends.sql.records import (
+    CANDIDATE,
+    IN_PROGRESS,
+    Descriptors,
+    bodies,
+    dequeued_jobs,
+    how_many_fit,
+    new_jobs,
+)
 from pinlater.backends.sql.session import Row, Session
 from pinlater.errors import QueueNotFound
 from pinlater.model import DequeuedJob, Job
@@ -41,13 +49,14 @@ def enqueue(session: Session, queue: str, jobs: Sequence[Job], now_ms: int) -> l
     return [f"{descriptors[job.priority]}{job_id}" for job_id, job in enumerate(jobs, first_id)]
 
 
-BODY_BYTES, BODY = 6, 7
-"""Where a row of `candidates` has the size of the body, and the body itself where it is small."""
+BODY = len(CANDIDATE) - 1
+BODY_BYTES = CANDIDATE.index("body_bytes")
+"""Where a row of `candidates` has the size of the body, and last the body itself where it is small."""
 
 FIRST_LOOK = 128
 """More than most callers ask for, so that mostly one select is enough."""
 
-RUN_AFTER = 6
+RUN_AFTER = len(IN_PROGRESS) + 1
 """Of a row of `when_claimed`."""
 
 NO_CAP = 2**53

@@ -1,11 +1,90 @@
-"""The columns of a job, each list named once, and the rows made of them <-> the objects of the model."""
+"""The columns of a job, each list named once, the statements they stand in, and rows <-> the objects of the model.
+
+A statement of a .sql file begins with a line `-- name: NAME`; other comments are dropped, and `{new_job}` and the like
+are filled in from the lists here. A new field of a job is a column in the two schemas with its upgrade, a name in these
+lists, and a line where rows are made and read below.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
 
 from pinlater.backends.sql.session import NewJob, Row, Session
 from pinlater.model import MAX_STATUS_CHARS, DequeuedJob, Job, JobInfo, JobState, descriptor_prefix
+
+NEW_JOB = (
+    *("id", "queue_id", "state", "priority", "run_after_ms", "attempts_allowed", "attempts_remaining"),
+    *("created_at_ms", "updated_at_ms", "custom_status", "body_bytes", "body"),
+)
+"""What a row has when it comes in; `new_jobs` makes the values, but for the state, which is PENDING."""
+
+CANDIDATE = (
+    *("id", "priority", "run_after_ms", "attempts_allowed", "attempts_remaining", "created_at_ms", "body_bytes"),
+    "CASE WHEN body_bytes <= 4096 THEN body END",
+)
+"""What a claim hands out; `dequeued_jobs` reads it. A large body is read only once it is known to be handed out."""
+
+IN_PROGRESS = ("id", "priority", "attempts_remaining", "crashes", "claim_descriptor")
+"""What ends a claim looks at these, and at one or two more."""
+
+INFO = (
+    *("id", "state", "priority", "attempts_allowed", "attempts_remaining", "custom_status", "created_at_ms"),
+    *("run_after_ms", "updated_at_ms", "claim_descriptor", "claimed_at_ms"),
+    *("CASE WHEN state = 1 THEN claim_expires_at_ms END", "finished_at_ms", "crashes", "body_bytes"),
+    *("origin", "moved_to"),
+)
+"""All that is known of a job; `job_info` reads it."""
+
+CLAIM = ("claim_descriptor", "claimed_at_ms", "claim_timeout_ms", "claim_expires_at_ms")
+"""What a job has that is under a claim, and loses with it."""
+
+DEAD_LETTER_PENDING_MS = 1 << 60
+"""The claim expiry of a FAILED job that waits to become a dead letter: later than any time there is.
+
+It should be a column of its own. It stays in this one because servers of the version before use the same tables during
+a rolling upgrade. Whatever takes the job out of FAILED clears it, so a mark never outlives what it is for, and a job
+that is not marked pays nothing. FAILED with a `claim_expires_at_ms` that is not NULL is this mark, so `INFO` shows an
+expiry in IN_PROGRESS alone.
+"""
+
+_BOUND = {"sqlite.sql": ("?", "?"), "mysql.sql": ("%d", "%%s")}
+"""Placeholders of a number and of a text in the row of a new job. For MySQL Python writes the numbers: that the driver
+looks at each value costs 10 us a job.
+"""
+
+_COLUMNS = {
+    "new_job": ", ".join(NEW_JOB),
+    "candidate": ", ".join(CANDIDATE),
+    "in_progress": ", ".join(IN_PROGRESS),
+    "info": ", ".join(INFO),
+    "no_claim": ", ".join([f"{column} = NULL" for column in CLAIM]),
+    "dead_letter_pending_ms": str(DEAD_LETTER_PENDING_MS),
+}
+_MARK = "-- name: "
+
+
+def load_statements(file_name: str) -> Mapping[str, str]:
+    """The statements of one dialect, by name, without comments, with their columns in place."""
+    found: dict[str, list[str]] = {}
+    name, text = "", files(__package__).joinpath(file_name).read_text(encoding="utf-8")
+    number, words = _BOUND[file_name]
+    values = {"state": "0", "custom_status": words, "body": words}
+    row = ", ".join([values.get(column, number) for column in NEW_JOB])
+    for place, columns in (_COLUMNS | {"new_job_row": f"({row})"}).items():
+        text = text.replace(f"{{{place}}}", columns)
+    for line in text.splitlines():
+        if line.startswith(_MARK):
+            name = line.removeprefix(_MARK).strip()
+            found[name] = []
+        elif name:
+            found[name].append(line.partition("--")[0].rstrip())
+    return {name: "\n".join(filter(None, lines)) for name, lines in found.items()}
+
+
+def parts(statement: str) -> list[str]:
+    """The single statements of a script, which are parted by a semicolon at the end of a line."""
+    return [part for part in (text.strip() for text in f"{statement}\n".split(";\n")) if part]
 
 
 class Descriptors(dict[int, str]):

@@ -3,8 +3,6 @@
 A transaction is written as a function `(session, arguments) -> result`, which runs on a thread. What one that writes
 has selected of jobs is locked: nobody else changes it before the commit. So a guard stands once, in that select, and
 the change goes by primary key. Rows are locked in the order of their ids.
-
-Statements stand in one .sql file per dialect: each begins with a line `-- name: NAME`; other comments are dropped.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from importlib.resources import files
 from typing import Any, TypeVar
 
 from pinlater.backends.base import ClaimRequest
@@ -26,8 +23,7 @@ IDS_PER_STATEMENT = 500
 
 
 NewJob = tuple[int, int, int, int, int, int, int, int, str, int, bytes]
-"""A row to insert, in the order of the statement's values: id, queue_id, priority, run_after_ms, attempts_allowed,
-attempts_remaining, created_at_ms, updated_at_ms, custom_status, body_bytes, body."""
+"""A row to insert: a value for each of `records.NEW_JOB` but the state."""
 
 
 class Session(ABC):
@@ -127,24 +123,3 @@ def in_slices(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
         return
     for start in range(0, len(items), size):
         yield items[start : start + size]
-
-
-_MARK = "-- name: "
-
-
-def load_statements(file_name: str) -> Mapping[str, str]:
-    """The statements of one dialect, by name, without comments."""
-    found: dict[str, list[str]] = {}
-    name = ""
-    for line in files(__package__).joinpath(file_name).read_text(encoding="utf-8").splitlines():
-        if line.startswith(_MARK):
-            name = line.removeprefix(_MARK).strip()
-            found[name] = []
-        elif name:
-            found[name].append(line.partition("--")[0].rstrip())
-    return {name: "\n".join(filter(None, lines)) for name, lines in found.items()}
-
-
-def parts(statement: str) -> list[str]:
-    """The single statements of a script, which are parted by a semicolon at the end of a line."""
-    return [part for part in (text.strip() for text in f"{statement}\n".split(";\n")) if part]

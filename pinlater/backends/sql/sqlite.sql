@@ -178,12 +178,11 @@ SELECT id, name FROM pinlater_queues WHERE id IN (SELECT value FROM json_each(?)
 UPDATE pinlater_sequence SET next_id = max(next_id, ?) + ? WHERE id = 1 RETURNING next_id
 
 -- name: insert_jobs
-INSERT INTO pinlater_jobs (id, queue_id, state, priority, run_after_ms, attempts_allowed, attempts_remaining,
-    created_at_ms, updated_at_ms, custom_status, body_bytes, body)
+INSERT INTO pinlater_jobs ({new_job})
 VALUES
 
 -- name: insert_jobs_row
-(?, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+{new_job_row}
 
 -- name: ready
 SELECT 0, COUNT(*) FROM pinlater_queues WHERE name = ?
@@ -200,8 +199,7 @@ FROM pinlater_queues queue WHERE queue.name IN (SELECT value FROM json_each(?))
 
 -- name: candidates
 -- One priority at a time: over several, SQLite would sort all that is eligible.
-SELECT id, priority, run_after_ms, attempts_allowed, attempts_remaining, created_at_ms, body_bytes,
-    CASE WHEN body_bytes <= 4096 THEN body END
+SELECT {candidate}
 FROM pinlater_jobs INDEXED BY pinlater_jobs_order
 WHERE queue_id = ? AND state = 0 AND priority = ? AND run_after_ms <= ?
 ORDER BY run_after_ms, id LIMIT ?
@@ -215,20 +213,20 @@ WHERE id IN (SELECT value FROM json_each(?))
 SELECT id, body FROM pinlater_jobs WHERE id IN (SELECT value FROM json_each(?))
 
 -- name: in_progress
-SELECT id, priority, attempts_remaining, crashes, claim_descriptor
+SELECT {in_progress}
 FROM pinlater_jobs NOT INDEXED
 WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = ?) AND state = 1
     AND id IN (SELECT value FROM json_each(?))
 
 -- name: last_seen
 -- While a job is in progress, only its claim and its checkpoints update it.
-SELECT id, priority, attempts_remaining, crashes, claim_descriptor, updated_at_ms
+SELECT {in_progress}, updated_at_ms
 FROM pinlater_jobs NOT INDEXED
 WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = ?) AND state = 1
     AND id IN (SELECT value FROM json_each(?))
 
 -- name: when_claimed
-SELECT id, priority, attempts_remaining, crashes, claim_descriptor, claim_expires_at_ms, run_after_ms
+SELECT {in_progress}, claim_expires_at_ms, run_after_ms
 FROM pinlater_jobs NOT INDEXED
 WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = ?) AND state = 1
     AND id IN (SELECT value FROM json_each(?))
@@ -250,13 +248,11 @@ WHERE id IN (SELECT value FROM json_each(?))
 
 -- name: retry
 UPDATE pinlater_jobs NOT INDEXED SET state = 0, attempts_remaining = attempts_remaining - 1, run_after_ms = ?,
-    updated_at_ms = ?, claim_descriptor = NULL, claimed_at_ms = NULL, claim_timeout_ms = NULL,
-    claim_expires_at_ms = NULL, crashes = crashes + ?, custom_status = append_status(custom_status, ?)
+    updated_at_ms = ?, {no_claim}, crashes = crashes + ?, custom_status = append_status(custom_status, ?)
 WHERE id IN (SELECT value FROM json_each(?))
 
 -- name: requeue
-UPDATE pinlater_jobs NOT INDEXED SET state = 0, updated_at_ms = ?, claim_descriptor = NULL, claimed_at_ms = NULL,
-    claim_timeout_ms = NULL, claim_expires_at_ms = NULL
+UPDATE pinlater_jobs NOT INDEXED SET state = 0, updated_at_ms = ?, {no_claim}
 WHERE id IN (SELECT value FROM json_each(?))
 
 -- name: heartbeat
@@ -355,8 +351,7 @@ UPDATE pinlater_jobs NOT INDEXED SET claim_expires_at_ms = NULL, updated_at_ms =
 WHERE id IN (SELECT value FROM json_each(?))
 
 -- name: copy_job
-INSERT INTO pinlater_jobs (id, queue_id, state, priority, run_after_ms, attempts_allowed, attempts_remaining,
-    created_at_ms, updated_at_ms, custom_status, body_bytes, body)
+INSERT INTO pinlater_jobs ({new_job})
 SELECT ?, ?, 0, priority, ?, ?, ?, ?, ?, prepend_status(custom_status, ?), body_bytes, body
 FROM pinlater_jobs WHERE id = ?
 
@@ -437,9 +432,7 @@ SELECT id, priority, state FROM pinlater_jobs NOT INDEXED
 WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = ?) AND id IN (SELECT value FROM json_each(?))
 
 -- name: infos
-SELECT id, state, priority, attempts_allowed, attempts_remaining, custom_status, created_at_ms, run_after_ms,
-    updated_at_ms, claim_descriptor, claimed_at_ms, CASE WHEN state = 1 THEN claim_expires_at_ms END, finished_at_ms,
-    crashes, body_bytes, origin, moved_to
+SELECT {info}
 FROM pinlater_jobs NOT INDEXED LEFT JOIN pinlater_links ON job_id = id
 WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = ?) AND id IN (SELECT value FROM json_each(?))
 
@@ -466,6 +459,6 @@ WHERE queue_id = ? AND state = ? AND priority = ? ORDER BY run_after_ms, id LIMI
 
 -- name: retry_failed
 UPDATE pinlater_jobs NOT INDEXED SET state = 0, attempts_remaining = coalesce(?, attempts_allowed),
-    run_after_ms = ?, updated_at_ms = ?, crashes = 0, claim_descriptor = NULL, claimed_at_ms = NULL, claim_timeout_ms = NULL, claim_expires_at_ms = NULL,
+    run_after_ms = ?, updated_at_ms = ?, crashes = 0, {no_claim},
     finished_at_ms = NULL
 WHERE id IN (SELECT value FROM json_each(?))

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 from pinlater.backends.sql.attempts import ack, checkpoint
 from pinlater.backends.sql.ready_jobs import ack_and_claim, claim, enqueue, requeue
-from pinlater.backends.sql.session import NewJob, Row, Session, load_statements, parts
+from pinlater.backends.sql.records import load_statements, parts
+from pinlater.backends.sql.session import NewJob, Row, Session
 from pinlater.backends.sql.threads import Call, GroupCommitThread, Outcome
 from pinlater.errors import NothingStored, OutcomeUnknown, PinLaterError, StoreConflict, StoreFull, StoreRefused
 from pinlater.model import MAX_STATUS_CHARS

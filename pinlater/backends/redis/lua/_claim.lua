@@ -1,9 +1,9 @@
 -- Hand out eligible jobs to each request in turn. The first write removes, so a Redis out of memory can be emptied.
--- ARGV has from `at` on, per request: limit, max_bytes, claim expiry, first 16 bytes of the claim, descriptor, number of
+-- ARGV has from `at` on, per request: limit, max_bytes, claim expiry, the claim up to its time-out, descriptor, number of
 -- priorities, priorities. `within_quota`: no more than the queue's quota leaves.
 -- Returns per request {ids, run_afters with commas between, values, changed or ''}, the last left out where all are ''.
 -- BOUND    limits and max_bytes; no request is looked at once the bodies come to SLICE_BYTES: the answer is shorter then
-local PAGE, SLICE_BYTES = 128, 1048576
+local PAGE, SLICE_BYTES = 128, $SLICE_BYTES
 
 -- The ids of up to `page` eligible jobs, and their scores. To write a score costs Redis 3,000 instructions, and jobs that
 -- came together have the same one: of several jobs in their order only the first and the last are asked for it.
@@ -51,14 +51,14 @@ local function claim(root, base, queue, now, within_quota, at)
       local moved, expiries, claims, first_status, fit, o = {}, {}, {}, {}, 0, #ids_out
       for i = 1, n do
         local value = values[i]
-        local about = sub(value, 9, 15)
+        local about = sub(value, $CREATED_BYTES + 1, $HEAD_BYTES)
         local record = records[about]
         if not record then
           local _, attempts, _, status_bytes = unpack_record(HEAD, value)
-          record = {prefix .. pack('>I4B', attempts, priority) .. descriptor, status_bytes, attempts}
+          record = {prefix .. pack($CLAIM_END, attempts, priority) .. descriptor, status_bytes, attempts}
           records[about] = record
         end
-        local size = #value - 15 - record[2]
+        local size = #value - $HEAD_BYTES - record[2]
         room = room - size
         if room < 0 and o > 0 then break end
         given = given + size
@@ -70,7 +70,7 @@ local function claim(root, base, queue, now, within_quota, at)
         local was = changed and changed[i] or ''
         if record[2] > 0 and was == '' then
           first_status[#first_status + 1] = id
-          first_status[#first_status + 1] = pack(CHANGED, now, record[3], record[3], 0) .. sub(value, 16, 15 + record[2])
+          first_status[#first_status + 1] = pack(CHANGED, now, record[3], record[3], 0) .. sub(value, $HEAD_BYTES + 1, $HEAD_BYTES + record[2])
         end
         o = o + 1
         ids_out[o], scores_out[o], values_out[o] = id, scores[i], value

@@ -3,7 +3,7 @@
 -- `state_of(i)` and `emit(i, ...)` work on positions in `ids`; `emit` answers false to stop.
 -- Returns how many of the ids were read: a caller with large values goes on behind them in a call of its own.
 -- BOUND: SLICE_BYTES of values in all, and the one that goes beyond; PAGE values at a time.
-local PAGE, SLICE_BYTES = 64, 1048576
+local PAGE, SLICE_BYTES = 64, $SLICE_BYTES
 
 local function describe(base, ids, state_of, emit)
   local first, any_link, read_bytes = 1, redis.call('EXISTS', base .. ':links') == 1, 0
@@ -33,5 +33,5 @@ end
 -- A value without its body.
 local function bodiless(value)
   local _, _, _, status_bytes = unpack_record(HEAD, value)
-  return sub(value, 1, 15 + status_bytes)
+  return sub(value, 1, $HEAD_BYTES + status_bytes)
 end

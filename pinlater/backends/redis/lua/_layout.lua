@@ -1,14 +1,14 @@
--- The packed records, as packing.py has them (big-endian, no padding):
---   head     created_at I8, attempts_allowed I4, priority B, bytes of the first status I2 | the first status | body
---   changed  updated_at I8, attempts_remaining I4, attempts_allowed I4, crashes I4 | status
---   claim    claimed_at I8, time-out I8, attempts allowed when enqueued I4, priority B | descriptor
+-- The packed records; records.py lays them out, and fills in what begins with $:
+--   head     created_at, attempts_allowed, priority, bytes of the first status | the first status | body
+--   changed  updated_at, attempts_remaining, attempts_allowed, crashes | status
+--   claim    claimed_at, time-out, attempts allowed when enqueued, priority | descriptor
 local pack, unpack_record = struct.pack, struct.unpack
 local sub, byte = string.sub, string.byte
-local HEAD, CHANGED, CLAIM = '>I8I4BI2', '>I8I4I4I4', '>I8I8I4B'
-local DESCRIPTOR_AT = 22  -- where the descriptor begins in a claim
-local CHANGED_STATUS_AT = 21
+local HEAD, CHANGED, CLAIM = $HEAD, $CHANGED, $CLAIM
+local DESCRIPTOR_AT = $CLAIM_BYTES + 1  -- where the descriptor begins in a claim
+local CHANGED_STATUS_AT = $CHANGED_BYTES + 1
 
-local MAX_STATUS_CHARS = 5000
+local MAX_STATUS_CHARS = $MAX_STATUS_CHARS
 
 -- The front of a status, never cut inside a character.
 local function cut(status)

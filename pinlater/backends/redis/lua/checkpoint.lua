@@ -27,7 +27,7 @@ end
 local function replace_body(id, body)
   local value = call('HGET', base .. ':jobs', id)
   local _, _, _, status_bytes = unpack_record(HEAD, value)
-  call('HSET', base .. ':jobs', id, sub(value, 1, 15 + status_bytes) .. body)
+  call('HSET', base .. ':jobs', id, sub(value, 1, $HEAD_BYTES + status_bytes) .. body)
 end
 
 local outcome, earliest, times = {}, nil, {}

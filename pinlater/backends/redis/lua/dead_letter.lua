@@ -28,7 +28,7 @@ local function move(queue, base, id, finished, target)
   local status = sub(changed, CHANGED_STATUS_AT)
   local letter = {
     priority = priority, attempts = target.attempts, status = cut(history .. status),
-    body = sub(value, 16 + status_bytes),
+    body = sub(value, $HEAD_BYTES + 1 + status_bytes),
   }
   local moved_to = copy(root, shard, target.queue, letter, now, lowest, origin, tostring(allowed))
   local came_from, attempts = linked(base, id)

@@ -21,7 +21,7 @@ for kind = 1, kinds do
   local places = run_after == '' and times + count or times
   local members, m = {}, 0
   for i = 0, count - 1 do
-    local id = pack('>I8', first + (kinds > 1 and ARGV[places + i] or i))
+    local id = pack($ID, first + (kinds > 1 and ARGV[places + i] or i))
     members[m + 1], members[m + 2] = run_after ~= '' and run_after or ARGV[times + i], id
     jobs[n + 1], jobs[n + 2] = id, ARGV[at + i]
     m, n = m + 2, n + 2

@@ -26,7 +26,7 @@ for p = 5, #ARGV do
     local changed = redis.call('HMGET', base .. ':changed', unpack(ids))
     for i = 1, #ids do
       local _, _, _, status_bytes = unpack_record(HEAD, values[i])
-      room = room - (#values[i] - 15 - status_bytes)
+      room = room - (#values[i] - $HEAD_BYTES - status_bytes)
       if room < 0 and #ids_out > 0 then break end
       local o = #ids_out + 1
       ids_out[o], scores_out[o], values_out[o], changed_out[o] = ids[i], found[2 * i], values[i], changed[i] or ''

@@ -30,8 +30,8 @@ local function replay(priority, id)
   local _, _, _, status_bytes = unpack_record(HEAD, value)
   local job = {
     priority = tonumber(priority), attempts = tonumber(ARGV[5] ~= '' and ARGV[5] or attempts),
-    status = changed and sub(changed, CHANGED_STATUS_AT) or sub(value, 16, 15 + status_bytes),
-    body = sub(value, 16 + status_bytes),
+    status = changed and sub(changed, CHANGED_STATUS_AT) or sub(value, $HEAD_BYTES + 1, $HEAD_BYTES + status_bytes),
+    body = sub(value, $HEAD_BYTES + 1 + status_bytes),
   }
   local letter = named(queue, ARGV[4], priority, id)
   forget(base, state, {id})

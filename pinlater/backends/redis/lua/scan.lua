@@ -14,7 +14,7 @@ local low, high, limit, after, after_id = ARGV[3], ARGV[4], tonumber(ARGV[5]), A
 if call('HEXISTS', KEYS[1] .. ':queues', ARGV[1]) == 0 then return false end
 
 -- Ids are compared as numbers: Lua compares text by the locale.
-local function number(id) return (unpack_record('>I8', id)) end
+local function number(id) return (unpack_record($ID, id)) end
 
 -- The rank of the first member with run_after `after` and an id over `after_id`, and how many there are.
 local function rest_of_place(key)
