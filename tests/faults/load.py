@@ -41,7 +41,7 @@ class Load:
         self._going = False
         await asyncio.gather(*self._tasks)
 
-    async def grows_by(self, calls: int, within_s: float = 30.0) -> None:
+    async def grows_by(self, calls: int, within_s: float = 90.0) -> None:
         """Until so many more calls are answered."""
         target = self.calls + calls
         async with asyncio.timeout(within_s):

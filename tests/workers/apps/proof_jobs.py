@@ -144,7 +144,8 @@ def in_thread(number: int, fate: str, step: int = 0) -> None:
             context.checkpoint(app.job_types[context.job].body(number, fate, 1))
             note(KEPT, number, context, step)
             raise Stumbled
-        context.wait(_act(fate, context))
+        if context.wait(_act(fate, context)) and fate == "hangs":
+            raise Stumbled  # told to end, with its worker for example; it has not done what it was for
 
 
 async def on_loop(number: int, fate: str, step: int = 0) -> None:
