@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import argparse
 
-from tests.bench import report
-from tests.bench.figure import Figure
+from tests.bench.figures import Figure, keep, table
 from tests.bench.measures import NAMES, measure_of, what_is
 from tests.bench.run import Run, Sizes
 
@@ -42,8 +41,8 @@ def main() -> None:
         for name in options.measure or NAMES:
             run.say(f"{name}: {what_is(name)}")
             figures += run.measured(measure_of(name))
-            report.keep(figures, options.json)
-    print(report.table(figures))
+            keep(figures, options.json)
+    print(table(figures))
 
 
 if __name__ == "__main__":

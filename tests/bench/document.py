@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.bench.figures import number
 from tests.bench.measures import NAMES, what_is
-from tests.bench.report import number
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "performance.md"
 COLUMNS = ("before", "now")

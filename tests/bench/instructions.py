@@ -124,7 +124,7 @@ def of_two_shards(store: StoreServer) -> Iterator[tuple[str, float]]:
 
 def of_the_client(store: StoreServer) -> Iterator[tuple[str, float]]:
     store.empty(1)
-    with served([store.url(1)], 1) as server, counted("-m", "tests.bench.asking", server.address) as process:
+    with served([store.url(1)], 1) as server, counted("-m", "tests.bench.scripted_client", server.address) as process:
         process.said()
         for what, asked, calls, jobs in (
             ("single enqueue", "single", CALLS, 1),

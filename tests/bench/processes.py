@@ -1,20 +1,22 @@
-"""The server and the clients of a run, as the separate processes that they are in life."""
+"""The processes of a run: the server and the load programs, as separate as in life, and the processor time of each."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.bench.cpu import children
-from tests.stores.process import dies_with_us
+from tests.stores.process import StoreServer, dies_with_us
 
 STOP_WITHIN_S = 30
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 class Server:
@@ -58,11 +60,15 @@ def served(store_urls: list[str], processes: int, *, http: str = "none") -> Iter
 class Program:
     """A load program of this package in a process of its own: it says `ready`, begins at `go`, ends with a result."""
 
-    def __init__(self, module: str, **options: object) -> None:
-        """Returns when the program is ready. Options are those of its command line, with underscores."""
+    def __init__(self, program: str, **options: object) -> None:
+        """Returns when the program is ready. `program`: its module, with the words of its command behind it.
+
+        Options are those of its command line, with underscores.
+        """
+        module, *words = program.split()
         shape = [text for name, value in options.items() for text in (f"--{name.replace('_', '-')}", str(value))]
         self._process = subprocess.Popen(
-            [*dies_with_us(), sys.executable, "-m", f"tests.bench.{module}", *shape],
+            [*dies_with_us(), sys.executable, "-m", f"tests.bench.{module}", *words, *shape],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -89,7 +95,69 @@ class Program:
 
 
 class Client(Program):
-    """One client process that runs whole cycles (cycling.py)."""
+    """One client process that runs whole cycles (cycle_client.py)."""
 
     def __init__(self, server: str, *, batches: int, batch: int, in_flight: int) -> None:
-        super().__init__("cycling", server=server, batches=batches, batch=batch, in_flight=in_flight)
+        super().__init__("cycle_client", server=server, batches=batches, batch=batch, in_flight=in_flight)
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of one process so far, its threads included, its children not."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
+
+
+def children(pid: int) -> list[int]:
+    """The direct children of a process."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        found += [int(child) for child in (task / "children").read_text().split()]
+    return found
+
+
+def started_by_main_thread() -> list[int]:
+    """The children of this process, but for those that other threads started: there may be hundreds of threads."""
+    pid = os.getpid()
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+class CpuWatch:
+    """Processor time per named process between `start` and `stop`."""
+
+    def __init__(self, pids: dict[str, int]) -> None:
+        self._pids = pids
+        self._before: dict[str, float] = {}
+
+    def start(self) -> None:
+        self._before = {name: cpu_seconds(pid) for name, pid in self._pids.items()}
+
+    def stop(self) -> dict[str, float]:
+        return {name: round(cpu_seconds(pid) - self._before[name], 2) for name, pid in self._pids.items()}
+
+
+def per_job(spent_s: dict[str, float], jobs: int) -> dict[str, float]:
+    """Microseconds of each process per job or call."""
+    return {name: seconds / jobs * 1e6 for name, seconds in spent_s.items()}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`rate` is jobs or calls per second; `cpu_us` the microseconds of each process for one of them."""
+
+    rate: float
+    cpu_us: Mapping[str, float]
+
+    def all_of(self, kind: str) -> float:
+        """The processor time per job of every `server`, or every `redis`, together."""
+        return sum(spent for name, spent in self.cpu_us.items() if name.split()[0] == kind)
+
+
+def loaded(program: Program, server: Server, *stores: StoreServer) -> Outcome:
+    """Have a program that is ready begin, and wait for its end."""
+    watched = {f"{store.name} {number}": store.pid for number, store in enumerate(stores, 1)}
+    watch = CpuWatch(watched | server.pids())
+    watch.start()
+    program.go()
+    result = program.result()
+    spent = watch.stop() | {"client": result["cpu"]}
+    return Outcome(result["jobs"] / result["seconds"], per_job(spent, result["jobs"]))

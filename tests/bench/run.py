@@ -1,14 +1,21 @@
-"""What every measure is given: stores that are started once, the yardstick around it, and how long to measure."""
+"""One run of the measures: its stores, which are started once, its sizes, and the yardstick around each measure."""
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from itertools import count
 
-from tests.bench.figure import Figure
-from tests.bench.yardsticks import sets_per_s
+from pinlater.backends.base import Shard
+from pinlater.backends.redis import RedisShard
+from pinlater.backends.sql.mysql import MysqlShard
+from pinlater.backends.sql.sqlite import SqliteShard
+from tests.bench.figures import Figure
 from tests.stores.places import start_server
 from tests.stores.process import StoreServer
 
@@ -66,3 +73,66 @@ class Run:
 
 Measure = Callable[[Run], Iterable[Figure]]
 """Named and described in measures/__init__.py."""
+
+
+YARDSTICK_CALLS = 300_000
+
+
+def sets_per_s(port: int) -> float:
+    """SETs per second of `redis-benchmark` with sixteen in a pipeline."""
+    program = shutil.which("redis-benchmark")
+    if program is None:
+        raise SystemExit("redis-benchmark is missing: ./scripts/services installs it")
+    command = [program, "-p", str(port), "-n", str(YARDSTICK_CALLS), "-P", "16", "-t", "set", "-d", "200", "--csv"]
+    last = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1]
+    return float(last.split(",")[1].strip('"'))
+
+
+STORES = ("redis", "sqlite", "mysql")
+PLACES = range(8, 16)
+"""Those below are for measures that name one."""
+
+
+@dataclass(frozen=True)
+class Stand:
+    """`fresh` gives the address of an empty place; `pids` are the processes of the store, if it has any."""
+
+    name: str
+    fresh: Callable[[], str]
+    shard: Callable[[str], Shard]
+    pids: Mapping[str, int]
+    persistence: str
+
+
+@contextmanager
+def stand(run: Run, name: str) -> Iterator[Stand]:
+    """One of STORES; what was put into its places is gone at the end."""
+    numbers = count()
+    if name == "sqlite":
+        with tempfile.TemporaryDirectory(prefix="pinlater-bench-") as folder:
+            yield Stand(
+                name,
+                lambda: f"sqlite:///{folder}/{next(numbers)}.db",
+                lambda url: SqliteShard(url, "1"),
+                {},
+                PERSISTENCE[name],
+            )
+        return
+    store = run.store(name, durable=name == "mysql")
+    used: list[int] = []
+
+    def fresh() -> str:
+        place = PLACES[next(numbers) % len(PLACES)]
+        store.empty(place)
+        used.append(place)
+        return store.url(place)
+
+    def shard(url: str) -> Shard:
+        return RedisShard(url, "1") if name == "redis" else MysqlShard(url, "1")
+
+    shown = {"redis": "redis", "mysql": "mariadb"}[name]
+    try:
+        yield Stand(name, fresh, shard, {shown: store.pid}, PERSISTENCE[name])
+    finally:
+        for place in used:
+            store.empty(place)

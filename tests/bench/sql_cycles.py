@@ -7,11 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from pinlater.backends.base import Shard
-from tests.bench.cpu import CpuWatch, per_job
-from tests.bench.figure import Figure, Goal
+from tests.bench.figures import Figure, Goal, number
 from tests.bench.floor import floor_rate
-from tests.bench.processes import Client, served
-from tests.bench.report import number
+from tests.bench.processes import Client, CpuWatch, per_job, served
 from tests.bench.run import Run
 
 BATCH = 100

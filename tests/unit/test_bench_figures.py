@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.bench.figure import REFERENCE_SETS_PER_S, AtLeast, AtMost, Figure, Goal, OfFloor
-from tests.bench.report import table
+from tests.bench.figures import REFERENCE_SETS_PER_S, AtLeast, AtMost, Figure, Goal, OfFloor, table
 from tests.bench.run import Sizes
 
 

@@ -17,7 +17,7 @@ import pytest
 from pinlater import Job, JobState
 from pinlater_workers.jobs.context import current
 from pinlater_workers.worker import ExitReason, Worker
-from tests.bench.cpu import started_by_main_thread
+from tests.bench.processes import started_by_main_thread
 from tests.server.running import RunningServer, running
 from tests.workers.site import WITHIN_S, Site, until
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from tests.bench.figure import AtLeast, Figure, OfFloor
+from tests.bench.figures import AtLeast, Figure, OfFloor
 from tests.bench.floor import floor_rate, on_redis
-from tests.bench.loaded import Outcome, loaded
-from tests.bench.processes import Client, served
+from tests.bench.processes import Client, Outcome, loaded, served
 from tests.bench.run import PERSISTENCE, Run
 from tests.stores.process import StoreServer
 

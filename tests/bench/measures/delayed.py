@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tests.bench.figure import AtMost, Figure
+from tests.bench.figures import AtMost, Figure
 from tests.bench.measures.pickup import quantile
 from tests.bench.processes import Program, served
-from tests.bench.run import PERSISTENCE, Run
-from tests.bench.stands import stand
+from tests.bench.run import PERSISTENCE, Run, stand
 
 JOBS = 400
 LATER_MS = "1000-5000"
@@ -57,7 +56,7 @@ def _times(run: Run, case: _Case) -> list[float]:
     pace = {} if case.wait_first else {"wait_first": 0, "per_s": 500}
     later_ms = LATER_MS if case.wait_first else AT_ONCE_LATER_MS
     with stand(run, case.store) as store, served([store.fresh()], case.processes) as server:
-        program = Program("picking_up", server=server.address, jobs=run.sizes.jobs(JOBS), later_ms=later_ms, **pace)
+        program = Program("pickup_worker", server=server.address, jobs=run.sizes.jobs(JOBS), later_ms=later_ms, **pace)
         program.go()
         times: list[float] = program.result()["ms"]
         return times

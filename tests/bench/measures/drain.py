@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-from tests.bench.figure import AtLeast, Figure
+from tests.bench.figures import AtLeast, Figure
 from tests.bench.floor import drain_rate, on_redis
-from tests.bench.loaded import Outcome, loaded
-from tests.bench.processes import Program, served
+from tests.bench.processes import Outcome, Program, loaded, served
 from tests.bench.run import PERSISTENCE, Run
 from tests.stores.process import StoreServer
 
@@ -47,5 +46,5 @@ def _over_thrift(store: StoreServer, batches: int) -> Outcome:
     """Through the server."""
     store.empty(1)
     with served([store.url(1)], 1) as server:
-        program = Program("emptying", server=server.address, batches=batches, batch=BATCH, in_flight=IN_FLIGHT)
+        program = Program("callers drain", server=server.address, batches=batches, batch=BATCH, in_flight=IN_FLIGHT)
         return loaded(program, server, store)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from tests.bench.figure import Figure, OfFloor
+from tests.bench.figures import Figure, OfFloor
 from tests.bench.floor import enqueue_rate, on_redis
-from tests.bench.loaded import Outcome, loaded
-from tests.bench.processes import Program, served
+from tests.bench.processes import Outcome, Program, loaded, served
 from tests.bench.run import PERSISTENCE, Run
 from tests.stores.process import StoreServer
 
@@ -42,5 +41,5 @@ def measure(run: Run) -> Iterator[Figure]:
 def _over_thrift(store: StoreServer, batches: int) -> Outcome:
     store.empty(1)
     with served([store.url(1)], 1) as server:
-        program = Program("enqueuing", server=server.address, batches=batches, batch=BATCH, in_flight=IN_FLIGHT)
+        program = Program("callers batches", server=server.address, batches=batches, batch=BATCH, in_flight=IN_FLIGHT)
         return loaded(program, server, store)

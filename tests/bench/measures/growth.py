@@ -7,13 +7,11 @@ import statistics
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tests.bench.cpu import CpuWatch, per_job
-from tests.bench.cycling import QUEUE
-from tests.bench.figure import AtMost, Figure
-from tests.bench.filling import fill_future, fill_pending, now_ms
-from tests.bench.processes import Client, served
-from tests.bench.run import Run
-from tests.bench.stands import STORES, Stand, stand
+from tests.bench.cycle_client import QUEUE
+from tests.bench.figures import AtMost, Figure
+from tests.bench.fill import fill_future, fill_pending, now_ms
+from tests.bench.processes import Client, CpuWatch, per_job, served
+from tests.bench.run import STORES, Run, Stand, stand
 from tests.queues import make_queue
 
 FEW, MANY = 10_000, 1_000_000

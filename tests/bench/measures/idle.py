@@ -6,11 +6,9 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tests.bench.cpu import CpuWatch
-from tests.bench.figure import AtMost, Figure, Goal
-from tests.bench.processes import Program, served
-from tests.bench.run import PERSISTENCE, Run
-from tests.bench.stands import stand
+from tests.bench.figures import AtMost, Figure, Goal
+from tests.bench.processes import CpuWatch, Program, served
+from tests.bench.run import PERSISTENCE, Run, stand
 
 WORKERS = 500
 SECONDS = 10.0
@@ -54,7 +52,7 @@ def measure(run: Run) -> Iterator[Figure]:
 def _shares(run: Run, case: _Case) -> dict[str, float]:
     """In % of a core, by process."""
     with stand(run, case.store) as store, served([store.fresh()], case.processes) as server:
-        program = Program("idling", server=server.address, workers=WORKERS, queues=case.queues)
+        program = Program("idle_workers", server=server.address, workers=WORKERS, queues=case.queues)
         watch = CpuWatch({**store.pids, **server.pids(), "supervisor": server.supervisor})
         program.go()
         watch.start()

@@ -12,12 +12,10 @@ from pinlater import AsyncClient
 from pinlater.backends.base import ConfigEntry
 from pinlater.model import new_version
 from pinlater.queues.changes import record_text
-from tests.bench.cpu import CpuWatch
-from tests.bench.figure import AtMost, Figure, Goal
-from tests.bench.filling import now_ms
-from tests.bench.processes import Server, served
-from tests.bench.run import PERSISTENCE, Run
-from tests.bench.stands import Stand, stand
+from tests.bench.figures import AtMost, Figure, Goal
+from tests.bench.fill import now_ms
+from tests.bench.processes import CpuWatch, Server, served
+from tests.bench.run import PERSISTENCE, Run, Stand, stand
 from tests.stores.process import free_port
 
 QUEUES = 1_000

@@ -10,13 +10,11 @@ from typing import NamedTuple
 
 from pinlater.backends.base import ScanPosition, ScanRequest, Shard
 from pinlater.model import JobState
-from tests.bench.cpu import CpuWatch
-from tests.bench.dequeuing import QUEUE
-from tests.bench.figure import AtMost, Figure
-from tests.bench.filling import DAY_MS, HOUR_MS, fill_claimed, fill_ended, fill_pending, now_ms
-from tests.bench.processes import Program, served
-from tests.bench.run import Run
-from tests.bench.stands import Stand, stand
+from tests.bench.figures import AtMost, Figure
+from tests.bench.fill import DAY_MS, HOUR_MS, fill_claimed, fill_ended, fill_pending, now_ms
+from tests.bench.paced_client import QUEUE
+from tests.bench.processes import CpuWatch, Program, served
+from tests.bench.run import Run, Stand, stand
 from tests.queues import make_queue
 
 JOBS = {"redis": 1_000_000, "sqlite": 200_000, "mysql": 100_000}
@@ -87,7 +85,7 @@ async def _round(run: Run, store: Stand, task: str, jobs: int) -> _Round:
         else:
             await fill_claimed(shard, QUEUE, jobs, now_ms() - AGO_MS, HOUR_MS, run.say)
         with served([url], 1) as server:
-            busy = Program("dequeuing", server=server.address)
+            busy = Program("paced_client", server=server.address)
             watch = CpuWatch({**store.pids, **server.pids()})
             watch.start()
             began = time.monotonic()
@@ -99,7 +97,7 @@ async def _round(run: Run, store: Stand, task: str, jobs: int) -> _Round:
             done_in_s, cpu = time.monotonic() - began, watch.stop()
             busy.go()
             busy_ms = busy.result()["took_ms"]
-            quiet = Program("dequeuing", server=server.address)
+            quiet = Program("paced_client", server=server.address)
             quiet.go()
             await asyncio.sleep(max(2.0, QUIET_S * run.sizes.scale))
             quiet.go()

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pymysql
 
 from pinlater.backends.sql.mysql import MysqlShard
-from tests.bench.figure import Figure, OfFloor
+from tests.bench.figures import Figure, OfFloor
 from tests.bench.run import PERSISTENCE, Run
 from tests.bench.sql_cycles import BATCH, SqlStore, cycles
 from tests.stores.process import StoreServer

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from pinlater.backends.redis import RedisShard
 from pinlater.model import Job
-from tests.bench.figure import AtMost, Figure
+from tests.bench.figures import AtMost, Figure
 from tests.bench.run import PERSISTENCE, Run
 from tests.queues import make_queue
 from tests.stores.process import StoreServer

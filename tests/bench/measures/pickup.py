@@ -6,11 +6,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
 
-from tests.bench.cpu import CpuWatch, per_job
-from tests.bench.figure import AtMost, Figure, Goal
-from tests.bench.processes import Program, served
-from tests.bench.run import PERSISTENCE, Run
-from tests.bench.stands import stand
+from tests.bench.figures import AtMost, Figure, Goal
+from tests.bench.processes import CpuWatch, Program, per_job, served
+from tests.bench.run import PERSISTENCE, Run, stand
 
 JOBS = 400
 SOON: tuple[Goal, Goal] = (AtMost(0.8), AtMost(2))
@@ -64,7 +62,7 @@ def _times(run: Run, case: _Case) -> tuple[list[float], dict[str, float]]:
         servers = [ending.enter_context(served([url], case.processes)) for _ in range(case.servers)]
         pids = [pid for server in servers for pid in server.pids().values()]
         enqueue_at = servers[-1].address
-        program = Program("picking_up", server=servers[0].address, enqueue_at=enqueue_at, jobs=run.sizes.jobs(JOBS))
+        program = Program("pickup_worker", server=servers[0].address, enqueue_at=enqueue_at, jobs=run.sizes.jobs(JOBS))
         watch = CpuWatch({**store.pids, **{f"server {number}": pid for number, pid in enumerate(pids, 1)}})
         watch.start()
         program.go()

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from tests.bench.figure import AtMost, Figure, OfFloor
+from tests.bench.figures import AtMost, Figure, OfFloor
 from tests.bench.floor import enqueue_rate, on_redis
-from tests.bench.loaded import Outcome, loaded
-from tests.bench.processes import Program, served
+from tests.bench.processes import Outcome, Program, loaded, served
 from tests.bench.run import PERSISTENCE, Run
 from tests.stores.process import StoreServer
 

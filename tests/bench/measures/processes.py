@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from tests.bench.figure import AtMost, Figure
-from tests.bench.loaded import Outcome
+from tests.bench.figures import AtMost, Figure
 from tests.bench.measures import cycle, plain
+from tests.bench.processes import Outcome
 from tests.bench.run import PERSISTENCE, Run
 
 JOBS = 40_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.bench.figure import AtMost, Figure, OfFloor
+from tests.bench.figures import AtMost, Figure, OfFloor
 from tests.bench.measures.cycle import BATCH, IN_FLIGHT, over_thrift
 from tests.bench.run import PERSISTENCE, Run
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from tests.bench.figure import AtLeast, Figure, Goal
+from tests.bench.figures import AtLeast, Figure, Goal
 from tests.bench.floor import enqueue_rate, on_redis
-from tests.bench.loaded import Outcome, loaded
-from tests.bench.processes import Program, served
+from tests.bench.processes import Outcome, Program, loaded, served
 from tests.bench.run import PERSISTENCE, Run
 from tests.stores.process import StoreServer
 
@@ -54,4 +53,5 @@ def _over_thrift(store: StoreServer, calls: int, in_flight: int) -> Outcome:
     """Calls through the server."""
     store.empty(1)
     with served([store.url(1)], 1) as server:
-        return loaded(Program("singles", server=server.address, calls=calls, in_flight=in_flight), server, store)
+        program = Program("callers singles", server=server.address, calls=calls, in_flight=in_flight)
+        return loaded(program, server, store)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from tests.bench.figure import Figure, OfFloor
+from tests.bench.figures import Figure, OfFloor
 from tests.bench.floor import floor_rate, on_redis
 from tests.bench.measures.plain import NOTES, over_thrift
 from tests.bench.run import PERSISTENCE, Run

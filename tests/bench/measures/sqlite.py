@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import count
 
 from pinlater.backends.sql.sqlite import SqliteShard
-from tests.bench.figure import AtLeast, Figure, OfFloor
+from tests.bench.figures import AtLeast, Figure, OfFloor
 from tests.bench.run import PERSISTENCE, Run
 from tests.bench.sql_cycles import BATCH, SqlStore, cycles
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from tests.bench.cpu import CpuWatch, per_job
-from tests.bench.draining import QUEUE, make_app
-from tests.bench.figure import AtLeast, Figure
-from tests.bench.processes import Program, served
+from tests.bench.figures import AtLeast, Figure
+from tests.bench.processes import CpuWatch, Program, per_job, served
 from tests.bench.run import PERSISTENCE, Run
-from tests.bench.working import Shape, check, spent_by, started, together
+from tests.bench.worker_process import QUEUE, make_app
+from tests.bench.worker_runs import Shape, check, spent_by, started, together
 from tests.stores.process import StoreServer
 
 JOBS = 200_000
@@ -41,7 +40,7 @@ def _at_once(store: StoreServer, shape: Shape, jobs: int) -> tuple[float, dict[s
         app = make_app(server.address)
         app.client.create_queue(QUEUE)
         app.close()
-        producer = Program("producing", server=server.address, type=shape.pool, jobs=jobs, at_once=AT_ONCE)
+        producer = Program("producer", server=server.address, type=shape.pool, jobs=jobs, at_once=AT_ONCE)
         workers = started(server, shape)
         watch = CpuWatch({"redis": store.pid, **server.pids()})
         watch.start()

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.bench.figure import AtMost, Figure
+from tests.bench.figures import AtMost, Figure
 from tests.bench.measures.pickup import quantile
 from tests.bench.processes import Program, served
-from tests.bench.run import PERSISTENCE, Run
-from tests.bench.stands import STORES, stand
+from tests.bench.run import PERSISTENCE, STORES, Run, stand
 
 CYCLES = 1_000
 P99 = AtMost(200)
@@ -38,7 +37,7 @@ def measure(run: Run) -> Iterator[Figure]:
 
 def _times(run: Run, name: str) -> list[float]:
     with stand(run, name) as store, served([store.fresh()], 1) as server:
-        program = Program("not_reading", server=server.address, jobs=run.sizes.jobs(CYCLES, 10))
+        program = Program("unread_callers", server=server.address, jobs=run.sizes.jobs(CYCLES, 10))
         program.go()
         times: list[float] = program.result()["ms"]
         return times

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.bench.figure import AtLeast, Figure
+from tests.bench.figures import AtLeast, Figure
 from tests.bench.run import PERSISTENCE, Run
-from tests.bench.working import Shape, drained
+from tests.bench.worker_runs import Shape, drained
 
 JOBS = 150_000
 

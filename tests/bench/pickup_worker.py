@@ -1,5 +1,5 @@
 """A worker that waits for one job after the other and says how long each was on its way: `python -m
-tests.bench.picking_up --help`.
+tests.bench.pickup_worker --help`.
 
 A job's body is the time at which it was enqueued, by the clock of the machine, or LAST. A delayed job's way begins
 at its time. With `--enqueue-at` the program brings the jobs itself, from a process of its own, to that server.
@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 import uvloop
 
 from pinlater import Ack, AsyncClient, DequeueRequest, Job
-from tests.bench.load import QUEUE
+from tests.bench.callers import QUEUE
 
 LAST = b"last"
 WAIT_MS = 15_000

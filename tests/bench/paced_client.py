@@ -1,4 +1,4 @@
-"""A client at a moderate rate, and how long its dequeues take: `python -m tests.bench.dequeuing --help`.
+"""A client at a moderate rate, and how long its dequeues take: `python -m tests.bench.paced_client --help`.
 
 Connects, says `ready`, begins at a line on standard input, ends at the next one, and prints one JSON object. Its calls
 leave at fixed times, whatever became of those before.

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.bench.cpu import CpuWatch, per_job
-from tests.bench.draining import QUEUE, Look, make_app
-from tests.bench.processes import Program, Server, served
+from tests.bench.processes import CpuWatch, Program, Server, per_job, served
+from tests.bench.worker_process import QUEUE, Look, make_app
 from tests.stores.process import StoreServer
 
 SETTLED_S = 1.0
@@ -60,7 +59,7 @@ def drained(store: StoreServer, shape: Shape, jobs: int) -> tuple[float, dict[st
 
 def started(server: Server, shape: Shape) -> list[Program]:
     options = {"server": server.address, "pool": shape.pool, "concurrency": shape.concurrency}
-    return [Program("draining", **options) for _ in range(shape.processes)]
+    return [Program("worker_process", **options) for _ in range(shape.processes)]
 
 
 def check(results: Sequence[dict[str, Any]], jobs: int) -> int:

@@ -1,4 +1,4 @@
-"""One client process of a benchmark: `python -m tests.bench.cycling --help`.
+"""One client process of a benchmark: `python -m tests.bench.cycle_client --help`.
 
 Connects, says `ready`, waits for a line on standard input, runs its share, and prints one JSON object.
 """

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from pinlater.backends.base import AckRequest, ClaimRequest, Shard
 from pinlater.model import Job, JobRef, parse_descriptor
-from tests.bench.report import number
+from tests.bench.figures import number
 
 BATCH = 5_000
 """Jobs of one call, and so of one commit."""

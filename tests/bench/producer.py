@@ -1,4 +1,4 @@
-"""One producer process of a benchmark, as a team would write it: `python -m tests.bench.producing --help`.
+"""One producer process of a benchmark, as a team would write it: `python -m tests.bench.producer --help`.
 
 Says `ready`, waits for a line on standard input, enqueues its jobs, and prints one JSON object.
 """
@@ -10,7 +10,7 @@ import json
 import sys
 import time
 
-from tests.bench.draining import make_app
+from tests.bench.worker_process import make_app
 
 
 def main() -> None:

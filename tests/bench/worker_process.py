@@ -1,4 +1,4 @@
-"""One worker process of a benchmark: `python -m tests.bench.draining --help`.
+"""One worker process of a benchmark: `python -m tests.bench.worker_process --help`.
 
 Says `ready`, waits for a line on standard input, runs jobs until none has come for a while, and prints one JSON object.
 """
@@ -19,7 +19,7 @@ from pinlater_workers.app.settings import WorkerSettings
 from pinlater_workers.cli.run import loop_factory
 from pinlater_workers.observability.metrics import WorkerMetrics
 from pinlater_workers.worker import Worker
-from tests.bench.cpu import cpu_seconds, started_by_main_thread
+from tests.bench.processes import cpu_seconds, started_by_main_thread
 
 QUEUE = "bench"
 LOOK_EVERY_S = 0.02
@@ -84,7 +84,7 @@ def main() -> None:
     options = parser.parse_args()
     metrics = WorkerMetrics()
     settings = WorkerSettings(queues={QUEUE: 1}, concurrency=options.concurrency, pool=options.pool)
-    worker = Worker(make_app(options.server), settings, "tests.bench.draining:app", metrics)
+    worker = Worker(make_app(options.server), settings, "tests.bench.worker_process:app", metrics)
     print("ready", flush=True)
     sys.stdin.readline()
     profile = cProfile.Profile() if options.profile else None

@@ -1,4 +1,4 @@
-"""Workers that wait for jobs which never come, each on its own connection: `python -m tests.bench.idling --help`."""
+"""Workers that wait for jobs that never come, one connection each: `python -m tests.bench.idle_workers --help`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client that does what it is told, one line after the other: `python -m tests.bench.asking SERVER`.
+"""A client that does what it is told, one line after the other: `python -m tests.bench.scripted_client SERVER`.
 
 For counting the instructions of its calls: `WHAT TIMES` carries that out and says `done`.
 """

@@ -1,5 +1,5 @@
 """Callers who ask for much and read nothing, and one beside them who says how long his calls took: `python -m
-tests.bench.not_reading --help`.
+tests.bench.unread_callers --help`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 import uvloop
 
 from pinlater import Ack, AsyncClient, DequeueRequest, Job
-from tests.bench.load import QUEUE
+from tests.bench.callers import QUEUE
 from tests.server.running import Plain
 from tests.server.unread import large_jobs, lookups, non_readers
 
