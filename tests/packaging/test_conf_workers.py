@@ -16,7 +16,7 @@ import yaml
 
 from pinlater_workers.app.settings import WorkerSettings, read_file
 from pinlater_workers.cli import main
-from pinlater_workers.cli.options import over
+from pinlater_workers.cli.run import over
 from pinlater_workers.observability.metrics import FAMILIES
 from tests.packaging.test_conf import CONF, SUFFIXES
 

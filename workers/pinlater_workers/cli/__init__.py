@@ -11,9 +11,8 @@ from typing import Any
 import click
 
 from pinlater_workers.cli.listings import jobs, retry
-from pinlater_workers.cli.options import worker_options
 from pinlater_workers.cli.process_exit import failures_as_exit_codes
-from pinlater_workers.cli.run import run
+from pinlater_workers.cli.run import run, worker_options
 from pinlater_workers.observability import logs
 
 

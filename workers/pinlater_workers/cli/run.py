@@ -1,4 +1,4 @@
-"""The worker command: from its options to a worker that runs, and to the end of the process."""
+"""The worker command: its options, the keys of a file's table [worker]; its run; and the end of the process."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
+
+import click
 
 from pinlater.listener import raise_descriptor_limit
 from pinlater_workers.app.app import App
 from pinlater_workers.app.loader import load, pass_on_servers
-from pinlater_workers.app.settings import WorkerSettings
-from pinlater_workers.cli.options import over
+from pinlater_workers.app.settings import WORKER_KEYS, WorkerSettings, worker_settings
 from pinlater_workers.cli.process_exit import EXIT_FAILED, leave_soon, replace_itself
 from pinlater_workers.cli.sidecars import serve
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.observability.metrics import WorkerMetrics
+from pinlater_workers.settings_table import duration_text
 from pinlater_workers.worker.worker import ExitReason, Worker
 
 _log = logging.getLogger("pinlater_workers.cli")
@@ -96,3 +98,59 @@ def _begins(app: App, spec: str, settings: WorkerSettings) -> str:
     beside = [f"http://{settings.http}" if settings.http else "no http", f"pid {os.getpid()}"]
     parts = [f"app {spec}", f"queues {queues}", f"pool {settings.pool} with {settings.concurrency} slots"]
     return ", ".join([*parts, f"servers {' '.join(app.servers)}", *beside])
+
+
+class Option(NamedTuple):
+    """`type`: what click makes of the text; the rest of the checks are those of the key."""
+
+    metavar: str
+    help: str
+    type: type = str
+
+
+OPTIONS: dict[str, Option] = {
+    "queues": Option(
+        "QUEUE[=WEIGHT],...",
+        "Where jobs are taken from. A queue of weight 3 gets three times the turns of one of weight 1.",
+    ),
+    "concurrency": Option("N", "Jobs at once.", int),
+    "pool": Option("thread|process|async", "Where jobs run whose type does not say it."),
+    "lease": Option("DURATION", "How long a claim holds without a heartbeat."),
+    "grace": Option("DURATION", "How long running jobs may go on after SIGTERM."),
+    "poll-wait": Option("DURATION", "How long a server may hold back an empty answer; at most a third of the lease."),
+    "ack-delay": Option("DURATION", "How long a result may wait for others to travel with."),
+    "unknown-delay": Option("DURATION", "How long a job of an unknown type stays away."),
+    "recycle-jobs": Option("N", "Replace a process of the pool after so many jobs; 0: never.", int),
+    "recycle-mib": Option("N", "Replace a process of the pool above so much memory, between jobs; 0: never.", int),
+    "http": Option("HOST:PORT", "Serve /healthz and /metrics there."),
+    "statsd": Option("HOST:PORT", "Send the metrics there, over UDP, every 10 s."),
+    "statsd-prefix": Option("TEXT", "What the names of those metrics begin with."),
+}
+
+
+def worker_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """All of them, by the names of their keys; None where one is not given."""
+    command = click.option("--create-queues/--no-create-queues", default=None, help="Create queues that are missing.")(
+        command
+    )
+    for name, option in reversed(OPTIONS.items()):
+        text = f"{option.help} [default: {_default(name)}]"
+        command = click.option(f"--{name}", metavar=option.metavar, type=option.type, help=text)(command)
+    return command
+
+
+def over(base: WorkerSettings, given: Mapping[str, Any]) -> WorkerSettings:
+    """The settings of a file with what the command line says in their place. ConfigurationError."""
+    return worker_settings(
+        {name: value for name, value in given.items() if value is not None}, "the command line", base
+    )
+
+
+def _default(name: str) -> str:
+    if name == "queues":
+        return "the queues of all the app's jobs"
+    if name == "poll-wait":
+        return f"{duration_text(WorkerSettings().poll_s)} with the default lease"
+    field = WORKER_KEYS[name.replace("-", "_")].field
+    value = getattr(WorkerSettings(), field)
+    return duration_text(value) if field.endswith("_s") else str(value) or "none"

@@ -20,9 +20,8 @@ from pinlater_workers.pools.base import (
     outcome_on_error,
     stopped_outcome,
 )
-from pinlater_workers.pools.job_process import JobProcess
 from pinlater_workers.pools.messages import FromProcess, JobEnded, RunJob, SaveAnswer, SaveRequest, StopJob
-from pinlater_workers.pools.process_set import ProcessSet
+from pinlater_workers.pools.process_set import JobProcess, ProcessSet
 
 CLOSE_S = 2.0
 
