@@ -268,7 +268,7 @@ class AsyncClient:
         call = CallSpec(
             methods.ACK,
             methods.ACK.arguments(context or self._context, queue, succeeded, failed),
-            methods.ACK.idempotency_with(queue, succeeded, failed),
+            methods.ack_idempotency(queue, succeeded, failed),
             self._deadline_s(timeout),
             revise=copies.append,
         )

@@ -226,6 +226,10 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         try:
+            whole = self._splitter.whole(data)
+            if whole is not None:
+                self._answer(whole)
+                return
             for message in self._splitter.feed(data):
                 self._answer(message)
                 if self._transport is None:
