@@ -68,10 +68,11 @@ class Router:
 
     async def enqueue(self, queue: str, jobs: Sequence[Job], now_ms: int) -> list[str]:
         """All the jobs on one shard, chosen at random; another one only where the first surely stored nothing."""
-        members = [member for member in self._healthy() if member.takes_jobs]
-        if not members:
-            raise self._none_takes_jobs()
-        if len(members) > 1:
+        members = self.members.healthy()
+        if len(members) != 1 or not members[0].takes_jobs:
+            members = [member for member in self._healthy() if member.takes_jobs]
+            if not members:
+                raise self._none_takes_jobs()
             random.shuffle(members)
         failures: list[PinLaterError] = []
         for member in members:
