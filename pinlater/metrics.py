@@ -140,11 +140,11 @@ class Metrics:
         self.counters[key] += amount
 
     def observe(self, value: float, *key: object) -> None:
-        """One more value of a histogram."""
+        """One more value of a histogram; for where few calls pass."""
         self.histogram(*key).observe(value)
 
     def histogram(self, *key: object) -> Histogram:
-        """That of a key, for as long as the process runs; in `snapshot` from now on."""
+        """The histogram of a key, for as long as the process runs; in `snapshot` from now on."""
         histogram = self._histograms.get(key)
         if histogram is None:
             histogram = self._histograms[key] = Histogram(FAMILIES[str(key[0])].buckets)

@@ -13,7 +13,7 @@ import structlog
 from pinlater.api import ServedApi
 from pinlater.errors import Draining, Overloaded, PinLaterError, UnknownError
 from pinlater.listener import RateLimitedLog, peer_text
-from pinlater.metrics import Metrics
+from pinlater.metrics import Histogram, Metrics
 from pinlater.model import ConnectionRef, DequeuedJob, RequestContext
 from pinlater.server.limits import ServerLimits
 from pinlater.wire.codec import (
@@ -59,6 +59,7 @@ class Handler:
         self._counters = counters
         self._callers_log = log
         self._metrics = metrics or Metrics()
+        self._call_seconds: dict[str, Histogram] = {}
         self.refuse_with: PinLaterError | None = None
 
     async def reply(self, message: bytes, call: InflightCall) -> bytes:
@@ -96,7 +97,10 @@ class Handler:
             return await self._unexpected(decoded, error, call)
         finally:
             if not call.is_long_poll:
-                self._metrics.observe(perf_counter() - began, "call_seconds", name)
+                seconds = self._call_seconds.get(name)
+                if seconds is None:
+                    seconds = self._call_seconds[name] = self._metrics.histogram("call_seconds", name)
+                seconds.observe(perf_counter() - began)
 
     async def _dequeue(self, args: Any, context: RequestContext, call: InflightCall) -> Any:
         """Jobs for a caller that is gone are given back, and the answer is empty."""

@@ -24,7 +24,7 @@ from pinlater.backends.base import Shard
 from pinlater.backends.operations import OPERATIONS, Operation
 from pinlater.eager import EagerTask, InlineFuture
 from pinlater.errors import NothingStored, OutcomeUnknown, Overloaded, PinLaterError, StoreConflict
-from pinlater.metrics import Metrics
+from pinlater.metrics import Histogram, Metrics
 from pinlater.model import DequeuedJob
 
 if TYPE_CHECKING:
@@ -156,6 +156,9 @@ class Bulkhead:
         """
         self._shard = shard
         self._metrics = metrics
+        self._call_seconds: dict[str, Histogram] = {}
+        self._batch_jobs: dict[str, Histogram] = {}
+        """By the label of the operation: every call passes here."""
         self._compensate = compensate
         self._is_pinged = is_pinged
         self.settings = settings
@@ -198,7 +201,8 @@ class Bulkhead:
         ends_s = asked_s + self._deadline_s
         if metrics is not None and operation.batch is not None:
             jobs = len(args[operation.batch])
-            metrics.observe(jobs, "shard_batch_jobs", self._shard.shard_id, operation.batch_label)
+            batches = self._batch_jobs.get(operation.batch_label) or self._batches(metrics, operation.batch_label)
+            batches.observe(jobs)
         try:
             slow_calls = self._slow_calls
             if slow_calls.may_be_slow and not operation.urgent and slow_calls.is_slow(began_s, self._deadline_s):
@@ -230,11 +234,27 @@ class Bulkhead:
         finally:
             if metrics is not None:
                 took_s = loop.time() - asked_s
-                metrics.observe(took_s, "shard_call_seconds", self._shard.shard_id, operation.label)
+                seconds = self._call_seconds.get(operation.label) or self._seconds(metrics, operation.label)
+                seconds.observe(took_s)
         if metrics is not None and operation.claims:
             handed_out = sum(map(len, value[1] if type(value) is tuple else value))
-            metrics.observe(handed_out, "shard_batch_jobs", self._shard.shard_id, OPERATIONS["claim"].label)
+            label = OPERATIONS["claim"].label
+            (self._batch_jobs.get(label) or self._batches(metrics, label)).observe(handed_out)
         return value
+
+    def _batches(self, metrics: Metrics, label: str) -> Histogram:
+        histogram = metrics.histogram("shard_batch_jobs", self._shard.shard_id, label)
+        return self._keep(self._batch_jobs, label, histogram)
+
+    def _seconds(self, metrics: Metrics, label: str) -> Histogram:
+        return self._keep(
+            self._call_seconds, label, metrics.histogram("shard_call_seconds", self._shard.shard_id, label)
+        )
+
+    def _keep(self, histograms: dict[str, Histogram], label: str, histogram: Histogram) -> Histogram:
+        if self._shard.shard_id:  # before it is opened, a shard may not know its id
+            histograms[label] = histogram
+        return histogram
 
     # -- permits -----------------------------------------------------------------------------------------------------
 
