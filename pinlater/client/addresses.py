@@ -188,7 +188,7 @@ def target_cluster(servers: Sequence[object], cluster: str | None) -> str | None
 
 
 def default_source() -> str:
-    """Who calls, where nothing else is said: `HOST:PID:RANDOM`, different for every client."""
+    """The name of a client that was given none: `HOST:PID:RANDOM`, different for every client."""
     return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
 
 

@@ -79,7 +79,7 @@ class Client:
 
     @property
     def source(self) -> str:
-        """Who calls, as the claims made for this client say."""
+        """The name of this client in the claims made for it."""
         return self._background.client.source
 
     # -- queues ----------------------------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ METHOD_CODECS = {name: MethodCodec(method) for name, method in SIGNATURES.items(
 
 
 class Waiter(Protocol):
-    """Who waits for an answer: a future, or what is told of it at once, without a turn of the loop."""
+    """What waits for an answer: a future, or what is told of it at once, without a turn of the loop."""
 
     def done(self) -> bool: ...
 
@@ -297,5 +297,5 @@ class Connection(asyncio.Protocol):
 
 
 def _for_the_next(error: Exception) -> CallFailed:
-    """What the caller behind the one that got `error` is told, in an exception of his own."""
+    """For the caller behind the one that got `error`, an exception of its own."""
     return CallFailed(error.why if isinstance(error, CallFailed) else "the connection broke", sent=True)

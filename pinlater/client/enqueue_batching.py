@@ -242,7 +242,7 @@ class Enqueuer:
         return await self._end(self._call(queue, jobs, deadline_s, context), jobs)
 
     async def close(self, error: Exception) -> None:
-        """Whoever still waits gets `error`."""
+        """All that still wait get `error`."""
         for batcher in list(self._batchers.values()):
             await batcher.close(error)
         self._batchers.clear()

@@ -63,7 +63,7 @@ class Pool:
     """Connections to one address. A call takes an idle one, else a new one, else a share of a busy one, else waits.
 
     Those that wait are served in the order of their coming, and before any newcomer: a connection that becomes free, or
-    the room for a new one, is handed to the first of them. So nobody waits while a connection could serve him, and a
+    the room for a new one, is handed to the first of them. So no call waits while a connection could serve it, and a
     call that needs a connection alone is not held off by those that share.
     """
 
@@ -85,7 +85,7 @@ class Pool:
         self._idle: deque[Connection] = deque()
         self._open: set[Connection] = set()
         self._opening = 0
-        # Who waits, and whether for a connection alone. Gets a connection; None: leave to open one, counted already.
+        # Those that wait, and whether for a connection alone. Each gets one; None: leave to open one, counted already.
         self._waiters: OrderedDict[asyncio.Future[Connection | None], bool] = OrderedDict()
         self._closed_because = ""
         self._is_retired = False
@@ -158,7 +158,7 @@ class Pool:
             raise
 
     def _free(self, exclusive: bool) -> Connection | None:
-        """For a newcomer, while nobody waits."""
+        """For a new call, while none waits."""
         if self._idle and asyncio.get_running_loop().time() - self._idle[-1].idle_since_s >= self._limits.idle_s:
             for connection in list(self._idle):  # the last was used last
                 connection.close("idle for too long")
@@ -202,8 +202,8 @@ class Pool:
     # -- receipts --------------------------------------------------------------------------------------------------
 
     def _owe(self, connection: Connection) -> None:
-        """The caller, who goes on in the loop's next turn, may send his next call by it, in the turn after that: first,
-        as he was told first.
+        """The caller goes on in the loop's next turn, and its next call is a receipt too. So one is sent in the turn
+        after that, if it is still owed.
         """
         loop = asyncio.get_running_loop()
         loop.call_soon(loop.call_soon, self._send_receipt, connection)
@@ -231,7 +231,7 @@ class Pool:
         return await self._connect(_part(share, deadline_s), exclusive)
 
     async def _wait(self, deadline_s: float, exclusive: bool) -> Connection | None:
-        """In line. A connection that is the caller's; None: he shall open one."""
+        """In order of arrival. A connection that is the caller's; None: the caller opens one."""
         if len(self._waiters) >= self._limits.waiting_calls:
             raise Overloaded(f"{len(self._waiters)} calls are waiting for a connection to {self._address} already")
         loop = asyncio.get_running_loop()
@@ -250,12 +250,12 @@ class Pool:
         if not waiter.done():
             why = f"no connection became free in time ({len(self._open)} are busy, {len(self._waiters)} calls wait)"
             waiter.set_exception(CallFailed(why, sent=False, busy=True))
-            self._leave_line(waiter)
+            self._remove_waiter(waiter)
 
     def _leave(self, waiter: asyncio.Future[Connection | None]) -> None:
-        """A caller was cancelled: what he was handed in that moment goes to the next."""
+        """A caller was cancelled: what it was handed in that moment goes to the next."""
         if waiter.cancelled():
-            self._leave_line(waiter)
+            self._remove_waiter(waiter)
         elif waiter.exception() is None:
             connection = waiter.result()
             if connection is not None:
@@ -264,8 +264,8 @@ class Pool:
                 self._opening -= 1
                 self._serve_waiters()
 
-    def _leave_line(self, waiter: asyncio.Future[Connection | None]) -> None:
-        """Those behind him may now be served, where he waited for more than they do."""
+    def _remove_waiter(self, waiter: asyncio.Future[Connection | None]) -> None:
+        """Those behind it may now be served, where it waited for more than they do."""
         self._waiters.pop(waiter, None)
         self._serve_waiters()
 

@@ -142,7 +142,7 @@ STALE_S = 1.0
 LOOK_UP_TIMEOUT_S = 5.0
 
 Resolve = Callable[[str, int], Awaitable[Iterable[Address]]]
-"""All addresses of a name. OSError: it has none, or nobody knows."""
+"""All addresses of a name. OSError: it has none, or none is known."""
 
 
 async def look_up(name: str, port: int) -> Iterable[Address]:
@@ -235,7 +235,7 @@ class ServerList:
         return self._known.get(target, ()) if isinstance(target, DnsName) else [target]
 
     def _use(self, addresses: Iterable[Address]) -> None:
-        """Those that stay keep their place, their standing and their connections."""
+        """Those that stay keep their place, their health and their connections."""
         wanted = dict.fromkeys(addresses)
         stay = [server for server in self.servers if server.address in wanted]
         gone = [server for server in self.servers if server.address not in wanted]
