@@ -32,8 +32,14 @@ def channel_of(base: bytes) -> bytes:
 
 def announcement(publisher_id: bytes, jobs: Sequence[Job], now_ms: int) -> bytes:
     """What to publish of new jobs."""
-    later = [time_ms for job in jobs if (time_ms := job.run_after_ms) is not None and time_ms > now_ms]
-    return b"%s %d %d" % (publisher_id, len(jobs) - len(later), min(later, default=0))
+    ready = due_ms = 0
+    for job in jobs:
+        run_after_ms = job.run_after_ms
+        if run_after_ms is None or run_after_ms <= now_ms:
+            ready += 1
+        elif not due_ms or run_after_ms < due_ms:
+            due_ms = run_after_ms
+    return b"%s %d %d" % (publisher_id, ready, due_ms)
 
 
 def parse(message: bytes) -> tuple[bytes, Notification]:

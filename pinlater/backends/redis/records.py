@@ -122,10 +122,16 @@ Args = list[Arg]
 
 def enqueue_args(jobs: Sequence[Job], now_ms: int) -> tuple[Args, list[int]]:
     """The arguments per job, and the priorities in the order in which they come (see enqueue.lua)."""
-    priorities = [job.priority for job in jobs]
-    if priorities.count(priorities[0]) == len(jobs):
-        about, lists = _listed(jobs, priorities[0], now_ms)
-        return [1, *about, *lists], priorities[:1]
+    priority = jobs[0].priority
+    if len(jobs) > 1:
+        priorities = [job.priority for job in jobs]
+        if priorities.count(priority) != len(jobs):
+            return _args_of_priorities(jobs, priorities, now_ms)
+    about, lists = _listed(jobs, priority, now_ms)
+    return [1, *about, *lists], [priority]
+
+
+def _args_of_priorities(jobs: Sequence[Job], priorities: list[int], now_ms: int) -> tuple[Args, list[int]]:
     places: dict[int, list[int]] = {}
     for place, priority in enumerate(priorities):
         places.setdefault(priority, []).append(place)
@@ -140,31 +146,26 @@ def enqueue_args(jobs: Sequence[Job], now_ms: int) -> tuple[Args, list[int]]:
 
 
 def _listed(jobs: Sequence[Job], priority: int, now_ms: int) -> tuple[Args, Args]:
-    """What is said of all jobs of a priority, and their values and run_afters."""
-    values: Args = _values(jobs, priority, now_ms)
-    run_afters = [job.run_after_ms for job in jobs]
-    first = run_afters[0]
-    if run_afters.count(first) == len(jobs):
-        return [priority, len(jobs), now_ms if first is None else first], values
-    values += [now_ms if run_after_ms is None else run_after_ms for run_after_ms in run_afters]
-    return [priority, len(jobs), b""], values
-
-
-def _values(jobs: Sequence[Job], priority: int, now_ms: int) -> Args:
-    """What BASE:jobs gets of each."""
+    """What is said of all jobs of a priority; what BASE:jobs gets of each, and their run_afters where they differ."""
     heads: dict[int, bytes] = {}
-    values: Args = []
+    lists: Args = []
+    first_ms, are_alike = jobs[0].run_after_ms, True
     for job in jobs:
+        if job.run_after_ms != first_ms:
+            are_alike = False
         attempts = job.attempts_allowed
         if job.custom_status:
             status = job.custom_status[:MAX_STATUS_CHARS].encode()
-            values.append(HEAD.pack(now_ms, attempts, priority, len(status)) + status + job.body)
+            lists.append(HEAD.pack(now_ms, attempts, priority, len(status)) + status + job.body)
             continue
         head = heads.get(attempts)
         if head is None:
             head = heads[attempts] = HEAD.pack(now_ms, attempts, priority, 0)
-        values.append(head + job.body)
-    return values
+        lists.append(head + job.body)
+    if are_alike:
+        return [priority, len(jobs), now_ms if first_ms is None else first_ms], lists
+    lists += [now_ms if job.run_after_ms is None else job.run_after_ms for job in jobs]
+    return [priority, len(jobs), b""], lists
 
 
 def descriptors(queue: str, shard: str, priorities: list[int], first: int, count: int) -> list[str]:
@@ -172,6 +173,8 @@ def descriptors(queue: str, shard: str, priorities: list[int], first: int, count
     end = first + count
     if len(priorities) == 1:
         prefix = _prefix(queue, shard, priorities[0])
+        if count == 1:
+            return [f"{prefix}{first}"]
         texts: list[str] = []
         for thousand in range(first - first % 1000, end, 1000):
             before = f"{prefix}{thousand // 1000}"

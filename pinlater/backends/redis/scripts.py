@@ -72,33 +72,33 @@ class RedisStore:
         connection = self._connection
         if connection is None or not connection.open:
             connection = await self._connected()
-        script, command = self._scripts[name], (1, self.root, *args)
+        script = self._scripts[name]
         try:
-            return await connection.send(("EVALSHA", script.sha, *command))
+            return await connection.send(("EVALSHA", script.sha, 1, self.root, *args))
         except ReplyError as error:
-            return await self._call_by_text(connection, error, script, command)
+            return await self._call_by_text(connection, error, script, (1, self.root, *args))
 
     async def call_queue(self, name: str, queue: str, args: Sequence[Arg]) -> Any:
         """What a script answers that works on one queue; QueueNotFound where that is nil. Else as `call`."""
         connection = self._connection
         if connection is None or not connection.open:
             connection = await self._connected()
-        script, command = self._scripts[name], (2, self.root, b"%s:q:%s" % (self.root, queue.encode()), *args)
+        script, base = self._scripts[name], b"%s:q:%s" % (self.root, queue.encode())
         try:
-            answer = await connection.send(("EVALSHA", script.sha, *command))
+            answer = await connection.send(("EVALSHA", script.sha, 2, self.root, base, *args))
         except ReplyError as error:
-            answer = await self._call_by_text(connection, error, script, command)
+            answer = await self._call_by_text(connection, error, script, (2, self.root, base, *args))
         if answer is None:
             raise QueueNotFound.of(queue)
         return answer
 
     async def _call_by_text(
-        self, connection: PipelinedConnection, error: ReplyError, script: Script, command: tuple[Arg, ...]
+        self, connection: PipelinedConnection, error: ReplyError, script: Script, keys_and_args: tuple[Arg, ...]
     ) -> Any:
         if error.code != "NOSCRIPT":
             raise _mapped(error, connection) from error
         try:
-            return await connection.send(("EVAL", script.source, *command))
+            return await connection.send(("EVAL", script.source, *keys_and_args))
         except ReplyError as failure:
             raise _mapped(failure, connection) from failure
 
