@@ -78,28 +78,32 @@ def read_envelope(body: bytes) -> Envelope | None:
 
     A higher version than ours is a job of a type that nobody here knows, named after the version.
     """
-    for encoding, line in _FIRST_LINES.items():
+    for ours, line in _FIRST_LINES.items():
         if body.startswith(line):
-            return _read(body, len(line), encoding)
-    match = _FIRST_LINE.match(body)
-    if match is None:
-        return None
-    if int(match[1]) > VERSION:
-        return Envelope(f"PINLATER/{int(match[1])}")
-    content_type = match[2].decode("utf-8", "replace").partition(";")[0].strip().lower()
-    known = _ENCODINGS.get(content_type)
-    if known is None or int(match[1]) < 1:
-        allowed = " or ".join(_ENCODINGS)
-        raise BodyInvalid(f"a body that begins with {match[0]!r}; allowed: version {VERSION}, {allowed}")
-    return _read(body, match.end(), known)
-
-
-def _read(body: bytes, start: int, encoding: Encoding) -> Envelope:
+            encoding, start = ours, len(line)
+            break
+    else:
+        match = _FIRST_LINE.match(body)
+        if match is None:
+            return None
+        if int(match[1]) > VERSION:
+            return Envelope(f"PINLATER/{int(match[1])}")
+        encoding, start = _named_encoding(match), match.end()
     try:
         found = _DECODERS[encoding](memoryview(body)[start:])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BodyInvalid(f"a body of {_CONTENT_TYPES[encoding]} that cannot be read: {error}") from error
     return Envelope(found.job, found.args or [], found.kwargs or {}, found.headers or {}, found.snoozes, encoding)
+
+
+def _named_encoding(match: re.Match[bytes]) -> Encoding:
+    """That of a first line as other languages may write it. BodyInvalid: none of ours."""
+    content_type = match[2].decode("utf-8", "replace").partition(";")[0].strip().lower()
+    known = _ENCODINGS.get(content_type)
+    if known is None or int(match[1]) < 1:
+        allowed = " or ".join(_ENCODINGS)
+        raise BodyInvalid(f"a body that begins with {match[0]!r}; allowed: version {VERSION}, {allowed}")
+    return known
 
 
 def next_body(old: Envelope, body: bytes, snoozes: int) -> Envelope:

@@ -72,9 +72,9 @@ class ThreadPool:
         self._ended = ended
         self._completed = CompletionBatch(ended)
         self._checkpoints = CheckpointRequests(save)
-        self._line: deque[_Task] = deque()
-        self._calls: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._called = False
+        self._pending: deque[_Task] = deque()
+        self._wakeups: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._wakeup_sent = False
         self._tasks: dict[RunningJob, _Task] = {}
         self._finished: deque[tuple[_Task, Outcome]] = deque()
         self._waking = False
@@ -101,8 +101,9 @@ class ThreadPool:
                 self._give_back(running, error)
                 return
             self._threads += 1
-        self._line.append(task)
-        self._call()
+        self._pending.append(task)
+        if not self._wakeup_sent:
+            self._wake_thread()
 
     def stop(self, running: RunningJob, reason: StopReason) -> None:
         task = self._tasks.get(running)
@@ -122,7 +123,7 @@ class ThreadPool:
         for task in self._tasks.values():
             task.context.request_stop(StopReason.STOPPING)
         for _ in range(self._threads):
-            self._calls.put(None)
+            self._wakeups.put(None)
         await self._checkpoints.close()
 
     def ask(self, running: RunningJob, checkpoint: Checkpoint) -> Future[None]:
@@ -151,11 +152,10 @@ class ThreadPool:
         del self._tasks[running]
         self._completed.add(running, Outcome(Action.GIVE_BACK, int(self._settings.unknown_delay_s * 1000)))
 
-    def _call(self) -> None:
-        """Wakes a thread, if none is on its way."""
-        if not self._called:
-            self._called = True
-            self._calls.put(None)
+    def _wake_thread(self) -> None:
+        """Wakes a thread. Not where one is on its way: a job would cost a call more."""
+        self._wakeup_sent = True
+        self._wakeups.put(None)
 
     def _next(self) -> _Task | None:
         """In a thread: the next job, as long as it takes; None: there are no more. The flag goes before the look: what
@@ -163,15 +163,15 @@ class ThreadPool:
         """
         while True:
             try:
-                task = self._line.popleft()
+                task = self._pending.popleft()
             except IndexError:
-                self._calls.get()
+                self._wakeups.get()
                 if self._closed:
                     return None
-                self._called = False
+                self._wakeup_sent = False
             else:
-                if self._line:
-                    self._call()
+                if self._pending and not self._wakeup_sent:
+                    self._wake_thread()
                 return task
 
     def _work(self) -> None:
