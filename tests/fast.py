@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.conformance.bindings import Binding
-from tests.stores.needs import NEEDS
+from tests.stores.needs import SERVERS
 
 FAST_PATHS = ["tests/unit", "tests/conformance", "tests/packaging/test_docs.py", "tests/packaging/test_house.py"]
 """Collected where the command names no path."""
-
-SERVERS = frozenset(NEEDS)
 
 
 def is_fast(item: pytest.Item, stores: set[str]) -> bool:

@@ -13,6 +13,7 @@ import pytest
 
 from tests.conformance.bindings import DEPTHS, KINDS, Binding
 from tests.parallel import is_worker
+from tests.stores.needs import SERVERS
 
 SERVICES = {"served", "servers", "tight", "fleeting", "outage", "alone"}
 HERE = Path(__file__).parent
@@ -93,4 +94,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     cells = config.stash[CELLS]
     if cells.counts:
         terminalreporter.section("conformance: cases by store, bare or through the chain")
-        terminalreporter.write(cells.table(config.getoption("--without")))
+        servers = SERVERS if config.getoption("--fast") else ()
+        terminalreporter.write(cells.table([*config.getoption("--without"), *servers]))

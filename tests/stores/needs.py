@@ -5,3 +5,4 @@ NEEDS = {
     "mysql": {"mysql_server", "durable_mysql_server", "mysql_places", "four_stores"},
     "languages": {"node_worker", "apache_types"},
 }
+SERVERS = frozenset(NEEDS)
