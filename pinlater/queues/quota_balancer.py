@@ -12,7 +12,7 @@ that owns the record's shard works on the queue; two at once do no harm.
 Jobs that wait on a shard without a free quota are seen by the next run: after 200 ms where something moves, after a
 second where nothing did.
 
-The record is one note per queue, on the shard that rendezvous hashing picks. Which shard that is depends on the shards
+The record is one entry per queue, on the shard that rendezvous hashing picks. Which shard that is depends on the shards
 there are, so it can change while servers still differ about them. Then the record is retired where it was, before a new
 one is written: whoever still writes to the old one loses the race. A retired record stays readable for a day, so that a
 crash between the two leaves something to go on from, and says where it moved to: a server that does not know that shard
@@ -47,7 +47,7 @@ _READY_LIMIT = 1_000
 _MAX_REST_MS = 1_000
 _FIRST_REST_MS = 200
 _FORGET_MS = 60_000
-"""A shard that is no longer configured keeps its share so long: servers do not read their configuration all at once."""
+"""A shard that is no longer configured keeps its quota so long: servers do not read their configuration all at once."""
 
 KIND = "share"
 _KEEP_RETIRED_MS = 86_400_000
@@ -85,7 +85,7 @@ class QuotaBalancer:
         await asyncio.gather(*[self._balance_all(shard_id, queues) for shard_id, queues in due.items()])
 
     async def balance(self, queue: str) -> bool:
-        """One round for one queue; whether anything moved. Raises nothing: the next round does better."""
+        """One rebalancing of one queue; whether anything moved. Raises nothing: the next one does better."""
         home = self._home(queue)
         if home is None or not home.is_healthy or self._members.has_unknown_ids():
             return False
@@ -97,14 +97,14 @@ class QuotaBalancer:
         if home is None:
             return False
         try:
-            notes = await home.shard.kv_list(KIND, self._clock.now_ms())
+            entries = await home.shard.kv_list(KIND, self._clock.now_ms())
         except PinLaterError as error:
             _log.debug("quotas_not_read", shard=shard_id, error=error.message)
             return False
         for queue in queues:
             moved = False
             try:
-                moved = await self._balance(queue, home, notes.get(queue))
+                moved = await self._balance(queue, home, entries.get(queue))
             except PinLaterError as error:
                 _log.debug("quotas_not_balanced", queue=queue, error=error.message)
             has_moved |= moved
@@ -121,21 +121,21 @@ class QuotaBalancer:
         shard_id = rendezvous_pick(queue, [member.shard.shard_id for member in self._members.all])
         return None if shard_id is None else self._members.by_id(shard_id)
 
-    # -- one round ---------------------------------------------------------------------------------------------------
+    # -- one rebalancing -----------------------------------------------------------------------------------------------
 
-    async def _balance(self, queue: str, home: ShardHandle, note: KvEntry | None) -> bool:
+    async def _balance(self, queue: str, home: ShardHandle, entry: KvEntry | None) -> bool:
         maximum = self._queues.settings(queue).max_in_progress
         if maximum is None:
             return False
         seen = await self._look(queue)
-        record = read_record(note)
+        record = read_record(entry)
         if record is None or record.is_retired:
             if record is not None and self._may_be_known_soon(queue, record.moved_to):
                 return False
             record = await self._begin(queue, home, seen)
             if record is None:
                 return False
-        rebalance = Rebalance(maximum, self._known_shares(queue, record), seen)
+        rebalance = Rebalance(maximum, self._known_quotas(queue, record), seen)
         waiting = await self._waiting(queue, rebalance)
         rotation = self._clock.now_ms() // _ROTATION_MS
         rebalance.plan(waiting, rotation)
@@ -143,12 +143,12 @@ class QuotaBalancer:
             return False
         version = record.version + 1
         taken = await self._set(queue, rebalance.to_shrink(), version)
-        if any(share.version > version for share in taken.values()):
+        if any(state.version > version for state in taken.values()):
             return False
         rebalance.shrunk(taken)
         rebalance.grow(rotation)
         if not await _write(
-            home, queue, replace(record, version=version, maximum=maximum, shares=rebalance.held), self._clock
+            home, queue, replace(record, version=version, maximum=maximum, quotas=rebalance.held), self._clock
         ):
             return False
         await self._set(queue, rebalance.to_grow(), version)
@@ -161,13 +161,13 @@ class QuotaBalancer:
         record = await _retire_elsewhere(home, self._members.all, queue, self._clock)
         if record is None:
             return None
-        return replace(record, version=max(record.version, *(share.version for share in seen.values())))
+        return replace(record, version=max(record.version, *(state.version for state in seen.values())))
 
-    def _known_shares(self, queue: str, record: QuotaRecord) -> dict[str, int]:
+    def _known_quotas(self, queue: str, record: QuotaRecord) -> dict[str, int]:
         """What the record says, without shards that were removed from the configuration a while ago."""
         return {
-            shard_id: share
-            for shard_id, share in record.shares.items()
+            shard_id: quota
+            for shard_id, quota in record.quotas.items()
             if self._may_be_known_soon(queue, shard_id) or self._members.by_id(shard_id) is not None
         }
 
@@ -182,23 +182,23 @@ class QuotaBalancer:
     # -- calls to the shards -----------------------------------------------------------------------------------------
 
     async def _look(self, queue: str) -> dict[str, Quota]:
-        """The shares of the shards that answer."""
+        """The quotas of the shards that answer."""
         return await self._set(queue, dict.fromkeys([each.shard.shard_id for each in self._members.healthy()], 0), 0)
 
-    async def _set(self, queue: str, shares: Mapping[str, int], version: int) -> dict[str, Quota]:
+    async def _set(self, queue: str, quotas: Mapping[str, int], version: int) -> dict[str, Quota]:
         now_ms = self._clock.now_ms()
 
-        async def one(shard_id: str, share: int) -> Quota | None:
+        async def one(shard_id: str, quota: int) -> Quota | None:
             member = self._members.by_id(shard_id)
             if member is None:
                 return None
             try:
-                return await member.shard.set_quota(queue, share, version, now_ms)
+                return await member.shard.set_quota(queue, quota, version, now_ms)
             except PinLaterError:
                 return None
 
-        answers = await asyncio.gather(*[one(shard_id, share) for shard_id, share in shares.items()])
-        return {shard_id: answer for shard_id, answer in zip(shares, answers, strict=True) if answer is not None}
+        answers = await asyncio.gather(*[one(shard_id, quota) for shard_id, quota in quotas.items()])
+        return {shard_id: answer for shard_id, answer in zip(quotas, answers, strict=True) if answer is not None}
 
     async def _waiting(self, queue: str, rebalance: Rebalance) -> dict[str, list[int]]:
         """What is ready on the shards that can hand out nothing more."""
@@ -218,38 +218,38 @@ class QuotaBalancer:
 
 @dataclass(frozen=True, slots=True)
 class QuotaRecord:
-    """As of `version`, no more than `shares` claims are alive on each shard. `maximum` is what they were split by;
-    `note_version` that of the note it was read from (0: there is none); `moved_to` the shard of the record after a
+    """As of `version`, no more than `quotas` claims are alive on each shard. `maximum` is what they were split by;
+    `entry_version` that of the entry it was read from (0: there is none); `moved_to` the shard of the record after a
     retired one.
     """
 
     version: int
     maximum: int | None = None
-    shares: dict[str, int] = field(default_factory=dict)
+    quotas: dict[str, int] = field(default_factory=dict)
     is_retired: bool = False
-    note_version: int = 0
+    entry_version: int = 0
     moved_to: str = ""
 
     def body(self) -> bytes:
         words = {
             "version": self.version,
             "maximum": self.maximum,
-            "shares": self.shares,
+            "shares": self.quotas,
             "retired": self.is_retired,
             "to": self.moved_to,
         }
         return json.dumps(words).encode()
 
 
-def read_record(note: KvEntry | None) -> QuotaRecord | None:
-    """None where there is no note, or none that can be understood."""
-    if note is None:
+def read_record(entry: KvEntry | None) -> QuotaRecord | None:
+    """None where there is no entry, or none that can be understood."""
+    if entry is None:
         return None
     try:
-        words = json.loads(note.body)
-        shares = {str(shard): int(share) for shard, share in words["shares"].items()}
+        words = json.loads(entry.body)
+        quotas = {str(shard): int(quota) for shard, quota in words["shares"].items()}
         is_retired, moved_to = bool(words["retired"]), str(words.get("to", ""))
-        return QuotaRecord(int(words["version"]), words["maximum"], shares, is_retired, note.version, moved_to)
+        return QuotaRecord(int(words["version"]), words["maximum"], quotas, is_retired, entry.version, moved_to)
     except (ValueError, LookupError, TypeError, AttributeError):
         return None
 
@@ -258,7 +258,7 @@ async def _write(member: ShardHandle, queue: str, record: QuotaRecord, clock: Cl
     """Put it in the place of what it was made from; False where another one is there by now."""
     now_ms = clock.now_ms()
     expires_at_ms = now_ms + _KEEP_RETIRED_MS if record.is_retired else MAX_TIME_MS
-    body, expected = record.body(), record.note_version
+    body, expected = record.body(), record.entry_version
     return await member.shard.kv_put(KIND, queue, body, expires_at_ms, now_ms, expected_version=expected) > 0
 
 
@@ -273,15 +273,15 @@ async def _retire_elsewhere(
     newest = QuotaRecord(0)
     at_home = 0
     for member in members:
-        notes = await member.shard.kv_list(KIND, clock.now_ms())
-        note = notes.get(queue)
-        found = read_record(note) or QuotaRecord(0, note_version=note.version if note else 0)
+        entries = await member.shard.kv_list(KIND, clock.now_ms())
+        entry = entries.get(queue)
+        found = read_record(entry) or QuotaRecord(0, entry_version=entry.version if entry else 0)
         if member is home:
-            at_home = found.note_version
+            at_home = found.entry_version
         elif not found.is_retired or found.moved_to != home.shard.shard_id:
             retired = replace(found, is_retired=True, moved_to=home.shard.shard_id)
             if not await _write(member, queue, retired, clock):
                 return None
         if found.version > newest.version:
             newest = found
-    return replace(newest, maximum=None, is_retired=False, note_version=at_home, moved_to="")
+    return replace(newest, maximum=None, is_retired=False, entry_version=at_home, moved_to="")

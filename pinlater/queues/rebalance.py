@@ -9,7 +9,7 @@ from pinlater.backends.base import Quota
 
 
 class Demand(NamedTuple):
-    """What one shard could do with: the jobs that wait there for want of a share, highest priority first, and those
+    """What one shard could do with: the jobs that wait there for want of a quota, highest priority first, and those
     in progress.
     """
 
@@ -72,15 +72,15 @@ class Rebalance:
         self.maximum = maximum
         self._seen = seen
         self.held = dict(recorded)
-        for shard_id, share in seen.items():
-            self.held[shard_id] = max(recorded.get(shard_id, 0), share.quota, share.in_progress)
+        for shard_id, state in seen.items():
+            self.held[shard_id] = max(recorded.get(shard_id, 0), state.quota, state.in_progress)
         self._targets: dict[str, int] = {}
         self._shrinking: dict[str, int] = {}
         self._starving: list[str] = []
 
     def full(self) -> list[str]:
         """The shards that can hand out nothing more."""
-        return [shard_id for shard_id, share in self._seen.items() if share.in_progress >= share.quota]
+        return [shard_id for shard_id, state in self._seen.items() if state.in_progress >= state.quota]
 
     def plan(self, waiting: Mapping[str, Sequence[int]], rotation: int) -> None:
         """Who should have how many, where so many jobs wait on the shards that are full."""
@@ -88,11 +88,11 @@ class Rebalance:
         levels = max(map(len, waiting.values()), default=0)
         nothing = [0] * levels
         demands = {
-            shard_id: Demand(waiting.get(shard_id, nothing), share.in_progress)
-            for shard_id, share in self._seen.items()
+            shard_id: Demand(waiting.get(shard_id, nothing), state.in_progress)
+            for shard_id, state in self._seen.items()
         }
         slots = self.maximum - away
-        if sum(share.in_progress for share in self._seen.values()) > slots:
+        if sum(state.in_progress for state in self._seen.values()) > slots:
             slots = 0  # a maximum that came or fell while claims were alive: no new one before enough of them ended
         self._targets = allocate(max(0, slots), demands, rotation)
         self._shrinking = {
@@ -114,16 +114,16 @@ class Rebalance:
         return any(self._gains(shard_id) for shard_id in self._seen)
 
     def _gains(self, shard_id: str) -> bool:
-        share, target, held = self._seen[shard_id], self._targets[shard_id], self.held[shard_id]
-        if share.quota > target:
+        state, target, held = self._seen[shard_id], self._targets[shard_id], self.held[shard_id]
+        if state.quota > target:
             return True
         if target < held:
-            return max(share.quota, share.in_progress) < held
-        return shard_id in self._starving and share.quota < held
+            return max(state.quota, state.in_progress) < held
+        return shard_id in self._starving and state.quota < held
 
     def to_shrink(self) -> dict[str, int]:
-        """New shares of those that hold more than they should. What lies idle of theirs while more is held than the
-        maximum is not theirs any more: then no share gets larger here.
+        """New quotas of those that hold more than they should. What lies idle of theirs while more is held than the
+        maximum is not theirs any more: then no quota gets larger here.
         """
         if sum(self.held.values()) <= self.maximum:
             return self._shrinking
@@ -131,8 +131,8 @@ class Rebalance:
 
     def shrunk(self, answers: Mapping[str, Quota]) -> None:
         """What the shards that were to shrink have now; one that did not answer may have kept what it had."""
-        for shard_id, share in answers.items():
-            self.held[shard_id] = max(share.quota, share.in_progress)
+        for shard_id, state in answers.items():
+            self.held[shard_id] = max(state.quota, state.in_progress)
         for shard_id in self._shrinking:
             self._targets[shard_id] = 0  # a version serves one step per shard: none of them grows in this round
 
@@ -148,8 +148,8 @@ class Rebalance:
                 room -= more
 
     def to_grow(self) -> dict[str, int]:
-        """New shares of those that may have more than they have, once the record says so."""
+        """New quotas of those that may have more than they have, once the record says so."""
         if sum(self.held.values()) > self.maximum:
             return {}
-        shares = {shard_id: min(target, self.held[shard_id]) for shard_id, target in self._targets.items()}
-        return {shard_id: share for shard_id, share in shares.items() if share > self._seen[shard_id].quota}
+        quotas = {shard_id: min(target, self.held[shard_id]) for shard_id, target in self._targets.items()}
+        return {shard_id: quota for shard_id, quota in quotas.items() if quota > self._seen[shard_id].quota}

@@ -72,7 +72,7 @@ their next look at the shards, twice a second. It needs one healthy shard, and s
 brought up to it before they serve again. Of two operators who change a queue at the same moment, one finds the change
 of the other, and keeps it but for the keys that he sets himself.
 
-A deleted queue leaves a mark for 30 days. A shard that is away for longer than that brings the queue back.
+A deleted queue leaves a tombstone for 30 days. A shard that is away for longer than that brings the queue back.
 """
 
 

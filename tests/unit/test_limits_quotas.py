@@ -33,20 +33,20 @@ Late = Callable[[], Awaitable[Any]]
 
 
 class Mover:
-    """One process that moves shares."""
+    """One process that moves quotas."""
 
     def __init__(self, members: ShardSet, clock: HeldClock, turnstile: Turnstile) -> None:
         self.members = members
         self.turnstile = turnstile
         self.queues = QueueDirectory(members, clock)
-        self.shares = QuotaBalancer(members, self.queues, clock)
+        self.quotas = QuotaBalancer(members, self.queues, clock)
         self.task: asyncio.Task[bool] | None = None
 
     async def begin(self, queue: str) -> None:
         """One round, up to its first call."""
         if self.task is None or self.task.done():
             self.turnstile.is_open = False
-            self.task = asyncio.create_task(self.shares.balance(queue))
+            self.task = asyncio.create_task(self.quotas.balance(queue))
             await self.turnstile.until_quiet()
 
     async def step(self) -> None:
@@ -127,33 +127,33 @@ class Yard:
     def home(self, queue: str) -> str | None:
         return rendezvous_pick(queue, [store.shard_id for store in self.stores])
 
-    async def shares(self, queue: str) -> dict[str, int]:
+    async def quotas(self, queue: str) -> dict[str, int]:
         return {store.shard_id: (await store.set_quota(queue, 0, 0, 0)).quota for store in self.stores}
 
     async def check(self, queue: str, maximum: int) -> None:
         assert self.in_progress() <= maximum
         record = await self.record(queue)
-        shares = await self.shares(queue)
+        quotas = await self.quotas(queue)
         if record is None:
-            assert not any(shares.values())
+            assert not any(quotas.values())
         else:
-            assert sum(record.shares.values()) <= maximum
-            for shard_id, share in shares.items():
-                assert share <= record.shares.get(shard_id, 0)
+            assert sum(record.quotas.values()) <= maximum
+            for shard_id, quota in quotas.items():
+                assert quota <= record.quotas.get(shard_id, 0)
 
     async def drain(self, queue: str, mover: Mover) -> None:
         """Work until nothing is left, within some rounds for each job."""
         rounds = 40 + 4 * await self.left(queue)
         for _ in range(rounds):
             self.clock.tick(250)
-            await mover.shares.balance(queue)
+            await mover.quotas.balance(queue)
             for shard in range(len(self.stores)):
                 await self.claim(queue, shard, 100)
             if await self.left(queue) == 0:
                 return
             for shard in range(len(self.stores)):
                 await self.ack(queue, shard, 100)
-        raise AssertionError(f"jobs are left after {rounds} rounds: {await self.shares(queue)}")
+        raise AssertionError(f"jobs are left after {rounds} rounds: {await self.quotas(queue)}")
 
     async def left(self, queue: str) -> int:
         now_ms = self.clock.now_ms()
@@ -240,9 +240,9 @@ async def test_jobs_are_in_progress_up_to_the_maximum_over_all_shards() -> None:
         for shard in range(3):
             await at.enqueue(queue, shard, 10)
             assert await at.claim(queue, shard, 10) == 0
-        assert await mover.shares.balance(queue)
+        assert await mover.quotas.balance(queue)
         assert sum([await at.claim(queue, shard, 10) for shard in range(3)]) == 5
-        assert not await mover.shares.balance(queue)
+        assert not await mover.quotas.balance(queue)
         await at.drain(queue, mover)
         await mover.close()
 
@@ -267,7 +267,7 @@ async def test_a_shard_whose_workers_refill_it_at_once_does_not_keep_the_others_
         handed_out = [0, 0]
         for _ in range(60):
             at.clock.tick(250)
-            await mover.shares.balance(queue)
+            await mover.quotas.balance(queue)
             for shard in range(2):
                 for _ in range(3):
                     await at.ack(queue, shard, 100)
@@ -284,7 +284,7 @@ async def test_a_shard_that_is_out_keeps_its_share_and_the_others_do_not_get_it(
         queue = await at.queue(mover, 6)
         away, *_ = [number for number in range(3) if at.stores[number].shard_id != at.home(queue)]
         await at.enqueue(queue, away, 4)
-        await mover.shares.balance(queue)
+        await mover.quotas.balance(queue)
         held = await at.claim(queue, away, 10)
         assert held >= 4
         mover.members.all[away].health.trip(at.clock.now_ms())
@@ -292,11 +292,11 @@ async def test_a_shard_that_is_out_keeps_its_share_and_the_others_do_not_get_it(
             await at.enqueue(queue, shard, 10)
         for _ in range(3):
             at.clock.tick(1_000)
-            await mover.shares.balance(queue)
+            await mover.quotas.balance(queue)
             for shard in {0, 1, 2} - {away}:
                 await at.claim(queue, shard, 10)
             await at.check(queue, 6)
-        assert at.in_progress() == 6 - (await at.shares(queue))[at.stores[away].shard_id] + held
+        assert at.in_progress() == 6 - (await at.quotas(queue))[at.stores[away].shard_id] + held
         await mover.close()
 
 
@@ -306,10 +306,10 @@ async def test_nothing_is_granted_before_every_shard_was_seen_once() -> None:
         queue = await at.queue(mover, 5)
         away, *_ = [number for number in range(3) if at.stores[number].shard_id != at.home(queue)]
         mover.members.all[away].health.trip(at.clock.now_ms())
-        assert not await mover.shares.balance(queue)
+        assert not await mover.quotas.balance(queue)
         assert await at.record(queue) is None
         mover.members.all[away].readmit()
-        assert await mover.shares.balance(queue)
+        assert await mover.quotas.balance(queue)
         await mover.close()
 
 
@@ -317,14 +317,14 @@ async def test_shares_stand_while_the_shard_of_their_record_is_out() -> None:
     async with yard() as at:
         mover = await at.mover()
         queue = await at.queue(mover, 3)
-        await mover.shares.balance(queue)
-        before = await at.shares(queue)
+        await mover.quotas.balance(queue)
+        before = await at.quotas(queue)
         home = [store.shard_id for store in at.stores].index(str(at.home(queue)))
         mover.members.all[home].health.trip(at.clock.now_ms())
         for shard in range(3):
             await at.enqueue(queue, shard, 9)
-        assert not await mover.shares.balance(queue)
-        assert await at.shares(queue) == before
+        assert not await mover.quotas.balance(queue)
+        assert await at.quotas(queue) == before
         await mover.close()
 
 
@@ -334,20 +334,20 @@ async def test_who_loses_the_race_for_the_record_lets_no_share_grow() -> None:
         queue = await at.queue(first, 1)
         await second.queues.poll()
         await at.enqueue(queue, 0, 1)
-        await first.shares.balance(queue)
+        await first.quotas.balance(queue)
         await at.enqueue(queue, 1, 1, priority=2)
         await first.begin(queue)
         for _ in range(50):
             if first.turnstile.standing() != "kv_put":
                 await first.step()
         await at.enqueue(queue, 2, 1, priority=1)
-        assert await second.shares.balance(queue)
-        assert await at.shares(queue) == {"1": 0, "2": 0, "3": 1}
+        assert await second.quotas.balance(queue)
+        assert await at.quotas(queue) == {"1": 0, "2": 0, "3": 1}
         for _ in range(50):
             await first.step()
         assert first.task is not None
         assert first.task.result() is False
-        assert await at.shares(queue) == {"1": 0, "2": 0, "3": 1}
+        assert await at.quotas(queue) == {"1": 0, "2": 0, "3": 1}
         await first.close()
         await second.close()
 
@@ -358,12 +358,12 @@ async def test_a_lower_maximum_counts_for_what_is_handed_out_next() -> None:
         queue = await at.queue(mover, 9)
         for shard in range(3):
             await at.enqueue(queue, shard, 20)
-        await mover.shares.balance(queue)
+        await mover.quotas.balance(queue)
         assert sum([await at.claim(queue, shard, 20) for shard in range(3)]) == 9
         await mover.queues.change(queue, {"max_in_progress": "2"}, [], False, "me")
         for _ in range(20):
             at.clock.tick(1_000)
-            await mover.shares.balance(queue)
+            await mover.quotas.balance(queue)
             for shard in range(3):
                 await at.ack(queue, shard)
                 await at.claim(queue, shard, 20)
@@ -376,19 +376,19 @@ async def test_claims_made_while_there_was_no_maximum_count_when_there_is_one_ag
     async with yard() as at:
         mover = await at.mover()
         queue = await at.queue(mover, 4)
-        await mover.shares.balance(queue)
+        await mover.quotas.balance(queue)
         await mover.queues.change(queue, {"max_in_progress": "none"}, [], False, "me")
         await at.enqueue(queue, 0, 9)
         await at.enqueue(queue, 1, 9)
         assert await at.claim(queue, 0, 9, enforce_quota=False) == 9
         await mover.queues.change(queue, {"max_in_progress": "4"}, [], False, "me")
         at.clock.tick(1_000)
-        await mover.shares.balance(queue)
+        await mover.quotas.balance(queue)
         assert await at.claim(queue, 1, 9) == 0
         await at.ack(queue, 0, 7)
         for _ in range(3):
             at.clock.tick(1_000)
-            await mover.shares.balance(queue)
+            await mover.quotas.balance(queue)
             await at.claim(queue, 1, 9)
             assert at.in_progress() <= 4
         await at.drain(queue, mover)
@@ -403,14 +403,14 @@ async def test_another_list_of_shards_may_move_the_record_and_loses_nothing() ->
             if at.home(queue) == "3":
                 break
         await at.enqueue(queue, 0, 9)
-        await old.shares.balance(queue)
+        await old.quotas.balance(queue)
         assert await at.claim(queue, 0, 9) == 4
         await new.queues.poll()
         await at.enqueue(queue, 2, 9)
         for _ in range(3):
             at.clock.tick(1_000)
-            await new.shares.balance(queue)
-            await old.shares.balance(queue)
+            await new.quotas.balance(queue)
+            await old.quotas.balance(queue)
             await at.claim(queue, 2, 9)
             assert at.in_progress() <= 4
         await at.ack(queue, 0, 4)
@@ -432,9 +432,9 @@ async def test_while_servers_differ_about_the_list_of_shards_the_maximum_holds(s
         await new.queues.poll()
         await new.queues.poll()
         if seed % 2:
-            await old.shares.balance(queue)
+            await old.quotas.balance(queue)
         for _ in range(80):
-            await dice.choice([old, new]).shares.balance(queue)
+            await dice.choice([old, new]).quotas.balance(queue)
             shard = dice.randrange(3)
             await at.enqueue(queue, shard, dice.randint(0, 2))
             await at.claim(queue, shard, dice.randint(1, 4))
@@ -454,12 +454,12 @@ async def test_after_a_while_without_the_shard_of_the_record_another_one_begins(
             queue = await at.queue(before, 6)
             if at.home(queue) == "3":
                 break
-        await before.shares.balance(queue)
+        await before.quotas.balance(queue)
         await after.queues.poll()
         await at.enqueue(queue, 0, 9)
-        assert not await after.shares.balance(queue)
+        assert not await after.quotas.balance(queue)
         at.clock.tick(61_000)
-        assert await after.shares.balance(queue)
+        assert await after.quotas.balance(queue)
         await before.close()
         await after.close()
 
@@ -468,12 +468,12 @@ async def test_a_tick_works_on_the_queues_whose_record_is_on_a_shard_of_mine() -
     async with yard() as at:
         mover = await at.mover()
         queue = await at.queue(mover, 3)
-        await mover.shares.tick(lambda shard_id: shard_id != at.home(queue))
+        await mover.quotas.tick(lambda shard_id: shard_id != at.home(queue))
         assert await at.record(queue) is None
-        await mover.shares.tick(lambda shard_id: shard_id == at.home(queue))
+        await mover.quotas.tick(lambda shard_id: shard_id == at.home(queue))
         record = await at.record(queue)
         assert record is not None
-        assert sum(record.shares.values()) == 3
+        assert sum(record.quotas.values()) == 3
         await mover.close()
 
 
@@ -529,7 +529,7 @@ async def test_with_more_claims_alive_than_a_new_maximum_no_share_lets_one_in(se
         queue = await at.queue(mover, 9)
         for shard in range(3):
             await at.enqueue(queue, shard, 30, dice.randint(1, 3))
-        await mover.shares.balance(queue)
+        await mover.quotas.balance(queue)
         await mover.queues.change(queue, {"max_in_progress": "none"}, [], False, "me")
         for shard in range(3):
             await at.claim(queue, shard, dice.randint(0, 6), enforce_quota=False)
@@ -537,7 +537,7 @@ async def test_with_more_claims_alive_than_a_new_maximum_no_share_lets_one_in(se
         await mover.queues.change(queue, {"max_in_progress": str(maximum)}, [], False, "me")
         for _ in range(2):
             at.clock.tick(1_000)
-            await mover.shares.balance(queue)
+            await mover.quotas.balance(queue)
         for _ in range(40):
             before = at.in_progress()
             got = sum([await at.claim(queue, shard, 30) for shard in dice.sample(range(3), 3)])
@@ -545,6 +545,6 @@ async def test_with_more_claims_alive_than_a_new_maximum_no_share_lets_one_in(se
             await at.ack(queue, dice.randrange(3), dice.randint(0, 2))
             at.clock.tick(dice.choice([10, 300, 1_000]))
             if dice.random() < 0.5:
-                await mover.shares.balance(queue)
+                await mover.quotas.balance(queue)
         await at.drain(queue, mover)
         await mover.close()
