@@ -87,32 +87,23 @@ class Dequeuer:
         self._slice_bytes = SLICE_BYTES + settings.max_body_bytes
         """What one claim may bring. A slice in which the next job did not fit has more than SLICE_BYTES."""
 
-    async def dequeue(self, request: DequeueRequest, context: RequestContext | None) -> list[DequeuedJob]:
-        """Carry out the acks that ride on it, then hand out jobs. RequestInvalid; QueueNotFound; DequeueRateLimited.
-
-        A dry run neither waits nor is limited; a dequeue that waits looks at all shards, whatever its coverage, from
-        the second look on. An error says whether the acks were applied: an invalid dequeue carries them out too, and
-        those of one that waits are carried out although its caller leaves meanwhile.
+    async def dequeue_with_acks(self, request: DequeueRequest, context: RequestContext | None) -> list[DequeuedJob]:
+        """Carry out the acks that ride on it, then dequeue. An error says whether the acks were applied: an invalid
+        dequeue carries them out too, and those of one that waits are carried out although its caller leaves meanwhile.
         """
-        began_s = monotonic() if request.wait_ms else 0.0
-        riding: RidingAcks | None = None
+        riding = RidingAcks(self._joinable_acks(request, context))
         try:
-            if request.succeeded or request.failed:
-                riding = RidingAcks(self._joinable_acks(request, context))
-                if riding.joined is None:
-                    queue = request.ack_queue or request.queue
-                    acking = self._lifecycle.ack(queue, request.succeeded, request.failed, context)
-                    riding.acked = await (self._lifecycle.to_the_end(acking) if request.wait_ms else acking)
-                    if riding.acked.error is not None:
-                        raise riding.acked.error
-            jobs = await self._dequeue(request, context, riding)
+            if riding.joined is None:
+                queue = request.ack_queue or request.queue
+                acking = self._lifecycle.ack(queue, request.succeeded, request.failed, context)
+                riding.acked = await (self._lifecycle.to_the_end(acking) if request.wait_ms else acking)
+                if riding.acked.error is not None:
+                    raise riding.acked.error
+            jobs = await self.dequeue(request, context, riding)
         except PinLaterError as error:
-            if riding is not None:
-                error.acks_applied = riding.acked is not None or bool(error.acks_applied)
-            if self.overflow is None or not isinstance(error, NoHealthyShards) or error.acks_applied is False:
-                raise
-            return await self.overflow.dequeue(request, context, began_s, error)
-        acked = None if riding is None else riding.acked
+            error.acks_applied = riding.acked is not None or bool(error.acks_applied)
+            raise
+        acked = riding.acked
         return jobs if acked is None or acked.had_effect else DequeuedJobs(jobs, acked.outcomes)
 
     def _joinable_acks(self, request: DequeueRequest, context: RequestContext | None) -> PreparedAcks | None:
@@ -136,11 +127,16 @@ class Dequeuer:
             return None
         return acks if not errors.count and list(acks.by_shard) == [shard_id] else None
 
-    async def _dequeue(
-        self, request: DequeueRequest, context: RequestContext | None, riding: RidingAcks | None
+    async def dequeue(
+        self, request: DequeueRequest, context: RequestContext | None, riding: RidingAcks | None = None
     ) -> list[DequeuedJob]:
-        """Jobs for a request, with the acks that are joined."""
+        """Jobs for a request, with the acks that are joined. RequestInvalid; QueueNotFound; DequeueRateLimited.
+
+        A dry run neither waits nor is limited; a dequeue that waits looks at all shards, whatever its coverage, from
+        the second look on.
+        """
         queue, bounds = request.queue, self._settings
+        began_s = monotonic() if request.wait_ms else 0.0
         source = "" if context is None else context.source
         limit = self._validator.dequeue(request, source)
         settings = self._queues.settings(queue)
@@ -149,22 +145,26 @@ class Dequeuer:
         connection = context.connection if request.release_on_disconnect and context is not None else None
         claim_descriptor = self._claims.next(source, None if connection is None else timeout_ms)
         limit, max_bytes = response_budget(bounds.max_answer_bytes, queue, claim_descriptor, limit)
-        priorities = self._validator.priorities
-        if request.dry_run:
-            now_ms = self._clock.now_ms()
-            max_bytes = min(max_bytes, _PEEK_BYTES)
-            return await self._router.peek(queue, priorities, limit, max_bytes, now_ms, coverage=request.coverage)
-        max_bytes = min(max_bytes, limit * bounds.max_body_bytes)
-        claim = ClaimRequest(claim_descriptor, limit, priorities, timeout_ms, min(max_bytes, self._slice_bytes))
-        wait_ms = min(request.wait_ms, bounds.max_wait_ms)
-        if riding is not None and riding.joined is not None:
-            jobs = await self._claim_with_acks(queue, claim, wait_ms, riding, riding.joined)
-        elif wait_ms:
-            jobs = await self._wait(queue, settings, claim, request.coverage, wait_ms)
-        elif is_limited(settings):
-            jobs = await self._claim_limited(queue, settings, claim, request.coverage)
-        else:
-            (jobs,) = await self._router.claim(queue, (claim,), self._clock.now_ms(), coverage=request.coverage)
+        priorities, coverage = self._validator.priorities, request.coverage
+        try:
+            if request.dry_run:
+                now_ms, max_bytes = self._clock.now_ms(), min(max_bytes, _PEEK_BYTES)
+                return await self._router.peek(queue, priorities, limit, max_bytes, now_ms, coverage=coverage)
+            max_bytes = min(max_bytes, limit * bounds.max_body_bytes)
+            claim = ClaimRequest(claim_descriptor, limit, priorities, timeout_ms, min(max_bytes, self._slice_bytes))
+            wait_ms = min(request.wait_ms, bounds.max_wait_ms)
+            if riding is not None and riding.joined is not None:
+                jobs = await self._claim_with_acks(queue, claim, wait_ms, riding, riding.joined)
+            elif wait_ms:
+                jobs = await self._wait(queue, settings, claim, coverage, wait_ms)
+            elif is_limited(settings):
+                jobs = await self._claim_now(queue, settings, claim, coverage)
+            else:
+                (jobs,) = await self._router.claim(queue, (claim,), self._clock.now_ms(), coverage=coverage)
+        except NoHealthyShards as error:
+            if self.overflow is None or (riding is not None and riding.acked is None):
+                raise
+            return await self.overflow.dequeue(request, context, began_s, error)
         if jobs:
             if len(jobs) < limit and max_bytes > self._slice_bytes:
                 take_room = None if context is None else context.take_room
@@ -207,24 +207,26 @@ class Dequeuer:
     async def _wait(
         self, queue: str, settings: QueueSettings, claim: ClaimRequest, coverage: float, wait_ms: int
     ) -> list[DequeuedJob]:
-        ticket = self._long_polls.ticket()
-        throttle = None
-        if self._long_polls.poller(queue) is None:
+        ticket, throttle = self._long_polls.ticket(), None
+        if self._long_polls.poller(queue) is not None:
+            self._router.members.require_any()
+        else:
             try:
-                jobs, throttle = await self._claim(queue, settings, claim, coverage)
+                if is_limited(settings):
+                    jobs, throttle = await self._claim_limited(queue, settings, claim, coverage)
+                else:
+                    (jobs,) = await self._router.claim(queue, (claim,), self._clock.now_ms(), coverage=coverage)
             except Overloaded:  # thousands come at once after a restart: as waiters they have room, and one poll
                 jobs = []
             if jobs:
                 return jobs
-        else:
-            self._router.members.require_any()
         return await self._long_polls.wait(queue, claim, wait_ms, ticket, throttle)
 
-    async def _claim_limited(
+    async def _claim_now(
         self, queue: str, settings: QueueSettings, claim: ClaimRequest, coverage: float
     ) -> list[DequeuedJob]:
         """What the limits allow now; DequeueRateLimited where the rate allows nothing."""
-        jobs, throttle = await self._claim(queue, settings, claim, coverage)
+        jobs, throttle = await self._claim_limited(queue, settings, claim, coverage)
         if throttle is not None:
             self._limits.count(1, queue, throttle.reason)
             error = throttle.error()
@@ -232,13 +234,10 @@ class Dequeuer:
                 raise error
         return jobs
 
-    async def _claim(
+    async def _claim_limited(
         self, queue: str, settings: QueueSettings, claim: ClaimRequest, coverage: float
     ) -> tuple[list[DequeuedJob], Throttle | None]:
         """What can be handed out at once, and what kept it from more. DequeueRateLimited where the queue is paused."""
-        if not is_limited(settings):
-            (jobs,) = await self._router.claim(queue, (claim,), self._clock.now_ms(), coverage=coverage)
-            return jobs, None
         rejection = self._limits.rejection_of(queue)
         if rejection is not None:
             self._limits.count(1, queue, "paused")
@@ -268,7 +267,11 @@ class Dequeuer:
                     break
                 room = min(max_bytes - taken, self._slice_bytes)
                 claim = replace(self._claims.renew(claim), limit=limit - len(jobs), max_bytes=room)
-                more, _ = await self._claim(queue, settings, claim, request.coverage)
+                if is_limited(settings):
+                    more, _ = await self._claim_limited(queue, settings, claim, request.coverage)
+                else:
+                    now_ms = self._clock.now_ms()
+                    (more,) = await self._router.claim(queue, (claim,), now_ms, coverage=request.coverage)
                 last = _body_bytes(more)
                 if taken + last > max_bytes:
                     requeuer.requeue_later(more)

@@ -114,8 +114,8 @@ class JobLifecycle:
             self._reject(queue, error)
         ready = len(checked) - len(later_ms)
         try:
-            stored = self._long_polls.claim_behind(queue, ready, self._router.enqueue(queue, checked, now_ms))
-            descriptors = await stored
+            storing = self._router.enqueue(queue, checked, now_ms)
+            descriptors = await self._long_polls.claim_behind(queue, ready, settings, storing)
         except (NoHealthyShards, NothingStored) as refusal:
             if self.overflow is None:
                 raise

@@ -236,6 +236,8 @@ class Service:
     def dequeue(
         self, request: DequeueRequest, *, context: RequestContext | None = None
     ) -> Coroutine[Any, Any, list[DequeuedJob]]:
+        if request.succeeded or request.failed:
+            return self._dequeuer.dequeue_with_acks(request, context)
         return self._dequeuer.dequeue(request, context)
 
     async def ack(

@@ -19,12 +19,13 @@ from pinlater.eager import after_first_suspend
 from pinlater.errors import Overloaded, QueueNotFound
 from pinlater.metrics import Metrics
 from pinlater.model import DequeuedJob
+from pinlater.queues.settings import QueueSettings
 from pinlater.service.descriptors import ClaimTokens
 from pinlater.service.longpoll.due import DueQuery
 from pinlater.service.longpoll.poller import LongPollSettings, PollerContext, QueuePoller
 from pinlater.service.longpoll.subscriptions import Subscriptions
 from pinlater.service.longpoll.wait_queue import Ticket, Waiter
-from pinlater.service.queue_limits import QueueLimits, Throttle
+from pinlater.service.queue_limits import QueueLimits, Throttle, is_limited
 from pinlater.service.requeuer import Requeuer
 from pinlater.shards.router import Router
 
@@ -77,14 +78,16 @@ class LongPolls:
             if poller is not None:
                 poller.due_changed()
 
-    def claim_behind(self, queue: str, jobs: int, enqueue: Coroutine[Any, Any, R]) -> Coroutine[Any, Any, R]:
-        """The enqueue of so many eligible jobs, with the claim of who waits for them sent right behind it, in the same
-        write or transaction of the store, where that keeps the order. They are to be announced as any others.
+    def claim_behind(
+        self, queue: str, jobs: int, settings: QueueSettings, enqueue: Coroutine[Any, Any, R]
+    ) -> Coroutine[Any, Any, R]:
+        """The enqueue of so many eligible jobs, with the claim of the waiters sent right behind it, in the same write
+        or transaction of the store, where that keeps the order. The jobs are to be announced as any others.
         """
         poller = self._pollers.get(queue)
-        if poller is None or not jobs or not self._keeps_order or not poller.can_claim_ahead:
+        if poller is None or not jobs or not self._keeps_order or not poller.can_claim_ahead or is_limited(settings):
             return enqueue
-        return enqueue if self._limits.of(queue) is not None else self._with_claim(poller, jobs, enqueue)
+        return self._with_claim(poller, jobs, enqueue)
 
     async def _with_claim(self, poller: QueuePoller, jobs: int, enqueue: Coroutine[Any, Any, R]) -> R:
         try:
@@ -156,8 +159,8 @@ class LongPolls:
 
     def ticket(self) -> Ticket:
         """For a dequeue that comes now, and may wait later."""
-        self._tickets += 1
-        return Ticket(self._tickets, self._wakeups)
+        self._tickets = number = self._tickets + 1
+        return Ticket(number, self._wakeups)
 
     async def wait(
         self, queue: str, request: ClaimRequest, wait_ms: int, ticket: Ticket, throttle: Throttle | None = None

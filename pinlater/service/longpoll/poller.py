@@ -149,11 +149,12 @@ class QueuePoller:
     def notify(self) -> None:
         """End a rest now; nothing happens where there is none."""
         wakeup = self._wakeup
-        if wakeup is not None and not wakeup.done():
+        if wakeup is not None:
             self._wakeup = None
             if self._timer is not None:
                 self._timer.cancel()
-            wakeup.set_result(None)
+            if not wakeup.done():
+                wakeup.set_result(None)
 
     @property
     def can_claim_ahead(self) -> bool:
@@ -164,12 +165,16 @@ class QueuePoller:
         """So many jobs became eligible; of no use to a queue that is throttled."""
         if not self._throttled_until_s or self.throttled_for() == 0:
             self.ready_estimate += jobs
-            self.notify()
+            if self._wakeup is not None:
+                self.notify()
 
     def expect_inflight(self, jobs: int) -> None:
-        """So many jobs are on their way to the store, ahead of any claim that begins now. `expect` announces them."""
+        """So many jobs are on their way to the store, ahead of any claim that begins now. `expect` announces them. For
+        a poller that `can_claim_ahead`.
+        """
         self.inflight_jobs = jobs
-        self.expect(jobs)
+        self.ready_estimate += jobs
+        self.notify()
         self.inflight_jobs = 0
 
     def due_changed(self) -> None:
@@ -248,7 +253,7 @@ class QueuePoller:
                         await self._rest(self._loop.time() + left_s)
                     elif self.ready_estimate <= 0:
                         next_poll_at_s = self._next_poll_at(self._loop.time())
-                        while (until_s := self._idle_until(next_poll_at_s)) is not None:
+                        while self.ready_estimate <= 0 and (until_s := self._idle_until(next_poll_at_s)) is not None:
                             if until_s > 0:
                                 self.state = PollerState.IDLE
                                 await self._rest(until_s)
@@ -287,7 +292,7 @@ class QueuePoller:
 
     def _idle_until(self, next_poll_at_s: float) -> float | None:
         """Until when it rests, in the loop's time; 0: for one turn of the loop; None: a round begins."""
-        if not self.waiters.entries or self.ready_estimate > 0 or self.pause_ms <= 0:
+        if not self.waiters.entries or self.pause_ms <= 0:
             return None
         due = self._context.due
         now_ms, now_s = self._context.clock.now_ms(), self._loop.time()
@@ -309,10 +314,25 @@ class QueuePoller:
         context = self._context
         try:
             settings = context.limits.of(self.queue)
-            if settings is None:
-                claimed = await self._claim(batch)
-            else:
+            if settings is not None:
                 claimed = await self._claim_limited(batch, settings)
+            else:
+                inflight = self.inflight_jobs
+                self.throttle, self._throttled_until_s = None, 0.0
+                if self.ready_estimate <= 0:
+                    await self._poll()
+                batch += self.waiters.first_for(self.ready_estimate)
+                self.ready_estimate = 0
+                claimed = []
+                if batch:
+                    self.state = PollerState.CLAIMING
+                    requests = []
+                    for waiter in batch:
+                        waiter.in_claim = True
+                        requests.append(waiter.request)
+                    claimed = await context.router.claim(self.queue, requests, context.clock.now_ms())
+                if inflight:
+                    self.ready_estimate -= min(inflight, sum(map(len, claimed)))
         except QueueNotFound:
             self.fail(QueueNotFound.of(self.queue))
             return
@@ -351,25 +371,6 @@ class QueuePoller:
         settings = self._context.settings
         slowest_ms = max(settings.poll_max_ms, len(self._context.pollers) // _POLLERS_PER_MS)
         return min(max(settings.poll_min_ms, self.pause_ms * 2), slowest_ms)
-
-    async def _claim(self, batch: list[Waiter]) -> list[list[DequeuedJob]]:
-        """For a queue without limits; puts those it claims for into the batch."""
-        inflight = self.inflight_jobs
-        self.throttle, self._throttled_until_s = None, 0.0
-        if self.ready_estimate <= 0:
-            await self._poll()
-        batch += self.waiters.first_for(self.ready_estimate)
-        self.ready_estimate = 0
-        if not batch:
-            return []
-        self.state = PollerState.CLAIMING
-        for waiter in batch:
-            waiter.in_claim = True
-        requests = [waiter.request for waiter in batch]
-        claimed = await self._context.router.claim(self.queue, requests, self._context.clock.now_ms())
-        if inflight:
-            self.ready_estimate -= min(inflight, sum(map(len, claimed)))
-        return claimed
 
     async def _claim_limited(self, batch: list[Waiter], settings: QueueSettings) -> list[list[DequeuedJob]]:
         """Always counts first: tokens are asked for no more than what is ready, and whether anything is, is what

@@ -83,7 +83,7 @@ class WaitQueue:
         """The first waiters, as many as so many jobs can serve if each takes all it may."""
         batch: list[Waiter] = []
         size = 0
-        for waiter in self.waiters():
+        for waiter in self.entries if self._is_in_order else self.waiters():
             if jobs <= 0 or len(batch) == _BATCH or size >= _BATCH_BYTES:
                 break
             batch.append(waiter)
