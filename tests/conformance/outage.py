@@ -52,7 +52,7 @@ class Outage(Served):
         assert goes
         return stays, goes
 
-    async def go_out(self) -> None:
+    async def eject(self) -> None:
         """Cut the network, and wait until the service knows."""
         self.proxy.cut()
         await self._checked_until(lambda: not self._is_in())
