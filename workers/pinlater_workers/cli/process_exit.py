@@ -73,17 +73,17 @@ def _is_machinery(trace: TracebackType) -> bool:
     return trace.tb_frame.f_code.co_filename.startswith((importlib.__file__, "<frozen importlib"))
 
 
-def leave_soon(code: int, error: BaseException | None = None) -> None:
+def exit_soon(code: int, error: BaseException | None = None) -> None:
     """From now on this process has CLOSE_S to end by itself; then it ends with that exit code.
 
     `error` is what it is about to fail with: said only if it does not get there by itself.
     """
-    timer = threading.Timer(CLOSE_S, _leave, (code, error))
+    timer = threading.Timer(CLOSE_S, _exit, (code, error))
     timer.daemon = True
     timer.start()
 
 
-def _leave(code: int, error: BaseException | None) -> None:
+def _exit(code: int, error: BaseException | None) -> None:
     if error is not None:
         _log.error("it failed: %s", error, exc_info=error)
     _log.warning("jobs that do not stop are left behind")
@@ -98,7 +98,7 @@ def flush() -> None:
     sys.stderr.flush()
 
 
-def replace_itself() -> NoReturn:
+def exec_restart() -> NoReturn:
     """Run the same command again in this process. Threads end here; descriptors close, as Python opens them for that.
 
     Nothing may run that ends with this process's threads or connections: the worker has ended its children before.

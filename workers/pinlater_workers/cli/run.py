@@ -16,7 +16,7 @@ from pinlater.listener import raise_descriptor_limit
 from pinlater_workers.app.app import App
 from pinlater_workers.app.loader import load, pass_on_servers
 from pinlater_workers.app.settings import WORKER_KEYS, WorkerSettings, worker_settings
-from pinlater_workers.cli.process_exit import EXIT_FAILED, leave_soon, replace_itself
+from pinlater_workers.cli.process_exit import EXIT_FAILED, exec_restart, exit_soon
 from pinlater_workers.cli.sidecars import serve
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.observability.metrics import WorkerMetrics
@@ -50,14 +50,14 @@ def run(
         except ConfigurationError:
             raise  # no job has begun
         except BaseException as error:
-            leave_soon(EXIT_FAILED, error)
+            exit_soon(EXIT_FAILED, error)
             raise
         loaded.app.close()
         if ending is ExitReason.REPLACE:  # before the loop is closed: that waits for every coroutine
             _log.info("beginning anew, as the same process %d", os.getpid())
-            replace_itself()
+            exec_restart()
         _log.info("ended")
-        leave_soon(0)
+        exit_soon(0)
 
 
 async def _served(

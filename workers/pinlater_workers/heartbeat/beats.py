@@ -49,7 +49,7 @@ class BeatResult:
         return self.ended if claim else self.lost
 
     def failing(self, part: Part, error: Exception) -> None:
-        self.failed += [watched.number for watched in part]
+        self.failed += [entry.number for entry in part]
         self.detail = str(error)
 
 
@@ -62,25 +62,25 @@ async def beat(client: AsyncClient, claims: Sequence[HeartbeatEntry], timeout_s:
     beaten: list[HeartbeatEntry] = []
 
     async def checkpoint(part: Part) -> None:
-        kept = [Checkpoint(watched.descriptor, claim_descriptor=watched.claim) for watched in part]
+        kept = [Checkpoint(entry.descriptor, claim_descriptor=entry.claim) for entry in part]
         await client.checkpoint(part[0].queue, kept, timeout=timeout_s)
         beaten.extend(part)
 
     async def look(part: Part) -> None:
-        found = await client.lookup([watched.descriptor for watched in part], timeout=timeout_s)
-        for watched in part:
-            outcome.of(found.get(watched.descriptor), watched.claim).append(watched.number)
+        found = await client.lookup([entry.descriptor for entry in part], timeout=timeout_s)
+        for entry in part:
+            outcome.of(found.get(entry.descriptor), entry.claim).append(entry.number)
 
-    await _each(checkpoint, _parts(claims, lambda watched: watched.queue), outcome)
-    await _each(look, _parts(beaten, lambda watched: ""), outcome)
+    await _each(checkpoint, _parts(claims, lambda entry: entry.queue), outcome)
+    await _each(look, _parts(beaten, lambda entry: ""), outcome)
     return outcome
 
 
 def _parts(claims: Iterable[HeartbeatEntry], of: Callable[[HeartbeatEntry], object]) -> list[Part]:
     """By what `of` says, and no more than a call takes."""
     grouped: dict[object, list[HeartbeatEntry]] = {}
-    for watched in claims:
-        grouped.setdefault(of(watched), []).append(watched)
+    for entry in claims:
+        grouped.setdefault(of(entry), []).append(entry)
     return [
         group[start : start + CLAIMS_PER_CALL]
         for group in grouped.values()
@@ -113,8 +113,8 @@ async def _one_shard(call: Callable[[Part], Awaitable[None]], part: Part, outcom
         outcome.failing(part, error)
 
 
-def _shard(watched: HeartbeatEntry) -> object:
-    ref = parse_descriptor(watched.descriptor)
+def _shard(entry: HeartbeatEntry) -> object:
+    ref = parse_descriptor(entry.descriptor)
     return ref and ref.shard
 
 
@@ -134,12 +134,12 @@ def surely_held_s(lease_s: float) -> float:
 
 
 class _Claim:
-    __slots__ = ("counted_s", "due_s", "failures", "good_s", "watched")
+    __slots__ = ("counted_s", "due_s", "entry", "failures", "good_s")
 
-    def __init__(self, watched: HeartbeatEntry) -> None:
-        self.watched = watched
-        self.good_s = watched.good_s
-        self.due_s = watched.from_s
+    def __init__(self, entry: HeartbeatEntry) -> None:
+        self.entry = entry
+        self.good_s = entry.good_s
+        self.due_s = entry.from_s
         self.failures = 0
         self.counted_s = -math.inf
 
@@ -161,13 +161,13 @@ class BeatSchedule:
     def watch(self, claims: Iterable[HeartbeatEntry]) -> None:
         """Due from their `from_s` on, also where they are watched already; what is known of those stays."""
         known = self._claims
-        for watched in claims:
-            claim = known.get(watched.number)
+        for entry in claims:
+            claim = known.get(entry.number)
             if claim is None:
-                known[watched.number] = _Claim(watched)
+                known[entry.number] = _Claim(entry)
             else:
-                claim.watched = watched
-                claim.due_s = watched.from_s
+                claim.entry = entry
+                claim.due_s = entry.from_s
 
     def forget(self, numbers: Iterable[int]) -> None:
         for number in numbers:
@@ -179,30 +179,30 @@ class BeatSchedule:
         for number in numbers:
             claim = self._claims.pop(number, None)
             if claim is not None:
-                self._lost[claim.watched.descriptor, claim.watched.claim] = now_s
+                self._lost[claim.entry.descriptor, claim.entry.claim] = now_s
 
     def known(self) -> set[tuple[str, str]]:
         """Descriptor and claim descriptor of all that are watched, or were lost of late."""
-        return {(claim.watched.descriptor, claim.watched.claim) for claim in self._claims.values()} | self._lost.keys()
+        return {(claim.entry.descriptor, claim.entry.claim) for claim in self._claims.values()} | self._lost.keys()
 
     def all_due(self, now_s: float) -> None:
         """A connection is gone that claims which were beaten may be tied to."""
         for claim in self._claims.values():
-            claim.due_s = min(claim.due_s, max(claim.watched.from_s, now_s))
+            claim.due_s = min(claim.due_s, max(claim.entry.from_s, now_s))
 
     def take_due(self, now_s: float) -> list[HeartbeatEntry]:
         """Those to be beaten now; where there are any, also those due soon. They are due again an interval later.
 
         None before its `from_s`, or after its `until_s`.
         """
-        alive = [each for each in self._claims.values() if each.watched.from_s <= now_s < each.watched.until_s]
+        alive = [each for each in self._claims.values() if each.entry.from_s <= now_s < each.entry.until_s]
         if not any(claim.due_s <= now_s for claim in alive):
             return []
         taken = []
         for claim in alive:
             if claim.due_s <= now_s + self._interval_s / 2:
                 claim.due_s = now_s + self._interval_s
-                taken.append(claim.watched)
+                taken.append(claim.entry)
         return taken
 
     def beaten(self, numbers: Iterable[int], began_s: float) -> None:
@@ -247,4 +247,4 @@ class BeatSchedule:
         )
 
     def _next_beat_s(self, claim: _Claim) -> float:
-        return claim.due_s if claim.due_s < claim.watched.until_s else math.inf
+        return claim.due_s if claim.due_s < claim.entry.until_s else math.inf

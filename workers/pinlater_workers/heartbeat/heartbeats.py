@@ -97,14 +97,14 @@ class Heartbeats:
                 await keeper
 
     def watch(self, claims: Sequence[HeartbeatEntry]) -> None:
-        """Keep these alive. When this returns the process hears of it, whatever this one does then.
+        """Keep these alive. When this returns the message has left, whatever this process does then.
 
         A beat ties a claim to the process's connection. For a claim that may have been tied to another one since, this
         is called again.
         """
         if not claims:
             return
-        self._claims.update({watched.number: watched for watched in claims})
+        self._claims.update({entry.number: entry for entry in claims})
         if self._process is not None:
             self._process.send(WatchClaims(list(claims)))
 
@@ -179,7 +179,7 @@ class Heartbeats:
     def _overdue(self, now_s: float) -> set[int]:
         """Without a good beat for nearly a lease."""
         until_s = now_s - self._held_s
-        return {number for number, watched in self._claims.items() if watched.good_s <= until_s}
+        return {number for number, entry in self._claims.items() if entry.good_s <= until_s}
 
     # -- what it says ----------------------------------------------------------------------------------------------
 
@@ -193,21 +193,21 @@ class Heartbeats:
             for number in numbers:
                 self._on_ended(number)
         else:
-            self._note_trouble(numbers, message)
+            self._note_failing(numbers, message)
 
     def _note_good(self, numbers: Iterable[int], good_s: float) -> None:
         for number in numbers:
-            watched = self._claims[number]
-            watched.good_s = max(watched.good_s, good_s)
+            entry = self._claims[number]
+            entry.good_s = max(entry.good_s, good_s)
 
-    def _note_trouble(self, numbers: Sequence[int], trouble: ClaimsFailing) -> None:
-        if trouble.reason is StopReason.CLAIM_LOST:
+    def _note_failing(self, numbers: Sequence[int], failing: ClaimsFailing) -> None:
+        if failing.reason is StopReason.CLAIM_LOST:
             self._lose(numbers)
             return
         if numbers:
-            _log.warning("heartbeats of %d claims fail: %s", len(numbers), trouble.detail)
+            _log.warning("heartbeats of %d claims fail: %s", len(numbers), failing.detail)
         for number in numbers:
-            self._on_lost(number, trouble.reason)
+            self._on_lost(number, failing.reason)
 
     def _lose(self, numbers: Sequence[int]) -> None:
         for number in numbers:

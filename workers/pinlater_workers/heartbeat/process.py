@@ -47,7 +47,7 @@ SHORTEST_TIMEOUT_S = 0.5
 STAY_S = 60.0
 IDLE_S = 1_800.0
 """Half of what a server grants an idle connection by default: closing one costs a beat of all claims."""
-LONGEST_SILENCE_S = 3_600.0
+LONGEST_SEARCH_S = 3_600.0
 """A worker that stands still for longer keeps no such claims."""
 PAGE = 1_000
 PAGES = 20
@@ -206,10 +206,10 @@ class HeartbeatLoop:
 
 
 class UnreadClaims:
-    """Looks for them in the worker's queues while nothing is heard of its event loop, and beats them.
+    """Looks for them in the worker's queues while its event loop is silent, and beats them.
 
-    `known` says which claims the worker has taken. `heard` is called whenever the worker says anything: then it takes
-    the others itself, and nothing of them is left here. Where a server names no claims, none is found.
+    `known` says which claims the worker has taken. `worker_spoke` is called with every message of the worker: then it
+    takes the others itself, and nothing of them is left here. Where a server names no claims, none is found.
     """
 
     def __init__(self, client: AsyncClient, begin: Begin, timeout_s: float, known: Callable[[], set[Key]]) -> None:
@@ -235,7 +235,7 @@ class UnreadClaims:
                 await asyncio.sleep(self._begin.silent_s - silent_s)
                 continue
             self._at_once.clear()
-            if silent_s < LONGEST_SILENCE_S:
+            if silent_s < LONGEST_SEARCH_S:
                 looks = [self._keep(queue) for queue in self._begin.queues]
                 for failed in await asyncio.gather(*looks, return_exceptions=True):
                     if isinstance(failed, Exception):

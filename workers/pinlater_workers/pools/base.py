@@ -43,7 +43,8 @@ class JobPool(Protocol):
         """The job, which has not ended, is told; and it is ended as far as this pool can.
 
         TIME_LIMIT and CLAIM_LOST: a process is killed, a coroutine cancelled, a thread's result dropped; `JobsEnded`
-        hears of it soon, with an outcome that names the reason. STOPPING, OUT_OF_TOUCH: it is only told, and goes on.
+        is called soon, with an outcome that names the reason. STOPPING, OUT_OF_TOUCH: it is only asked to stop, and
+        goes on.
         """
 
     async def close(self) -> None:

@@ -121,7 +121,7 @@ def _work(app: App, jobs: BlockingSocket[ToProcess], control: Control) -> None:
 
 
 def _send(jobs: BlockingSocket[ToProcess], message: Message) -> None:
-    """A worker that has just died hears nothing more, and needs no traceback in its log."""
+    """A worker that has just died gets no message, and needs no traceback in its log."""
     try:
         jobs.send(written(message))
     except (BrokenPipeError, ConnectionResetError):

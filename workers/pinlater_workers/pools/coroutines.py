@@ -124,7 +124,7 @@ class AsyncPool:
         self._loop.call_later(CANCEL_AGAIN_S, self._again, task)
 
     def _again(self, task: _Task) -> None:
-        """The job swallows its cancellation or takes its time to clean up: the worker hears of it now."""
+        """The job swallows its cancellation or takes its time to clean up: it is reported now."""
         assert task.asyncio_task is not None
         assert task.reason is not None
         if not self._closed and not task.asyncio_task.done():

@@ -190,7 +190,7 @@ class ThreadPool:
                 try:
                     self._loop.call_soon_threadsafe(self._deliver)
                 except RuntimeError:
-                    break  # the loop is closed: the worker has ended, and nobody hears of this job
+                    break  # the loop is closed: the worker has ended, and this job is reported to nobody
         close_loop()
 
     def _deliver(self) -> None:

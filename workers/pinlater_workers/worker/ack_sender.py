@@ -166,7 +166,7 @@ class AckSender:
     def _give_up(self, batch: AckBatch) -> None:
         """What it would be useless to send again: claims that are lost, and those that have surely expired.
 
-        A claim also counts as lost when its ack was carried out and only the answer was not heard: so every result is
+        A claim also counts as lost when its ack was carried out and only the answer was lost: so every result is
         sent again at least once.
         """
         useless = batch.take(self._is_useless)

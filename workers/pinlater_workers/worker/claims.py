@@ -87,8 +87,8 @@ class ClaimKeeper:
     def watch_late(self, now_s: float) -> None:
         """Of those that have not ended at once."""
         told = self._table.promote(now_s - SHORT_S)
-        for watched in told:
-            running = self._table.of(watched)
+        for entry in told:
+            running = self._table.of(entry)
             if running.type is not None:
                 self._short.note(running.type.name, now_s - running.began_s)
         self._heartbeats.watch(told)
@@ -128,7 +128,7 @@ class ClaimKeeper:
 class ClaimTable:
     """Every claim from its dequeue until its result is through, or it is lost.
 
-    A claim gets a number, used once, when the heartbeat process is to hear of it. Those of short jobs stay here
+    A claim gets a number, used once, when the heartbeat process is told of it. Those of short jobs stay here
     until they are old enough: most have ended by then.
     """
 
@@ -145,7 +145,7 @@ class ClaimTable:
 
     def take(self, runnings: Iterable[RunningJob], good_s: float) -> list[HeartbeatEntry]:
         """The claims of a dequeue that was answered at `good_s`."""
-        return [self._watched(running, good_s) for running in runnings]
+        return [self._entry(running, good_s) for running in runnings]
 
     def take_short(self, runnings: Iterable[RunningJob], good_s: float) -> None:
         """Such that nothing is said of for now."""
@@ -158,32 +158,32 @@ class ClaimTable:
             if good_s > until_s:
                 break  # they stand in the order in which they were taken
             old.append(running)
-        return [self._watched(running, self._short.pop(running)) for running in old]
+        return [self._entry(running, self._short.pop(running)) for running in old]
 
     def end(self, runnings: Iterable[RunningJob]) -> list[int]:
         """They are not held any more. The numbers of those that have one."""
         numbers = []
         for running in runnings:
             if self._short.pop(running, None) is None:
-                watched = self._held.pop(running, None)
-                if watched is not None:
-                    del self._running[watched.number]
-                    numbers.append(watched.number)
+                entry = self._held.pop(running, None)
+                if entry is not None:
+                    del self._running[entry.number]
+                    numbers.append(entry.number)
         return numbers
 
     def find(self, number: int) -> RunningJob | None:
         """Whose claim that is."""
         return self._running.get(number)
 
-    def of(self, watched: HeartbeatEntry) -> RunningJob:
+    def of(self, entry: HeartbeatEntry) -> RunningJob:
         """Whose claim is held so."""
-        return self._running[watched.number]
+        return self._running[entry.number]
 
     def at_once(self) -> list[HeartbeatEntry]:
         """All of them, to be beaten at once: a connection is gone that some may have been tied to."""
         self.promote(math.inf)
-        for watched in self._held.values():
-            watched.from_s = 0.0
+        for entry in self._held.values():
+            entry.from_s = 0.0
         return list(self._held.values())
 
     def keep(self, runnings: Iterable[RunningJob]) -> list[HeartbeatEntry]:
@@ -191,25 +191,25 @@ class ClaimTable:
         kept = []
         for running in runnings:
             good_s = self._short.pop(running, None)
-            watched = self._held.get(running) if good_s is None else self._watched(running, good_s)
-            if watched is not None:
-                watched.until_s = math.inf
-                kept.append(watched)
+            entry = self._held.get(running) if good_s is None else self._entry(running, good_s)
+            if entry is not None:
+                entry.until_s = math.inf
+                kept.append(entry)
         return kept
 
     def has_expired(self, running: RunningJob, now_s: float) -> bool:
         """Surely, by what is known of it; also one that is not held at all."""
-        watched = self._held.get(running)
-        good_s = self._short.get(running, -math.inf) if watched is None else watched.good_s
+        entry = self._held.get(running)
+        good_s = self._short.get(running, -math.inf) if entry is None else entry.good_s
         return now_s >= good_s + self._lease_s + TOLERANCE_S
 
-    def _watched(self, running: RunningJob, good_s: float) -> HeartbeatEntry:
+    def _entry(self, running: RunningJob, good_s: float) -> HeartbeatEntry:
         self._last_number = number = self._last_number + 1
         job, from_s, until_s = running.job, good_s + self._beaten_after_s, running.until_s + MARGIN_S
-        watched = HeartbeatEntry(number, running.queue, job.descriptor, job.claim_descriptor, good_s, from_s, until_s)
-        self._held[running] = watched
+        entry = HeartbeatEntry(number, running.queue, job.descriptor, job.claim_descriptor, good_s, from_s, until_s)
+        self._held[running] = entry
         self._running[number] = running
-        return watched
+        return entry
 
 
 class ShortJobs:

@@ -25,15 +25,15 @@ LONGEST_PAUSE_S = 2.0
 log = logging.getLogger("pinlater_workers.worker")
 
 
-class _Queue:
+class QueueState:
     """`trouble` "": none."""
 
-    __slots__ = ("failures", "trouble", "word")
+    __slots__ = ("failures", "state", "trouble")
 
     def __init__(self) -> None:
         self.failures = 0
         self.trouble = ""
-        self.word = "polling"
+        self.state = "polling"
 
 
 class QueueStates:
@@ -43,7 +43,7 @@ class QueueStates:
         self._weights = weights
         self._incidents = incidents
         self._rng = rng
-        self._queues = {queue: _Queue() for queue in weights}
+        self._queues = {queue: QueueState() for queue in weights}
 
     def is_troubled(self, name: str) -> bool:
         """Its last dequeue failed."""
@@ -71,7 +71,7 @@ class QueueStates:
 
     def view(self) -> dict[str, QueueSummary]:
         return {
-            name: QueueSummary(self._weights[name], queue.word, trouble=queue.trouble)
+            name: QueueSummary(self._weights[name], queue.state, trouble=queue.trouble)
             for name, queue in self._queues.items()
         }
 
@@ -80,29 +80,29 @@ class QueueStates:
         wanted_s = LOOK_AGAIN_S if error.retry_after_ms is None else error.retry_after_ms / 1000
         return min(max(wanted_s, SHORTEST_HOLD_S), LOOK_AGAIN_S) * self._rng.uniform(1.0, 1.1)
 
-    def _enter(self, name: str, queue: _Queue, word: str, trouble: str) -> None:
-        if word != queue.word:
+    def _enter(self, name: str, queue: QueueState, state: str, trouble: str) -> None:
+        if state != queue.state:
             queue.failures = min(queue.failures, 1)
-            self._leave(name, queue.word)
-            queue.word = word
-            self._say(name, word, trouble)
+            self._leave(name, queue.state)
+            queue.state = state
+            self._say(name, state, trouble)
         queue.trouble = trouble
 
-    def _say(self, name: str, word: str, trouble: str) -> None:
+    def _say(self, name: str, state: str, trouble: str) -> None:
         """Servers that do not answer, or refuse, are one trouble for all queues; a rate is no trouble."""
-        if word == "not found":
+        if state == "not found":
             self._incidents.begin(f"missing {name}", f"no jobs from queue {name}: {trouble}; it is looked for again")
-        elif word == "paused":
+        elif state == "paused":
             self._incidents.begin(f"paused {name}", f"no jobs from queue {name} while it is paused: {trouble}")
-        elif word in ("no server", "refused"):
+        elif state in ("no server", "refused"):
             self._incidents.begin("servers", f"no jobs come, and the worker keeps trying: {trouble}", name)
 
-    def _leave(self, name: str, word: str) -> None:
-        if word == "not found":
+    def _leave(self, name: str, state: str) -> None:
+        if state == "not found":
             self._incidents.over(f"missing {name}", f"queue {name} is there")
-        elif word == "paused":
+        elif state == "paused":
             self._incidents.over(f"paused {name}", f"queue {name} is not paused any more")
-        elif word in ("no server", "refused"):
+        elif state in ("no server", "refused"):
             self._incidents.over("servers", "servers answer again", name)
 
 
