@@ -61,7 +61,7 @@ class InflightCall(EagerTask):
     )
 
     def __init__(self, channel: Connection, size: int, caller_gone: bool) -> None:
-        super().__init__(channel.state.loop)
+        EagerTask.__init__(self, channel.state.loop)
         self.channel = channel
         self.size = size
         """Of the message, in bytes."""
@@ -94,7 +94,7 @@ class InflightCall(EagerTask):
         else:
             super().on_done(reply, error)
         state.calls.discard(self)
-        channel.answered(self)
+        channel.end(self)
 
     async def wait_for_room(self, size: int) -> None:
         """Until there is room for an answer of up to so many bytes, which is then kept for it. Overloaded."""
@@ -130,6 +130,7 @@ class Connection(asyncio.Protocol):
         self._handler = handler
         self._limits = limits
         self._max_calls = limits.max_frames_in_flight
+        self._max_buffered_bytes = limits.max_buffered_bytes
         self._splitter = Splitter(limits.wire())
         self._calls: deque[InflightCall] = deque()
         self._messages: Iterator[bytes] | None = None
@@ -287,7 +288,7 @@ class Connection(asyncio.Protocol):
         call = InflightCall(self, len(message), self._ending)
         self._calls.append(call)
         state.buffered += call.size
-        if max(state.buffered, state.answers.unsent) > self._limits.max_buffered_bytes:
+        if state.buffered > self._max_buffered_bytes or state.answers.unsent > self._max_buffered_bytes:
             state.counters["calls_over_buffer"] += 1
             self._refuse(call, message)
             return
@@ -295,8 +296,8 @@ class Connection(asyncio.Protocol):
         if not call.is_done:
             state.calls.add(call)
 
-    def answered(self, call: InflightCall) -> None:
-        """The answer is there, or there will be none."""
+    def end(self, call: InflightCall) -> None:
+        """The answer of a call is there, or there will be none."""
         if call.reply is not None and self._transport is not None and call is not self._calls[0]:
             call.unsent = len(call.reply)
             self.answers.add(call.unsent)

@@ -83,7 +83,7 @@ class Handler:
                 if method.large_answer is not None:
                     await self._reserve(call, *method.large_answer(args.request))
                 success = method.answer(await method.serve(self._service, args, context))
-            answer = encode_reply(name, seqid, success, protocol=protocol)
+            answer = encode_reply(name, seqid, success, None, protocol)
             if len(answer) > self._max_answer_bytes:
                 return await self._too_long(decoded, len(answer), call)
             return answer

@@ -7,6 +7,6 @@ validator          the careful reader: repeated fields, wrong types, invalid UTF
 interface          the interface file, its structs and methods in the forms that codec and validator read
 methods            the calls: one table for servers, clients, metrics and docs
 convert            structs <-> model; convert_operators: those for operators of a cluster
-dequeue_response   the answer to a dequeue
+dequeue_response   the answer to a dequeue, put together without the codec
 faults             errors <-> the exception of the interface
 """

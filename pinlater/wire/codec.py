@@ -52,8 +52,8 @@ class _Buffer:
     cstringio_refill = staticmethod(_ends_early)
 
 
-class Decoder:
-    """Structs from bytes, one after the other. It is what the C codec asks of a protocol: bounds, and a transport."""
+class _Source:
+    """What the C codec asks of a protocol: bounds, and a transport."""
 
     __slots__ = ("container_length_limit", "string_length_limit", "trans")
 
@@ -62,24 +62,19 @@ class Decoder:
         self.string_length_limit = limits.max_message_bytes
         self.container_length_limit = limits.max_container
 
-    def decode(self, data: bytes, start: int, protocol: Protocol, layout: Layout) -> Any:
-        """The struct that fills `data` from `start` to the end. WireError for anything else."""
-        buffer = self.trans.cstringio_buf = BytesIO(data)
-        buffer.seek(start)
-        try:
-            value = _DECODE[protocol](None, self, layout.decode_args)
-        except Exception as error:  # EOFError, OverflowError, TypeError, ValueError, TProtocolException and others
-            raise WireError(f"{layout.name}: {error}") from error
-        finally:
-            self.trans.cstringio_buf = None
-        if buffer.tell() != len(data):
-            raise WireError(f"{layout.name}: {len(data) - buffer.tell()} bytes follow the message")
-        return value
-
 
 def decode_struct(data: bytes, start: int, protocol: Protocol, layout: Layout, limits: WireLimits) -> Any:
-    """See `Decoder.decode`."""
-    return Decoder(limits).decode(data, start, protocol, layout)
+    """The struct that fills `data` from `start` to the end. WireError for anything else."""
+    source = _Source(limits)
+    buffer = source.trans.cstringio_buf = BytesIO(data)
+    buffer.seek(start)
+    try:
+        value = _DECODE[protocol](None, source, layout.decode_args)
+    except Exception as error:  # EOFError, OverflowError, TypeError, ValueError, TProtocolException and others
+        raise WireError(f"{layout.name}: {error}") from error
+    if buffer.tell() != len(data):
+        raise WireError(f"{layout.name}: {len(data) - buffer.tell()} bytes follow the message")
+    return value
 
 
 def encode_struct(value: Any, protocol: Protocol, args: list[Any]) -> bytes:
@@ -196,11 +191,11 @@ class CallReader:
     are read once, and compared from then on.
     """
 
-    __slots__ = ("_decoder", "_heads", "_limits")
+    __slots__ = ("_heads", "_limits", "_source")
 
     def __init__(self, limits: WireLimits = DEFAULT_LIMITS) -> None:
         self._limits = limits
-        self._decoder = Decoder(limits)
+        self._source = _Source(limits)
         self._heads: dict[bytes, _Head] = {}
 
     def read(self, data: bytes) -> Call:
@@ -210,20 +205,23 @@ class CallReader:
             head = self._heads.get(data[: 8 + data[7]])
             if head is not None and data.startswith(head.context_bytes, head.at):
                 signature, at, _, body, context = head
+                buffer = self._source.trans.cstringio_buf = BytesIO(data)
+                buffer.seek(body)
                 try:
-                    args = self._decoder.decode(data, body, _BINARY, signature.others)
+                    args = fastbinary.decode_binary(None, self._source, signature.others.decode_args)
                     if size < _COPIED_BYTES or signature.bodies is None:
-                        hidden, again = 0, encode_struct(args, _BINARY, signature.others.encode_args)
+                        hidden, again = 0, fastbinary.encode_binary(args, signature.others.encode_args)
                     else:
                         hidden = sum(map(len, signature.bodies(args)))
-                        again = encode_struct(args, _BINARY, signature.others.bodiless_args)
-                    if len(again) + hidden == size - body and _REPLACED not in again:
+                        again = fastbinary.encode_binary(args, signature.others.bodiless_args)
+                    if len(again) + hidden == size - body and _REPLACED not in again and buffer.tell() == size:
                         args.context = context
-                        return Call(
-                            signature.name, int.from_bytes(data[at - 4 : at], "big", signed=True), args, _BINARY
-                        )
-                except (WireError, TypeError, AttributeError):
+                        seqid = int.from_bytes(data[at - SEQID_BYTES : at], "big", signed=True)
+                        return Call(signature.name, seqid, args, _BINARY)
+                except Exception:  # as in decode_struct
                     pass  # the careful reader says what is wrong
+                finally:
+                    self._source.trans.cstringio_buf = None
         call = decode_call(data, self._limits)
         self._learn(data, call)
         return call

@@ -193,6 +193,8 @@ def jobs_from_wire(jobs: list[Any]) -> list[Job]:
 
 
 def acks_from_wire(acks: list[Any] | None) -> list[Ack]:
+    if not acks:
+        return []
     return [
         Ack(
             ack.descriptor,
@@ -201,7 +203,7 @@ def acks_from_wire(acks: list[Any] | None) -> list[Ack]:
             ack.claim_descriptor or "",
             ack.permanent or False,
         )
-        for ack in acks or ()
+        for ack in acks
     ]
 
 
@@ -223,18 +225,18 @@ def checkpoints_from_wire(requests: list[Any]) -> list[Checkpoint]:
 
 def dequeue_from_wire(request: Any) -> DequeueRequest:
     acks = request.job_ack_request
-    return DequeueRequest(
-        queue=request.queue_name,
-        limit=request.limit,
-        succeeded=() if acks is None else acks_from_wire(acks.jobs_succeeded),
-        failed=() if acks is None else acks_from_wire(acks.jobs_failed),
-        ack_queue="" if acks is None else acks.queue_name,
-        dry_run=request.dry_run or False,
-        coverage=1.0 if request.coverage is None else request.coverage,
-        wait_ms=request.wait_ms or 0,
-        claim_timeout_ms=request.claim_timeout_ms,
-        release_on_disconnect=request.release_on_disconnect or False,
-        confirms_receipt=request.confirms_receipt or False,
+    return DequeueRequest(  # in the order of its fields: by name it takes twice as long
+        request.queue_name,
+        request.limit,
+        () if acks is None else acks_from_wire(acks.jobs_succeeded),
+        () if acks is None else acks_from_wire(acks.jobs_failed),
+        "" if acks is None else acks.queue_name,
+        request.dry_run or False,
+        1.0 if request.coverage is None else request.coverage,
+        request.wait_ms or 0,
+        request.claim_timeout_ms,
+        request.release_on_disconnect or False,
+        request.confirms_receipt or False,
     )
 
 
