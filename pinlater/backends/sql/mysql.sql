@@ -378,7 +378,7 @@ UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET claim_expires_at_ms = NULL, updat
 
 -- name: copy_job
 INSERT INTO pinlater_jobs ({new_job})
-SELECT %s, %s, 0, priority, %s, %s, %s, %s, %s, LEFT(CONCAT(%s, custom_status), 5000), body_bytes, body
+SELECT {copied_job}
 FROM pinlater_jobs WHERE id = %s
 
 -- name: touch_share

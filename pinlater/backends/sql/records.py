@@ -48,10 +48,15 @@ that is not marked pays nothing. FAILED with a `claim_expires_at_ms` that is not
 expiry in IN_PROGRESS alone.
 """
 
-_BOUND = {"sqlite.sql": ("?", "?"), "mysql.sql": ("%d", "%%s")}
-"""Placeholders of a number and of a text in the row of a new job. For MySQL Python writes the numbers: that the driver
-looks at each value costs 10 us a job.
+_NEW_NUMBER = {"sqlite.sql": "?", "mysql.sql": "%d"}
+_NEW_TEXT = {"sqlite.sql": "?", "mysql.sql": "%%s"}
+"""Placeholders in the row of a new job. For MySQL Python writes the numbers: that the driver looks at each value costs
+10 us a job.
 """
+
+_BOUND = {"sqlite.sql": "?", "mysql.sql": "%s"}
+_WITH_HISTORY = {"sqlite.sql": "prepend_status(custom_status, ?)", "mysql.sql": "LEFT(CONCAT(%s, custom_status), 5000)"}
+"""The status of a copy, behind a line of history."""
 
 _COLUMNS = {
     "new_job": ", ".join(NEW_JOB),
@@ -68,10 +73,7 @@ def load_statements(file_name: str) -> Mapping[str, str]:
     """The statements of one dialect, by name, without comments, with their columns in place."""
     found: dict[str, list[str]] = {}
     name, text = "", files(__package__).joinpath(file_name).read_text(encoding="utf-8")
-    number, words = _BOUND[file_name]
-    values = {"state": "0", "custom_status": words, "body": words}
-    row = ", ".join([values.get(column, number) for column in NEW_JOB])
-    for place, columns in (_COLUMNS | {"new_job_row": f"({row})"}).items():
+    for place, columns in (_COLUMNS | _rows(file_name)).items():
         text = text.replace(f"{{{place}}}", columns)
     for line in text.splitlines():
         if line.startswith(_MARK):
@@ -80,6 +82,18 @@ def load_statements(file_name: str) -> Mapping[str, str]:
         elif name:
             found[name].append(line.partition("--")[0].rstrip())
     return {name: "\n".join(filter(None, lines)) for name, lines in found.items()}
+
+
+def _rows(file_name: str) -> dict[str, str]:
+    """The values of a new job, and of a copy, which has of its own what is named here, and the rest of the original."""
+    new_text, bound = _NEW_TEXT[file_name], _BOUND[file_name]
+    new = {"state": "0", "custom_status": new_text, "body": new_text}
+    own = ("id", "queue_id", "run_after_ms", "attempts_allowed", "attempts_remaining", "created_at_ms", "updated_at_ms")
+    copied = dict.fromkeys(own, bound) | {"state": "0", "custom_status": _WITH_HISTORY[file_name]}
+    return {
+        "new_job_row": f"({', '.join([new.get(column, _NEW_NUMBER[file_name]) for column in NEW_JOB])})",
+        "copied_job": ", ".join([copied.get(column, column) for column in NEW_JOB]),
+    }
 
 
 def parts(statement: str) -> list[str]:

@@ -22,7 +22,7 @@ IDS_PER_STATEMENT = 500
 """MariaDB turns lists of 1,000 and more into a join with a temporary table."""
 
 
-NewJob = tuple[int, int, int, int, int, int, int, int, str, int, bytes]
+NewJob = tuple[Any, ...]
 """A row to insert: a value for each of `records.NEW_JOB` but the state."""
 
 

@@ -352,7 +352,7 @@ WHERE id IN (SELECT value FROM json_each(?))
 
 -- name: copy_job
 INSERT INTO pinlater_jobs ({new_job})
-SELECT ?, ?, 0, priority, ?, ?, ?, ?, ?, prepend_status(custom_status, ?), body_bytes, body
+SELECT {copied_job}
 FROM pinlater_jobs WHERE id = ?
 
 -- name: touch_share
