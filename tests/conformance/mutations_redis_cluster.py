@@ -297,8 +297,8 @@ DEAD_LETTERS = [
     ),
     lua(
         "dead_letter",
-        "status = cut(history .. status)",
-        "status = history .. status",
+        "letter_status = target.attempts, cut(history .. status)",
+        "letter_status = target.attempts, history .. status",
         test_dead_letters.test_the_status_of_a_letter_is_cut_at_its_end,
     ),
     lua(

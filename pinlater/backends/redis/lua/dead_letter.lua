@@ -19,20 +19,17 @@ for at = 10, #ARGV, 3 do targets[ARGV[at]] = {queue = ARGV[at + 1], attempts = t
 -- Copy one job; its mark goes, and from now on it is collected like others that failed.
 local function move(queue, base, id, finished, target)
   local value = call('HGET', base .. ':jobs', id)
-  local created, _, priority, status_bytes = unpack_record(HEAD, value)
+  local created, _, priority = unpack_record(HEAD, value)
   local changed = call('HGET', base .. ':changed', id)
   local _, remaining, allowed, crashes = unpack_record(CHANGED, changed)
   local origin = named(queue, shard, priority, id)
   local history = ARGV[5] .. origin .. ARGV[6] .. string.format('%.0f', created) .. ARGV[7] .. allowed .. ARGV[8]
     .. crashes .. ARGV[9]
   local status = sub(changed, CHANGED_STATUS_AT)
-  local letter = {
-    priority = priority, attempts = target.attempts, status = cut(history .. status),
-    body = sub(value, $HEAD_BYTES + 1 + status_bytes),
-  }
-  local moved_to = copy(root, shard, target.queue, letter, now, lowest, origin, tostring(allowed))
-  local came_from, attempts = linked(base, id)
-  link(base, id, came_from, attempts, moved_to)
+  local attempts, letter_status = target.attempts, cut(history .. status)
+  local moved_to = copy(root, shard, target.queue, value, attempts, letter_status, now, lowest, origin, tostring(allowed))
+  local came_from, came_with = linked(base, id)
+  link(base, id, came_from, came_with, moved_to)
   call('HSET', base .. ':changed', id, pack(CHANGED, tonumber(now), remaining, allowed, crashes) .. status)
   call('ZREM', base .. ':dead', id)
   call('ZADD', base .. ':ended:3', finished, id)

@@ -28,14 +28,11 @@ local function replay(priority, id)
   end
   local value, changed = call('HGET', base .. ':jobs', id), call('HGET', base .. ':changed', id)
   local _, _, _, status_bytes = unpack_record(HEAD, value)
-  local job = {
-    priority = tonumber(priority), attempts = tonumber(ARGV[5] ~= '' and ARGV[5] or attempts),
-    status = changed and sub(changed, CHANGED_STATUS_AT) or sub(value, $HEAD_BYTES + 1, $HEAD_BYTES + status_bytes),
-    body = sub(value, $HEAD_BYTES + 1 + status_bytes),
-  }
+  local status = changed and sub(changed, CHANGED_STATUS_AT) or sub(value, $HEAD_BYTES + 1, $HEAD_BYTES + status_bytes)
+  local allowed = tonumber(ARGV[5] ~= '' and ARGV[5] or attempts)
   local letter = named(queue, ARGV[4], priority, id)
   forget(base, state, {id})
-  return copy(root, ARGV[4], home, job, now, tonumber(ARGV[3]), letter, '')
+  return copy(root, ARGV[4], home, value, allowed, status, now, tonumber(ARGV[3]), letter, '')
 end
 
 local descriptors = {}
