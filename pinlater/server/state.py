@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from pinlater.background_tasks import BackgroundTasks
 from pinlater.eager import EagerTask
 from pinlater.errors import Overloaded
 from pinlater.listener import RateLimitedLog
@@ -51,7 +52,7 @@ class ServerState:
         self.drain: Drain | None = None
         self.calls: set[EagerTask] = set()
         """Those that wait for something."""
-        self.tasks: set[asyncio.Task[None]] = set()
+        self.tasks = BackgroundTasks()
         self.loop = asyncio.get_running_loop()
         self.now = self.loop.time()
         self._max_connections = limits.max_connections
@@ -94,9 +95,7 @@ class ServerState:
 
     def run_detached(self, work: Coroutine[Any, Any, None]) -> None:
         """A task that nobody waits for but the end of the server."""
-        task = self.loop.create_task(work)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        self.tasks.start(work)
 
 
 SMALL_ANSWER_BYTES = 64 * 1024

@@ -23,6 +23,7 @@ from typing import Any
 
 import structlog
 
+from pinlater.background_tasks import BackgroundTasks
 from pinlater.listener import BACKLOG, AcceptLoop, RateLimitedLog
 from pinlater.server.generation import Generation, Plan, Reports, WorkerFailed, WorkerHandle
 from pinlater.server.watched_file import LOOK_EVERY_S, WatchedFile
@@ -61,7 +62,7 @@ class Supervisor:
         self._generation: Generation | None = None
         self._acceptor: Acceptor | None = None
         self._draining: set[Generation] = set()
-        self._drains: set[asyncio.Task[None]] = set()
+        self._drains = BackgroundTasks()
 
     async def run(self) -> None:
         """Until it has stopped; then the process is to end, and no signal makes it end otherwise.
@@ -167,9 +168,7 @@ class Supervisor:
             return
         if moved is not None:
             old_acceptor.close()
-        drain = asyncio.ensure_future(self._retire(old, new))
-        self._drains.add(drain)
-        drain.add_done_callback(self._drains.discard)
+        self._drains.start(self._retire(old, new))
 
     async def _started(self, plan: Plan) -> Generation:
         """A new generation, which takes all new connections from now on. WorkerFailed."""
@@ -213,8 +212,7 @@ class Supervisor:
             self._acceptor.close()
         if self._generation is not None:
             await self._generation.drain()
-        if self._drains:
-            await asyncio.wait(self._drains)
+        await self._drains.drain()
         log.info("stopped", supervisor=os.getpid())
 
     def _workers(self) -> list[WorkerHandle]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import structlog
 
 from pinlater.api import ServedApi
+from pinlater.background_tasks import BackgroundTasks
 from pinlater.clock import Clock, SystemClock
 from pinlater.listener import BACKLOG, AcceptLoop, RateLimitedLog
 from pinlater.metrics import Metrics
@@ -51,7 +52,7 @@ class ThriftServer:
         self._handler = Handler(service, self._limits, self.counters, self._log, metrics)
         self._accepting: AcceptLoop | None = None
         self._sweeper: asyncio.TimerHandle | None = None
-        self._adopting: set[asyncio.Task[None]] = set()
+        self._adopting = BackgroundTasks()
 
     async def start(self, listener: socket.socket | None = None) -> None:
         """Accept connections from a bound socket, of which the server keeps a copy: the caller closes his own.
@@ -80,9 +81,7 @@ class ThriftServer:
         """Go on with a connection that another process accepted; it stands at the boundary of a message."""
         connection.setblocking(False)
         loop = asyncio.get_running_loop()
-        task = loop.create_task(self._adopt(loop, connection))
-        self._adopting.add(task)
-        task.add_done_callback(self._adopting.discard)
+        self._adopting.start(self._adopt(loop, connection))
 
     async def _adopt(self, loop: asyncio.AbstractEventLoop, connection: socket.socket) -> None:
         try:
@@ -138,10 +137,8 @@ class ThriftServer:
             call.cancel()
         for call in calls:
             await call.wait()
-        tasks = (*self._state.tasks, *self._adopting)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._state.tasks.cancel()
+        await self._adopting.cancel()
 
     def _requeue_undelivered(self, jobs: Sequence[Unreceived]) -> None:
         self._state.run_detached(self._service.requeue_undelivered(jobs))

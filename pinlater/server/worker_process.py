@@ -22,6 +22,7 @@ from typing import Any, Protocol
 
 import structlog
 
+from pinlater.background_tasks import BackgroundTasks
 from pinlater.listener import raise_descriptor_limit
 from pinlater.server.worker_channel import Message, WorkerChannel
 
@@ -77,7 +78,7 @@ class WorkerProcess:
         self._hurry = asyncio.Event()
         self._adopted: list[socket.socket] = []
         self._serving: Serving | None = None
-        self._reporting: set[asyncio.Task[None]] = set()
+        self._reporting = BackgroundTasks()
 
     async def run(self, end: socket.socket) -> int:
         """Serve over one end of the supervisor's line; the exit code."""
@@ -138,9 +139,7 @@ class WorkerProcess:
                 self._begin_drain(message)
                 self._hurry.set()
             case "report", _:
-                task = asyncio.ensure_future(self._report(message["kind"], message["number"]))
-                self._reporting.add(task)
-                task.add_done_callback(self._reporting.discard)
+                self._reporting.start(self._report(message["kind"], message["number"]))
 
     async def _report(self, kind: str, number: int) -> None:
         """Whoever asked hears nothing where it fails, and gives up waiting."""
