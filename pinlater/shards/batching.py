@@ -13,6 +13,7 @@ import copy
 from collections import deque
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import structlog
@@ -302,7 +303,6 @@ def _refuse(caller: _Caller[I, O], error: Exception) -> None:
         caller.answer.set_exception(error)
 
 
-_ClaimKey = tuple[str, bool]
 _AckKey = tuple[str, EndRules]
 _AckAndClaimKey = tuple[str, EndRules, bool]
 
@@ -331,8 +331,15 @@ class BatchingShard(ShardDecorator):
         for_claims = replace(limits, max_bytes=limits.max_claim_bytes)
         slow_error = None if calls is None else calls.slow_error
         self._enqueues: Batcher[str, Job, str] = Batcher(inner.enqueue, _measure_jobs, limits, slow_error=slow_error)
-        self._claims: Batcher[_ClaimKey, ClaimRequest, list[DequeuedJob]] = Batcher(
-            self._send_claims, measure_claims, for_claims, compensate=self._requeue, slow_error=slow_error
+        self._claims: Batcher[str, ClaimRequest, list[DequeuedJob]] = Batcher(
+            inner.claim, measure_claims, for_claims, compensate=self._requeue, slow_error=slow_error
+        )
+        self._quota_claims: Batcher[str, ClaimRequest, list[DequeuedJob]] = Batcher(
+            partial(inner.claim, enforce_quota=True),
+            measure_claims,
+            for_claims,
+            compensate=self._requeue,
+            slow_error=slow_error,
         )
         self._acks: Batcher[_AckKey, AckRequest, AckOutcome] = Batcher(
             self._send_acks, _measure_acks, limits, for_gone=_all_the_same, slow_error=slow_error, join=Acks.joined
@@ -348,6 +355,7 @@ class BatchingShard(ShardDecorator):
         self._batchers: tuple[Batcher[Any, Any, Any], ...] = (
             self._enqueues,
             self._claims,
+            self._quota_claims,
             self._acks,
             self._acks_and_claims,
         )
@@ -387,15 +395,10 @@ class BatchingShard(ShardDecorator):
     def claim(
         self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, enforce_quota: bool = False
     ) -> Coroutine[Any, Any, _Claims]:
-        return self._claims.call((queue, enforce_quota), requests, now_ms)
+        return (self._quota_claims if enforce_quota else self._claims).call(queue, requests, now_ms)
 
-    def _send_claims(
-        self, key: _ClaimKey, requests: Sequence[ClaimRequest], now_ms: int
-    ) -> Coroutine[Any, Any, _Claims]:
-        return self.inner.claim(key[0], requests, now_ms, enforce_quota=key[1])
-
-    async def _requeue(self, key: tuple[Any, ...], claims: _Claims, now_ms: int) -> None:
-        await requeue(self.inner, key[0], [job for jobs in claims for job in jobs], now_ms)
+    async def _requeue(self, queue: str, claims: _Claims, now_ms: int) -> None:
+        await requeue(self.inner, queue, [job for jobs in claims for job in jobs], now_ms)
 
     # -- acks with a claim -------------------------------------------------------------------------------------------
 
@@ -458,7 +461,7 @@ class BatchingShard(ShardDecorator):
         self, key: _AckAndClaimKey, answers: list[tuple[_Outcomes, _Claims]], now_ms: int
     ) -> None:
         for _, claims in answers:
-            await self._requeue(key, claims, now_ms)
+            await self._requeue(key[0], claims, now_ms)
 
 
 # -- what is sent for a caller that is gone ----------------------------------------------------------------------------
