@@ -49,7 +49,7 @@ STATES: Mapping[str, Tests] = {
         requests.test_no_time_is_now_and_no_attempts_are_one,
     ),
     "claim": (states.test_a_claim_puts_a_pending_job_in_progress_under_a_descriptor_until_its_expiry,),
-    "claim within a share": (
+    "claim within a quota": (
         shares.test_capped_claims_go_up_to_the_share_and_no_further,
         shares.test_whatever_ends_a_claim_makes_room,
     ),
@@ -57,7 +57,7 @@ STATES: Mapping[str, Tests] = {
         acks_and_claims.test_each_gets_what_the_two_calls_would_give,
         acks_and_claims.test_an_ack_frees_room_in_the_quota_for_the_claim_of_the_same_step,
     ),
-    "give back": (states.test_a_job_given_back_is_pending_again_with_all_its_attempts_and_its_old_time,),
+    "requeue": (states.test_a_job_given_back_is_pending_again_with_all_its_attempts_and_its_old_time,),
     "ack, success": (
         states.test_a_success_ends_the_job_with_its_status_appended,
         states.test_a_success_that_is_not_kept_removes_the_job_at_once,
@@ -87,7 +87,7 @@ STATES: Mapping[str, Tests] = {
         expiry.test_a_claim_expires_only_after_its_time_out,
         expiry.test_a_future_run_after_keeps_the_claim_until_its_time_out_after_that,
     ),
-    "release": (
+    "expire disconnected": (
         states.test_a_released_claim_is_as_an_expired_one,
         expiry.test_a_released_claim_leaves_its_own_line_and_the_job_to_be_handed_out_at_once,
         expiry.test_a_claim_that_was_heard_of_since_is_not_released,
@@ -107,7 +107,7 @@ STATES: Mapping[str, Tests] = {
         letters.test_what_does_not_fail_for_good_is_not_marked,
         letters.test_a_job_that_waits_for_its_burial_is_kept_although_failed_jobs_are_not,
     ),
-    "burial": (
+    "dead letter": (
         letters.test_a_dead_letter_is_a_new_job_with_the_same_body_and_its_history,
         letters.test_the_original_stays_as_it_was_but_for_where_it_went,
     ),
@@ -128,7 +128,7 @@ STATES: Mapping[str, Tests] = {
         retry_listed.test_without_a_number_of_attempts_it_gets_as_many_as_were_allowed,
     ),
     "cancel": (states.test_a_cancel_removes_a_pending_job_and_says_what_any_other_was,),
-    "collect": (
+    "prune": (
         states.test_an_ended_job_is_collected_when_its_time_to_live_is_over,
         letters.test_a_job_that_waits_for_its_burial_is_kept_although_failed_jobs_are_not,
     ),

@@ -5,18 +5,18 @@ Every key begins with the root, whose braces are a hash tag. Numbers in records 
     ROOT = {PREFIX}               hash    shard, store: the identity
     ROOT:last                     string  the last id given out
     ROOT:queues                   hash    queue -> created_at; exactly the queues that are there
-    ROOT:records                  hash    name -> version, deleted version, text (_config.lua)
-    ROOT:revisions                zset    name -> revision: the order in which the records came
+    ROOT:records                  hash    configuration entry -> version, deleted version, text (_config.lua)
+    ROOT:revisions                zset    entry -> revision: the order in which they came
     ROOT:revision                 string  the last revision given out
-    ROOT:marks                    zset    name of a record that is a mark of a deletion -> the time in its version
+    ROOT:marks                    zset    entry that is a tombstone -> the time in its version
     ROOT:claimed                  zset    queue -> no claim in it expires before this
     ROOT:ended:2, ROOT:ended:3    zset    queue -> no job in it succeeded (2) or failed (3) before this
 
-    ROOT:dead                     zset    queue -> no job in it was marked for bury before this
-    ROOT:shares                   hash    queue -> share, version; missing where none was set
+    ROOT:dead                     zset    queue -> no job in it became dead-letter pending before this
+    ROOT:shares                   hash    queue -> quota, version; missing where none was set
     ROOT:buckets                  hash    queue -> tokens, as of when; only of queues with a rate limit
-    ROOT:notes:KIND               hash    name -> version (8 bytes), body
-    ROOT:until:KIND               zset    name -> when the note expires
+    ROOT:notes:NAMESPACE          hash    key -> version (8 bytes), body
+    ROOT:until:NAMESPACE          zset    key -> when the entry expires
 
     BASE = ROOT:q:QUEUE           in these, an id is its eight bytes, so that the order of bytes is that of age
     BASE:s:STATE:PRIORITY         zset    id -> run_after; every job is in exactly one of these
@@ -24,7 +24,7 @@ Every key begins with the root, whose braces are a hash tag. Numbers in records 
     BASE:changed                  hash    id -> what changes (CHANGED, status); missing while all is as enqueued
     BASE:claims                   hash    id -> the claim (CLAIM, descriptor); kept when the job has ended
     BASE:expiry                   zset    id -> when the claim expires; exactly the jobs in progress
-    BASE:ended:2, BASE:ended:3    zset    id -> finished_at; what is marked for bury is not in there, but in
+    BASE:ended:2, BASE:ended:3    zset    id -> finished_at; what is dead-letter pending is not in there, but in
     BASE:dead                     zset    id -> finished_at
     BASE:news                     channel: what becomes pending in the queue (pubsub.py); nothing is kept
     BASE:undelivered              hash    id -> how often in a row nobody received it (requeue_undelivered.lua)
@@ -338,7 +338,7 @@ def expiry_templates(line: str) -> list[str]:
 
 
 def expiry_rules(rules: EndRules) -> tuple[int, int]:
-    """What the scripts that end lapsed claims are told of the rules of a queue."""
+    """What the scripts that end expired claims are told of the rules of a queue."""
     return rules.crash_budget, int(rules.dead_letters)
 
 
