@@ -1,8 +1,9 @@
 """The calls that change many jobs at once, a bounded slice per call; counted, and recorded with their author.
 
-Jobs are read in pages, newest run_after first, and changed page by page. A change is meant for the jobs that were there
-when it began: one made since, or that ended since (it was retried, and failed again), is left alone, so that a change
-ends however fast jobs come.
+Two ways lead through a slice. Where a store can choose the jobs by itself, it is asked shard after shard, in steps.
+Else jobs are read in pages, newest run_after first, and changed page by page. `changeJobs` goes on where a slice ended,
+by a continuation. It is meant for the jobs that were there when it began: one made since, or that ended since (it was
+retried, and failed again), is left alone, so that a change ends however fast jobs come.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 from pinlater.backends.base import JobKey, Shard
@@ -43,7 +43,7 @@ from pinlater.service.audit import OPEN, Audit
 from pinlater.service.body_pattern import BodyPattern
 from pinlater.service.descriptors import DescriptorParser
 from pinlater.service.job_lifecycle import JobLifecycle
-from pinlater.service.job_queries import JobQueries, Search
+from pinlater.service.job_queries import Search
 from pinlater.service.longpoll import LongPolls
 from pinlater.service.settings import ServiceSettings
 from pinlater.service.validation import Validator
@@ -51,12 +51,39 @@ from pinlater.shards.handle import ShardHandle, answers, ask_all, missing
 from pinlater.shards.router import Router
 from pinlater.shards.scan import Place, ScanQuery, place_of
 
-Slice = Callable[[Shard, int], Coroutine[Any, Any, int]]
+Step = Callable[[Shard, int], Coroutine[Any, Any, int]]
 """One bounded step on one shard, for at most so many jobs; how many it was."""
 
+_RETRIED = "jobs_retried_by_operator"
+_DELETED = "jobs_deleted_by_operator"
 
-class Operating:
-    """Changes of many jobs, for one service."""
+_SAMPLES = 10
+_TAKES: dict[JobAction, tuple[JobState, ...]] = {
+    JobAction.RETRY: (JobState.FAILED,),
+    JobAction.DELETE: (),
+    JobAction.CANCEL: (JobState.PENDING,),
+    JobAction.REPLAY: (JobState.PENDING, JobState.FAILED),
+}
+"""The states that an action is for; a deletion has to name one."""
+
+Pending = Counter[str]
+"""How many jobs of each queue became pending."""
+
+_Act = Callable[[Shard, Sequence[JobKey]], Coroutine[Any, Any, Pending | int]]
+"""Changes jobs on one shard; how many, or how many became pending, by queue."""
+
+
+class _Part(NamedTuple):
+    """One of the scans that a change consists of."""
+
+    state: JobState
+    future: bool
+
+
+class BulkOps:
+    """Changes of many jobs, for one service; `who` is the caller's source. A call that changed nothing leaves nothing
+    in the audit.
+    """
 
     def __init__(
         self,
@@ -65,16 +92,27 @@ class Operating:
         settings: ServiceSettings,
         validator: Validator,
         parser: DescriptorParser,
-        looking: JobQueries,
+        lifecycle: JobLifecycle,
+        long_polls: LongPolls,
+        metrics: Metrics,
+        audit: Audit,
     ) -> None:
         self._router = router
         self._clock = clock
         self._settings = settings
         self._validator = validator
         self._parser = parser
-        self._queries = looking
+        self._lifecycle = lifecycle
+        self._long_polls = long_polls
+        self._metrics = metrics
+        self._audit = audit
 
-    async def retry_failed(self, queue: str, priority: int, attempts: int, run_after_ms: int | None, limit: int) -> int:
+    # -- the calls ---------------------------------------------------------------------------------------------------
+
+    async def retry_failed(
+        self, who: str, queue: str, priority: int, attempts: int, run_after_ms: int | None, limit: int
+    ) -> int:
+        """When the time is over, what was done so far is the answer: callers ask again until nothing is left to do."""
         self._validator.priority(priority)
         validation.existing_queue(queue)
         granted = validation.attempts("attemptsToAllow", attempts)
@@ -84,22 +122,57 @@ class Operating:
         def step(shard: Shard, amount: int) -> Coroutine[Any, Any, int]:
             return shard.retry_failed(queue, priority, granted, at_ms, amount, self._clock.now_ms())
 
-        return await self._in_slices(step, limit)
+        retried = await self._shard_by_shard(step, limit)
+        if run_after_ms is not None and run_after_ms > self._clock.now_ms():
+            self._long_polls.jobs_ready(queue, 0, [run_after_ms])
+        else:
+            self._long_polls.jobs_ready(queue, retried)
+        await self._record(who, "retry_failed_jobs", queue, retried, f" of priority {priority}", _RETRIED)
+        return retried
 
-    async def delete_jobs(self, filter: JobFilter, limit: int) -> int:
+    async def delete_jobs(self, who: str, filter: JobFilter, limit: int) -> int:
+        """As `retry_failed`; with a pattern, page by page."""
+        queue, state = filter.queue, filter.state
         priority = 1 if filter.priority is None else filter.priority
-        filter = JobFilter(filter.queue, filter.state, priority, False, filter.body_regex)
-        self._validator.filter(filter)
+        self._validator.filter(JobFilter(queue, state, priority, False, filter.body_regex))
         validation.at_least_1("limit", limit)
-        if filter.body_regex:
-            return await self._delete_matching(filter, limit)
 
         def step(shard: Shard, amount: int) -> Coroutine[Any, Any, int]:
-            return shard.delete_jobs(filter.queue, filter.state, priority, amount, self._clock.now_ms())
+            return shard.delete_jobs(queue, state, priority, amount, self._clock.now_ms())
 
-        return await self._in_slices(step, limit)
+        if filter.body_regex:
+            deleted = await self._delete_matching(queue, state, priority, filter.body_regex, limit)
+        else:
+            deleted = await self._shard_by_shard(step, limit)
+        detail = f", {state.name}, priority {filter.priority or 1}" + _pattern(filter.body_regex)
+        await self._record(who, "delete_jobs", queue, deleted, detail, _DELETED)
+        return deleted
 
-    async def _in_slices(self, step: Slice, limit: int) -> int:
+    async def cancel(self, who: str, queue: str, descriptors: Sequence[str]) -> Mapping[str, CancelOutcome]:
+        outcomes = await self._lifecycle.cancel(queue, descriptors)
+        cancelled = list(outcomes.values()).count(CancelOutcome.CANCELLED)
+        await self._record(who, "cancel_jobs", queue, cancelled, f", of {len(outcomes)} that were named", _DELETED)
+        return outcomes
+
+    async def change_jobs(self, who: str, change: JobChange) -> JobsChanged:
+        """RequestInvalid, ContinuationInvalid, QueueNotFound; a shard that fails is named, and the others go on."""
+        slice_ = _Slice(self._settings, change, self._states(change), spares_new=True)
+        done = slice_.answer(await self._page_by_page(slice_))
+        if not change.dry_run:
+            is_retry = change.action in (JobAction.RETRY, JobAction.REPLAY)
+            action = f"{change.action.name.lower()}_jobs"
+            count = _RETRIED if is_retry else _DELETED
+            await self._record(who, action, change.queue, done.changed, _filter(change), count)
+        return done
+
+    async def _record(self, who: str, action: str, queue: str, jobs: int, detail: str, metric: str) -> None:
+        if jobs:
+            self._metrics.add(jobs, metric, queue)
+            await self._audit.write(who, action, queue, _jobs(jobs) + detail, part=OPEN)
+
+    # -- shard after shard, which choose the jobs themselves ---------------------------------------------------------
+
+    async def _shard_by_shard(self, step: Step, limit: int) -> int:
         """Up to `limit` jobs in all. A shard that is missing is an error, after the others were done."""
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + self._settings.long_call_ms / 1000
@@ -125,7 +198,7 @@ class Operating:
         return total
 
     async def _on_one(
-        self, member: ShardHandle, step: Slice, limit: int, ends_at: float
+        self, member: ShardHandle, step: Step, limit: int, ends_at: float
     ) -> tuple[int, PinLaterError | None]:
         done = 0
         while done < limit and (done == 0 or asyncio.get_running_loop().time() < ends_at):
@@ -139,115 +212,53 @@ class Operating:
                 break
         return done, None
 
-    async def _delete_matching(self, filter: JobFilter, limit: int) -> int:
-        pattern = BodyPattern(filter.body_regex)
-        now_ms = self._clock.now_ms()
-        total = 0
-        for future in (False, True):
-            query = self._queries.query(filter, now_ms)
-            query.future = future
-            search = Search(self._router, self._settings, query, pattern)
-            while not search.ended:
-                if search.is_over():
-                    return self._so_far(total)
-                jobs = (await search.page())[: limit - total]
-                total += await self._delete_found(filter, jobs)
-                if total >= limit:
-                    return total
-            if search.missing:
-                raise missing(search.missing)
-        return total
-
     def _so_far(self, total: int) -> int:
         if total == 0:
             text = f"no job was found within {self._settings.long_call_ms} ms, and not all were looked at"
             raise UnknownError(text, reason="DEADLINE_EXCEEDED", retryable=True)
         return total
 
-    async def _delete_found(self, filter: JobFilter, jobs: list[JobInfo]) -> int:
-        if not jobs:
-            return 0
-        groups = self._parser.keys(filter.queue, [job.descriptor for job in jobs])
-        calls = [
-            (shard_id, partial(_delete_on, filter=filter, named=named, now_ms=self._clock.now_ms()))
-            for shard_id, named in groups.items()
-        ]
-        return sum(count or 0 for count in await self._router.call_by_shard(calls))
+    # -- page after page ---------------------------------------------------------------------------------------------
 
+    async def _delete_matching(self, queue: str, state: JobState, priority: int, body_regex: str, limit: int) -> int:
+        """A shard that is missing is an error, after the others were done."""
+        change = JobChange(queue, JobAction.DELETE, state, priority=priority, body_regex=body_regex, limit=limit)
+        slice_ = _Slice(self._settings, change, (state,), spares_new=False)
+        mark = await self._page_by_page(slice_)
+        if slice_.is_full():
+            return slice_.changed
+        if mark is not None:
+            return self._so_far(slice_.changed)
+        if slice_.missing:
+            raise missing(slice_.missing)
+        return slice_.changed
 
-async def _delete_on(shard: Shard, *, filter: JobFilter, named: list[tuple[str, JobKey]], now_ms: int) -> int:
-    try:
-        return await shard.delete_listed(filter.queue, filter.state, [key for _, key in named], now_ms)
-    except QueueNotFound:
-        return 0
-
-
-_SAMPLES = 10
-_TAKES: dict[JobAction, tuple[JobState, ...]] = {
-    JobAction.RETRY: (JobState.FAILED,),
-    JobAction.DELETE: (),
-    JobAction.CANCEL: (JobState.PENDING,),
-    JobAction.REPLAY: (JobState.PENDING, JobState.FAILED),
-}
-"""The states that an action is for; a deletion has to name one."""
-
-Pending = Counter[str]
-"""How many jobs of each queue became pending."""
-
-_Act = Callable[[Shard, Sequence[JobKey]], Coroutine[Any, Any, Pending | int]]
-"""Changes jobs on one shard; how many, or how many became pending, by queue."""
-
-
-class _Part(NamedTuple):
-    """One of the scans that a change consists of."""
-
-    state: JobState
-    future: bool
-
-
-class Changing:
-    """Changes by filter, for one service."""
-
-    def __init__(
-        self,
-        router: Router,
-        clock: Clock,
-        settings: ServiceSettings,
-        validator: Validator,
-        parser: DescriptorParser,
-        long_polls: LongPolls,
-    ) -> None:
-        self._router = router
-        self._clock = clock
-        self._settings = settings
-        self._validator = validator
-        self._parser = parser
-        self._long_polls = long_polls
-
-    async def change(self, change: JobChange) -> JobsChanged:
-        """RequestInvalid, ContinuationInvalid, QueueNotFound; a shard that fails is named, and the others go on."""
-        parts = [_Part(state, future) for state in self._states(change) for future in (False, True)]
+    async def _page_by_page(self, slice_: _Slice) -> Mark | None:
+        """One slice; where the next one begins, None at the end of all."""
+        change, parts = slice_.change, slice_.parts
         pattern = BodyPattern(change.body_regex) if change.body_regex else None
         began_ms = self._clock.now_ms() + self._clock.uncertainty_ms  # jobs that end now end at the latest time
         mark: Mark | None = read_mark(change, began_ms, len(parts))
-        slice_ = _Slice(self._settings, change)
+        priorities = self._validator.priorities if change.priority is None else (change.priority,)
         while mark is not None:
             part = parts[mark.part]
-            query = ScanQuery(change.queue, part.state, self._priorities(change), part.future, mark.began_ms)
+            query = ScanQuery(change.queue, part.state, priorities, part.future, mark.began_ms)
             search = Search(self._router, self._settings, query, pattern, mark.after, ends_at=slice_.ends_at)
             mark = await self._search(search, slice_, mark, len(parts))
             if slice_.is_full() or search.is_over():
                 break
-        return slice_.answer(mark)
+        return mark
 
     async def _search(self, search: Search, slice_: _Slice, mark: Mark, parts: int) -> Mark | None:
         """One part, up to the end of the slice; where the next slice begins, None at the end of all."""
         change = slice_.change
         while not search.ended:
-            found = [job for job in await search.page() if _is_meant(job, change, mark.began_ms)]
+            found = [
+                job for job in await search.page() if not slice_.spares_new or _is_meant(job, change, mark.began_ms)
+            ]
             slice_.miss(search.missing)
             while found and not slice_.is_full():
-                taken = found[: slice_.room()]
+                taken = found[: slice_.remaining()]
                 found = found[len(taken) :]
                 await self._apply(taken, slice_)
                 mark = mark._replace(after=place_of(taken[-1]))
@@ -270,6 +281,8 @@ class Changing:
         outcomes = await ask_all(members, lambda shard: act(shard, [key for _, key in groups[shard.shard_id]]))
         pending: Pending = Counter()
         for member, outcome in zip(members, outcomes, strict=True):
+            if isinstance(outcome, QueueNotFound):
+                continue  # it went meanwhile
             if isinstance(outcome, PinLaterError):
                 slice_.miss([member])
             elif isinstance(outcome, int):
@@ -308,9 +321,6 @@ class Changing:
             JobAction.REPLAY: replay,
         }
         return acts[change.action]
-
-    def _priorities(self, change: JobChange) -> Sequence[int]:
-        return self._validator.priorities if change.priority is None else (change.priority,)
 
     def _states(self, change: JobChange) -> Sequence[JobState]:
         """The states that are meant; the whole request is checked."""
@@ -360,25 +370,27 @@ def _is_meant(job: JobInfo, change: JobChange, began_ms: int) -> bool:
 class _Slice:
     """What one call has done so far."""
 
-    def __init__(self, settings: ServiceSettings, change: JobChange) -> None:
+    def __init__(
+        self, settings: ServiceSettings, change: JobChange, states: Sequence[JobState], *, spares_new: bool
+    ) -> None:
+        """`spares_new`: jobs that are new since it began are left alone."""
         self.change = change
+        self.parts = [_Part(state, future) for state in states for future in (False, True)]
+        self.spares_new = spares_new
         self.ends_at = asyncio.get_running_loop().time() + settings.long_call_ms / 1000
         self.changed = 0
         self.looked_at = 0
         self._samples: list[JobInfo] = []
-        self._missing: list[str] = []
+        self.missing: list[ShardHandle] = []
 
-    def room(self) -> int:
+    def remaining(self) -> int:
         return self.change.limit - self.changed
 
     def is_full(self) -> bool:
-        return self.room() <= 0
+        return self.remaining() <= 0
 
-    def miss(self, members: Sequence[Any]) -> None:
-        for member in members:
-            shard_id = member.shard.shard_id or "?"
-            if shard_id not in self._missing:
-                self._missing.append(shard_id)
+    def miss(self, members: Sequence[ShardHandle]) -> None:
+        self.missing += [member for member in members if member not in self.missing]
 
     def sample(self, jobs: Sequence[JobInfo]) -> None:
         self.changed += len(jobs)
@@ -387,8 +399,9 @@ class _Slice:
             self._samples.append(job)
 
     def answer(self, mark: Mark | None) -> JobsChanged:
+        shard_ids = [member.shard.shard_id or "?" for member in self.missing]
         continuation = CONTINUATION_END if mark is None else write_mark(self.change, mark)
-        return JobsChanged(self.changed, self.looked_at, self._samples, continuation, self._missing)
+        return JobsChanged(self.changed, self.looked_at, self._samples, continuation, shard_ids)
 
 
 _PLACE = r"([0-9]{1,16})\.([A-Za-z0-9]{1,16})\.([0-9]{1,16})|-"
@@ -443,72 +456,6 @@ def _digest(change: JobChange, mark: Mark) -> str:
         mark.began_ms,
     )
     return hashlib.blake2b(repr(meant).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-
-
-_RETRIED = "jobs_retried_by_operator"
-_DELETED = "jobs_deleted_by_operator"
-
-
-class Recorded:
-    """Operators' changes of jobs, for one service; `who` is the caller's source."""
-
-    def __init__(
-        self,
-        clock: Clock,
-        operating: Operating,
-        changing: Changing,
-        attempts: JobLifecycle,
-        long_polls: LongPolls,
-        metrics: Metrics,
-        audit: Audit,
-    ) -> None:
-        self._clock = clock
-        self._operating = operating
-        self._changing = changing
-        self._lifecycle = attempts
-        self._long_polls = long_polls
-        self._metrics = metrics
-        self._audit = audit
-
-    async def retry_failed(
-        self, who: str, queue: str, priority: int, attempts: int, run_after_ms: int | None, limit: int
-    ) -> int:
-        retried = await self._operating.retry_failed(queue, priority, attempts, run_after_ms, limit)
-        if run_after_ms is not None and run_after_ms > self._clock.now_ms():
-            self._long_polls.jobs_ready(queue, 0, [run_after_ms])
-        else:
-            self._long_polls.jobs_ready(queue, retried, [])
-        if retried:
-            self._metrics.add(retried, _RETRIED, queue)
-            detail = f"{_jobs(retried)} of priority {priority}"
-            await self._audit.write(who, "retry_failed_jobs", queue, detail, part=OPEN)
-        return retried
-
-    async def delete_jobs(self, who: str, filter: JobFilter, limit: int) -> int:
-        deleted = await self._operating.delete_jobs(filter, limit)
-        if deleted:
-            self._metrics.add(deleted, _DELETED, filter.queue)
-            detail = f"{_jobs(deleted)}, {filter.state.name}, priority {filter.priority or 1}"
-            await self._audit.write(who, "delete_jobs", filter.queue, detail + _pattern(filter.body_regex), part=OPEN)
-        return deleted
-
-    async def cancel(self, who: str, queue: str, descriptors: Sequence[str]) -> Mapping[str, CancelOutcome]:
-        outcomes = await self._lifecycle.cancel(queue, descriptors)
-        cancelled = list(outcomes.values()).count(CancelOutcome.CANCELLED)
-        if cancelled:
-            self._metrics.add(cancelled, _DELETED, queue)
-            detail = f"{_jobs(cancelled)}, of {len(outcomes)} that were named"
-            await self._audit.write(who, "cancel_jobs", queue, detail, part=OPEN)
-        return outcomes
-
-    async def change_jobs(self, who: str, change: JobChange) -> JobsChanged:
-        done = await self._changing.change(change)
-        if done.changed and not change.dry_run:
-            is_retry = change.action in (JobAction.RETRY, JobAction.REPLAY)
-            self._metrics.add(done.changed, _RETRIED if is_retry else _DELETED, change.queue)
-            action = f"{change.action.name.lower()}_jobs"
-            await self._audit.write(who, action, change.queue, _jobs(done.changed) + _filter(change), part=OPEN)
-        return done
 
 
 def _jobs(amount: int) -> str:

@@ -34,7 +34,7 @@ from pinlater.queues.directory import QueueDirectory
 from pinlater.service import validation
 from pinlater.service.admin_password import AdminPassword
 from pinlater.service.audit import Audit
-from pinlater.service.bulk_ops import Changing, Operating, Recorded
+from pinlater.service.bulk_ops import BulkOps
 from pinlater.service.connection_claims import ConnectionClaims, DisconnectReaper
 from pinlater.service.dequeuer import Dequeuer
 from pinlater.service.descriptors import ClaimTokens, DescriptorParser
@@ -99,14 +99,8 @@ class Service:
         self._audit = Audit(router.members, clock, claims.server)
         self._admin = AdminPassword(settings.admin_password_hash, self._audit)
         self._queue_admin = QueueAdmin(router.members, queues, clock, self._admin, self._audit)
-        self._recorded = Recorded(
-            clock,
-            Operating(router, clock, settings, validator, parser, self._queries),
-            Changing(router, clock, settings, validator, parser, long_polls),
-            lifecycle,
-            long_polls,
-            metrics,
-            self._audit,
+        self._bulk_ops = BulkOps(
+            router, clock, settings, validator, parser, lifecycle, long_polls, metrics, self._audit
         )
         self._parser = parser
         self._overflow: OverflowCalls | None = None
@@ -297,7 +291,7 @@ class Service:
     ) -> ScanPage:
         return await self._queries.scan(filter, continuation, limit)
 
-    # -- operators: recorded.py --------------------------------------------------------------------------------------
+    # -- operators: bulk_ops.py --------------------------------------------------------------------------------------
 
     async def retry_failed(
         self,
@@ -310,22 +304,22 @@ class Service:
         context: RequestContext | None = None,
     ) -> int:
         who = self._validator.source(context)
-        return await self._recorded.retry_failed(who, queue, priority, attempts, run_after_ms, limit)
+        return await self._bulk_ops.retry_failed(who, queue, priority, attempts, run_after_ms, limit)
 
     async def delete_jobs(self, filter: JobFilter, *, limit: int = 1000, context: RequestContext | None = None) -> int:
-        return await self._recorded.delete_jobs(self._validator.source(context), filter, limit)
+        return await self._bulk_ops.delete_jobs(self._validator.source(context), filter, limit)
 
     async def cancel(
         self, queue: str, descriptors: Sequence[str], *, context: RequestContext | None = None
     ) -> Mapping[str, CancelOutcome]:
         try:
-            return await self._recorded.cancel(self._validator.source(context), queue, descriptors)
+            return await self._bulk_ops.cancel(self._validator.source(context), queue, descriptors)
         except NamesOverflow:
             assert self._overflow is not None
             return await self._overflow.cancel(queue, descriptors, context)
 
     async def change_jobs(self, change: JobChange, *, context: RequestContext | None = None) -> JobsChanged:
-        return await self._recorded.change_jobs(self._validator.source(context), change)
+        return await self._bulk_ops.change_jobs(self._validator.source(context), change)
 
 
 def _peer(context: RequestContext | None) -> object:
