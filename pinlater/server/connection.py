@@ -420,6 +420,10 @@ class Connection(asyncio.Protocol):
         return self._heard_at if self.at_boundary() else None
 
     @property
+    def socket(self) -> Any:
+        return None if self._transport is None else self._transport.get_extra_info("socket")
+
+    @property
     def partial(self) -> int:
         """Bytes of a half sent message."""
         return self._partial

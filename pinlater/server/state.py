@@ -167,6 +167,10 @@ class Drainable(Protocol):
     """A connection, as its server sees it."""
 
     @property
+    def socket(self) -> Any:
+        """The server's end, or asyncio's view of it; None once it is closed."""
+
+    @property
     def partial(self) -> int:
         """Bytes of a half sent message."""
 

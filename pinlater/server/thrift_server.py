@@ -12,6 +12,7 @@ import structlog
 from pinlater.api import ServedApi
 from pinlater.background_tasks import BackgroundTasks
 from pinlater.clock import Clock, SystemClock
+from pinlater.errors import PinLaterError
 from pinlater.listener import BACKLOG, AcceptLoop, RateLimitedLog
 from pinlater.metrics import Metrics
 from pinlater.model import Unreceived
@@ -19,7 +20,7 @@ from pinlater.server.connection import Connection
 from pinlater.server.deliveries import Deliveries
 from pinlater.server.handler import Handler, draining_error
 from pinlater.server.limits import ServerLimits
-from pinlater.server.state import Drain, HandOver, ServerState
+from pinlater.server.state import Drain, Drainable, HandOver, ServerState
 
 _log = structlog.get_logger("pinlater.server")
 _LOOK_AGAIN_S = 0.01
@@ -71,6 +72,21 @@ class ThriftServer:
     def connections(self) -> int:
         """Open connections."""
         return len(self._state.connections)
+
+    @property
+    def open_connections(self) -> Sequence[Drainable]:
+        """Each of them."""
+        return tuple(self._state.connections)
+
+    @property
+    def is_draining(self) -> bool:
+        """Connections leave as soon as nothing of them is half done."""
+        return self._state.drain is not None
+
+    @property
+    def refusal(self) -> PinLaterError | None:
+        """What new calls are refused with, while it drains without a successor."""
+        return self._handler.refuse_with
 
     @property
     def buffered_bytes(self) -> int:
