@@ -1,4 +1,4 @@
-"""What PinLater can do, as a protocol: the service and the clients both satisfy it.
+"""The calls of PinLater as a protocol: the service and the clients both satisfy it.
 
 Whoever is handed an `Api` (the Thrift server, a gateway, a command) cannot tell whether the jobs live in this process
 or behind a network. Values are validated by the service; errors are those of `pinlater.errors`. The wire contract

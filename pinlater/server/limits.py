@@ -1,4 +1,4 @@
-"""How much one caller, and all callers together, may ask of a server process."""
+"""Bounds on what one caller, and all callers together, may ask of a server process."""
 
 from __future__ import annotations
 

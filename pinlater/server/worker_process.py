@@ -1,4 +1,4 @@
-"""What runs inside a worker process: it serves until its supervisor or a signal tells it to stop.
+"""The inside of a worker process: it serves until its supervisor or a signal tells it to stop.
 
 The supervisor says           the worker says
     start (payload)               ready, or failed (message)

@@ -60,25 +60,18 @@ SAME_MODULES: set[str] = {
 """Modules of one name that hold the same thing of different packages."""
 
 QUESTIONS: set[str] = {
-    "pinlater/api.py",
     "pinlater/backends/redis/coordination.py",
     "pinlater/backends/sql/admin.py",
     "pinlater/backends/sql/coordination.py",
-    "pinlater/server/limits.py",
-    "pinlater/server/worker_process.py",
     "pinlater/web/__init__.py",
-    "pinlater/wire/framing.py",
 }
 
 PRIVATE: dict[str, int] = {
     "tests/bench/alone.py": 1,
     "tests/conformance/mutation.py": 1,
     "tests/server/binding.py": 1,
-    "tests/server/test_client_pool.py": 2,
     "tests/server/test_deliveries.py": 2,
     "tests/server/test_disconnects.py": 7,
-    "tests/server/test_draining.py": 4,
-    "tests/server/test_limits.py": 2,
     "tests/unit/test_cli_draining.py": 2,
     "tests/unit/test_sql_mysql.py": 1,
     "tests/unit/test_web.py": 1,

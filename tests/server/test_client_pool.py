@@ -145,7 +145,7 @@ async def test_one_that_waits_opens_a_connection_in_place_of_one_that_broke() ->
         await served.service.held.wait()
         waiting = [asyncio.create_task(client.count(PENDING)) for _ in range(5)]
         await asyncio.sleep(0)
-        for connection in list(served.server._state.connections):
+        for connection in served.server.open_connections:
             connection.abort()
         await asyncio.wait([held])
         waiting[0].cancel()  # it holds the leave to connect
@@ -180,7 +180,7 @@ async def test_a_connection_that_the_server_closed_is_replaced() -> None:
     async with connected() as (served, client):
         for _ in range(3):
             await client.enqueue("mail", Job(b""))
-            for connection in list(served.server._state.connections):
+            for connection in served.server.open_connections:
                 connection.abort()
             await served.until(lambda: served.server.connections == 0)
             await asyncio.sleep(0)

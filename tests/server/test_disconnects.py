@@ -58,7 +58,7 @@ class Bench:
     def sockets(self) -> list[Any]:
         """The server's ends, without that of the onlooker."""
         port = self.onlooker._writer.get_extra_info("sockname")[1]
-        ends = [each._transport.get_extra_info("socket") for each in self.served.server._state.connections]  # type: ignore[attr-defined]
+        ends = [each.socket for each in self.served.server.open_connections]
         return [end for end in ends if end.getpeername()[1] != port]
 
 

@@ -42,8 +42,8 @@ async def test_what_was_read_is_answered_and_later_calls_are_refused() -> None:
         late.send_framed(call_dequeue(3, DequeueRequest("mail", 1, succeeded=[Ack("mail:s1:p1:1790000000000000")])))
         refusal = (await late.reply()).exception
         assert (refusal.reason, refusal.acks_applied) == ("DRAINING", False)
-        assert served.server._handler.refuse_with is not None
-        assert served.server._handler.refuse_with.__traceback__ is None  # it would hold every call that was refused
+        assert served.server.refusal is not None
+        assert served.server.refusal.__traceback__ is None  # it would hold every call that was refused
         assert await late.until_closed() == b""
         gate.set()
         assert len((await busy.reply()).success.job_descriptors) == 1
@@ -165,7 +165,7 @@ def test_half_a_frame_is_read_to_its_end_before_the_connection_goes(new_loop: Ne
                 await until(lambda: relayed.old.buffered_bytes > 0)
                 rolling = asyncio.ensure_future(relayed.roll())
                 await relayed.old_service.draining.wait()
-                await until(lambda: relayed.old._state.drain is not None)
+                await until(lambda: relayed.old.is_draining)
                 raw.send(call[50:] + framed(call_names(2)))
                 assert [(await raw.reply()).seqid for _ in range(2)] == [1, 2]
                 await rolling

@@ -217,8 +217,8 @@ async def test_answers_are_sent_without_delay() -> None:
         raw = await served.connect()
         raw.send_framed(call_names(1))
         await raw.reply()
-        (connection,) = served.server._state.connections
-        sock = connection._transport.get_extra_info("socket")  # type: ignore[attr-defined]
+        (connection,) = served.server.open_connections
+        sock = connection.socket
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
 
 
