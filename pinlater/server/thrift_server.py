@@ -116,7 +116,7 @@ class ThriftServer:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         idle_until = min(loop.time() + self._limits.drain_linger_s, deadline)
-        self._stop_accepting()
+        self.stop_accepting()
         drain = self._state.drain = Drain(hand_over)
         if hand_over is None:
             self._handler.refuse_with = draining_error()
@@ -128,7 +128,8 @@ class ThriftServer:
             await asyncio.sleep(_LOOK_AGAIN_S)
         await self._end()
 
-    def _stop_accepting(self) -> None:
+    def stop_accepting(self) -> None:
+        """Leave new connections to others."""
         if self._accepting is not None:
             self._accepting.close()
             self._accepting = None

@@ -133,7 +133,7 @@ async def connected(port: int) -> AsyncIterator[Raw]:
 
 async def only_old(relayed: Relay) -> None:
     """Both accept from one socket; stop the new one from it, so that all connections begin at the old one."""
-    relayed.new._stop_accepting()
+    relayed.new.stop_accepting()
 
 
 @ON_EACH_LOOP
