@@ -141,7 +141,7 @@ class App:
         return self._overflow.describe()
 
     async def _bring_up(self, member: ShardHandle) -> None:
-        """A shard that comes in has told its time; what is due there goes by what that says of all clocks."""
+        """A shard that is to serve has said its time; what is due there goes by what that says of all clocks."""
         self._membership.judge_clocks()
         ahead_ms = member.newest_ms - self._clock.now_ms() - self._clock.uncertainty_ms
         if ahead_ms > self._tolerance_ms:

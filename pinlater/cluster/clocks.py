@@ -102,17 +102,17 @@ class SteadyClock:
         return (self._passed_ns() + self._began_ns) // _NS
 
 
-class _Heard(NamedTuple):
-    """Of another server's clock: what is settled, what was said last and since when, and when that was."""
+class _ServerClock(NamedTuple):
+    """The clock of another server: as it is believed, as it was reported last and since when, and when that was."""
 
-    settled: Reading
-    said: Reading
+    believed: Reading
+    reported: Reading
     since_ms: int
     at_ms: int
 
     @property
     def reading(self) -> Reading:
-        return Reading(self.said.name, *_hull((self.settled, self.said)))
+        return Reading(self.reported.name, *_hull((self.believed, self.reported)))
 
 
 class ClusterClock:
@@ -141,7 +141,7 @@ class ClusterClock:
         """Times before jumps, and until when each counts."""
         self._before: dict[str, Reading] = {}
         """What the clocks that agreed with ours before it jumped said then."""
-        self._servers: dict[str, _Heard] = {}
+        self._servers: dict[str, _ServerClock] = {}
         self._disagreeing: set[str] = set()
         self._trouble = ""
 
@@ -157,7 +157,7 @@ class ClusterClock:
         """Which clocks differ by more than the tolerance, and what this server does about it; "" where all is well."""
         return self._trouble
 
-    def told(self, members: Iterable[ShardHandle]) -> Mapping[str, Any]:
+    def describe(self, members: Iterable[ShardHandle]) -> Mapping[str, Any]:
         """For the lease: how far the clocks of the stores that are in are ahead of this machine's."""
         readings = _of_shards(member for member in members if member.is_healthy)
         own_ms = self._own.low_ms
@@ -172,8 +172,8 @@ class ClusterClock:
         for member in members:
             member.machine_ahead_ms = self._own.low_ms
         shards = _of_shards(members)
-        self._hear(leases, server, shards, now_ms)
-        others = [*shards.values(), *(heard.reading for heard in self._servers.values())]
+        self._read_leases(leases, server, shards, now_ms)
+        others = [*shards.values(), *(known.reading for known in self._servers.values())]
         self._settle_doubts(now_ms)
         if not self._doubts:
             self._before = {each.name: each for each in others if self._agrees(each)}
@@ -183,7 +183,7 @@ class ClusterClock:
         else:
             verdict = vote(self._own, witnesses, self._tolerance_ms)
         self._go_by(verdict, others)
-        self._tell(members, others)
+        self._describe_trouble(members, others)
 
     def _agrees(self, reading: Reading) -> bool:
         return self._own.gap_ms(reading) <= self._tolerance_ms
@@ -221,7 +221,7 @@ class ClusterClock:
                 break
         return best
 
-    def _hear(self, leases: Iterable[Lease], server: str, shards: Mapping[str, Reading], now_ms: int) -> None:
+    def _read_leases(self, leases: Iterable[Lease], server: str, shards: Mapping[str, Reading], now_ms: int) -> None:
         """What the leases tell of other servers' clocks. One that is gone is forgotten, but not while clocks differ:
         that a wrong clock is heard of no more makes no other one right.
         """
@@ -238,11 +238,12 @@ class ClusterClock:
             if self.verdict.way == "own" or now_ms - self._servers[name].at_ms >= DOUBT_MS:
                 del self._servers[name]
 
-    def _taken(self, heard: _Heard | None, said: Reading, now_ms: int) -> _Heard:
-        if heard is None or said.gap_ms(heard.settled) <= self._tolerance_ms:
-            return _Heard(said, said, now_ms, now_ms)
-        since_ms = heard.since_ms if said.gap_ms(heard.said) <= self._tolerance_ms else now_ms
-        return _Heard(said if now_ms - since_ms >= CONFIRM_MS else heard.settled, said, since_ms, now_ms)
+    def _taken(self, known: _ServerClock | None, reported: Reading, now_ms: int) -> _ServerClock:
+        if known is None or reported.gap_ms(known.believed) <= self._tolerance_ms:
+            return _ServerClock(reported, reported, now_ms, now_ms)
+        since_ms = known.since_ms if reported.gap_ms(known.reported) <= self._tolerance_ms else now_ms
+        believed = reported if now_ms - since_ms >= CONFIRM_MS else known.believed
+        return _ServerClock(believed, reported, since_ms, now_ms)
 
     def _go_by(self, verdict: ClockVerdict, others: Sequence[Reading]) -> None:
         if verdict.way != self.verdict.way:
@@ -262,7 +263,7 @@ class ClusterClock:
 
     # -- saying so ---------------------------------------------------------------------------------------------------
 
-    def _tell(self, members: Iterable[ShardHandle], others: Iterable[Reading]) -> None:
+    def _describe_trouble(self, members: Iterable[ShardHandle], others: Iterable[Reading]) -> None:
         found = []
         for member in members:
             if member.is_healthy and member.shard.has_own_clock and not self._agrees_in_log(member):
@@ -317,8 +318,8 @@ def _of_shards(members: Iterable[ShardHandle]) -> dict[str, Reading]:
 
 def _of_server(lease: Lease, shards: Mapping[str, Reading]) -> Iterable[Reading]:
     """One reading for each store that both know. What cannot be read tells nothing: it is from another version."""
-    told = lease.more.get(KEY)
-    for shard_id, bounds in told.items() if isinstance(told, dict) else ():
+    clocks = lease.more.get(KEY)
+    for shard_id, bounds in clocks.items() if isinstance(clocks, dict) else ():
         ours = shards.get(shard_id)
         if ours is not None and isinstance(bounds, list) and [type(each) for each in bounds] == [int, int]:
             yield Reading(f"server {lease.server}", ours.low_ms - bounds[1], ours.high_ms - bounds[0])

@@ -163,7 +163,7 @@ class Membership:
             shards_out=_ids(member for member in self._members.all if not member.is_healthy),
             shards_full=_ids(self._members.full()),
             counters=self._counters.read(),
-            more={**self._describe(), **self.clocks.told(self._members.all)},
+            more={**self._describe(), **self.clocks.describe(self._members.all)},
         )
 
     def _owned(self) -> tuple[str, ...]:

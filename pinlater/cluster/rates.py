@@ -84,14 +84,16 @@ class QueueCounters:
             if place is not None:
                 found.setdefault(str(key[1]), [0] * len(COUNTED))[place] += int(value)
         totals = {queue: sum(numbers) for queue, numbers in found.items()}
-        told = list(totals)
-        if len(told) > MAX_QUEUES:
-            told = nlargest(MAX_QUEUES, told, lambda queue: (totals[queue] - self._before.get(queue, 0), totals[queue]))
+        chosen = list(totals)
+        if len(chosen) > MAX_QUEUES:
+            chosen = nlargest(
+                MAX_QUEUES, chosen, lambda queue: (totals[queue] - self._before.get(queue, 0), totals[queue])
+            )
         self._before = totals
-        return {queue: tuple(found[queue]) for queue in told if totals[queue]}
+        return {queue: tuple(found[queue]) for queue in chosen if totals[queue]}
 
 
 def _place(key: tuple[object, ...]) -> int | None:
-    """Where a counter belongs in COUNTED; the outcome of an ack is a word of it, or is not told."""
+    """Where a counter belongs in COUNTED; the outcome of an ack is a word of it, or is not counted."""
     family = str(key[0])
     return _AT.get(str(key[3])) if family == "jobs_acked" else _BY_FAMILY.get(family)

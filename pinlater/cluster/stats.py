@@ -69,10 +69,10 @@ class StatsCollector:
 
     async def tick(self) -> None:
         """Begin to count what is due; waits for it for a while, and lets it go on then."""
-        mine = [member for member in self._members.healthy() if self._membership.owns(member.shard.shard_id)]
-        for lost in self._shards.keys() - {member.shard.shard_id for member in mine}:
+        owned = [member for member in self._members.healthy() if self._membership.owns(member.shard.shard_id)]
+        for lost in self._shards.keys() - {member.shard.shard_id for member in owned}:
             self._shards.pop(lost).lose()
-        for member in mine:
+        for member in owned:
             self._take(member)
         due = [shard for shard in self._shards.values() if shard.is_due()]
         if due:

@@ -15,7 +15,7 @@ from pinlater.shards.shard_set import ShardSet
 
 
 class Cluster:
-    """Answers from what this process has heard, also when no shard can be used."""
+    """Answers from what this process knows, also when no shard can be used."""
 
     def __init__(
         self, members: ShardSet, queues: QueueDirectory, membership: Membership, stats: StatsCollector, clock: Clock

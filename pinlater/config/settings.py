@@ -269,7 +269,7 @@ class Config:
         "A message that is not complete after so long closes its connection.",
     )
     write_timeout_ms: int = _row(
-        "Limits", Duration(100, 3_600_000), 30_000, "A caller that does not take his answers for so long is cut off."
+        "Limits", Duration(100, 3_600_000), 30_000, "A caller that does not take its answers for so long is cut off."
     )
 
     log_level: str = _row("Logs", Choice("debug", "info", "warning", "error"), "info", "The least that is logged.")

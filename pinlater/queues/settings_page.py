@@ -69,8 +69,8 @@ names all of them, once. The file makes no queue.
 A queue and its settings are one record with a version, on every shard; the highest version wins everywhere. A change is
 made on what the shards that answer know, counts at once at the server that took the command, and on all others after
 their next look at the shards, twice a second. It needs one healthy shard, and says which ones it missed: those are
-brought up to it before they serve again. Of two operators who change a queue at the same moment, one finds the change
-of the other, and keeps it but for the keys that he sets himself.
+brought up to it before they serve again. Of two commands that change a queue at the same moment, the later one finds
+what the other has set, and changes only its own keys.
 
 A deleted queue leaves a tombstone for 30 days. A shard that is away for longer than that brings the queue back.
 """
