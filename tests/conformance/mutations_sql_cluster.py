@@ -5,68 +5,68 @@ from __future__ import annotations
 from pinlater.model import JobState
 from tests.conformance import (
     test_ack_and_claim,
-    test_census,
+    test_config_entries,
     test_dead_letters,
     test_ending,
-    test_notes,
-    test_records,
+    test_kv,
+    test_quotas,
     test_replay,
     test_retry_listed,
-    test_shares,
+    test_stats,
     test_tokens,
 )
 from tests.conformance.mutations_sql_ways import lock, only, sql, step
 
-ANEW = test_records.test_a_queue_made_anew_after_a_deletion_that_was_missed_here_loses_its_old_jobs
-OLD_MARKS = test_records.test_old_marks_are_removed_without_being_counted_and_nothing_else_is
-VERSION_OF_A_NOTE = test_notes.test_a_write_that_expects_another_version_changes_nothing
+ANEW = test_config_entries.test_a_queue_made_anew_after_a_deletion_that_was_missed_here_loses_its_old_jobs
+OLD_MARKS = test_config_entries.test_old_marks_are_removed_without_being_counted_and_nothing_else_is
+VERSION_OF_A_NOTE = test_kv.test_a_write_that_expects_another_version_changes_nothing
 MARKED = test_dead_letters.test_a_final_failure_of_any_kind_is_marked_in_the_same_step
-CENSUS = test_census.test_the_pages_of_a_census_make_together_what_is_there
+CENSUS = test_stats.test_the_pages_of_a_census_make_together_what_is_there
 
 RECORDS = [
     *step(
         "coordination",
         "entry.version > here",
         "True",
-        test_records.test_what_is_not_newer_changes_nothing,
+        test_config_entries.test_what_is_not_newer_changes_nothing,
     ),
     *step(
         "coordination",
         "entry.version > here",
         "entry.version >= here",
-        test_records.test_what_is_not_newer_changes_nothing,
+        test_config_entries.test_what_is_not_newer_changes_nothing,
     ),
     *step("coordination", "entry.deleted_version > version_here", "False", ANEW),
     *step(
         "coordination",
         "entry.deleted_version > version_here",
         "entry.deleted_version",
-        test_records.test_a_deletion_that_was_heard_of_takes_no_jobs_a_second_time,
+        test_config_entries.test_a_deletion_that_was_heard_of_takes_no_jobs_a_second_time,
     ),
     *step(
         "coordination",
         'if "@" not in entry.name:',
         "if True:",
-        test_records.test_a_record_with_an_at_sign_is_no_queue,
+        test_config_entries.test_a_record_with_an_at_sign_is_no_queue,
     ),
     *step(
         "coordination",
         "if not entry.is_deleted:",
         "if True:",
-        test_records.test_a_mark_of_a_queue_that_never_was_here_makes_none,
+        test_config_entries.test_a_mark_of_a_queue_that_never_was_here_makes_none,
     ),
     *step(
         "coordination",
         "versions[entry.name] = entry.version",
         "pass",
-        test_records.test_records_of_one_call_are_taken_in_order_and_answered_in_place,
+        test_config_entries.test_records_of_one_call_are_taken_in_order_and_answered_in_place,
     ),
     *only(
         "sqlite",
         "records",
         "revision > ?",
         "revision >= ?",
-        test_records.test_pages_show_what_came_in_the_order_in_which_it_came,
+        test_config_entries.test_pages_show_what_came_in_the_order_in_which_it_came,
     ),
     *sql("deletion_marks", "deleted_version < $", "deleted_version <= $", OLD_MARKS),
 ]
@@ -76,25 +76,25 @@ SHARES = [
         "coordination",
         "share - _in_progress(session, queue_id, share)",
         "share",
-        test_shares.test_capped_claims_go_up_to_the_share_and_no_further,
+        test_quotas.test_capped_claims_go_up_to_the_share_and_no_further,
     ),
     *step(
         "coordination",
         "version <= version_here",
         "version < version_here",
-        test_shares.test_an_older_version_is_ignored_and_version_zero_only_looks,
+        test_quotas.test_an_older_version_is_ignored_and_version_zero_only_looks,
     ),
     *step(
         "ready_jobs",
         "room -= sum(map(len, shares))",
         "pass",
-        test_shares.test_the_requests_of_a_call_share_the_room_in_their_order,
+        test_quotas.test_the_requests_of_a_call_share_the_room_in_their_order,
     ),
     *step(
         "ready_jobs",
         "if enforce_quota and queue_id",
         "if queue_id",
-        test_shares.test_a_claim_that_is_not_capped_does_not_ask_for_the_share,
+        test_quotas.test_a_claim_that_is_not_capped_does_not_ask_for_the_share,
     ),
     *step(
         "ready_jobs",
@@ -115,15 +115,15 @@ SHARES = [
         "in_progress_up_to",
         "queue_id = $",
         "queue_id <= $",
-        test_shares.test_shares_of_queues_are_apart,
+        test_quotas.test_shares_of_queues_are_apart,
     ),
     *sql(
         "in_progress_up_to",
         "state = 1",
         "state = 0",
-        test_shares.test_capped_claims_go_up_to_the_share_and_no_further,
+        test_quotas.test_capped_claims_go_up_to_the_share_and_no_further,
     ),
-    lock("locked_share", "FOR UPDATE", test_shares.test_claimers_at_once_never_hold_more_than_the_share),
+    lock("locked_share", "FOR UPDATE", test_quotas.test_claimers_at_once_never_hold_more_than_the_share),
 ]
 
 DEAD_LETTERS = [
@@ -207,21 +207,21 @@ NOTES = [
         "coordination",
         "if expired_at_ms <= now_ms:",
         "if expired_at_ms < now_ms:",
-        test_notes.test_a_note_is_there_until_it_expires_and_then_counts_as_none,
+        test_kv.test_a_note_is_there_until_it_expires_and_then_counts_as_none,
         kind="kind",
     ),
     *sql(
         "notes",
         "expires_at_ms > $",
         "expires_at_ms >= $",
-        test_notes.test_a_note_is_there_until_it_expires_and_then_counts_as_none,
+        test_kv.test_a_note_is_there_until_it_expires_and_then_counts_as_none,
         kind="kind",
     ),
     *sql(
         "excess_notes",
         "expires_at_ms DESC",
         "expires_at_ms",
-        test_notes.test_beyond_the_number_to_keep_the_first_to_expire_go,
+        test_kv.test_beyond_the_number_to_keep_the_first_to_expire_go,
         kind="kind",
     ),
     lock("bucket", "FOR UPDATE", test_tokens.test_takers_at_once_get_together_exactly_what_was_filled, queue="mail"),
@@ -232,15 +232,15 @@ CENSUS_PIECES = [
         "census_all",
         "run_after_ms > $",
         "run_after_ms >= $",
-        test_census.test_jobs_become_ready_as_time_passes,
+        test_stats.test_jobs_become_ready_as_time_passes,
     ),
     *sql(
         "census_all",
         "queue_id = $",
         "queue_id >= $",
-        test_census.test_an_empty_queue_counts_nothing_and_other_queues_do_not_count,
+        test_stats.test_an_empty_queue_counts_nothing_and_other_queues_do_not_count,
     ),
-    *sql("census_at", "id > $", "id >= $", test_census.test_many_jobs_of_one_moment_are_counted_page_by_page),
+    *sql("census_at", "id > $", "id >= $", test_stats.test_many_jobs_of_one_moment_are_counted_page_by_page),
     *sql("census_between", "state = $", "state >= $", CENSUS, limit=5),
 ]
 

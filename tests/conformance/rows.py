@@ -7,21 +7,21 @@ from typing import Any
 
 from tests.conformance import test_ack_and_claim as acks_and_claims
 from tests.conformance import test_bodies as bodies
-from tests.conformance import test_census as census
 from tests.conformance import test_checkpoints as checkpoints
 from tests.conformance import test_claims as claims
 from tests.conformance import test_concurrency as concurrency
+from tests.conformance import test_config_entries as config_entries
 from tests.conformance import test_dead_letters as letters
 from tests.conformance import test_ending as ending
 from tests.conformance import test_expiry as expiry
 from tests.conformance import test_fencing as fencing
 from tests.conformance import test_identity as identity
 from tests.conformance import test_ids as ids
+from tests.conformance import test_kv as kv
 from tests.conformance import test_looking as looking
 from tests.conformance import test_moved as moved
-from tests.conformance import test_notes as notes
 from tests.conformance import test_queues as queues
-from tests.conformance import test_records as records
+from tests.conformance import test_quotas as quotas
 from tests.conformance import test_replay as replay
 from tests.conformance import test_retry_listed as retry_listed
 from tests.conformance import test_service_binding as binding
@@ -33,8 +33,8 @@ from tests.conformance import test_service_outage as outage
 from tests.conformance import test_service_requests as requests
 from tests.conformance import test_service_settings as service_settings
 from tests.conformance import test_service_shards as shards
-from tests.conformance import test_shares as shares
 from tests.conformance import test_states as states
+from tests.conformance import test_stats as stats
 from tests.conformance import test_status_text as status
 from tests.conformance import test_tokens as tokens
 from tests.conformance import test_undelivered as undelivered
@@ -50,8 +50,8 @@ STATES: Mapping[str, Tests] = {
     ),
     "claim": (states.test_a_claim_puts_a_pending_job_in_progress_under_a_descriptor_until_its_expiry,),
     "claim within a quota": (
-        shares.test_capped_claims_go_up_to_the_share_and_no_further,
-        shares.test_whatever_ends_a_claim_makes_room,
+        quotas.test_capped_claims_go_up_to_the_share_and_no_further,
+        quotas.test_whatever_ends_a_claim_makes_room,
     ),
     "ack and claim": (
         acks_and_claims.test_each_gets_what_the_two_calls_would_give,
@@ -242,12 +242,12 @@ DECISIONS: Mapping[str, Tests] = {
         requests.test_a_body_over_the_bound_is_refused_with_its_size_and_the_bound,
     ),
     "17": (
-        records.test_records_in_any_order_come_to_the_same_end,
-        records.test_what_is_not_newer_changes_nothing,
-        records.test_a_queue_made_anew_after_a_deletion_that_was_missed_here_loses_its_old_jobs,
-        records.test_a_queue_that_was_never_deleted_keeps_its_jobs_through_every_change,
-        records.test_who_polls_by_revision_misses_nothing_that_is_put_meanwhile,
-        records.test_old_marks_are_removed_without_being_counted_and_nothing_else_is,
+        config_entries.test_records_in_any_order_come_to_the_same_end,
+        config_entries.test_what_is_not_newer_changes_nothing,
+        config_entries.test_a_queue_made_anew_after_a_deletion_that_was_missed_here_loses_its_old_jobs,
+        config_entries.test_a_queue_that_was_never_deleted_keeps_its_jobs_through_every_change,
+        config_entries.test_who_polls_by_revision_misses_nothing_that_is_put_meanwhile,
+        config_entries.test_old_marks_are_removed_without_being_counted_and_nothing_else_is,
         service_settings.test_a_change_is_a_record_on_every_shard_under_one_version,
     ),
     "18": (
@@ -271,11 +271,11 @@ DECISIONS: Mapping[str, Tests] = {
         service_settings.test_a_job_that_failed_for_good_goes_to_the_dead_letter_queue_on_its_shard,
     ),
     "20": (
-        shares.test_claimers_at_once_never_hold_more_than_the_share,
-        shares.test_a_claim_that_expired_counts_until_it_is_expired_in_the_store,
-        shares.test_a_smaller_share_takes_no_claim_away_and_lets_no_new_one_in,
-        shares.test_an_older_version_is_ignored_and_version_zero_only_looks,
-        shares.test_a_queue_without_a_share_hands_out_nothing_to_a_capped_claim,
+        quotas.test_claimers_at_once_never_hold_more_than_the_share,
+        quotas.test_a_claim_that_expired_counts_until_it_is_expired_in_the_store,
+        quotas.test_a_smaller_share_takes_no_claim_away_and_lets_no_new_one_in,
+        quotas.test_an_older_version_is_ignored_and_version_zero_only_looks,
+        quotas.test_a_queue_without_a_share_hands_out_nothing_to_a_capped_claim,
         service_settings.test_never_more_jobs_are_in_progress_than_the_queue_allows_over_all_shards,
     ),
     "21": (
@@ -286,12 +286,12 @@ DECISIONS: Mapping[str, Tests] = {
         service_settings.test_a_rate_is_charged_for_jobs_that_are_handed_out_and_fills_by_the_clock,
     ),
     "22": (
-        notes.test_of_many_that_expect_the_same_version_exactly_one_wins,
-        notes.test_a_note_is_there_until_it_expires_and_then_counts_as_none,
+        kv.test_of_many_that_expect_the_same_version_exactly_one_wins,
+        kv.test_a_note_is_there_until_it_expires_and_then_counts_as_none,
     ),
     "23": (
-        census.test_the_pages_of_a_census_make_together_what_is_there,
-        census.test_a_page_counts_about_as_many_as_the_limit_or_all_there_are,
+        stats.test_the_pages_of_a_census_make_together_what_is_there,
+        stats.test_a_page_counts_about_as_many_as_the_limit_or_all_there_are,
     ),
     "24": (
         expiry.test_a_claim_that_was_heard_of_since_is_not_released,

@@ -122,8 +122,8 @@ class Subject:
         (jobs,) = await self.shard.claim(self.queue, [self.request(limit, **fields)], self.now_ms)
         return jobs
 
-    async def capped_claim(self, limit: int = 1, **fields: Any) -> list[DequeuedJob]:
-        """As `claim`, within the queue's share."""
+    async def claim_within_quota(self, limit: int = 1, **fields: Any) -> list[DequeuedJob]:
+        """As `claim`, within the queue's quota."""
         (jobs,) = await self.shard.claim(self.queue, [self.request(limit, **fields)], self.now_ms, enforce_quota=True)
         return jobs
 
@@ -176,7 +176,7 @@ class Subject:
     async def requeue(self, *jobs: DequeuedJob) -> int:
         return await self.shard.requeue(self.queue, [claim_key_of(job) for job in jobs], self.now_ms)
 
-    def quiet(self, job: DequeuedJob, last_seen_ms: int | None = None) -> SilentClaim:
+    def silent(self, job: DequeuedJob, last_seen_ms: int | None = None) -> SilentClaim:
         """A claim of which nothing was heard since that time; None: since it was made."""
         if last_seen_ms is None:
             last_seen_ms = job.claim_expires_at_ms - self._timeouts_ms[job.claim_descriptor]
@@ -185,7 +185,7 @@ class Subject:
     async def expire_disconnected(
         self, *jobs: DequeuedJob, last_seen_ms: int | None = None, budget: int = 0, **rules: bool
     ) -> ExpiryCounts:
-        claims = [self.quiet(job, last_seen_ms) for job in jobs]
+        claims = [self.silent(job, last_seen_ms) for job in jobs]
         return await self.shard.expire_disconnected(self.queue, claims, self.now_ms, EndRules(budget, **rules))
 
     def fresh(self, job: DequeuedJob) -> FreshClaim:
@@ -277,6 +277,6 @@ class Subject:
         retention = PerQueue(Retention(succeeded_ttl_ms, failed_ttl_ms), of or {})
         return await self.shard.prune(limit, self.now_ms, retention, tombstones_before=tombstones_before)
 
-    async def share(self, share: int = 0, version: int = 0) -> Quota:
-        """Set the queue's share; without a version only look."""
-        return await self.shard.set_quota(self.queue, share, version, self.now_ms)
+    async def quota(self, quota: int = 0, version: int = 0) -> Quota:
+        """Set the queue's quota; without a version only look."""
+        return await self.shard.set_quota(self.queue, quota, version, self.now_ms)

@@ -131,7 +131,7 @@ async def prepared(subject: Subject, given: Situation) -> tuple[list[AckRequest]
     if given.waiting:
         descriptors += await subject.enqueue(*given.waiting)
     if given.quota is not None:
-        await subject.share(given.quota, 1)
+        await subject.quota(given.quota, 1)
     return given.acks(held), [subject.request(limit) for limit in given.limits], descriptors
 
 
@@ -161,13 +161,13 @@ async def seen(subject: Subject, descriptors: Sequence[str], claims: list[list[D
         infos.append(info)
     pending = await subject.shard.peek(subject.queue, ALL, 99, 2**20, subject.now_ms)
     order = [descriptors.index(job.descriptor) for job in pending]
-    return handed_out, infos, order, (await subject.share()).in_progress
+    return handed_out, infos, order, (await subject.quota()).in_progress
 
 
 async def test_an_ack_frees_room_in_the_quota_for_the_claim_of_the_same_step(subject: Subject) -> None:
     await subject.enqueue(*[Job(b"%d" % number) for number in range(5)])
-    await subject.share(2, 1)
-    first, second = await subject.capped_claim(9)
+    await subject.quota(2, 1)
+    first, second = await subject.claim_within_quota(9)
     outcomes, (taken,) = await both(subject, [ended(first)], [subject.request(9)], enforce_quota=True)
     assert (outcomes, [job.body for job in taken]) == ([SUCCEEDED], [b"2"])
     outcomes, (none,) = await both(subject, [ended(first)], [subject.request(9)], enforce_quota=True)
@@ -180,8 +180,8 @@ async def test_an_ack_frees_room_in_the_quota_for_the_claim_of_the_same_step(sub
 
 async def test_a_claim_that_is_not_held_to_the_quota_does_not_ask_for_it(subject: Subject) -> None:
     await subject.enqueue(*[Job(b"")] * 5)
-    await subject.share(1, 1)
-    (first,) = await subject.capped_claim(9)
+    await subject.quota(1, 1)
+    (first,) = await subject.claim_within_quota(9)
     assert len((await both(subject, [ended(first)], [subject.request(3)]))[1][0]) == 3
 
 
@@ -220,7 +220,7 @@ async def test_many_acks_and_many_requests_of_one_step(subject: Subject) -> None
 async def test_steps_at_once_hand_out_each_job_once_and_never_exceed_the_quota(crowd: Crowd) -> None:
     quota, jobs = 7, 80
     await crowd[0].enqueue(*[Job(b"%d" % number, 1 + number % 3) for number in range(jobs)])
-    await crowd[0].share(quota, 1)
+    await crowd[0].quota(quota, 1)
     handed_out: list[str] = []
 
     async def work(subject: Subject) -> None:

@@ -41,7 +41,7 @@ REFUSED: dict[str, Callable[[Shard], Awaitable[object]]] = {
     "delete listed": lambda shard: shard.delete_listed("none", JobState.PENDING, [KEY], NOW),
     "retry listed": lambda shard: shard.retry_listed("none", [KEY], 1, None, NOW),
     "replay": lambda shard: shard.replay("none", [KEY], NOW, None),
-    "capped claim": lambda shard: Subject(shard, "none").capped_claim(),
+    "capped claim": lambda shard: Subject(shard, "none").claim_within_quota(),
     "share": lambda shard: shard.set_quota("none", 1, 1, NOW),
     "census": lambda shard: shard.stats("none", [1], NOW, None, 10),
 }

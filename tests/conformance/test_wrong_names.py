@@ -51,7 +51,7 @@ async def test_a_claim_under_a_wrong_name_is_neither_given_back_nor_released(sub
     queue, key = await wrong_name(subject, job.descriptor, wrong)
     claim = ClaimKey(*key, job.claim_descriptor)
     assert await subject.shard.requeue(queue, [claim], subject.now_ms) == 0
-    quiet = subject.quiet(job)._replace(priority=key.priority, id=key.id)
+    quiet = subject.silent(job)._replace(priority=key.priority, id=key.id)
     assert await subject.shard.expire_disconnected(queue, [quiet], subject.now_ms, EndRules(crash_budget=1)) == (0, 0)
     fresh = subject.fresh(job)._replace(priority=key.priority, id=key.id)
     assert await subject.shard.requeue_undelivered(queue, [fresh], subject.now_ms) == 0
@@ -82,7 +82,7 @@ async def test_a_job_under_another_claim_is_neither_given_back_nor_released(subj
     job, before = await in_progress(subject)
     stale = claim_key_of(job)._replace(claim_descriptor=job.claim_descriptor + "x")
     assert await subject.shard.requeue(subject.queue, [stale], subject.now_ms) == 0
-    quiet = subject.quiet(job)._replace(claim_descriptor=stale.claim_descriptor)
+    quiet = subject.silent(job)._replace(claim_descriptor=stale.claim_descriptor)
     assert await subject.shard.expire_disconnected(subject.queue, [quiet], subject.now_ms) == (0, 0)
     fresh = subject.fresh(job)._replace(claim_descriptor=stale.claim_descriptor)
     assert await subject.shard.requeue_undelivered(subject.queue, [fresh], subject.now_ms) == 0

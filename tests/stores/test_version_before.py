@@ -150,7 +150,7 @@ async def test_every_job_is_what_it_was(before: Before) -> None:
 async def test_what_servers_agree_on_is_what_it_was(before: Before) -> None:
     shard, expected = before.shard, before.expected
     assert [list(entry) for entry in (await shard.list_config(0, 100)).entries] == expected["records"]
-    assert list(await before.share()) == expected["quota"]
+    assert list(await before.quota()) == expected["quota"]
     listed = await shard.kv_list("kind", before.now_ms)
     assert {name: [entry.body.decode(), *entry[1:]] for name, entry in listed.items()} == expected["kv"]
     assert list(await shard.take_tokens("mail", 0, 0.5, 5.0, expected["now_ms"])) == expected["tokens"]

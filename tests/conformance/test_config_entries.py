@@ -125,13 +125,13 @@ async def test_a_queue_made_anew_after_a_deletion_that_was_missed_here_loses_its
     await put(shard, first)
     subject = Subject(shard)
     descriptors = {state: await subject.job_in(state) for state in reversed(JobState)}
-    await subject.share(3, 1)
+    await subject.quota(3, 1)
     assert await put(shard, again) == [True]
     for state, descriptor in descriptors.items():
         assert await subject.find(descriptor) is None
         assert await subject.count(state) == 0
     assert await subject.claim(9) == []
-    assert await subject.share() == (0, 0, 0)
+    assert await subject.quota() == (0, 0, 0)
 
 
 async def test_a_queue_that_was_never_deleted_keeps_its_jobs_through_every_change(shard: Shard) -> None:
@@ -139,11 +139,11 @@ async def test_a_queue_that_was_never_deleted_keeps_its_jobs_through_every_chang
     await put(shard, first)
     subject = Subject(shard)
     descriptors = {state: await subject.job_in(state) for state in reversed(JobState)}
-    await subject.share(3, 1)
+    await subject.quota(3, 1)
     before = {state: await subject.info(descriptor) for state, descriptor in descriptors.items()}
     assert await put(shard, second) == [True]
     assert {state: await subject.info(descriptor) for state, descriptor in descriptors.items()} == before
-    assert await subject.share() == (3, 1, 1)
+    assert await subject.quota() == (3, 1, 1)
 
 
 async def test_a_deletion_that_was_heard_of_takes_no_jobs_a_second_time(shard: Shard) -> None:
