@@ -78,12 +78,12 @@ def exit_soon(code: int, error: BaseException | None = None) -> None:
 
     `error` is what it is about to fail with: said only if it does not get there by itself.
     """
-    timer = threading.Timer(CLOSE_S, _exit, (code, error))
+    timer = threading.Timer(CLOSE_S, _exit_now, (code, error))
     timer.daemon = True
     timer.start()
 
 
-def _exit(code: int, error: BaseException | None) -> None:
+def _exit_now(code: int, error: BaseException | None) -> None:
     if error is not None:
         _log.error("it failed: %s", error, exc_info=error)
     _log.warning("jobs that do not stop are left behind")

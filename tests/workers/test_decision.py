@@ -112,7 +112,7 @@ def test_retry_leaves_the_delay_to_the_policy_for_what_it_was_raised_from() -> N
         raise Retry("later") from ConnectionError("refused")
     found = outcome(raised.value)
     assert found.delay_ms == 5_000
-    assert found.status.startswith("attempt 1 of 9: Retry: later, from ConnectionError: refused (test_judging.py:")
+    assert found.status.startswith("attempt 1 of 9: Retry: later, from ConnectionError: refused (test_decision.py:")
 
 
 def test_fail_is_final() -> None:
@@ -230,7 +230,7 @@ def test_the_place_is_the_innermost_line_of_the_jobs_own_code() -> None:
         shrink(3)
     line = shrink.__code__.co_firstlineno + 1
     assert outcome(raised.value).status == (
-        f"attempt 1 of 9: ValueError: no such size: 3 (test_judging.py:{line} in shrink)\n"
+        f"attempt 1 of 9: ValueError: no such size: 3 (test_decision.py:{line} in shrink)\n"
     )
 
 

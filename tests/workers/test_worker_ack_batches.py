@@ -25,12 +25,12 @@ def put_off(number: int, body_bytes: int) -> Result:
     ],
 )
 def test_moves_with_large_bodies_go_in_several_calls_in_order(sizes: list[int], batches: list[int]) -> None:
-    outbox = AckQueue()
+    queue = AckQueue()
     requeues = [put_off(number, size) for number, size in enumerate(sizes)]
-    outbox.put(requeues, 0.0)
+    queue.put(requeues, 0.0)
     taken = []
-    while (batch := outbox.take_requeues("mail")) is not None:
+    while (batch := queue.take_requeues("mail")) is not None:
         taken.append(batch.results)
     assert [len(results) for results in taken] == batches
     assert [result for results in taken for result in results] == requeues
-    assert outbox.count == 0
+    assert queue.count == 0
