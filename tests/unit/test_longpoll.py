@@ -16,7 +16,7 @@ from pinlater.errors import NoHealthyShards, NothingStored, Overloaded, PinLater
 from pinlater.model import Ack, Checkpoint, DequeuedJob, DequeueRequest, Job, JobFilter, JobState
 from pinlater.service import ServiceSettings
 from pinlater.service.longpoll.due import DueTimes
-from pinlater.service.longpoll.poller import FIRST_BACKOFF_S
+from pinlater.service.longpoll.poller import FIRST_BACKOFF_S, PollerState
 from pinlater.service.longpoll.wait_queue import Waiter, WaitQueue
 from tests.queues import drop_queue
 from tests.unit.breaking import HeldTime, settled, until_quiet
@@ -352,6 +352,7 @@ async def test_an_unforeseen_error_is_told_to_all_who_wait_and_logged_and_no_job
             assert answer.retry_after_ms >= 1_000
         failed = [each for each in logs if each["event"] == "serving_failed"]
         assert [each["queue"] for each in failed] == ["mail"]
+        assert state(at) is PollerState.BACKING_OFF
         assert isinstance(failed[0]["exc_info"], RuntimeError)
         at.clock.tick(LONG_MS * 10)
         await store.inner.expire_claims(10, at.clock.now_ms(), PerQueue(NO_RULES))
@@ -389,6 +390,48 @@ async def test_a_server_that_ends_does_not_wait_for_a_queue_that_rests_after_an_
             await at.dequeue(wait_ms=LONG_MS)
         ends_s = time.monotonic()
     assert time.monotonic() - ends_s < FIRST_BACKOFF_S / 2
+
+
+def state(at: Stand) -> PollerState:
+    poller = at.service.long_polls.poller("mail")
+    return PollerState.ENDED if poller is None else poller.state
+
+
+async def test_a_poller_goes_through_the_states_that_are_drawn() -> None:
+    async with stand(settings=SELDOM) as at:
+        store = at.stores[0]
+        gate = store.hold("next_due")
+        waiting = await in_line(at)
+        at.service.long_polls.on_event("mail", UNKNOWN_CHANGE)
+        await store.until_begun("next_due")
+        assert state(at) is PollerState.POLLING
+        gate.set()
+        await until_quiet(store)
+        assert state(at) is PollerState.IDLE
+        await at.service.enqueue("mail", [Job(b"x", run_after_ms=at.clock.now_ms() + 1)])
+        await settled()
+        assert state(at) is PollerState.DUE
+        gate = store.hold("claim")
+        claims = store.begun["claim"]
+        at.clock.tick(1)
+        await store.until_begun("claim", claims + 1)
+        assert state(at) is PollerState.CLAIMING
+        gate.set()
+        await waiting
+        await until_quiet(store)
+        assert state(at) is PollerState.ENDED
+
+
+async def test_a_poller_is_throttled_while_the_rate_allows_nothing() -> None:
+    async with stand(settings=SELDOM) as at:
+        await at.service.queues.change("mail", {"max_jobs_per_second": "1/m"}, [], False, "me")
+        await at.service.enqueue("mail", [Job(b"x")] * 3)
+        await at.dequeue(3)
+        waiting = await in_line(at)
+        await until_quiet(*at.stores)
+        assert state(at) is PollerState.THROTTLED
+        await at.service.queues.change("mail", {}, ["max_jobs_per_second"], False, "me")
+        assert len(await asyncio.wait_for(waiting, 10)) == 1
 
 
 async def test_a_caller_that_fails_as_it_is_answered_takes_nobody_with_it() -> None:
