@@ -1,4 +1,8 @@
-"""The calls of the contract over the shards. Satisfies pinlater.api.Api; docs/wire.md says what each call does."""
+"""The calls of the contract over the shards, in the order of docs/wire.md, which says what each does.
+
+`Service` satisfies pinlater.api.Api. The one place that knows the caller of a call is its `context`: what the caller
+calls itself, and in a server its connection with the address. A rule about callers belongs here, before the parts.
+"""
 
 from __future__ import annotations
 
@@ -172,7 +176,7 @@ class Service:
         if self.queues.was_deleted(name):
             self.long_polls.queue_deleted(name)
 
-    # -- queues ------------------------------------------------------------------------------------------------------
+    # -- creating and deleting queues ----------------------------------------------------------------------------------
 
     async def create_queue(self, name: str, *, context: RequestContext | None = None) -> None:
         await self._queue_admin.create(name, self._validator.source(context))
@@ -180,47 +184,7 @@ class Service:
     async def delete_queue(self, name: str, password: str, *, context: RequestContext | None = None) -> None:
         await self._queue_admin.delete(name, password, self._validator.source(context), _peer(context))
 
-    async def queue_names(self, *, context: RequestContext | None = None) -> set[str]:
-        return await self._queue_admin.names()
-
-    async def get_queues(self, names: Sequence[str] = (), *, context: RequestContext | None = None) -> list[QueueView]:
-        self._validator.amount("names", names)
-        return await self._queue_admin.views(names)
-
-    async def update_queue(
-        self,
-        name: str,
-        password: str,
-        *,
-        set: Mapping[str, str] | None = None,
-        unset: Sequence[str] = (),
-        create: bool = False,
-        context: RequestContext | None = None,
-    ) -> Changed:
-        who = self._validator.source(context)
-        return await self._queue_admin.update(name, password, set or {}, unset, create, who, _peer(context))
-
-    async def update_shard(
-        self, shard_id: str, password: str, *, dequeue_only: bool, context: RequestContext | None = None
-    ) -> Changed:
-        who = self._validator.source(context)
-        return await self._queue_admin.update_shard(shard_id, password, dequeue_only, who, _peer(context))
-
-    async def cluster_status(
-        self, *, queues: Sequence[str] | None = None, context: RequestContext | None = None
-    ) -> ClusterStatus:
-        if self._cluster is None:
-            return self._queue_admin.plain_status()
-        return await self._cluster.status(queues)
-
-    async def audit(
-        self, *, limit: int = 100, before_ms: int | None = None, context: RequestContext | None = None
-    ) -> list[AuditEntry]:
-        if before_ms is not None:
-            validation.time("beforeMillis", before_ms)
-        return await self._audit.read(self._validator.limit(limit), before_ms)
-
-    # -- the life of a job -------------------------------------------------------------------------------------------
+    # -- the life of a job ---------------------------------------------------------------------------------------------
 
     def enqueue(
         self, queue: str, jobs: Sequence[Job], *, context: RequestContext | None = None
@@ -265,7 +229,7 @@ class Service:
         """
         await self.long_polls.requeuer.requeue_undelivered(jobs)
 
-    # -- looking -----------------------------------------------------------------------------------------------------
+    # -- reading -------------------------------------------------------------------------------------------------------
 
     async def lookup(
         self, descriptors: Sequence[str], *, include_body: bool = False, context: RequestContext | None = None
@@ -281,6 +245,9 @@ class Service:
     ) -> int:
         return await self._queries.count(filter, allow_partial)
 
+    async def queue_names(self, *, context: RequestContext | None = None) -> set[str]:
+        return await self._queue_admin.names()
+
     async def scan(
         self,
         filter: JobFilter,
@@ -291,7 +258,7 @@ class Service:
     ) -> ScanPage:
         return await self._queries.scan(filter, continuation, limit)
 
-    # -- operators: bulk_ops.py --------------------------------------------------------------------------------------
+    # -- changing many jobs --------------------------------------------------------------------------------------------
 
     async def retry_failed(
         self,
@@ -318,8 +285,47 @@ class Service:
             assert self._overflow is not None
             return await self._overflow.cancel(queue, descriptors, context)
 
+    # -- operators of a cluster ----------------------------------------------------------------------------------------
+
+    async def get_queues(self, names: Sequence[str] = (), *, context: RequestContext | None = None) -> list[QueueView]:
+        self._validator.amount("names", names)
+        return await self._queue_admin.views(names)
+
+    async def update_queue(
+        self,
+        name: str,
+        password: str,
+        *,
+        set: Mapping[str, str] | None = None,
+        unset: Sequence[str] = (),
+        create: bool = False,
+        context: RequestContext | None = None,
+    ) -> Changed:
+        who = self._validator.source(context)
+        return await self._queue_admin.update(name, password, set or {}, unset, create, who, _peer(context))
+
+    async def update_shard(
+        self, shard_id: str, password: str, *, dequeue_only: bool, context: RequestContext | None = None
+    ) -> Changed:
+        who = self._validator.source(context)
+        return await self._queue_admin.update_shard(shard_id, password, dequeue_only, who, _peer(context))
+
+    async def cluster_status(
+        self, *, queues: Sequence[str] | None = None, context: RequestContext | None = None
+    ) -> ClusterStatus:
+        if self._cluster is None:
+            return self._queue_admin.plain_status()
+        return await self._cluster.status(queues)
+
     async def change_jobs(self, change: JobChange, *, context: RequestContext | None = None) -> JobsChanged:
         return await self._bulk_ops.change_jobs(self._validator.source(context), change)
+
+    async def audit(
+        self, *, limit: int = 100, before_ms: int | None = None, context: RequestContext | None = None
+    ) -> list[AuditEntry]:
+        if before_ms is not None:
+            validation.time("beforeMillis", before_ms)
+        return await self._audit.read(self._validator.limit(limit), before_ms)
 
 
 def _peer(context: RequestContext | None) -> object:
