@@ -1,7 +1,7 @@
 """The limits that the settings of a queue put on its dequeues: a pause, a rate, a maximum in progress.
 
-A rate is counted by `pinlater.queues.limits.RateLimiter`, whose tokens `QueueLimits.claim` takes before a claim and
-refunds where it brought less.
+A rate is counted by `pinlater.queues.cluster_limits.RateLimiter`, whose tokens `QueueLimits.claim` takes before a claim
+and refunds where it brought less.
 """
 
 from __future__ import annotations
