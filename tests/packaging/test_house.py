@@ -75,7 +75,6 @@ PRIVATE: dict[str, int] = {
     "tests/unit/test_cli_draining.py": 2,
     "tests/unit/test_sql_mysql.py": 1,
     "tests/unit/test_web.py": 1,
-    "tests/workers/test_web.py": 1,
 }
 """How many accesses to private members of the product a test file has left."""
 

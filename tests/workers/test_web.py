@@ -73,7 +73,7 @@ def test_health_goes_by_the_last_good_poll_but_for_a_worker_that_ends(view: Work
 async def test_an_address_that_is_taken_is_served_when_it_is_free(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("pinlater_workers.observability.web._RETRY_S", 0.01)
+    monkeypatch.setattr("pinlater_workers.observability.web.RETRY_S", 0.01)
     asked = Asked()
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

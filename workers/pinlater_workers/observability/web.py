@@ -27,7 +27,7 @@ from pinlater_workers.observability.metrics import BUCKETS, FAMILIES, MetricFami
 _log = logging.getLogger("pinlater_workers.web")
 # What is no HTTP at all is answered without `_add_headers`.
 web_response.SERVER_SOFTWARE = "PinLater"  # type: ignore[attr-defined]
-_RETRY_S = 5.0
+RETRY_S = 5.0
 MAX_CONNECTIONS = 100
 SICK_AFTER_S = 60.0
 """Beside the time that one long poll may take."""
@@ -86,7 +86,7 @@ class Site:
 
     async def _open_later(self, address: str) -> None:
         while True:
-            await asyncio.sleep(_RETRY_S)
+            await asyncio.sleep(RETRY_S)
             try:
                 if await self._try_open(address, again=True):
                     return
