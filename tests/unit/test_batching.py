@@ -215,7 +215,7 @@ async def test_after_an_unknown_outcome_no_member_is_sent_again() -> None:
         assert await shard.count("mail", JobState.PENDING, (1,), False, NOW_MS) == 3
 
 
-async def test_a_batch_that_found_no_turn_is_not_sent_member_by_member() -> None:
+async def test_a_batch_that_found_no_permit_is_not_sent_member_by_member() -> None:
     async with joining() as (shard, store):
         gate = store.hold("enqueue")
         store.failures["enqueue"] = [None, AcquireTimeout("busy")]

@@ -103,7 +103,7 @@ async def test_a_claim_whose_caller_was_cancelled_is_given_back() -> None:
         assert await pending(shard) == 1
 
 
-async def test_a_call_that_found_no_turn_stored_nothing() -> None:
+async def test_a_call_that_found_no_permit_stored_nothing() -> None:
     async with guarded(max_running=1) as (shard, store):
         time = HeldTime()
         gate = store.hold("enqueue")

@@ -417,7 +417,7 @@ async def test_acks_ride_with_a_claim_of_the_sole_shard_in_use() -> None:
             at.router.ack_and_claim("mail", [], [], at.clock.now_ms(), NO_RULES)
 
 
-async def test_calls_that_found_no_turn_say_nothing_of_the_store_s_health() -> None:
+async def test_calls_that_found_no_permit_say_nothing_of_the_store_s_health() -> None:
     async with stand(1, deadline_ms=30) as at:
         calls = guard_of(at)
         calls.free = 0
