@@ -41,16 +41,16 @@ class _Alike(NamedTuple):
 
 
 class CrossShardClaims:
-    """Claims of one router. `members` gives the shards to look at, `requeue` takes jobs whose caller is gone."""
+    """Claims of one router. `handles` gives the shards to look at, `requeue` takes jobs whose caller is gone."""
 
     def __init__(
         self,
-        members: Callable[[float], list[ShardHandle]],
+        handles: Callable[[float], list[ShardHandle]],
         deadline_ms: int,
         compensator: Compensator,
         requeue: Callable[[str, Sequence[DequeuedJob], int], Coroutine[Any, Any, object]],
     ) -> None:
-        self._members = members
+        self._members = handles
         self._compensator = compensator
         self._requeue = requeue
         limits = BatchLimits(max_wait_ms=2 * deadline_ms)  # a look, and what it leads to
@@ -69,8 +69,8 @@ class CrossShardClaims:
         return self._batcher.call(alike, requests, now_ms)
 
     def _claim(self, alike: _Alike, requests: Sequence[ClaimRequest], now_ms: int) -> Coroutine[Any, Any, _Claims]:
-        members = self._members(alike.coverage)
-        return claim_over(members, alike.queue, requests, now_ms, self._compensator, enforce_quota=alike.enforce_quota)
+        handles = self._members(alike.coverage)
+        return claim_over(handles, alike.queue, requests, now_ms, self._compensator, enforce_quota=alike.enforce_quota)
 
     async def _compensate(self, alike: _Alike, claimed: _Claims, now_ms: int) -> None:
         await self._requeue(alike.queue, [job for jobs in claimed for job in jobs], now_ms)
@@ -84,7 +84,7 @@ class CrossShardClaims:
 
 
 async def claim_over(
-    members: Sequence[ShardHandle],
+    handles: Sequence[ShardHandle],
     queue: str,
     requests: Sequence[ClaimRequest],
     now_ms: int,
@@ -95,28 +95,28 @@ async def claim_over(
     """Jobs for each request, highest priority first over these shards. QueueNotFound if none has the queue."""
     priorities = requests[0].priorities
     limits = [request.limit for request in requests]
-    shuffled = random.sample(list(members), len(members))
+    shuffled = random.sample(list(handles), len(handles))
     for _ in range(max(_ROUNDS, len(shuffled)) if enforce_quota else _ROUNDS):
         outcomes = await gather_until_slow(
-            shuffled, lambda member: member.shard.count_ready(queue, priorities, sum(limits), now_ms), compensator
+            shuffled, lambda handle: handle.shard.count_ready(queue, priorities, sum(limits), now_ms), compensator
         )
-        if len(shuffled) < len(members) and all(isinstance(outcome, PinLaterError) for outcome in outcomes):
+        if len(shuffled) < len(handles) and all(isinstance(outcome, PinLaterError) for outcome in outcomes):
             break  # those left out did answer
         ready = answers(outcomes)
         answering = [
-            member for member, outcome in zip(shuffled, outcomes, strict=True) if not isinstance(outcome, PinLaterError)
+            handle for handle, outcome in zip(shuffled, outcomes, strict=True) if not isinstance(outcome, PinLaterError)
         ]
         plan = plan_claims(ready, limits)
         if plan.levels == 0:
             break
         asked = _split(requests, plan.shares, priorities[: plan.levels])
-        parts = [(member, part) for member, part in zip(answering, asked, strict=True) if part]
+        parts = [(handle, part) for handle, part in zip(answering, asked, strict=True) if part]
         claims = await _claim(parts, queue, now_ms, compensator, enforce_quota)
         if any(jobs for claimed in claims for jobs in claimed):
             return _merge(parts, claims, requests, queue, now_ms, compensator)
         if enforce_quota:  # these may be at their shares, and would be planned for again
-            asked_members = {member for member, _ in parts}
-            shuffled = [member for member in shuffled if member not in asked_members]
+            asked_members = {handle for handle, _ in parts}
+            shuffled = [handle for handle in shuffled if handle not in asked_members]
             if not shuffled:
                 break
     return [[] for _ in requests]
@@ -149,22 +149,22 @@ async def _claim(
     """What each shard gave, nothing for one that failed or took too long."""
     asked = dict(parts)
 
-    async def claim(member: ShardHandle) -> _Claims:
+    async def claim(handle: ShardHandle) -> _Claims:
         """In as many calls as its large bodies take."""
-        asking = [request for _, request in asked[member]]
-        claims = await member.shard.claim(queue, asking, now_ms, enforce_quota=enforce_quota)
+        asking = [request for _, request in asked[handle]]
+        claims = await handle.shard.claim(queue, asking, now_ms, enforce_quota=enforce_quota)
         while claims and len(claims) < len(asking):
             try:
-                claims += await member.shard.claim(queue, asking[len(claims) :], now_ms, enforce_quota=enforce_quota)
+                claims += await handle.shard.claim(queue, asking[len(claims) :], now_ms, enforce_quota=enforce_quota)
             except PinLaterError:
                 break
             except BaseException:  # whoever asked gets nothing
-                compensate(member, claims)
+                compensate(handle, claims)
                 raise
         return claims
 
-    def compensate(member: ShardHandle, claims: _Claims) -> None:
-        compensator.later(member.shard, queue, [job for jobs in claims for job in jobs], now_ms)
+    def compensate(handle: ShardHandle, claims: _Claims) -> None:
+        compensator.later(handle.shard, queue, [job for jobs in claims for job in jobs], now_ms)
 
     outcomes = await gather_until_slow(list(asked), claim, compensator, compensate)
     answers(outcomes)
@@ -181,19 +181,19 @@ def _merge(
 ) -> _Claims:
     """Each request's jobs from all shards, in order; what passes its bytes goes back, the least urgent first."""
     merged: list[list[tuple[DequeuedJob, ShardHandle]]] = [[] for _ in requests]
-    for (member, part), claimed in zip(parts, claims, strict=True):
+    for (handle, part), claimed in zip(parts, claims, strict=True):
         for (index, _), jobs in zip(part, claimed, strict=False):
-            merged[index] += [(job, member) for job in jobs]
+            merged[index] += [(job, handle) for job in jobs]
     answer: _Claims = []
     surplus: dict[ShardHandle, list[DequeuedJob]] = {}
     for pairs, request in zip(merged, requests, strict=True):
         pairs.sort(key=lambda pair: (pair[0].priority, pair[0].run_after_ms))
         kept = fitting([pair[0] for pair in pairs], request.max_bytes)
-        for job, member in pairs[kept:]:
-            surplus.setdefault(member, []).append(job)
+        for job, handle in pairs[kept:]:
+            surplus.setdefault(handle, []).append(job)
         answer.append([pair[0] for pair in pairs[:kept]])
-    for member, jobs in surplus.items():
-        compensator.later(member.shard, queue, jobs, now_ms)
+    for handle, jobs in surplus.items():
+        compensator.later(handle.shard, queue, jobs, now_ms)
     return answer
 
 
@@ -256,7 +256,7 @@ R = TypeVar("R")
 
 
 async def gather_until_slow(
-    members: Sequence[ShardHandle],
+    handles: Sequence[ShardHandle],
     call: Callable[[ShardHandle], Coroutine[Any, Any, R]],
     compensator: Compensator,
     compensate: Callable[[ShardHandle, R], None] | None = None,
@@ -267,25 +267,25 @@ async def gather_until_slow(
     `compensate` gets what such a shard brings later, and all that comes if the caller goes, or if a shard fails in a
     way that no store should; that failure is raised.
     """
-    if len(members) == 1:  # nobody to hold up, and what its caller leaves behind the shard gives back itself
-        return [await _outcome(call(members[0]))]
+    if len(handles) == 1:  # nobody to hold up, and what its caller leaves behind the shard gives back itself
+        return [await _outcome(call(handles[0]))]
     loop = asyncio.get_running_loop()
-    tasks = [loop.create_task(_outcome(call(member))) for member in members]
+    tasks = [loop.create_task(_outcome(call(handle))) for handle in handles]
     try:
-        late = await _in_time(tasks, max(member.deadline_ms for member in members) / 2000)
+        late = await _in_time(tasks, max(handle.deadline_ms for handle in handles) / 2000)
     except asyncio.CancelledError:
-        _leave(zip(members, tasks, strict=True), compensator, compensate)
+        _leave(zip(handles, tasks, strict=True), compensator, compensate)
         raise
     failed = next((task for task in tasks if task not in late and task.exception() is not None), None)
     if failed is not None:
-        _leave(zip(members, tasks, strict=True), compensator, compensate)
+        _leave(zip(handles, tasks, strict=True), compensator, compensate)
         return [failed.result()]
     if not late:
         return [task.result() for task in tasks]
-    _leave([pair for pair in zip(members, tasks, strict=True) if pair[1] in late], compensator, compensate)
+    _leave([pair for pair in zip(handles, tasks, strict=True) if pair[1] in late], compensator, compensate)
     return [
-        ShardSlow(f"shard {member.shard.shard_id}: others answered long before it") if task in late else task.result()
-        for member, task in zip(members, tasks, strict=True)
+        ShardSlow(f"shard {handle.shard.shard_id}: others answered long before it") if task in late else task.result()
+        for handle, task in zip(handles, tasks, strict=True)
     ]
 
 
@@ -311,18 +311,18 @@ def _leave(
     compensate: Callable[[ShardHandle, Any], None] | None,
 ) -> None:
     """Nobody waits for these any more."""
-    for member, task in asked:
+    for handle, task in asked:
         if compensate is None:
             task.cancel()
         else:
-            compensator.after(task, _compensating(member, compensate))
+            compensator.after(task, _compensating(handle, compensate))
 
 
 def _compensating(
-    member: ShardHandle, compensate: Callable[[ShardHandle, Any], None]
+    handle: ShardHandle, compensate: Callable[[ShardHandle, Any], None]
 ) -> Callable[[asyncio.Task[Any]], None]:
     def ended(task: asyncio.Task[Any]) -> None:
         if not task.cancelled() and task.exception() is None and not isinstance(task.result(), PinLaterError):
-            compensate(member, task.result())
+            compensate(handle, task.result())
 
     return ended

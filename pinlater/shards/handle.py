@@ -238,31 +238,31 @@ class ShardHandle:
         )
 
 
-def missing(members: Sequence[ShardHandle]) -> ShardConnectionFailed:
+def missing(handles: Sequence[ShardHandle]) -> ShardConnectionFailed:
     """The error that names shards which were needed and are out."""
-    return ShardConnectionFailed(troubles(members))
+    return ShardConnectionFailed(troubles(handles))
 
 
-def troubles(members: Sequence[ShardHandle]) -> str:
+def troubles(handles: Sequence[ShardHandle]) -> str:
     """Each shard, and why it cannot be used."""
     return "; ".join(
-        f"shard {member.shard.shard_id or '(not yet known)'} cannot be used now: {member.last_error or 'no answer'}"
-        for member in members
+        f"shard {handle.shard.shard_id or '(not yet known)'} cannot be used now: {handle.last_error or 'no answer'}"
+        for handle in handles
     )
 
 
 async def ask_all(
-    members: Sequence[ShardHandle], call: Callable[[Shard], Coroutine[Any, Any, R]]
+    handles: Sequence[ShardHandle], call: Callable[[Shard], Coroutine[Any, Any, R]]
 ) -> list[R | PinLaterError]:
     """The same call on all of them at once; an answer or an error for each, in their order."""
-    if len(members) == 1:
-        return [await _outcome(members[0], call)]
-    return list(await asyncio.gather(*[_outcome(member, call) for member in members]))
+    if len(handles) == 1:
+        return [await _outcome(handles[0], call)]
+    return list(await asyncio.gather(*[_outcome(handle, call) for handle in handles]))
 
 
-async def _outcome(member: ShardHandle, call: Callable[[Shard], Coroutine[Any, Any, R]]) -> R | PinLaterError:
+async def _outcome(handle: ShardHandle, call: Callable[[Shard], Coroutine[Any, Any, R]]) -> R | PinLaterError:
     try:
-        return await call(member.shard)
+        return await call(handle.shard)
     except PinLaterError as error:
         return error.with_traceback(None)  # else whoever keeps the error keeps the frames of its call
 

@@ -256,10 +256,10 @@ class HealthMonitor:
         self._watches: list[asyncio.Task[None]] = []
         self._confirming: dict[ShardHandle, asyncio.Task[None]] = {}
 
-    def start(self, members: Sequence[ShardHandle]) -> None:
-        for member in members:
-            member.on_refusal = self._confirm
-        self._watches = [asyncio.create_task(self._watch(member)) for member in members]
+    def start(self, handles: Sequence[ShardHandle]) -> None:
+        for handle in handles:
+            handle.on_refusal = self._confirm
+        self._watches = [asyncio.create_task(self._watch(handle)) for handle in handles]
 
     async def close(self) -> None:
         tasks = [*self._watches, *self._confirming.values()]
@@ -268,85 +268,85 @@ class HealthMonitor:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _watch(self, member: ShardHandle) -> None:
+    async def _watch(self, handle: ShardHandle) -> None:
         while True:
-            gap_s = member.health.probe_gap_ms / 1000
-            await asyncio.sleep(min(gap_s, self._interval_s) if member.health.is_probing else self._interval_s)
-            await self.check(member)
+            gap_s = handle.health.probe_gap_ms / 1000
+            await asyncio.sleep(min(gap_s, self._interval_s) if handle.health.is_probing else self._interval_s)
+            await self.check(handle)
 
-    async def check(self, member: ShardHandle) -> None:
-        """One ping where one is due, or one try to open; what it finds is kept in the member. Raises nothing."""
-        if member.store_id is None:
-            await self._found(member, self._open_late, is_final=False)
-        elif member.is_healthy:
-            await self._found(member, self._ping, is_final=False)
-        elif member.is_due():
-            await self._found(member, self._probe, is_final=True)
+    async def check(self, handle: ShardHandle) -> None:
+        """One ping where one is due, or one try to open; what it finds is kept in its handle. Raises nothing."""
+        if handle.store_id is None:
+            await self._found(handle, self._open_late, is_final=False)
+        elif handle.is_healthy:
+            await self._found(handle, self._ping, is_final=False)
+        elif handle.is_due():
+            await self._found(handle, self._probe, is_final=True)
 
-    def _confirm(self, member: ShardHandle) -> None:
+    def _confirm(self, handle: ShardHandle) -> None:
         """The store refused a call: a ping now says whether it is gone."""
-        if member not in self._confirming and self._watches:
-            task = asyncio.get_running_loop().create_task(self._found(member, self._ping, is_final=True))
-            self._confirming[member] = task
-            task.add_done_callback(lambda _: self._confirming.pop(member, None))
+        if handle not in self._confirming and self._watches:
+            task = asyncio.get_running_loop().create_task(self._found(handle, self._ping, is_final=True))
+            self._confirming[handle] = task
+            task.add_done_callback(lambda _: self._confirming.pop(handle, None))
 
-    async def _found(self, member: ShardHandle, look: Step, *, is_final: bool) -> None:
+    async def _found(self, handle: ShardHandle, look: Step, *, is_final: bool) -> None:
         """`is_final`: with a failure the shard is out, for another pause if it was already."""
-        was_in = member.is_healthy
+        was_in = handle.is_healthy
         try:
-            await look(member)
+            await look(handle)
         except StoreRefused as error:
-            if member.last_error != error.message:
-                _log.error("store_refused", shard=member.shard.shard_id, error=error.message, hint=_WAY_OUT)
-            member.eject(error.message)
+            if handle.last_error != error.message:
+                _log.error("store_refused", shard=handle.shard.shard_id, error=error.message, hint=_WAY_OUT)
+            handle.eject(error.message)
         except (PinLaterError, TimeoutError) as error:
-            self._failed(member, was_in, is_final, str(error) or f"no answer to a ping within {PING_TIMEOUT_MS} ms")
+            self._failed(handle, was_in, is_final, str(error) or f"no answer to a ping within {PING_TIMEOUT_MS} ms")
         except Exception as error:
-            _log.exception("shard_not_checked", shard=member.shard.shard_id)
-            self._failed(member, was_in, is_final, repr(error))
+            _log.exception("shard_not_checked", shard=handle.shard.shard_id)
+            self._failed(handle, was_in, is_final, repr(error))
 
-    def _failed(self, member: ShardHandle, was_in: bool, is_final: bool, trouble: str) -> None:
-        if was_in and not member.is_healthy:
+    def _failed(self, handle: ShardHandle, was_in: bool, is_final: bool, trouble: str) -> None:
+        if was_in and not handle.is_healthy:
             return  # calls were quicker to say so
         if is_final:
-            member.eject(trouble)
+            handle.eject(trouble)
         else:
-            member.note_failure(PING, trouble)
+            handle.note_failure(PING, trouble)
 
-    async def _ping(self, member: ShardHandle) -> None:
+    async def _ping(self, handle: ShardHandle) -> None:
         asked_s = asyncio.get_running_loop().time()
-        await self.ping(member)
-        if member.is_healthy:
-            member.last_error = ""
-            member.learn(PING, asyncio.get_running_loop().time() - asked_s > member.deadline_ms / 2000, None)
-            if member.may_have_room():
-                await self._look_for_room(member)
+        await self.ping(handle)
+        if handle.is_healthy:
+            handle.last_error = ""
+            handle.learn(PING, asyncio.get_running_loop().time() - asked_s > handle.deadline_ms / 2000, None)
+            if handle.may_have_room():
+                await self._look_for_room(handle)
 
-    async def _look_for_room(self, member: ShardHandle) -> None:
-        now_ms = self._clock.now_ms() + member.skew_ms
+    async def _look_for_room(self, handle: ShardHandle) -> None:
+        now_ms = self._clock.now_ms() + handle.skew_ms
         try:
             async with asyncio.timeout(PING_TIMEOUT_MS / 1000):
                 for body, until_ms in ((bytes(ROOM_BYTES), now_ms + ROOM_KEPT_MS), (b"", 0)):
-                    await member.shard.kv_put(ROOM_KIND, self._me, body, until_ms, now_ms)
+                    await handle.shard.kv_put(ROOM_KIND, self._me, body, until_ms, now_ms)
         except StoreFull:
-            member.no_room_yet()
+            handle.no_room_yet()
         else:
-            member.note_room()
+            handle.note_room()
 
-    async def _probe(self, member: ShardHandle) -> None:
-        await self.ping(member)
-        if member.health.probe_succeeded(self._clock.now_ms()):
-            await self._let_in(member)
+    async def _probe(self, handle: ShardHandle) -> None:
+        await self.ping(handle)
+        if handle.health.probe_succeeded(self._clock.now_ms()):
+            await self._let_in(handle)
 
-    async def ping(self, member: ShardHandle) -> None:
+    async def ping(self, handle: ShardHandle) -> None:
         """One ping, which tells whose store it is and what time. StoreRefused: it is another store now."""
         asked_ms = self._clock.now_ms()
         async with asyncio.timeout(PING_TIMEOUT_MS / 1000):  # wait_for may swallow a cancellation before Python 3.12
-            status = await member.shard.ping()
+            status = await handle.shard.ping()
         answered_ms = self._clock.now_ms()
-        member.note_clock(status.now_ms, asked_ms, answered_ms)
-        member.newest_ms = status.newest_ms
-        if status.store_id != member.store_id:
-            raise StoreRefused(f"shard {member.shard.shard_id} became another store: {status.store_id}")
+        handle.note_clock(status.now_ms, asked_ms, answered_ms)
+        handle.newest_ms = status.newest_ms
+        if status.store_id != handle.store_id:
+            raise StoreRefused(f"shard {handle.shard.shard_id} became another store: {status.store_id}")
         if status.full:
-            member.note_full(status.full)
+            handle.note_full(status.full)

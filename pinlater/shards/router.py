@@ -39,10 +39,10 @@ ShardCall = Callable[[Shard], Coroutine[Any, Any, R]]
 class Router:
     """The shards as one. Errors are those of the shards, NoHealthyShards where none is left."""
 
-    def __init__(self, members: ShardSet) -> None:
-        self.members = members
+    def __init__(self, handles: ShardSet) -> None:
+        self.members = handles
         self.compensator = Compensator()
-        deadline_ms = max(member.deadline_ms for member in members.all)
+        deadline_ms = max(handle.deadline_ms for handle in handles.all)
         self._claims = CrossShardClaims(self._share, deadline_ms, self.compensator, self._requeue_all)
 
     async def open(self) -> None:
@@ -59,25 +59,25 @@ class Router:
         await self.members.close()
 
     def _healthy(self) -> list[ShardHandle]:
-        members = self.members.healthy()
-        if not members:
+        handles = self.members.healthy()
+        if not handles:
             self.members.require_any()
-        return members
+        return handles
 
     # -- the life of a job -------------------------------------------------------------------------------------------
 
     async def enqueue(self, queue: str, jobs: Sequence[Job], now_ms: int) -> list[str]:
         """All the jobs on one shard, chosen at random; another one only where the first surely stored nothing."""
-        members = self.members.healthy()
-        if len(members) != 1 or not members[0].takes_jobs:
-            members = [member for member in self._healthy() if member.takes_jobs]
-            if not members:
+        handles = self.members.healthy()
+        if len(handles) != 1 or not handles[0].takes_jobs:
+            handles = [handle for handle in self._healthy() if handle.takes_jobs]
+            if not handles:
                 raise self._none_takes_jobs()
-            random.shuffle(members)
+            random.shuffle(handles)
         failures: list[PinLaterError] = []
-        for member in members:
+        for handle in handles:
             try:
-                return await member.shard.enqueue(queue, jobs, now_ms)
+                return await handle.shard.enqueue(queue, jobs, now_ms)
             except (NothingStored, QueueNotFound) as error:
                 failures.append(error.with_traceback(None))
         if all(isinstance(failure, StoreFull) for failure in failures):
@@ -86,10 +86,10 @@ class Router:
         raise AssertionError("answers() raises where there is none")
 
     def _none_takes_jobs(self) -> NoHealthyShards:
-        full = [member for member in self.members.full() if not member.dequeue_only]
+        full = [handle for handle in self.members.full() if not handle.dequeue_only]
         if not full:
             return NoHealthyShards("no shard that takes new jobs can be used now", retry_after_ms=1_000)
-        told = "; ".join(f"shard {member.shard.shard_id}: {member.full}" for member in full)
+        told = "; ".join(f"shard {handle.shard.shard_id}: {handle.full}" for handle in full)
         return ShardsFull(f"no shard has room for new jobs: {told}", retry_after_ms=FULL_RETRY_MS)
 
     def claim(
@@ -105,17 +105,17 @@ class Router:
 
         `enforce_quota`: on each shard no more than its quota of the queue's claims leaves free.
         """
-        members = self.members.healthy()
-        if len(members) != 1:
-            members = self._share(coverage)
-        if len(members) == 1:
-            return members[0].shard.claim(queue, requests, now_ms, enforce_quota=enforce_quota)
+        handles = self.members.healthy()
+        if len(handles) != 1:
+            handles = self._share(coverage)
+        if len(handles) == 1:
+            return handles[0].shard.claim(queue, requests, now_ms, enforce_quota=enforce_quota)
         return self._claims.claim(queue, requests, now_ms, coverage=coverage, enforce_quota=enforce_quota)
 
     def sole_shard(self) -> str | None:
         """The id of the shard from which every claim comes now; None where there are several, or none."""
-        members = self.members.healthy()
-        return members[0].shard.shard_id if len(members) == 1 else None
+        handles = self.members.healthy()
+        return handles[0].shard.shard_id if len(handles) == 1 else None
 
     def ack_and_claim(
         self,
@@ -153,15 +153,15 @@ class Router:
         return sum(sum(counts) for counts in found)
 
     def _share(self, coverage: float) -> list[ShardHandle]:
-        members = self._healthy()
-        if coverage >= 1 or len(members) == 1:
-            return members
-        return random.sample(members, max(1, math.ceil(len(members) * coverage)))
+        handles = self._healthy()
+        if coverage >= 1 or len(handles) == 1:
+            return handles
+        return random.sample(handles, max(1, math.ceil(len(handles) * coverage)))
 
     async def requeue(self, queue: str, shard_id: str, jobs: Sequence[DequeuedJob], now_ms: int) -> int:
         """Back to PENDING, with a few tries, errors logged only. How many went back."""
-        member = self.members.by_id(shard_id)
-        return 0 if member is None else await requeue(member.shard, queue, jobs, now_ms)
+        handle = self.members.by_id(shard_id)
+        return 0 if handle is None else await requeue(handle.shard, queue, jobs, now_ms)
 
     async def _requeue_all(self, queue: str, jobs: Sequence[DequeuedJob], now_ms: int) -> None:
         by_shard: dict[str, list[DequeuedJob]] = {}
@@ -190,15 +190,15 @@ class Router:
         return [outcome for outcome in outcomes if not isinstance(outcome, PinLaterError)]
 
     async def _call_on(self, shard_id: str, call: ShardCall[R]) -> R | PinLaterError | None:
-        member = self.members.by_id(shard_id)
-        if member is None:
+        handle = self.members.by_id(shard_id)
+        if handle is None:
             if self.members.has_unknown_ids():
                 return ShardConnectionFailed(f"shard {shard_id} may be one that could not be reached yet")
             return None
-        if not member.is_healthy:
-            return missing([member]) if self.members.healthy() else self.members.none_left()
+        if not handle.is_healthy:
+            return missing([handle]) if self.members.healthy() else self.members.none_left()
         try:
-            return await call(member.shard)
+            return await call(handle.shard)
         except PinLaterError as error:
             return error.with_traceback(None)
 
@@ -213,11 +213,11 @@ class Router:
         )
         counts = answers(outcomes)
         lost = [
-            member
-            for member, outcome in zip(healthy, outcomes, strict=True)
+            handle
+            for handle, outcome in zip(healthy, outcomes, strict=True)
             if isinstance(outcome, PinLaterError) and not isinstance(outcome, QueueNotFound)
         ]
-        lost += [member for member in self.members.all if member not in healthy]
+        lost += [handle for handle in self.members.all if handle not in healthy]
         if lost and not allow_partial:
             raise missing(lost)
         return sum(counts)
@@ -226,7 +226,7 @@ class Router:
         """Up to `limit` jobs behind `after`, and the shards that are missing. QueueNotFound."""
         healthy = self._healthy()
         scanned = await scan_over(healthy, query, after, limit)
-        scanned.missing += [member for member in self.members.all if member not in healthy]
+        scanned.missing += [handle for handle in self.members.all if handle not in healthy]
         return scanned
 
 

@@ -61,10 +61,10 @@ def position_on(shard_id: str, after: Place | None) -> ScanPosition | None:
     return ScanPosition(after.run_after_ms, _BEHIND_ALL_IDS if shard_id < after.shard else _BEFORE_ALL_IDS)
 
 
-async def scan_over(members: Sequence[ShardHandle], query: ScanQuery, after: Place | None, limit: int) -> Scanned:
+async def scan_over(handles: Sequence[ShardHandle], query: ScanQuery, after: Place | None, limit: int) -> Scanned:
     """Up to `limit` jobs behind `after`. QueueNotFound if no shard that answers has the queue."""
     outcomes = await ask_all(
-        members,
+        handles,
         lambda shard: shard.scan(
             query.queue,
             ScanRequest(
@@ -74,7 +74,7 @@ async def scan_over(members: Sequence[ShardHandle], query: ScanQuery, after: Pla
                 limit + 1,
                 position_on(shard.shard_id, after),
                 query.with_body,
-                query.max_bytes // len(members),
+                query.max_bytes // len(handles),
             ),
             query.now_ms,
         ),
@@ -82,8 +82,8 @@ async def scan_over(members: Sequence[ShardHandle], query: ScanQuery, after: Pla
     pages = answers(outcomes)
     jobs, ended = merge_pages(pages, limit, with_body=query.with_body)
     missing = [
-        member
-        for member, outcome in zip(members, outcomes, strict=True)
+        handle
+        for handle, outcome in zip(handles, outcomes, strict=True)
         if isinstance(outcome, PinLaterError) and outcome.retryable
     ]
     return Scanned(jobs, ended, missing)

@@ -30,14 +30,14 @@ class ShardSet:
 
     def __init__(
         self,
-        members: Sequence[ShardHandle],
+        handles: Sequence[ShardHandle],
         clock: Clock,
         *,
         known_stores: Mapping[str, str] | None = None,
         watch_interval_ms: int = WATCH_INTERVAL_MS,
     ) -> None:
         """`known_stores`: the store id that each shard id had before; another one is refused."""
-        self.all = list(members)
+        self.all = list(handles)
         self._healthy: list[ShardHandle] | None = None
         self._healthy_of = 0
         """Of so many: shards come and go with the configuration."""
@@ -48,14 +48,14 @@ class ShardSet:
         self._known = dict(known_stores or {})
         self._has_begun = False
         self._monitor = HealthMonitor(clock, watch_interval_ms, open_late=self._open_late, let_in=self.let_in)
-        for member in self.all:
-            member.is_alone = partial(self._is_alone, member)
-            member.on_health_change = self._health_changed
+        for handle in self.all:
+            handle.is_alone = partial(self._is_alone, handle)
+            handle.on_health_change = self._health_changed
 
     def healthy(self) -> list[ShardHandle]:
         """Those in use now. The list is kept from one change to the next: not to be changed."""
         if self._healthy is None or self._healthy_of != len(self.all):
-            self._healthy = [member for member in self.all if member.is_healthy]
+            self._healthy = [handle for handle in self.all if handle.is_healthy]
             self._healthy_of = len(self.all)
         return self._healthy
 
@@ -64,7 +64,7 @@ class ShardSet:
 
     def keep_order(self) -> bool:
         """Whether every store does; see Shard.keeps_order."""
-        return all(member.shard.keeps_order for member in self.all)
+        return all(handle.shard.keeps_order for handle in self.all)
 
     def require_any(self) -> None:
         """NoHealthyShards."""
@@ -76,21 +76,21 @@ class ShardSet:
 
     def full(self) -> list[ShardHandle]:
         """Those in use that lack room for new jobs."""
-        return [member for member in self.healthy() if member.full]
+        return [handle for handle in self.healthy() if handle.full]
 
     def by_id(self, shard_id: str) -> ShardHandle | None:
-        for member in self.all:
-            if member.shard.shard_id == shard_id:
-                return member
+        for handle in self.all:
+            if handle.shard.shard_id == shard_id:
+                return handle
         return None
 
     def has_unknown_ids(self) -> bool:
         """Some shard without a configured id could not be opened yet."""
-        return any(not member.shard.shard_id for member in self.all)
+        return any(not handle.shard.shard_id for handle in self.all)
 
     def store_ids(self) -> dict[str, str]:
         """The store behind each shard id that was opened."""
-        return {member.shard.shard_id: member.store_id for member in self.all if member.store_id is not None}
+        return {handle.shard.shard_id: handle.store_id for handle in self.all if handle.store_id is not None}
 
     # -- opening -----------------------------------------------------------------------------------------------------
 
@@ -98,131 +98,131 @@ class ShardSet:
         """Open what can be reached. StoreRefused, and all closed again, for a store that is not the right one."""
         try:
             self._refuse_same_ids()
-            failures = await asyncio.gather(*[self._try_open(member) for member in self.all], return_exceptions=True)
+            failures = await asyncio.gather(*[self._try_open(handle) for handle in self.all], return_exceptions=True)
             for failure in filter(None, failures):
                 raise failure
             await self._assign_ids()
         except BaseException:
             await self.close()
             raise
-        await self._let_all_in([member for member in self.all if member.store_id is not None])
-        await asyncio.gather(*[self.check(member) for member in self.healthy()])
+        await self._let_all_in([handle for handle in self.all if handle.store_id is not None])
+        await asyncio.gather(*[self.check(handle) for handle in self.healthy()])
         self._monitor.start(self.all)
         self._has_begun = True
 
     async def close(self) -> None:
         await self._monitor.close()
-        await asyncio.gather(*[member.shard.close() for member in self.all])
+        await asyncio.gather(*[handle.shard.close() for handle in self.all])
 
-    async def _try_open(self, member: ShardHandle) -> None:
+    async def _try_open(self, handle: ShardHandle) -> None:
         try:
-            store_id = await member.shard.open()
+            store_id = await handle.shard.open()
         except ShardConnectionFailed as error:
-            member.last_error = error.message
-            _log.warning("shard_unreachable", shard=member.shard.shard_id, error=error.message)
+            handle.last_error = error.message
+            _log.warning("shard_unreachable", shard=handle.shard.shard_id, error=error.message)
         except StoreRefused:
-            if member.shard.shard_id:
+            if handle.shard.shard_id:
                 raise
         else:
-            self._admit(member, store_id)
+            self._admit(handle, store_id)
 
     async def _assign_ids(self) -> None:
         """Stores that are new and have no id get the smallest number that is free, once all other ids are known."""
-        fresh = [member for member in self.all if not member.shard.shard_id]
-        for member in fresh:
+        fresh = [handle for handle in self.all if not handle.shard.shard_id]
+        for handle in fresh:
             try:
-                store_id = await member.shard.open()
+                store_id = await handle.shard.open()
             except StoreRefused:
                 continue
             except ShardConnectionFailed:
                 return
-            self._admit(member, store_id)
-        for member in fresh:
-            if not member.shard.shard_id:
-                await self._open_as(member, self._free_id())
+            self._admit(handle, store_id)
+        for handle in fresh:
+            if not handle.shard.shard_id:
+                await self._open_as(handle, self._free_id())
 
-    async def _open_as(self, member: ShardHandle, shard_id: str) -> None:
-        member.shard.shard_id = shard_id
+    async def _open_as(self, handle: ShardHandle, shard_id: str) -> None:
+        handle.shard.shard_id = shard_id
         try:
-            self._admit(member, await member.shard.open())
+            self._admit(handle, await handle.shard.open())
         except ShardConnectionFailed as error:
-            member.shard.shard_id = ""
-            member.last_error = error.message
+            handle.shard.shard_id = ""
+            handle.last_error = error.message
             _log.warning("shard_unreachable", shard=shard_id, error=error.message)
 
     def _free_id(self) -> str:
-        taken = {member.shard.shard_id for member in self.all}
+        taken = {handle.shard.shard_id for handle in self.all}
         number = 1
         while str(number) in taken:
             number += 1
         return str(number)
 
     def _refuse_same_ids(self) -> None:
-        ids = [member.shard.shard_id for member in self.all if member.shard.shard_id]
+        ids = [handle.shard.shard_id for handle in self.all if handle.shard.shard_id]
         for shard_id in ids:
             if ids.count(shard_id) > 1:
                 raise StoreRefused(f"two stores are both configured as, or carry the id of, shard {shard_id}")
 
-    def _admit(self, member: ShardHandle, store_id: str) -> None:
+    def _admit(self, handle: ShardHandle, store_id: str) -> None:
         """The store is open: note it, if it is the right one. StoreRefused."""
-        shard_id = member.shard.shard_id
+        shard_id = handle.shard.shard_id
         self._refuse_same_ids()
         for other in self.all:
-            if other is not member and other.store_id == store_id:
+            if other is not handle and other.store_id == store_id:
                 raise StoreRefused(f"shards {other.shard.shard_id} and {shard_id} are one and the same store")
         expected = self._known.setdefault(shard_id, store_id)
         if expected != store_id:
             raise StoreRefused(f"shard {shard_id} was store {expected} before, and is store {store_id} now")
-        member.store_id = store_id
+        handle.store_id = store_id
 
     # -- coming in ---------------------------------------------------------------------------------------------------
 
-    async def _let_all_in(self, members: Sequence[ShardHandle]) -> None:
+    async def _let_all_in(self, handles: Sequence[ShardHandle]) -> None:
         """Of several that come in together each may know what the others lack: the second time round all is known."""
-        if len(members) > 1:
-            met = await asyncio.gather(*[self._synced(member) for member in members])
-            members = [member for member, is_up in zip(members, met, strict=True) if is_up]
-        await asyncio.gather(*[self.let_in(member) for member in members])
+        if len(handles) > 1:
+            met = await asyncio.gather(*[self._synced(handle) for handle in handles])
+            handles = [handle for handle, is_up in zip(handles, met, strict=True) if is_up]
+        await asyncio.gather(*[self.let_in(handle) for handle in handles])
 
-    async def let_in(self, member: ShardHandle) -> None:
+    async def let_in(self, handle: ShardHandle) -> None:
         """Bring it up, and use it. Raises nothing; what fails keeps it out."""
-        if await self._synced(member):
-            member.readmit()
+        if await self._synced(handle):
+            handle.readmit()
             if self._has_begun:
-                _log.info("shard_in", shard=member.shard.shard_id)
+                _log.info("shard_in", shard=handle.shard.shard_id)
 
-    async def _synced(self, member: ShardHandle) -> bool:
+    async def _synced(self, handle: ShardHandle) -> bool:
         """Whether it knows now what the other shards know."""
         try:
-            if member.skew_error_ms is None:
-                await self._monitor.ping(member)  # what time it is there has to be known before jobs are handed out
+            if handle.skew_error_ms is None:
+                await self._monitor.ping(handle)  # what time it is there has to be known before jobs are handed out
             if self.sync_before_serving is not None:
-                await self.sync_before_serving(member)
+                await self.sync_before_serving(handle)
         except PinLaterError as error:
-            member.eject(error.message)
+            handle.eject(error.message)
         except TimeoutError:
-            member.eject("it does not answer a ping")
+            handle.eject("it does not answer a ping")
         except Exception as error:
-            _log.exception("shard_not_synced", shard=member.shard.shard_id)
-            member.eject(f"it could not be brought up to date with the others: {error!r}")
+            _log.exception("shard_not_synced", shard=handle.shard.shard_id)
+            handle.eject(f"it could not be brought up to date with the others: {error!r}")
         else:
             return True
         return False
 
     # -- watching ----------------------------------------------------------------------------------------------------
 
-    async def check(self, member: ShardHandle) -> None:
-        """One ping where one is due, or one try to open; what it finds is kept in the member. Raises nothing."""
-        await self._monitor.check(member)
+    async def check(self, handle: ShardHandle) -> None:
+        """One ping where one is due, or one try to open; what it finds is kept in its handle. Raises nothing."""
+        await self._monitor.check(handle)
 
-    def _is_alone(self, member: ShardHandle) -> bool:
-        others = [other for other in self.healthy() if other is not member]
-        return not others or (not member.dequeue_only and not any(other.takes_jobs for other in others))
+    def _is_alone(self, handle: ShardHandle) -> bool:
+        others = [other for other in self.healthy() if other is not handle]
+        return not others or (not handle.dequeue_only and not any(other.takes_jobs for other in others))
 
-    async def _open_late(self, member: ShardHandle) -> None:
+    async def _open_late(self, handle: ShardHandle) -> None:
         unopened = [each for each in self.all if each.store_id is None]
-        if member.shard.shard_id:
-            self._admit(member, await member.shard.open())
+        if handle.shard.shard_id:
+            self._admit(handle, await handle.shard.open())
         else:
             await self._assign_ids()
         await self._let_all_in([each for each in unopened if each.store_id is not None])
