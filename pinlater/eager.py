@@ -27,23 +27,27 @@ _current_task: Callable[[asyncio.AbstractEventLoop], Any] = (
 class EagerTask:
     """`start` steps the coroutine until it waits for something; `on_done` is called when it is over, outside of it.
 
-    As with asyncio's, the coroutine has context variables of its own, copied from where it was started.
+    As with asyncio's, the coroutine has context variables of its own, copied from where it was started. A subclass with
+    an `__init__` of its own sets `_loop` and `is_done` there.
     """
 
-    __slots__ = ("_cancels", "_context", "_coroutine", "_loop", "_must_cancel", "_over", "_waits_for")
+    __slots__ = ("_cancels", "_context", "_coroutine", "_loop", "_must_cancel", "_over", "_waits_for", "is_done")
+    _coroutine: Coroutine[Any, Any, Any] | None
+    _waits_for: asyncio.Future[Any] | None
+    _over: asyncio.Future[None] | None
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._coroutine: Coroutine[Any, Any, Any] | None = None
-        self._waits_for: asyncio.Future[Any] | None = None
-        self._over: asyncio.Future[None] | None = None
-        self._must_cancel = False
-        self._cancels = 0
+        self.is_done = True
+        """Nothing was started, or it is over."""
 
     def start(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         """From outside of every task, or from within one, which is none of the coroutine's business."""
         self._coroutine = coroutine
         self._context = copy_context()
+        self._over = None
+        self._must_cancel = self.is_done = False
+        self._cancels = 0
         outer = _current_task(self._loop)
         if outer is None:
             self._context.run(self._step)
@@ -54,10 +58,6 @@ class EagerTask:
         finally:
             _enter_task(self._loop, outer)
 
-    @property
-    def is_done(self) -> bool:
-        return self._coroutine is None
-
     def on_done(self, value: Any, error: BaseException | None) -> None:
         """The coroutine is over: it returned this, or broke off with that error, a CancelledError for one."""
         if isinstance(error, Exception):
@@ -65,14 +65,14 @@ class EagerTask:
 
     async def wait(self) -> None:
         """Until it is over; for one at a time."""
-        if self._coroutine is not None:
+        while not self.is_done:
             self._over = self._loop.create_future()
             await self._over
 
     # As asyncio.Task has them
 
     def cancel(self, msg: object = None) -> bool:
-        if self._coroutine is None:
+        if self.is_done:
             return False
         self._cancels += 1
         if self._waits_for is None or not self._waits_for.cancel():
@@ -109,6 +109,7 @@ class EagerTask:
         finally:
             _leave_task(loop, self)  # type: ignore[arg-type]
         if self._coroutine is None:
+            self.is_done = True
             if self._over is not None and not self._over.done():
                 self._over.set_result(None)
             try:

@@ -61,7 +61,8 @@ class InflightCall(EagerTask):
     )
 
     def __init__(self, channel: Connection, size: int, caller_gone: bool) -> None:
-        EagerTask.__init__(self, channel.state.loop)
+        self._loop = channel.state.loop
+        self.is_done = True
         self.channel = channel
         self.size = size
         """Of the message, in bytes."""
@@ -169,7 +170,8 @@ class Connection(asyncio.Protocol):
                 self._is_going_on = True
                 try:
                     self._begin(message)
-                    self._write()
+                    if self._calls and self._calls[0].reply is not None:
+                        self._write()
                 finally:
                     self._is_going_on = False
                 if self._ending or self.state.drain is not None:
