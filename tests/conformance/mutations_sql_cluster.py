@@ -1,4 +1,4 @@
-"""The guards of the SQL statements and steps for what servers agree on, for shares, dead letters and the census."""
+"""The guards of the SQL statements and steps for what servers agree on, for quotas, dead letters and stats."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ANEW = test_config_entries.test_a_queue_made_anew_after_a_deletion_that_was_miss
 OLD_MARKS = test_config_entries.test_old_marks_are_removed_without_being_counted_and_nothing_else_is
 VERSION_OF_A_NOTE = test_kv.test_a_write_that_expects_another_version_changes_nothing
 MARKED = test_dead_letters.test_a_final_failure_of_any_kind_is_marked_in_the_same_step
-CENSUS = test_stats.test_the_pages_of_a_census_make_together_what_is_there
+STATS = test_stats.test_the_pages_of_a_census_make_together_what_is_there
 
 RECORDS = [
     *step(
@@ -63,19 +63,19 @@ RECORDS = [
     ),
     *only(
         "sqlite",
-        "records",
+        "config_entries",
         "revision > ?",
         "revision >= ?",
         test_config_entries.test_pages_show_what_came_in_the_order_in_which_it_came,
     ),
-    *sql("deletion_marks", "deleted_version < $", "deleted_version <= $", OLD_MARKS),
+    *sql("tombstones", "deleted_version < $", "deleted_version <= $", OLD_MARKS),
 ]
 
 SHARES = [
     *step(
         "coordination",
-        "share - _in_progress(session, queue_id, share)",
-        "share",
+        "quota - _in_progress(session, queue_id, quota)",
+        "quota",
         test_quotas.test_capped_claims_go_up_to_the_share_and_no_further,
     ),
     *step(
@@ -123,7 +123,7 @@ SHARES = [
         "state = 0",
         test_quotas.test_capped_claims_go_up_to_the_share_and_no_further,
     ),
-    lock("locked_share", "FOR UPDATE", test_quotas.test_claimers_at_once_never_hold_more_than_the_share),
+    lock("locked_quota", "FOR UPDATE", test_quotas.test_claimers_at_once_never_hold_more_than_the_share),
 ]
 
 DEAD_LETTERS = [
@@ -211,14 +211,14 @@ NOTES = [
         kind="kind",
     ),
     *sql(
-        "notes",
+        "kv_entries",
         "expires_at_ms > $",
         "expires_at_ms >= $",
         test_kv.test_a_note_is_there_until_it_expires_and_then_counts_as_none,
         kind="kind",
     ),
     *sql(
-        "excess_notes",
+        "excess_kv_entries",
         "expires_at_ms DESC",
         "expires_at_ms",
         test_kv.test_beyond_the_number_to_keep_the_first_to_expire_go,
@@ -229,19 +229,19 @@ NOTES = [
 
 CENSUS_PIECES = [
     *sql(
-        "census_all",
+        "stats_all",
         "run_after_ms > $",
         "run_after_ms >= $",
         test_stats.test_jobs_become_ready_as_time_passes,
     ),
     *sql(
-        "census_all",
+        "stats_all",
         "queue_id = $",
         "queue_id >= $",
         test_stats.test_an_empty_queue_counts_nothing_and_other_queues_do_not_count,
     ),
-    *sql("census_at", "id > $", "id >= $", test_stats.test_many_jobs_of_one_moment_are_counted_page_by_page),
-    *sql("census_between", "state = $", "state >= $", CENSUS, limit=5),
+    *sql("stats_at", "id > $", "id >= $", test_stats.test_many_jobs_of_one_moment_are_counted_page_by_page),
+    *sql("stats_between", "state = $", "state >= $", STATS, limit=5),
 ]
 
 CLUSTER = [*RECORDS, *SHARES, *DEAD_LETTERS, *ENDING, *NOTES, *CENSUS_PIECES]

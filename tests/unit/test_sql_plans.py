@@ -24,8 +24,8 @@ MYSQL_ONLY = {"queue_id_if_eligible", "lock_and_skip", "claim_several", "snapsho
 MYSQL_ONLY |= {"lock_tables", "unlock_tables"}
 SQLITE_ONLY = {"remove_links"}
 MAKE_TABLES = {"schema", "upgrade", "add_columns"}
-OVER_ALL_QUEUES = {"queues_without_record", "deleted_queues", "oldest_ended"}
-SORTS_A_PAGE = {"census_all"}
+OVER_ALL_QUEUES = {"queues_without_config_entry", "deleted_queues", "oldest_ended"}
+SORTS_A_PAGE = {"stats_all"}
 ON_JOBS = [
     name
     for name in NAMES
@@ -139,15 +139,15 @@ def test_mysql_claims_over_all_priorities_in_the_order_of_the_index(mysql_cursor
         ("dead_letters_pending", (1, 10), "pinlater_jobs_ends"),
         ("links", ((1, 2, 3),), "PRIMARY"),
         ("clear_moved_to", ((1, 2, 3),), "PRIMARY"),
-        ("versions_of_records", (("mail", "post"),), "PRIMARY"),
-        ("remove_records", (("mail", "post"),), "PRIMARY"),
-        ("deletion_marks", ("2", 10), "pinlater_records_deleted"),
-        ("remove_notes", ("lease", ("a", "b")), "PRIMARY"),
-        ("records", (1, 10), "pinlater_records_revision"),
-        ("expired_notes", ("lease", NOW_MS, 10), "pinlater_notes_expiry"),
-        ("excess_notes", ("lease", 10, 10), "pinlater_notes_expiry"),
-        ("census_place_between", (1, 0, 1, 0, NOW_MS, 9), "pinlater_jobs_order"),
-        ("census_place_at", (1, 0, 1, NOW_MS, 5, 9), "pinlater_jobs_order"),
+        ("versions_of_config_entries", (("mail", "post"),), "PRIMARY"),
+        ("remove_config_entries", (("mail", "post"),), "PRIMARY"),
+        ("tombstones", ("2", 10), "pinlater_records_deleted"),
+        ("remove_kv_entries", ("lease", ("a", "b")), "PRIMARY"),
+        ("config_entries", (1, 10), "pinlater_records_revision"),
+        ("expired_kv_entries", ("lease", NOW_MS, 10), "pinlater_notes_expiry"),
+        ("excess_kv_entries", ("lease", 10, 10), "pinlater_notes_expiry"),
+        ("stats_place_between", (1, 0, 1, 0, NOW_MS, 9), "pinlater_jobs_order"),
+        ("stats_place_at", (1, 0, 1, NOW_MS, 5, 9), "pinlater_jobs_order"),
         ("oldest", (1, 0, 1, 10), "pinlater_jobs_order"),
         ("scan_time", (1, 0, 1, 0, NOW_MS, 9), "pinlater_jobs_order"),
         ("in_progress", ("mail", (1, 2, 3)), "PRIMARY"),
@@ -180,8 +180,8 @@ def test_mysql_looks_at_nothing_where_nothing_is_due(mysql_cursor: Any, name: st
     ("name", "values", "bound"),
     [
         ("next_due_in_priority", (1, ("mail",)), 3),
-        ("census_all", (NOW_MS, 1, 100), 310),  # what was read is grouped, which reads it again
-        ("census_between", (0, 1, 0, 1, 0, NOW_MS, 100), 210),
+        ("stats_all", (NOW_MS, 1, 100), 310),  # what was read is grouped, which reads it again
+        ("stats_between", (0, 1, 0, 1, 0, NOW_MS, 100), 210),
         ("in_progress_up_to", (1, 100), 5),
     ],
 )

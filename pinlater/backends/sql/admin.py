@@ -233,5 +233,5 @@ def _collect_leftovers(session: Session, limit: int) -> int:
             break
         removed += session.remove(sorted(row[0] for row in session.rows("leftovers", (queue_id, limit - removed))))
         if removed < limit and session.run("forget_queue", (queue_id, queue_id)):
-            session.run("forget_share", (queue_id,))
+            session.run("forget_quota", (queue_id,))
     return removed

@@ -118,12 +118,12 @@ def _versions(session: Session, names: Sequence[str]) -> dict[str, str]:
     return {
         name: version
         for some in in_slices(sorted(set(names)), NAMES_PER_STATEMENT)
-        for name, version in session.rows("versions_of_records", (session.bound_texts(some),))
+        for name, version in session.rows("versions_of_config_entries", (session.bound_texts(some),))
     }
 
 
 def _put(session: Session, entry: ConfigEntry, revision: int) -> None:
-    session.run("put_record", (entry.name, entry.version, entry.deleted_version, revision, entry.text))
+    session.run("put_config_entry", (entry.name, entry.version, entry.deleted_version, revision, entry.text))
 
 
 def _make_and_delete(session: Session, entry: ConfigEntry, version_here: str, now_ms: int) -> None:
@@ -137,19 +137,19 @@ def _make_and_delete(session: Session, entry: ConfigEntry, version_here: str, no
 def list_config(session: Session, store_id: str, since: int, limit: int) -> ConfigPage:
     if session.rows("store_id") != [(store_id,)]:
         raise StoreRefused(f"the store was {store_id} when it was opened and is another one now: it was emptied")
-    rows = session.rows("records", (since, limit))
+    rows = session.rows("config_entries", (since, limit))
     return ConfigPage(rows[-1][4] if rows else since, [ConfigEntry(*row[:4]) for row in rows])
 
 
 def remove_deletion_marks(session: Session, before: str, limit: int) -> None:
-    names = sorted(str(name) for (name,) in session.rows("deletion_marks", (before, limit)))
+    names = sorted(str(name) for (name,) in session.rows("tombstones", (before, limit)))
     for some in in_slices(names, NAMES_PER_STATEMENT):
-        session.run("remove_records", (session.bound_texts(some),))
+        session.run("remove_config_entries", (session.bound_texts(some),))
 
 
 def record_queues(session: Session) -> None:
     """Queues that an older version made get the record that they lack, as of when they were made."""
-    rows = session.rows("queues_without_record")
+    rows = session.rows("queues_without_config_entry")
     put_config(session, [ConfigEntry(name, f"{created_at_ms * 1000:016d}-00000000") for name, created_at_ms in rows], 0)
 
 
@@ -167,15 +167,15 @@ def kv_put(
     keep: int,
 ) -> int:
     """There is always a row to lock: one of version 0, which nobody sees, where there is no note yet."""
-    session.run("touch_note", (namespace, name))
-    version, expired_at_ms = session.rows("note", (namespace, name))[0]
+    session.run("touch_kv_entry", (namespace, name))
+    version, expired_at_ms = session.rows("kv_entry", (namespace, name))[0]
     if expired_at_ms <= now_ms:
         version = 0
     is_expected = expected_version in (None, version)
     if is_expected and expires_at_ms > now_ms:
-        session.run("write_note", (version + 1, expires_at_ms, body, namespace, name))
+        session.run("write_kv_entry", (version + 1, expires_at_ms, body, namespace, name))
     elif is_expected or version == 0:
-        session.run("remove_notes", (namespace, session.bound_texts([name])))
+        session.run("remove_kv_entries", (namespace, session.bound_texts([name])))
     if not is_expected:
         return 0
     _tidy(session, namespace, now_ms, keep if version == 0 else None)
@@ -184,16 +184,16 @@ def kv_put(
 
 def _tidy(session: Session, namespace: str, now_ms: int, keep: int | None) -> None:
     """`keep` None: there are no more notes than before."""
-    rows = session.rows("expired_notes", (namespace, now_ms, TIDIED_AT_ONCE))
+    rows = session.rows("expired_kv_entries", (namespace, now_ms, TIDIED_AT_ONCE))
     if keep is not None:
-        rows += session.rows("excess_notes", (namespace, TIDIED_AT_ONCE, keep))
+        rows += session.rows("excess_kv_entries", (namespace, TIDIED_AT_ONCE, keep))
     names = sorted({str(name) for (name,) in rows})
     if names:
-        session.run("remove_notes", (namespace, session.bound_texts(names)))
+        session.run("remove_kv_entries", (namespace, session.bound_texts(names)))
 
 
 def kv_list(session: Session, namespace: str, now_ms: int) -> dict[str, KvEntry]:
-    rows = session.rows("notes", (namespace, now_ms))
+    rows = session.rows("kv_entries", (namespace, now_ms))
     return {name: KvEntry(bytes(body), version, expires_at_ms) for name, body, version, expires_at_ms in rows}
 
 
@@ -213,26 +213,26 @@ NO_BOUND = 2**31 - 1
 
 def room_for_claims(session: Session, queue_id: int) -> int:
     """How many more may be handed out by this transaction, which holds the lock until its commit."""
-    rows = session.rows("locked_share", (queue_id,))
-    share = rows[0][0] if rows else 0
-    return max(0, share - _in_progress(session, queue_id, share)) if share else 0
+    rows = session.rows("locked_quota", (queue_id,))
+    quota = rows[0][0] if rows else 0
+    return max(0, quota - _in_progress(session, queue_id, quota)) if quota else 0
 
 
 def _in_progress(session: Session, queue_id: int, at_most: int) -> int:
     return int(session.rows("in_progress_up_to", (queue_id, at_most))[0][0])
 
 
-def set_quota(session: Session, queue: str, share: int, version: int) -> Quota:
-    """The queue is locked against deletion first, so that no share is left behind it."""
+def set_quota(session: Session, queue: str, quota: int, version: int) -> Quota:
+    """The queue is locked against deletion first, so that no quota is left behind it."""
     queue_id = session.queue_id(queue, "queue_id_for_enqueue")
     if version == 0:
-        rows = session.rows("share", (queue_id,))
-        share_here, version_here = rows[0] if rows else (0, 0)
-        return Quota(share_here, version_here, _in_progress(session, queue_id, NO_BOUND))
-    session.run("touch_share", (queue_id,))
-    share_here, version_here = session.rows("locked_share", (queue_id,))[0]
+        rows = session.rows("quota", (queue_id,))
+        quota_here, version_here = rows[0] if rows else (0, 0)
+        return Quota(quota_here, version_here, _in_progress(session, queue_id, NO_BOUND))
+    session.run("touch_quota", (queue_id,))
+    quota_here, version_here = session.rows("locked_quota", (queue_id,))[0]
     in_progress = _in_progress(session, queue_id, NO_BOUND)
     if version <= version_here:
-        return Quota(share_here, version_here, in_progress)
-    session.run("set_share", (share, version, queue_id))
-    return Quota(share, version, in_progress)
+        return Quota(quota_here, version_here, in_progress)
+    session.run("set_quota", (quota, version, queue_id))
+    return Quota(quota, version, in_progress)

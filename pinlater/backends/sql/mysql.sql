@@ -143,7 +143,7 @@ INSERT IGNORE INTO pinlater_queues (name, created_at_ms) VALUES (%s, %s)
 -- name: delete_queue
 UPDATE pinlater_queues SET name = NULL WHERE name = %s
 
--- name: queues_without_record
+-- name: queues_without_config_entry
 SELECT name, created_at_ms FROM pinlater_queues
 WHERE name IS NOT NULL AND name NOT IN (SELECT name FROM pinlater_records) ORDER BY id
 
@@ -151,10 +151,10 @@ WHERE name IS NOT NULL AND name NOT IN (SELECT name FROM pinlater_records) ORDER
 -- As allocate_ids. Whoever takes some keeps others waiting until the commit, so revisions are seen in their order.
 UPDATE pinlater_counters SET value = LAST_INSERT_ID(value) + %s WHERE name = 'revision'
 
--- name: versions_of_records
+-- name: versions_of_config_entries
 SELECT name, version FROM pinlater_records FORCE INDEX (PRIMARY) WHERE name IN %s
 
--- name: put_record
+-- name: put_config_entry
 INSERT INTO pinlater_records (name, version, deleted_version, revision, text) VALUES (%s, %s, %s, %s, %s)
 ON DUPLICATE KEY UPDATE version = VALUES(version), deleted_version = VALUES(deleted_version),
     revision = VALUES(revision), text = VALUES(text)
@@ -162,15 +162,15 @@ ON DUPLICATE KEY UPDATE version = VALUES(version), deleted_version = VALUES(dele
 -- name: store_id
 SELECT value FROM pinlater_meta WHERE name = 'store_id'
 
--- name: records
+-- name: config_entries
 SELECT name, version, text, deleted_version, revision FROM pinlater_records FORCE INDEX (pinlater_records_revision)
 WHERE revision > %s ORDER BY revision LIMIT %s
 
--- name: deletion_marks
+-- name: tombstones
 SELECT name FROM pinlater_records FORCE INDEX (pinlater_records_deleted)
 WHERE deleted_version > '' AND deleted_version < %s AND version = deleted_version LIMIT %s FOR UPDATE SKIP LOCKED
 
--- name: remove_records
+-- name: remove_config_entries
 DELETE record FROM pinlater_records record FORCE INDEX (PRIMARY) WHERE record.name IN %s
 
 -- name: queue_id
@@ -330,7 +330,7 @@ SELECT id FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order) WHERE queue_id = 
 -- name: forget_queue
 DELETE FROM pinlater_queues WHERE id = %s AND NOT EXISTS (SELECT 1 FROM pinlater_jobs WHERE queue_id = %s)
 
--- name: forget_share
+-- name: forget_quota
 DELETE FROM pinlater_shares WHERE queue_id = %s
 
 -- name: forget_bucket
@@ -381,45 +381,45 @@ INSERT INTO pinlater_jobs ({new_job})
 SELECT {copied_job}
 FROM pinlater_jobs WHERE id = %s
 
--- name: touch_share
+-- name: touch_quota
 -- Not IGNORE: that would leave two with a shared lock, each waiting for the other's.
 INSERT INTO pinlater_shares (queue_id, share, version) VALUES (%s, 0, 0) ON DUPLICATE KEY UPDATE share = share
 
--- name: share
+-- name: quota
 SELECT share, version FROM pinlater_shares WHERE queue_id = %s
 
--- name: locked_share
+-- name: locked_quota
 SELECT share, version FROM pinlater_shares WHERE queue_id = %s FOR UPDATE
 
--- name: set_share
+-- name: set_quota
 UPDATE pinlater_shares SET share = %s, version = %s WHERE queue_id = %s
 
 -- name: in_progress_up_to
 SELECT COUNT(*) FROM (SELECT 1 FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order)
     WHERE queue_id = %s AND state = 1 LIMIT %s) AS claims
 
--- name: touch_note
+-- name: touch_kv_entry
 INSERT INTO pinlater_notes (kind, name, version, expires_at_ms, body) VALUES (%s, %s, 0, 0, '')
 ON DUPLICATE KEY UPDATE version = version
 
--- name: note
+-- name: kv_entry
 SELECT version, expires_at_ms FROM pinlater_notes WHERE kind = %s AND name = %s FOR UPDATE
 
--- name: write_note
+-- name: write_kv_entry
 UPDATE pinlater_notes SET version = %s, expires_at_ms = %s, body = %s WHERE kind = %s AND name = %s
 
--- name: notes
+-- name: kv_entries
 SELECT name, body, version, expires_at_ms FROM pinlater_notes WHERE kind = %s AND expires_at_ms > %s
 
--- name: expired_notes
+-- name: expired_kv_entries
 SELECT name FROM pinlater_notes FORCE INDEX (pinlater_notes_expiry)
 WHERE kind = %s AND expires_at_ms <= %s ORDER BY expires_at_ms LIMIT %s FOR UPDATE SKIP LOCKED
 
--- name: excess_notes
+-- name: excess_kv_entries
 SELECT name FROM pinlater_notes FORCE INDEX (pinlater_notes_expiry)
 WHERE kind = %s ORDER BY expires_at_ms DESC LIMIT %s OFFSET %s
 
--- name: remove_notes
+-- name: remove_kv_entries
 DELETE note FROM pinlater_notes note FORCE INDEX (PRIMARY) WHERE note.kind = %s AND note.name IN %s
 
 -- name: bucket
@@ -431,27 +431,27 @@ INSERT INTO pinlater_buckets (queue, tokens, at_ms) VALUES (%s, 1.0, %s) ON DUPL
 -- name: fill_bucket
 UPDATE pinlater_buckets SET tokens = %s, at_ms = %s WHERE queue = %s
 
--- name: census_all
+-- name: stats_all
 SELECT state, priority, state = 0 AND run_after_ms > %s AS is_scheduled, COUNT(*), MIN(run_after_ms)
 FROM (SELECT state, priority, run_after_ms FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order)
     WHERE queue_id = %s ORDER BY state, priority, run_after_ms, id LIMIT %s) AS jobs
 GROUP BY state, priority, is_scheduled
 
--- name: census_between
+-- name: stats_between
 SELECT %s, COUNT(*), MIN(run_after_ms) FROM (SELECT run_after_ms FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order)
     WHERE queue_id = %s AND state = %s AND priority = %s AND run_after_ms >= %s AND run_after_ms <= %s
     ORDER BY run_after_ms, id LIMIT %s) AS piece
 
--- name: census_at
+-- name: stats_at
 SELECT %s, COUNT(*), MIN(run_after_ms) FROM (SELECT run_after_ms FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order)
     WHERE queue_id = %s AND state = %s AND priority = %s AND run_after_ms = %s AND id > %s ORDER BY id LIMIT %s) AS piece
 
--- name: census_place_between
+-- name: stats_place_between
 SELECT run_after_ms, id FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order)
 WHERE queue_id = %s AND state = %s AND priority = %s AND run_after_ms >= %s AND run_after_ms <= %s
 ORDER BY run_after_ms, id LIMIT 1 OFFSET %s
 
--- name: census_place_at
+-- name: stats_place_at
 SELECT run_after_ms, id FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order)
 WHERE queue_id = %s AND state = %s AND priority = %s AND run_after_ms = %s AND id > %s ORDER BY id LIMIT 1 OFFSET %s
 

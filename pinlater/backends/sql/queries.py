@@ -148,7 +148,7 @@ def stats(
         _add(levels, piece, count, oldest_ms, now_ms)
         place = StatsPosition(int(piece.state), piece.priority, piece.high_ms, BEHIND_ALL_IDS)
         if count == limit:
-            last = session.rows(piece.statement("census_place"), (*piece.values(queue_id), limit - 1))
+            last = session.rows(piece.statement("stats_place"), (*piece.values(queue_id), limit - 1))
             place = StatsPosition(int(piece.state), piece.priority, *last[0]) if last else place
         return StatsPage(levels, place)
     return StatsPage(levels, None)
@@ -158,7 +158,7 @@ def _counted_at_once(
     session: Session, queue_id: int, priorities: Sequence[int], now_ms: int, limit: int
 ) -> dict[int, LevelCounts] | None:
     """None where there are more than the limit."""
-    rows = session.rows("census_all", (now_ms, queue_id, limit))
+    rows = session.rows("stats_all", (now_ms, queue_id, limit))
     if sum(row[3] for row in rows) >= limit:
         return None
     levels: dict[int, LevelCounts] = {}
@@ -192,7 +192,7 @@ def _counted(
     """Of each piece how many there are, up to `limit`, and the first run_after."""
     if not pieces:
         return [], []
-    texts = [session.statements[piece.statement("census")] for piece in pieces]
+    texts = [session.statements[piece.statement("stats")] for piece in pieces]
     values = [value for place, piece in enumerate(pieces) for value in (place, *piece.values(queue_id), limit)]
     session.cursor.execute("\nUNION ALL\n".join(texts), values)
     rows = sorted(session.cursor.fetchall())

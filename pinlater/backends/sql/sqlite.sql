@@ -136,17 +136,17 @@ INSERT OR IGNORE INTO pinlater_queues (name, created_at_ms) VALUES (?, ?)
 -- name: delete_queue
 UPDATE pinlater_queues SET name = NULL WHERE name = ?
 
--- name: queues_without_record
+-- name: queues_without_config_entry
 SELECT name, created_at_ms FROM pinlater_queues
 WHERE name IS NOT NULL AND name NOT IN (SELECT name FROM pinlater_records) ORDER BY id
 
 -- name: allocate_revisions
 UPDATE pinlater_counters SET value = value + ? WHERE name = 'revision' RETURNING value
 
--- name: versions_of_records
+-- name: versions_of_config_entries
 SELECT name, version FROM pinlater_records WHERE name IN (SELECT value FROM json_each(?))
 
--- name: put_record
+-- name: put_config_entry
 INSERT INTO pinlater_records (name, version, deleted_version, revision, text) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (name) DO UPDATE SET version = excluded.version, deleted_version = excluded.deleted_version,
     revision = excluded.revision, text = excluded.text
@@ -154,15 +154,15 @@ ON CONFLICT (name) DO UPDATE SET version = excluded.version, deleted_version = e
 -- name: store_id
 SELECT value FROM pinlater_meta WHERE name = 'store_id'
 
--- name: records
+-- name: config_entries
 SELECT name, version, text, deleted_version, revision FROM pinlater_records INDEXED BY sqlite_autoindex_pinlater_records_2
 WHERE revision > ? ORDER BY revision LIMIT ?
 
--- name: deletion_marks
+-- name: tombstones
 SELECT name FROM pinlater_records INDEXED BY pinlater_records_deleted
 WHERE deleted_version > '' AND deleted_version < ? AND version = deleted_version LIMIT ?
 
--- name: remove_records
+-- name: remove_config_entries
 DELETE FROM pinlater_records WHERE name IN (SELECT value FROM json_each(?))
 
 -- name: queue_id
@@ -300,7 +300,7 @@ SELECT id FROM pinlater_jobs WHERE queue_id = ? LIMIT ?
 -- name: forget_queue
 DELETE FROM pinlater_queues WHERE id = ? AND NOT EXISTS (SELECT 1 FROM pinlater_jobs WHERE queue_id = ?)
 
--- name: forget_share
+-- name: forget_quota
 DELETE FROM pinlater_shares WHERE queue_id = ?
 
 -- name: forget_bucket
@@ -355,43 +355,43 @@ INSERT INTO pinlater_jobs ({new_job})
 SELECT {copied_job}
 FROM pinlater_jobs WHERE id = ?
 
--- name: touch_share
+-- name: touch_quota
 INSERT OR IGNORE INTO pinlater_shares (queue_id, share, version) VALUES (?, 0, 0)
 
--- name: share
+-- name: quota
 SELECT share, version FROM pinlater_shares WHERE queue_id = ?
 
--- name: locked_share
+-- name: locked_quota
 SELECT share, version FROM pinlater_shares WHERE queue_id = ?
 
--- name: set_share
+-- name: set_quota
 UPDATE pinlater_shares SET share = ?, version = ? WHERE queue_id = ?
 
 -- name: in_progress_up_to
 SELECT COUNT(*) FROM (SELECT 1 FROM pinlater_jobs INDEXED BY pinlater_jobs_order
     WHERE queue_id = ? AND state = 1 LIMIT ?)
 
--- name: touch_note
+-- name: touch_kv_entry
 INSERT OR IGNORE INTO pinlater_notes (kind, name, version, expires_at_ms, body) VALUES (?, ?, 0, 0, x'')
 
--- name: note
+-- name: kv_entry
 SELECT version, expires_at_ms FROM pinlater_notes WHERE kind = ? AND name = ?
 
--- name: write_note
+-- name: write_kv_entry
 UPDATE pinlater_notes SET version = ?, expires_at_ms = ?, body = ? WHERE kind = ? AND name = ?
 
--- name: notes
+-- name: kv_entries
 SELECT name, body, version, expires_at_ms FROM pinlater_notes WHERE kind = ? AND expires_at_ms > ?
 
--- name: expired_notes
+-- name: expired_kv_entries
 SELECT name FROM pinlater_notes INDEXED BY pinlater_notes_expiry
 WHERE kind = ? AND expires_at_ms <= ? ORDER BY expires_at_ms LIMIT ?
 
--- name: excess_notes
+-- name: excess_kv_entries
 SELECT name FROM pinlater_notes INDEXED BY pinlater_notes_expiry
 WHERE kind = ? ORDER BY expires_at_ms DESC LIMIT ? OFFSET ?
 
--- name: remove_notes
+-- name: remove_kv_entries
 DELETE FROM pinlater_notes WHERE kind = ? AND name IN (SELECT value FROM json_each(?))
 
 -- name: bucket
@@ -403,27 +403,27 @@ INSERT OR IGNORE INTO pinlater_buckets (queue, tokens, at_ms) VALUES (?, 1.0, ?)
 -- name: fill_bucket
 UPDATE pinlater_buckets SET tokens = ?, at_ms = ? WHERE queue = ?
 
--- name: census_all
+-- name: stats_all
 SELECT state, priority, state = 0 AND run_after_ms > ? AS is_scheduled, COUNT(*), MIN(run_after_ms)
 FROM (SELECT state, priority, run_after_ms FROM pinlater_jobs INDEXED BY pinlater_jobs_order
     WHERE queue_id = ? ORDER BY state, priority, run_after_ms, id LIMIT ?)
 GROUP BY state, priority, is_scheduled
 
--- name: census_between
+-- name: stats_between
 SELECT ?, COUNT(*), MIN(run_after_ms) FROM (SELECT run_after_ms FROM pinlater_jobs INDEXED BY pinlater_jobs_order
     WHERE queue_id = ? AND state = ? AND priority = ? AND run_after_ms >= ? AND run_after_ms <= ?
     ORDER BY run_after_ms, id LIMIT ?)
 
--- name: census_at
+-- name: stats_at
 SELECT ?, COUNT(*), MIN(run_after_ms) FROM (SELECT run_after_ms FROM pinlater_jobs INDEXED BY pinlater_jobs_order
     WHERE queue_id = ? AND state = ? AND priority = ? AND run_after_ms = ? AND id > ? ORDER BY id LIMIT ?)
 
--- name: census_place_between
+-- name: stats_place_between
 SELECT run_after_ms, id FROM pinlater_jobs INDEXED BY pinlater_jobs_order
 WHERE queue_id = ? AND state = ? AND priority = ? AND run_after_ms >= ? AND run_after_ms <= ?
 ORDER BY run_after_ms, id LIMIT 1 OFFSET ?
 
--- name: census_place_at
+-- name: stats_place_at
 SELECT run_after_ms, id FROM pinlater_jobs INDEXED BY pinlater_jobs_order
 WHERE queue_id = ? AND state = ? AND priority = ? AND run_after_ms = ? AND id > ? ORDER BY id LIMIT 1 OFFSET ?
 
