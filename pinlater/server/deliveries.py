@@ -171,7 +171,7 @@ class Stream:
         lost: list[_Names] = []
         for end, left_s, jobs in self._open:
             if end is None or (has_given_up and left_s <= latest_s):
-                rest = [names for names in _named(jobs) if not _is_tied(connection, names)]
+                rest = [names for names in _named(jobs) if not _mark_undelivered(connection, names)]
                 if end is not None:
                     lost += rest
                 elif rest:
@@ -227,7 +227,7 @@ def _named(jobs: Sequence[DequeuedJob] | list[_Names]) -> list[_Names]:
     ]
 
 
-def _is_tied(connection: ConnectionRef, job: _Names) -> bool:
+def _mark_undelivered(connection: ConnectionRef, job: _Names) -> bool:
     """Marks a claim that is bound to the connection: nobody received it."""
     tie = connection.claims.get(job[0])
     if tie is None or tie.claim_descriptor != job[1]:

@@ -259,7 +259,7 @@ class Peers:
         """Room for an answer of up to this size, now or as soon as there is. While it `is_next` in order, what the
         account itself holds does not count: that are later ones, which wait for it.
 
-        Overloaded after ROOM_WITHIN_S where others hold the room; who holds it himself has but to read.
+        Overloaded after ROOM_WITHIN_S where others hold the room; a connection that holds it itself has but to read.
         """
         waiter = _Waiter(account, size, is_next, asyncio.get_running_loop().create_future())
         if waiter.has_room():

@@ -56,7 +56,7 @@ class ThriftServer:
         self._adopting = BackgroundTasks()
 
     async def start(self, listener: socket.socket | None = None) -> None:
-        """Accept connections from a bound socket, of which the server keeps a copy: the caller closes his own.
+        """Accept connections from a bound socket, of which the server keeps a copy: the caller closes its own.
 
         Without one, the server has those connections that it is given to `adopt`.
         """
