@@ -138,7 +138,10 @@ class Dequeuer:
         queue, bounds = request.queue, self._settings
         began_s = monotonic() if request.wait_ms else 0.0
         source = "" if context is None else context.source
-        limit = self._validator.dequeue(request, source)
+        if riding is None or riding.joined is None:
+            limit = self._validator.dequeue(request, source)
+        else:  # it was checked before its acks were joined
+            limit = min(request.limit, self._validator.max_jobs)
         settings = self._queues.settings(queue)
         timeout_ms = request.claim_timeout_ms
         timeout_ms = settings.claim_timeout_ms if timeout_ms is None else min(timeout_ms, bounds.max_claim_timeout_ms)
