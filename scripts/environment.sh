@@ -4,6 +4,10 @@ trap 'exit 130' INT
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 VENV=$PWD/.venv
+if [ -n "${PYTHONDONTWRITEBYTECODE-}" ]; then # no __pycache__ in the folders, but no compiling at each start of a process
+    unset PYTHONDONTWRITEBYTECODE
+    export PYTHONPYCACHEPREFIX=$VENV/bytecode
+fi
 
 die() {
     printf '%s\n' "$@" >&2
