@@ -3,25 +3,31 @@
 The clients, the jobs, and what else their calls take and return; errors are in `pinlater.errors`.
 """
 
-from pinlater import errors
-from pinlater.client.async_client import AsyncClient
-from pinlater.client.client import Client
-from pinlater.errors import PinLaterError
-from pinlater.model import (
-    Ack,
-    AckOutcome,
-    CancelOutcome,
-    Checkpoint,
-    DequeuedJob,
-    DequeuedJobs,
-    DequeueRequest,
-    Job,
-    JobFilter,
-    JobInfo,
-    JobState,
-    RequestContext,
-    ScanPage,
-)
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pinlater import errors
+    from pinlater.client.async_client import AsyncClient
+    from pinlater.client.client import Client
+    from pinlater.errors import PinLaterError
+    from pinlater.model import (
+        Ack,
+        AckOutcome,
+        CancelOutcome,
+        Checkpoint,
+        DequeuedJob,
+        DequeuedJobs,
+        DequeueRequest,
+        Job,
+        JobFilter,
+        JobInfo,
+        JobState,
+        RequestContext,
+        ScanPage,
+    )
 
 __all__ = [
     "Ack",
@@ -42,3 +48,21 @@ __all__ = [
     "ScanPage",
     "errors",
 ]
+
+_HOMES = {"AsyncClient": "client.async_client", "Client": "client.client", "PinLaterError": "errors"}
+"""The modules of what is not in `pinlater.model`."""
+
+
+def __getattr__(name: str) -> object:
+    """Imported when asked for: neither a server's processes nor a worker's pool need the clients."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "errors":
+        return import_module("pinlater.errors")
+    found: object = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'model')}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
