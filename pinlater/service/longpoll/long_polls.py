@@ -22,7 +22,7 @@ from pinlater.model import DequeuedJob
 from pinlater.queues.settings import QueueSettings
 from pinlater.service.descriptors import ClaimTokens
 from pinlater.service.longpoll.due import DueQuery
-from pinlater.service.longpoll.poller import LongPollSettings, PollerContext, QueuePoller
+from pinlater.service.longpoll.poller import LongPollSettings, PollerContext, PollerState, QueuePoller
 from pinlater.service.longpoll.subscriptions import Subscriptions
 from pinlater.service.longpoll.wait_queue import Ticket, Waiter
 from pinlater.service.queue_limits import QueueLimits, Throttle, is_limited
@@ -85,7 +85,9 @@ class LongPolls:
         or transaction of the store, where that keeps the order. The jobs are to be announced as any others.
         """
         poller = self._pollers.get(queue)
-        if poller is None or not jobs or not self._keeps_order or not poller.can_claim_ahead or is_limited(settings):
+        if poller is None or poller.wakeup is None or poller.state is not PollerState.IDLE:
+            return enqueue
+        if not jobs or not self._keeps_order or is_limited(settings):
             return enqueue
         return self._with_claim(poller, jobs, enqueue)
 
@@ -196,7 +198,7 @@ class LongPolls:
             timer.cancel()
             self.waiters -= 1
             waiters.entries.pop(waiter, None)
-            if not waiters.entries:
+            if not waiters.entries and poller.wakeup is not None:
                 poller.notify()
 
     def _begin(self, queue: str, throttle: Throttle | None) -> QueuePoller:

@@ -105,7 +105,6 @@ class QueuePoller:
         "_loop",
         "_throttled_until_s",
         "_timer",
-        "_wakeup",
         "due_passed",
         "error",
         "inflight_jobs",
@@ -117,6 +116,7 @@ class QueuePoller:
         "task",
         "throttle",
         "waiters",
+        "wakeup",
     )
 
     def __init__(self, queue: str, pause_ms: int, context: PollerContext) -> None:
@@ -140,7 +140,8 @@ class QueuePoller:
         self._throttled_until_s = 0.0
         self._context = context
         self._loop = asyncio.get_running_loop()
-        self._wakeup: InlineFuture[None] | None = None
+        self.wakeup: InlineFuture[None] | None = None
+        """There while it rests."""
         self._timer: asyncio.TimerHandle | None = None
         self.task: asyncio.Task[None] | None = None
 
@@ -148,29 +149,24 @@ class QueuePoller:
 
     def notify(self) -> None:
         """End a rest now; nothing happens where there is none."""
-        wakeup = self._wakeup
+        wakeup = self.wakeup
         if wakeup is not None:
-            self._wakeup = None
+            self.wakeup = None
             if self._timer is not None:
                 self._timer.cancel()
             if not wakeup.done():
                 wakeup.set_result(None)
 
-    @property
-    def can_claim_ahead(self) -> bool:
-        """It rests with nothing under way: `expect_inflight` begins a claim at once."""
-        return self.state is PollerState.IDLE and self._wakeup is not None
-
     def expect(self, jobs: int) -> None:
         """So many jobs became eligible; of no use to a queue that is throttled."""
         if not self._throttled_until_s or self.throttled_for() == 0:
             self.ready_estimate += jobs
-            if self._wakeup is not None:
+            if self.wakeup is not None:
                 self.notify()
 
     def expect_inflight(self, jobs: int) -> None:
         """So many jobs are on their way to the store, ahead of any claim that begins now. `expect` announces them. For
-        a poller that `can_claim_ahead`.
+        a poller that rests in IDLE: it claims at once.
         """
         self.inflight_jobs = jobs
         self.ready_estimate += jobs
@@ -191,7 +187,7 @@ class QueuePoller:
 
     def capacity_freed(self) -> None:
         """Fewer jobs are in progress: worth a poll where that is what keeps jobs back, or perhaps will in a moment."""
-        if self._wakeup is None or (self.throttle is not None and self.throttle.reason == "in_progress"):
+        if self.wakeup is None or (self.throttle is not None and self.throttle.reason == "in_progress"):
             self.unthrottle()
 
     def unthrottle(self) -> None:
@@ -267,7 +263,7 @@ class QueuePoller:
                     await self._back_off(error)
         finally:
             self.state = PollerState.ENDED
-            self._wakeup = None
+            self.wakeup = None
             if self._timer is not None:
                 self._timer.cancel()
             del context.pollers[self.queue]
@@ -278,8 +274,8 @@ class QueuePoller:
     def _rest(self, until_s: float) -> InlineFuture[None]:
         """Awaited: until then, or until something is notified."""
         self._timer = self._loop.call_at(until_s, self.notify)
-        self._wakeup = InlineFuture(self._loop)
-        return self._wakeup
+        self.wakeup = InlineFuture(self._loop)
+        return self.wakeup
 
     def _next_poll_at(self, now_s: float) -> float:
         """On the beat that all pollers of this process share."""
