@@ -44,13 +44,15 @@ FAMILIES: dict[str, Family] = {
     ),
     "claims_expired": Family("counter", ("queue", "outcome"), "Claims that timed out: retried or failed."),
     "claims_released": Family(
-        "counter", ("queue", "outcome"), "Claims released because their connection broke: retried or failed."
+        "counter", ("queue", "outcome"), "Bound claims that expired because their connection broke: retried or failed."
     ),
     "jobs_undelivered": Family(
-        "counter", ("queue",), "Jobs that went back with all attempts: it was proved that nobody received their answer."
+        "counter",
+        ("queue",),
+        "Jobs that were requeued with all attempts: it was proved that nobody received their answer.",
     ),
-    "jobs_given_back": Family("counter", ("queue",), "Jobs that went back with all attempts: nobody took them."),
-    "jobs_collected": Family("counter", ("queue",), "Jobs removed when the time to live after their end was over."),
+    "jobs_given_back": Family("counter", ("queue",), "Jobs that were requeued with all attempts: nobody took them."),
+    "jobs_collected": Family("counter", ("queue",), "Jobs pruned: their time to live was over."),
     "jobs_buried": Family("counter", ("queue",), "Jobs copied to their queue's dead-letter queue."),
     "jobs_retried_by_operator": Family("counter", ("queue",), "FAILED jobs sent back by a command."),
     "jobs_deleted_by_operator": Family("counter", ("queue",), "Jobs deleted or cancelled by a command."),
@@ -60,11 +62,11 @@ FAMILIES: dict[str, Family] = {
     "enqueues_rejected": Family(
         "counter", ("queue", "reason"), "Enqueue calls refused: draining, pending, attempts, body, priority, invalid."
     ),
-    "overflow_jobs_taken": Family("counter", ("queue",), "Jobs kept in the data folder: no shard took them."),
+    "overflow_jobs_taken": Family("counter", ("queue",), "Jobs stored in the overflow shard: no shard took them."),
     "overflow_jobs_moved": Family("counter", ("queue",), "Of those, jobs moved to a shard since."),
     "shard_call_seconds": Family("histogram", ("shard", "call"), "Calls to a store, as the store took.", _SECONDS),
     "shard_call_errors": Family("counter", ("shard", "call", "error"), "Calls to a store that failed."),
-    "shard_batch_jobs": Family("histogram", ("shard", "call"), "Jobs in one call to a store, after joining.", _SIZES),
+    "shard_batch_jobs": Family("histogram", ("shard", "call"), "Jobs in one call to a store, as batched.", _SIZES),
     "call_seconds": Family("histogram", ("method",), "Calls of the interface, long polls left out.", _SECONDS),
     "call_errors": Family("counter", ("method", "reason"), "Calls of the interface answered with an error."),
     "limits_hit": Family("counter", ("limit",), "How often a bound of the server was reached."),
@@ -79,7 +81,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "queue_count_age_seconds": Family("gauge", ("shard",), "How old the counts of a shard are.", merge="max"),
     "shard_in": Family(
-        "gauge", ("shard",), "1: the shard is in use; 0: it is out, for a process at least.", merge="min"
+        "gauge", ("shard",), "1: the shard is in use; 0: it is ejected, by a process at least.", merge="min"
     ),
     "shard_full": Family(
         "gauge", ("shard",), "1: the shard has no room for new jobs, for a process at least; else 0.", merge="max"

@@ -75,7 +75,7 @@ dequeue-only = true   # takes no new jobs; workers empty it
 
 or shorter `store = ["1=redis://127.0.0.1:6379/0"]`. The URL is one of {urls}.
 An ID is 1 to 16 letters and digits, stands in every job descriptor, and is written into the store when it is first
-opened: it never changes afterwards. Without an ID the store's own record decides; a single new store without one
+opened: it never changes afterwards. Without an ID the id in the store decides; a single new store without one
 becomes shard 1. Without any store, jobs are kept in one SQLite file in the data folder.
 
 The data folder also holds `shards.json`, the record of which store each shard is. A store that was wiped, or swapped

@@ -100,28 +100,28 @@ class Config:
         "Stores", Integer(4, 10_000), 100, "The last so many calls to a store decide whether it is well."
     )
     health_min_good: int = _row(
-        "Stores", Integer(1, 10_000), 75, "With fewer good ones among those, the shard is left out for a while."
+        "Stores", Integer(1, 10_000), 75, "With fewer good ones among those, the shard is ejected for a while."
     )
     health_pause_ms: int = _row(
         "Stores",
         Duration(100, 3_600_000),
         60_000,
-        "The longest time for which a shard that is out is left alone before it is tried again. It is a second at "
+        "The longest time for which an ejected shard is left alone before it is tried again. It is a second at "
         "first, and while no other shard is left, and doubles with each try that fails.",
     )
     overflow_bytes: int = _row(
         "Stores",
         Size(0, 1024 * _GIB),
         0,
-        "Jobs that no shard takes are kept in the data folder, up to this size. Only for a folder that outlives the "
-        "process; 0: such jobs are refused.",
+        "The overflow shard: jobs that no shard takes are stored in the data folder, up to this size. Only for a "
+        "folder that outlives the process; 0: such jobs are refused.",
     )
 
     lease_ms: int = _row(
         "Cluster",
         Duration(1000, 600_000),
         5000,
-        "A server not heard of for so long counts as gone, and others take over its maintenance.",
+        "A server that does not renew its lease for so long counts as gone, and others take over its maintenance.",
     )
     advertise: str = _row(
         "Cluster",
@@ -164,7 +164,7 @@ class Config:
         "Jobs",
         Duration(1000, 30 * DAY_MS),
         300_000,
-        "A job handed out and not heard of for so long goes back to its queue.",
+        "The claim time-out: a claim that is not renewed for so long expires.",
     )
     max_claim_timeout_ms: int = _row(
         "Jobs",
@@ -176,8 +176,8 @@ class Config:
         "Jobs",
         Duration(0, 600_000),
         2000,
-        "After its connection broke, a claim that is bound to it (releaseOnDisconnect) may be heard of again for so "
-        "long; then it is released.",
+        "After its connection broke, a claim that is bound to it (releaseOnDisconnect) may be renewed for so long; "
+        "then it expires.",
     )
     crash_budget: int = _row(
         "Jobs",
@@ -188,7 +188,7 @@ class Config:
     succeeded_ttl_ms: int = _row("Jobs", Duration(0, 3650 * DAY_MS), DAY_MS, "How long jobs that succeeded are kept.")
     failed_ttl_ms: int = _row("Jobs", Duration(0, 3650 * DAY_MS), 7 * DAY_MS, "How long jobs that failed are kept.")
     maintenance_interval_ms: int = _row(
-        "Jobs", Duration(100, 3_600_000), 1000, "How often expired claims and old jobs are looked for."
+        "Jobs", Duration(100, 3_600_000), 1000, "How often maintenance runs: claims expire, jobs are pruned."
     )
     admin_password_hash: str = _row(
         "Jobs",

@@ -61,7 +61,7 @@ class QueueSettings:
     )
     draining: bool = _row(Flag(), False, "New jobs are refused; workers go on.")
     claim_timeout_ms: int = _row(
-        Duration(1000, 30 * DAY_MS), 300_000, "A job handed out and not heard of for so long goes back to the queue."
+        Duration(1000, 30 * DAY_MS), 300_000, "The claim time-out: a claim that is not renewed for so long expires."
     )
     succeeded_ttl_ms: int = _row(
         Duration(0, 3650 * DAY_MS), DAY_MS, "How long jobs that succeeded are kept; 0s: the ack removes them."

@@ -29,7 +29,7 @@ pinlater queue show mail                                    # every value, and w
 Times have a unit: `250ms`, `5s`, `10m`, `24h`, `7d`; so have sizes: `512KiB`, `1MiB`. A file may also hold plain
 numbers of bytes or jobs per second.
 
-"unless set" is what a server says that was configured with nothing. Its own `--claim-timeout`, `--succeeded-ttl`,
+"unless set" is the value of a server without a configuration. Its own `--claim-timeout`, `--succeeded-ttl`,
 `--failed-ttl`, `--crash-budget` and `--max-body` take that place.
 
 ## Where a value comes from
@@ -54,9 +54,9 @@ refused.
 `max_body` above the server's own bound is refused from a command, and cut to that bound in the file.
 
 A dead-letter queue must exist when a command names it, has none of its own, and is not deleted while others name it.
-Where two places that know nothing of each other (a file and a command) make a chain, the queue in its middle has none.
-A file may name one that is not there: that is logged (`dead_letter_queues_missing`), and what failed is kept until it
-is made. Dead letters are allowed as many attempts as `max_attempts` of their queue says, or {attempts}.
+Where a file and a command together make a chain, the queue in its middle has none.
+A file may name one that is not there: that is logged (`dead_letter_queues_missing`), and jobs that failed stay
+until it is made. Dead letters are allowed as many attempts as `max_attempts` of their queue says, or {attempts}.
 
 ## The file
 
@@ -66,10 +66,10 @@ names all of them, once. The file makes no queue.
 
 ## How all shards and servers agree
 
-A queue and its settings are one record with a version, on every shard; the highest version wins everywhere. A change is
-made on what the shards that answer know, counts at once at the server that took the command, and on all others after
-their next look at the shards, twice a second. It needs one healthy shard, and says which ones it missed: those are
-brought up to it before they serve again. Of two commands that change a queue at the same moment, the later one finds
+A queue and its settings are one configuration entry with a version, on every shard; the latest version wins everywhere.
+A change starts from what the shards that answer have. It counts at once at the server that took the command, and on all
+others when they next read the shards, twice a second. It needs one healthy shard, and says which ones it missed: those
+catch up with it before they are readmitted. Of two commands that change a queue at the same moment, the later one finds
 what the other has set, and changes only its own keys.
 
 A deleted queue leaves a tombstone for 30 days. A shard that is away for longer than that brings the queue back.

@@ -52,7 +52,7 @@ FAMILIES: dict[str, MetricFamily] = {
     "snoozed": MetricFamily("counter", _JOB, "Attempts that ended in Snooze."),
     "rescheduled": MetricFamily("counter", _JOB, "Attempts that ended in Reschedule."),
     "given_back": MetricFamily(
-        "counter", _JOB, "Jobs given back without an attempt spent: the worker stopped, or had no place to run them."
+        "counter", _JOB, "Jobs requeued without an attempt spent: the worker stopped, or had no place to run them."
     ),
     "dropped_results": MetricFamily(
         "counter", _JOB, "Results that no server took: the claim was lost or over, or the server refused them."
@@ -63,9 +63,7 @@ FAMILIES: dict[str, MetricFamily] = {
         "Results that had no effect: the claim was lost, and the job may run again, or somebody else had ended it.",
     ),
     "errors": MetricFamily("counter", ("type", "error"), "Attempts that failed, by the exception's type."),
-    "unknown_types": MetricFamily(
-        "counter", ("queue",), "Jobs given back because this worker does not know their type."
-    ),
+    "unknown_types": MetricFamily("counter", ("queue",), "Jobs requeued because this worker does not know their type."),
     "unreadable": MetricFamily(
         "counter", ("queue",), "Jobs failed for good without having run: the body says it is ours and cannot be read."
     ),
