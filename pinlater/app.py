@@ -27,7 +27,7 @@ from pinlater.cluster.membership import Membership
 from pinlater.cluster.stats import StatsCollector
 from pinlater.cluster.status import Cluster
 from pinlater.config import Config, ConfigInvalid, from_plain, secrets_of
-from pinlater.data_folder.identity import RecordBroken, new_server_id, remember, server_id
+from pinlater.data_folder.identity import RecordBroken, new_server_id, server_id
 from pinlater.errors import PinLaterError
 from pinlater.logs import configure
 from pinlater.maintenance import MaintenanceRunner, Periodic, tasks
@@ -46,7 +46,7 @@ from pinlater.server import worker_process
 from pinlater.server.thrift_server import ThriftServer
 from pinlater.server.worker_process import HandOver, StartRefused
 from pinlater.service import ClaimTokens, Service
-from pinlater.shard_factory import shard_set
+from pinlater.shard_factory import data_folder, guard_settings, note_stores, shard_set
 from pinlater.shards.handle import ShardHandle
 from pinlater.shards.router import Router
 
@@ -123,7 +123,7 @@ class App:
             addresses=lambda: overflow_addresses(membership.alive()),
             metrics=metrics,
             limits=limits,
-            guard=settings_map.guard_settings(config),
+            guard=guard_settings(config),
         )
         host = me.address.rpartition(":")[0].strip("[]")
         self._overflow = Overflow(folder, server, config.overflow_bytes, around, host=config.host, advertised=host)
@@ -222,18 +222,6 @@ def queue_file(config: Config) -> QueueFile | None:
         return QueueFile(Path(config.queue_file).expanduser())
     except ConfigInvalid as invalid:
         raise StartRefused("; ".join(str(mistake) for mistake in invalid.mistakes)) from invalid
-
-
-def data_folder(config: Config) -> Path:
-    return Path(config.data).expanduser()
-
-
-def note_stores(folder: Path, stores: Mapping[str, str]) -> None:
-    """Put the shards on record; with a warning where that cannot be, since only an embedded server needs the folder."""
-    try:
-        remember(folder, stores)
-    except (OSError, RecordBroken) as error:
-        log.warning("store_record_not_written", folder=str(folder), reason=str(error))
 
 
 async def build(payload: dict[str, Any]) -> App:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import structlog
 
-from pinlater.app import data_folder, note_stores
 from pinlater.config import Config, StoreConfig, to_plain
 from pinlater.data_folder.identity import RecordBroken, forget, known_stores
 from pinlater.data_folder.password import (
@@ -27,7 +26,7 @@ from pinlater.listener import raise_descriptor_limit
 from pinlater.server.generation import Plan
 from pinlater.server.supervisor import ServeRefused
 from pinlater.server.worker_process import StartRefused
-from pinlater.shard_factory import bare_shard, shard_set
+from pinlater.shard_factory import bare_shard, data_folder, note_stores, shard_set
 
 log = structlog.get_logger("pinlater.plan")
 

@@ -1,4 +1,4 @@
-"""The settings of each part of a server, from its one configuration."""
+"""The settings of a worker process's parts, from its one configuration; `shard_factory` has those of the shards."""
 
 from __future__ import annotations
 
@@ -7,21 +7,9 @@ from pinlater.maintenance import MaintenanceSettings
 from pinlater.queues.settings import QueueSettings
 from pinlater.server.limits import ServerLimits
 from pinlater.service import ServiceSettings
-from pinlater.shards.bulkhead import GuardSettings
-from pinlater.shards.health import HealthSettings
 
 ANSWER_MARGIN_BYTES = 64 * 1024
 """What an answer may have around its bodies: the service counts less than the frame's bound."""
-
-
-def guard_settings(config: Config) -> GuardSettings:
-    return GuardSettings(
-        deadline_ms=config.call_timeout_ms, max_running=config.max_calls, max_waiting=config.max_waiting_calls
-    )
-
-
-def health_settings(config: Config) -> HealthSettings:
-    return HealthSettings(window=config.health_window, min_good=config.health_min_good, pause_ms=config.health_pause_ms)
 
 
 def service_settings(config: Config) -> ServiceSettings:

@@ -1,22 +1,31 @@
-"""The shards of a configuration, each with its chain: BatchingShard(ResilientShard(the store's own))."""
+"""The shards of a configuration, each with its chain: BatchingShard(ResilientShard(the store's own)).
+
+A supervisor looks at the stores with it, so it imports no part that only a worker process has.
+"""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
+from pathlib import Path
 
-from pinlater import settings_map
+import structlog
+
 from pinlater.backends.base import Shard
 from pinlater.clock import Clock, SystemClock
 from pinlater.config import Config, StoreConfig
+from pinlater.data_folder.identity import RecordBroken, remember
 from pinlater.errors import PinLaterError, install_command
 from pinlater.metrics import Metrics
 from pinlater.server.worker_process import StartRefused
 from pinlater.shards.batching import BatchingShard
+from pinlater.shards.bulkhead import GuardSettings
 from pinlater.shards.handle import ShardHandle
+from pinlater.shards.health import HealthSettings
 from pinlater.shards.resilience import ResilientShard
 from pinlater.shards.shard_set import ShardSet
 
+_log = structlog.get_logger("pinlater.app")
 DRIVERS = {
     "sqlite": ("pinlater.backends.sql.sqlite", "SqliteShard", "server"),
     "redis": ("pinlater.backends.redis.shard", "RedisShard", "redis"),
@@ -25,6 +34,16 @@ DRIVERS = {
     "mysql+mysqldb": ("pinlater.backends.sql.mysql", "MysqlShard", "mysqldb"),
 }
 """By the scheme of a store's URL: where its shard lives, and which extra brings what it imports."""
+
+
+def guard_settings(config: Config) -> GuardSettings:
+    return GuardSettings(
+        deadline_ms=config.call_timeout_ms, max_running=config.max_calls, max_waiting=config.max_waiting_calls
+    )
+
+
+def health_settings(config: Config) -> HealthSettings:
+    return HealthSettings(window=config.health_window, min_good=config.health_min_good, pause_ms=config.health_pause_ms)
 
 
 def bare_shard(store: StoreConfig) -> Shard:
@@ -52,16 +71,28 @@ def shard_set(
 
     Claims go by `clock`; pauses, and the skews of the stores' clocks, by `steady`, which nobody sets.
     """
-    clock, metrics, guard = clock or SystemClock(), metrics or Metrics(), settings_map.guard_settings(config)
+    clock, metrics, guard = clock or SystemClock(), metrics or Metrics(), guard_settings(config)
     steady = steady or clock
     handles = [
         ShardHandle(
             BatchingShard(ResilientShard(bare_shard(store), guard, clock, metrics)),
             steady,
             dequeue_only=store.dequeue_only,
-            health=settings_map.health_settings(config),
+            health=health_settings(config),
             store=store.masked(),
         )
         for store in config.stores
     ]
     return ShardSet(handles, steady, known_stores=known)
+
+
+def data_folder(config: Config) -> Path:
+    return Path(config.data).expanduser()
+
+
+def note_stores(folder: Path, stores: Mapping[str, str]) -> None:
+    """Put the shards on record; with a warning where that cannot be, since only an embedded server needs the folder."""
+    try:
+        remember(folder, stores)
+    except (OSError, RecordBroken) as error:
+        _log.warning("store_record_not_written", folder=str(folder), reason=str(error))

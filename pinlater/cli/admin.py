@@ -11,15 +11,17 @@ import sys
 from collections.abc import Callable
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pinlater.cli import EXIT_FAILED, EXIT_USAGE
 from pinlater.client.addresses import Address
-from pinlater.client.client import Client
 from pinlater.data_folder.password import PASSWORD_FILE, PasswordFileUnsafe, hash_password, read_password_file
 from pinlater.redaction import SECRETS
+
+if TYPE_CHECKING:
+    from pinlater.client.client import Client
 
 PASSWORD_VARIABLE = "PINLATER_ADMIN_PASSWORD"
 FILE_VARIABLE = "PINLATER_ADMIN_PASSWORD_FILE"

@@ -12,14 +12,14 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+import pinlater
 from pinlater.cli import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_UNREACHABLE, EXIT_USAGE
 from pinlater.cli.admin import password_origin
 from pinlater.cli.times import duration_option
-from pinlater.client.client import Client
 from pinlater.errors import (
     BodyTooLarge,
     OutcomeUnknown,
@@ -33,6 +33,9 @@ from pinlater.errors import (
 )
 from pinlater.printable import printable
 from pinlater.redaction import redact
+
+if TYPE_CHECKING:
+    from pinlater.client.client import Client
 
 EXIT_OUTCOME_UNKNOWN = 4
 EXIT_INCOMPLETE = 5
@@ -178,7 +181,7 @@ def talks_patiently(command: Callable[..., None]) -> Callable[..., None]:
 
 def _client(servers: tuple[str, ...], cluster: str | None, timeout_ms: int, patient: bool) -> Client:
     try:
-        return Client(
+        return pinlater.Client(
             servers=servers, cluster=cluster, source=_who(), timeout=timeout_ms / 1000, retry_unavailable=patient
         )
     except ValueError as error:

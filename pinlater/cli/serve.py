@@ -17,7 +17,6 @@ from typing import Any
 import click
 import structlog
 
-from pinlater.app import data_folder
 from pinlater.backends.base import ConfigEntry, Shard
 from pinlater.cli import EXIT_FAILED, EXIT_USAGE
 from pinlater.cli.connection import say
@@ -49,8 +48,7 @@ from pinlater.server.generation import Plan
 from pinlater.server.supervisor import ServeRefused, Supervisor
 from pinlater.server.watched_file import WatchedFile
 from pinlater.server.worker_process import StartRefused
-from pinlater.settings_map import guard_settings
-from pinlater.shard_factory import bare_shard
+from pinlater.shard_factory import bare_shard, data_folder, guard_settings
 from pinlater.shards.resilience import ResilientShard
 from pinlater.web.site import Exporters
 

@@ -6,8 +6,3 @@ handler         one message in, one answer out
 state           what all connections have in common: who is admitted, and what they hold
 limits          the bounds of a server process
 """
-
-from pinlater.server.limits import ServerLimits
-from pinlater.server.thrift_server import ThriftServer
-
-__all__ = ["ServerLimits", "ThriftServer"]

@@ -12,7 +12,8 @@ from typing import Any
 from pinlater.clock import Clock
 from pinlater.metrics import Metrics
 from pinlater.model import DequeueRequest, Job, RequestContext
-from pinlater.server import ServerLimits, ThriftServer
+from pinlater.server.limits import ServerLimits
+from pinlater.server.thrift_server import ThriftServer
 from pinlater.wire import convert
 from pinlater.wire.codec import Reply, decode_reply, encode_call
 from pinlater.wire.message import Protocol

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from pinlater.model import Ack, DequeueRequest, Job, JobState
-from pinlater.server import ServerLimits, ThriftServer
+from pinlater.server.limits import ServerLimits
+from pinlater.server.thrift_server import ThriftServer
 from pinlater.service import ServiceSettings
 from pinlater.wire.convert import acks_to_wire, dequeue_to_wire
 from tests.server.binding import beat, enqueue, fall_silent, info, is_held, take, take_one

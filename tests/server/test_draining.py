@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from pinlater.model import Ack, DequeueRequest, Job
-from pinlater.server import ServerLimits, ThriftServer
+from pinlater.server.limits import ServerLimits
+from pinlater.server.thrift_server import ThriftServer
 from tests.server.memory_api import EchoService
 from tests.server.raw_thrift import framed
 from tests.server.serving import Raw, Served, bound_socket, call_dequeue, call_enqueue, call_names, serving, until

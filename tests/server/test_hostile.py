@@ -33,7 +33,7 @@ import asyncio
 import gc
 import sys
 import structlog
-from pinlater.server import ThriftServer
+from pinlater.server.thrift_server import ThriftServer
 from tests.server.memory_api import EchoService
 from tests.server.serving import bound_socket
 

@@ -9,7 +9,7 @@ import struct
 import pytest
 
 from pinlater.model import DequeueRequest, Job
-from pinlater.server import ServerLimits
+from pinlater.server.limits import ServerLimits
 from pinlater.wire.codec import ApplicationError, decode_reply
 from tests.server.raw_thrift import CONTEXT, LIST, STRING, STRUCT, framed, message
 from tests.server.serving import call_dequeue, call_enqueue, call_names, serving

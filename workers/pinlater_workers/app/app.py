@@ -12,9 +12,8 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
+import pinlater
 from pinlater.client.addresses import target_servers
-from pinlater.client.async_client import AsyncClient
-from pinlater.client.client import Client
 from pinlater.clock import Clock, SystemClock
 from pinlater.model import Job
 from pinlater_workers.app.catalogue import Catalogue
@@ -32,6 +31,8 @@ from pinlater_workers.jobs.settings import (
 from pinlater_workers.tracing import write_trace
 
 if TYPE_CHECKING:
+    from pinlater.client.async_client import AsyncClient
+    from pinlater.client.client import Client
     from pinlater_workers.middleware import Middleware
 
 
@@ -252,7 +253,10 @@ class ServerTarget:
 
 
 class ServerClients:
-    """The clients to one target. An Outbox: jobs go to the servers. Clients are made when they are needed first."""
+    """The clients to one target. An Outbox: jobs go to the servers.
+
+    Clients are made, and imported, when they are needed first: most processes of a pool send nothing.
+    """
 
     def __init__(self, target: ServerTarget) -> None:
         self.target = target
@@ -273,7 +277,7 @@ class ServerClients:
     def client(self) -> Client:
         """For any number of threads, and for the children of a fork."""
         if self._client is None:
-            made = Client(servers=self.addresses, source=self.target.source)
+            made = pinlater.Client(servers=self.addresses, source=self.target.source)
             with _making:
                 self._client = self._client or made
         return self._client
@@ -288,7 +292,7 @@ class ServerClients:
 
     def connect(self, **options: Any) -> AsyncClient:
         """A new client, which the caller closes; `options` as for AsyncClient."""
-        return AsyncClient(servers=self.addresses, **{"source": self.target.source, **options})
+        return pinlater.AsyncClient(servers=self.addresses, **{"source": self.target.source, **options})
 
     def send(self, queue: str, jobs: Sequence[Job]) -> list[str]:
         return self.client.enqueue(queue, jobs)
