@@ -257,7 +257,7 @@ Exit codes: 0 stopped by a signal, 1 cannot start, 2 mistakes in the configurati
     metavar="[ID=]URL",
     multiple=True,
     help="Where jobs are kept, once per shard: sqlite:///path, redis://…, rediss://…, mysql+pymysql://… or "
-    "mysql+mysqldb://…. Without ID the store's own record decides. [default: one SQLite file in the data folder]",
+    "mysql+mysqldb://…. Without ID the id in the store decides. [default: one SQLite file in the data folder]",
 )
 @click.option("--config", metavar="FILE", help="A TOML file with any of these settings.")
 @_flags

@@ -84,7 +84,7 @@ for another, is refused, since the descriptors that workers hold must never reac
 
 A server that listens on a loopback address, keeps all jobs in SQLite and has no `admin-password-hash` makes an admin
 password in the file `admin-password` of its data folder, which the command line finds there: see
-[operations.md](operations.md#who-is-the-operator).
+[operations.md](operations.md#the-operator).
 """
 
 

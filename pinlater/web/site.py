@@ -112,7 +112,7 @@ Answer = Callable[[web.Request], Awaitable[web.Response]]
 
 
 class Reporting(Protocol):
-    """What the workers of a server say of themselves; see server/reports.py."""
+    """The reports of a server's processes; `Reports` in server/generation.py."""
 
     async def ask(self, kind: str, timeout_s: float = ...) -> list[tuple[Any, Any]]: ...
 

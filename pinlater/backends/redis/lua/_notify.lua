@@ -1,5 +1,5 @@
--- Tell the servers that wait for jobs of a queue which times (run_after) jobs have that are pending from now on, in the
--- words of news.py. A user of Redis who may not publish tells nothing: his servers look more often instead.
+-- Notify the servers that wait for jobs of a queue of the times (run_after) of jobs that are pending from now on, in the
+-- form of pubsub.py. Where the user of Redis may not publish nothing is sent, and the servers poll more often.
 local function notify(base, now, times)
   if #times == 0 then return end
   local ready, due = 0, math.huge

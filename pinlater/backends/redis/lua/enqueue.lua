@@ -1,6 +1,6 @@
 -- Store jobs. The first write is refused by a Redis out of memory, and then nothing is stored.
 -- KEYS     1 ROOT   2 BASE
--- ARGV     1 queue   2 the lowest id that may be given: now in microseconds   3 what to publish (news.py)
+-- ARGV     1 queue   2 the lowest id that may be given: now in microseconds   3 what to publish (pubsub.py)
 --          4 number of priorities, then for each: priority, number of its jobs, the run_after of all or ''
 --          then for each of those priorities: values, run_afters (none where there is one for all), places in the order
 --          of ids, from 0 (none where there is one priority: it is the order given)
