@@ -37,7 +37,7 @@ from pinlater.config import (
 from pinlater.config.settings import config_diff
 from pinlater.data_folder.identity import RecordBroken, forget
 from pinlater.data_folder.password import drop_password_file
-from pinlater.errors import PinLaterError
+from pinlater.errors import PinLaterError, install_command
 from pinlater.logs import configure
 from pinlater.model import JobState
 from pinlater.plan import make_plan
@@ -50,7 +50,7 @@ from pinlater.server.watched_file import WatchedFile
 from pinlater.server.worker_process import StartRefused
 from pinlater.shard_factory import bare_shard, data_folder, guard_settings
 from pinlater.shards.resilience import ResilientShard
-from pinlater.web.site import Exporters
+from pinlater.web.exporters import Exporters, missing_package
 
 _log = structlog.get_logger("pinlater.serve")
 Flags = Mapping[str, str | Sequence[str]]
@@ -78,6 +78,8 @@ class Planner:
         before = self._before
         config = self.first.config if before is None else self._reloaded()
         held = () if before is None else _files(before)
+        if (missing := missing_package(config.http, config.statsd)) is not None:
+            raise ServeRefused(f"--http and --statsd need the Python package {missing}: {install_command('server')}")
         try:
             self._locks.take(_files(config))
             plan = await (self._started(config) if before is None else self._changed(before, config))

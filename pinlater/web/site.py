@@ -12,10 +12,9 @@ import re
 import socket
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from contextlib import suppress
 from hashlib import sha256
 from ipaddress import ip_address
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 from aiohttp import web, web_response
@@ -23,11 +22,10 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
 from pinlater.listener import IDLE_S, HttpListener, RateLimitedLog, listening
-from pinlater.metrics import Merged
 from pinlater.printable import printable
 from pinlater.redaction import redact
 from pinlater.web import export, pages, site
-from pinlater.web.export import StatsdExport
+from pinlater.web.exporters import Reporting
 
 ANY_NAME = "*"
 _SHOWN_CHARS = 100
@@ -111,16 +109,6 @@ _PAGE_FOR_S = 1.0
 Answer = Callable[[web.Request], Awaitable[web.Response]]
 
 
-class Reporting(Protocol):
-    """The reports of a server's processes; `Reports` in server/generation.py."""
-
-    async def ask(self, kind: str, timeout_s: float = ...) -> list[tuple[Any, Any]]: ...
-
-    async def any_of(self, kind: str, timeout_s: float = ...) -> Any: ...
-
-    async def metrics(self) -> Merged: ...
-
-
 class StatusSite:
     """Serves at one address, which may change. An address that is taken is tried again: serving jobs matters more."""
 
@@ -139,6 +127,11 @@ class StatusSite:
         self._making_html = asyncio.Lock()
         self.bound = ""
         """HOST:PORT that is listened on; "" while none is."""
+
+    async def follow(self, config: Mapping[str, Any]) -> None:
+        """Serve as a configuration says, as `config.to_plain` writes it."""
+        self.names = names_of(config)
+        await self.serve(config["http"], config["max_http_connections"])
 
     async def serve(self, address: str, max_connections: int) -> None:
         """Listen on HOST:PORT, or on nothing ("none"); returns when that is so, or was tried once."""
@@ -245,52 +238,3 @@ class StatusSite:
         if remarks := sorted({redact(remark) for _, report in remarked for remark in report or ()}):
             body["remarks"] = remarks
         return web.json_response(body, status=200 if is_ready else 503)
-
-
-EVERY_S = 5.0
-"""How often workers are asked for their counts: what a worker that dies has counted since then is lost."""
-
-
-class Exporters:
-    """Goes by the configuration that the newest workers were started with."""
-
-    def __init__(self, reports: Reporting) -> None:
-        self._reports = reports
-        self._site = StatusSite(reports)
-        self._statsd: StatsdExport | None = None
-        self._statsd_is = ("", "")
-        self._asking: asyncio.Task[None] | None = None
-
-    async def follow(self, config: Mapping[str, Any]) -> None:
-        """Serve and send as a configuration says, as `config.to_plain` writes it."""
-        self._site.names = names_of(config)
-        await self._site.serve(config["http"], config["max_http_connections"])
-        statsd = (config["statsd"], config["statsd_prefix"])
-        if statsd != self._statsd_is:
-            self._close_statsd()
-            self._statsd_is = statsd
-            self._statsd = StatsdExport(*statsd) if statsd[0] else None
-        if self._asking is None:
-            self._asking = asyncio.ensure_future(self._ask())
-
-    async def close(self) -> None:
-        if self._asking is not None:
-            self._asking.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._asking
-        self._close_statsd()
-        await self._site.close()
-
-    def _close_statsd(self) -> None:
-        if self._statsd is not None:
-            self._statsd.close()
-
-    async def _ask(self) -> None:
-        while True:
-            await asyncio.sleep(EVERY_S)
-            try:
-                merged = await self._reports.metrics()
-                if self._statsd is not None:
-                    self._statsd.send(merged)
-            except Exception:
-                _log.exception("metrics_not_read")

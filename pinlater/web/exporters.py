@@ -1,0 +1,94 @@
+"""The exporters of a server, which go by its configuration: the HTTP side and statsd.
+
+Each is imported when a configuration has it: a server without a page needs no HTTP server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Protocol
+
+import structlog
+
+from pinlater.metrics import Merged
+
+if TYPE_CHECKING:
+    from pinlater.web.export import StatsdExport
+    from pinlater.web.site import StatusSite
+
+_log = structlog.get_logger("pinlater.web")
+
+
+class Reporting(Protocol):
+    """The reports of a server's processes; `Reports` in server/generation.py."""
+
+    async def ask(self, kind: str, timeout_s: float = ...) -> list[tuple[Any, Any]]: ...
+
+    async def any_of(self, kind: str, timeout_s: float = ...) -> Any: ...
+
+    async def metrics(self) -> Merged: ...
+
+
+EVERY_S = 5.0
+"""How often workers are asked for their counts: what a worker that dies has counted since then is lost."""
+
+
+_NEEDED = ("aiohttp", "prometheus_client", "statsd")
+
+
+def missing_package(http: str, statsd: str) -> str | None:
+    """The Python package that these two settings need and that is not installed."""
+    wanted = _NEEDED if http != "none" or statsd else ()
+    return next((name for name in wanted if find_spec(name) is None), None)
+
+
+class Exporters:
+    """Goes by the configuration that the newest workers were started with."""
+
+    def __init__(self, reports: Reporting) -> None:
+        self._reports = reports
+        self._site: StatusSite | None = None
+        self._statsd: StatsdExport | None = None
+        self._statsd_is = ("", "")
+        self._asking: asyncio.Task[None] | None = None
+
+    async def follow(self, config: Mapping[str, Any]) -> None:
+        """Serve and send as a configuration says, as `config.to_plain` writes it."""
+        if self._site is None and config["http"] != "none":
+            self._site = import_module("pinlater.web.site").StatusSite(self._reports)
+        if self._site is not None:
+            await self._site.follow(config)
+        statsd = (config["statsd"], config["statsd_prefix"])
+        if statsd != self._statsd_is:
+            self._close_statsd()
+            self._statsd_is = statsd
+            self._statsd = import_module("pinlater.web.export").StatsdExport(*statsd) if statsd[0] else None
+        if self._asking is None:
+            self._asking = asyncio.ensure_future(self._ask())
+
+    async def close(self) -> None:
+        if self._asking is not None:
+            self._asking.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._asking
+        self._close_statsd()
+        if self._site is not None:
+            await self._site.close()
+
+    def _close_statsd(self) -> None:
+        if self._statsd is not None:
+            self._statsd.close()
+
+    async def _ask(self) -> None:
+        while True:
+            await asyncio.sleep(EVERY_S)
+            try:
+                merged = await self._reports.metrics()
+                if self._statsd is not None:
+                    self._statsd.send(merged)
+            except Exception:
+                _log.exception("metrics_not_read")
