@@ -53,9 +53,10 @@ class RefQueues:
         return sum(job.state is JobState.IN_PROGRESS for job in self.known(queue).values())
 
     def set_quota(self, queue: str, share: int, version: int) -> Quota:
+        in_progress = self.in_progress(queue)  # first, since a queue that is not there gets no quota
         if version > self.shares.get(queue, (0, 0))[1]:
             self.shares[queue] = share, version
-        return Quota(*self.shares.get(queue, (0, 0)), self.in_progress(queue))
+        return Quota(*self.shares.get(queue, (0, 0)), in_progress)
 
     def room(self, queue: str) -> int:
         """How many jobs more may be in progress."""
