@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 from pinlater.model.connection_ref import ConnectionRef
@@ -210,6 +211,12 @@ _QUEUE_NAME = re.compile(r"[A-Za-z0-9_]{1,64}", re.ASCII)
 
 
 def is_queue_name(name: str) -> bool:
+    return len(name) <= MAX_QUEUE_NAME_CHARS and _has_name_chars(name)
+
+
+@lru_cache(maxsize=1024)
+def _has_name_chars(name: str) -> bool:
+    """Every enqueue and dequeue asks, mostly of the same few; a long text is not kept."""
     return _QUEUE_NAME.fullmatch(name) is not None
 
 

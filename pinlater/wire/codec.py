@@ -12,6 +12,7 @@ such a call is refused, with the interface's exception, and the connection goes 
 from __future__ import annotations
 
 from io import BytesIO
+from struct import Struct
 from typing import Any, NamedTuple, NoReturn
 
 from thrift.protocol import fastbinary
@@ -83,6 +84,7 @@ def encode_struct(value: Any, protocol: Protocol, args: list[Any]) -> bytes:
 
 
 _REPLACED = "\ufffd".encode()
+"""Looked for by `find`: `in` makes and drops an error in front, since the left side might be a number."""
 _COPIED_BYTES = 1024
 """Shorter messages are encoded again with the bodies in them: to copy those is less than to look for them."""
 
@@ -107,6 +109,12 @@ class Call(NamedTuple):
     seqid: int
     args: Any
     protocol: Protocol
+
+
+_new_tuple = tuple.__new__
+"""Makes a Call without a frame of Python."""
+
+_seqid_at = Struct(">i").unpack_from
 
 
 class Reply(NamedTuple):
@@ -214,10 +222,10 @@ class CallReader:
                     else:
                         hidden = sum(map(len, signature.bodies(args)))
                         again = fastbinary.encode_binary(args, signature.others.bodiless_args)
-                    if len(again) + hidden == size - body and _REPLACED not in again and buffer.tell() == size:
+                    if len(again) + hidden == size - body and again.find(_REPLACED) < 0 and buffer.tell() == size:
                         args.context = context
-                        seqid = int.from_bytes(data[at - SEQID_BYTES : at], "big", signed=True)
-                        return Call(signature.name, seqid, args, _BINARY)
+                        (seqid,) = _seqid_at(data, at - SEQID_BYTES)
+                        return _new_tuple(Call, (signature.name, seqid, args, _BINARY))
                 except Exception:  # as in decode_struct
                     pass  # the careful reader says what is wrong
                 finally:
@@ -325,7 +333,7 @@ def _is_whole(data: bytes, header: Header, method: Signature, args: Any) -> bool
         again, hidden = _encode_again(header.protocol, method, args, len(data))
     except (TypeError, AttributeError):  # something is LACKING
         return False
-    return len(again) + hidden == len(data) - header.body and _REPLACED not in again
+    return len(again) + hidden == len(data) - header.body and again.find(_REPLACED) < 0
 
 
 def _encode_again(protocol: Protocol, method: Signature, args: Any, size: int) -> tuple[bytes, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from struct import Struct
 
 from pinlater.wire.codec import BadCall, walk_struct
 from pinlater.wire.interface import SIGNATURES, Layout
@@ -19,6 +20,7 @@ from pinlater.wire.message import (
 from pinlater.wire.validator import BinaryValidator, Walk
 
 _UNKNOWN = Layout("arguments", [])
+_length_at = Struct(">I").unpack_from
 
 
 class Splitter:
@@ -47,7 +49,7 @@ class Splitter:
         if (
             not self._buffer
             and 0 < length <= self._limits.max_message_bytes
-            and int.from_bytes(data[:4], "big") == length
+            and _length_at(data) == (length,)
             and self.framed is not False
         ):
             self.framed = True
