@@ -52,7 +52,7 @@ from pinlater.shards.router import Router
 
 log = structlog.get_logger("pinlater.app")
 POLL_MS = 500
-"""How often records are read, and pending jobs counted."""
+"""How often configuration entries are read, and pending jobs counted."""
 
 CLOCKS_MS = 1_000
 QUOTAS_MS = 200
@@ -140,17 +140,17 @@ class App:
         """What the lease says beside what it knows itself."""
         return self._overflow.describe()
 
-    async def _bring_up(self, member: ShardHandle) -> None:
+    async def _sync_shard(self, member: ShardHandle) -> None:
         """A shard that is to serve has said its time; what is due there goes by what that says of all clocks."""
         self._membership.judge_clocks()
         ahead_ms = member.newest_ms - self._clock.now_ms() - self._clock.uncertainty_ms
         if ahead_ms > self._tolerance_ms:
             log.warning("store_is_ahead", shard=member.shard.shard_id, jobs_stored_ahead_ms=ahead_ms, hint=_AHEAD)
-        await self._queues.bring_up(member)
+        await self._queues.sync(member)
 
     async def open(self) -> None:
         """Open what can be opened of the shards, and begin. StartRefused."""
-        self._members.sync_before_serving = self._bring_up
+        self._members.sync_before_serving = self._sync_shard
         try:
             await self._service.open()
         except PinLaterError as refused:

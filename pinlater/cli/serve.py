@@ -174,8 +174,8 @@ async def refuse_undrained(store: StoreConfig, config: Config) -> None:
         shard = ResilientShard(bare_shard(store), guard_settings(config))
         try:
             await shard.open()
-            records = await _records(shard)
-            jobs = await _jobs(shard, records, range(1, config.priorities + 1))
+            entries = await _entries(shard)
+            jobs = await _jobs(shard, entries, range(1, config.priorities + 1))
         finally:
             await shard.close()
     except (StartRefused, PinLaterError) as error:
@@ -183,7 +183,7 @@ async def refuse_undrained(store: StoreConfig, config: Config) -> None:
             f"shard {store.id} cannot be removed now: what it holds is not known: {error}; if it is lost, stop the "
             f"server and start it once with --forget-shard {store.id}"
         ) from error
-    if jobs or _takes_jobs(store, records):
+    if jobs or _takes_jobs(store, entries):
         what = f"holds {jobs} jobs that are pending or in progress" if jobs else "still takes new jobs"
         raise ServeRefused(
             f"shard {store.id} cannot be removed now: it {what}; first let workers empty it (`pinlater shard drain "
@@ -191,7 +191,7 @@ async def refuse_undrained(store: StoreConfig, config: Config) -> None:
         )
 
 
-async def _records(shard: Shard) -> list[ConfigEntry]:
+async def _entries(shard: Shard) -> list[ConfigEntry]:
     found: list[ConfigEntry] = []
     revision = 0
     while (page := await shard.list_config(revision, _PAGE)).entries:
@@ -200,22 +200,22 @@ async def _records(shard: Shard) -> list[ConfigEntry]:
     return found
 
 
-async def _jobs(shard: Shard, records: list[ConfigEntry], priorities: range) -> int:
+async def _jobs(shard: Shard, entries: list[ConfigEntry], priorities: range) -> int:
     """PENDING and IN_PROGRESS ones, in all queues."""
     now_ms = SystemClock().now_ms()
     total = 0
-    for record in records:
-        if record.is_deleted or "@" in record.name:
+    for entry in entries:
+        if entry.is_deleted or "@" in entry.name:
             continue
         for state in (JobState.PENDING, JobState.IN_PROGRESS):
             for is_future in (False, True):
-                total += await shard.count(record.name, state, priorities, is_future, now_ms)
+                total += await shard.count(entry.name, state, priorities, is_future, now_ms)
     return total
 
 
-def _takes_jobs(store: StoreConfig, records: list[ConfigEntry]) -> bool:
+def _takes_jobs(store: StoreConfig, entries: list[ConfigEntry]) -> bool:
     """Neither the configuration nor an operator's command made it dequeue-only."""
-    ordered = any(each.name == SHARD_PREFIX + store.id and is_dequeue_only(each) for each in records)
+    ordered = any(each.name == SHARD_PREFIX + store.id and is_dequeue_only(each) for each in entries)
     return not (store.dequeue_only or ordered)
 
 

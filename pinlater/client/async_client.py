@@ -71,7 +71,7 @@ class AsyncClient:
     over; without `wait_for_rate`, that a queue's rate is used up. Belongs to the event loop that it is first used on.
     ValueError: no such address or cluster.
 
-    For those whose claims are tied to connections: `on_disconnect` is called on the loop after a connection that was
+    For callers whose claims are bound to connections: `on_disconnect` is called on the loop after a connection that was
     open has closed, for whatever reason but `close`; `sticky_s` is about how many seconds calls stay with one server
     while it answers, where they would else go to all in turn.
     """

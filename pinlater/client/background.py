@@ -92,7 +92,7 @@ def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread, client: Asyn
 
 
 async def _finish(client: AsyncClient) -> None:
-    """Closes the client; whoever still waits in another thread is told."""
+    """Closes the client; other threads that still wait are told."""
     await client.close()
     left = asyncio.all_tasks() - {asyncio.current_task()}
     for task in left:

@@ -75,7 +75,7 @@ class Pool:
         *,
         on_connect: Callable[[], None] | None = None,
     ) -> None:
-        """`on_lost` is called in the loop's next turn after a connection has closed, whoever closed it; `on_connect`
+        """`on_lost` is called in the loop's next turn after a connection has closed, from either side; `on_connect`
         when one has been opened.
         """
         self._address = address
@@ -148,7 +148,7 @@ class Pool:
         """It has no connections, and will have none unless it is used."""
         return not self._open and not self._opening and not self._waiters
 
-    # -- taking and giving back ------------------------------------------------------------------------------------
+    # -- taking and returning -------------------------------------------------------------------------------------
 
     def _send(self, connection: Connection, method: str, args: Any, deadline_s: float, waiter: Waiter) -> None:
         try:
@@ -293,7 +293,7 @@ class Pool:
     async def _connect(self, until_s: float, exclusive: bool) -> Connection:
         """A new connection, which `_opening` counts already.
 
-        CallFailed: there is none to be had, and whoever waits learns it too.
+        CallFailed: there is none to be had, and all who wait learn it too.
         """
         try:
             connection = await self._open_connection(until_s)

@@ -25,14 +25,14 @@ MAX_ROUNDS = 4
 """How often a call goes round all servers before it is said that none can be reached."""
 
 
-def may_send_again(error: CallFailed | PinLaterError, safety: Idempotency) -> bool:
+def may_send_again(error: CallFailed | PinLaterError, idempotency: Idempotency) -> bool:
     """Whether the call that failed so may be sent again by the client itself."""
     if isinstance(error, CallFailed):
-        return safety is not Idempotency.ONCE or not error.sent
+        return idempotency is not Idempotency.ONCE or not error.sent
     if isinstance(error, ShardConnectionFailed) and not isinstance(error, NothingStored):
-        return error.retryable and safety is not Idempotency.ONCE
+        return error.retryable and idempotency is not Idempotency.ONCE
     if isinstance(error, EnqueueRejected) or (isinstance(error, DequeueRateLimited) and error.reason == QUEUE_PAUSED):
-        return False  # it may, but an operator decided so, and the caller should hear of it at once
+        return False  # it may, but an operator decided so, and the caller should learn of it at once
     return error.retryable
 
 
@@ -55,9 +55,9 @@ def blames_shards(error: CallFailed | PinLaterError) -> bool:
     return isinstance(error, NoHealthyShards)
 
 
-def first_share(safety: Idempotency) -> float:
+def first_share(idempotency: Idempotency) -> float:
     """How much of its time the first attempt may use: half where a second one would be safe and quick."""
-    return 0.5 if safety is Idempotency.READ or safety is Idempotency.REPEAT else 1.0
+    return 0.5 if idempotency is Idempotency.READ or idempotency is Idempotency.REPEAT else 1.0
 
 
 def backoff_s(round_number: int, retry_after_ms: int | None, rng: random.Random) -> float:

@@ -3,7 +3,7 @@
 ServerList    those whose addresses were given, and those that names in the DNS stand for
 Server        one of them, with its connections
 ServerHealth  how it has been doing: one that fails is left out for a growing pause
-LoadBalancer  the turn among them, from a random start; or with one for a while, so that claims tied to a
+LoadBalancer  the turn among them, from a random start; or with one for a while, so that claims bound to a
               connection are acked where they are held
 """
 

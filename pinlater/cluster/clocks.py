@@ -20,7 +20,7 @@ from pinlater.shards.handle import ShardHandle
 _log = structlog.get_logger("pinlater.cluster")
 TOLERANCE_MS = 1_000
 
-DOUBT_MS = 3_600_000
+JUMP_REMEMBERED_MS = 3_600_000
 """For so long the time before a jump counts beside the time after it, and the word of a server that has left while
 clocks differ. A daemon that keeps the clock asks for the time every half an hour at least, so a jump that was wrong is
 undone by then.
@@ -137,7 +137,7 @@ class ClusterClock:
         self._own_ns = self._began_ns = self._ahead_ns = self._looked_ns()[0]
         self._own = Reading("this server", 0, 0)
         self.steady = SteadyClock(self._began_ns, passed_ns)
-        self._doubts: list[tuple[Reading, int]] = []
+        self._jumps: list[tuple[Reading, int]] = []
         """Times before jumps, and until when each counts."""
         self._before: dict[str, Reading] = {}
         """What the clocks that agreed with ours before it jumped said then."""
@@ -166,7 +166,7 @@ class ClusterClock:
     # -- judging -----------------------------------------------------------------------------------------------------
 
     def judge(self, members: Sequence[ShardHandle], leases: Iterable[Lease] = (), server: str = "") -> None:
-        """Look at all clocks anew: ours, those of the stores as pings found them, and those that others tell of."""
+        """Look at all clocks anew: ours, those of the stores as pings found them, and those that others report."""
         self._look()
         now_ms = self.steady.now_ms()
         for member in members:
@@ -174,12 +174,12 @@ class ClusterClock:
         shards = _of_shards(members)
         self._read_leases(leases, server, shards, now_ms)
         others = [*shards.values(), *(known.reading for known in self._servers.values())]
-        self._settle_doubts(now_ms)
-        if not self._doubts:
+        self._settle_jumps(now_ms)
+        if not self._jumps:
             self._before = {each.name: each for each in others if self._agrees(each)}
         witnesses = [each for each in others if not self._jumped_along(each)]
-        if self._doubts and not witnesses:
-            verdict = ClockVerdict("jumped", *_hull([self._own, *(was for was, _ in self._doubts)]))
+        if self._jumps and not witnesses:
+            verdict = ClockVerdict("jumped", *_hull([self._own, *(was for was, _ in self._jumps)]))
         else:
             verdict = vote(self._own, witnesses, self._tolerance_ms)
         self._go_by(verdict, others)
@@ -188,14 +188,14 @@ class ClusterClock:
     def _agrees(self, reading: Reading) -> bool:
         return self._own.gap_ms(reading) <= self._tolerance_ms
 
-    def _settle_doubts(self, now_ms: int) -> None:
+    def _settle_jumps(self, now_ms: int) -> None:
         """A jump that was undone is forgotten, with those that came after it, and so is one that is long past."""
-        undone = next((place for place, (was, _) in enumerate(self._doubts) if self._agrees(was)), None)
-        self._doubts = [doubt for doubt in self._doubts[:undone] if now_ms < doubt[1]]
+        undone = next((place for place, (was, _) in enumerate(self._jumps) if self._agrees(was)), None)
+        self._jumps = [jump for jump in self._jumps[:undone] if now_ms < jump[1]]
 
     def _jumped_along(self, reading: Reading) -> bool:
         """It agreed with ours before the jump and does so after it: it is on this machine, and no other clock."""
-        before = self._before.get(reading.name) if self._doubts else None
+        before = self._before.get(reading.name) if self._jumps else None
         return before is not None and self._agrees(reading) and before.gap_ms(reading) > self._tolerance_ms
 
     def _look(self) -> None:
@@ -208,7 +208,7 @@ class ClusterClock:
         jump_ms = ahead_ms - before.low_ms
         if abs(jump_ms) > self._tolerance_ms:
             _log.error("clock_jumped", by_ms=jump_ms, tolerance_ms=self._tolerance_ms)
-            self._doubts.append((before, self.steady.now_ms() + DOUBT_MS))
+            self._jumps.append((before, self.steady.now_ms() + JUMP_REMEMBERED_MS))
 
     def _looked_ns(self) -> tuple[int, int]:
         """How far the machine's clock is ahead of what has passed, at least, and by how much that may be too little."""
@@ -222,8 +222,8 @@ class ClusterClock:
         return best
 
     def _read_leases(self, leases: Iterable[Lease], server: str, shards: Mapping[str, Reading], now_ms: int) -> None:
-        """What the leases tell of other servers' clocks. One that is gone is forgotten, but not while clocks differ:
-        that a wrong clock is heard of no more makes no other one right.
+        """What the leases report of other servers' clocks. One that is gone is forgotten, but not while clocks differ:
+        when a wrong clock is reported no more, no other one becomes right by that.
         """
         found: dict[str, Reading] = {}
         for lease in leases:
@@ -235,7 +235,7 @@ class ClusterClock:
         for name, reading in found.items():
             self._servers[name] = self._taken(self._servers.get(name), reading, now_ms)
         for name in self._servers.keys() - found.keys():
-            if self.verdict.way == "own" or now_ms - self._servers[name].at_ms >= DOUBT_MS:
+            if self.verdict.way == "own" or now_ms - self._servers[name].at_ms >= JUMP_REMEMBERED_MS:
                 del self._servers[name]
 
     def _taken(self, known: _ServerClock | None, reported: Reading, now_ms: int) -> _ServerClock:

@@ -1,4 +1,5 @@
-"""Numbers of jobs per queue and shard: as they were counted, as a note carries them, and as all shards say them."""
+"""Numbers of jobs per queue and shard: as they were counted, as a key-value entry carries them, and over all
+shards."""
 
 from __future__ import annotations
 
@@ -71,7 +72,7 @@ def views(levels: Levels) -> list[LevelView]:
 
 
 def encode(counts: ShardCounts) -> bytes:
-    """The body of a note."""
+    """The body of a key-value entry."""
     queues = {queue: [at_ms, levels] for queue, (at_ms, levels) in counts.queues.items()}
     return zlib.compress(json.dumps([counts.at_ms, queues], separators=(",", ":")).encode(), 1)
 
@@ -97,7 +98,7 @@ KEPT_MS = 86_400_000
 
 REFRESH_MS = 1_000
 WAIT_MS = 1_000
-"""Whoever asks does not wait longer for a shard that does not answer."""
+"""The caller does not wait longer for a shard that does not answer."""
 
 
 class PublishedCounts:
@@ -147,10 +148,10 @@ class PublishedCounts:
     async def _read(self, member: ShardHandle) -> None:
         shard_id = member.shard.shard_id
         try:
-            note = (await member.shard.kv_list(KIND, self._clock.now_ms())).get(NAME)
-            if note is not None and note.version != self._versions.get(shard_id):
-                self._counts[shard_id] = decode(note.body)
-                self._versions[shard_id] = note.version
+            entry = (await member.shard.kv_list(KIND, self._clock.now_ms())).get(NAME)
+            if entry is not None and entry.version != self._versions.get(shard_id):
+                self._counts[shard_id] = decode(entry.body)
+                self._versions[shard_id] = entry.version
         except PinLaterError as error:
             _log.warning("counts_not_read", shard=shard_id, error=error.message)
         except ValueError:

@@ -21,7 +21,7 @@ from pinlater.shards.handle import ShardHandle
 
 _log = structlog.get_logger("pinlater.cluster")
 PAGE = 10_000
-"""Entries of an index that one call looks at."""
+"""Entries of an index that one call reads."""
 
 LARGE_PAGES = 10
 """A queue of more pages is a large one."""

@@ -1,4 +1,5 @@
-"""The lease of a server process: what it says of itself in the stores, and what it has counted, as a note of JSON.
+"""The lease of a server process: what it says of itself in the stores, and what it has counted, as a key-value entry of
+JSON.
 
 A LeaseTable holds the leases of all processes as they were last read from the shards. Pure.
 """
@@ -34,8 +35,7 @@ class ServerName(NamedTuple):
     started_ms: int
 
     @property
-    def note(self) -> str:
-        """The name of its lease."""
+    def lease_name(self) -> str:
         return f"{self.server}/{self.process}"
 
 
@@ -94,7 +94,7 @@ _OWN = tuple(each.name for each in fields(Lease) if each.name != "more")
 
 
 def encode(lease: Lease) -> bytes:
-    """The body of its note."""
+    """The body of its key-value entry."""
     plain = asdict(lease)
     return json.dumps({**plain.pop("more"), **plain}, separators=(",", ":")).encode()
 
@@ -131,12 +131,12 @@ class LeaseTable:
         self._seen: dict[str, dict[str, _Seen]] = {}
         self._decoded: dict[str, tuple[bytes, Lease]] = {}
 
-    def take(self, shard_id: str, notes: Mapping[str, KvEntry], ahead_ms: int) -> None:
+    def take(self, shard_id: str, entries: Mapping[str, KvEntry], ahead_ms: int) -> None:
         """All that is on a shard now, whose clock is so far ahead of ours."""
         self._seen[shard_id] = {
-            name: _Seen(lease, note.expires_at_ms - ahead_ms)
-            for name, note in notes.items()
-            if (lease := self._read(name, note.body)) is not None
+            name: _Seen(lease, entry.expires_at_ms - ahead_ms)
+            for name, entry in entries.items()
+            if (lease := self._read(name, entry.body)) is not None
         }
 
     def keep_only(self, shard_ids: Collection[str]) -> None:

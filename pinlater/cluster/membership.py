@@ -76,9 +76,9 @@ class Membership:
     def alive(self) -> list[Lease]:
         """The newest lease of each process that has not expired, this process among them, by name."""
         newest = self._table.newest(self._clock.now_ms())
-        newest.pop(self.me.note, None)
+        newest.pop(self.me.lease_name, None)
         if not self._is_given_up:
-            newest[self.me.note] = self._mine
+            newest[self.me.lease_name] = self._mine
         return [newest[name] for name in sorted(newest)]
 
     def owner(self, shard_id: str) -> str | None:
@@ -88,7 +88,7 @@ class Membership:
 
     def owns(self, shard_id: str) -> bool:
         """Whether this process owns the shard now. Never if it is not ready, or is cut off from all shards."""
-        return self._may_own() and self.owner(shard_id) == self.me.note
+        return self._may_own() and self.owner(shard_id) == self.me.lease_name
 
     def _may_own(self) -> bool:
         renewal, at_ms = self._renewed
@@ -180,7 +180,7 @@ class Membership:
 
         async def exchange() -> None:
             shard = member.shard
-            await shard.kv_put(KIND, self.me.note, body, now_ms + self._lease_ms, now_ms)
+            await shard.kv_put(KIND, self.me.lease_name, body, now_ms + self._lease_ms, now_ms)
             self._table.take(shard.shard_id, await shard.kv_list(KIND, now_ms), member.skew_ms)
             self._renewed = max(self._renewed, began)
 
@@ -191,7 +191,7 @@ class Membership:
 
     async def _remove_from(self, member: ShardHandle) -> None:
         now_ms = self._clock.now_ms() + member.skew_ms
-        removal = member.shard.kv_put(KIND, self.me.note, b"", 0, now_ms)
+        removal = member.shard.kv_put(KIND, self.me.lease_name, b"", 0, now_ms)
         await self._quietly("lease_not_removed", member, removal)
 
     async def _quietly(self, event: str, member: ShardHandle, work: Coroutine[Any, Any, object]) -> None:

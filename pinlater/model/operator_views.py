@@ -31,7 +31,7 @@ class QueueView:
 
 @dataclass(slots=True)
 class Changed:
-    """What a change left: its version, and the shards that did not hear of it yet (they will before they serve)."""
+    """What a change left: its version, and the shards that do not have it yet (they will before they serve)."""
 
     version: str
     missed_shards: list[str] = field(default_factory=list)

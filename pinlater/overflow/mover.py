@@ -1,9 +1,9 @@
 """Takes the jobs of an overflow shard to the shards, as soon as one takes jobs again.
 
 A job is claimed here, stored there, and marked here as moved, with the descriptor of its copy. The claim has no end of
-its own: an expired one would cost the job an attempt. What a mover that died had under its claims is given back when
-the file is opened next. A job whose copy may or may not be stored is given back a while later, and moved again: at
-least once.
+its own: an expired one would cost the job an attempt. What a mover that died had under its claims is requeued when the
+file is opened next. A job whose copy may or may not be stored is requeued a while later, and moved again: at least
+once.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class OverflowMover:
         ]
 
     async def _settle(self) -> None:
-        """Note what was moved, also what could not be noted before; give back what was unsure for long enough."""
+        """Mark what was moved, also what could not be marked before; requeue what was unsure for long enough."""
         now_ms = self._clock.now_ms()
         while self._unmarked:
             queue, pairs = self._unmarked[0]
@@ -140,7 +140,7 @@ class OverflowMover:
             self._unsure.remove(unsure)
 
     async def recover(self, queues: Iterable[str]) -> int:
-        """Give back what a mover before this one had claimed; how many."""
+        """Requeue what a mover before this one had claimed; how many."""
         recovered = 0
         for queue in queues:
             self.jobs_arrived(queue)

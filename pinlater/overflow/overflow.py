@@ -41,16 +41,16 @@ class Overflow:
     """
 
     def __init__(
-        self, folder: Path, server: str, bound_bytes: int, around: ServerContext, *, host: str, advertised: str = ""
+        self, folder: Path, server: str, bound_bytes: int, context: ServerContext, *, host: str, advertised: str = ""
     ) -> None:
         self.id = overflow_id(server)
-        self.around = around
+        self.context = context
         self._folder = folder
         self._bound = bound_bytes
         self._host = host
         self._advertised = advertised or host
         self._lock = OwnerLock(folder / LOCK)
-        self._owners = OwnerDirectory(around.addresses, self.id, around.limits.wire())
+        self._owners = OwnerDirectory(context.addresses, self.id, context.limits.wire())
         self._turn = asyncio.Lock()
         self._owned: OwnedOverflow | None = None
         self.under_way: set[asyncio.Task[Any]] = set()
@@ -93,7 +93,7 @@ class Overflow:
                 return
             try:
                 if not self.is_leaving and self._wants_it() and self._lock.take():
-                    self._owned = await own(self._folder, self.id, self._bound, self.around, self._host)
+                    self._owned = await own(self._folder, self.id, self._bound, self.context, self._host)
                     self._trouble = ""
                     self._owners.forget(self.id)
                 else:

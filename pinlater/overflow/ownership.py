@@ -129,14 +129,14 @@ class OwnedOverflow:
             )
 
 
-async def own(folder: Path, shard_id: str, bound: int, around: ServerContext, host: str) -> OwnedOverflow:
+async def own(folder: Path, shard_id: str, bound: int, context: ServerContext, host: str) -> OwnedOverflow:
     """For who has the lock: open the file, and serve it at a free port of the host. PinLaterError, OSError."""
-    service = OverflowService(folder / STORE, shard_id, bound, around)
+    service = OverflowService(folder / STORE, shard_id, bound, context)
     await service.open()
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        connections = max(16, around.limits.max_connections // 4)
-        server = ThriftServer(service.api, replace(around.limits, drain_linger_s=0.0, max_connections=connections))
+        connections = max(16, context.limits.max_connections // 4)
+        server = ThriftServer(service.api, replace(context.limits, drain_linger_s=0.0, max_connections=connections))
         with socket.create_server((host, 0), family=family) as listener:
             port: int = listener.getsockname()[1]
             await server.start(listener)
@@ -145,7 +145,7 @@ async def own(folder: Path, shard_id: str, bound: int, around: ServerContext, ho
         await service.close()
         raise
     _log.info("overflow_owned", shard=shard_id, jobs=service.waiting, in_progress=service.in_progress)
-    return OwnedOverflow(folder, shard_id, service, server, port, around.clock.now_ms())
+    return OwnedOverflow(folder, shard_id, service, server, port, context.clock.now_ms())
 
 
 def _reachable(host: str) -> str:
@@ -154,10 +154,10 @@ def _reachable(host: str) -> str:
 
 
 class OwnerDirectory:
-    """Remembers where each owner was seen last: when it is needed, the stores that told of it may be gone."""
+    """Remembers where each owner was seen last: when it is needed, the stores that named it may be gone."""
 
     def __init__(self, addresses: Callable[[], Mapping[str, str]], own: str, wire: WireLimits) -> None:
-        """`addresses` tells of other servers; where the owner of `own` is, this machine knows better."""
+        """`addresses` names other servers; where the owner of `own` is, this machine knows better."""
         self._ask = addresses
         self._own = own
         self._limits = PoolLimits(connections=8, connect_timeout_s=1.0, wire=wire)
@@ -210,7 +210,7 @@ class DescribedLease(Protocol):
 
 
 def overflow_addresses(leases: Iterable[DescribedLease]) -> dict[str, str]:
-    """Where the owners are that the leases tell of, by overflow shard. Of two the one that took it over last counts:
+    """Where the owners are that the leases name, by overflow shard. Of two the one that took it over last counts:
     the lease of a process that died lives on for a while.
     """
     latest: dict[str, tuple[int, str]] = {}

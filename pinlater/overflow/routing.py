@@ -58,8 +58,8 @@ class RoutedCalls:
 
     def __init__(self, overflow: Overflow) -> None:
         self._overflow = overflow
-        self._service = overflow.around.service
-        self._members = overflow.around.router.members
+        self._service = overflow.context.service
+        self._members = overflow.context.router.members
 
     def start_draining(self) -> None:
         self._overflow.start_leaving()
@@ -92,7 +92,7 @@ class RoutedCalls:
 
         Its claims are bound to no connection: their owner may be another process, and moves jobs away all the time.
         """
-        if is_limited(self._overflow.around.queues.settings(request.queue)):  # nothing will come from there
+        if is_limited(self._overflow.context.queues.settings(request.queue)):  # nothing will come from there
             raise refusal
         ends_s = began_s + min(request.wait_ms, self._service.settings.max_wait_ms) / 1000
         while True:

@@ -38,11 +38,11 @@ from pinlater.wire.methods import METHODS
 class OverflowService(OverflowStore):
     """The calls that an overflow shard carries out itself. `api` has all of the interface."""
 
-    def __init__(self, path: Path, shard_id: str, bound: int, around: ServerContext) -> None:
-        super().__init__(path, shard_id, bound, around)
+    def __init__(self, path: Path, shard_id: str, bound: int, context: ServerContext) -> None:
+        super().__init__(path, shard_id, bound, context)
         for method in METHODS.values():
             if not hasattr(OverflowService, method.call):
-                setattr(self, method.call, getattr(around.service, method.call))
+                setattr(self, method.call, getattr(context.service, method.call))
 
     @property
     def api(self) -> ServedApi:
@@ -56,7 +56,7 @@ class OverflowService(OverflowStore):
         try:
             await self._quota.reserve(jobs)
         except EnqueueRejected:
-            self._around.metrics.add(1, "limits_hit", "overflow_full")
+            self._context.metrics.add(1, "limits_hit", "overflow_full")
             raise
         if not self.mover.holding:  # else that is done every second
             await self._refresh_queues()
@@ -66,7 +66,7 @@ class OverflowService(OverflowStore):
             self._jobs_may_arrive(queue)
             raise
         self.mover.jobs_arrived(queue)
-        self._around.metrics.add(len(jobs), "overflow_jobs_taken", queue)
+        self._context.metrics.add(len(jobs), "overflow_jobs_taken", queue)
         return descriptors
 
     async def _store_jobs(self, queue: str, jobs: Sequence[Job], context: RequestContext | None) -> list[str]:
@@ -77,8 +77,8 @@ class OverflowService(OverflowStore):
             return await self.service.enqueue(queue, jobs, context=context)
 
     async def dequeue(self, request: DequeueRequest, *, context: RequestContext | None = None) -> list[DequeuedJob]:
-        """Nothing for a queue that is paused or has limits: whoever keeps the count of those cannot be asked now."""
-        if is_limited(self._around.queues.settings(request.queue)):
+        """Nothing for a queue that is paused or has limits: the shards, which keep those, cannot be asked now."""
+        if is_limited(self._context.queues.settings(request.queue)):
             await self.ack(request.ack_queue or request.queue, request.succeeded, request.failed, context=context)
             return []
         return await self.service.dequeue(request, context=context)
@@ -105,7 +105,7 @@ class OverflowService(OverflowStore):
         if not moved:
             return found
         copies = list(dict.fromkeys(moved.values()))
-        live = await self._around.service.lookup(copies, include_body=include_body, context=context)
+        live = await self._context.service.lookup(copies, include_body=include_body, context=context)
         for old, new in moved.items():
             if new in live:
                 found[old] = replace(live[new], descriptor=old, moved_to=live[new].moved_to or new)
@@ -121,7 +121,7 @@ class OverflowService(OverflowStore):
         ended = [descriptor for descriptor, outcome in outcomes.items() if outcome is CancelOutcome.ENDED]
         moved = _moved(await self.service.lookup(ended, context=context)) if ended else {}
         if moved:
-            live = await self._around.service.cancel(queue, list(moved.values()), context=context)
+            live = await self._context.service.cancel(queue, list(moved.values()), context=context)
             outcomes |= {old: live[new] for old, new in moved.items() if live[new] is not CancelOutcome.NOT_FOUND}
         return outcomes
 

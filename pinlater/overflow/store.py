@@ -1,7 +1,7 @@
 """The store of an overflow shard in the process that owns it: one SQLite file, its bound in bytes, and its maintenance.
 
-It is brought up to the queues and settings of the shards, and its jobs expire, become dead letters and are collected
-as on a shard. What it needs of the server around it is a ServerContext.
+It takes over the queues and settings of the shards, and its jobs expire, become dead letters and are pruned as on a
+shard. What it needs of the server around it is a ServerContext.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ STEP_JOBS = 5_000
 MOVED_KEPT_MS = 3_600_000
 """The least time for which a moved job answers under its old descriptor, whatever its queue keeps ended jobs for."""
 
-ALL_RECORDS = 1_000_000
+ALL_ENTRIES = 1_000_000
 _FRESH_S = 1.0
 """How old the queues and their settings here may be."""
 
@@ -54,7 +54,7 @@ class QueueSource(Protocol):
 
     def settings(self, queue: str) -> QueueSettings: ...
 
-    async def bring_up(self, member: ShardHandle) -> None:
+    async def sync(self, member: ShardHandle) -> None:
         """Both know afterwards what either knew. PinLaterError."""
 
     def end_rules(self) -> PerQueue[EndRules]: ...
@@ -68,7 +68,7 @@ class QueueSource(Protocol):
 class ServerContext:
     """`service` and `router` are those of this process over the shards; `new_service` makes one like it over others.
 
-    `addresses` is asked for the owners that other servers tell of: overflow shard id to HOST:PORT.
+    `addresses` is asked for the owners that other servers name: overflow shard id to HOST:PORT.
     """
 
     service: Service
@@ -129,19 +129,21 @@ def used_bytes(path: Path) -> int:
 class OverflowStore:
     """Opened before anything else is asked of it, and closed once."""
 
-    def __init__(self, path: Path, shard_id: str, bound: int, around: ServerContext) -> None:
-        self._around = around
+    def __init__(self, path: Path, shard_id: str, bound: int, context: ServerContext) -> None:
+        self._context = context
         self._shard_id = shard_id
-        self._clock = around.clock
+        self._clock = context.clock
         self._quota = OverflowQuota(path, bound)
-        self.store = ResilientShard(SqliteShard(str(path), shard_id), around.guard, around.clock)
-        self._member = ShardHandle(BatchingShard(self.store), around.clock, store=str(path))
-        self._members = ShardSet([self._member], around.clock)
+        self.store = ResilientShard(SqliteShard(str(path), shard_id), context.guard, context.clock)
+        self._member = ShardHandle(BatchingShard(self.store), context.clock, store=str(path))
+        self._members = ShardSet([self._member], context.clock)
         self._members.sync_before_serving = self._sync
-        self.mover = OverflowMover(self.store, around.router, around.clock, self._names(f"{CLAIMED_BY}-"), self._moved)
+        self.mover = OverflowMover(
+            self.store, context.router, context.clock, self._names(f"{CLAIMED_BY}-"), self._moved
+        )
         self._sync_lock = asyncio.Lock()
         self.synced_s = 0.0
-        """When it was last brought up to the shards' queues, by the loop's clock."""
+        """When it last took over the shards' queues, by the loop's clock."""
         self.waiting = self.in_progress = 0
         """Jobs that wait to be moved, and jobs under a worker's claim, as of the last count."""
         self._may_come: dict[str, int] = {}
@@ -153,14 +155,14 @@ class OverflowStore:
             await self._members.open()
             if not self._member.is_healthy:
                 raise NoHealthyShards(self._member.last_error)
-            page = await self.store.list_config(0, ALL_RECORDS)
+            page = await self.store.list_config(0, ALL_ENTRIES)
             await self.mover.recover(each.name for each in page.entries if not each.is_deleted and "@" not in each.name)
             await self.count_jobs()
             await self._quota.measure()
         except BaseException:
             await self._members.close()
             raise
-        self.service = self._around.new_service(Router(self._members), self._names())
+        self.service = self._context.new_service(Router(self._members), self._names())
 
     async def close(self) -> None:
         await self.service.close()
@@ -174,32 +176,32 @@ class OverflowStore:
             await self._refresh_queues()
             await self._quota.measure()
         await self._expire()
-        await self._bury()
-        retention = _with_longer_retention(self._around.queues.retention())
+        await self._dead_letter()
+        retention = _with_longer_retention(self._context.queues.retention())
         await self.store.prune(STEP_JOBS, self._clock.now_ms(), retention)
         await self.count_jobs()
         await self.service.count_pending()
 
     async def _expire(self) -> None:
-        rules = self._around.queues.end_rules()
-        lapsed = await self.store.expire_claims(STEP_JOBS, self._clock.now_ms(), rules)
-        for queue, counts in lapsed.items():
+        rules = self._context.queues.end_rules()
+        expired = await self.store.expire_claims(STEP_JOBS, self._clock.now_ms(), rules)
+        for queue, counts in expired.items():
             for outcome, jobs in (("retried", counts.retried), ("failed", counts.failed)):
                 if jobs:
-                    self._around.metrics.add(jobs, "claims_expired", queue, outcome)
+                    self._context.metrics.add(jobs, "claims_expired", queue, outcome)
             self.service.jobs_ready(queue, counts.retried)
 
-    async def _bury(self) -> None:
+    async def _dead_letter(self) -> None:
         """Copies come into the dead-letter queue here, and move like all that waits."""
-        graves = self._around.queues.dead_letter_targets()
-        buried = await self.store.dead_letter(STEP_JOBS, self._clock.now_ms(), graves)
-        for queue, jobs in buried.items():
-            self._around.metrics.add(jobs, "jobs_buried", queue)
-            self.mover.jobs_arrived(graves[queue].queue)
+        targets = self._context.queues.dead_letter_targets()
+        copied = await self.store.dead_letter(STEP_JOBS, self._clock.now_ms(), targets)
+        for queue, jobs in copied.items():
+            self._context.metrics.add(jobs, "jobs_buried", queue)
+            self.mover.jobs_arrived(targets[queue].queue)
 
     def _jobs_may_arrive(self, queue: str) -> None:
         """A call that stores jobs of this queue was left: it may be carried out yet."""
-        self._may_come[queue] = self._clock.now_ms() + 2 * self._around.guard.deadline_ms
+        self._may_come[queue] = self._clock.now_ms() + 2 * self._context.guard.deadline_ms
         self.mover.jobs_arrived(queue)
 
     async def count_jobs(self) -> None:
@@ -221,14 +223,14 @@ class OverflowStore:
                 del self.mover.holding[queue]
                 self._may_come.pop(queue, None)
         self.waiting, self.in_progress = waiting, in_progress
-        self._around.metrics.set_gauges(("overflow_jobs",), {("overflow_jobs",): waiting})
+        self._context.metrics.set_gauges(("overflow_jobs",), {("overflow_jobs",): waiting})
 
     async def sync(self) -> None:
         """The file knows the queues and settings of the shards. PinLaterError."""
         await self._sync(self._member)
 
     async def _sync(self, member: ShardHandle) -> None:
-        await self._around.queues.bring_up(member)
+        await self._context.queues.sync(member)
         self.synced_s = asyncio.get_running_loop().time()
 
     async def _refresh_queues(self) -> None:
@@ -238,9 +240,9 @@ class OverflowStore:
 
     def _moved(self, queue: str, jobs: int, is_ready: bool) -> None:
         self.service.on_removed(queue, jobs)
-        self._around.metrics.add(jobs, "overflow_jobs_moved", queue)
+        self._context.metrics.add(jobs, "overflow_jobs_moved", queue)
         if is_ready:
-            self._around.service.jobs_ready(queue, jobs)
+            self._context.service.jobs_ready(queue, jobs)
 
 
 def _with_longer_retention(retention: PerQueue[Retention]) -> PerQueue[Retention]:

@@ -33,7 +33,7 @@ class Author(NamedTuple):
 
 
 def changed(before: Mapping[str, str], set: Mapping[str, str], unset: Iterable[str], by: Author) -> dict[str, str]:
-    """The texts of a record after a change, each as `QueueSetting.text` writes it."""
+    """The texts of an entry after a change, each as `QueueSetting.text` writes it."""
     after = dict(before)
     for key in unset:
         _known(key)
@@ -109,6 +109,6 @@ def some(names: list[str]) -> str:
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
-def record_text(texts: Mapping[str, str]) -> str:
-    """The text of a record that sets so."""
+def entry_text(texts: Mapping[str, str]) -> str:
+    """The text of an entry that sets so."""
     return json.dumps({"set": dict(sorted(texts.items()))}, separators=(",", ":"))

@@ -1,7 +1,7 @@
 """The queues of the cluster as one process knows them: which there are, what counts for each, and how both change.
 
-Every queue and its settings are one record with a version. `poll` reads the records of every healthy shard twice a
-second (replication.py). A change is made on the freshest records, needs one shard that takes it, and counts at once in
+Every queue and its settings are one entry with a version. `poll` reads the entries of every healthy shard twice a
+second (replication.py). A change is made on the freshest entries, needs one shard that takes it, and counts at once in
 this process.
 """
 
@@ -19,7 +19,7 @@ from pinlater.clock import Clock
 from pinlater.errors import NoHealthyShards, Overloaded, QueueNotFound, RequestInvalid
 from pinlater.model import MAX_TIME_MS, Changed, QueueView, new_version
 from pinlater.queues import changes
-from pinlater.queues.changes import Author, ValidationContext, record_text
+from pinlater.queues.changes import Author, ValidationContext, entry_text
 from pinlater.queues.file import QueueFile
 from pinlater.queues.layers import DEFAULTS, DerivedSettings, Layers, queue_view, texts_of
 from pinlater.queues.replication import KEEP_TOMBSTONES_MS, ConfigReplicator
@@ -30,13 +30,13 @@ from pinlater.shards.shard_set import ShardSet
 _log = structlog.get_logger("pinlater.queues")
 
 SHARD_PREFIX = "@shard/"
-"""Before a shard's id, the name of the record that overrides what is configured for it."""
+"""Before a shard's id, the name of the entry that overrides what is configured for it."""
 
 _TRIES = 5
 """Of a change that others were faster than."""
 
 Update = Callable[[ConfigEntry | None], "str | None"]
-"""From the record that is there to the text of the next one, "" for its end; None: it is right as it is."""
+"""From the entry that is there to the text of the next one, "" for its end; None: it is right as it is."""
 
 
 @dataclass(slots=True)
@@ -96,9 +96,9 @@ class QueueDirectory:
         return queue in self._names
 
     def was_deleted(self, queue: str) -> bool:
-        """It is known to be gone; a queue that was never heard of may have been made elsewhere a moment ago."""
-        record = self._replicator.latest.get(queue)
-        return record is not None and record.is_deleted
+        """It is known to be gone; a queue that is not known here may have been made elsewhere a moment ago."""
+        entry = self._replicator.latest.get(queue)
+        return entry is not None and entry.is_deleted
 
     def limited(self) -> Set[str]:
         """The queues with a maximum in progress; this and the next four are the same object until a setting changes."""
@@ -124,9 +124,9 @@ class QueueDirectory:
         """All settings, and where each comes from. QueueNotFound; DEFAULTS is what counts for all."""
         if name != DEFAULTS and name not in self._names:
             raise QueueNotFound.of(name)
-        record = self._replicator.latest.get(name)
+        entry = self._replicator.latest.get(name)
         settings = self._unpaused(self._defaults) if name == DEFAULTS else self.settings(name)
-        return queue_view(name, record.version if record else "", settings, self._layers)
+        return queue_view(name, entry.version if entry else "", settings, self._layers)
 
     def on_change(self, callback: Callable[[str], None]) -> None:
         """Call it with the name of each queue that came, went or has other settings; "" may mean any of them."""
@@ -174,7 +174,7 @@ class QueueDirectory:
             had = texts_of(before)
             has = changes.changed(had, set, unset, Author(who, self._clock.now_ms()))
             changes.check(name, {key: has[key] for key in set}, self._validation_context())
-            return None if is_there and had == has else record_text(has)
+            return None if is_there and had == has else entry_text(has)
 
         return await self._apply(name, update, who)
 
@@ -201,7 +201,7 @@ class QueueDirectory:
         return ValidationContext(self._names, self._target_names(), self._layers.named_targets(), self._layers.server)
 
     async def _apply(self, name: str, update: Update, who: str) -> ChangeResult:
-        """A new version of a record, on what is freshest; again on top of another change that was made meanwhile."""
+        """A new version of an entry, on what is freshest; again on top of another change that was made meanwhile."""
         is_new = False
         for _ in range(_TRIES):
             self.members.require_any()
@@ -219,7 +219,7 @@ class QueueDirectory:
             if not put.taken:
                 reasons = "; ".join(error.message for error in put.errors)
                 raise NoHealthyShards(f"no shard took the change: {reasons}", retry_after_ms=1_000)
-            _log.debug("record_changed", record=name, who=who, version=version, is_deleted=version == deleted)
+            _log.debug("config_entry_changed", entry=name, who=who, version=version, is_deleted=version == deleted)
             await self._replicator.read_all()
             if self._replicator.latest[name].version == version:
                 return self._result(name, is_new)
@@ -234,7 +234,7 @@ class QueueDirectory:
     def _result(self, name: str, is_new: bool) -> ChangeResult:
         missed = self._replicator.missed(name)
         if missed and is_new:
-            _log.warning("record_missed", record=name, shards=missed)
+            _log.warning("config_entry_missed", entry=name, shards=missed)
         return ChangeResult(self._replicator.latest[name].version, missed, is_new)
 
     # -- staying up to date ------------------------------------------------------------------------------------------
@@ -263,7 +263,7 @@ class QueueDirectory:
         """Read from every healthy shard what other servers changed a moment ago. Whether any answered."""
         return await self._replicator.read_all()
 
-    async def bring_up(self, member: ShardHandle) -> None:
+    async def sync(self, member: ShardHandle) -> None:
         """A shard that comes (back): read all that it has, and put there all that it lacks, before it serves."""
         await self._replicator.read_all()
         await self._replicator.read(member, from_start=True)
@@ -280,21 +280,21 @@ class QueueDirectory:
             self._recompute()
 
     def _on_merge(self, names: set[str]) -> None:
-        """The latest records of these names are other ones."""
+        """The latest entries of these names changed."""
         came_or_went = set()
         for name in names:
-            record = self._replicator.latest[name]
+            entry = self._replicator.latest[name]
             if not name.startswith("@"):
-                if record.is_deleted == (name in self._names):
+                if entry.is_deleted == (name in self._names):
                     came_or_went.add(name)
-                (self._names.discard if record.is_deleted else self._names.add)(name)
-                self._layers.take(name, record)
+                (self._names.discard if entry.is_deleted else self._names.add)(name)
+                self._layers.take(name, entry)
             elif name == DEFAULTS:
-                self._layers.take(name, record)
+                self._layers.take(name, entry)
         self._recompute(came_or_went)
 
     def _recompute(self, also: Iterable[str] = ()) -> None:
-        """Derive what counts, and tell of what is new. A pause that is over is one that is not there any more."""
+        """Derive what counts, and publish what is new. A pause that is over is removed."""
         before, default_before = self._overrides, self._defaults
         self._defaults = self._unpaused(self._layers.defaults())
         self._overrides = {name: self._unpaused(each) for name, each in self._layers.overrides(self._names).items()}
@@ -315,13 +315,13 @@ class QueueDirectory:
     def _override_shards(self) -> None:
         """Which shards take no new jobs, by a command."""
         for member in self.members.all:
-            record = self._replicator.latest.get(SHARD_PREFIX + member.shard.shard_id)
-            member.ordered_dequeue_only = record is not None and is_dequeue_only(record)
+            entry = self._replicator.latest.get(SHARD_PREFIX + member.shard.shard_id)
+            member.ordered_dequeue_only = entry is not None and is_dequeue_only(entry)
 
 
-def is_dequeue_only(record: ConfigEntry) -> bool:
+def is_dequeue_only(entry: ConfigEntry) -> bool:
     """An operator made this shard dequeue-only."""
     try:
-        return json.loads(record.text).get("dequeue_only") is True
+        return json.loads(entry.text).get("dequeue_only") is True
     except (ValueError, AttributeError):
         return False

@@ -23,7 +23,7 @@ T = TypeVar("T")
 _log = structlog.get_logger("pinlater.queues")
 
 DEFAULTS = "@defaults"
-"""The record of what is set for all queues."""
+"""The entry of what is set for all queues."""
 
 OF_A_PAUSE = ("paused_by", "paused_at_ms", "paused_why", "paused_until_ms")
 _PLAIN = QueueSettings()
@@ -42,23 +42,23 @@ def as_layer(values: Mapping[str, Any]) -> Layer:
     return layer
 
 
-def texts_of(record: ConfigEntry | None) -> dict[str, str]:
-    """What a record sets, as people write it, by key."""
+def texts_of(entry: ConfigEntry | None) -> dict[str, str]:
+    """What an entry sets, as people write it, by key."""
     try:
-        texts = json.loads(record.text)["set"] if record is not None and not record.is_deleted else {}
+        texts = json.loads(entry.text)["set"] if entry is not None and not entry.is_deleted else {}
         return {str(key): str(text) for key, text in texts.items()}
     except (ValueError, LookupError, TypeError, AttributeError):
         return {}
 
 
-def layer_of(record: ConfigEntry | None) -> Layer:
-    """What a record sets. What this version does not understand, a newer server wrote: left out, and logged."""
+def layer_of(entry: ConfigEntry | None) -> Layer:
+    """What an entry sets. A newer server wrote what this version does not understand: it is left out, and logged."""
     values: dict[str, Any] = {}
-    for key, text in texts_of(record).items():
+    for key, text in texts_of(entry).items():
         try:
             values[BY_NAME[key].field] = BY_NAME[key].kind.parse(text)
         except (KeyError, ValueError):
-            _log.warning("queue_setting_not_understood", queue=record.name if record else "", key=key, value=text)
+            _log.warning("queue_setting_not_understood", queue=entry.name if entry else "", key=key, value=text)
     return as_layer(values)
 
 
@@ -80,9 +80,9 @@ class Layers:
         self._set_defaults: Layer = {}
         self._set_queues: dict[str, Layer] = {}
 
-    def take(self, name: str, record: ConfigEntry | None) -> None:
-        """The record of a queue, or of DEFAULTS, as it is now."""
-        layer = layer_of(record)
+    def take(self, name: str, entry: ConfigEntry | None) -> None:
+        """The entry of a queue, or of DEFAULTS, as it is now."""
+        layer = layer_of(entry)
         if name == DEFAULTS:
             self._set_defaults = layer
         elif layer:

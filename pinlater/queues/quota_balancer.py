@@ -1,22 +1,22 @@
 """The maximum of a queue's jobs in progress, over all shards: each has a quota of it, and the store keeps to that.
 
-One record per queue says how many claims may be alive on each shard at most, and its sum is the maximum or less. What a
-shard is set to never passes what the record says of it, whatever stops between any two steps: a quota is taken back
-first, then the record is replaced, and only then another quota grows. Every step carries the record's next version,
-and a shard refuses a version that is not above its own: so a step that comes late, from a process that has lost the
-race for the record since, does nothing.
+One allocation per queue says how many claims may be alive on each shard at most; its sum is the maximum or less. The
+quota of a shard is never above what the allocation says, whatever stops between any two steps: a quota is taken back
+first, then the allocation is replaced, and only then another quota grows. Every step carries the allocation's next
+version, and a shard refuses a version that is not above its own. So a late step of a process that has lost the race
+for the allocation does nothing.
 
-A shard that is out keeps what the record says of it. While the record's own shard is out, all quotas stand. The process
-that owns the record's shard works on the queue; two at once do no harm.
+A shard that is out keeps what the allocation says of it. While the shard that keeps the allocation is out, all quotas
+stand. The process that owns this shard works on the queue; two at once do no harm.
 
 Jobs that wait on a shard without a free quota are seen by the next run: after 200 ms where something moves, after a
 second where nothing did.
 
-The record is one entry per queue, on the shard that rendezvous hashing picks. Which shard that is depends on the shards
-there are, so it can change while servers still differ about them. Then the record is retired where it was, before a new
-one is written: whoever still writes to the old one loses the race. A retired record stays readable for a day, so that a
-crash between the two leaves something to go on from, and says where it moved to: a server that does not know that shard
-yet must not begin another one.
+The allocation is one key-value entry per queue, on the shard that rendezvous hashing picks. Which shard that is depends
+on the shards there are, so it can change while servers still differ about them. Then the allocation is retired where it
+was, before a new one is written: a process that still writes to the old one loses the race. A retired allocation stays
+readable for a day, so that a crash between the two leaves something to go on from, and says where it moved to: a server
+that does not know that shard yet must not begin another one.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class QuotaBalancer:
         self._unknown_since: dict[tuple[str, str], int] = {}
 
     async def tick(self, owns: Callable[[str], bool]) -> None:
-        """Balance the queues, but those at rest, whose record is on a shard that this process owns. Raises nothing."""
+        """Balance the queues of this process's shards, but those at rest. Raises nothing."""
         if self._members.has_unknown_ids():
             return
         now_ms = self._clock.now_ms()
@@ -117,7 +117,7 @@ class QuotaBalancer:
         self._rests[queue] = (self._clock.now_ms() + rest_ms, rest_ms)
 
     def _home(self, queue: str) -> ShardHandle | None:
-        """The shard of the queue's record."""
+        """The shard of the queue's allocation."""
         shard_id = rendezvous_pick(queue, [member.shard.shard_id for member in self._members.all])
         return None if shard_id is None else self._members.by_id(shard_id)
 
@@ -128,46 +128,46 @@ class QuotaBalancer:
         if maximum is None:
             return False
         seen = await self._look(queue)
-        record = read_record(entry)
-        if record is None or record.is_retired:
-            if record is not None and self._may_be_known_soon(queue, record.moved_to):
+        allocation = read_allocation(entry)
+        if allocation is None or allocation.is_retired:
+            if allocation is not None and self._may_be_known_soon(queue, allocation.moved_to):
                 return False
-            record = await self._begin(queue, home, seen)
-            if record is None:
+            allocation = await self._begin(queue, home, seen)
+            if allocation is None:
                 return False
-        rebalance = Rebalance(maximum, self._known_quotas(queue, record), seen)
+        rebalance = Rebalance(maximum, self._known_quotas(queue, allocation), seen)
         waiting = await self._waiting(queue, rebalance)
         rotation = self._clock.now_ms() // _ROTATION_MS
         rebalance.plan(waiting, rotation)
-        if record.maximum == maximum and not rebalance.is_worth_it():
+        if allocation.maximum == maximum and not rebalance.is_worth_it():
             return False
-        version = record.version + 1
+        version = allocation.version + 1
         taken = await self._set(queue, rebalance.to_shrink(), version)
         if any(state.version > version for state in taken.values()):
             return False
         rebalance.shrunk(taken)
         rebalance.grow(rotation)
         if not await _write(
-            home, queue, replace(record, version=version, maximum=maximum, quotas=rebalance.held), self._clock
+            home, queue, replace(allocation, version=version, maximum=maximum, quotas=rebalance.held), self._clock
         ):
             return False
         await self._set(queue, rebalance.to_grow(), version)
         return True
 
-    async def _begin(self, queue: str, home: ShardHandle, seen: Mapping[str, Quota]) -> QuotaRecord | None:
-        """What a first record starts from: all shards as they are, each of which is needed."""
+    async def _begin(self, queue: str, home: ShardHandle, seen: Mapping[str, Quota]) -> QuotaAllocation | None:
+        """What a first allocation starts from: all shards as they are, each of which is needed."""
         if any(member.shard.shard_id not in seen for member in self._members.all):
             return None
-        record = await _retire_elsewhere(home, self._members.all, queue, self._clock)
-        if record is None:
+        allocation = await _retire_elsewhere(home, self._members.all, queue, self._clock)
+        if allocation is None:
             return None
-        return replace(record, version=max(record.version, *(state.version for state in seen.values())))
+        return replace(allocation, version=max(allocation.version, *(state.version for state in seen.values())))
 
-    def _known_quotas(self, queue: str, record: QuotaRecord) -> dict[str, int]:
-        """What the record says, without shards that were removed from the configuration a while ago."""
+    def _known_quotas(self, queue: str, allocation: QuotaAllocation) -> dict[str, int]:
+        """What the allocation says, without shards that were removed from the configuration a while ago."""
         return {
             shard_id: quota
-            for shard_id, quota in record.quotas.items()
+            for shard_id, quota in allocation.quotas.items()
             if self._may_be_known_soon(queue, shard_id) or self._members.by_id(shard_id) is not None
         }
 
@@ -217,10 +217,10 @@ class QuotaBalancer:
 
 
 @dataclass(frozen=True, slots=True)
-class QuotaRecord:
+class QuotaAllocation:
     """As of `version`, no more than `quotas` claims are alive on each shard. `maximum` is what they were split by;
-    `entry_version` that of the entry it was read from (0: there is none); `moved_to` the shard of the record after a
-    retired one.
+    `entry_version` that of the entry it was read from (0: there is none); `moved_to` the shard of the
+    allocation after a retired one.
     """
 
     version: int
@@ -241,7 +241,7 @@ class QuotaRecord:
         return json.dumps(words).encode()
 
 
-def read_record(entry: KvEntry | None) -> QuotaRecord | None:
+def read_allocation(entry: KvEntry | None) -> QuotaAllocation | None:
     """None where there is no entry, or none that can be understood."""
     if entry is None:
         return None
@@ -249,33 +249,33 @@ def read_record(entry: KvEntry | None) -> QuotaRecord | None:
         words = json.loads(entry.body)
         quotas = {str(shard): int(quota) for shard, quota in words["shares"].items()}
         is_retired, moved_to = bool(words["retired"]), str(words.get("to", ""))
-        return QuotaRecord(int(words["version"]), words["maximum"], quotas, is_retired, entry.version, moved_to)
+        return QuotaAllocation(int(words["version"]), words["maximum"], quotas, is_retired, entry.version, moved_to)
     except (ValueError, LookupError, TypeError, AttributeError):
         return None
 
 
-async def _write(member: ShardHandle, queue: str, record: QuotaRecord, clock: Clock) -> bool:
+async def _write(member: ShardHandle, queue: str, allocation: QuotaAllocation, clock: Clock) -> bool:
     """Put it in the place of what it was made from; False where another one is there by now."""
     now_ms = clock.now_ms()
-    expires_at_ms = now_ms + _KEEP_RETIRED_MS if record.is_retired else MAX_TIME_MS
-    body, expected = record.body(), record.entry_version
+    expires_at_ms = now_ms + _KEEP_RETIRED_MS if allocation.is_retired else MAX_TIME_MS
+    body, expected = allocation.body(), allocation.entry_version
     return await member.shard.kv_put(KIND, queue, body, expires_at_ms, now_ms, expected_version=expected) > 0
 
 
 async def _retire_elsewhere(
     home: ShardHandle, members: list[ShardHandle], queue: str, clock: Clock
-) -> QuotaRecord | None:
-    """The newest record that any shard has, with version 0 where there is none; from now on all other shards say that
+) -> QuotaAllocation | None:
+    """The newest allocation on any shard, with version 0 where there is none; from now on all other shards say that
     it is at home.
 
     None: another process is faster. Errors are those of the shards, all of which are needed.
     """
-    newest = QuotaRecord(0)
+    newest = QuotaAllocation(0)
     at_home = 0
     for member in members:
         entries = await member.shard.kv_list(KIND, clock.now_ms())
         entry = entries.get(queue)
-        found = read_record(entry) or QuotaRecord(0, entry_version=entry.version if entry else 0)
+        found = read_allocation(entry) or QuotaAllocation(0, entry_version=entry.version if entry else 0)
         if member is home:
             at_home = found.entry_version
         elif not found.is_retired or found.moved_to != home.shard.shard_id:

@@ -64,16 +64,16 @@ def _fill(slots: int, wanted: Mapping[str, int], given: dict[str, int]) -> int:
 
 
 class Rebalance:
-    """`held` is, per shard, how many claims can be alive there at most: it becomes the record. A shard that was not
-    seen holds what the record says; one that was seen perhaps more, for claims made before there was a maximum.
+    """`held` is, per shard, how many claims can be alive there at most: it becomes the allocation. A shard that was
+    not seen holds what the allocation says; one that was seen perhaps more, for claims made before there was a maximum.
     """
 
-    def __init__(self, maximum: int, recorded: Mapping[str, int], seen: Mapping[str, Quota]) -> None:
+    def __init__(self, maximum: int, allocated: Mapping[str, int], seen: Mapping[str, Quota]) -> None:
         self.maximum = maximum
         self._seen = seen
-        self.held = dict(recorded)
+        self.held = dict(allocated)
         for shard_id, state in seen.items():
-            self.held[shard_id] = max(recorded.get(shard_id, 0), state.quota, state.in_progress)
+            self.held[shard_id] = max(allocated.get(shard_id, 0), state.quota, state.in_progress)
         self._targets: dict[str, int] = {}
         self._shrinking: dict[str, int] = {}
         self._starving: list[str] = []
@@ -148,7 +148,7 @@ class Rebalance:
                 room -= more
 
     def to_grow(self) -> dict[str, int]:
-        """New quotas of those that may have more than they have, once the record says so."""
+        """New quotas of those that may have more than they have, once the allocation says so."""
         if sum(self.held.values()) > self.maximum:
             return {}
         quotas = {shard_id: min(target, self.held[shard_id]) for shard_id, target in self._targets.items()}

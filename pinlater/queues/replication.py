@@ -1,7 +1,7 @@
-"""Replication of the configuration records over all shards.
+"""Replication of the configuration entries over all shards.
 
 What every shard has is read, the highest version of each name counts, and it is put on the shards that are behind. A
-shard that does not answer holds up nobody.
+shard that does not answer delays nobody.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ R = TypeVar("R")
 _log = structlog.get_logger("pinlater.queues")
 
 PAGE = 1_000
-"""Records of one call."""
+"""Entries of one call."""
 
 WAIT_S = 0.5
 """How long a change waits for slow shards where others have answered."""
@@ -37,7 +37,7 @@ KEEP_TOMBSTONES_MS = 30 * 86_400_000
 
 
 class ShardRecords:
-    """The records that a shard has: up to which revision that is known, and the version of each name."""
+    """The entries that a shard has: up to which revision that is known, and the version of each name."""
 
     __slots__ = ("pushed", "revision", "versions")
 
@@ -49,7 +49,7 @@ class ShardRecords:
 
 
 class PutResult(NamedTuple):
-    """How many healthy shards took a record. `was_beaten`: some shard has a newer one."""
+    """How many healthy shards took an entry. `was_beaten`: some shard has a newer one."""
 
     taken: int
     was_beaten: bool
@@ -57,7 +57,7 @@ class PutResult(NamedTuple):
 
 
 class ConfigReplicator:
-    """The latest records, and what each shard has of them. `on_merge` is told the names that have a new one."""
+    """The latest entries, and what each shard has of them. `on_merge` is told the names that have a new one."""
 
     def __init__(self, members: ShardSet, clock: Clock, on_merge: Callable[[set[str]], None]) -> None:
         self.members = members
@@ -67,23 +67,23 @@ class ConfigReplicator:
         self._shards: dict[tuple[str, str | None], ShardRecords] = {}
         self._generation = 0
         self._tombstones: set[str] = set()
-        """The names whose latest record is the tombstone of a deleted queue."""
+        """The names whose latest entry is the tombstone of a deleted queue."""
         self._busy: dict[ShardHandle, asyncio.Task[bool]] = {}
         """Shards that `poll` and `push_all` are reading or writing."""
         self._tasks = BackgroundTasks()
 
-    # -- the latest records -----------------------------------------------------------------------------------------
+    # -- the latest entries -----------------------------------------------------------------------------------------
 
-    def merge(self, records: Iterable[ConfigEntry]) -> None:
+    def merge(self, entries: Iterable[ConfigEntry]) -> None:
         """Keep what is newer than what is known, and the last deletion that either knows of."""
         names = set()
-        for record in records:
-            known = self.latest.get(record.name)
-            latest = record if known is None else latest_of(known, record)
+        for entry in entries:
+            known = self.latest.get(entry.name)
+            latest = entry if known is None else latest_of(known, entry)
             if latest is not known:
-                self.latest[record.name] = latest
-                names.add(record.name)
-                (self._tombstones.add if latest.is_deleted else self._tombstones.discard)(record.name)
+                self.latest[entry.name] = latest
+                names.add(entry.name)
+                (self._tombstones.add if latest.is_deleted else self._tombstones.discard)(entry.name)
         if names:
             self._generation += 1
             self._on_merge(names)
@@ -96,7 +96,7 @@ class ConfigReplicator:
             del self.latest[name]
 
     def missed(self, name: str) -> list[str]:
-        """The shards that are not known to have the latest record of this name."""
+        """The shards that are not known to have the latest entry of this name."""
         version = self.latest[name].version
         return [
             member.shard.shard_id or "?"
@@ -116,8 +116,8 @@ class ConfigReplicator:
         held = self._of(member)
         while True:
             page = await member.shard.list_config(held.revision, PAGE)
-            for record in page.entries:
-                held.versions[record.name] = max(held.versions.get(record.name, ""), record.version)
+            for entry in page.entries:
+                held.versions[entry.name] = max(held.versions.get(entry.name, ""), entry.version)
             self.merge(page.entries)
             if not page.entries:
                 return
@@ -133,12 +133,12 @@ class ConfigReplicator:
                 await self._put_on(member, behind[start : start + PAGE])
             held.pushed = generation
 
-    async def _put_on(self, member: ShardHandle, records: Sequence[ConfigEntry]) -> list[bool]:
-        taken = await member.shard.put_config(records, self._clock.now_ms())
+    async def _put_on(self, member: ShardHandle, entries: Sequence[ConfigEntry]) -> list[bool]:
+        taken = await member.shard.put_config(entries, self._clock.now_ms())
         held = self._of(member)
-        for record, was_taken in zip(records, taken, strict=True):
+        for entry, was_taken in zip(entries, taken, strict=True):
             if was_taken:
-                held.versions[record.name] = max(held.versions.get(record.name, ""), record.version)
+                held.versions[entry.name] = max(held.versions.get(entry.name, ""), entry.version)
         return taken
 
     # -- all shards --------------------------------------------------------------------------------------------------
@@ -169,20 +169,20 @@ class ConfigReplicator:
         self._busy[member] = self._tasks.start(_quietly(work, member))
         self._busy[member].add_done_callback(lambda _: self._busy.pop(member))
 
-    async def put(self, record: ConfigEntry) -> PutResult:
-        """A new record on every healthy shard; waits for the slow ones only until one took it. Merged if one did."""
-        calls = [self._tasks.start(self._outcome(member, record)) for member in self.members.healthy()]
+    async def put(self, entry: ConfigEntry) -> PutResult:
+        """A new entry on every healthy shard; waits for the slow ones only until one took it. Merged if one did."""
+        calls = [self._tasks.start(self._outcome(member, entry)) for member in self.members.healthy()]
         await self._wait_for_one(calls)
         outcomes = [call.result() for call in calls if call.done()]
         taken = sum(outcome is True for outcome in outcomes)
         if taken:
-            self.merge([record])
+            self.merge([entry])
         errors = [outcome for outcome in outcomes if isinstance(outcome, PinLaterError)]
         return PutResult(taken, any(outcome is False for outcome in outcomes), errors)
 
-    async def _outcome(self, member: ShardHandle, record: ConfigEntry) -> bool | PinLaterError:
+    async def _outcome(self, member: ShardHandle, entry: ConfigEntry) -> bool | PinLaterError:
         try:
-            (was_taken,) = await self._put_on(member, [record])
+            (was_taken,) = await self._put_on(member, [entry])
         except PinLaterError as error:
             return error.with_traceback(None)
         return was_taken
@@ -209,7 +209,7 @@ def latest_of(known: ConfigEntry, other: ConfigEntry) -> ConfigEntry:
     """The one with the higher version; made anew where it does not know of a deletion that the other one does.
 
     So it is when a queue was deleted while somebody changed it: the queue is there then, but what it held before stays
-    gone, also on a shard that was away. All who see both make the same record of them.
+    gone, also on a shard that was away. All who see both make the same entry of them.
     """
     newest, older = (other, known) if other.version > known.version else (known, other)
     if older.deleted_version <= newest.deleted_version:
@@ -223,9 +223,9 @@ async def _quietly(work: Callable[[ShardHandle], Coroutine[Any, Any, None]], mem
     try:
         await work(member)
     except PinLaterError as error:
-        _log.debug("records_not_replicated", shard=member.shard.shard_id, error=error.message)
+        _log.debug("config_entries_not_replicated", shard=member.shard.shard_id, error=error.message)
     except Exception:
-        _log.exception("records_not_replicated", shard=member.shard.shard_id)
+        _log.exception("config_entries_not_replicated", shard=member.shard.shard_id)
     else:
         return True
     return False

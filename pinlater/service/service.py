@@ -119,7 +119,7 @@ class Service:
     async def open(self) -> None:
         """Open the shards, each brought up before it serves; see ShardSet.open."""
         members = self.router.members
-        members.sync_before_serving = members.sync_before_serving or self.queues.bring_up
+        members.sync_before_serving = members.sync_before_serving or self.queues.sync
         await self.router.open()
 
     def start_draining(self) -> None:

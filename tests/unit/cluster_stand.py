@@ -107,7 +107,7 @@ class ClusterStand:
         members = ShardSet(chains, clock, watch_interval_ms=NEVER_MS)
         time = ClusterClock(passed_ns=lambda: clock.now_ms() * 1_000_000, wall_ns=clock.wall_ns)
         queues = QueueDirectory(members, time)
-        members.sync_before_serving = queues.bring_up
+        members.sync_before_serving = queues.sync
         metrics = Metrics()
         me = ServerName(name, "1", f"{name}:9010", clock.now_ms())
         membership = Membership(members, clock, me, LEASE_MS, describe, metrics=metrics, clocks=time)

@@ -92,7 +92,7 @@ async def process(
         watch_interval_ms=NEVER_MS,
     )
     queues = QueueDirectory(members, clock)
-    members.sync_before_serving = queues.bring_up
+    members.sync_before_serving = queues.sync
     router = Router(members)
 
     def new_service(over: Router, names: ClaimTokens) -> Service:

@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from pinlater.backends.sql.sqlite import SqliteShard
-from pinlater.cluster.clocks import CONFIRM_MS, DOUBT_MS, ClusterClock, Reading, vote
+from pinlater.cluster.clocks import CONFIRM_MS, JUMP_REMEMBERED_MS, ClusterClock, Reading, vote
 from pinlater.cluster.lease import Lease
 from pinlater.shards.decorator import ShardDecorator
 from pinlater.shards.handle import ShardHandle
@@ -167,7 +167,7 @@ def test_a_store_that_goes_out_keeps_its_word_and_so_does_a_server_that_leaves_w
     at.tell("other", -HOUR_MS)
     assert at.is_at(-HOUR_MS, 0)
     at.membership.clear()
-    assert at.is_at(-HOUR_MS, 0, DOUBT_MS - 1)
+    assert at.is_at(-HOUR_MS, 0, JUMP_REMEMBERED_MS - 1)
     assert at.judge(1) == (0, 0)
 
 
@@ -215,7 +215,7 @@ def test_with_no_other_clock_both_sides_of_a_jump_count_for_an_hour(by_ms: int) 
     at.held.set_ahead_ms = by_ms
     with capture_logs() as logs:
         assert at.judge(1_000) == (min(0, by_ms), max(0, by_ms))
-        assert at.judge(DOUBT_MS - 1) == (min(0, by_ms), max(0, by_ms))
+        assert at.judge(JUMP_REMEMBERED_MS - 1) == (min(0, by_ms), max(0, by_ms))
     assert [log["event"] for log in logs] == ["clock_jumped", "time_uncertain"]
     assert "was set, and no other can be asked" in at.clock.trouble()
     assert at.judge(1) == (by_ms, by_ms)
@@ -254,7 +254,7 @@ def test_a_store_that_jumps_along_is_on_this_machine_and_vouches_for_nothing() -
     at.stores_ahead_ms[0] = HOUR_MS
     assert at.is_at(0, HOUR_MS, 1_000)
     assert at.clock.verdict.way == "jumped"
-    assert at.judge(DOUBT_MS) == (HOUR_MS, HOUR_MS)
+    assert at.judge(JUMP_REMEMBERED_MS) == (HOUR_MS, HOUR_MS)
 
 
 def test_a_jump_to_the_time_of_the_others_is_believed_at_once() -> None:

@@ -35,7 +35,7 @@ async def test_each_shard_has_one_owner_and_all_agree_who_that_is() -> None:
         for server in servers:
             assert alive(server) == ["a/1", "b/1", "c/1"]
             for shard in server.mine():
-                assert {each.membership.owner(shard) for each in servers} == {server.membership.me.note}
+                assert {each.membership.owner(shard) for each in servers} == {server.membership.me.lease_name}
 
 
 async def test_a_process_that_has_heard_of_nobody_yet_owns_nothing() -> None:
@@ -155,7 +155,7 @@ async def test_a_shard_that_its_owner_cannot_use_goes_to_one_that_can() -> None:
         assert (
             shard
             in next(
-                lease for lease in servers[0].membership.alive() if lease.name == owner.membership.me.note
+                lease for lease in servers[0].membership.alive() if lease.name == owner.membership.me.lease_name
             ).shards_out
         )
 

@@ -18,7 +18,7 @@ from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.model import DequeuedJob, Job, parse_descriptor
 from pinlater.queues import quota_balancer
 from pinlater.queues.directory import QueueDirectory
-from pinlater.queues.quota_balancer import KIND, QuotaBalancer, QuotaRecord
+from pinlater.queues.quota_balancer import KIND, QuotaAllocation, QuotaBalancer
 from pinlater.queues.rebalance import Demand, allocate
 from pinlater.shards.handle import ShardHandle
 from pinlater.shards.rendezvous import rendezvous_pick
@@ -88,7 +88,7 @@ class Yard:
         ]
         members = ShardSet(chain, self.clock, watch_interval_ms=NEVER_MS)
         mover = Mover(members, self.clock, turnstile)
-        members.sync_before_serving = mover.queues.bring_up
+        members.sync_before_serving = mover.queues.sync
         await members.open()
         for member in members.all:
             member.skew_ms = 0
@@ -120,9 +120,9 @@ class Yard:
     def in_progress(self) -> int:
         return sum(map(len, self.held.values()))
 
-    async def record(self, queue: str) -> QuotaRecord | None:
+    async def allocation(self, queue: str) -> QuotaAllocation | None:
         (home,) = [store for store in self.stores if store.shard_id == self.home(queue)]
-        return quota_balancer.read_record((await home.kv_list(KIND, self.clock.now_ms())).get(queue))
+        return quota_balancer.read_allocation((await home.kv_list(KIND, self.clock.now_ms())).get(queue))
 
     def home(self, queue: str) -> str | None:
         return rendezvous_pick(queue, [store.shard_id for store in self.stores])
@@ -132,14 +132,14 @@ class Yard:
 
     async def check(self, queue: str, maximum: int) -> None:
         assert self.in_progress() <= maximum
-        record = await self.record(queue)
+        allocation = await self.allocation(queue)
         quotas = await self.quotas(queue)
-        if record is None:
+        if allocation is None:
             assert not any(quotas.values())
         else:
-            assert sum(record.quotas.values()) <= maximum
+            assert sum(allocation.quotas.values()) <= maximum
             for shard_id, quota in quotas.items():
-                assert quota <= record.quotas.get(shard_id, 0)
+                assert quota <= allocation.quotas.get(shard_id, 0)
 
     async def drain(self, queue: str, mover: Mover) -> None:
         """Work until nothing is left, within some rounds for each job."""
@@ -307,13 +307,13 @@ async def test_nothing_is_granted_before_every_shard_was_seen_once() -> None:
         away, *_ = [number for number in range(3) if at.stores[number].shard_id != at.home(queue)]
         mover.members.all[away].health.trip(at.clock.now_ms())
         assert not await mover.quotas.balance(queue)
-        assert await at.record(queue) is None
+        assert await at.allocation(queue) is None
         mover.members.all[away].readmit()
         assert await mover.quotas.balance(queue)
         await mover.close()
 
 
-async def test_shares_stand_while_the_shard_of_their_record_is_out() -> None:
+async def test_quotas_stand_while_the_shard_of_their_allocation_is_out() -> None:
     async with yard() as at:
         mover = await at.mover()
         queue = await at.queue(mover, 3)
@@ -328,7 +328,7 @@ async def test_shares_stand_while_the_shard_of_their_record_is_out() -> None:
         await mover.close()
 
 
-async def test_who_loses_the_race_for_the_record_lets_no_share_grow() -> None:
+async def test_who_loses_the_race_for_the_allocation_lets_no_quota_grow() -> None:
     async with yard() as at:
         first, second = await at.mover(), await at.mover()
         queue = await at.queue(first, 1)
@@ -395,7 +395,7 @@ async def test_claims_made_while_there_was_no_maximum_count_when_there_is_one_ag
         await mover.close()
 
 
-async def test_another_list_of_shards_may_move_the_record_and_loses_nothing() -> None:
+async def test_another_list_of_shards_may_move_the_allocation_and_loses_nothing() -> None:
     async with yard() as at:
         old, new = await at.mover(["1", "2"]), await at.mover()
         while True:
@@ -421,7 +421,7 @@ async def test_another_list_of_shards_may_move_the_record_and_loses_nothing() ->
 
 @pytest.mark.parametrize("seed", range(8))
 async def test_while_servers_differ_about_the_list_of_shards_the_maximum_holds(seed: int) -> None:
-    """One that does not know the record's shard yet begins no other record, whoever came first."""
+    """One that does not know the allocation's shard yet begins no other allocation, in whichever order they began."""
     dice = random.Random(seed)
     async with yard() as at:
         old, new = await at.mover(["1", "2"]), await at.mover()
@@ -447,7 +447,7 @@ async def test_while_servers_differ_about_the_list_of_shards_the_maximum_holds(s
         await new.close()
 
 
-async def test_after_a_while_without_the_shard_of_the_record_another_one_begins() -> None:
+async def test_after_a_while_without_the_shard_of_the_allocation_another_one_begins() -> None:
     async with yard() as at:
         before, after = await at.mover(), await at.mover(["1", "2"])
         while True:
@@ -464,16 +464,16 @@ async def test_after_a_while_without_the_shard_of_the_record_another_one_begins(
         await after.close()
 
 
-async def test_a_tick_works_on_the_queues_whose_record_is_on_a_shard_of_mine() -> None:
+async def test_a_tick_works_on_the_queues_whose_allocation_is_on_a_shard_of_mine() -> None:
     async with yard() as at:
         mover = await at.mover()
         queue = await at.queue(mover, 3)
         await mover.quotas.tick(lambda shard_id: shard_id != at.home(queue))
-        assert await at.record(queue) is None
+        assert await at.allocation(queue) is None
         await mover.quotas.tick(lambda shard_id: shard_id == at.home(queue))
-        record = await at.record(queue)
-        assert record is not None
-        assert sum(record.quotas.values()) == 3
+        allocation = await at.allocation(queue)
+        assert allocation is not None
+        assert sum(allocation.quotas.values()) == 3
         await mover.close()
 
 

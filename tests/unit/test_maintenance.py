@@ -206,7 +206,7 @@ async def test_two_owners_at_once_end_each_claim_once() -> None:
         await expired(at, 500)
         for server in servers:
             await server.membership.renew()
-            server.membership.owner = lambda shard_id, me=server.membership.me.note: me  # type: ignore[method-assign, misc]
+            server.membership.owner = lambda shard_id, me=server.membership.me.lease_name: me  # type: ignore[method-assign, misc]
         await asyncio.gather(*[server.maintenance.run("expire", "1") for server in servers])
         assert await counts(at, at.stores[0]) == [500, 0, 0, 0]
         assert sum(server.metrics.counters["claims_expired", "mail", "retried"] for server in servers) == 500

@@ -137,11 +137,11 @@ async def test_a_shard_is_brought_up_before_it_comes_in_and_all_of_them_before_a
     members = members_of(in_memory("1"), in_memory("2"), late)
     seen: list[tuple[str, int]] = []
 
-    async def bring_up(member: ShardHandle) -> None:
+    async def sync(member: ShardHandle) -> None:
         assert not member.is_healthy
         seen.append((member.shard.shard_id, len(members.healthy())))
 
-    members.sync_before_serving = bring_up
+    members.sync_before_serving = sync
     await members.open()
     assert sorted(seen[:2]) == [("1", 0), ("2", 0)], "each may know what the other lacks"
     assert sorted(shard for shard, _ in seen[2:]) == ["1", "2"]
@@ -157,11 +157,11 @@ async def test_a_shard_that_cannot_be_brought_up_stays_out_and_is_tried_again(fa
     members = members_of(in_memory("1"), in_memory("2"))
     failures: list[Exception] = [failure]
 
-    async def bring_up(member: ShardHandle) -> None:
+    async def sync(member: ShardHandle) -> None:
         if member.shard.shard_id == "2" and failures:
             raise failures.pop()
 
-    members.sync_before_serving = bring_up
+    members.sync_before_serving = sync
     await members.open()
     member = members.all[1]
     assert [each.is_healthy for each in members.all] == [True, False]

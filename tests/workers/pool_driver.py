@@ -1,4 +1,4 @@
-"""A pool, and a worker's part in it: hands it jobs, hears of their ends, and carries out their checkpoints."""
+"""A pool, and a worker's part in it: hands it jobs, is told of their ends, and carries out their checkpoints."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def is_gone(process: int) -> bool:
-    """Or dead, and not waited for by whoever inherited it."""
+    """Or dead, and not waited for by the process that inherited it."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:

@@ -101,7 +101,7 @@ def test_a_mistake_is_said_with_what_is_right(arguments: tuple[str, ...], said: 
 def test_the_end_says_what_becomes_of_jobs_that_run() -> None:
     assert what_runs(0, 30.0) == ""
     assert what_runs(2, 30.0) == "; 2 run and have 30 s to end, a second SIGTERM hurries"
-    assert what_runs(2, 0.0) == "; 2 run and are given back"
+    assert what_runs(2, 0.0) == "; 2 run and are requeued"
 
 
 def test_an_app_that_fails_when_it_is_imported_shows_the_end_of_its_traceback() -> None:

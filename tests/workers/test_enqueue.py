@@ -1,4 +1,4 @@
-"""Jobs are enqueued on a real server, and say what they are to whoever takes them."""
+"""Jobs are enqueued on a real server, and say what they are to the worker that takes them."""
 
 from __future__ import annotations
 

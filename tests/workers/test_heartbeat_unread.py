@@ -95,7 +95,7 @@ def test_a_type_whose_jobs_were_quick_may_hold_the_interpreter_with_its_one_atte
 def test_a_worker_that_is_killed_while_a_job_holds_its_interpreter_leaves_no_claim_behind(
     held: Callable[[int, int], Held],
 ) -> None:
-    """Long before the lease, although a beat has tied the claim to the heartbeat process."""
+    """Long before the lease, although a beat has bound the claim to the heartbeat process."""
     site = held(LONG_S, 60)
     before_ms = site.info.claim_expires_at_ms or 0
     until(lambda: (site.info.claim_expires_at_ms or 0) > before_ms, "it is beaten")

@@ -16,7 +16,7 @@ from tests.workers.proof_stand import ProofStand, until
 
 AGAIN_WITHIN_S = 5.0
 HANDED_OVER_S = 10.5
-"""A claim of that age is tied to the heartbeat process's connection."""
+"""A claim of that age is bound to the heartbeat process's connection."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 

@@ -154,7 +154,7 @@ async def test_acks_whose_answer_was_lost_are_sent_again(server: RunningServer) 
 
 
 async def test_connections_that_break_cost_no_attempt(server: RunningServer) -> None:
-    """Claims are tied to connections: the heartbeat process ties them to another at once."""
+    """Claims are bound to connections: the heartbeat process binds them to another at once."""
     with Proxy(server.port) as proxy:
         async with Site(proxy.port, seen_port=server.port) as site:
             gate, starts = threading.Event(), []

@@ -1,4 +1,4 @@
-"""The end of a worker: what runs may end in time, the rest is given back, and every result is told."""
+"""The end of a worker: what runs may end in time, the rest is requeued, and every result is reported."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from pinlater import AsyncClient
 from pinlater.backends.base import ConfigEntry
 from pinlater.model import new_version
-from pinlater.queues.changes import record_text
+from pinlater.queues.changes import entry_text
 from tests.bench.figures import AtMost, Figure, Goal
 from tests.bench.fill import now_ms
 from tests.bench.processes import CpuWatch, Server, served
@@ -24,7 +24,7 @@ SETTINGS = ({"claim_timeout": "1m"}, {"succeeded_ttl": "1h", "failed_ttl": "2d"}
 
 SECONDS = 20.0
 SETTLE_S = 6.0
-"""Until all queues were counted once, and every process has heard of all of them."""
+"""Until all queues were counted once, and every process knows all of them."""
 
 SCRAPE_EVERY_S = 5.0
 
@@ -95,14 +95,14 @@ def _wait(seconds: float, http: str) -> None:
 
 
 async def _make_queues_with_settings(store: Stand, url: str) -> None:
-    """As their records, before there is a server."""
+    """As their entries, before there is a server."""
     shard = store.shard(url)
     await shard.open()
     try:
         numbers = range(QUEUES // 2, QUEUES)
-        texts = {f"queue_{number}": record_text(SETTINGS[number % len(SETTINGS)]) for number in numbers}
-        records = [ConfigEntry(name, new_version(now_ms(), ""), text) for name, text in texts.items()]
-        await shard.put_config(records, now_ms())
+        texts = {f"queue_{number}": entry_text(SETTINGS[number % len(SETTINGS)]) for number in numbers}
+        entries = [ConfigEntry(name, new_version(now_ms(), ""), text) for name, text in texts.items()]
+        await shard.put_config(entries, now_ms())
     finally:
         await shard.close()
 

@@ -2,7 +2,7 @@
 
 `journal` has a line when an attempt begins and one when it ends; that of a process which is killed just has no end.
 Each line is one short append, so that those of many processes never mix. `locks` has a byte for each job, which a
-process holds while it runs it, and which the kernel gives back the moment that the process dies.
+process holds while it runs it, and which the kernel releases the moment that the process dies.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def with_queues(app: App, settings: WorkerSettings) -> WorkerSettings:
     if not settings.queues:
         return replace(settings, queues=dict.fromkeys(own, 1))
     for queue in settings.queues.keys() - own:
-        _log.warning("no job of this app belongs to queue %s: what comes there will be given back", queue)
+        _log.warning("no job of this app belongs to queue %s: what comes there will be requeued", queue)
     return settings
 
 

@@ -42,7 +42,7 @@ class Signals:
         if self._stops == 1:
             self._finish(number.name)
         else:
-            _log.warning("%s again: it ends now; what runs is given back", number.name)
+            _log.warning("%s again: it ends now; what runs is requeued", number.name)
             self._worker.stop()
 
     def _replace(self) -> None:
@@ -60,7 +60,7 @@ def what_runs(running: int, grace_s: float) -> str:
     if not running:
         return ""
     if not grace_s:
-        return f"; {running} run and are given back"
+        return f"; {running} run and are requeued"
     return f"; {running} run and have {grace_s:g} s to end, a second SIGTERM hurries"
 
 

@@ -39,7 +39,7 @@ _QUIET = {
     Action.SUCCEED: "succeeded",
     Action.SNOOZE: "is put off",
     Action.RESCHEDULE: "is done for now",
-    Action.GIVE_BACK: "is given back",
+    Action.GIVE_BACK: "is requeued",
 }
 MAX_LINE_CHARS = 500
 MAX_TEXT_CHARS = 450

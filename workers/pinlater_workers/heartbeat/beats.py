@@ -56,7 +56,7 @@ class BeatResult:
 async def beat(client: AsyncClient, claims: Sequence[HeartbeatEntry], timeout_s: float) -> BeatResult:
     """Every claim is in one list of the outcome. Each call takes `timeout_s` at most; where a shard is out, two rounds.
 
-    A checkpoint that is taken ties its claim to the connection it came by.
+    A checkpoint that is taken binds its claim to the connection it came by.
     """
     outcome = BeatResult()
     beaten: list[HeartbeatEntry] = []
@@ -186,7 +186,7 @@ class BeatSchedule:
         return {(claim.entry.descriptor, claim.entry.claim) for claim in self._claims.values()} | self._lost.keys()
 
     def all_due(self, now_s: float) -> None:
-        """A connection is gone that claims which were beaten may be tied to."""
+        """A connection is gone that claims which were beaten may be bound to."""
         for claim in self._claims.values():
             claim.due_s = min(claim.due_s, max(claim.entry.from_s, now_s))
 

@@ -99,8 +99,8 @@ class Heartbeats:
     def watch(self, claims: Sequence[HeartbeatEntry]) -> None:
         """Keep these alive. When this returns the message has left, whatever this process does then.
 
-        A beat ties a claim to the process's connection. For a claim that may have been tied to another one since, this
-        is called again.
+        A beat binds a claim to the process's connection. For a claim that may have been bound to another one since,
+        this is called again.
         """
         if not claims:
             return
@@ -234,7 +234,7 @@ class HeartbeatProcess:
         return self._child.pid
 
     def send(self, message: ToProcess) -> None:
-        """Nothing where it is gone: whoever replaces it is told all. One that does not listen is ended.
+        """Nothing where it is gone: its successor is told all. One that does not listen is ended.
 
         What is sent has left this process when this returns, unless the other one is far behind.
         """

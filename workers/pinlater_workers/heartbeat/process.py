@@ -154,7 +154,7 @@ class HeartbeatLoop:
             await self._client.close()
 
     def _disconnected(self) -> None:
-        """Whichever claims were tied to that connection: a beat ties them to another before the server's grace ends."""
+        """Any claim may be bound to that connection: a beat binds it to another before the server's grace ends."""
         self._table.all_due(monotonic())
         self._news.set()
         self._unread.disconnected()
@@ -224,7 +224,7 @@ class UnreadClaims:
         self._spoke_s = monotonic()
 
     def disconnected(self) -> None:
-        """Those that were beaten are tied to a connection that may be gone."""
+        """Those that were beaten are bound to a connection that may be gone."""
         self._at_once.set()
 
     async def run(self) -> None:

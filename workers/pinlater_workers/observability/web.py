@@ -1,4 +1,4 @@
-"""The HTTP side of a worker: /healthz for whoever restarts it when it is sick, /metrics for Prometheus.
+"""The HTTP side of a worker: /healthz for the supervisor that restarts it when it is sick, /metrics for Prometheus.
 
 It is served by the worker's own event loop, so a worker whose loop hangs does not answer, which is the right answer.
 """

@@ -148,7 +148,7 @@ class ThreadPool:
 
     def _give_back(self, running: RunningJob, error: RuntimeError) -> None:
         """The system has no further thread for this process: another worker may have one."""
-        _log.error("A job is given back, as no thread could be started for it: %s", error)
+        _log.error("A job is requeued, as no thread could be started for it: %s", error)
         del self._tasks[running]
         self._completed.add(running, Outcome(Action.GIVE_BACK, int(self._settings.unknown_delay_s * 1000)))
 

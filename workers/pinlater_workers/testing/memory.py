@@ -134,7 +134,7 @@ class Run:
 
 
 class Recorder(Middleware):
-    """Hears what the job returns or raises."""
+    """Told what the job returns or raises."""
 
     def __init__(self, run: Run) -> None:
         self._run = run

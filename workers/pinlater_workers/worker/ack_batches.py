@@ -168,7 +168,7 @@ def requeues(results: Sequence[Result], now_ms: int) -> list[Checkpoint]:
 
 
 def _requeue(running: RunningJob, outcome: Outcome, now_ms: int) -> Checkpoint:
-    """What is given back without a delay keeps its place in the queue; RESCHEDULE brings all attempts back."""
+    """What is requeued without a delay keeps its place in the queue; RESCHEDULE brings all attempts back."""
     job = running.job
     run_after_ms: int | None = now_ms + outcome.delay_ms
     if outcome.action is Action.GIVE_BACK and not outcome.delay_ms:

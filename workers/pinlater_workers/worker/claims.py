@@ -94,7 +94,7 @@ class ClaimKeeper:
         self._heartbeats.watch(told)
 
     def hand_over_all(self) -> None:
-        """At once: a connection is gone, or is about to go, that claims may be tied to."""
+        """At once: a connection is gone, or is about to go, that claims may be bound to."""
         self._heartbeats.watch(self._table.at_once())
 
     def keep(self, results: Iterable[Result]) -> None:
@@ -180,7 +180,7 @@ class ClaimTable:
         return self._running[entry.number]
 
     def at_once(self) -> list[HeartbeatEntry]:
-        """All of them, to be beaten at once: a connection is gone that some may have been tied to."""
+        """All of them, to be beaten at once: a connection is gone that some may have been bound to."""
         self.promote(math.inf)
         for entry in self._held.values():
             entry.from_s = 0.0
@@ -249,7 +249,7 @@ class CheckpointWriter:
         await self._client.checkpoint(running.queue, [checkpoint])
 
     async def keep(self, runnings: Iterable[RunningJob]) -> None:
-        """Tie these claims to connections that carry no long polls. Where no server answers, nothing is done."""
+        """Bind these claims to connections that carry no long polls. Where no server answers, nothing is done."""
         queues: dict[str, list[Checkpoint]] = {}
         for running in runnings:
             kept = Checkpoint(running.job.descriptor, claim_descriptor=running.job.claim_descriptor)

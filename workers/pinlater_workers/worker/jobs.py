@@ -171,7 +171,7 @@ class RunningJobs:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def take_no_more(self) -> None:
-        """Those that run are told; what comes all the same is given back."""
+        """Those that run are told; what comes all the same is requeued."""
         self._is_stopping = True
         for running in list(self.running):
             if running.stop_reason is None:
@@ -179,7 +179,7 @@ class RunningJobs:
         self._note_idle()
 
     async def close(self) -> int:
-        """The pool ends, and what still ran is given back; how many. Once."""
+        """The pool ends, and what still ran is requeued; how many. Once."""
         if self._closed:
             return 0
         self._closed = True
@@ -226,7 +226,7 @@ class JobLoader:
         self._metrics.unknown(queue)
         if (queue, name) not in self._said and len(self._said) < MAX_SAID:
             self._said.add((queue, name))
-            log.warning("queue %s has jobs of a type that is unknown here, %.100s; they are given back", queue, name)
+            log.warning("queue %s has jobs of a type that is unknown here, %.100s; they are requeued", queue, name)
         return Outcome(Action.GIVE_BACK, int(self._unknown_delay_s * 1000 * self._rng.uniform(0.75, 1.25)))
 
 

@@ -25,7 +25,7 @@ from pinlater_workers.worker.queue_state import IncidentLog, log
 STAY_S = 60.0
 """About how long the calls stay with one of several servers."""
 IDLE_S = 1800.0
-"""A connection that claims are tied to is not closed for being idle."""
+"""A connection that claims are bound to is not closed for being idle."""
 STUCK_S = 2.0
 """So long half of the slots are stuck before the worker is replaced: a thread that is told returns in a moment."""
 NAMED = 20
@@ -161,8 +161,8 @@ class Engine:
         self._fetcher.go_on()
 
     async def _finish(self) -> None:
-        """Claims first: the connections that they are tied to close with the polls. The heartbeat process may have just
-        been started, or be slow.
+        """Claims first: the connections that they are bound to close with the polls. The heartbeat process may have
+        just been started, or be slow.
         """
         self._claims.hand_over_all()
         self._jobs.take_no_more()
@@ -171,7 +171,7 @@ class Engine:
         await self._stop.unless_hurried(self._jobs.idle, self._settings.grace_s)
         left = await self._jobs.close()
         if left:
-            log.warning("%d jobs did not end in time; they are given back, and no attempt is spent", left)
+            log.warning("%d jobs did not end in time; they are requeued, and no attempt is spent", left)
         await self._acks.close(HURRIED_ACKS_S if self._stop.hurried.is_set() else LAST_ACKS_S)
 
     async def _end_binding(self) -> None:
@@ -191,7 +191,7 @@ class Engine:
         self._fetcher.go_on()
 
     def _disconnected(self) -> None:
-        """Claims may have been tied to it. The heartbeat process may be slow, so this one binds them too: once for all
+        """Claims may have been bound to it. The heartbeat process may be slow, so this one binds them too: once for all
         that break together.
         """
         self._claims.hand_over_all()
