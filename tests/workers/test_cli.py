@@ -71,12 +71,15 @@ class Shop:
         self.folder = folder
         self.queue = queue
         self.client = client
+        self.written = 0
         self.arguments = ("--app", "shop:app", "--server", f"127.0.0.1:{port}")
         self.write("one")
         client.create_queue(queue)
 
     def write(self, version: str) -> None:
-        text = CODE.replace("QUEUE", self.queue).replace("VERSION", version)
+        """Each text has another length: Python takes bytecode for that of a text of the same second and length."""
+        self.written += 1
+        text = CODE.replace("QUEUE", self.queue).replace("VERSION", version) + "#" * self.written
         (self.folder / "shop.py").write_text(text, encoding="utf-8")
 
     def enqueue(self, job: str, *args: object, attempts: int = 4) -> str:
