@@ -236,7 +236,7 @@ class CallReader:
 
     def _learn(self, data: bytes, call: Call) -> None:
         """Remember the head of a call, where its context comes first and has no unusual form."""
-        if call.protocol is not _BINARY:
+        if call.protocol is not _BINARY or data[2]:  # a byte that means nothing: heads that differ there would pile up
             return
         signature = SIGNATURES[call.name]
         name_end = 8 + data[7]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -93,6 +94,20 @@ def test_another_context_is_another_caller() -> None:
     for source in ("worker-2", "worker-1", "worker-10", "", "w" * 5_000, "w" * 5_000):
         data = encoded("getQueueNames", context=RequestContext(source))
         assert reader.read(data).args.context.source == source
+
+
+def test_a_byte_that_means_nothing_makes_no_further_heads() -> None:
+    """Else one connection could make the server keep 256 heads of each method."""
+    data = bytearray(encoded("getQueueNames", context=RequestContext("w" * 400)))
+    reader = CallReader(LIMITS)
+    reader.read(bytes(data))
+    tracemalloc.start()
+    try:
+        for data[2] in range(256):
+            assert reader.read(bytes(data)).args.context.source == "w" * 400
+        assert tracemalloc.get_traced_memory()[0] < 64 * 1024
+    finally:
+        tracemalloc.stop()
 
 
 QUEUE = (1, STRING, b"mail")
