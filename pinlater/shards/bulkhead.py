@@ -306,7 +306,7 @@ class Bulkhead:
                 self._slow_calls.rests_until_s = 0.0
             if error is not None or is_late or self.health is None or self.health.counts_good:
                 self._tell(call.operation.name, is_late, error)
-        elif call.operation.urgent and error is None and call.ends_s - now >= half_s:  # slower is as bad as a call
+        elif call.operation.urgent and error is None and now - call.began_s <= half_s:  # slower is as bad as a call
             self._slow_calls.rests_until_s = 0.0
         if self._permits or self.free < 0:
             self._release()

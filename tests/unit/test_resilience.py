@@ -19,7 +19,7 @@ from pinlater.shards.bulkhead import AcquireTimeout, GuardSettings, ShardSlow
 from pinlater.shards.decorator import ShardDecorator
 from pinlater.shards.resilience import ResilientShard
 from tests.queues import make_queue
-from tests.unit.breaking import Breaking, HeldClock, HeldTime, settled
+from tests.unit.breaking import Breaking, HeldClock, HeldTime, settled, until_quiet
 
 NOW_MS = 1_790_000_000_000
 
@@ -351,6 +351,21 @@ async def test_a_ping_that_is_answered_late_lets_no_call_start_after_a_missed_de
             await shard.count_ready("mail", (1,), 1, NOW_MS)
         await shard.ping()
         assert await shard.count_ready("mail", (1,), 1, NOW_MS) == [0]
+
+
+async def test_a_ping_that_missed_its_deadline_too_lets_no_call_start_when_it_is_answered() -> None:
+    async with guarded(deadline_ms=10_000) as (shard, store):
+        late = store.hold_answer("ping")
+        ping = asyncio.create_task(shard.ping())
+        await store.until_begun("ping")
+        await until_quiet(store)
+        time = await after_a_missed_deadline(shard, store)
+        with pytest.raises(OutcomeUnknown):
+            await ping
+        late.set()
+        await time.leap(0.1)
+        with pytest.raises(ShardSlow):
+            await shard.count_ready("mail", (1,), 1, NOW_MS)
 
 
 async def test_after_a_missed_deadline_calls_start_again_a_deadline_later_though_nobody_pings() -> None:
