@@ -212,7 +212,8 @@ class Dequeuer:
     ) -> list[DequeuedJob]:
         ticket, throttle = self._long_polls.ticket(), None
         if self._long_polls.poller(queue) is not None:
-            self._router.members.require_any()
+            if self.overflow is not None:
+                self._router.members.require_any()
         else:
             try:
                 if is_limited(settings):

@@ -226,6 +226,17 @@ async def test_a_store_that_fails_while_waiting_is_asked_again_and_told_of_only_
         assert len(await asyncio.wait_for(waiting, 5)) == 1
 
 
+async def test_who_joins_a_line_while_the_shard_is_out_gets_a_job_when_it_is_back() -> None:
+    async with stand() as at:
+        waiting = await in_line(at)
+        at.members.all[0].eject("gone")
+        late = await in_line(at)
+        assert not late.done()
+        at.members.all[0].readmit()
+        await at.service.enqueue("mail", [Job(b"1"), Job(b"2")])
+        assert [len(jobs) for jobs in await asyncio.wait_for(asyncio.gather(waiting, late), 5)] == [1, 1]
+
+
 async def test_a_wait_over_several_shards() -> None:
     async with stand(3, settings=SELDOM) as at:
         waiting = [await in_line(at) for _ in range(6)]
