@@ -12,10 +12,11 @@ from typing import NamedTuple
 class Operation(NamedTuple):
     """A method of `Shard` that goes to the store.
 
-    `label` is its value in the metrics, which stays when the method gets another name. `reads`: it changes nothing and
-    may be sent again. `bulk`: it looks at many jobs, or brings many bodies; such calls have a limit of their own.
-    `urgent`: it waits for no other. `claims`: it hands out jobs, which go back where nobody waits for them any more.
-    `batch` is the position of the argument that is a list of jobs, `batch_label` what these count as.
+    `label` is its value in the metrics, which stays when the method gets another name; "" where it is not counted.
+    `reads`: it changes nothing and may be sent again. `bulk`: it looks at many jobs, or brings many bodies; such calls
+    have a limit of their own. `urgent`: it waits for no other. `claims`: it hands out jobs, which go back where nobody
+    waits for them any more. `batch` is the position of the argument that is a list of jobs, `batch_label` what these
+    count as.
     """
 
     name: str
@@ -36,7 +37,7 @@ def _batch(name: str, label: str = "", *, batch_label: str = "", reads: bool = F
 OPERATIONS = {
     each.name: each
     for each in (
-        Operation("open", "open", urgent=True),
+        Operation("open", "", urgent=True),
         Operation("ping", "ping", urgent=True),
         # What all shards agree on
         Operation("put_config", "put_records"),

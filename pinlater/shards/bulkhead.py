@@ -196,7 +196,7 @@ class Bulkhead:
         An urgent call waits for no permit, starts however slow others are, and is not reported.
         """
         loop = asyncio.get_running_loop()
-        metrics = self._metrics
+        metrics = self._metrics if operation.label else None
         asked_s = began_s = loop.time()
         ends_s = asked_s + self._deadline_s
         if metrics is not None and operation.batch is not None:
