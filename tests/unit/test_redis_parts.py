@@ -172,7 +172,7 @@ def test_a_run_after_that_all_jobs_share_is_told_once() -> None:
 
 
 def test_acks_of_one_kind_are_told_once() -> None:
-    one = ack_args(Acks.of([AckRequest(1, number, True, claim_descriptor="a:1:2:3:w") for number in range(100)]))
-    assert len(one) == 1 + 5 + 2
+    acks = [AckRequest(1, number, True, claim_descriptor="a:1:2:3:w") for number in range(100)]
+    assert len(ack_args(Acks.of(acks))) == len(ack_args(Acks.of(acks[:1])))
     two = ack_args(Acks.of([AckRequest(1, 1, True), AckRequest(1, 2, False), AckRequest(1, 3, True)]))
     assert two[-2] == b"\x00\x00\x00\x01\x00\x00"
