@@ -89,10 +89,20 @@ LAST_DIGITS = [f"{number:03}" for number in range(1000)]
 _CLAIM_START, _CLAIM_END = Struct(">QQ"), Struct(">IB")
 """A claim in two parts: what its request says, and what the script adds of the job."""
 
+_REQUEST = Struct(">qqQQB")
+"""What a script is told of a claim: limit, max_bytes, the start of the claim, number of priorities; behind it the
+priorities, a byte each, and the descriptor.
+"""
+
+_ACK_KIND = Struct(">BBqI")
+"""What a script is told of acks of one kind: 1 succeeded or 0 failed or 2 failed for good, priority, retry delay, bytes
+of the claim descriptor; that and the status to append follow.
+"""
+
 _CREATED = Struct(">Q")
 """What HEAD begins with; behind it stands what jobs of one kind have in common."""
 
-_LUA_CODES = {"Q": "I8", "I": "I4", "H": "I2", "B": "B", ">": ">"}
+_LUA_CODES = {"Q": "I8", "q": "i8", "I": "I4", "H": "I2", "B": "B", ">": ">"}
 
 
 def _lua_format(record: Struct) -> str:
@@ -103,12 +113,17 @@ LUA_LAYOUT = {
     "HEAD": _lua_format(HEAD),
     "CHANGED": _lua_format(CHANGED),
     "CLAIM": _lua_format(CLAIM),
+    "CLAIM_START": _lua_format(_CLAIM_START),
     "CLAIM_END": _lua_format(_CLAIM_END),
+    "REQUEST": _lua_format(_REQUEST),
+    "ACK_KIND": _lua_format(_ACK_KIND),
     "ID": _lua_format(ID),
     "HEAD_BYTES": str(HEAD.size),
     "CHANGED_BYTES": str(CHANGED.size),
     "CLAIM_BYTES": str(CLAIM.size),
     "CREATED_BYTES": str(_CREATED.size),
+    "REQUEST_BYTES": str(_REQUEST.size),
+    "ACK_KIND_BYTES": str(_ACK_KIND.size),
     "MAX_STATUS_CHARS": str(MAX_STATUS_CHARS),
     "SLICE_BYTES": str(SLICE_BYTES),
 }
@@ -185,13 +200,13 @@ def descriptors(queue: str, shard: str, priorities: list[int], first: int, count
 
 
 def claim_args(requests: Sequence[ClaimRequest], now_ms: int) -> Args:
+    """One per request (see _claim.lua): each argument costs the driver some 1,500 instructions."""
     args: Args = []
     for request in requests:
-        timeout_ms, from_ms = request.claim_timeout_ms, now_ms + request.spare_ms
-        start = _CLAIM_START.pack(from_ms, timeout_ms)
-        args += (request.limit, request.max_bytes, from_ms + timeout_ms, start, request.claim_descriptor)
-        args.append(len(request.priorities))
-        args += request.priorities
+        priorities = request.priorities
+        from_ms = now_ms + request.spare_ms
+        about = _REQUEST.pack(request.limit, request.max_bytes, from_ms, request.claim_timeout_ms, len(priorities))
+        args.append(about + bytes(priorities) + request.claim_descriptor.encode())
     return args
 
 
@@ -241,14 +256,16 @@ def dequeued(
 
 
 def ack_args(acks: Acks) -> Args:
-    """Number of kinds, the kinds, which ack is of which kind, the ids (see ack.lua)."""
+    """Number of kinds, the kinds, which ack is of which kind, the ids (see _ack.lua)."""
     kinds: dict[AckKind, int] = {}
     which: list[int] = []
     for kind, ids in acks.runs:
         which += [kinds.setdefault(kind, len(kinds))] * len(ids)
     args: Args = [len(kinds)]
     for priority, succeeded, status, delay_ms, claim, permanent in kinds:
-        args += (priority, 1 if succeeded else 2 if permanent else 0, delay_ms, claim, status)
+        holder = claim.encode()
+        about = _ACK_KIND.pack(1 if succeeded else 2 if permanent else 0, priority, delay_ms, len(holder))
+        args.append(about + holder + status.encode())
     args.append(b"" if len(kinds) == 1 else Struct(f">{len(which)}H").pack(*which))
     args.append(Struct(f">{len(which)}Q").pack(*acks.ids))
     return args

@@ -1,7 +1,7 @@
 -- End attempts. The first write removes, so a Redis out of memory can be emptied. ARGV has from `from` on:
 --   keep succeeded (1 or 0), keep failed (1 or 0), mark failed ones as dead letters (1 or 0), number of kinds
---   then per kind: priority, 1 succeeded or 0 failed or 2 failed for good, retry delay, claim descriptor or '', status to
---   append
+--   then packed, one per kind: 1 succeeded or 0 failed or 2 failed for good, priority, retry delay, bytes of the claim
+--   descriptor, that, the status to append
 --   then which kind each ack is, two bytes each ('' where there is one kind), then the ids, eight bytes each
 -- Returns one character per ack (0 ignored, 1 succeeded, 2 retried, 3 failed), and the place in ARGV behind all this.
 -- BOUND    the acks given
@@ -51,14 +51,17 @@ local function ack(root, base, queue, now, from)
   end
 
   for i = 1, tonumber(ARGV[from + 3]) do
+    local about = ARGV[at]
+    local ending, priority, delay, holder_bytes = unpack_record($ACK_KIND, about)
+    local status_at = $ACK_KIND_BYTES + holder_bytes + 1
     local kind = {
-      group = group_of(ARGV[at]), ending = ARGV[at + 1],
-      run_after = string.format('%d', math.min(tonumber(now) + tonumber(ARGV[at + 2]), MAX_TIME)),
-      claim = ARGV[at + 3] ~= '' and ARGV[at + 3], status = ARGV[at + 4],
+      group = group_of(priority), ending = tostring(ending),
+      run_after = string.format('%d', math.min(tonumber(now) + delay, MAX_TIME)),
+      claim = holder_bytes > 0 and sub(about, $ACK_KIND_BYTES + 1, status_at - 1), status = sub(about, status_at),
     }
     kind.rewrites = kind.ending ~= '1' or kind.status ~= ''
     needs_claims = needs_claims or kind.claim or kind.rewrites
-    kinds[i], at = kind, at + 5
+    kinds[i], at = kind, at + 1
   end
 
   -- Which acks there are, of which kinds, and the run_after of each job that is in progress.

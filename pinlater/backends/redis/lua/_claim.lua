@@ -1,6 +1,6 @@
 -- Hand out eligible jobs to each request in turn. The first write removes, so a Redis out of memory can be emptied.
--- ARGV has from `at` on, per request: limit, max_bytes, claim expiry, the claim up to its time-out, descriptor, number of
--- priorities, priorities. `within_quota`: no more than the queue's quota leaves.
+-- ARGV has from `at` on, packed, one per request: limit, max_bytes, claimed_at, time-out, number of priorities, priorities
+-- of a byte each, descriptor. `within_quota`: no more than the queue's quota leaves.
 -- Returns per request {ids, run_afters with commas between, values, changed or ''}, the last left out where all are ''.
 -- BOUND    limits and max_bytes; no request is looked at once the bodies come to SLICE_BYTES: the answer is shorter then
 local PAGE, SLICE_BYTES = 128, $SLICE_BYTES
@@ -97,19 +97,22 @@ local function claim(root, base, queue, now, within_quota, at)
 
   local answer = {}
   while at <= #ARGV and given < SLICE_BYTES do
-    local left, room, expiry = math.min(tonumber(ARGV[at]), free), tonumber(ARGV[at + 1]), ARGV[at + 2]
-    local out, last = {{}, {}, {}, {}}, at + 5 + tonumber(ARGV[at + 5])
-    for p = at + 6, last do
+    local request, out = ARGV[at], {{}, {}, {}, {}}
+    local limit, room, claimed_at, timeout, levels = unpack_record($REQUEST, request)
+    local left, expiry = math.min(limit, free), string.format('%d', claimed_at + timeout)
+    local last = $REQUEST_BYTES + levels
+    local prefix, descriptor = pack($CLAIM_START, claimed_at, timeout), sub(request, last + 1)
+    for p = $REQUEST_BYTES + 1, last do
       if left <= 0 or room < 0 then break end
       local taken
-      taken, room = take(out, ARGV[p], left, room, expiry, ARGV[at + 3], ARGV[at + 4])
+      taken, room = take(out, byte(request, p), left, room, expiry, prefix, descriptor)
       left = left - taken
     end
     free = free - #out[1]
     local any = #out[1] > 0
     if any and (not earliest or tonumber(expiry) < earliest) then earliest = tonumber(expiry) end
     answer[#answer + 1] = any and {table.concat(out[1]), table.concat(out[2], ','), out[3], out[4]} or {}
-    at = last + 1
+    at = at + 1
   end
   if earliest then call('ZADD', root .. ':claimed', 'LT', string.format('%d', earliest), queue) end
   return answer
