@@ -27,14 +27,14 @@ from pinlater.model import AckOutcome as AckOutcome
 T = TypeVar("T")
 
 UNDELIVERED_IN_A_ROW = 5
-"""A job whose hand-outs nobody receives, so often that it may be the job, ends as any other that nobody acks."""
+"""After so many undelivered hand-outs in a row the job itself may be the cause. Then its claim is left to expire."""
 
 SLICE_BYTES = 1024 * 1024
 """What a store reads of large values at a time, so that other calls come in between: see `claim` and `lookup`."""
 
 
 class StoreStatus(NamedTuple):
-    """What a ping answers: the random id written into the store when it was first opened, and the store's own clock.
+    """The answer to a ping: the random id written into the store when it was first opened, and the store's own clock.
 
     `full` says why the store has no room for new jobs, and what to do; "" while it has room, as far as it can tell.
     `newest_ms` is the largest time that jobs were stored at, 0 where there were none.
@@ -149,7 +149,8 @@ class ScanPosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ScanRequest:
-    """Which jobs, and how many of them: in a state, with run_after > now (`future`) or <= now, strictly behind `after`.
+    """A selection of jobs, and how many of them: in a state, with run_after > now (`future`) or <= now, strictly behind
+    `after`.
 
     At most `limit`, and fewer where bodies (`with_body`) would pass `max_bytes`, but at least one where one is there.
     """
@@ -164,7 +165,7 @@ class ScanRequest:
 
 
 class ExpiryCounts(NamedTuple):
-    """What became of claims that expired or were released: back to PENDING, or FAILED."""
+    """Counts of claims that expired or were released: jobs back to PENDING, or FAILED."""
 
     retried: int
     failed: int
@@ -244,7 +245,7 @@ class KvEntry(NamedTuple):
 
 
 class Tokens(NamedTuple):
-    """What a bucket gave: `granted` jobs may be handed out; one more in `retry_after_ms` (0: at once)."""
+    """The answer of a token bucket: `granted` jobs may be handed out; one more in `retry_after_ms` (0: at once)."""
 
     granted: int
     retry_after_ms: int
@@ -279,7 +280,7 @@ class StatsPosition(NamedTuple):
 
 
 class StatsPage(NamedTuple):
-    """What was counted, by priority, of the jobs behind a place; `after` None: those were the last."""
+    """Counts by priority of the jobs behind a place; `after` None: those were the last."""
 
     levels: dict[int, LevelCounts]
     after: StatsPosition | None
@@ -293,7 +294,7 @@ class DeadLetterTarget(NamedTuple):
 
 
 class Notification(NamedTuple):
-    """What a store tells of a queue: so many jobs are eligible now, and the first of the others at `due_ms`."""
+    """News from a store about a queue: so many jobs are eligible now, and the first of the others at `due_ms`."""
 
     ready: int
     due_ms: int | None
@@ -441,8 +442,8 @@ class Shard(Protocol):
     async def requeue_undelivered(self, queue: str, claims: Sequence[FreshClaim], now_ms: int) -> int:
         """As `requeue`, for claims that nobody received, where their expiry is still the one named; how many.
 
-        A job goes back so at most UNDELIVERED_IN_A_ROW times in a row; after that its claim is left to expire. A row
-        ends when the job's attempts remaining or its run_after change. An unknown queue: none.
+        A job goes back at most UNDELIVERED_IN_A_ROW times in a row; after that its claim is left to expire. The count
+        restarts when attempts remaining or run_after change. An unknown queue: none.
         """
 
     async def cancel(self, queue: str, jobs: Sequence[JobKey], now_ms: int) -> list[CancelOutcome]:
@@ -521,8 +522,8 @@ class Shard(Protocol):
 
         The copy is PENDING with run_after now, same body and priority, the target's attempts, the original's status
         after a line of its history (`dead_letter_status`), and `origin`; the original stays FAILED, with `moved_to`,
-        and was updated now. A mark waits, and keeps no other one waiting, where its queue has no target or that queue
-        is not there. A mark whose job was retried or removed is void. Counts per queue that was left. A queue with
+        and was updated now. A mark without a target, or whose target queue is not there, stays, and does not block
+        others. A mark whose job was retried or removed is void. Returns how many jobs left each queue. A queue with
         nothing marked costs nothing.
         """
 

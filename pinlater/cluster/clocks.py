@@ -21,14 +21,14 @@ _log = structlog.get_logger("pinlater.cluster")
 TOLERANCE_MS = 1_000
 
 JUMP_REMEMBERED_MS = 3_600_000
-"""For so long the time before a jump counts beside the time after it, and the word of a server that has left while
-clocks differ. A daemon that keeps the clock asks for the time every half an hour at least, so a jump that was wrong is
+"""For this long after a jump the old time still counts, and so does the report of a server that left during a
+disagreement. A daemon that keeps the clock asks for the time every half an hour at least, so a jump that was wrong is
 undone by then.
 """
 
 CONFIRM_MS = 3_000
-"""What a server's clock is newly said to be counts alone only after so long: until then the figures that it is worked
-out from, its own and ours of the same store, may be of different times.
+"""A new reading replaces the old one after this time; until then both count. The two figures that it is worked out
+from, the server's and ours of the same store, may be of different times.
 """
 
 KEY = "clocks"

@@ -137,7 +137,7 @@ class Prune:
         return sum(counts.values())
 
     def _tombstones_before(self, shard_id: str, now_ms: int) -> str:
-        """ "" but for now and then."""
+        """A version every ten minutes, else "" (no tombstones are removed)."""
         at_ms = self._tombstones_at_ms.get(shard_id)
         if at_ms is not None and 0 <= now_ms - at_ms < TOMBSTONES_EVERY_MS:
             return ""

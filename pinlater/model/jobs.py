@@ -24,7 +24,7 @@ CONTINUATION_END = "-1"
 
 
 class JobState(IntEnum):
-    """Where a job stands. The numbers are those of the wire contract and of the stores."""
+    """The state of a job. The numbers are those of the wire contract and of the stores."""
 
     PENDING = 0
     IN_PROGRESS = 1
@@ -98,7 +98,7 @@ class DequeuedJob:
 
 
 class DequeuedJobs(list[DequeuedJob]):
-    """What a dequeue brings. `ack_outcomes`: what became of the acks that rode on it, first the successes, then the
+    """The answer to a dequeue. `ack_outcomes`: what became of the acks that rode on it, first the successes, then the
     failures, each in order; empty where every one had an effect, or the server does not say.
     """
 
@@ -189,7 +189,7 @@ class DequeueRequest:
 
 @dataclass(slots=True)
 class JobFilter:
-    """Which jobs an operator means: one queue and state, a priority (None: all), now or later, a body pattern (RE2)."""
+    """The jobs an operator means: one queue and state, a priority (None: all), now or later, a body pattern (RE2)."""
 
     queue: str
     state: JobState

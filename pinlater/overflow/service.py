@@ -46,7 +46,7 @@ class OverflowService(OverflowStore):
 
     @property
     def api(self) -> ServedApi:
-        """With the calls that mean the same wherever a job is: those of the service over the shards, no frame each."""
+        """This object as the protocol. Calls that do not depend on the place are the service's own, unwrapped."""
         return cast(ServedApi, self)
 
     async def enqueue(self, queue: str, jobs: Sequence[Job], *, context: RequestContext | None = None) -> list[str]:

@@ -1,10 +1,10 @@
 """The limits of a queue that one process keeps for the whole cluster: its rate, and its number of pending jobs.
 
 Rate: one token bucket per queue, on the shard that rendezvous hashing picks. All processes ask the same shard without
-agreeing on it. While that one is out, or does not answer, the next one is asked. What lay in a bucket since an earlier
-time is not worth anything there: the first call after a change of shard leaves no more than one token in it, so a
-take-over adds one job to the rate. Processes see the change at different moments, and then take from two buckets at
-once: a process that has changed fills its new one slower for a while, so that both together stay below twice the rate.
+agreeing on it. While that one is out, or does not answer, the next one is asked. After a change of shard the new bucket
+is cut to one token, so old tokens do not count, and a take-over adds one job to the rate. Processes see the change at
+different moments, and then take from two buckets at once: a process that has changed fills its new one slower for a
+while, so that both together stay below twice the rate.
 
 Pending jobs: those of a queue with a maximum are counted twice a second, and what this process enqueues and hands out
 meanwhile is added and taken off. So the maximum is passed at most by what all servers enqueue in half a second; a count

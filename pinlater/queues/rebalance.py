@@ -122,8 +122,8 @@ class Rebalance:
         return shard_id in self._starving and state.quota < held
 
     def to_shrink(self) -> dict[str, int]:
-        """New quotas of those that hold more than they should. What lies idle of theirs while more is held than the
-        maximum is not theirs any more: then no quota gets larger here.
+        """New quotas of those that hold more than they should. While the sum is over the maximum, unused quota is taken
+        from them, and no quota grows.
         """
         if sum(self.held.values()) <= self.maximum:
             return self._shrinking

@@ -49,7 +49,7 @@ class ShardRecords:
 
 
 class PutResult(NamedTuple):
-    """How many healthy shards took an entry. `was_beaten`: some shard has a newer one."""
+    """The result of writing an entry: how many healthy shards took it. `was_beaten`: some shard has a newer one."""
 
     taken: int
     was_beaten: bool

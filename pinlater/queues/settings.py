@@ -47,7 +47,7 @@ def _row(kind: Kind, default: Any, text: str, *, by_server: bool = False) -> Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSettings:
-    """What counts for one queue. The defaults here are those of a server that was configured with nothing."""
+    """The settings of one queue. The defaults here are those of a server that was configured with nothing."""
 
     max_jobs_per_second: float | None = _row(
         OrNone(Rate()), None, "Jobs handed out, over the whole cluster: 100/s, 30/m, none; 0/s is like paused."

@@ -44,7 +44,7 @@ _KEEPALIVE = (
 
 
 class InflightCall(EagerTask):
-    """What is kept of a call until its answer is written."""
+    """A call whose answer is not written yet."""
 
     __slots__ = (
         "caller_gone",
@@ -354,7 +354,7 @@ class Connection(asyncio.Protocol):
             self.state.peers.freed()
 
     def is_next(self, call: InflightCall) -> bool:
-        """What this connection holds are answers to later calls then, which wait for this one."""
+        """Whether this call's answer is the next to be written; all other answers held here come after it."""
         return bool(self._calls) and call is self._calls[0] and not self._unsent
 
     def _count_partial(self, size: int) -> None:

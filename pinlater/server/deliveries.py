@@ -53,7 +53,9 @@ jobs. Almost all are received before anybody looks at them, so no object of a cl
 
 
 class Deliveries:
-    """Those of all connections of a server. `requeue` gets jobs that were proved undelivered; it may not raise."""
+    """The jobs in unconfirmed answers of a server, by connection. `requeue` gets jobs that were proved undelivered; it
+    may not raise.
+    """
 
     def __init__(self, clock: Clock, requeue: Requeue) -> None:
         self._clock = clock

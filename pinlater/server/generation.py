@@ -33,7 +33,7 @@ class WorkerFailed(Exception):
 
 
 class WorkerHandle:
-    """`ready`: it serves, or WorkerFailed; `ended`: the process is gone, with this exit code."""
+    """A server process, as its supervisor sees it. `ready`: it serves, or WorkerFailed; `ended`: its exit code."""
 
     def __init__(self, on_connection: Callable[[socket.socket], None]) -> None:
         loop = asyncio.get_running_loop()
@@ -176,7 +176,7 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to run: so many processes of `command`, each told `payload`, behind one address. `facts` are for the log."""
+    """The processes to run: so many of `command`, each told `payload`, behind one address. `facts` are for the log."""
 
     host: str
     port: int

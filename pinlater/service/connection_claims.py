@@ -33,7 +33,7 @@ MAX_KEPT = 100_000
 
 
 class ConnectionClaims:
-    """`reaper` gets the claims of a connection that broke, when the grace is over."""
+    """The claims that are bound to connections. `reaper` gets those of a broken one, when the grace is over."""
 
     def __init__(self, clock: Clock, grace_ms: int, reaper: DisconnectReaper) -> None:
         self._clock = clock
@@ -158,8 +158,7 @@ class ConnectionClaims:
 
     def _sweep(self) -> None:
         """Drop what is stale: by now these claims expired, or were heard of elsewhere; and of too many those not heard
-        of for longest, whose time-outs decide. It takes as long as it takes to look at each, and comes after as many
-        new ones as there were.
+        of for longest, whose time-outs decide. Linear, and run only after the table doubled: constant cost per claim.
         """
         now_ms = self._clock.now_ms()
         self.drop([claim for claim in self._by_job.values() if claim.expires_at_ms < now_ms])

@@ -302,7 +302,7 @@ class Dequeuer:
 
 
 class ResponseBudget(NamedTuple):
-    """How many jobs, and bytes of their bodies, a dequeue may give."""
+    """The most jobs, and bytes of their bodies, that a dequeue may give."""
 
     limit: int
     max_bytes: int

@@ -64,7 +64,7 @@ class PreparedAcks(NamedTuple):
 
 
 class JobLifecycle:
-    """For one service."""
+    """Enqueues, acks and checkpoints of one service."""
 
     def __init__(
         self,
@@ -228,7 +228,7 @@ class JobLifecycle:
         *,
         had_effect: bool,
     ) -> Acked:
-        """Of acks of which not all were for one shard, or were for none here, or were invalid."""
+        """The outcome when some acks went to other shards, to unknown shards, or were invalid."""
         queue, succeeded, failed, by_shard, errors, _, _ = prepared
         total = len(succeeded) + len(failed)
         elsewhere = total - carried_out - errors.count

@@ -1,7 +1,7 @@
 """The door to overflow shards: the calls that a service hands over because of jobs that are on none of its shards.
 
-Nothing of it is on the way of other calls: it is entered by an error alone, of shards that cannot be used or of a
-descriptor that names an overflow shard.
+Other calls never pass here. A call comes here only after an error: no usable shard, or a descriptor of an overflow
+shard.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ class NamesOverflow(Exception):
 
 
 class OverflowCalls(Protocol):
-    """What is called instead of a service's own call; arguments, results and errors are those of pinlater.api.Api."""
+    """The calls that stand in for a service's own after such an error; arguments, results and errors are those of
+    pinlater.api.Api.
+    """
 
     async def enqueue(
         self,

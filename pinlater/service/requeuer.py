@@ -26,7 +26,9 @@ CLAIMS_PER_CALL = 1_000
 
 
 class Requeuer:
-    """For one service. It raises nothing: what fails is left to the time-outs of the claims."""
+    """Requeues the claims of one service that nobody received. It raises nothing: what fails is left to the time-outs
+    of the claims.
+    """
 
     def __init__(
         self, router: Router, clock: Clock, limits: QueueLimits, metrics: Metrics, long_polls: LongPolls

@@ -4,9 +4,9 @@ An empty queue costs one round trip per shard, a full one two. What is planned c
 of it was, the round is tried again, a bounded number of times. A shard that takes longer than half its deadline is left
 out: a slow one holds up nobody, and breaks the order of priorities only by what it keeps to itself.
 
-Dequeues that come while others of their queue look and claim, look and claim together: a look costs a call of every
-shard, whoever it is for. One that has begun is not shared with those that come later: there must be a moment during
-each dequeue at which no shard had a job of a higher priority.
+While one dequeue of a queue counts and claims, later ones wait and are then served by one joint round: a count costs a
+call of every shard, however many it is for. They may not use counts taken before they came: there must be a moment
+during each dequeue at which no shard had a job of a higher priority.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ def fitting(jobs: Sequence[DequeuedJob], max_bytes: int) -> int:
 
 
 class Plan(NamedTuple):
-    """`shares[shard][request]` jobs to claim; of the first `levels` priorities only."""
+    """The claims to make: `shares[shard][request]` jobs; of the first `levels` priorities only."""
 
     shares: list[list[int]]
     levels: int

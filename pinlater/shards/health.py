@@ -95,7 +95,7 @@ class Good(NamedTuple):
 
 
 class Health:
-    """`is_healthy` says whether calls may go to the shard. It begins outside, and may be probed at once."""
+    """The health of one shard. `is_healthy`: calls may go to it. It begins outside, and may be probed at once."""
 
     __slots__ = (
         "_bad",

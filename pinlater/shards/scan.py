@@ -26,7 +26,7 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class ScanQuery:
-    """What to scan for, in one queue; `with_body` and `max_bytes` as for a shard."""
+    """A scan of one queue; `with_body` and `max_bytes` as for a shard."""
 
     queue: str
     state: JobState

@@ -274,7 +274,7 @@ def decode_result(data: bytes, header: Header, method: Signature, limits: WireLi
 
 
 def encode_call(name: str, seqid: int, args: Any, protocol: Protocol = Protocol.BINARY) -> bytes:
-    """A call. `args` is any object with the method's arguments as attributes, `idl.METHODS[name].args.cls` for one."""
+    """A call. `args` is any object with the method's arguments as attributes, `SIGNATURES[name].args.cls` for one."""
     return write_header(protocol, CALL, name, seqid) + encode_struct(args, protocol, SIGNATURES[name].args.encode_args)
 
 
@@ -331,7 +331,7 @@ def _is_whole(data: bytes, header: Header, method: Signature, args: Any) -> bool
     """Whether the decoded arguments, encoded again, are the message, and lack nothing."""
     try:
         again, hidden = _encode_again(header.protocol, method, args, len(data))
-    except (TypeError, AttributeError):  # something is LACKING
+    except (TypeError, AttributeError):  # something is MISSING
         return False
     return len(again) + hidden == len(data) - header.body and again.find(_REPLACED) < 0
 

@@ -83,7 +83,7 @@ MISSING = _Missing()
 
 
 class Struct:
-    """The root of all decoded structs: attributes; None for what was not sent, LACKING where it had to be."""
+    """The root of all decoded structs: attributes; None for what was not sent, MISSING where it had to be."""
 
     no_body = b""
 

@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 
 class Idempotency(Enum):
-    """What sending a call twice would do; decides which calls a client may send again by itself."""
+    """The effect of sending a call twice; decides which calls a client may send again by itself."""
 
     READ = "changes nothing, and answers quickly"
     SCAN = "changes nothing, and may take long by itself: one attempt has all the time there is"
@@ -31,7 +31,7 @@ class Idempotency(Enum):
 
 
 class Access(Enum):
-    """What a caller has to show."""
+    """The credential that a caller has to show."""
 
     ANYONE = "nothing"
     ADMIN_PASSWORD = "the admin password, in the argument of that name"

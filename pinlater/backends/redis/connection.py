@@ -149,7 +149,10 @@ _CLOSE_WITHIN_S = 1.0
 
 
 class PipelinedConnection(asyncio.Protocol):
-    """`timeout_s` is how long the oldest call may wait for its answer."""
+    """A connection to Redis that sends calls without waiting for earlier answers.
+
+    `timeout_s` is how long the oldest call may wait for its answer.
+    """
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s

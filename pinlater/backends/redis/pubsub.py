@@ -58,7 +58,7 @@ OnMessage = Callable[[bytes, bytes], None]
 
 
 class PubSubConnection(asyncio.Protocol):
-    """`on_close` is called once, when nothing more comes."""
+    """A connection to Redis that receives what is published. `on_close` is called once, when nothing more comes."""
 
     def __init__(self, on_message: OnMessage, on_close: Callable[[], None]) -> None:
         self._on_message = on_message
@@ -157,7 +157,7 @@ def _nothing() -> None:
 
 
 class PubSub(ScriptCaller):
-    """Connects with the first subscription, and again with the first one after a break."""
+    """The subscriptions of a shard in Redis. Connects with the first one, and again after a break."""
 
     def __init__(self, shard_id: str, store: RedisStore) -> None:
         super().__init__(shard_id, store)

@@ -9,7 +9,7 @@ Every key begins with the root, whose braces are a hash tag. Numbers in records 
     ROOT:revisions                zset    entry -> revision: the order in which they came
     ROOT:revision                 string  the last revision given out
     ROOT:marks                    zset    entry that is a tombstone -> the time in its version
-    ROOT:claimed                  zset    queue -> no claim in it expires before this
+    ROOT:claimed                  zset    queue -> lower bound of its earliest claim expiry
     ROOT:ended:2, ROOT:ended:3    zset    queue -> no job in it succeeded (2) or failed (3) before this
 
     ROOT:dead                     zset    queue -> no job in it became dead-letter pending before this
@@ -84,7 +84,7 @@ _prefix = lru_cache(maxsize=1024)(descriptor_prefix)
 """What stands before the id in the descriptors of a queue and priority."""
 
 LAST_DIGITS = [f"{number:03}" for number in range(1000)]
-"""Jobs of one batch have ids that mostly differ in these: written from here, an id costs a third."""
+"""The last digits of ids as text. Looking them up costs a third of formatting them."""
 
 _CLAIM_START, _CLAIM_END = Struct(">QQ"), Struct(">IB")
 """A claim in two parts: what its request says, and what the script adds of the job."""

@@ -50,7 +50,10 @@ def load_scripts() -> dict[str, Script]:
 
 
 class RedisStore:
-    """`connect_timeout_s` bounds connecting with its handshake, `call_timeout_s` the wait for one answer."""
+    """One Redis server with its connections and scripts.
+
+    `connect_timeout_s` bounds connecting with its handshake, `call_timeout_s` the wait for one answer.
+    """
 
     def __init__(self, address: Address, connect_timeout_s: float, call_timeout_s: float) -> None:
         self.address = address

@@ -23,7 +23,9 @@ _EVICTS = (
 
 
 class RedisShard(ConfigCommands, JobCommands, PubSub, Queries, AdminCommands, Maintenance, Coordination):
-    """`redis://` or `rediss://` URL (see connection.py); an id of "" lets the store's own record decide."""
+    """A shard in Redis. Takes a `redis://` or `rediss://` URL (see connection.py); an id of "" lets the store's own
+    record decide.
+    """
 
     keeps_order = True  # one connection
     has_own_clock = True

@@ -232,7 +232,9 @@ _STATEMENTS = load_statements("mysql.sql")
 
 
 class MysqlShard(SqlShard):
-    """`url` is mysql+pymysql://USER:PASSWORD@HOST:PORT/DATABASE, or mysql+mysqldb://... for mysqlclient."""
+    """A shard in MySQL or MariaDB. `url` is mysql+pymysql://USER:PASSWORD@HOST:PORT/DATABASE, or mysql+mysqldb://...
+    for mysqlclient.
+    """
 
     def __init__(
         self, url: str, shard_id: str = "", *, threads: int = THREADS, timeouts: Timeouts | None = None

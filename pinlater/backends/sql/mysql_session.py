@@ -24,7 +24,9 @@ _ROW_BYTES = 256
 
 
 class MysqlSession(Session):
-    """`locking` for one that writes; `max_packet` is the largest statement that the server takes, in bytes."""
+    """A session on MySQL or MariaDB. `locking`: it writes; `max_packet`: the largest statement the server takes, in
+    bytes.
+    """
 
     def __init__(
         self, cursor: Any, statements: Mapping[str, str], shard_id: str, *, locking: bool, max_packet: int

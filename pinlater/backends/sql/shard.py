@@ -1,4 +1,4 @@
-"""A shard in SQL: every call of the protocol is one transaction, in one transaction, on a thread."""
+"""A shard in SQL. Each call runs as one transaction, on a thread."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _JOBS_PER_SLICE = 64
 
 
 class SqlShard(ABC):
-    """What is the same on every SQL database; a dialect says how a transaction is run."""
+    """A shard in an SQL database; a subclass per dialect says how a transaction is run."""
 
     keeps_order = False
     has_own_clock = True

@@ -36,7 +36,8 @@ _SUFFIXES = ("", "-wal", "-shm", "-journal")
 
 
 class SqliteShard(SqlShard):
-    """`place` is a path, `sqlite:///path` (four slashes before an absolute one), or `sqlite://` for one in memory.
+    """A shard in SQLite. `place` is a path, `sqlite:///path` (four slashes before an absolute one), or `sqlite://` for
+    one in memory.
 
     `busy_timeout_ms`: how long to wait for another process's transaction before StoreConflict.
     """
@@ -163,7 +164,9 @@ def data_version(session: Session) -> int:
 
 
 class FileWatch:
-    """`version` asks for the data version, on a connection that changes nothing itself. Asked only while followed."""
+    """Watches a file for changes by other processes. `version` asks for the data version, on a connection that changes
+    nothing itself. It asks only while somebody subscribes.
+    """
 
     def __init__(self, version: Callable[[], Awaitable[int]]) -> None:
         self._version = version

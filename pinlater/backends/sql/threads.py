@@ -114,11 +114,13 @@ class GroupedCall(Call):
 
 
 class SmallCall(GroupedCall):
-    """One that takes but a moment."""
+    """A call that takes but a moment."""
 
 
 class GroupCommitThread(Threads):
-    """`together` carries out calls that follow each other: an outcome for each, in order."""
+    """A thread that commits calls in groups. `together` carries out those that follow each other: an outcome for each,
+    in order.
+    """
 
     def __init__(self, name: str, together: RunGroup) -> None:
         self._together = together

@@ -44,7 +44,7 @@ class DueTimes:
         return True
 
     def is_known(self, queue: str) -> bool:
-        """Whether `next` is true, also where it says that there is none: then a look would bring nothing new."""
+        """Whether `next` can be trusted, even when it is None; then polling is useless."""
         return queue in self._sure
 
     def confirm(self, queue: str) -> None:

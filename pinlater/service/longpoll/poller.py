@@ -35,7 +35,7 @@ _SOME = 1_000
 """How many jobs are expected where nobody said how many there are."""
 
 _POLLERS_PER_MS = 5
-"""QueueDirectory are polled no more often, all combine_errors, than this many times a millisecond."""
+"""The most polls per millisecond, of all queues together."""
 
 _TICK_S = 0.001
 """uvloop's timers have whole milliseconds, from a time of their own, and may ring so early or so late."""
@@ -53,7 +53,9 @@ LOG_FAILURES_EVERY_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class LongPollSettings:
-    """`poll_subscribed_ms` is the pause between polls of a queue whose shards tell of new jobs themselves."""
+    """The settings of all pollers. `poll_subscribed_ms` is the pause between polls of a queue whose shards tell of new
+    jobs themselves.
+    """
 
     max_waiters: int
     poll_min_ms: int
@@ -75,7 +77,7 @@ class PollerState(Enum):
 
 @dataclass(slots=True)
 class PollerContext:
-    """What all pollers of a process share."""
+    """The parts that all pollers of a process share."""
 
     router: Router
     clock: Clock
@@ -124,7 +126,7 @@ class QueuePoller:
         self.waiters = WaitQueue()
         self.state = PollerState.IDLE
         self.ready_estimate = 0
-        """How many jobs are expected. Below 0: so many were handed out already that are yet to be announced."""
+        """How many jobs are expected. Negative: jobs handed out before their enqueue was announced."""
         self.inflight_jobs = 0
         """How many jobs the claim that begins next may meet before they are announced."""
         self.pause_ms = pause_ms

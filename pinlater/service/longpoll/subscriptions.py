@@ -45,7 +45,7 @@ class Listener(Protocol):
 
 
 class Subscriptions:
-    """Of one process, over all shards."""
+    """The subscriptions of one process to queues, over all shards."""
 
     def __init__(self, members: ShardSet, listener: Listener) -> None:
         self._members = members

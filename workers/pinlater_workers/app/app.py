@@ -58,7 +58,8 @@ def _says_queue(method: MethodT) -> MethodT:
 
 
 class App:
-    """`file`: settings in TOML, which count before what code says; else `servers`, a `cluster`, or the environment.
+    """An app: types of job, and where they go. `file`: settings in TOML, which count before what code says; else
+    `servers`, a `cluster`, or the environment.
 
     ConfigurationError: a file, a server or a type of job that cannot be. `outbox` is where jobs go: the servers.
     """

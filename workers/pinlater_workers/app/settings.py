@@ -22,7 +22,7 @@ POLLS_PER_LEASE = 3
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """`queues`: their weights. Times are seconds.
+    """The settings of a worker. `queues`: their weights. Times are seconds.
 
     `lease_s`: how long a claim holds without a heartbeat. `poll_wait_s`: how long a server may hold back its answer; it
     counts up to a third of the lease (None: that, or LONGEST_POLL_S). `grace_s`: how long running jobs may go on after

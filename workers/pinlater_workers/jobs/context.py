@@ -42,7 +42,7 @@ ENDING_REASONS = frozenset({StopReason.TIME_LIMIT, StopReason.CLAIM_LOST})
 
 
 class RunningJob(msgspec.Struct, eq=False, gc=False):
-    """What the worker keeps of it. `type` None: none that this worker knows. `envelope` None: a body that has none.
+    """A job that a worker runs. `type` None: none that this worker knows. `envelope` None: a body that has none.
 
     `began_s` and `until_s` (the time limit) are of time.monotonic, `deadline_ms` is the limit by the wall clock.
     `stop_reason` is why it was told to stop, if it was.
@@ -69,7 +69,7 @@ def waited_s(job: DequeuedJob, now_ms: int) -> float:
 
 
 class Host(Protocol):
-    """What carries out the wishes of a running job: its pool. Raises ClaimLost, or an error of pinlater.errors."""
+    """The pool of a running job, which carries out its wishes. Raises ClaimLost, or an error of pinlater.errors."""
 
     def checkpoint(self, checkpoint: Checkpoint) -> None:
         """From the job's thread; returns when the server has answered."""

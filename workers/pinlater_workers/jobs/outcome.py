@@ -18,7 +18,7 @@ Delay = float | timedelta
 
 
 class Action(IntEnum):
-    """What the server is told."""
+    """The call by which the server is told of an outcome."""
 
     SUCCEED = 0
     """An ack, success."""
@@ -36,7 +36,8 @@ class Action(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`status`, a line with its end or "", goes to the job's custom status: an ack appends it, a move puts it in front.
+    """The outcome of an attempt. `status`, a line with its end or "", goes to the job's custom status: an ack appends
+    it, a move puts it in front.
 
     `error` is the type of the exception for metrics and logs, "" for none.
     """

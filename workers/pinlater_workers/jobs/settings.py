@@ -42,7 +42,8 @@ RetryOption = (
 
 @dataclass(frozen=True, slots=True)
 class JobSettings:
-    """`attempts` None: one more than the policy's retries. `pool` None: the worker's own choice.
+    """The settings of a type of job. `attempts` None: one more than the policy's retries. `pool` None: the worker's own
+    choice.
 
     `time_limit_s`: how long one attempt may run. `raw`: the function takes the whole body as bytes, and runs whatever
     job of its queue has no envelope. `max_snoozes`: how often Snooze may be raised before a Reschedule, retries

@@ -64,7 +64,7 @@ def outcome_on_error(running: RunningJob, error: BaseException) -> Outcome:
 
 
 def stopped_outcome(running: RunningJob, reason: StopReason) -> Outcome:
-    """For a job that was ended because of `why`, one of ENDING_REASONS."""
+    """The outcome of a job that was ended because of `reason`, one of ENDING_REASONS."""
     assert running.type is not None
     return _logged(running, decide_stopped(running.type.settings, running.job, reason))
 

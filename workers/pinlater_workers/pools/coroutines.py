@@ -47,7 +47,7 @@ class _Host(msgspec.Struct, eq=False):
 
 
 class _Task(msgspec.Struct, eq=False):
-    """One job on the loop. `why` is set when it is cancelled."""
+    """One job on the loop. `reason` is set when it is cancelled."""
 
     running: RunningJob
     host: _Host
@@ -57,7 +57,9 @@ class _Task(msgspec.Struct, eq=False):
 
 
 class AsyncPool:
-    """A cancelled job is reported when it has ended, or after CANCEL_AGAIN_S; from then on it counts as stuck."""
+    """Runs jobs that are coroutines. A cancelled job is reported when it has ended, or after CANCEL_AGAIN_S; from then
+    on it counts as stuck.
+    """
 
     def __init__(self, app: HasMiddleware, settings: WorkerSettings, ended: JobsEnded, save: SaveCheckpoint) -> None:
         self._app = app

@@ -42,7 +42,9 @@ class StartFailed(Message, tag="Broken"):
 
 
 class RunJob(Message, tag="Run"):
-    """`name` "": the raw job of the queue. `number`, that of the job in its process, is what StopJob refers to."""
+    """Starts a job. `name` "": the raw job of the queue. `number`, that of the job in its process, is what StopJob
+    refers to.
+    """
 
     number: int
     name: str
@@ -53,20 +55,20 @@ class RunJob(Message, tag="Run"):
 
 
 class JobEnded(Message, tag="Ended"):
-    """What became of the job."""
+    """Tells the outcome of a job."""
 
     outcome: Outcome
 
 
 class StopJob(Message, tag="Tell"):
-    """The job of that number should stop; `why` is a StopReason."""
+    """Asks the process to stop the job of that number; `reason` is a StopReason."""
 
     number: int
     reason: str
 
 
 class SaveRequest(Message, tag="Ask"):
-    """`number` is the job's, `ask` that of the question."""
+    """Asks for a checkpoint. `number` is the job's, `ask` that of the question."""
 
     number: int
     ask: int
@@ -74,7 +76,7 @@ class SaveRequest(Message, tag="Ask"):
 
 
 class SaveAnswer(Message, tag="Answer"):
-    """`error` "": done; else the name of an exception."""
+    """The answer to a SaveRequest. `error` "": done; else the name of an exception."""
 
     ask: int
     error: str = ""

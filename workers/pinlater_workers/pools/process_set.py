@@ -45,7 +45,7 @@ class ProcessSetOwner(Protocol):
 
 
 class ProcessSet:
-    """The processes that live: one, and from when so many jobs were there at once as many as these, up to `limit`.
+    """The living processes of a pool. Starts with one; grows to the largest number of simultaneous jobs, up to `limit`.
 
     The first is started alone, as where it cannot load the app no other one can.
     """

@@ -28,7 +28,7 @@ REFUSED = (RequestInvalid, BodyTooLarge)
 
 
 class AckSender:
-    """`done` gets the task of each call when it has ended."""
+    """Sends results to the servers, several per call, until one has them. `done` gets each call's task at its end."""
 
     def __init__(
         self,

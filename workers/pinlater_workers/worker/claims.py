@@ -40,11 +40,10 @@ class ClaimOwner(Protocol):
 
 
 class ClaimKeeper:
-    """ClaimTable, and the process that is told of them. `lost` is told of those whose heartbeats fail or that are lost.
+    """The claims of a worker, and the heartbeat process that keeps them alive.
 
-    `queues`: where claims for `source` are kept alive that the process was not told of, while a job holds up this one.
-    So those of jobs that most likely end at once are told late; without `queues`, as soon as they are taken.
-    `is_answered` says whether a job does not run any more, but has a result that is on its way.
+    `queues`: in these the process also keeps alive claims for `source` that it was not told of, while a job holds up
+    the worker. So claims of jobs that are likely to end at once are told late. Without `queues` all are told at once.
     """
 
     def __init__(self, servers: Sequence[str], source: str, lease_s: float, queues: Sequence[str] = ()) -> None:
@@ -126,7 +125,7 @@ class ClaimKeeper:
 
 
 class ClaimTable:
-    """Every claim from its dequeue until its result is through, or it is lost.
+    """All claims of a worker, each from its dequeue until its result is through, or it is lost.
 
     A claim gets a number, used once, when the heartbeat process is told of it. Those of short jobs stay here
     until they are old enough: most have ended by then.
@@ -213,7 +212,8 @@ class ClaimTable:
 
 
 class ShortJobs:
-    """By the attempts that were last: so many in a row that took less than SHORT_S. Nobody knows of a new type.
+    """The types of job that end at once, by their last attempts: so many in a row took less than SHORT_S. A new type is
+    none.
 
     `names` are those of the types.
     """

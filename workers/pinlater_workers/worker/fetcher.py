@@ -35,7 +35,7 @@ class Slots(Protocol):
 
 
 class Fetcher:
-    """`done` gets the task of each dequeue when it has ended."""
+    """Dequeues jobs for the free slots of a worker. `done` gets the task of each dequeue at its end."""
 
     def __init__(
         self,

@@ -235,7 +235,9 @@ def _not_run(job: DequeuedJob, queue: str, now_s: float) -> RunningJob:
 
 
 class TimeLimitReaper:
-    """`on_reaped` is called after each look. While no claim is held and no slot is stuck there is no look."""
+    """Stops jobs that run longer than they may. `on_reaped` is called after each look. While no claim is held and no
+    slot is stuck there is no look.
+    """
 
     def __init__(self, jobs: RunningJobs, claims: ClaimKeeper, on_reaped: Callable[[], None]) -> None:
         self._jobs = jobs

@@ -26,7 +26,7 @@ log = logging.getLogger("pinlater_workers.worker")
 
 
 class QueueState:
-    """`trouble` "": none."""
+    """The state of one queue, by its last answers. `trouble` "": none."""
 
     __slots__ = ("failures", "state", "trouble")
 
@@ -37,7 +37,7 @@ class QueueState:
 
 
 class QueueStates:
-    """`weights`: of every queue."""
+    """The states of all queues. `weights`: of every queue."""
 
     def __init__(self, weights: Mapping[str, int], incidents: IncidentLog, rng: random.Random) -> None:
         self._weights = weights

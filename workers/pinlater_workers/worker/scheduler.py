@@ -33,7 +33,7 @@ class Fetch:
 
 
 class QueueFetches:
-    """`reserved`: the slots of the dequeue under way. Times are of time.monotonic."""
+    """The dequeues of one queue. `reserved`: the slots of the dequeue under way. Times are of time.monotonic."""
 
     __slots__ = ("answered_s", "busy", "not_before_s", "reserved")
 
