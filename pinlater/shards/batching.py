@@ -479,6 +479,8 @@ def _acks_alone(asked: Sequence[AckAndClaim]) -> Sequence[AckAndClaim]:
 
 
 def _measure_jobs(jobs: Sequence[Job]) -> tuple[int, int]:
+    if len(jobs) == 1:  # as most often of those that are joined
+        return 1, len(jobs[0].body)
     return len(jobs), sum([len(job.body) for job in jobs])
 
 
@@ -488,13 +490,20 @@ def measure_claims(requests: Sequence[ClaimRequest]) -> tuple[int, int]:
 
 
 def _measure_acks(acks: Sequence[AckRequest]) -> tuple[int, int]:
-    acks = Acks.of(acks)
-    return len(acks), sum([len(kind.append_status) * len(ids) for kind, ids in acks.runs])
+    jobs = size = 0
+    for kind, ids in Acks.of(acks).runs:
+        jobs += len(ids)
+        size += len(kind.append_status) * len(ids)
+    return jobs, size
 
 
 def _measure_acks_and_claims(asked: Sequence[AckAndClaim]) -> tuple[int, int]:
     jobs = size = 0
     for acks, requests in asked:
-        for more_jobs, more_size in (_measure_acks(acks), measure_claims(requests)):
-            jobs, size = jobs + more_jobs, size + more_size
+        acked, ack_size = _measure_acks(acks)
+        jobs += acked
+        size += ack_size
+        for request in requests:
+            jobs += request.limit
+            size += request.max_bytes
     return jobs, size

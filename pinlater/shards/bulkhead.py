@@ -345,7 +345,9 @@ class Bulkhead:
 
     def slow_error(self, now_s: float) -> ShardSlow | None:
         """The error of a call that may not start now, by the loop's time."""
-        return self._shard_slow() if self._slow_calls.is_slow(now_s, self._deadline_s) else None
+        slow_calls = self._slow_calls
+        is_slow = slow_calls.may_be_slow and slow_calls.is_slow(now_s, self._deadline_s)
+        return self._shard_slow() if is_slow else None
 
     def _shard_slow(self) -> ShardSlow:
         return ShardSlow(

@@ -80,6 +80,13 @@ CLAIM = Struct(">QQIB")
 ID = Struct(">Q")
 """An id as Redis holds it: shorter than its 16 digits by half, and sorted by age just so."""
 
+
+@lru_cache(maxsize=1024)
+def _ids(count: int) -> Struct:
+    """So many ids in a row; to make a Struct takes longer than to pack with it."""
+    return Struct(f">{count}Q")
+
+
 _prefix = lru_cache(maxsize=1024)(descriptor_prefix)
 """What stands before the id in the descriptors of a queue and priority."""
 
@@ -217,7 +224,7 @@ def dequeued(
     if not answer:
         return []
     packed_ids, scores, values, changes = answer
-    ids: Iterable[int] = Struct(f">{len(values)}Q").unpack(packed_ids)
+    ids: Iterable[int] = _ids(len(values)).unpack(packed_ids)
     jobs: list[DequeuedJob] = []
     append, head_bytes = jobs.append, HEAD.size
     head = score = None
@@ -267,7 +274,7 @@ def ack_args(acks: Acks) -> Args:
         about = _ACK_KIND.pack(1 if succeeded else 2 if permanent else 0, priority, delay_ms, len(holder))
         args.append(about + holder + status.encode())
     args.append(b"" if len(kinds) == 1 else Struct(f">{len(which)}H").pack(*which))
-    args.append(Struct(f">{len(which)}Q").pack(*acks.ids))
+    args.append(_ids(len(which)).pack(*acks.ids))
     return args
 
 
