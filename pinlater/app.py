@@ -4,7 +4,7 @@
     beside it, on Periodic: QueueDirectory, PendingCounts, QuotaBalancer, Membership, StatsCollector, Maintenance
     and, where it is configured, Overflow
 
-`python -m pinlater.app FD` is a worker process of `pinlater serve`.
+`python -m pinlater.app FD` is a server process of `pinlater serve`.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from pinlater.queues.directory import QueueDirectory
 from pinlater.queues.file import QueueFile
 from pinlater.queues.quota_balancer import QuotaBalancer
 from pinlater.redaction import SECRETS
-from pinlater.server import worker_process
+from pinlater.server import server_process
+from pinlater.server.server_process import HandOver, StartRefused
 from pinlater.server.thrift_server import ThriftServer
-from pinlater.server.worker_process import HandOver, StartRefused
 from pinlater.service import ClaimTokens, Service
 from pinlater.shard_factory import data_folder, guard_settings, note_stores, shard_set
 from pinlater.shards.handle import ShardHandle
@@ -65,7 +65,7 @@ LEAST_MOVE_S = 2.0
 _AHEAD = "jobs were stored at times that are yet to come: was a clock ahead then, or is it behind now?"
 
 
-class App:
+class ServerProcess:
     """A server process with everything behind it: built, opened, and stopped in order."""
 
     def __init__(self, config: Config, known: Mapping[str, str], address: str) -> None:
@@ -224,16 +224,16 @@ def queue_file(config: Config) -> QueueFile | None:
         raise StartRefused("; ".join(str(mistake) for mistake in invalid.mistakes)) from invalid
 
 
-async def build(payload: dict[str, Any]) -> App:
-    """What a worker process serves. StartRefused."""
+async def build(payload: dict[str, Any]) -> ServerProcess:
+    """What a server process serves. StartRefused."""
     config = from_plain(payload["config"])
     config = replace(config, admin_password_hash=config.admin_password_hash or payload.get("operator_hash", ""))
     SECRETS.keep(secrets_of(config))
     configure(config.log_level, config.log_format, worker=os.getpid())
-    app = App(config, payload["known"], payload.get("address", f"{config.host}:{config.port}"))
+    app = ServerProcess(config, payload["known"], payload.get("address", f"{config.host}:{config.port}"))
     await app.open()
     return app
 
 
 if __name__ == "__main__":
-    worker_process.main(int(sys.argv[1]), build)
+    server_process.main(int(sys.argv[1]), build)

@@ -23,9 +23,9 @@ from pinlater.data_folder.password import (
 from pinlater.data_folder.private_files import tighten_folder
 from pinlater.errors import PinLaterError, StoreRefused
 from pinlater.listener import raise_descriptor_limit
-from pinlater.server.generation import Plan
+from pinlater.server.generation import ServePlan
+from pinlater.server.server_process import StartRefused
 from pinlater.server.supervisor import ServeRefused
-from pinlater.server.worker_process import StartRefused
 from pinlater.shard_factory import bare_shard, data_folder, note_stores, shard_set
 
 log = structlog.get_logger("pinlater.plan")
@@ -43,7 +43,7 @@ Check = Callable[[Config], Awaitable[None]]
 """Of a configuration with the ids that its stores turned out to have. ServeRefused."""
 
 
-async def make_plan(config: Config, accept_new_stores: Sequence[str], check: Check | None = None) -> Plan:
+async def make_plan(config: Config, accept_new_stores: Sequence[str], check: Check | None = None) -> ServePlan:
     """Look at the stores, compare them with the record in the data folder, and say what to run. ServeRefused."""
     folder = data_folder(config)
     tighten_folder(folder)
@@ -52,7 +52,7 @@ async def make_plan(config: Config, accept_new_stores: Sequence[str], check: Che
     if check is not None:
         await check(resolved)
     note_stores(folder, stores)
-    return Plan(
+    return ServePlan(
         host=config.host,
         port=config.port,
         processes=config.processes or 1,

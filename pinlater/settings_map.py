@@ -1,4 +1,4 @@
-"""The settings of a worker process's parts, from its one configuration; `shard_factory` has those of the shards."""
+"""The settings of a server process's parts, from its one configuration; `shard_factory` has those of the shards."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The shards of a configuration, each with its chain: BatchingShard(ResilientShard(the store's own)).
 
-A supervisor looks at the stores with it, so it imports no part that only a worker process has.
+A supervisor looks at the stores with it, so it imports no part that only a server process has.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pinlater.config import Config, StoreConfig
 from pinlater.data_folder.identity import RecordBroken, remember
 from pinlater.errors import PinLaterError, install_command
 from pinlater.metrics import Metrics
-from pinlater.server.worker_process import StartRefused
+from pinlater.server.server_process import StartRefused
 from pinlater.shards.batching import BatchingShard
 from pinlater.shards.bulkhead import GuardSettings
 from pinlater.shards.handle import ShardHandle

@@ -303,7 +303,7 @@ class Notification(NamedTuple):
 UNKNOWN_CHANGE = Notification(0, None)
 """Something has changed, by whichever process, and perhaps in this queue: a look tells."""
 
-Listener = Callable[[Notification | None], None]
+OnNotification = Callable[[Notification | None], None]
 """Told the notifications of one queue; None: there will be none any more."""
 
 
@@ -370,7 +370,7 @@ class Shard(Protocol):
         One read of an index per queue and priority, however many jobs there are.
         """
 
-    async def subscribe(self, queue: str, on_event: Listener | None) -> bool:
+    async def subscribe(self, queue: str, on_event: OnNotification | None) -> bool:
         """True: from now on, until it is told None, `on_event` is told of every job that becomes PENDING in the queue,
         by whichever process, but for those that this shard's own `enqueue` brings; with counts, or as UNKNOWN_CHANGE,
         which may also come for nothing. False: not by this store, or not now.

@@ -44,10 +44,10 @@ from pinlater.plan import make_plan
 from pinlater.queues.directory import SHARD_PREFIX, is_dequeue_only
 from pinlater.redaction import secrets_of_url
 from pinlater.server.file_locks import FileInUse, FileLocks
-from pinlater.server.generation import Plan
+from pinlater.server.generation import ServePlan
+from pinlater.server.server_process import StartRefused
 from pinlater.server.supervisor import ServeRefused, Supervisor
 from pinlater.server.watched_file import WatchedFile
-from pinlater.server.worker_process import StartRefused
 from pinlater.shard_factory import bare_shard, data_folder, guard_settings
 from pinlater.shards.resilience import ResilientShard
 from pinlater.web.exporters import Exporters, missing_package
@@ -74,7 +74,7 @@ class Planner:
     _before: Config | None = None
     _locks: FileLocks = field(default_factory=FileLocks)
 
-    async def __call__(self) -> Plan:
+    async def __call__(self) -> ServePlan:
         before = self._before
         config = self.first.config if before is None else self._reloaded()
         held = () if before is None else _files(before)
@@ -97,7 +97,7 @@ class Planner:
 
         return replace(plan, on_rolled=rolled)
 
-    def started(self, plan: Plan) -> None:
+    def started(self, plan: ServePlan) -> None:
         """The processes of this plan serve now."""
         self._before = config = from_plain(plan.payload["config"])
         if config.admin_password_hash:
@@ -110,7 +110,7 @@ class Planner:
         except ConfigInvalid as invalid:
             raise ServeRefused("; ".join(str(mistake) for mistake in invalid.mistakes)) from invalid
 
-    async def _started(self, config: Config) -> Plan:
+    async def _started(self, config: Config) -> ServePlan:
         forgotten = self.at_start.forget_shards
         for store in config.stores:
             if store.id in forgotten:
@@ -122,7 +122,7 @@ class Planner:
             _log.warning("shard_not_configured", shard=shard_id, hint=hint)
         return plan
 
-    async def _changed(self, before: Config, config: Config) -> Plan:
+    async def _changed(self, before: Config, config: Config) -> ServePlan:
         async def check(resolved: Config) -> None:
             removed = config_diff(before, resolved).shards_removed
             for store in before.stores:
@@ -331,7 +331,7 @@ def _run(planner: Planner, watched: WatchedFile | None, *, announce: bool) -> No
         supervisor = Supervisor(planner, on_ready, watched)
         exporters = Exporters(supervisor.reports)
 
-        async def started(plan: Plan) -> None:
+        async def started(plan: ServePlan) -> None:
             planner.started(plan)
             await exporters.follow(plan.payload["config"])
 

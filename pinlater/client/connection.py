@@ -73,7 +73,7 @@ METHOD_CODECS = {name: MethodCodec(method) for name, method in SIGNATURES.items(
 """By the name of the method."""
 
 
-class Waiter(Protocol):
+class AnswerWaiter(Protocol):
     """What waits for an answer: a future, or what is told of it at once, without a turn of the loop."""
 
     def done(self) -> bool: ...
@@ -89,12 +89,12 @@ class _Sent(NamedTuple):
     seqid: int
     codec: MethodCodec
     due: bytes
-    waiter: Waiter
+    waiter: AnswerWaiter
     sent_s: float
     deadline_s: float
 
 
-class Connection(asyncio.Protocol):
+class ClientConnection(asyncio.Protocol):
     """The asyncio protocol of one connection.
 
     `users`: the calls that it is reserved for, sent or about to be. `exclusive`: its one call shares it with no other.
@@ -126,9 +126,9 @@ class Connection(asyncio.Protocol):
         self,
         address: Address,
         limits: WireLimits,
-        on_answered: Callable[[Connection], None],
-        on_closed: Callable[[Connection], None],
-        on_owing: Callable[[Connection], None],
+        on_answered: Callable[[ClientConnection], None],
+        on_closed: Callable[[ClientConnection], None],
+        on_owing: Callable[[ClientConnection], None],
     ) -> None:
         """`on_answered` is called once for every call that was answered, before its waiter knows; `on_owing` after
         that, where the server awaits a receipt of the answer. The next call that is sent is one.
@@ -152,7 +152,7 @@ class Connection(asyncio.Protocol):
         self.users = 0
         self.idle_since_s = 0.0
 
-    def send(self, method: str, args: Any, deadline_s: float, waiter: Waiter) -> None:
+    def send(self, method: str, args: Any, deadline_s: float, waiter: AnswerWaiter) -> None:
         """Sends a call; its waiter gets the struct of the answer, or CallFailed or ProtocolError.
 
         CallFailed: the connection is closed; RequestInvalid for what cannot be encoded.

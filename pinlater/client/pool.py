@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pinlater.client.addresses import Address
-from pinlater.client.connection import CallFailed, Connection, Waiter
+from pinlater.client.connection import AnswerWaiter, CallFailed, ClientConnection
 from pinlater.errors import Overloaded
 from pinlater.model import RequestContext
 from pinlater.wire.message import WireLimits
@@ -82,11 +82,11 @@ class Pool:
         self._on_lost = on_lost
         self._on_connect = on_connect
         self._limits = limits
-        self._idle: deque[Connection] = deque()
-        self._open: set[Connection] = set()
+        self._idle: deque[ClientConnection] = deque()
+        self._open: set[ClientConnection] = set()
         self._opening = 0
         # Those that wait, and whether for a connection alone. Each gets one; None: leave to open one, counted already.
-        self._waiters: OrderedDict[asyncio.Future[Connection | None], bool] = OrderedDict()
+        self._waiters: OrderedDict[asyncio.Future[ClientConnection | None], bool] = OrderedDict()
         self._closed_because = ""
         self._is_retired = False
 
@@ -94,7 +94,7 @@ class Pool:
         """One call on some connection: the struct of its answer. `exclusive`: where nothing else is carried meanwhile.
 
         `share`: how much of the time that is left after the wait for a connection this attempt may use.
-        CallFailed; Overloaded: too many calls wait here for a connection; and the errors of Connection.send.
+        CallFailed; Overloaded: too many calls wait here for a connection; and the errors of ClientConnection.send.
         """
         if self._closed_because:
             raise CallFailed(self._closed_because, sent=False)
@@ -110,8 +110,8 @@ class Pool:
             connection.give_up()
             raise
 
-    def begin(self, method: str, args: Any, deadline_s: float, waiter: Waiter) -> bool:
-        """Sends a call that may share its connection, if one is free at once. The errors of Connection.send."""
+    def begin(self, method: str, args: Any, deadline_s: float, waiter: AnswerWaiter) -> bool:
+        """Sends a call that may share its connection, if one is free at once. The errors of ClientConnection.send."""
         connection = None if self._waiters or self._closed_because else self._free(False)
         if connection is None:
             return False
@@ -150,24 +150,26 @@ class Pool:
 
     # -- taking and returning -------------------------------------------------------------------------------------
 
-    def _send(self, connection: Connection, method: str, args: Any, deadline_s: float, waiter: Waiter) -> None:
+    def _send(
+        self, connection: ClientConnection, method: str, args: Any, deadline_s: float, waiter: AnswerWaiter
+    ) -> None:
         try:
             connection.send(method, args, deadline_s, waiter)
         except BaseException:
             self._give_back(connection)
             raise
 
-    def _free(self, exclusive: bool) -> Connection | None:
+    def _free(self, exclusive: bool) -> ClientConnection | None:
         """For a new call, while none waits."""
         if self._idle and asyncio.get_running_loop().time() - self._idle[-1].idle_since_s >= self._limits.idle_s:
             for connection in list(self._idle):  # the last was used last
                 connection.close("idle for too long")
         return self._reserve(exclusive)
 
-    def _reserve(self, exclusive: bool) -> Connection | None:
+    def _reserve(self, exclusive: bool) -> ClientConnection | None:
         """An idle connection, or a share of a busy one where no other can be opened; it is the caller's at once."""
         if self._idle:
-            connection: Connection | None = self._idle.pop()
+            connection: ClientConnection | None = self._idle.pop()
         elif exclusive or self._has_room():
             return None
         else:
@@ -180,13 +182,13 @@ class Pool:
     def _has_room(self) -> bool:
         return len(self._open) + self._opening < self._limits.connections
 
-    def _least_loaded(self) -> Connection | None:
+    def _least_loaded(self) -> ClientConnection | None:
         """The busy connection with the fewest calls, if it can carry one more."""
         depth = self._limits.depth
         shared = [c for c in self._open if c.usable and not c.exclusive and c.users < depth]
         return min(shared, key=lambda connection: connection.users, default=None)
 
-    def _give_back(self, connection: Connection) -> None:
+    def _give_back(self, connection: ClientConnection) -> None:
         connection.users -= 1
         if not connection.usable:
             return
@@ -201,14 +203,14 @@ class Pool:
 
     # -- receipts --------------------------------------------------------------------------------------------------
 
-    def _owe(self, connection: Connection) -> None:
+    def _owe(self, connection: ClientConnection) -> None:
         """The caller goes on in the loop's next turn, and its next call is a receipt too. So one is sent in the turn
         after that, if it is still owed.
         """
         loop = asyncio.get_running_loop()
         loop.call_soon(loop.call_soon, self._send_receipt, connection)
 
-    def _send_receipt(self, connection: Connection) -> None:
+    def _send_receipt(self, connection: ClientConnection) -> None:
         """A checkpoint of nothing, unless a call was sent meanwhile."""
         if not connection.owes_receipt or not connection.usable:
             return
@@ -221,7 +223,7 @@ class Pool:
 
     # -- waiting ---------------------------------------------------------------------------------------------------
 
-    async def _wait_or_connect(self, deadline_s: float, exclusive: bool, share: float) -> Connection:
+    async def _wait_or_connect(self, deadline_s: float, exclusive: bool, share: float) -> ClientConnection:
         if self._waiters or not self._has_room():
             connection = await self._wait(deadline_s, exclusive)
             if connection is not None:
@@ -230,12 +232,12 @@ class Pool:
             self._opening += 1
         return await self._connect(_part(share, deadline_s), exclusive)
 
-    async def _wait(self, deadline_s: float, exclusive: bool) -> Connection | None:
+    async def _wait(self, deadline_s: float, exclusive: bool) -> ClientConnection | None:
         """In order of arrival. A connection that is the caller's; None: the caller opens one."""
         if len(self._waiters) >= self._limits.waiting_calls:
             raise Overloaded(f"{len(self._waiters)} calls are waiting for a connection to {self._address} already")
         loop = asyncio.get_running_loop()
-        waiter: asyncio.Future[Connection | None] = loop.create_future()
+        waiter: asyncio.Future[ClientConnection | None] = loop.create_future()
         self._waiters[waiter] = exclusive
         timer = loop.call_at(deadline_s, self._expire, waiter)
         try:
@@ -246,13 +248,13 @@ class Pool:
         finally:
             timer.cancel()
 
-    def _expire(self, waiter: asyncio.Future[Connection | None]) -> None:
+    def _expire(self, waiter: asyncio.Future[ClientConnection | None]) -> None:
         if not waiter.done():
             why = f"no connection became free in time ({len(self._open)} are busy, {len(self._waiters)} calls wait)"
             waiter.set_exception(CallFailed(why, sent=False, busy=True))
             self._remove_waiter(waiter)
 
-    def _leave(self, waiter: asyncio.Future[Connection | None]) -> None:
+    def _leave(self, waiter: asyncio.Future[ClientConnection | None]) -> None:
         """A caller was cancelled: what it was handed in that moment goes to the next."""
         if waiter.cancelled():
             self._remove_waiter(waiter)
@@ -264,7 +266,7 @@ class Pool:
                 self._opening -= 1
                 self._serve_waiters()
 
-    def _remove_waiter(self, waiter: asyncio.Future[Connection | None]) -> None:
+    def _remove_waiter(self, waiter: asyncio.Future[ClientConnection | None]) -> None:
         """Those behind it may now be served, where it waited for more than they do."""
         self._waiters.pop(waiter, None)
         self._serve_waiters()
@@ -290,7 +292,7 @@ class Pool:
 
     # -- opening and closing ---------------------------------------------------------------------------------------
 
-    async def _connect(self, until_s: float, exclusive: bool) -> Connection:
+    async def _connect(self, until_s: float, exclusive: bool) -> ClientConnection:
         """A new connection, which `_opening` counts already.
 
         CallFailed: there is none to be had, and all who wait learn it too.
@@ -317,12 +319,14 @@ class Pool:
         self._serve_waiters()
         return connection
 
-    async def _open_connection(self, until_s: float) -> Connection:
+    async def _open_connection(self, until_s: float) -> ClientConnection:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout_at(min(until_s, loop.time() + self._limits.connect_timeout_s)):
                 _, connection = await loop.create_connection(
-                    lambda: Connection(self._address, self._limits.wire, self._give_back, self._forget, self._owe),
+                    lambda: ClientConnection(
+                        self._address, self._limits.wire, self._give_back, self._forget, self._owe
+                    ),
                     *self._address,
                 )
         except TimeoutError:
@@ -331,7 +335,7 @@ class Pool:
             raise CallFailed(_reason(error), sent=False) from error
         return connection
 
-    def _forget(self, connection: Connection) -> None:
+    def _forget(self, connection: ClientConnection) -> None:
         if self._on_lost is not None:
             asyncio.get_running_loop().call_soon(self._on_lost)
         self._open.discard(connection)

@@ -292,7 +292,7 @@ NAMES = (*BY_NAME, STORE_NAME, CONFIG_NAME)
 
 
 def to_plain(config: Config) -> dict[str, Any]:
-    """The configuration as JSON can carry it to a worker process."""
+    """The configuration as JSON can carry it to a server process."""
     return asdict(config)
 
 

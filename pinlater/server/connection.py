@@ -60,7 +60,7 @@ class InflightCall(EagerTask):
         "unsent",
     )
 
-    def __init__(self, channel: Connection, size: int, caller_gone: bool) -> None:
+    def __init__(self, channel: ServerConnection, size: int, caller_gone: bool) -> None:
         self._loop = channel.state.loop
         self.is_done = True
         self.channel = channel
@@ -119,7 +119,7 @@ class InflightCall(EagerTask):
             self.cancel()
 
 
-class Connection(asyncio.Protocol):
+class ServerConnection(asyncio.Protocol):
     """The asyncio protocol of one connection. `state` is what all connections of the server have in common."""
 
     def __init__(self, state: ServerState, handler: Handler, limits: ServerLimits) -> None:

@@ -1,6 +1,6 @@
-"""The worker processes of one configuration: started together, replaced one by one when they die, drained together.
+"""The server processes of one configuration: started together, replaced one by one when they die, drained together.
 
-A Generation keeps a WorkerHandle for each; a roll makes the next generation and drains this one. Reports asks the
+A Generation keeps a ProcessHandle for each; a roll makes the next generation and drains this one. Reports asks the
 workers of all generations what they count.
 """
 
@@ -20,7 +20,7 @@ import structlog
 from pinlater.background_tasks import exponential_backoff_s
 from pinlater.child_process import ChildProcess, exit_text
 from pinlater.metrics import Key, Merged, Snapshot, merge
-from pinlater.server.worker_channel import Message, WorkerChannel, line
+from pinlater.server.process_channel import Message, ProcessChannel, line
 
 log = structlog.get_logger(__name__)
 START_WITHIN_S = 60.0
@@ -28,12 +28,12 @@ MOST_WAITING = 64
 """Connections on their way to a worker; one that is stuck gets no more."""
 
 
-class WorkerFailed(Exception):
+class ProcessFailed(Exception):
     """The worker did not come to serve; the message says why."""
 
 
-class WorkerHandle:
-    """A server process, as its supervisor sees it. `ready`: it serves, or WorkerFailed; `ended`: its exit code."""
+class ProcessHandle:
+    """A server process, as its supervisor sees it. `ready`: it serves, or ProcessFailed; `ended`: its exit code."""
 
     def __init__(self, on_connection: Callable[[socket.socket], None]) -> None:
         loop = asyncio.get_running_loop()
@@ -56,7 +56,7 @@ class WorkerHandle:
             except OSError:
                 ours.close()
                 raise
-        self._channel = WorkerChannel(ours, self._on_message, lambda: None)
+        self._channel = ProcessChannel(ours, self._on_message, lambda: None)
         self._channel.send({"do": "start", "payload": payload})
 
     @property
@@ -76,14 +76,14 @@ class WorkerHandle:
         return has_begun and self._channel.open and self._channel.waiting < MOST_WAITING
 
     async def until_ready(self) -> None:
-        """WorkerFailed, and then the process is gone."""
+        """ProcessFailed, and then the process is gone."""
         try:
             async with asyncio.timeout(START_WITHIN_S):
                 await asyncio.shield(self.ready)
         except TimeoutError:
             await self.kill()
-            raise WorkerFailed(f"a worker process was not ready within {START_WITHIN_S:.0f} s") from None
-        except WorkerFailed:
+            raise ProcessFailed(f"a worker process was not ready within {START_WITHIN_S:.0f} s") from None
+        except ProcessFailed:
             await self.kill()
             raise
 
@@ -92,7 +92,7 @@ class WorkerHandle:
         self._channel.send({"do": "adopt"}, connection)
 
     async def ask(self, kind: str, timeout_s: float) -> Any:
-        """What the worker reports of itself: see Serving.report. TimeoutError; WorkerFailed: it is gone."""
+        """What the worker reports of itself: see Serving.report. TimeoutError; ProcessFailed: it is gone."""
         number = next(self._numbers)
         answer = self._asked[number] = asyncio.get_running_loop().create_future()
         try:
@@ -127,11 +127,11 @@ class WorkerHandle:
             self._failed(f"a worker process ended at once: {exit_text(code)}")
         for answer in self._asked.values():
             if not answer.done():
-                answer.set_exception(WorkerFailed(f"the worker process ended: {exit_text(code)}"))
+                answer.set_exception(ProcessFailed(f"the worker process ended: {exit_text(code)}"))
         self.ended.set_result(code)
 
     def _failed(self, message: str) -> None:
-        self.ready.set_exception(WorkerFailed(message))
+        self.ready.set_exception(ProcessFailed(message))
         self.ready.exception()  # whoever waits is told; nobody has to
 
     def _on_message(self, message: Message, passed: socket.socket | None) -> None:
@@ -175,7 +175,7 @@ def _nothing() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ServePlan:
     """The processes to run: so many of `command`, each told `payload`, behind one address. `facts` are for the log."""
 
     host: str
@@ -192,15 +192,15 @@ class Plan:
 class Generation:
     """Workers with one plan."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ServePlan) -> None:
         self.plan = plan
-        self._workers: dict[int, WorkerHandle] = {}
+        self._workers: dict[int, ProcessHandle] = {}
         self._keepers: list[asyncio.Task[None]] = []
         self._turns = itertools.count()
         self._successor: Generation | None = None
 
     async def start(self) -> None:
-        """All workers, until they serve. WorkerFailed, and then none is left."""
+        """All workers, until they serve. ProcessFailed, and then none is left."""
         starts = [asyncio.ensure_future(self._start_worker(slot)) for slot in range(self.plan.processes)]
         try:
             await asyncio.gather(*starts)
@@ -220,7 +220,7 @@ class Generation:
         hand_over = successor is not None
         await asyncio.gather(*(self._drained(each, hand_over, timeout_s) for each in self.living()))
 
-    async def _drained(self, worker: WorkerHandle, hand_over: bool, timeout_s: float) -> None:
+    async def _drained(self, worker: ProcessHandle, hand_over: bool, timeout_s: float) -> None:
         code = await worker.drain(hand_over=hand_over, timeout_s=timeout_s, grace_s=GRACE_S)
         if code:
             log.warning("worker_not_drained", worker=worker.pid, how=exit_text(code))
@@ -257,7 +257,7 @@ class Generation:
     def pids(self) -> list[int]:
         return [worker.pid for worker in self.living()]
 
-    def living(self) -> list[WorkerHandle]:
+    def living(self) -> list[ProcessHandle]:
         return [worker for worker in self._workers.values() if not worker.ended.done()]
 
     async def _stop_keeping(self) -> None:
@@ -265,8 +265,8 @@ class Generation:
             keeper.cancel()
         await asyncio.gather(*self._keepers, return_exceptions=True)
 
-    async def _start_worker(self, slot: int) -> WorkerHandle:
-        worker = WorkerHandle(self._handed_over)
+    async def _start_worker(self, slot: int) -> ProcessHandle:
+        worker = ProcessHandle(self._handed_over)
         worker.spawn(self.plan.command, self.plan.payload)
         self._workers[slot] = worker
         await worker.until_ready()
@@ -293,7 +293,7 @@ class Generation:
             began_s = loop.time()
             try:
                 replacement = await self._start_worker(slot)
-            except (WorkerFailed, OSError) as failed:
+            except (ProcessFailed, OSError) as failed:
                 log.error("worker_not_started", reason=str(failed))
             except Exception as failed:  # a slot that nobody keeps any more would never serve again
                 log.error("worker_not_started", reason=repr(failed), exc_info=failed)
@@ -307,12 +307,12 @@ ASK_TIMEOUT_S = 5.0
 class Reports:
     """Asks all workers at once. `workers` are those that live."""
 
-    def __init__(self, workers: Callable[[], Sequence[WorkerHandle]]) -> None:
+    def __init__(self, workers: Callable[[], Sequence[ProcessHandle]]) -> None:
         self._workers = workers
-        self._seen: set[WorkerHandle] = set()
+        self._seen: set[ProcessHandle] = set()
         self._ended: dict[Key, list[float]] = {}
 
-    async def ask(self, kind: str, timeout_s: float = ASK_TIMEOUT_S) -> list[tuple[WorkerHandle, Any]]:
+    async def ask(self, kind: str, timeout_s: float = ASK_TIMEOUT_S) -> list[tuple[ProcessHandle, Any]]:
         """What each worker that serves reports; None for one that does not answer in time."""
         workers = [worker for worker in self._workers() if worker.takes_connections]
         return list(zip(workers, await asyncio.gather(*[_ask(each, kind, timeout_s) for each in workers]), strict=True))
@@ -344,8 +344,8 @@ class Reports:
         return merged
 
 
-async def _ask(worker: WorkerHandle, kind: str, timeout_s: float) -> Any:
+async def _ask(worker: ProcessHandle, kind: str, timeout_s: float) -> Any:
     try:
         return await worker.ask(kind, timeout_s)
-    except (TimeoutError, WorkerFailed):
+    except (TimeoutError, ProcessFailed):
         return None

@@ -18,8 +18,8 @@ from pinlater.model import ConnectionRef, DequeuedJob, RequestContext
 from pinlater.server.limits import ServerLimits
 from pinlater.wire.codec import (
     BadCall,
-    Call,
     RefusedCall,
+    WireCall,
     encode_application_exception,
     encode_reply,
 )
@@ -130,12 +130,12 @@ class Handler:
         if jobs > 1 and size > _LARGE_BYTES:
             await call.wait_for_room(min(size, self._limits.max_frame_bytes))
 
-    def _refuse_call(self, call: Call, error: PinLaterError) -> bytes:
+    def _refuse_call(self, call: WireCall, error: PinLaterError) -> bytes:
         """The answer to a call that was read and is not begun."""
         self._count_error(call, error)
         return _error_reply(call, _refusal(call.name, error))
 
-    def _count_error(self, call: Call, error: PinLaterError) -> None:
+    def _count_error(self, call: WireCall, error: PinLaterError) -> None:
         self._metrics.add(1, "call_errors", call.name, error.reason)
 
     def refuse(self, message: bytes, error: PinLaterError) -> bytes:
@@ -167,7 +167,7 @@ class Handler:
             )
         return _application_reply(error.header, error.kind, error.message)
 
-    async def _too_long(self, call: Call, length: int, inflight: InflightCall) -> bytes:
+    async def _too_long(self, call: WireCall, length: int, inflight: InflightCall) -> bytes:
         self._counters["answers_too_long"] += 1
         await self.requeue(inflight)
         error = UnknownError(
@@ -175,7 +175,7 @@ class Handler:
         )
         return _error_reply(call, error)
 
-    async def _unexpected(self, call: Call, error: Exception, inflight: InflightCall) -> bytes:
+    async def _unexpected(self, call: WireCall, error: Exception, inflight: InflightCall) -> bytes:
         self._counters["unexpected_errors"] += 1
         _log.error("call_failed", method=call.name, exc_info=error)
         await self.requeue(inflight)
@@ -225,7 +225,7 @@ def draining_error() -> Draining:
     return Draining("this server is stopping; send the call to another one, or again later")
 
 
-def _error_reply(call: Call, error: PinLaterError) -> bytes:
+def _error_reply(call: WireCall, error: PinLaterError) -> bytes:
     return encode_reply(call.name, call.seqid, exception=exception_from_error(error), protocol=call.protocol)
 
 

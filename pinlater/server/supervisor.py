@@ -25,7 +25,7 @@ import structlog
 
 from pinlater.background_tasks import BackgroundTasks
 from pinlater.listener import BACKLOG, AcceptLoop, RateLimitedLog
-from pinlater.server.generation import Generation, Plan, Reports, WorkerFailed, WorkerHandle
+from pinlater.server.generation import Generation, ProcessFailed, ProcessHandle, Reports, ServePlan
 from pinlater.server.watched_file import LOOK_EVERY_S, WatchedFile
 
 log = structlog.get_logger(__name__)
@@ -37,11 +37,11 @@ class ServeRefused(Exception):
     """The server cannot start, or go on, as it was told to; the message is one line for the operator."""
 
 
-MakePlan = Callable[[], Awaitable[Plan]]
+MakePlan = Callable[[], Awaitable[ServePlan]]
 """Reads the configuration and looks at its stores. ServeRefused."""
 
 
-OnStarted = Callable[[Plan], Awaitable[None]]
+OnStarted = Callable[[ServePlan], Awaitable[None]]
 
 
 class Supervisor:
@@ -140,7 +140,7 @@ class Supervisor:
         try:
             self._acceptor = self._accepting(plan)
             await self._started(plan)
-        except (CannotListen, WorkerFailed, OSError) as failed:
+        except (CannotListen, ProcessFailed, OSError) as failed:
             if self._acceptor is not None:
                 self._acceptor.close()
             raise ServeRefused(str(failed)) from failed
@@ -162,7 +162,7 @@ class Supervisor:
             self._acceptor = old_acceptor
             if moved is not None:
                 moved.close()
-            if not isinstance(error, ServeRefused | CannotListen | WorkerFailed | OSError):
+            if not isinstance(error, ServeRefused | CannotListen | ProcessFailed | OSError):
                 raise
             log.error("roll_refused", reason=str(error))
             return
@@ -170,8 +170,8 @@ class Supervisor:
             old_acceptor.close()
         self._drains.start(self._retire(old, new))
 
-    async def _started(self, plan: Plan) -> Generation:
-        """A new generation, which takes all new connections from now on. WorkerFailed."""
+    async def _started(self, plan: ServePlan) -> Generation:
+        """A new generation, which takes all new connections from now on. ProcessFailed."""
         assert self._acceptor is not None
         plan.payload["address"] = self._acceptor.address
         generation = Generation(plan)
@@ -183,7 +183,7 @@ class Supervisor:
             await self.on_started(plan)
         return generation
 
-    def _accepting(self, plan: Plan) -> Acceptor:
+    def _accepting(self, plan: ServePlan) -> Acceptor:
         return Acceptor(plan.host, plan.port, self._wants_connections, self._give)
 
     def _wants_connections(self) -> bool:
@@ -215,7 +215,7 @@ class Supervisor:
         await self._drains.drain()
         log.info("stopped", supervisor=os.getpid())
 
-    def _workers(self) -> list[WorkerHandle]:
+    def _workers(self) -> list[ProcessHandle]:
         return [worker for generation in self._all() for worker in generation.living()]
 
     def _all(self) -> list[Generation]:

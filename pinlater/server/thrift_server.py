@@ -16,7 +16,7 @@ from pinlater.errors import PinLaterError
 from pinlater.listener import BACKLOG, AcceptLoop, RateLimitedLog
 from pinlater.metrics import Metrics
 from pinlater.model import Unreceived
-from pinlater.server.connection import Connection
+from pinlater.server.connection import ServerConnection
 from pinlater.server.deliveries import Deliveries
 from pinlater.server.handler import Handler, draining_error
 from pinlater.server.limits import ServerLimits
@@ -160,8 +160,8 @@ class ThriftServer:
     def _requeue_undelivered(self, jobs: Sequence[Unreceived]) -> None:
         self._state.run_detached(self._service.requeue_undelivered(jobs))
 
-    def _connection(self) -> Connection:
-        return Connection(self._state, self._handler, self._limits)
+    def _connection(self) -> ServerConnection:
+        return ServerConnection(self._state, self._handler, self._limits)
 
     def _sweep(self) -> None:
         """Renew the time, look for what took too long, and look again a quarter of the shortest time-out later."""

@@ -210,14 +210,14 @@ def fitting(jobs: Sequence[DequeuedJob], max_bytes: int) -> int:
 # -- the plan ----------------------------------------------------------------------------------------------------------
 
 
-class Plan(NamedTuple):
+class ClaimPlan(NamedTuple):
     """The claims to make: `shares[shard][request]` jobs; of the first `levels` priorities only."""
 
     shares: list[list[int]]
     levels: int
 
 
-def plan_claims(ready: Sequence[Sequence[int]], limits: Sequence[int]) -> Plan:
+def plan_claims(ready: Sequence[Sequence[int]], limits: Sequence[int]) -> ClaimPlan:
     """`ready[shard][level]` jobs are eligible, highest priority first; requests are served in their order.
 
     Every job of a level that is ready anywhere is planned for before one of the next level is, and no shard may give
@@ -226,9 +226,9 @@ def plan_claims(ready: Sequence[Sequence[int]], limits: Sequence[int]) -> Plan:
     first, a shard with few jobs beside one that stays full would never be asked.
 
     >>> plan_claims([[1, 5], [2, 0]], [4])
-    Plan(shares=[[2], [2]], levels=2)
+    ClaimPlan(shares=[[2], [2]], levels=2)
     >>> plan_claims([[1, 5], [2, 0]], [2])
-    Plan(shares=[[1], [1]], levels=1)
+    ClaimPlan(shares=[[1], [1]], levels=1)
     """
     shares = [[0] * len(limits) for _ in ready]
     wanted = list(limits)
@@ -246,7 +246,7 @@ def plan_claims(ready: Sequence[Sequence[int]], limits: Sequence[int]) -> Plan:
                     current += 1
         if current == len(wanted):
             break
-    return Plan(shares, levels)
+    return ClaimPlan(shares, levels)
 
 
 R = TypeVar("R")

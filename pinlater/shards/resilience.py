@@ -15,7 +15,7 @@ from pinlater.backends.base import (
     ClaimRequest,
     EndRules,
     JobKey,
-    Listener,
+    OnNotification,
     Shard,
     StoreStatus,
 )
@@ -91,7 +91,7 @@ class ResilientShard(ShardDecorator):
         await self.drain()
         await self.inner.close()
 
-    async def subscribe(self, queue: str, on_event: Listener | None) -> bool:
+    async def subscribe(self, queue: str, on_event: OnNotification | None) -> bool:
         """Counted only: it raises nothing, and the store bounds it."""
         began_s = asyncio.get_running_loop().time()
         try:

@@ -102,7 +102,7 @@ _APPLICATION_ERROR = Layout(
 )
 
 
-class Call(NamedTuple):
+class WireCall(NamedTuple):
     """A decoded call; `args` has the method's arguments as attributes (`context`, `request` or others)."""
 
     name: str
@@ -112,7 +112,7 @@ class Call(NamedTuple):
 
 
 _new_tuple = tuple.__new__
-"""Makes a Call without a frame of Python."""
+"""Makes a WireCall without a frame of Python."""
 
 _seqid_at = Struct(">i").unpack_from
 
@@ -137,7 +137,7 @@ class BadCall(WireError):
 class RefusedCall(Exception):
     """A call that can be read, but must not be carried out: `error` is the answer."""
 
-    def __init__(self, call: Call, error: PinLaterError) -> None:
+    def __init__(self, call: WireCall, error: PinLaterError) -> None:
         super().__init__(error.message)
         self.call = call
         self.error = error
@@ -163,7 +163,7 @@ def check_struct(data: bytes, header: Header, layout: Layout, limits: WireLimits
     return walk.not_text
 
 
-def decode_call(data: bytes, limits: WireLimits = DEFAULT_LIMITS) -> Call:
+def decode_call(data: bytes, limits: WireLimits = DEFAULT_LIMITS) -> WireCall:
     """The call that fills `data`, in any protocol.
 
     BadCall where it can be answered, UNKNOWN_METHOD among its kinds; RefusedCall where its answer is an error of the
@@ -178,7 +178,7 @@ def decode_call(data: bytes, limits: WireLimits = DEFAULT_LIMITS) -> Call:
         args = _decode_args(data, header, _method(header.name), limits)
     except WireError as error:
         raise BadCall(header, error) from error
-    return Call(header.name, header.seqid, args, header.protocol)
+    return WireCall(header.name, header.seqid, args, header.protocol)
 
 
 class _Head(NamedTuple):
@@ -206,7 +206,7 @@ class CallReader:
         self._source = _Source(limits)
         self._heads: dict[bytes, _Head] = {}
 
-    def read(self, data: bytes) -> Call:
+    def read(self, data: bytes) -> WireCall:
         """The call that fills `data`; see `decode_call`."""
         size = len(data)
         if 8 < size <= self._limits.walk_over_bytes:
@@ -225,7 +225,7 @@ class CallReader:
                     if len(again) + hidden == size - body and again.find(_REPLACED) < 0 and buffer.tell() == size:
                         args.context = context
                         (seqid,) = _seqid_at(data, at - SEQID_BYTES)
-                        return _new_tuple(Call, (signature.name, seqid, args, _BINARY))
+                        return _new_tuple(WireCall, (signature.name, seqid, args, _BINARY))
                 except Exception:  # as in decode_struct
                     pass  # the careful reader says what is wrong
                 finally:
@@ -234,7 +234,7 @@ class CallReader:
         self._learn(data, call)
         return call
 
-    def _learn(self, data: bytes, call: Call) -> None:
+    def _learn(self, data: bytes, call: WireCall) -> None:
         """Remember the head of a call, where its context comes first and has no unusual form."""
         if call.protocol is not _BINARY or data[2]:  # a byte that means nothing: heads that differ there would pile up
             return
@@ -318,7 +318,7 @@ def _decode_args(data: bytes, header: Header, method: Signature, limits: WireLim
     if not large and not _is_whole(data, header, method, args):
         not_text = check_struct(data, header, method.args, limits)
     if not_text is not None:
-        raise RefusedCall(Call(header.name, header.seqid, args, header.protocol), _text_error(not_text))
+        raise RefusedCall(WireCall(header.name, header.seqid, args, header.protocol), _text_error(not_text))
     return args
 
 

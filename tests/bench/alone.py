@@ -15,7 +15,7 @@ import tempfile
 from pinlater.app import App
 from pinlater.config import Config, StoreConfig
 from pinlater.server import deliveries
-from pinlater.server.worker_process import GC_THRESHOLD, new_loop
+from pinlater.server.server_process import GC_THRESHOLD, new_loop
 
 NEVER_MS = 600_000
 SLOWER = 50

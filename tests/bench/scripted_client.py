@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 
 from pinlater import AsyncClient, Job
 from pinlater.model import Ack, DequeuedJob, DequeueRequest
-from pinlater.server.worker_process import new_loop
+from pinlater.server.server_process import new_loop
 
 QUEUE = "bench"
 BATCH = 100

@@ -29,15 +29,7 @@ MODULES_IN_ING: set[str] = {
     "pinlater/client/joining.py",
 }
 
-SAME_CLASSES: set[str] = {
-    "Address",
-    "App",
-    "Call",
-    "Connection",
-    "Outcome",
-    "Plan",
-    "Waiter",
-}
+SAME_CLASSES: set[str] = set()
 """Classes of one name that implement one protocol."""
 
 SAME_MODULES: set[str] = {

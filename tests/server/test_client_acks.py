@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pinlater import Ack, AckOutcome, AsyncClient, Client, DequeueRequest, Job, JobFilter, JobState, errors
-from pinlater.wire.codec import Call, encode_application_exception, encode_reply
+from pinlater.wire.codec import WireCall, encode_application_exception, encode_reply
 from pinlater.wire.convert import acked_to_wire
 from pinlater.wire.faults import exception_from_error
 from pinlater.wire.message import ApplicationErrorKind
@@ -18,7 +18,7 @@ from tests.server.test_client_failures import framed, scripted
 FENCED = Ack("mail:s1:p1:1790000000000000", claim_descriptor="a claim")
 
 
-def older(call: Call) -> bytes:
+def older(call: WireCall) -> bytes:
     """What a server answers that has ackDequeuedJobs alone."""
     if call.name != "ackDequeuedJobs":
         kind = ApplicationErrorKind.UNKNOWN_METHOD
@@ -26,7 +26,7 @@ def older(call: Call) -> bytes:
     return framed(encode_reply(call.name, call.seqid))
 
 
-def newer(call: Call, *outcomes: AckOutcome) -> bytes:
+def newer(call: WireCall, *outcomes: AckOutcome) -> bytes:
     return framed(encode_reply(call.name, call.seqid, acked_to_wire(outcomes)))
 
 
@@ -42,7 +42,7 @@ async def test_an_older_server_is_asked_for_what_it_does_not_have_once_for_each_
 async def test_a_server_that_is_connected_to_again_may_be_a_newer_one() -> None:
     upgraded = False
 
-    def answer(call: Call) -> bytes:
+    def answer(call: WireCall) -> bytes:
         if upgraded:
             return newer(call, AckOutcome.SUCCEEDED)
         return b"" if call.name == "getQueueNames" else older(call)
@@ -75,7 +75,7 @@ async def test_an_ack_without_effect_is_unknown_where_an_earlier_copy_may_have_h
     """The first copy arrived, and its answer did not."""
     calls = 0
 
-    def answer(call: Call) -> bytes:
+    def answer(call: WireCall) -> bytes:
         nonlocal calls
         calls += 1
         if calls == 1:
@@ -101,7 +101,7 @@ async def test_what_an_earlier_copy_can_have_done_follows_from_its_error(
 ) -> None:
     calls = 0
 
-    def answer(call: Call) -> bytes:
+    def answer(call: WireCall) -> bytes:
         nonlocal calls
         calls += 1
         if calls == 1:

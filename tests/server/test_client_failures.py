@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from pinlater import Ack, AckOutcome, AsyncClient, DequeueRequest, Job, JobFilter, JobState, ScanPage, errors
-from pinlater.wire.codec import Call, decode_call, encode_application_exception, encode_reply
+from pinlater.wire.codec import WireCall, decode_call, encode_application_exception, encode_reply
 from pinlater.wire.convert import acked_to_wire
 from pinlater.wire.message import ApplicationErrorKind
 from tests.faults.proxy import Proxy
@@ -21,7 +21,7 @@ from tests.server.serving import Served, serving
 from tests.stores.process import free_port
 
 PENDING = JobFilter("mail", JobState.PENDING)
-Answer = Callable[[Call], bytes]
+Answer = Callable[[WireCall], bytes]
 
 
 def framed(message: bytes) -> bytes:
@@ -29,9 +29,9 @@ def framed(message: bytes) -> bytes:
 
 
 @contextlib.asynccontextmanager
-async def scripted(answer: Answer) -> AsyncIterator[tuple[str, list[Call]]]:
+async def scripted(answer: Answer) -> AsyncIterator[tuple[str, list[WireCall]]]:
     """A server that sends whatever `answer` makes of a call; b"" ends the connection."""
-    seen: list[Call] = []
+    seen: list[WireCall] = []
     busy: set[asyncio.Task[None]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -263,7 +263,7 @@ async def test_a_dequeue_that_was_sent_and_cut_off_is_not_sent_again() -> None:
 async def test_a_call_that_may_be_made_twice_is_sent_again(method: str) -> None:
     dropped: list[str] = []
 
-    def answer(call: Call) -> bytes:
+    def answer(call: WireCall) -> bytes:
         if len(dropped) < 2:
             dropped.append(call.name)
             return b""
@@ -398,7 +398,7 @@ async def test_a_long_poll_sent_again_asks_for_the_rest_of_its_wait() -> None:
 # -- hostile -------------------------------------------------------------------------------------------------------
 
 
-def _with_list(call: Call, elements: bytes) -> bytes:
+def _with_list(call: WireCall, elements: bytes) -> bytes:
     """A fitting answer with an unknown field of a list, which says what it holds and how many."""
     return framed(encode_reply(call.name, call.seqid, 7)[:-1] + b"\x0f\0c" + elements)
 
@@ -429,7 +429,7 @@ async def test_garbage_is_refused_and_the_connection_closed(kind: str) -> None:
 
 
 async def test_an_answer_that_nobody_asked_for_closes_the_connection() -> None:
-    def twice(call: Call) -> bytes:
+    def twice(call: WireCall) -> bytes:
         return framed(encode_reply(call.name, call.seqid, 7)) * 2
 
     async with scripted(twice) as (address, seen), AsyncClient(address) as client:
@@ -451,7 +451,7 @@ async def test_too_few_descriptors_are_no_answer() -> None:
 
 
 async def test_a_server_that_does_not_know_a_call_says_so_and_the_connection_lives_on() -> None:
-    def classic(call: Call) -> bytes:
+    def classic(call: WireCall) -> bytes:
         if call.name == "cancelJobs":
             kind = ApplicationErrorKind.UNKNOWN_METHOD
             return framed(encode_application_exception(call.name, call.seqid, kind, "what?"))

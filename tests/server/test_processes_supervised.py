@@ -13,13 +13,13 @@ from contextlib import asynccontextmanager
 import pytest
 
 from pinlater.server import generation
-from pinlater.server.generation import Generation, Plan, WorkerFailed
+from pinlater.server.generation import Generation, ProcessFailed, ServePlan
 from pinlater.server.supervisor import ServeRefused, Supervisor
 from tests.server.running import every, lives
 
 
-def plan(behaviour: str = "", *, processes: int = 2, drain_timeout_ms: int = 100) -> Plan:
-    return Plan(
+def plan(behaviour: str = "", *, processes: int = 2, drain_timeout_ms: int = 100) -> ServePlan:
+    return ServePlan(
         host="127.0.0.1",
         port=0,
         processes=processes,
@@ -45,7 +45,7 @@ async def supervised(behaviour: str = "", **fields: int) -> AsyncIterator[str]:
     """A supervisor in this very process; its address. It ends with the block."""
     address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
-    async def make_plan() -> Plan:
+    async def make_plan() -> ServePlan:
         return plan(behaviour, **fields)
 
     run = asyncio.ensure_future(Supervisor(make_plan, address.set_result).run())
@@ -137,6 +137,6 @@ async def test_a_second_signal_breaks_off_the_drain() -> None:
 
 async def test_one_that_does_not_start_takes_the_others_with_it() -> None:
     workers = Generation(plan("refuses", processes=3))
-    with pytest.raises(WorkerFailed):
+    with pytest.raises(ProcessFailed):
         await workers.start()
     assert workers.pids() == []

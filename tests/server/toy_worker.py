@@ -9,8 +9,8 @@ import sys
 import time
 from typing import Any
 
-from pinlater.server import worker_process
-from pinlater.server.worker_process import HandOver, StartRefused
+from pinlater.server import server_process
+from pinlater.server.server_process import HandOver, StartRefused
 
 
 class Toy:
@@ -58,4 +58,4 @@ async def build(payload: dict[str, Any]) -> Toy:
 
 
 if __name__ == "__main__":
-    worker_process.main(int(sys.argv[1]), build)
+    server_process.main(int(sys.argv[1]), build)

@@ -7,7 +7,7 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from pinlater.app import App
+from pinlater.app import ServerProcess
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.clock import SystemClock
 from pinlater.config import from_plain, load, to_plain
@@ -17,9 +17,9 @@ from tests.queues import make_queue
 NOBODY = "redis://127.0.0.1:1/0"
 
 
-def app_with(tmp_path: Path, **flags: Any) -> App:
+def app_with(tmp_path: Path, **flags: Any) -> ServerProcess:
     config = load({"data": str(tmp_path), "store": [f"1={NOBODY}"], **flags}, {}).config
-    return App(from_plain(to_plain(config)), {}, "127.0.0.1:9010")
+    return ServerProcess(from_plain(to_plain(config)), {}, "127.0.0.1:9010")
 
 
 async def test_without_a_shard_a_server_is_not_ready_and_says_why(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ _PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class RedisAddress:
     """Several shards in one database differ in `prefix`."""
 
     host: str
@@ -102,7 +102,7 @@ class Address:
         return f"{self.host}:{self.port}/{self.db} ({self.prefix})"
 
 
-def parse_address(url: str) -> Address:
+def parse_address(url: str) -> RedisAddress:
     """The parts of a URL. RequestInvalid."""
     try:
         parts: dict[str, Any] = dict(parse_url(url))
@@ -120,7 +120,7 @@ def parse_address(url: str) -> Address:
     if _PREFIX.fullmatch(prefix) is None:
         raise RequestInvalid.of("prefix of a redis url", prefix, "1 to 64 letters, digits, _ . -")
     secure = parts.get("connection_class") is SSLConnection
-    return Address(
+    return RedisAddress(
         parts.get("host") or "localhost",
         parts.get("port") or 6379,
         parts.get("db") or 0,

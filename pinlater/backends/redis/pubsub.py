@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import hiredis
 
-from pinlater.backends.base import Listener, Notification
+from pinlater.backends.base import Notification, OnNotification
 from pinlater.backends.redis.connection import ReplyError
 from pinlater.backends.redis.records import base_key
 from pinlater.backends.redis.scripts import RedisStore, ScriptCaller
@@ -163,10 +163,10 @@ class PubSub(ScriptCaller):
         super().__init__(shard_id, store)
         self._connection: PubSubConnection | None = None
         self._connecting: asyncio.Task[PubSubConnection | None] | None = None
-        self._listeners: dict[bytes, Listener] = {}
+        self._listeners: dict[bytes, OnNotification] = {}
         self._are_closed = False
 
-    async def subscribe(self, queue: str, on_event: Listener | None) -> bool:
+    async def subscribe(self, queue: str, on_event: OnNotification | None) -> bool:
         channel = channel_of(base_key(self._store.root, queue))
         if on_event is None:
             self._listeners.pop(channel, None)

@@ -20,7 +20,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NoReturn
 
-from pinlater.backends.redis.connection import Address, PipelinedConnection, ReplyError, is_read_only, mapped
+from pinlater.backends.redis.connection import PipelinedConnection, RedisAddress, ReplyError, is_read_only, mapped
 from pinlater.backends.redis.records import LUA_LAYOUT, Arg, root_key
 from pinlater.errors import NothingStored, OutcomeUnknown, QueueNotFound, ShardConnectionFailed, StoreRefused
 
@@ -55,7 +55,7 @@ class RedisStore:
     `connect_timeout_s` bounds connecting with its handshake, `call_timeout_s` the wait for one answer.
     """
 
-    def __init__(self, address: Address, connect_timeout_s: float, call_timeout_s: float) -> None:
+    def __init__(self, address: RedisAddress, connect_timeout_s: float, call_timeout_s: float) -> None:
         self.address = address
         self.root = root_key(address.prefix)
         self.identity: tuple[str, str] | None = None

@@ -22,7 +22,7 @@ from pinlater.backends.base import (
     FreshClaim,
     JobKey,
     KvEntry,
-    Listener,
+    OnNotification,
     PerQueue,
     Quota,
     Retention,
@@ -81,7 +81,7 @@ class SqlShard(ABC):
     async def next_due(self, queues: Sequence[str], priorities: Sequence[int]) -> dict[str, int | None]:
         return await self.read(ready_jobs.next_due, queues, priorities)
 
-    async def subscribe(self, queue: str, on_event: Listener | None) -> bool:
+    async def subscribe(self, queue: str, on_event: OnNotification | None) -> bool:
         """SQL tells nobody anything."""
         return False
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from pinlater.backends.base import UNKNOWN_CHANGE, ConfigPage, Listener, StoreStatus
+from pinlater.backends.base import UNKNOWN_CHANGE, ConfigPage, OnNotification, StoreStatus
 from pinlater.backends.sql.coordination import establish_identity
 from pinlater.backends.sql.session import Session
 from pinlater.backends.sql.shard import SqlShard
@@ -87,7 +87,7 @@ class SqliteShard(SqlShard):
         status = await super().ping()
         return status if self.path == IN_MEMORY else status._replace(full=await self.read(lacking_room))
 
-    async def subscribe(self, queue: str, on_event: Listener | None) -> bool:
+    async def subscribe(self, queue: str, on_event: OnNotification | None) -> bool:
         """In memory all that happens is this process's own doing."""
         return self.path != IN_MEMORY and await self._watch.subscribe(queue, on_event)
 
@@ -170,11 +170,11 @@ class FileWatch:
 
     def __init__(self, version: Callable[[], Awaitable[int]]) -> None:
         self._version = version
-        self._hears: dict[str, Listener] = {}
+        self._hears: dict[str, OnNotification] = {}
         self._task: asyncio.Task[None] | None = None
         self._began = asyncio.Event()
 
-    async def subscribe(self, queue: str, on_event: Listener | None) -> bool:
+    async def subscribe(self, queue: str, on_event: OnNotification | None) -> bool:
         """See Shard.subscribe."""
         if on_event is None:
             self._hears.pop(queue, None)

@@ -15,7 +15,7 @@ from pinlater.backends.sql.attempts import ack, checkpoint
 from pinlater.backends.sql.ready_jobs import ack_and_claim, claim, enqueue, requeue
 from pinlater.backends.sql.records import load_statements, parts
 from pinlater.backends.sql.session import NewJob, Row, Session
-from pinlater.backends.sql.threads import Call, GroupCommitThread, Outcome
+from pinlater.backends.sql.threads import CallResult, GroupCommitThread, ThreadCall
 from pinlater.errors import NothingStored, OutcomeUnknown, PinLaterError, StoreConflict, StoreFull, StoreRefused
 from pinlater.model import MAX_STATUS_CHARS
 
@@ -189,14 +189,14 @@ class SqliteConnection:
         self._session.shard_id = shard_id
         return transaction(self._session, *arguments)
 
-    def _transact(self, calls: Sequence[Call]) -> list[Outcome]:
+    def _transact(self, calls: Sequence[ThreadCall]) -> list[CallResult]:
         outcomes = self._transacted(calls)
         if any(isinstance(outcome.error, StoreFull) for outcome in outcomes):
             with suppress(sqlite3.Error):  # the log may begin anew then, and take what changes next where it lies
                 self._session.cursor.execute("PRAGMA wal_checkpoint")
         return outcomes
 
-    def _transacted(self, calls: Sequence[Call]) -> list[Outcome]:
+    def _transacted(self, calls: Sequence[ThreadCall]) -> list[CallResult]:
         """Several calls in one transaction, flushed to the disk once. Of each all is kept or nothing.
 
         What loses the transaction is the outcome of all.
@@ -211,10 +211,10 @@ class SqliteConnection:
                 execute("COMMIT")
         except BaseException as error:
             self._roll_back()
-            return [Outcome(error=self._mapped(error, committing)) for _ in calls]
+            return [CallResult(error=self._mapped(error, committing)) for _ in calls]
         return outcomes
 
-    def _outcome(self, call: Call, *, is_alone: bool) -> Outcome:
+    def _outcome(self, call: ThreadCall, *, is_alone: bool) -> CallResult:
         """Of one transaction. Raises where it has lost the transaction."""
         execute = self._session.cursor.execute
         if not is_alone:
@@ -224,7 +224,7 @@ class SqliteConnection:
             if not self._in_transaction():
                 raise outcome.error
             execute("ROLLBACK" if is_alone else "ROLLBACK TO step")
-            outcome = Outcome(error=self._mapped(outcome.error, committing=False))
+            outcome = CallResult(error=self._mapped(outcome.error, committing=False))
         if not is_alone:
             execute("RELEASE step")
         return outcome

@@ -15,14 +15,14 @@ from typing import Any, NamedTuple, TypeVar
 Result = TypeVar("Result")
 
 
-class Outcome(NamedTuple):
+class CallResult(NamedTuple):
     """What a call returned or raised."""
 
     result: Any = None
     error: BaseException | None = None
 
 
-class Call(NamedTuple):
+class ThreadCall(NamedTuple):
     """A call that waits for a thread, and the future of its outcome."""
 
     loop: asyncio.AbstractEventLoop
@@ -30,11 +30,11 @@ class Call(NamedTuple):
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
 
-    def carry_out(self) -> Outcome:
+    def carry_out(self) -> CallResult:
         try:
-            return Outcome(self.function(*self.arguments))
+            return CallResult(self.function(*self.arguments))
         except BaseException as error:
-            return Outcome(error=error)
+            return CallResult(error=error)
 
 
 def _end() -> None:
@@ -45,14 +45,14 @@ class Threads:
     """`count` threads with one queue before them. Calls begin in the order in which they were made."""
 
     def __init__(self, count: int, name: str) -> None:
-        self._calls: SimpleQueue[Call] = SimpleQueue()
+        self._calls: SimpleQueue[ThreadCall] = SimpleQueue()
         self._threads = [Thread(target=self._work, name=f"{name}-{number}", daemon=True) for number in range(count)]
         for thread in self._threads:
             thread.start()
 
     def call(self, function: Callable[..., Result], *arguments: Any) -> asyncio.Future[Result]:
         """Run it on one of the threads. Cancelled before it begins, it never runs; later, it ends by itself."""
-        return self._put(Call, function, arguments)
+        return self._put(ThreadCall, function, arguments)
 
     async def close(self) -> None:
         """Let every call made so far end, and the threads with them."""
@@ -64,7 +64,7 @@ class Threads:
         self._threads.clear()
 
     def _put(
-        self, kind: type[Call], function: Callable[..., Result], arguments: tuple[Any, ...]
+        self, kind: type[ThreadCall], function: Callable[..., Result], arguments: tuple[Any, ...]
     ) -> asyncio.Future[Result]:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Result] = loop.create_future()
@@ -75,16 +75,16 @@ class Threads:
         while self._take(self._calls.get()):
             pass  # and no call is kept while the thread waits for its next one
 
-    def _take(self, call: Call) -> bool:
+    def _take(self, call: ThreadCall) -> bool:
         """Carry out this call; False if it was the last one."""
         if not call.future.cancelled():
             deliver([(call, call.carry_out())])
         return call.function is not _end
 
 
-def deliver(outcomes: Iterable[tuple[Call, Outcome]]) -> None:
+def deliver(outcomes: Iterable[tuple[ThreadCall, CallResult]]) -> None:
     """Answer calls, with one wake-up of the loop for all of them."""
-    per_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Outcome]]] = {}
+    per_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], CallResult]]] = {}
     for call, outcome in outcomes:
         per_loop.setdefault(call.loop, []).append((call.future, outcome))
     for loop, answers in per_loop.items():
@@ -93,7 +93,7 @@ def deliver(outcomes: Iterable[tuple[Call, Outcome]]) -> None:
             loop.call_soon_threadsafe(_answer, answers)
 
 
-def _answer(answers: Iterable[tuple[asyncio.Future[Any], Outcome]]) -> None:
+def _answer(answers: Iterable[tuple[asyncio.Future[Any], CallResult]]) -> None:
     for future, outcome in answers:
         if future.done():
             continue
@@ -103,13 +103,13 @@ def _answer(answers: Iterable[tuple[asyncio.Future[Any], Outcome]]) -> None:
             future.set_exception(outcome.error)
 
 
-RunGroup = Callable[[Sequence[Call]], Sequence[Outcome]]
+RunGroup = Callable[[Sequence[ThreadCall]], Sequence[CallResult]]
 
 GROUP_LIMIT = 16
 """Calls that are carried out together: the first of them waits for the last."""
 
 
-class GroupedCall(Call):
+class GroupedCall(ThreadCall):
     """One that is carried out by `together`: with others, or alone where it is large."""
 
 
@@ -131,7 +131,7 @@ class GroupCommitThread(Threads):
         kind = SmallCall if is_small else GroupedCall
         return self._put(kind, function, arguments)
 
-    def _take(self, call: Call) -> bool:
+    def _take(self, call: ThreadCall) -> bool:
         if not isinstance(call, GroupedCall):
             return super()._take(call)
         group, behind = self._group(call)
@@ -140,7 +140,7 @@ class GroupCommitThread(Threads):
             deliver(zip(calls, self._together(calls), strict=True))
         return behind is None or self._take(behind)
 
-    def _group(self, first: Call) -> tuple[list[Call], Call | None]:
+    def _group(self, first: ThreadCall) -> tuple[list[ThreadCall], ThreadCall | None]:
         """The calls that are carried out with the first, and one that was taken from the line and goes behind them."""
         group = [first]
         while isinstance(group[-1], SmallCall) and len(group) < GROUP_LIMIT:
@@ -150,7 +150,7 @@ class GroupCommitThread(Threads):
             group.append(call)
         return group, None
 
-    def _next_waiting(self) -> Call | None:
+    def _next_waiting(self) -> ThreadCall | None:
         try:
             return self._calls.get_nowait()
         except Empty:

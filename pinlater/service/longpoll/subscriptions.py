@@ -31,7 +31,7 @@ _MAX_QUEUES = 10_000
 """Of more, the stores are polled."""
 
 
-class Listener(Protocol):
+class QueueEvents(Protocol):
     """Is told what happens to queues (LongPolls)."""
 
     def on_event(self, queue: str, event: Notification) -> None:
@@ -47,7 +47,7 @@ class Listener(Protocol):
 class Subscriptions:
     """The subscriptions of one process to queues, over all shards."""
 
-    def __init__(self, members: ShardSet, listener: Listener) -> None:
+    def __init__(self, members: ShardSet, listener: QueueEvents) -> None:
         self._members = members
         self._listener = listener
         self._telling: dict[str, set[ShardHandle]] = {}

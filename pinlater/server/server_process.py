@@ -1,6 +1,6 @@
-"""The inside of a worker process: it serves until its supervisor or a signal tells it to stop.
+"""The inside of a server process: it serves until its supervisor or a signal tells it to stop.
 
-The supervisor says           the worker says
+The supervisor says           the process says
     start (payload)               ready, or failed (message)
     adopt, a connection           draining
     drain (hand_over, timeout)    connection, a connection handed over while draining
@@ -24,7 +24,7 @@ import structlog
 
 from pinlater.background_tasks import BackgroundTasks
 from pinlater.listener import raise_descriptor_limit
-from pinlater.server.worker_channel import Message, WorkerChannel
+from pinlater.server.process_channel import Message, ProcessChannel
 
 try:
     import uvloop
@@ -68,7 +68,7 @@ class StartRefused(Exception):
     """The worker cannot serve with what it was given; the message is for the operator."""
 
 
-class WorkerProcess:
+class SupervisedProcess:
     """One worker, as seen from inside."""
 
     def __init__(self, build: Build) -> None:
@@ -82,7 +82,7 @@ class WorkerProcess:
 
     async def run(self, end: socket.socket) -> int:
         """Serve over one end of the supervisor's line; the exit code."""
-        self._channel = WorkerChannel(end, self._on_message, self._on_end)
+        self._channel = ProcessChannel(end, self._on_message, self._on_end)
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, loop.call_later, SUPERVISOR_FIRST_S, self._begin_drain, {"do": "drain"})
         try:
@@ -181,7 +181,7 @@ class WorkerProcess:
 
 
 def main(descriptor: int, build: Build) -> None:
-    """The whole life of a worker process whose end of the line has this descriptor; never returns."""
+    """The whole life of a server process whose end of the line has this descriptor; never returns."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor says when to stop
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     raise_descriptor_limit()
@@ -194,4 +194,4 @@ def main(descriptor: int, build: Build) -> None:
 
 
 async def _run(descriptor: int, build: Build) -> int:
-    return await WorkerProcess(build).run(socket.socket(fileno=descriptor))
+    return await SupervisedProcess(build).run(socket.socket(fileno=descriptor))

@@ -20,7 +20,7 @@ MAX_MESSAGE_BYTES = 160 * 1024
 _AT_ONCE = 32
 
 
-class WorkerChannel:
+class ProcessChannel:
     """One end of the line. Sends in order and never blocks; a socket that is sent belongs to the channel."""
 
     def __init__(
