@@ -182,8 +182,7 @@ class PerQueue(Generic[T]):
         return self.of.get(queue, self.default)
 
 
-@dataclass(frozen=True, slots=True)
-class EndRules:
+class EndRules(NamedTuple):
     """What the settings of a queue say about attempts that end.
 
     `crash_budget` (0: none) counts at expiry and release only. Not keeping a state removes the job in the final ack

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 
 from pinlater.backends.base import SLICE_BYTES, ClaimRequest
 from pinlater.clock import Clock
@@ -155,7 +155,7 @@ class Dequeuer:
                 return await self._router.peek(queue, priorities, limit, max_bytes, now_ms, coverage=coverage)
             max_bytes = min(max_bytes, limit * bounds.max_body_bytes)
             claim = ClaimRequest(claim_descriptor, limit, priorities, timeout_ms, min(max_bytes, self._slice_bytes))
-            wait_ms = min(request.wait_ms, bounds.max_wait_ms)
+            wait_ms = min(request.wait_ms, bounds.max_wait_ms) if request.wait_ms else 0
             if riding is not None and riding.joined is not None:
                 jobs = await self._claim_with_acks(queue, claim, wait_ms, riding, riding.joined)
             elif wait_ms:
@@ -301,19 +301,16 @@ class Dequeuer:
             self._metrics.add(amount, "jobs_dequeued", queue, priority)
 
 
-class ResponseBudget(NamedTuple):
-    """The most jobs, and bytes of their bodies, that a dequeue may give."""
-
-    limit: int
-    max_bytes: int
-
-
-def response_budget(max_answer_bytes: int, queue: str, claim_descriptor: str, limit: int) -> ResponseBudget:
-    """At most half of the answer goes to all that is not body."""
+def response_budget(max_answer_bytes: int, queue: str, claim_descriptor: str, limit: int) -> tuple[int, int]:
+    """How many jobs, and bytes of their bodies, a dequeue may give: at most half of the answer goes to all that is not
+    body.
+    """
     claim_bytes = len(claim_descriptor) * (1 if claim_descriptor.isascii() else 4)
     per_job = 2 * (len(queue) + _ID_BYTES) + claim_bytes + _FIELDS_BYTES
-    limit = min(limit, max(1, max_answer_bytes // 2 // per_job))
-    return ResponseBudget(limit, max_answer_bytes - limit * per_job)
+    fitting = max_answer_bytes // 2 // per_job
+    if limit > fitting:
+        limit = max(1, fitting)
+    return limit, max_answer_bytes - limit * per_job
 
 
 def _body_bytes(jobs: Sequence[DequeuedJob]) -> int:
