@@ -112,10 +112,10 @@ async def test_a_long_look_keeps_no_writer_waiting(shard: SqliteShard) -> None:
     loop = asyncio.get_running_loop()
 
     def look(session: Any) -> int:
-        before = session.rows("records", (0, 9))
+        before = session.rows("config_entries", (0, 9))
         loop.call_soon_threadsafe(begun.set)
         asyncio.run_coroutine_threadsafe(go_on.wait(), loop).result()
-        return len(session.rows("records", (0, 9))) - len(before)
+        return len(session.rows("config_entries", (0, 9))) - len(before)
 
     looking = asyncio.ensure_future(shard.read(look))
     await begun.wait()

@@ -307,7 +307,7 @@ async def test_a_server_killed_before_the_commit_stored_nothing(
     mortal: MysqlShard, durable_mysql_server: StoreServer
 ) -> None:
     def killed_amid(session: Any) -> None:
-        session.run("put_record", ("other", "1790000000000000-00000000", "", 99, "{}"))
+        session.run("put_config_entry", ("other", "1790000000000000-00000000", "", 99, "{}"))
         durable_mysql_server.kill()
         session.rows("store_id")
 
@@ -321,7 +321,7 @@ async def test_a_server_killed_during_the_commit_leaves_the_outcome_unknown(
     mortal: MysqlShard, durable_mysql_server: StoreServer
 ) -> None:
     def killed_behind(session: Any) -> None:
-        session.run("put_record", ("other", "1790000000000000-00000000", "", 99, "{}"))
+        session.run("put_config_entry", ("other", "1790000000000000-00000000", "", 99, "{}"))
         durable_mysql_server.kill()
 
     with pytest.raises(OutcomeUnknown):
