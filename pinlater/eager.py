@@ -41,10 +41,12 @@ class EagerTask:
         self.is_done = True
         """Nothing was started, or it is over."""
 
-    def start(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        """From outside of every task, or from within one, which is none of the coroutine's business."""
+    def start(self, coroutine: Coroutine[Any, Any, Any], context: Context | None = None) -> None:
+        """From outside of every task, or from within one, which is none of the coroutine's business. `context`: instead
+        of a copy of the current one, which is that of an earlier task where this begins at its end.
+        """
         self._coroutine = coroutine
-        self._context = copy_context()
+        self._context = copy_context() if context is None else context
         self._over = None
         self._must_cancel = self.is_done = False
         self._cancels = 0

@@ -294,7 +294,7 @@ class ServerConnection(asyncio.Protocol):
             state.counters["calls_over_buffer"] += 1
             self._refuse(call, message)
             return
-        call.start(self._handler.reply(message, call))
+        call.start(self._handler.reply(message, call), state.context.copy())  # often at the end of another call
         if not call.is_done:
             state.calls.add(call)
 

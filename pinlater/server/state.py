@@ -11,6 +11,7 @@ import asyncio
 import socket
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -54,6 +55,8 @@ class ServerState:
         """Those that wait for something."""
         self.tasks = BackgroundTasks()
         self.loop = asyncio.get_running_loop()
+        self.context = copy_context()
+        """With whose variables every call begins."""
         self.now = self.loop.time()
         self._max_connections = limits.max_connections
 

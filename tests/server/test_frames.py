@@ -8,10 +8,11 @@ import os
 import random
 import struct
 import time
+from contextvars import ContextVar
 
 import pytest
 
-from pinlater.model import DequeueRequest, Job
+from pinlater.model import DequeueRequest, Job, RequestContext
 from pinlater.wire.codec import ApplicationError, decode_reply
 from pinlater.wire.message import ApplicationErrorKind, Protocol
 from tests.server.memory_api import EchoService
@@ -20,6 +21,7 @@ from tests.server.serving import Raw, call_dequeue, call_enqueue, call_names, se
 
 PROTOCOLS = [Protocol.BINARY, Protocol.COMPACT, Protocol.BINARY_OLD]
 EACH_PROTOCOL = pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: protocol.name)
+_caller: ContextVar[str] = ContextVar("caller", default="nobody")
 MUTATE_S = float(os.environ.get("PINLATER_MUTATE_S", "20"))
 """Seconds of random mutation per protocol, other ones in each run: a minute in all."""
 
@@ -309,3 +311,22 @@ async def test_an_unexpected_error_is_an_answer_not_a_closed_connection() -> Non
         raw.send_framed(call_names(2))
         assert (await raw.reply()).success == {"mail", "images"}
         assert served.server.counters["unexpected_errors"] == 1
+
+
+async def test_what_a_call_sets_in_its_context_is_not_there_for_the_next_one_of_its_connection() -> None:
+    """The next one begins at the end of the one before it, where no more may be in flight."""
+    async with serving(max_frames_in_flight=1) as served:
+        seen: list[str] = []
+
+        async def queue_names(*, context: RequestContext | None = None) -> set[str]:
+            seen.append(_caller.get())
+            _caller.set("another")
+            await asyncio.sleep(0)
+            return set()
+
+        served.service.queue_names = queue_names  # type: ignore[method-assign]
+        raw = await served.connect()
+        raw.send(b"".join(framed(call_names(seqid)) for seqid in (1, 2, 3)))
+        for _ in range(3):
+            await raw.reply()
+        assert seen == ["nobody"] * 3
