@@ -114,7 +114,7 @@ class ServerProcess:
         self._server = ThriftServer(service, limits, metrics, clock)
 
         # beside the calls
-        around = ServerContext(
+        context = ServerContext(
             service=service,
             router=router,
             queues=queues,
@@ -126,7 +126,7 @@ class ServerProcess:
             guard=guard_settings(config),
         )
         host = me.address.rpartition(":")[0].strip("[]")
-        self._overflow = Overflow(folder, server, config.overflow_bytes, around, host=config.host, advertised=host)
+        self._overflow = Overflow(folder, server, config.overflow_bytes, context, host=config.host, advertised=host)
         service.attach_overflow(RoutedCalls(self._overflow))
         self._maintenance = MaintenanceRunner(
             self._periodic,

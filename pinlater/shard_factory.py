@@ -19,7 +19,7 @@ from pinlater.errors import PinLaterError, install_command
 from pinlater.metrics import Metrics
 from pinlater.server.server_process import StartRefused
 from pinlater.shards.batching import BatchingShard
-from pinlater.shards.bulkhead import GuardSettings
+from pinlater.shards.bulkhead import BulkheadSettings
 from pinlater.shards.handle import ShardHandle
 from pinlater.shards.health import HealthSettings
 from pinlater.shards.resilience import ResilientShard
@@ -36,8 +36,8 @@ DRIVERS = {
 """By the scheme of a store's URL: where its shard lives, and which extra brings what it imports."""
 
 
-def guard_settings(config: Config) -> GuardSettings:
-    return GuardSettings(
+def guard_settings(config: Config) -> BulkheadSettings:
+    return BulkheadSettings(
         deadline_ms=config.call_timeout_ms, max_running=config.max_calls, max_waiting=config.max_waiting_calls
     )
 

@@ -72,7 +72,7 @@ class SilentClaim(NamedTuple):
     last_seen_ms: int
 
 
-class FreshClaim(NamedTuple):
+class UnrenewedClaim(NamedTuple):
     """A job, the claim it is expected to be under, and when that claim expires if nothing was heard of it since it was
     made.
     """
@@ -438,7 +438,7 @@ class Shard(Protocol):
         An unknown queue: none.
         """
 
-    async def requeue_undelivered(self, queue: str, claims: Sequence[FreshClaim], now_ms: int) -> int:
+    async def requeue_undelivered(self, queue: str, claims: Sequence[UnrenewedClaim], now_ms: int) -> int:
         """As `requeue`, for claims that nobody received, where their expiry is still the one named; how many.
 
         A job goes back at most UNDELIVERED_IN_A_ROW times in a row; after that its claim is left to expire. The count

@@ -101,16 +101,16 @@ class Dispatcher:
             server = self._balancer.pick(servers, now_s, () if attempts is None else attempts.tried)
             share = first_share(call.idempotency) if attempts is None else 1.0
             pool = server.long_polls if call.long_poll else server.calls
-            method, older, exclusive = call.method.name, call.method.older, not call.method.pipelined
-            if older and method in server.unknown_methods:
-                method = older
+            method, fallback, exclusive = call.method.name, call.method.fallback_method, not call.method.pipelined
+            if fallback and method in server.unknown_methods:
+                method = fallback
             try:
                 if now_s >= call.deadline_s:
                     raise CallFailed("no time was left", sent=False, busy=True)
                 result = await pool.call(method, call.args, call.deadline_s, exclusive=exclusive, share=share)
                 return success_in(result, server)
             except MethodUnknown:
-                if not older or method == older:
+                if not fallback or method == fallback:
                     raise
                 server.unknown_methods.add(method)  # nothing was done; the other method goes next, to whichever server
             except (CallFailed, PinLaterError) as error:

@@ -17,7 +17,7 @@ import structlog
 from pinlater.clock import Clock
 from pinlater.cluster.clocks import ClusterClock
 from pinlater.cluster.lease import Lease, LeaseTable, ServerName, encode
-from pinlater.cluster.rates import QueueCounters, Rates
+from pinlater.cluster.throughput import QueueCounters, Throughput
 from pinlater.errors import PinLaterError
 from pinlater.metrics import Metrics
 from pinlater.shards.handle import ShardHandle
@@ -53,7 +53,7 @@ class Membership:
     ) -> None:
         self.me = me
         self.clocks = clocks or ClusterClock()
-        self.rates = Rates()
+        self.rates = Throughput()
         self._members = members
         self._clock = clock
         self._lease_ms = lease_ms

@@ -41,8 +41,8 @@ class OverflowService(OverflowStore):
     def __init__(self, path: Path, shard_id: str, bound: int, context: ServerContext) -> None:
         super().__init__(path, shard_id, bound, context)
         for method in METHODS.values():
-            if not hasattr(OverflowService, method.call):
-                setattr(self, method.call, getattr(context.service, method.call))
+            if not hasattr(OverflowService, method.api_name):
+                setattr(self, method.api_name, getattr(context.service, method.api_name))
 
     @property
     def api(self) -> ServedApi:

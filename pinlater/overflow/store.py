@@ -27,7 +27,7 @@ from pinlater.queues.settings import QueueSettings
 from pinlater.server.limits import ServerLimits
 from pinlater.service import ClaimTokens, Service
 from pinlater.shards.batching import BatchingShard
-from pinlater.shards.bulkhead import GuardSettings
+from pinlater.shards.bulkhead import BulkheadSettings
 from pinlater.shards.handle import ShardHandle
 from pinlater.shards.resilience import ResilientShard
 from pinlater.shards.router import Router
@@ -79,7 +79,7 @@ class ServerContext:
     addresses: Callable[[], Mapping[str, str]] = dict
     metrics: Metrics = field(default_factory=Metrics)
     limits: ServerLimits = field(default_factory=ServerLimits)
-    guard: GuardSettings = field(default_factory=GuardSettings)
+    guard: BulkheadSettings = field(default_factory=BulkheadSettings)
 
 
 class OverflowQuota:

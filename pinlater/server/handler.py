@@ -80,8 +80,8 @@ class Handler:
             if method is DEQUEUE:
                 success = await self._dequeue(args, context, call)
             else:
-                if method.large_answer is not None:
-                    await self._reserve(call, *method.large_answer(args.request))
+                if method.answer_size is not None:
+                    await self._reserve(call, *method.answer_size(args.request))
                 success = method.answer(await method.serve(self._service, args, context))
             answer = encode_reply(name, seqid, success, None, protocol)
             if len(answer) > self._max_answer_bytes:
@@ -154,7 +154,7 @@ class Handler:
             await self.requeue(inflight)
             return empty
         method = METHODS[read_header(reply).name]
-        return reply if method.large_answer is None else self.refuse(reply, error)
+        return reply if method.answer_size is None else self.refuse(reply, error)
 
     def refuse_malformed(self, error: BadCall, peer: object) -> bytes:
         """Thrift's own exception, for an unknown method or a message that is not the contract."""

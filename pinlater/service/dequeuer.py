@@ -96,7 +96,7 @@ class Dequeuer:
             if riding.joined is None:
                 queue = request.ack_queue or request.queue
                 acking = self._lifecycle.ack(queue, request.succeeded, request.failed, context)
-                riding.acked = await (self._lifecycle.to_the_end(acking) if request.wait_ms else acking)
+                riding.acked = await (self._lifecycle.finish_even_if_cancelled(acking) if request.wait_ms else acking)
                 if riding.acked.error is not None:
                     raise riding.acked.error
             jobs = await self.dequeue(request, context, riding)
@@ -189,7 +189,7 @@ class Dequeuer:
             return await self._ack_and_claim(call, riding, acks)
         ticket = self._long_polls.ticket()
         claiming = self._ack_and_claim(call, riding, acks)
-        jobs = await self._lifecycle.to_the_end(claiming, self._long_polls.requeuer.requeue_later)
+        jobs = await self._lifecycle.finish_even_if_cancelled(claiming, self._long_polls.requeuer.requeue_later)
         return jobs or await self._long_polls.wait(queue, claim, wait_ms, ticket)
 
     async def _ack_and_claim(

@@ -138,7 +138,9 @@ class JobLifecycle:
 
     # -- ack ---------------------------------------------------------------------------------------------------------
 
-    async def to_the_end(self, acking: Coroutine[Any, Any, T], nobody_got: Callable[[T], object] | None = None) -> T:
+    async def finish_even_if_cancelled(
+        self, acking: Coroutine[Any, Any, T], nobody_got: Callable[[T], object] | None = None
+    ) -> T:
         """Acks are carried out although the caller goes meanwhile; then `nobody_got` is told what they came to."""
         task = asyncio.get_running_loop().create_task(acking)
         self._acking.add(task)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from pinlater.backends.base import FreshClaim
+from pinlater.backends.base import UnrenewedClaim
 from pinlater.background_tasks import BackgroundTasks
 from pinlater.clock import Clock
 from pinlater.errors import PinLaterError
@@ -63,11 +63,11 @@ class Requeuer:
 
     async def requeue_undelivered(self, jobs: Sequence[Unreceived]) -> None:
         """Jobs whose answer nobody received, where their claims stand as they were made, and not too often in a row."""
-        groups: dict[tuple[str, str], list[FreshClaim]] = {}
+        groups: dict[tuple[str, str], list[UnrenewedClaim]] = {}
         for job in jobs:
             ref = parse_descriptor(job.descriptor)
             if ref is not None:
-                claim = FreshClaim(ref.priority, ref.id, job.claim_descriptor, job.expires_at_ms)
+                claim = UnrenewedClaim(ref.priority, ref.id, job.claim_descriptor, job.expires_at_ms)
                 groups.setdefault((ref.queue, ref.shard), []).append(claim)
         for (queue, shard_id), claims in groups.items():
             for start in range(0, len(claims), CLAIMS_PER_CALL):
@@ -79,7 +79,7 @@ class Requeuer:
                     self._long_polls.jobs_ready(queue, back)
                     self._long_polls.capacity_freed(queue)
 
-    async def _undelivered_on(self, queue: str, shard_id: str, claims: Sequence[FreshClaim]) -> int:
+    async def _undelivered_on(self, queue: str, shard_id: str, claims: Sequence[UnrenewedClaim]) -> int:
         now_ms = self._clock.now_ms()
         try:
             (back,) = await self._router.call_by_shard(

@@ -88,7 +88,7 @@ class Service:
         parser = DescriptorParser()
         self._limits = limits = QueueLimits(router, clock, queues, metrics)
         polls = LongPollSettings(
-            settings.max_waiters, settings.poll_min_ms, settings.poll_max_ms, settings.poll_told_ms
+            settings.max_waiters, settings.poll_min_ms, settings.poll_max_ms, settings.poll_subscribed_ms
         )
         self.long_polls = long_polls = LongPolls(router, clock, polls, limits, claims, metrics)
         reaper = DisconnectReaper(router, clock, parser, queues, metrics, long_polls)

@@ -54,7 +54,7 @@ class ServiceSettings:
     poll_max_ms: int = 40
     """How often a queue that is waited for is looked at, for jobs that another process brought: at first, and later."""
 
-    poll_told_ms: int = 1_500
+    poll_subscribed_ms: int = 1_500
     """The same where the stores tell of such jobs."""
 
     page_jobs: int = 1_000

@@ -39,7 +39,7 @@ A call that is not over at its deadline is told of then, as late, and not again 
 
 
 @dataclass(frozen=True, slots=True)
-class GuardSettings:
+class BulkheadSettings:
     deadline_ms: int = 10_000
     """A caller waits so long for one call, its retries and its wait for a permit included."""
 
@@ -145,7 +145,7 @@ class Bulkhead:
     def __init__(
         self,
         shard: Shard,
-        settings: GuardSettings,
+        settings: BulkheadSettings,
         *,
         metrics: Metrics | None = None,
         compensate: Callable[[StoreCall, Any], Coroutine[Any, Any, object]] | None = None,
@@ -180,11 +180,11 @@ class Bulkhead:
         """Called with a ShardSlow when a call passes half its deadline."""
 
     @property
-    def settings(self) -> GuardSettings:
+    def settings(self) -> BulkheadSettings:
         return self._settings
 
     @settings.setter
-    def settings(self, settings: GuardSettings) -> None:
+    def settings(self, settings: BulkheadSettings) -> None:
         self._settings = settings
         self.deadline_ms = settings.deadline_ms
         self._deadline_s = settings.deadline_ms / 1000

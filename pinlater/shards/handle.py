@@ -21,7 +21,7 @@ from pinlater.errors import (
     StoreRefused,
 )
 from pinlater.model import ShardView
-from pinlater.shards.bulkhead import GuardSettings
+from pinlater.shards.bulkhead import BulkheadSettings
 from pinlater.shards.decorator import ShardDecorator
 from pinlater.shards.health import Health, HealthSettings, Pause
 
@@ -77,7 +77,7 @@ class ShardHandle:
         """Why the store has no room for new jobs, and what to do; "" while it has."""
         self._full_for = Pause(FIRST_ROOM_PAUSE_MS, ROOM_PAUSE_MS)
         self._had_room_ms = 0
-        self.deadline_ms = GuardSettings().deadline_ms
+        self.deadline_ms = BulkheadSettings().deadline_ms
         """How long one call may take."""
         self.on_refusal: Callable[[ShardHandle], None] | None = None
         """Called when the store refused a call, and may be gone."""

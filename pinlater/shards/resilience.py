@@ -24,7 +24,7 @@ from pinlater.clock import Clock
 from pinlater.errors import PinLaterError
 from pinlater.metrics import Metrics
 from pinlater.model import MAX_TIME_MS, DequeuedJob, JobInfo
-from pinlater.shards.bulkhead import Bulkhead, GuardSettings, StoreCall, claims_of
+from pinlater.shards.bulkhead import Bulkhead, BulkheadSettings, StoreCall, claims_of
 from pinlater.shards.compensation import requeue
 from pinlater.shards.decorator import ShardDecorator
 
@@ -43,12 +43,12 @@ class ResilientShard(ShardDecorator):
     def __init__(
         self,
         inner: Shard,
-        settings: GuardSettings | None = None,
+        settings: BulkheadSettings | None = None,
         clock: Clock | None = None,
         metrics: Metrics | None = None,
     ) -> None:
         super().__init__(inner)
-        settings = settings or GuardSettings()
+        settings = settings or BulkheadSettings()
         self._clock = clock
         self._metrics = metrics
         self._calls = Bulkhead(inner, settings, metrics=metrics, compensate=self._requeue_claims, is_pinged=True)

@@ -43,7 +43,7 @@ class Router:
         self.members = handles
         self.compensator = Compensator()
         deadline_ms = max(handle.deadline_ms for handle in handles.all)
-        self._claims = CrossShardClaims(self._share, deadline_ms, self.compensator, self._requeue_all)
+        self._claims = CrossShardClaims(self._sample_shards, deadline_ms, self.compensator, self._requeue_all)
 
     async def open(self) -> None:
         """See ShardSet.open."""
@@ -107,7 +107,7 @@ class Router:
         """
         handles = self.members.healthy()
         if len(handles) != 1:
-            handles = self._share(coverage)
+            handles = self._sample_shards(coverage)
         if len(handles) == 1:
             return handles[0].shard.claim(queue, requests, now_ms, enforce_quota=enforce_quota)
         return self._claims.claim(queue, requests, now_ms, coverage=coverage, enforce_quota=enforce_quota)
@@ -139,7 +139,9 @@ class Router:
     ) -> list[DequeuedJob]:
         """What a claim would hand out. QueueNotFound."""
         found = answers(
-            await ask_all(self._share(coverage), lambda shard: shard.peek(queue, priorities, limit, max_bytes, now_ms))
+            await ask_all(
+                self._sample_shards(coverage), lambda shard: shard.peek(queue, priorities, limit, max_bytes, now_ms)
+            )
         )
         jobs = [job for page in found for job in page]
         jobs.sort(key=lambda job: (job.priority, job.run_after_ms))
@@ -152,7 +154,7 @@ class Router:
         )
         return sum(sum(counts) for counts in found)
 
-    def _share(self, coverage: float) -> list[ShardHandle]:
+    def _sample_shards(self, coverage: float) -> list[ShardHandle]:
         handles = self._healthy()
         if coverage >= 1 or len(handles) == 1:
             return handles

@@ -43,10 +43,10 @@ def _same(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Method(Generic[R]):
-    """One call, of which a client returns an R. `name` is the wire's, `call` that of `Api`."""
+    """One call, of which a client returns an R. `name` is the wire's, `api_name` that of `Api`."""
 
     name: str
-    call: str
+    api_name: str
     idempotency: Idempotency
     """Of the call with arguments for which it is least safe."""
 
@@ -69,13 +69,13 @@ class Method(Generic[R]):
     idempotency_of: Callable[..., Idempotency] | None = None
     """By the arguments of the call in order, where these decide."""
 
-    large_answer: Callable[[Any], tuple[int, bool]] | None = None
+    answer_size: Callable[[Any], tuple[int, bool]] | None = None
     """Of how many jobs a request may bring an answer, and whether with bodies: room is reserved before it begins."""
 
     pipelined: bool = False
     """So short that a client sends several over one connection where it has no other."""
 
-    older: str = ""
+    fallback_method: str = ""
     """The method that a server which does not know this one has instead, with the same arguments."""
 
     signature: Signature = field(init=False)
@@ -212,7 +212,7 @@ ACK = Method(
     result=lambda response: convert.ack_outcomes_from_wire(response.outcomes),
     idempotency_of=ack_idempotency,
     pipelined=True,
-    older="ackDequeuedJobs",
+    fallback_method="ackDequeuedJobs",
 )
 
 
@@ -261,7 +261,7 @@ LOOKUP = Method(
     _lookup,
     request=convert.lookup_to_wire,
     result=convert.lookup_from_wire,
-    large_answer=lambda request: (len(request.job_descriptors), request.include_body or False),
+    answer_size=lambda request: (len(request.job_descriptors), request.include_body or False),
 )
 
 
@@ -298,7 +298,7 @@ SCAN_JOBS = Method(
     convert.scan_page_to_wire,
     convert.scan_to_wire,
     result=convert.scan_page_from_wire,
-    large_answer=lambda request: (request.limit or 0, False),
+    answer_size=lambda request: (request.limit or 0, False),
 )
 
 

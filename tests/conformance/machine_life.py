@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, multiple, rule
 
-from pinlater.backends.base import AckRequest, CheckpointRequest, ClaimRequest, EndRules, FreshClaim, SilentClaim
+from pinlater.backends.base import AckRequest, CheckpointRequest, ClaimRequest, EndRules, SilentClaim, UnrenewedClaim
 from pinlater.model import Job
 from tests.conformance import machine_base as base
 from tests.conformance.machine_base import Held, MachineBase, Named, given
@@ -228,7 +228,7 @@ class LifeRules(MachineBase):
         """Of most claims the caller knows when they expire; of some he was told before they were renewed."""
         queue = held[0][0].job.queue
         claims = [
-            FreshClaim(*each.key, self.reference.expires_at_ms(queue + self.suffix, each.key) - off)
+            UnrenewedClaim(*each.key, self.reference.expires_at_ms(queue + self.suffix, each.key) - off)
             for each, off in held
         ]
         self.both(

@@ -13,9 +13,9 @@ from pinlater.backends.base import (
     ClaimRequest,
     EndRules,
     ExpiryCounts,
-    FreshClaim,
     JobKey,
     SilentClaim,
+    UnrenewedClaim,
 )
 from pinlater.backends.status_lines import crash_budget_status, released_status
 from pinlater.model import MAX_TIME_MS, CancelOutcome, Job, JobState, claim_source
@@ -101,7 +101,7 @@ class RefLife(RefQueues):
         job.updated_at_ms = now_ms
         return 1
 
-    def requeue_undelivered(self, queue: str, key: FreshClaim, now_ms: int) -> int:
+    def requeue_undelivered(self, queue: str, key: UnrenewedClaim, now_ms: int) -> int:
         job = self.find(queue, key.priority, key.id)
         if job is None or not job.held_by(key.claim_descriptor) or job.expires_at_ms != key.expires_at_ms:
             return 0

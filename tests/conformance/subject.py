@@ -17,7 +17,6 @@ from pinlater.backends.base import (
     DeadLetterTarget,
     EndRules,
     ExpiryCounts,
-    FreshClaim,
     JobKey,
     PerQueue,
     Quota,
@@ -26,6 +25,7 @@ from pinlater.backends.base import (
     ScanRequest,
     Shard,
     SilentClaim,
+    UnrenewedClaim,
 )
 from pinlater.model import CancelOutcome, DequeuedJob, Job, JobInfo, JobState, parse_descriptor
 from tests.queues import make_queue
@@ -188,9 +188,9 @@ class Subject:
         claims = [self.silent(job, last_seen_ms) for job in jobs]
         return await self.shard.expire_disconnected(self.queue, claims, self.now_ms, EndRules(budget, **rules))
 
-    def fresh(self, job: DequeuedJob) -> FreshClaim:
+    def fresh(self, job: DequeuedJob) -> UnrenewedClaim:
         """The claim that a job was handed out with."""
-        return FreshClaim(*claim_key_of(job), job.claim_expires_at_ms)
+        return UnrenewedClaim(*claim_key_of(job), job.claim_expires_at_ms)
 
     async def requeue_undelivered(self, *jobs: DequeuedJob) -> int:
         """Say that nobody received these."""

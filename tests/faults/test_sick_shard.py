@@ -18,7 +18,7 @@ from pinlater.model import DequeueRequest, Job, RequestContext
 from pinlater.service import ClaimTokens, Service
 from pinlater.shard_factory import bare_shard
 from pinlater.shards.batching import BatchingShard
-from pinlater.shards.bulkhead import GuardSettings
+from pinlater.shards.bulkhead import BulkheadSettings
 from pinlater.shards.handle import ShardHandle
 from pinlater.shards.health import HealthSettings
 from pinlater.shards.resilience import ResilientShard
@@ -63,7 +63,7 @@ class Load:
 @asynccontextmanager
 async def two_shards(sound: str, sick: str) -> AsyncIterator[tuple[ShardSet, Load]]:
     clock = SystemClock()
-    guard = GuardSettings(deadline_ms=int(DEADLINE_S * 1000))
+    guard = BulkheadSettings(deadline_ms=int(DEADLINE_S * 1000))
     members = ShardSet(
         [
             ShardHandle(

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.store("redis")
 ME = RequestContext("me")
 LONG_MS = 60_000
 WITHIN_S = 15.0
-NEVER_TOLD = ServiceSettings(poll_min_ms=5, poll_max_ms=5, poll_told_ms=600_000)
+NEVER_TOLD = ServiceSettings(poll_min_ms=5, poll_max_ms=5, poll_subscribed_ms=600_000)
 """Whoever is told does not look; who is not, looks all the time."""
 
 
@@ -59,7 +59,7 @@ def is_told(at: Service) -> bool:
 
 def looks(at: Service) -> bool:
     poller = at.long_polls.poller("mail")
-    return poller is not None and poller.pause_ms < NEVER_TOLD.poll_told_ms
+    return poller is not None and poller.pause_ms < NEVER_TOLD.poll_subscribed_ms
 
 
 async def until(is_so: Callable[[], bool]) -> None:

@@ -27,11 +27,11 @@ from pinlater.backends.base import (
     AckRequest,
     DeadLetterTarget,
     EndRules,
-    FreshClaim,
     PerQueue,
     Retention,
     Shard,
     SilentClaim,
+    UnrenewedClaim,
 )
 from pinlater.backends.redis import RedisShard
 from pinlater.backends.sql.mysql import MysqlShard
@@ -187,7 +187,7 @@ async def test_a_job_that_nobody_received_goes_on_in_its_row(before: Before) -> 
     for time in range(5):
         (job,) = await before.claim(priorities=(2,))
         assert job.descriptor == before.named("nobody received it")
-        claim = FreshClaim(*key_of(job.descriptor), job.claim_descriptor, job.claim_expires_at_ms)
+        claim = UnrenewedClaim(*key_of(job.descriptor), job.claim_descriptor, job.claim_expires_at_ms)
         assert await before.shard.requeue_undelivered("mail", [claim], before.now_ms) == (1 if time < 4 else 0)
 
 

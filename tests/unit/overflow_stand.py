@@ -103,7 +103,7 @@ async def process(
         await service.open()
         stack.push_async_callback(service.close)
         stack.push_async_callback(queues.close)
-        around = ServerContext(
+        context = ServerContext(
             service=service,
             router=router,
             queues=queues,
@@ -112,7 +112,7 @@ async def process(
             addresses=lambda: addresses or {},
             metrics=metrics,
         )
-        overflow = Overflow(folder, server_id(folder), bound, around, host="127.0.0.1")
+        overflow = Overflow(folder, server_id(folder), bound, context, host="127.0.0.1")
         service.attach_overflow(RoutedCalls(overflow))
         if queue:
             await service.create_queue(queue)

@@ -13,7 +13,7 @@ from pinlater.queues.directory import QueueDirectory
 from pinlater.service import ClaimTokens, Service, ServiceSettings
 from pinlater.service.settings import queue_defaults
 from pinlater.shards.batching import BatchingShard
-from pinlater.shards.bulkhead import GuardSettings
+from pinlater.shards.bulkhead import BulkheadSettings
 from pinlater.shards.handle import ShardHandle
 from pinlater.shards.resilience import ResilientShard
 from pinlater.shards.router import Router
@@ -72,7 +72,7 @@ async def several(
     made = []
     for number in range(servers):
         ways = [Breaking(store) for store in (stores() if stores else ready)]
-        guard = GuardSettings(deadline_ms=deadline_ms)
+        guard = BulkheadSettings(deadline_ms=deadline_ms)
         members = ShardSet(
             [ShardHandle(BatchingShard(ResilientShard(way, guard)), clock) for way in ways],
             clock,

@@ -10,7 +10,7 @@ from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.model import Ack, DequeuedJob, DequeueRequest, RequestContext
 from pinlater.service import ClaimTokens, Service, ServiceSettings
 from pinlater.shards.batching import BatchingShard
-from pinlater.shards.bulkhead import GuardSettings
+from pinlater.shards.bulkhead import BulkheadSettings
 from pinlater.shards.handle import ShardHandle
 from pinlater.shards.health import HealthSettings
 from pinlater.shards.resilience import ResilientShard
@@ -53,7 +53,7 @@ async def stand(
     """An open service with one queue; its shards are pinged only where the test does it."""
     clock = HeldClock()
     stores = [Breaking(SqliteShard("sqlite://", str(number))) for number in range(1, shards + 1)]
-    guard = GuardSettings(deadline_ms=deadline_ms)
+    guard = BulkheadSettings(deadline_ms=deadline_ms)
     chain = [
         ShardHandle(
             BatchingShard(ResilientShard(store, guard)), clock, dequeue_only=number in dequeue_only, health=health

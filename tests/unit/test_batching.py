@@ -13,7 +13,7 @@ from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.errors import OutcomeUnknown, Overloaded, QueueNotFound, UnknownError
 from pinlater.model import Job, JobState, parse_descriptor
 from pinlater.shards.batching import BatchingShard, BatchLimits
-from pinlater.shards.bulkhead import AcquireTimeout, GuardSettings, ShardSlow
+from pinlater.shards.bulkhead import AcquireTimeout, BulkheadSettings, ShardSlow
 from pinlater.shards.resilience import ResilientShard
 from tests.queues import make_queue
 from tests.unit.breaking import Breaking, HeldTime, settled
@@ -255,7 +255,7 @@ async def test_closing_sends_what_waits() -> None:
 @asynccontextmanager
 async def guarded_and_joining(deadline_ms: int = 10_000) -> AsyncIterator[tuple[BatchingShard, Breaking, HeldTime]]:
     store = Breaking(SqliteShard("sqlite://", "1"))
-    shard = BatchingShard(ResilientShard(store, GuardSettings(deadline_ms=deadline_ms)))
+    shard = BatchingShard(ResilientShard(store, BulkheadSettings(deadline_ms=deadline_ms)))
     await shard.open()
     await make_queue(shard, "mail", NOW_MS)
     try:

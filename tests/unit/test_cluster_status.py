@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pinlater.cluster.lease import MAX_QUEUES, Lease
-from pinlater.cluster.rates import Rates
 from pinlater.cluster.status import flags
+from pinlater.cluster.throughput import Throughput
 from pinlater.model import Job
 from pinlater.queues.settings import QueueSettings
 from tests.unit.cluster_stand import LEASE_MS, ClusterStand, Server, cluster_stand
@@ -28,7 +28,7 @@ def lease(name: str, after_ms: int, enqueued: int, *, started_ms: int = LONG_AGO
     )
 
 
-def enqueued(rates: Rates, queue: str = "mail") -> float | None:
+def enqueued(rates: Throughput, queue: str = "mail") -> float | None:
     return rates.per_second().get(queue, {}).get("enqueued")
 
 
@@ -36,7 +36,7 @@ def enqueued(rates: Rates, queue: str = "mail") -> float | None:
 
 
 def test_a_rate_is_what_came_in_the_time_between_two_leases_over_all_processes() -> None:
-    rates = Rates()
+    rates = Throughput()
     rates.update([lease("a", 0, 1_000), lease("b", 100, 5_000)])
     assert enqueued(rates) is None
     rates.update([lease("a", 2_000, 1_100), lease("b", 2_100, 5_300)])
@@ -46,14 +46,14 @@ def test_a_rate_is_what_came_in_the_time_between_two_leases_over_all_processes()
 
 
 def test_a_rate_is_of_the_last_few_seconds() -> None:
-    rates = Rates()
+    rates = Throughput()
     for after_ms, jobs in ((0, 0), (1_000, 9_000), (2_000, 9_000), (3_000, 9_000), (4_000, 9_000)):
         rates.update([lease("a", after_ms, jobs)])
     assert enqueued(rates) == 0
 
 
 def test_a_process_that_restarted_begins_anew() -> None:
-    rates = Rates()
+    rates = Throughput()
     rates.update([lease("a", 0, 1_000)])
     rates.update([lease("a", 1_000, 1_100)])
     rates.update([lease("a", 5_000, 40, started_ms=START_MS + 3_000)])
@@ -61,7 +61,7 @@ def test_a_process_that_restarted_begins_anew() -> None:
 
 
 def test_a_process_that_is_gone_counts_no_more() -> None:
-    rates = Rates()
+    rates = Throughput()
     for after_ms in (0, 1_000):
         rates.update([lease("a", after_ms, 10 + after_ms), lease("b", after_ms, 10 + after_ms)])
     rates.update([lease("b", 2_000, 2_010)])
@@ -69,12 +69,12 @@ def test_a_process_that_is_gone_counts_no_more() -> None:
 
 
 def test_a_queue_that_is_new_in_a_lease_counts_from_nothing_unless_the_lease_had_no_place_for_it() -> None:
-    rates = Rates()
+    rates = Throughput()
     rates.update([lease("a", 0, 10, queue="other")])
     rates.update([lease("a", 1_000, 10)])
     assert enqueued(rates) == 10
     full = {f"q{number}": (1, 0, 0, 0, 0) for number in range(MAX_QUEUES)}
-    rates = Rates()
+    rates = Throughput()
     rates.update([Lease(**{**_plain(lease("a", 0, 0)), "counters": full})])  # type: ignore[arg-type]
     rates.update([lease("a", 1_000, 1_000_000)])
     assert enqueued(rates) is None
@@ -85,7 +85,7 @@ def _plain(of: Lease) -> dict[str, object]:
 
 
 def test_a_clock_that_is_set_back_begins_anew() -> None:
-    rates = Rates()
+    rates = Throughput()
     rates.update([lease("a", 10_000, 50)])
     rates.update([lease("a", 1_000, 60)])
     assert enqueued(rates) is None

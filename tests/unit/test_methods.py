@@ -29,7 +29,7 @@ def test_it_has_the_methods_of_the_interface_file_and_no_others() -> None:
 
 
 def test_it_has_the_calls_of_an_api_and_no_others() -> None:
-    assert {method.call for method in METHODS.values()} == set(calls_of(Api))
+    assert {method.api_name for method in METHODS.values()} == set(calls_of(Api))
 
 
 def test_the_page_of_the_wire_contract_lists_the_same_methods_with_the_same_arguments() -> None:
@@ -48,15 +48,15 @@ def test_the_page_of_the_wire_contract_lists_the_same_methods_with_the_same_argu
 
 @every_method
 def test_both_clients_have_each_call_with_the_arguments_of_an_api(method: Method) -> None:
-    wanted = list(inspect.signature(getattr(Api, method.call)).parameters)
+    wanted = list(inspect.signature(getattr(Api, method.api_name)).parameters)
     for client in (AsyncClient, Client):
-        parameters = list(inspect.signature(getattr(client, method.call)).parameters)
+        parameters = list(inspect.signature(getattr(client, method.api_name)).parameters)
         assert [name for name in parameters if name != "timeout"] == wanted
 
 
 @every_method
 def test_a_password_is_an_argument_of_those_methods_that_need_one(method: Method) -> None:
-    has_password = "password" in inspect.signature(getattr(Api, method.call)).parameters
+    has_password = "password" in inspect.signature(getattr(Api, method.api_name)).parameters
     assert (method.access is Access.ADMIN_PASSWORD) is has_password
 
 
@@ -68,9 +68,9 @@ def test_what_a_client_encodes_are_the_arguments_of_the_interface(method: Method
 
 @every_method
 def test_what_an_older_server_has_instead_takes_the_same_arguments(method: Method) -> None:
-    if method.older:
-        older = METHODS[method.older]
-        assert (older.call, older.request, older.names) == (method.call, method.request, method.names)
+    if method.fallback_method:
+        older = METHODS[method.fallback_method]
+        assert (older.api_name, older.request, older.names) == (method.api_name, method.request, method.names)
 
 
 def test_what_changes_nothing_is_told_apart() -> None:

@@ -546,7 +546,7 @@ async def test_acks_in_slices_of_which_the_last_names_an_overflow_shard_are_each
 
 async def test_its_owner_answers_every_call_of_the_interface(tmp_path: Path) -> None:
     async with process(tmp_path) as it:
-        assert {method.call for method in METHODS.values()} <= set(dir(it.kept.api))
+        assert {method.api_name for method in METHODS.values()} <= set(dir(it.kept.api))
         assert await it.kept.api.queue_names() == {"mail"}
         await it.kept.api.create_queue("more")
         assert await it.api.queue_names() == {"mail", "more"}

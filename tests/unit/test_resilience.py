@@ -15,7 +15,7 @@ from pinlater.clock import SystemClock
 from pinlater.errors import ErrorCode, NothingStored, OutcomeUnknown, Overloaded, QueueNotFound, StoreConflict
 from pinlater.model import MAX_TIME_MS, DequeuedJob, Job, JobState
 from pinlater.shards.batching import BatchingShard
-from pinlater.shards.bulkhead import AcquireTimeout, GuardSettings, ShardSlow
+from pinlater.shards.bulkhead import AcquireTimeout, BulkheadSettings, ShardSlow
 from pinlater.shards.decorator import ShardDecorator
 from pinlater.shards.resilience import ResilientShard
 from tests.queues import make_queue
@@ -31,7 +31,7 @@ def request(name: str = "h:1:1:1:me", limit: int = 10) -> ClaimRequest:
 @asynccontextmanager
 async def guarded(**settings: int) -> AsyncIterator[tuple[ResilientShard, Breaking]]:
     store = Breaking(SqliteShard("sqlite://", "1"))
-    shard = ResilientShard(store, GuardSettings(retry_base_ms=1, **settings))
+    shard = ResilientShard(store, BulkheadSettings(retry_base_ms=1, **settings))
     await shard.open()
     await make_queue(shard, "mail", NOW_MS)
     try:
@@ -471,7 +471,7 @@ async def test_pings_those_that_never_began_and_slow_calls_over_many_jobs_are_no
 async def test_a_claim_goes_by_the_time_at_which_it_leaves_and_where_that_is_uncertain_begins_at_the_latest() -> None:
     clock = HeldClock(NOW_MS)
     store = Breaking(SqliteShard("sqlite://", "1"))
-    shard = ResilientShard(store, GuardSettings(max_running=1), clock)
+    shard = ResilientShard(store, BulkheadSettings(max_running=1), clock)
     await shard.open()
     await make_queue(shard, "mail", NOW_MS)
     request = ClaimRequest("c:1:1:1:me", 1, (1,), 30_000, 2**20)

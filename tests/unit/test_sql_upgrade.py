@@ -21,10 +21,10 @@ from pinlater.backends.base import (
     DeadLetterTarget,
     EndRules,
     ExpiryCounts,
-    FreshClaim,
     JobKey,
     PerQueue,
     Retention,
+    UnrenewedClaim,
 )
 from pinlater.backends.sql.mysql import MysqlShard
 from pinlater.backends.sql.records import load_statements, parts
@@ -239,7 +239,7 @@ async def test_a_store_of_this_version_gets_columns_that_came_later_and_keeps_it
         request_one = ClaimRequest("a:b:1:1:c", 1, (1,), 60_000, NO_BOUND)
         ((job,),) = await shard.claim("mail", [request_one], NOW_MS)
         key = key_of(job.descriptor)
-        claim = FreshClaim(key.priority, key.id, job.claim_descriptor, job.claim_expires_at_ms)
+        claim = UnrenewedClaim(key.priority, key.id, job.claim_descriptor, job.claim_expires_at_ms)
         assert await shard.requeue_undelivered("mail", [claim], NOW_MS) == 1
         assert _carried_out(url, "SELECT value FROM pinlater_meta WHERE name = 'schema_version'") == "2"
     finally:

@@ -16,7 +16,6 @@ from pinlater.backends.base import (
     ClaimRequest,
     EndRules,
     ExpiryCounts,
-    FreshClaim,
     JobKey,
     LevelCounts,
     ScanPosition,
@@ -24,6 +23,7 @@ from pinlater.backends.base import (
     SilentClaim,
     StatsPage,
     StatsPosition,
+    UnrenewedClaim,
 )
 from pinlater.backends.redis.pubsub import announcement
 from pinlater.backends.redis.records import (
@@ -130,7 +130,7 @@ class JobCommands(ScriptCaller):
         args = [queue, now_ms, *expiry_rules(rules), *words, *key_args(claims)]
         return ExpiryCounts(*await self._store.call_queue("expire_disconnected", queue, args))
 
-    async def requeue_undelivered(self, queue: str, claims: Sequence[FreshClaim], now_ms: int) -> int:
+    async def requeue_undelivered(self, queue: str, claims: Sequence[UnrenewedClaim], now_ms: int) -> int:
         args = [now_ms, UNDELIVERED_IN_A_ROW, *key_args(claims)]
         count: int = await self._store.call_queue("requeue_undelivered", queue, args)
         return count

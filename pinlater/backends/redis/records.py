@@ -49,9 +49,9 @@ from pinlater.backends.base import (
     ClaimKey,
     ClaimRequest,
     EndRules,
-    FreshClaim,
     JobKey,
     SilentClaim,
+    UnrenewedClaim,
 )
 from pinlater.backends.status_lines import crash_budget_status, dead_letter_status
 from pinlater.model import MAX_STATUS_CHARS, DequeuedJob, Job, JobInfo, JobState, descriptor_prefix
@@ -278,7 +278,7 @@ def ack_args(acks: Acks) -> Args:
     return args
 
 
-def key_args(keys: Sequence[JobKey] | Sequence[ClaimKey] | Sequence[SilentClaim] | Sequence[FreshClaim]) -> Args:
+def key_args(keys: Sequence[JobKey] | Sequence[ClaimKey] | Sequence[SilentClaim] | Sequence[UnrenewedClaim]) -> Args:
     """Priority, id, and what else there is: the claim, and when it was heard of or expires."""
     args: Args = []
     for priority, job_id, *claim in keys:

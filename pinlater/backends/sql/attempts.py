@@ -12,9 +12,9 @@ from pinlater.backends.base import (
     ClaimKey,
     EndRules,
     ExpiryCounts,
-    FreshClaim,
     PerQueue,
     SilentClaim,
+    UnrenewedClaim,
 )
 from pinlater.backends.sql.records import DEAD_LETTER_PENDING_MS, IN_PROGRESS
 from pinlater.backends.sql.session import Row, Session
@@ -53,7 +53,7 @@ def claims_quiet(session: Session, queue: str, claims: Sequence[SilentClaim]) ->
     }
 
 
-def claims_fresh(session: Session, queue: str, claims: Sequence[FreshClaim]) -> dict[int, Row]:
+def claims_fresh(session: Session, queue: str, claims: Sequence[UnrenewedClaim]) -> dict[int, Row]:
     """Those of the jobs that are under exactly the claims given, which still expire as they did at first, locked."""
     ids = sorted({claim.id for claim in claims})
     rows = {row[ID]: row for row in session.rows_of("when_claimed", (queue,), ids)}
@@ -64,7 +64,7 @@ def claims_fresh(session: Session, queue: str, claims: Sequence[FreshClaim]) -> 
     }
 
 
-def _stands(claim: ClaimKey | SilentClaim | FreshClaim, row: Row) -> bool:
+def _stands(claim: ClaimKey | SilentClaim | UnrenewedClaim, row: Row) -> bool:
     return bool(row[PRIORITY] == claim.priority and row[CLAIM] == claim.claim_descriptor)
 
 

@@ -12,7 +12,7 @@ from pinlater.backends.base import (
     ClaimKey,
     ClaimRequest,
     EndRules,
-    FreshClaim,
+    UnrenewedClaim,
 )
 from pinlater.backends.sql.attempts import REMAINING, ack, claims_fresh, claims_standing
 from pinlater.backends.sql.coordination import room_for_claims
@@ -223,7 +223,7 @@ def requeue(session: Session, queue: str, claims: Sequence[ClaimKey], now_ms: in
     return session.run_of("requeue", (now_ms,), ids)
 
 
-def requeue_undelivered(session: Session, queue: str, claims: Sequence[FreshClaim], now_ms: int) -> int:
+def requeue_undelivered(session: Session, queue: str, claims: Sequence[UnrenewedClaim], now_ms: int) -> int:
     """The count lies with the job's links, beside what the job was like meanwhile: nothing else reads or writes it."""
     fresh = claims_fresh(session, queue, claims)
     ids = sorted(fresh)

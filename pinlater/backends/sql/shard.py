@@ -19,7 +19,6 @@ from pinlater.backends.base import (
     DeadLetterTarget,
     EndRules,
     ExpiryCounts,
-    FreshClaim,
     JobKey,
     KvEntry,
     OnNotification,
@@ -32,6 +31,7 @@ from pinlater.backends.base import (
     StatsPosition,
     StoreStatus,
     Tokens,
+    UnrenewedClaim,
 )
 from pinlater.backends.sql import admin, attempts, coordination, queries, ready_jobs
 from pinlater.backends.sql.coordination import Identity, ping
@@ -123,7 +123,7 @@ class SqlShard(ABC):
     ) -> ExpiryCounts:
         return await self.write(attempts.expire_disconnected, queue, claims, now_ms, rules)
 
-    async def requeue_undelivered(self, queue: str, claims: Sequence[FreshClaim], now_ms: int) -> int:
+    async def requeue_undelivered(self, queue: str, claims: Sequence[UnrenewedClaim], now_ms: int) -> int:
         return await self.write(ready_jobs.requeue_undelivered, queue, claims, now_ms)
 
     async def cancel(self, queue: str, jobs: Sequence[JobKey], now_ms: int) -> list[CancelOutcome]:

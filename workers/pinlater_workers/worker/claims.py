@@ -67,21 +67,21 @@ class ClaimKeeper:
     def holds_any(self) -> bool:
         return bool(self._table)
 
-    def take(self, runnings: Sequence[RunningJob], good_s: float) -> None:
+    def take(self, running_jobs: Sequence[RunningJob], good_s: float) -> None:
         """The claims of a dequeue, answered at `good_s`; kept alive from now on, whatever holds up this process."""
-        late = self._late(runnings)
+        late = self._late(running_jobs)
         if late:
             self._table.take_short(late, good_s)
-        if len(late) < len(runnings):
-            at_once = [each for each in runnings if each not in set(late)] if late else runnings
+        if len(late) < len(running_jobs):
+            at_once = [each for each in running_jobs if each not in set(late)] if late else running_jobs
             self._heartbeats.watch(self._table.take(at_once, good_s))
 
-    def _late(self, runnings: Sequence[RunningJob]) -> list[RunningJob]:
+    def _late(self, running_jobs: Sequence[RunningJob]) -> list[RunningJob]:
         """Where a server names no claims, nobody finds those that were not told."""
         if not self._may_be_late:
             return []
         short = self._short.names
-        return [each for each in runnings if each.type and each.type.name in short and each.job.claim_descriptor]
+        return [each for each in running_jobs if each.type and each.type.name in short and each.job.claim_descriptor]
 
     def watch_late(self, now_s: float) -> None:
         """Of those that have not ended at once."""
@@ -142,13 +142,13 @@ class ClaimTable:
     def __len__(self) -> int:
         return len(self._held) + len(self._short)
 
-    def take(self, runnings: Iterable[RunningJob], good_s: float) -> list[HeartbeatEntry]:
+    def take(self, running_jobs: Iterable[RunningJob], good_s: float) -> list[HeartbeatEntry]:
         """The claims of a dequeue that was answered at `good_s`."""
-        return [self._entry(running, good_s) for running in runnings]
+        return [self._entry(running, good_s) for running in running_jobs]
 
-    def take_short(self, runnings: Iterable[RunningJob], good_s: float) -> None:
+    def take_short(self, running_jobs: Iterable[RunningJob], good_s: float) -> None:
         """Such that nothing is said of for now."""
-        self._short.update(dict.fromkeys(runnings, good_s))
+        self._short.update(dict.fromkeys(running_jobs, good_s))
 
     def promote(self, until_s: float) -> list[HeartbeatEntry]:
         """Those of them that were taken by then: they are like all others from now on."""
@@ -159,10 +159,10 @@ class ClaimTable:
             old.append(running)
         return [self._entry(running, self._short.pop(running)) for running in old]
 
-    def end(self, runnings: Iterable[RunningJob]) -> list[int]:
+    def end(self, running_jobs: Iterable[RunningJob]) -> list[int]:
         """They are not held any more. The numbers of those that have one."""
         numbers = []
-        for running in runnings:
+        for running in running_jobs:
             if self._short.pop(running, None) is None:
                 entry = self._held.pop(running, None)
                 if entry is not None:
@@ -185,10 +185,10 @@ class ClaimTable:
             entry.from_s = 0.0
         return list(self._held.values())
 
-    def keep(self, runnings: Iterable[RunningJob]) -> list[HeartbeatEntry]:
+    def keep(self, running_jobs: Iterable[RunningJob]) -> list[HeartbeatEntry]:
         """Those of them that are held: to be kept alive without an end, since their results are not through yet."""
         kept = []
-        for running in runnings:
+        for running in running_jobs:
             good_s = self._short.pop(running, None)
             entry = self._held.get(running) if good_s is None else self._entry(running, good_s)
             if entry is not None:
@@ -248,10 +248,10 @@ class CheckpointWriter:
             raise ClaimLost(f"the claim of job {running.job.descriptor} is lost")
         await self._client.checkpoint(running.queue, [checkpoint])
 
-    async def keep(self, runnings: Iterable[RunningJob]) -> None:
+    async def keep(self, running_jobs: Iterable[RunningJob]) -> None:
         """Bind these claims to connections that carry no long polls. Where no server answers, nothing is done."""
         queues: dict[str, list[Checkpoint]] = {}
-        for running in runnings:
+        for running in running_jobs:
             kept = Checkpoint(running.job.descriptor, claim_descriptor=running.job.claim_descriptor)
             queues.setdefault(running.queue, []).append(kept)
         with contextlib.suppress(PinLaterError):

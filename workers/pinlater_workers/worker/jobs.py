@@ -29,9 +29,9 @@ LEAST_UNACKED = 10_000
 
 _GIVEN_BACK = Outcome(Action.GIVE_BACK)
 
-MAX_SAID = 1_000
-"""So many unknown types are said at most: bodies can hold any name."""
-EVERY_S = 0.2
+MAX_UNKNOWN_LOGGED = 1_000
+"""The most unknown types that are logged: bodies can hold any name."""
+LOOK_EVERY_S = 0.2
 
 
 class JobsListener(Protocol):
@@ -224,7 +224,7 @@ class JobLoader:
     def _unknown(self, queue: str, name: str) -> Outcome:
         """Back to where a worker that knows it may take it. No attempt is spent."""
         self._metrics.unknown(queue)
-        if (queue, name) not in self._said and len(self._said) < MAX_SAID:
+        if (queue, name) not in self._said and len(self._said) < MAX_UNKNOWN_LOGGED:
             self._said.add((queue, name))
             log.warning("queue %s has jobs of a type that is unknown here, %.100s; they are requeued", queue, name)
         return Outcome(Action.GIVE_BACK, int(self._unknown_delay_s * 1000 * self._rng.uniform(0.75, 1.25)))
@@ -249,7 +249,7 @@ class TimeLimitReaper:
 
     def begin(self) -> None:
         if self._timer is None and not self._closed:
-            self._timer = self._loop.call_later(EVERY_S, self._look)
+            self._timer = self._loop.call_later(LOOK_EVERY_S, self._look)
 
     def close(self) -> None:
         self._closed = True

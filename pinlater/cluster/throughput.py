@@ -24,7 +24,7 @@ class _Reading(NamedTuple):
     counters: Mapping[str, tuple[int, ...]]
 
 
-class Rates:
+class Throughput:
     """Keeps the last readings of each process."""
 
     def __init__(self) -> None:
