@@ -1,4 +1,20 @@
-"""Jobs and their states, the requests and answers about them, and the texts that name a job, a claim and a version."""
+"""Jobs and their states, the requests and answers about them, and the texts that name a job, a claim and a version.
+
+The places to touch for a new field of a job, in this order:
+
+    thrift/pinlater.thrift        an optional field, so that older clients go on; wire/interface.py has its Python name
+    model/jobs.py                 Job, and with it JobInfo; DequeuedJob where workers get it
+    wire/convert.py               enqueue and lookup, each in both directions
+    wire/dequeue_response.py      where workers get it
+    service/validation.py         its bounds, and what becomes of a value beyond them in calls that cannot be refused
+    backends/redis/records.py     HEAD where it never changes, else CHANGED; and the scripts in lua/ that unpack these.
+                                  Records that are stored already do not have it, and servers of two versions may run
+    backends/sql/records.py       the lists of columns; sqlite.sql and mysql.sql: schema, `upgrade`, what changes it
+    cli/job_views.py              where people see it
+    tests/conformance/            reference_job.py, reference_life.py and machine_life.py: the model
+
+overflow/mover.py needs no touch: it moves every field of Job that DequeuedJob or JobInfo has.
+"""
 
 from __future__ import annotations
 

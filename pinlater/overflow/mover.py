@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
 
 import structlog
 
 from pinlater.backends.base import ClaimKey, ClaimRequest, JobKey, ScanPosition, ScanRequest, Shard
 from pinlater.clock import Clock
 from pinlater.errors import OutcomeUnknown, PinLaterError, QueueNotFound
-from pinlater.model import MAX_TIME_MS, DequeuedJob, Job, JobState, parse_descriptor
+from pinlater.model import MAX_TIME_MS, DequeuedJob, Job, JobInfo, JobState, parse_descriptor
 from pinlater.service import ClaimTokens
 from pinlater.shards.compensation import claim_keys
 from pinlater.shards.router import Router
@@ -33,6 +34,16 @@ UNSURE_MS = 30_000
 
 CLAIMED_BY = "overflow-mover"
 _PAGE = 1_000
+
+
+_FIELDS = tuple(each.name for each in fields(Job))
+
+
+def _copy(job: DequeuedJob, info: JobInfo | None) -> Job:
+    """A job to enqueue: every field of Job that the store tells, and the attempts that remain."""
+    told = {name: getattr(info, name) for name in _FIELDS if hasattr(info, name)}
+    told |= {name: getattr(job, name) for name in _FIELDS if hasattr(job, name)}
+    return Job(**told | {"attempts_allowed": job.attempts_remaining})
 
 
 class OverflowMover:
@@ -122,10 +133,7 @@ class OverflowMover:
         """As they are here: with the attempts that remain, and the status."""
         named = [JobKey(key.priority, key.id) for key in keys]
         infos = await self._store.lookup(queue, named, with_body=False, max_bytes=0)
-        return [
-            Job(job.body, job.priority, job.run_after_ms, job.attempts_remaining, info.custom_status if info else "")
-            for job, info in zip(jobs, infos, strict=True)
-        ]
+        return [_copy(job, info) for job, info in zip(jobs, infos, strict=True)]
 
     async def _settle(self) -> None:
         """Mark what was moved, also what could not be marked before; requeue what was unsure for long enough."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from pinlater.backends.base import NO_RULES, AckRequest, ClaimRequest, JobKey, PerQueue
 from pinlater.backends.sql.sqlite import SqliteShard
@@ -108,6 +108,11 @@ async def test_jobs_move_as_they_are_and_their_old_descriptors_know_where() -> N
         assert sorted(move.told) == [("mail", 1, False), ("mail", 2, True)]
         assert len(await move.claimed(move.shard)) == 2
         assert await move.mover.move() == 0
+
+
+def test_a_store_tells_every_field_of_a_job_so_that_none_is_lost_when_it_moves() -> None:
+    told = {each.name for kind in (DequeuedJob, JobInfo) for each in fields(kind)}
+    assert {each.name for each in fields(Job)} - told == set()
 
 
 async def test_many_jobs_move_in_batches() -> None:

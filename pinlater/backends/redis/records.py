@@ -30,6 +30,9 @@ Every key begins with the root, whose braces are a hash tag. Numbers in records 
     BASE:undelivered              hash    id -> how often in a row nobody received it (requeue_undelivered.lua)
     BASE:links                    hash    id -> where the job came from and went to (_links.lua); missing for most jobs
 
+Stored names are older than some words of the code: `shares` are quotas, `notes` key-value entries, `marks` tombstones,
+and `news` notifications.
+
 A pending job that nobody claimed yet has one entry in `jobs` and one in its state's zset, and nothing else. Scripts get
 ROOT and, where they work on one queue, BASE as KEYS, and derive the rest: all in one slot of a Redis Cluster.
 """
