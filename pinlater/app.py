@@ -46,6 +46,7 @@ from pinlater.server import server_process
 from pinlater.server.server_process import HandOver, StartRefused
 from pinlater.server.thrift_server import ThriftServer
 from pinlater.service import ClaimTokens, Service
+from pinlater.service.settings import queue_defaults
 from pinlater.shard_factory import data_folder, guard_settings, note_stores, shard_set
 from pinlater.shards.handle import ShardHandle
 from pinlater.shards.router import Router
@@ -80,8 +81,9 @@ class ServerProcess:
         priorities = tuple(range(1, config.priorities + 1))
 
         # the shards, and the queues on them
+        settings = settings_map.service_settings(config)
         self._members = shards = shard_set(config, known, metrics, clock, clock.steady)
-        self._queues = queues = QueueDirectory(shards, clock, settings_map.queue_settings(config), queue_file(config))
+        self._queues = queues = QueueDirectory(shards, clock, queue_defaults(settings), queue_file(config))
         self._pending = pending = PendingCounts(shards, queues, clock, priorities)
         self._quotas = QuotaBalancer(shards, queues, clock, priorities)
 
@@ -96,7 +98,7 @@ class ServerProcess:
 
         # the calls
         router = Router(shards)
-        settings, limits = settings_map.service_settings(config), settings_map.server_limits(config)
+        limits = settings_map.server_limits(config)
 
         def new_service(over: Router, claims: ClaimTokens) -> Service:
             return Service(over, clock, claims, settings, queues=queues, metrics=metrics)

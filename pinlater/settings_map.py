@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pinlater.config import Config
 from pinlater.maintenance import MaintenanceSettings
-from pinlater.queues.settings import QueueSettings
 from pinlater.server.limits import ServerLimits
 from pinlater.service import ServiceSettings
 
@@ -23,6 +22,7 @@ def service_settings(config: Config) -> ServiceSettings:
         release_grace_ms=config.release_grace_ms,
         succeeded_ttl_ms=config.succeeded_ttl_ms,
         failed_ttl_ms=config.failed_ttl_ms,
+        crash_budget=config.crash_budget,
         admin_password_hash=config.admin_password_hash,
         max_wait_ms=config.max_wait_ms,
         max_waiters=config.max_waiters,
@@ -33,17 +33,6 @@ def service_settings(config: Config) -> ServiceSettings:
 def maintenance_settings(config: Config) -> MaintenanceSettings:
     return MaintenanceSettings(
         interval_ms=config.maintenance_interval_ms,
-    )
-
-
-def queue_settings(config: Config) -> QueueSettings:
-    """What counts for a queue for which nothing is set."""
-    return QueueSettings(
-        claim_timeout_ms=config.claim_timeout_ms,
-        succeeded_ttl_ms=config.succeeded_ttl_ms,
-        failed_ttl_ms=config.failed_ttl_ms,
-        max_body_bytes=config.max_body_bytes,
-        crash_budget=config.crash_budget,
     )
 
 

@@ -67,9 +67,7 @@ class QueueLimits:
     def of(self, queue: str) -> QueueSettings | None:
         """The settings of a queue that limit its dequeues; None: nothing does."""
         settings = self._queues.settings(queue)
-        if settings.max_jobs_per_second is None and settings.max_in_progress is None and not settings.paused:
-            return None
-        return settings
+        return settings if is_limited(settings) else None
 
     def count(self, dequeues: int, queue: str, reason: str) -> None:
         self._metrics.add(dequeues, "dequeues_limited", queue, reason)

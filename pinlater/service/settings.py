@@ -41,6 +41,9 @@ class ServiceSettings:
     failed_ttl_ms: int = 7 * 86_400_000
     """0: a job that failed for good is removed at once."""
 
+    crash_budget: int = 3
+    """A job whose workers were lost so often fails whatever attempts remain; 0: no bound."""
+
     admin_password_hash: str = ""
     """As `hash_password` writes it; "": nobody can delete a queue."""
 
@@ -68,10 +71,11 @@ class ServiceSettings:
 
 
 def queue_defaults(settings: ServiceSettings) -> QueueSettings:
-    """What a service that is configured so says for all queues."""
+    """The settings of a queue for which nothing is set."""
     return QueueSettings(
         claim_timeout_ms=settings.claim_timeout_ms,
         succeeded_ttl_ms=settings.succeeded_ttl_ms,
         failed_ttl_ms=settings.failed_ttl_ms,
         max_body_bytes=settings.max_body_bytes,
+        crash_budget=settings.crash_budget,
     )

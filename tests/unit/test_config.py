@@ -10,6 +10,8 @@ import pytest
 
 from pinlater.config import SETTINGS, ConfigInvalid, Loaded, config_toml, docs_page, from_plain, load, to_plain
 from pinlater.config.settings import STORE_NAME
+from pinlater.service.settings import queue_defaults
+from pinlater.settings_map import service_settings
 
 ROOT = Path(__file__).parents[2]
 REDIS = "1=redis://127.0.0.1:6379/0"
@@ -32,6 +34,13 @@ def test_with_nothing_said_there_is_one_embedded_shard_and_one_process() -> None
     config = load({}, {}).config
     assert (config.host, config.port, config.processes) == ("127.0.0.1", 9010, 1)
     assert [(store.id, store.url) for store in config.stores] == [("1", "sqlite:///pinlater-data/pinlater.db")]
+
+
+def test_what_it_says_for_all_queues_counts_for_a_queue_for_which_nothing_is_set() -> None:
+    said = {"claim-timeout": "7s", "succeeded-ttl": "8s", "failed-ttl": "9s", "max-body": "1000", "crash-budget": "10"}
+    settings = queue_defaults(service_settings(load(said, {}).config))
+    assert (settings.claim_timeout_ms, settings.succeeded_ttl_ms, settings.failed_ttl_ms) == (7_000, 8_000, 9_000)
+    assert (settings.max_body_bytes, settings.crash_budget) == (1_000, 10)
 
 
 def test_other_stores_get_a_process_per_core(monkeypatch: pytest.MonkeyPatch) -> None:
