@@ -12,7 +12,7 @@ import socket
 import sys
 import tempfile
 
-from pinlater.app import App
+from pinlater.app import ServerProcess
 from pinlater.config import Config, StoreConfig
 from pinlater.server import deliveries
 from pinlater.server.server_process import GC_THRESHOLD, new_loop
@@ -29,10 +29,10 @@ async def serve(urls: list[str], folder: str) -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
         listener.setblocking(False)
         port = listener.getsockname()[1]
-        app = App(config, {}, f"127.0.0.1:{port}")
-        await app.open()
-        await app._periodic.close()  # by the clock, it would count with some calls and not with others
-        accepting = asyncio.create_task(accept(app, listener))
+        server = ServerProcess(config, {}, f"127.0.0.1:{port}")
+        await server.open()
+        await server._periodic.close()  # by the clock, it would count with some calls and not with others
+        accepting = asyncio.create_task(accept(server, listener))
         gc.collect()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLD)
@@ -41,11 +41,11 @@ async def serve(urls: list[str], folder: str) -> None:
         accepting.cancel()
 
 
-async def accept(app: App, listener: socket.socket) -> None:
+async def accept(server: ServerProcess, listener: socket.socket) -> None:
     """As the supervisor does, which hands every connection to a worker process."""
     while True:
         connection, _ = await asyncio.get_running_loop().sock_accept(listener)
-        app.adopt(connection)
+        server.adopt(connection)
 
 
 if __name__ == "__main__":
