@@ -73,7 +73,7 @@ class SilentClaim(NamedTuple):
 
 
 class UnrenewedClaim(NamedTuple):
-    """A job, the claim it is expected to be under, and when that claim expires if nothing was heard of it since it was
+    """A job, the claim it is expected to be under, and when that claim expires if nobody has renewed it since it was
     made.
     """
 
@@ -186,8 +186,8 @@ class EndRules(NamedTuple):
     """What the settings of a queue say about attempts that end.
 
     `crash_budget` (0: none) counts at expiry and release only. Not keeping a state removes the job in the final ack
-    instead of moving it there; expiry and release leave that to `prune`. `dead_letters` marks a job that goes to
-    FAILED, in whichever way, for `dead_letter`, and keeps it whatever `keep_failed` says.
+    instead of moving it there; expiry and release leave that to `prune`. With `dead_letters` a job that goes to
+    FAILED, in whichever way, is pending for `dead_letter`, and kept whatever `keep_failed` says.
     """
 
     crash_budget: int = 0
@@ -293,7 +293,7 @@ class DeadLetterTarget(NamedTuple):
 
 
 class Notification(NamedTuple):
-    """News from a store about a queue: so many jobs are eligible now, and the first of the others at `due_ms`."""
+    """A store's message about a queue: `ready` jobs are eligible now, and the first of the others is at `due_ms`."""
 
     ready: int
     due_ms: int | None
@@ -318,13 +318,13 @@ class Shard(Protocol):
 
     @property
     def has_own_clock(self) -> bool:
-        """Whether the time that a ping tells is of another clock than this machine's, as that of a file is not."""
+        """Whether a ping returns the time of another clock than this machine's; that of a file does not."""
 
     async def open(self) -> str:
         """Connect, bring the schema up to date, write the shard id and a random store id where there are none yet.
 
-        Returns the store id. With `shard_id` "" the store's own record decides, and sets `shard_id`; the record missing
-        too, StoreRefused. A store that carries another shard id: StoreRefused, and nothing is changed.
+        Returns the store id. With `shard_id` "" the id that the store itself carries is taken, and sets `shard_id`;
+        where it carries none, StoreRefused. A store that carries another shard id: StoreRefused, and nothing changes.
         """
 
     async def close(self) -> None:
@@ -347,7 +347,7 @@ class Shard(Protocol):
     async def list_config(self, since: int, limit: int) -> ConfigPage:
         """Up to `limit` entries that came here after revision `since` (0: all), tombstones of deleted queues included,
         in the order in which they came; one that is replaced comes again, as the last. An empty page: there are no
-        more. What a page left out is never behind its revision, whoever writes at that moment. A store that was
+        more. A page leaves out nothing up to its revision, also when others write at that moment. A store that was
         emptied: StoreRefused.
         """
 
@@ -370,9 +370,9 @@ class Shard(Protocol):
         """
 
     async def subscribe(self, queue: str, on_event: OnNotification | None) -> bool:
-        """True: from now on, until it is told None, `on_event` is told of every job that becomes PENDING in the queue,
-        by whichever process, but for those that this shard's own `enqueue` brings; with counts, or as UNKNOWN_CHANGE,
-        which may also come for nothing. False: not by this store, or not now.
+        """True: from now on, until it is called with None, `on_event` is called for every job that becomes PENDING in
+        the queue, by whichever process, but not for those that this shard's own `enqueue` brings. It gets counts, or
+        UNKNOWN_CHANGE, which may also come for nothing. False: not by this store, or not now.
 
         The last `on_event` of a queue counts; None ends it. Raises nothing.
         """
@@ -383,10 +383,10 @@ class Shard(Protocol):
         """Hand out eligible jobs, PENDING to IN_PROGRESS, to each request in turn; never one job twice.
 
         Per request by priority, then run_after, then id (age). A claim begins at now + its `spare_ms`, and expires its
-        time-out later. QueueNotFound. Once the bodies come to SLICE_BYTES no further request is looked at, and the
-        answer is the shorter: who is not answered asks again. The first request always is.
+        time-out later. QueueNotFound. Once the bodies come to SLICE_BYTES no further request is served, and the
+        answer is the shorter: the callers of the others ask again. The first request is always served.
         `enforce_quota`: no more than leaves the queue's jobs in progress here at or below its quota (`set_quota`; 0
-        where none was set), whoever else claims at the same moment.
+        where none was set), also when others claim at the same moment.
         """
 
     async def peek(
@@ -434,7 +434,7 @@ class Shard(Protocol):
         self, queue: str, claims: Sequence[SilentClaim], now_ms: int, rules: EndRules = NO_RULES
     ) -> ExpiryCounts:
         """Treat these claims as expired now (see `expire_claims`), with a status line of theirs, where they stand and
-        nothing was heard of them since `last_seen_ms`, by whichever server: no clocks are compared, only that time.
+        no server has renewed them since `last_seen_ms`: no clocks are compared, only that time.
         An unknown queue: none.
         """
 
@@ -448,7 +448,7 @@ class Shard(Protocol):
     async def cancel(self, queue: str, jobs: Sequence[JobKey], now_ms: int) -> list[CancelOutcome]:
         """Remove PENDING jobs; says what each was. An unknown queue: all NOT_FOUND."""
 
-    # -- looking -----------------------------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------------------------
 
     async def lookup(
         self, queue: str, jobs: Sequence[JobKey], *, with_body: bool, max_bytes: int
@@ -473,8 +473,8 @@ class Shard(Protocol):
         self, queue: str, priority: int, attempts: int, run_after_ms: int | None, limit: int, now_ms: int
     ) -> int:
         """Up to `limit` FAILED jobs back to PENDING with attempts_remaining = `attempts`, attempts_allowed unchanged,
-        crashes, claim, `moved_to` and the mark for `dead_letter` cleared, run_after as given or now; oldest run_after
-        first. How many. QueueNotFound.
+        crashes, claim and `moved_to` cleared, pending for `dead_letter` no more, run_after as given or now; oldest
+        run_after first. How many. QueueNotFound.
         """
 
     async def retry_listed(
@@ -516,14 +516,14 @@ class Shard(Protocol):
         """
 
     async def dead_letter(self, limit: int, now_ms: int, targets: Mapping[str, DeadLetterTarget]) -> Mapping[str, int]:
-        """Up to `limit` jobs that were marked for it: in one step, a copy comes into the target's queue, the mark
-        goes.
+        """Up to `limit` jobs that are pending for it: in one step a copy comes into the target's queue, and the job is
+        pending no more.
 
         The copy is PENDING with run_after now, same body and priority, the target's attempts, the original's status
         after a line of its history (`dead_letter_status`), and `origin`; the original stays FAILED, with `moved_to`,
-        and was updated now. A mark without a target, or whose target queue is not there, stays, and does not block
-        others. A mark whose job was retried or removed is void. Returns how many jobs left each queue. A queue with
-        nothing marked costs nothing.
+        and was updated now. A job without a target, or whose target queue is not there, stays pending, and does not
+        block others. A job that was retried or removed is not copied. Returns how many jobs left each queue. A queue
+        with nothing pending costs nothing.
         """
 
     async def prune(
@@ -531,7 +531,7 @@ class Shard(Protocol):
     ) -> Mapping[str, int]:
         """Remove up to `limit` jobs with finished_at + ttl < now, and up to `limit` leftovers of deleted queues.
 
-        A job that is marked for `dead_letter` is kept. Counts per queue, leftovers under "". Tombstones of
+        A job that is pending for `dead_letter` is kept. Counts per queue, leftovers under "". Tombstones of
         deleted queues with a version below `tombstones_before` are removed too, and not counted.
         """
 

@@ -13,7 +13,7 @@ class Operation(NamedTuple):
     """A method of `Shard` that goes to the store.
 
     `label` is its value in the metrics, which stays when the method gets another name; "" where it is not counted.
-    `reads`: it changes nothing and may be sent again. `bulk`: it looks at many jobs, or brings many bodies; such calls
+    `reads`: it changes nothing and may be sent again. `bulk`: it reads many jobs, or brings many bodies; such calls
     have a limit of their own. `urgent`: it waits for no other. `claims`: it hands out jobs, which go back where nobody
     waits for them any more. `batch` is the position of the argument that is a list of jobs, `batch_label` what these
     count as.

@@ -43,7 +43,7 @@ def capacity_of(per_second: float) -> float:
 
 
 def take(level: BucketLevel | None, wanted: int, per_second: float, capacity: float, now_ms: int) -> Taken:
-    """Fill by the time that passed, then give whole tokens, as many of `wanted` as there are; negative: give back.
+    """Fill by the time that passed, then give whole tokens, as many of `wanted` as there are; negative: refund.
 
     >>> take(BucketLevel(0.0, 1000), 5, 10.0, 5.0, 1200)
     Taken(level=BucketLevel(tokens=0.0, at_ms=1200), granted=2, retry_after_ms=100)

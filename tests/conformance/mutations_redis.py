@@ -364,19 +364,19 @@ LAPSES = [
     ),
     lua(
         "expire_disconnected",
-        " and heard_at == tonumber(ARGV[at + 3])",
+        " and seen_at == tonumber(ARGV[at + 3])",
         "",
         test_expiry.test_a_claim_that_was_heard_of_since_is_not_released,
     ),
     lua(
         "expire_disconnected",
-        "heard_at == tonumber",
-        "heard_at <= tonumber",
+        "seen_at == tonumber",
+        "seen_at <= tonumber",
         test_expiry.test_a_claim_that_was_heard_of_since_is_not_released,
     ),
     lua(
         "expire_disconnected",
-        "if heard_at ~= claimed_at then",
+        "if seen_at ~= claimed_at then",
         "if false then",
         test_expiry.test_of_two_checkpoints_with_the_same_future_run_after_the_later_one_counts,
     ),

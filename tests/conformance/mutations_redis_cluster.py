@@ -225,21 +225,21 @@ SHARES = [
 DEAD_LETTERS = [
     lua(
         "ack",
-        "local marks = ARGV[from + 2] == '1'",
-        "local marks = false",
+        "local dead_letters = ARGV[from + 2] == '1'",
+        "local dead_letters = false",
         test_dead_letters.test_a_final_failure_of_any_kind_is_marked_in_the_same_step,
         way="ack",
     ),
     lua(
         "ack",
-        "ARGV[from + 1] == '1' or marks",
+        "ARGV[from + 1] == '1' or dead_letters",
         "ARGV[from + 1] == '1'",
         test_dead_letters.test_a_job_that_waits_for_its_burial_is_kept_although_failed_jobs_are_not,
         way="ack",
     ),
     lua(
         "expire_claims",
-        "local index = marks and ':dead' or ':ended:3'",
+        "local index = dead_letters and ':dead' or ':ended:3'",
         "local index = ':ended:3'",
         test_dead_letters.test_a_final_failure_of_any_kind_is_marked_in_the_same_step,
         way="expiry",

@@ -415,7 +415,7 @@ STEPS = [
     ),
     *step(
         "ready_jobs",
-        "share = share[: how_many_fit((row[BODY_BYTES] for row in share), request.max_bytes)]",
+        "batch = batch[: how_many_fit((row[BODY_BYTES] for row in batch), request.max_bytes)]",
         "pass",
         test_claims.test_bodies_handed_out_stay_within_the_bound_and_the_rest_stays_pending,
     ),
@@ -427,7 +427,7 @@ STEPS = [
     ),
     *step(
         "ready_jobs",
-        "start += len(share)",
+        "start += len(batch)",
         "start += request.limit",
         test_claims.test_each_request_of_a_call_has_its_own_bound_of_bytes,
     ),

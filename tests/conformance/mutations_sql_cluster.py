@@ -86,7 +86,7 @@ SHARES = [
     ),
     *step(
         "ready_jobs",
-        "room -= sum(map(len, shares))",
+        "room -= sum(map(len, batches))",
         "pass",
         test_quotas.test_the_requests_of_a_call_share_the_room_in_their_order,
     ),

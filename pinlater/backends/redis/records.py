@@ -282,7 +282,7 @@ def ack_args(acks: Acks) -> Args:
 
 
 def key_args(keys: Sequence[JobKey] | Sequence[ClaimKey] | Sequence[SilentClaim] | Sequence[UnrenewedClaim]) -> Args:
-    """Priority, id, and what else there is: the claim, and when it was heard of or expires."""
+    """Priority, id, and what else there is: the claim, and when it was last seen or expires."""
     args: Args = []
     for priority, job_id, *claim in keys:
         args += (priority, ID.pack(job_id), *claim)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from pinlater.backends.base import ClaimKey, DeadLetterTarget, JobKey, PerQueue, Retention
 from pinlater.backends.sql.attempts import claims_standing
-from pinlater.backends.sql.coordination import remove_deletion_marks
+from pinlater.backends.sql.coordination import remove_tombstones
 from pinlater.backends.sql.ready_jobs import first_new_id
 from pinlater.backends.sql.records import Descriptors, how_many_fit
 from pinlater.backends.sql.session import Row, Session
@@ -87,11 +87,11 @@ BYTES_PER_STEP = 32 << 20
 """Bodies are copied inside the store; this bounds the transaction."""
 
 BODY_BYTES = 5
-"""Where a row of `marked` has the size of the body."""
+"""Where a row of `dead_letters_pending` has the size of the body."""
 
 
 def dead_letter(session: Session, limit: int, now_ms: int, targets: Mapping[str, DeadLetterTarget]) -> dict[str, int]:
-    """Of the queues that have marks and a target that is there, one after the other."""
+    """Of the queues that have jobs pending and a target that is there, one after the other."""
     counts: dict[str, int] = {}
     if not targets:
         return counts
@@ -197,7 +197,7 @@ def prune(
     if leftovers:
         counts[LEFTOVERS] = leftovers
     if tombstones_before:
-        remove_deletion_marks(session, tombstones_before, limit)
+        remove_tombstones(session, tombstones_before, limit)
     return counts
 
 

@@ -43,7 +43,7 @@ def claims_standing(session: Session, queue: str, claims: Sequence[ClaimKey]) ->
 
 
 def claims_quiet(session: Session, queue: str, claims: Sequence[SilentClaim]) -> dict[int, Row]:
-    """Those of the jobs that are under exactly the claims given, of which nothing was heard since, locked."""
+    """Those of the jobs that are under exactly the claims given, which were not renewed since, locked."""
     ids = sorted({claim.id for claim in claims})
     rows = {row[ID]: row for row in session.rows_of("last_seen", (queue,), ids)}
     return {

@@ -25,7 +25,7 @@ class Found(NamedTuple):
 
 
 def read_identity(session: Session, shard_id: str) -> Found | None:
-    """The store's record, None in an empty store. StoreRefused where it is not what was asked for; changes nothing."""
+    """The store's identity, None in an empty store. StoreRefused where another one was asked for; changes nothing."""
     if not session.rows("has_meta")[0][0]:
         return None
     record: dict[str, str] = dict(session.rows("meta"))
@@ -46,7 +46,7 @@ def read_identity(session: Session, shard_id: str) -> Found | None:
 
 
 def establish_identity(session: Session, shard_id: str) -> Identity:
-    """Make the tables and the record where they are missing, and bring those of an older version up to date.
+    """Make the tables and the identity where they are missing, and bring those of an older version up to date.
 
     Of two servers at once one does it, and both read. What fails in the middle is done again by the next one.
     """
@@ -56,7 +56,7 @@ def establish_identity(session: Session, shard_id: str) -> Identity:
     if found is None or not _is_whole(session, found):
         with session.schema_lock():
             found = _made(session, shard_id)
-    record_queues(session)
+    add_missing_entries(session)
     return found.identity
 
 
@@ -65,7 +65,7 @@ def _is_whole(session: Session, found: Found) -> bool:
 
 
 def _made(session: Session, shard_id: str) -> Found:
-    """Looks again: who was alone before may have done it."""
+    """Reads it again: another server may have made it before the lock was free."""
     found = read_identity(session, shard_id)
     if found is not None and _is_whole(session, found):
         return found
@@ -97,7 +97,7 @@ NAMES_PER_STATEMENT = 500
 
 
 def put_config(session: Session, entries: Sequence[ConfigEntry], now_ms: int) -> list[bool]:
-    """Revisions come first: from then on nobody else takes records here until the commit."""
+    """Revisions come first: from then on nobody else takes entries here until the commit."""
     if not entries:
         return []
     revision = session.allocate_revisions(len(entries))
@@ -141,14 +141,14 @@ def list_config(session: Session, store_id: str, since: int, limit: int) -> Conf
     return ConfigPage(rows[-1][4] if rows else since, [ConfigEntry(*row[:4]) for row in rows])
 
 
-def remove_deletion_marks(session: Session, before: str, limit: int) -> None:
+def remove_tombstones(session: Session, before: str, limit: int) -> None:
     names = sorted(str(name) for (name,) in session.rows("tombstones", (before, limit)))
     for some in in_slices(names, NAMES_PER_STATEMENT):
         session.run("remove_config_entries", (session.bound_texts(some),))
 
 
-def record_queues(session: Session) -> None:
-    """Queues that an older version made get the record that they lack, as of when they were made."""
+def add_missing_entries(session: Session) -> None:
+    """Queues that an older version made get the entry that they lack, as of when they were made."""
     rows = session.rows("queues_without_config_entry")
     put_config(session, [ConfigEntry(name, f"{created_at_ms * 1000:016d}-00000000") for name, created_at_ms in rows], 0)
 
@@ -166,7 +166,7 @@ def kv_put(
     expected_version: int | None,
     keep: int,
 ) -> int:
-    """There is always a row to lock: one of version 0, which nobody sees, where there is no note yet."""
+    """There is always a row to lock: one of version 0, which nobody sees, where there is no entry yet."""
     session.run("touch_kv_entry", (namespace, name))
     version, expired_at_ms = session.rows("kv_entry", (namespace, name))[0]
     if expired_at_ms <= now_ms:
@@ -183,7 +183,7 @@ def kv_put(
 
 
 def _tidy(session: Session, namespace: str, now_ms: int, keep: int | None) -> None:
-    """`keep` None: there are no more notes than before."""
+    """`keep` None: there are no more entries than before."""
     rows = session.rows("expired_kv_entries", (namespace, now_ms, TIDIED_AT_ONCE))
     if keep is not None:
         rows += session.rows("excess_kv_entries", (namespace, TIDIED_AT_ONCE, keep))

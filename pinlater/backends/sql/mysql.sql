@@ -148,7 +148,7 @@ SELECT name, created_at_ms FROM pinlater_queues
 WHERE name IS NOT NULL AND name NOT IN (SELECT name FROM pinlater_records) ORDER BY id
 
 -- name: allocate_revisions
--- As allocate_ids. Whoever takes some keeps others waiting until the commit, so revisions are seen in their order.
+-- As allocate_ids. A transaction that takes some keeps others waiting until the commit, so revisions are seen in their order.
 UPDATE pinlater_counters SET value = LAST_INSERT_ID(value) + %s WHERE name = 'revision'
 
 -- name: versions_of_config_entries
@@ -177,7 +177,7 @@ DELETE record FROM pinlater_records record FORCE INDEX (PRIMARY) WHERE record.na
 SELECT id FROM pinlater_queues WHERE name = %s
 
 -- name: queue_id_for_enqueue
--- Shared by all who enqueue; whoever deletes the queue waits for them, so that no job comes in behind its back.
+-- Shared by all who enqueue; a deletion of the queue waits for them, so that no job comes in behind its back.
 SELECT id FROM pinlater_queues WHERE name = %s LOCK IN SHARE MODE
 
 -- name: queue_id_if_eligible

@@ -100,13 +100,13 @@ def claim(
         return [[] for _ in requests]
     handed_out: list[list[DequeuedJob]] = []
     for group in _groups(requests):
-        shares = _shares(session, queue_id, group, now_ms, room)
-        room -= sum(map(len, shares))
+        batches = _batches(session, queue_id, group, now_ms, room)
+        room -= sum(map(len, batches))
         from_ms = now_ms + group[0].spare_ms
-        served = group[: len(shares)]
-        _put_under_claims(session, served, shares, from_ms)
-        handed_out += _hand_out(session, queue, served, shares, from_ms)
-        if sum(row[BODY_BYTES] for share in shares for row in share) >= SLICE_BYTES:
+        served = group[: len(batches)]
+        _put_under_claims(session, served, batches, from_ms)
+        handed_out += _hand_out(session, queue, served, batches, from_ms)
+        if sum(row[BODY_BYTES] for batch in batches for row in batch) >= SLICE_BYTES:
             break
     return handed_out
 
@@ -145,61 +145,61 @@ def _groups(requests: Sequence[ClaimRequest]) -> Iterator[list[ClaimRequest]]:
         yield group
 
 
-def _shares(
+def _batches(
     session: Session, queue_id: int, group: Sequence[ClaimRequest], now_ms: int, room: int = NO_CAP
 ) -> list[Sequence[Row]]:
-    """Looks first at a few, and at more only where all of those are handed out.
+    """Reads a few candidates first, and more only where all of those are handed out.
 
-    What is looked at is locked, and nobody else's meanwhile; and MySQL reads even the large bodies that are not asked
-    for. Where bodies are so large that few fit, that must not be a whole limit's worth.
+    A candidate is locked, and others cannot claim it meanwhile; and MySQL reads even the large bodies that are not
+    asked for. Where bodies are so large that few fit, that must not be a whole limit's worth.
     """
     limit = min(room, sum(request.limit for request in group))
     wanted = min(limit, FIRST_LOOK)
     while True:
         rows = session.candidates(queue_id, group[0].priorities, wanted, now_ms)
-        shares = list(deal(rows, group))
-        if wanted == limit or len(rows) < wanted or len(shares) < len(group) or sum(map(len, shares)) < len(rows):
-            return shares
+        batches = list(deal(rows, group))
+        if wanted == limit or len(rows) < wanted or len(batches) < len(group) or sum(map(len, batches)) < len(rows):
+            return batches
         mean_bytes = 1 + sum(row[BODY_BYTES] for row in rows) // len(rows)
         fitting = sum(request.max_bytes for request in group) // mean_bytes
         wanted = min(limit, max(2 * wanted, fitting))
 
 
 def deal(rows: Sequence[Row], requests: Sequence[ClaimRequest]) -> Iterator[Sequence[Row]]:
-    """Each request's share, in turn: up to its limit, and no more than fits its bytes; none of who comes behind a
-    slice's worth.
+    """The rows of each request, in turn: up to its limit, and no more than fits its bytes. Requests behind a slice's
+    worth get none.
     """
     start = given = 0
     for request in requests:
         if given >= SLICE_BYTES:
             return
-        share = rows[start : start + request.limit]
-        share = share[: how_many_fit((row[BODY_BYTES] for row in share), request.max_bytes)]
-        start += len(share)
-        given += sum([row[BODY_BYTES] for row in share])
-        yield share
+        batch = rows[start : start + request.limit]
+        batch = batch[: how_many_fit((row[BODY_BYTES] for row in batch), request.max_bytes)]
+        start += len(batch)
+        given += sum([row[BODY_BYTES] for row in batch])
+        yield batch
 
 
 def _put_under_claims(
-    session: Session, requests: Sequence[ClaimRequest], shares: Sequence[Sequence[Row]], from_ms: int
+    session: Session, requests: Sequence[ClaimRequest], batches: Sequence[Sequence[Row]], from_ms: int
 ) -> None:
     claims = [
-        (request.claim_descriptor, request.claim_timeout_ms, [row[0] for row in share])
-        for request, share in zip(requests, shares, strict=True)
-        if share
+        (request.claim_descriptor, request.claim_timeout_ms, [row[0] for row in batch])
+        for request, batch in zip(requests, batches, strict=True)
+        if batch
     ]
     if claims:
         session.claim(claims, from_ms)
 
 
 def _hand_out(
-    session: Session, queue: str, requests: Sequence[ClaimRequest], shares: Sequence[Sequence[Row]], from_ms: int
+    session: Session, queue: str, requests: Sequence[ClaimRequest], batches: Sequence[Sequence[Row]], from_ms: int
 ) -> list[list[DequeuedJob]]:
     descriptors = Descriptors(queue, session.shard_id)
-    large = _large_bodies(session, [row for share in shares for row in share])
+    large = _large_bodies(session, [row for batch in batches for row in batch])
     return [
-        dequeued_jobs(share, large, descriptors, request.claim_descriptor, from_ms + request.claim_timeout_ms)
-        for request, share in zip(requests, shares, strict=True)
+        dequeued_jobs(batch, large, descriptors, request.claim_descriptor, from_ms + request.claim_timeout_ms)
+        for request, batch in zip(requests, batches, strict=True)
     ]
 
 
@@ -212,7 +212,7 @@ def _large_bodies(session: Session, rows: Sequence[Row]) -> dict[int, bytes]:
 def peek(
     session: Session, queue: str, priorities: Sequence[int], limit: int, max_bytes: int, now_ms: int
 ) -> list[DequeuedJob]:
-    (rows,) = _shares(session, session.queue_id(queue), [ClaimRequest("", limit, priorities, 0, max_bytes)], now_ms)
+    (rows,) = _batches(session, session.queue_id(queue), [ClaimRequest("", limit, priorities, 0, max_bytes)], now_ms)
     large = _large_bodies(session, rows)
     descriptors = Descriptors(queue, session.shard_id)
     return dequeued_jobs(rows, large, descriptors, "", 0)

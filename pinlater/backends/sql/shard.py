@@ -62,7 +62,7 @@ class SqlShard(ABC):
     async def ping(self) -> StoreStatus:
         return await self.write(ping, self._identity)
 
-    # -- records -----------------------------------------------------------------------------------------------------
+    # -- config entries ----------------------------------------------------------------------------------------------
 
     async def put_config(self, entries: Sequence[ConfigEntry], now_ms: int) -> list[bool]:
         return await self.write(coordination.put_config, entries, now_ms)
@@ -217,8 +217,8 @@ class SqlShard(ABC):
     async def take_tokens(self, queue: str, wanted: int, per_second: float, capacity: float, now_ms: int) -> Tokens:
         return await self.write(coordination.take_tokens, queue, wanted, per_second, capacity, now_ms)
 
-    async def set_quota(self, queue: str, share: int, version: int, now_ms: int) -> Quota:
-        return await self.write(coordination.set_quota, queue, share, version)
+    async def set_quota(self, queue: str, quota: int, version: int, now_ms: int) -> Quota:
+        return await self.write(coordination.set_quota, queue, quota, version)
 
     async def stats(
         self, queue: str, priorities: Sequence[int], now_ms: int, after: StatsPosition | None, limit: int

@@ -82,7 +82,7 @@ class SqliteShard(SqlShard):
             await writer.close()
 
     async def ping(self) -> StoreStatus:
-        """Looks at the path too: a file that was deleted under an open connection still takes jobs, and loses them."""
+        """Checks the path too: a file that was deleted under an open connection still takes jobs, and loses them."""
         self._check_file()
         status = await super().ping()
         return status if self.path == IN_MEMORY else status._replace(full=await self.read(lacking_room))
@@ -170,27 +170,27 @@ class FileWatch:
 
     def __init__(self, version: Callable[[], Awaitable[int]]) -> None:
         self._version = version
-        self._hears: dict[str, OnNotification] = {}
+        self._listeners: dict[str, OnNotification] = {}
         self._task: asyncio.Task[None] | None = None
         self._began = asyncio.Event()
 
     async def subscribe(self, queue: str, on_event: OnNotification | None) -> bool:
         """See Shard.subscribe."""
         if on_event is None:
-            self._hears.pop(queue, None)
-            if not self._hears:
+            self._listeners.pop(queue, None)
+            if not self._listeners:
                 await self._stop()
             return False
-        self._hears[queue] = on_event
+        self._listeners[queue] = on_event
         if self._task is None:
             self._began = asyncio.Event()
             self._task = asyncio.get_running_loop().create_task(self._watch(self._began))
         await self._began.wait()
-        return self._hears.get(queue) is on_event
+        return self._listeners.get(queue) is on_event
 
     async def close(self) -> None:
         """Nobody is told anything more."""
-        self._hears.clear()
+        self._listeners.clear()
         await self._stop()
 
     async def _stop(self) -> None:
@@ -209,14 +209,14 @@ class FileWatch:
                 version = await self._version()
                 if version != seen:
                     seen = version
-                    for on_event in list(self._hears.values()):
+                    for on_event in list(self._listeners.values()):
                         on_event(UNKNOWN_CHANGE)
         except Exception as error:
             if not isinstance(error, PinLaterError):
                 _log.error("watch_failed", exc_info=error)
             self._task = None
-            hears, self._hears = self._hears, {}
-            for on_event in hears.values():
+            listeners, self._listeners = self._listeners, {}
+            for on_event in listeners.values():
                 on_event(None)
         finally:
             began.set()

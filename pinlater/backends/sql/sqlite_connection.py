@@ -250,7 +250,7 @@ def lacking_room(session: SqliteSession) -> str:
     """Why a file has no room for new jobs; "" where it has. Pages that jobs have left are room too."""
     try:
         disk = os.statvfs(session.path)
-    except OSError:  # a file that is gone is told of by a ping
+    except OSError:  # a ping reports a file that is gone
         return ""
     reserve = min(RESERVE_BYTES, disk.f_blocks * disk.f_frsize // RESERVE_PART)
     free = disk.f_bavail * disk.f_frsize

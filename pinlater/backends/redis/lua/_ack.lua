@@ -1,5 +1,5 @@
 -- End attempts. The first write removes, so a Redis out of memory can be emptied. ARGV has from `from` on:
---   keep succeeded (1 or 0), keep failed (1 or 0), mark failed ones as dead letters (1 or 0), number of kinds
+--   keep succeeded (1 or 0), keep failed (1 or 0), send failed ones to the dead letters (1 or 0), number of kinds
 --   then packed, one per kind: 1 succeeded or 0 failed or 2 failed for good, priority, retry delay, bytes of the claim
 --   descriptor, that, the status to append
 --   then which kind each ack is, two bytes each ('' where there is one kind), then the ids, eight bytes each
@@ -36,9 +36,9 @@ local function ended(base, now, kind, id, claim)
 end
 
 local function ack(root, base, queue, now, from)
-  local marks = ARGV[from + 2] == '1'
-  local keep = {[2] = ARGV[from] == '1', [3] = ARGV[from + 1] == '1' or marks}
-  local into_index = {[2] = ':ended:2', [3] = marks and ':dead' or ':ended:3'}
+  local dead_letters = ARGV[from + 2] == '1'
+  local keep = {[2] = ARGV[from] == '1', [3] = ARGV[from + 1] == '1' or dead_letters}
+  local into_index = {[2] = ':ended:2', [3] = dead_letters and ':dead' or ':ended:3'}
   local groups, kinds, needs_claims, at = {}, {}, false, from + 4  -- a group is all acks of one priority
 
   local function group_of(priority)

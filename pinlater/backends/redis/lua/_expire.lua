@@ -1,9 +1,9 @@
 -- End claims as expired or released: back to PENDING, or to FAILED without attempts or over the crash budget.
 -- `jobs` are {id, claim} of jobs in progress, each once. `words`: the status line around the attempts that remain, and
--- the one around the crashes. `marks`: those that fail are marked as dead letters. Returns how many went back and how many
--- failed.
+-- the one around the crashes. `dead_letters`: those that fail wait to be copied as dead letters. Returns how many
+-- went back and how many failed.
 -- The first write removes, and removing is allowed in a Redis out of memory; then so is the rest of the script.
-local function expire(root, queue, jobs, now, budget, marks, words)
+local function expire(root, queue, jobs, now, budget, dead_letters, words)
   local base = root .. ':q:' .. queue
   local ids = {}
   for i, job in ipairs(jobs) do ids[i] = job[1] end
@@ -58,7 +58,7 @@ local function expire(root, queue, jobs, now, budget, marks, words)
   end
   write('HSET', base .. ':changed', new)
   write('HDEL', base .. ':claims', freed)
-  local index = marks and ':dead' or ':ended:3'
+  local index = dead_letters and ':dead' or ':ended:3'
   write('ZADD', base .. index, ended)
   if failed > 0 then redis.call('ZADD', root .. index, 'LT', at_once, queue) end
   local times = {}

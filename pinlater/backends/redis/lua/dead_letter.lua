@@ -1,9 +1,9 @@
--- Copy marked jobs to the queues for their dead letters. A Redis out of memory refuses the first write: marks wait.
+-- Copy failed jobs to the queues for their dead letters. They stay pending where a Redis out of memory refuses.
 -- KEYS     1 ROOT
 -- ARGV     1 limit   2 now   3 the lowest id that may be given: now in microseconds   4 shard id   5-9 the words of the
 --          line of history   then per queue with a target: queue, the target's queue, attempts allowed there
 -- RETURNS  {queue, copied, ...}
--- BOUND    limit jobs, BYTES of values and one more; the queues that have marks
+-- BOUND    limit jobs, BYTES of values and one more; the queues that have jobs pending
 --#include layout
 --#include links
 --#include notify
@@ -16,7 +16,7 @@ if #queues == 0 then return {} end
 local targets, answer = {}, {}
 for at = 10, #ARGV, 3 do targets[ARGV[at]] = {queue = ARGV[at + 1], attempts = tonumber(ARGV[at + 2])} end
 
--- Copy one job; its mark goes, and from now on it is collected like others that failed.
+-- Copy one job; it is pending no more, and from now on it is pruned like others that failed.
 local function move(queue, base, id, finished, target)
   local value = call('HGET', base .. ':jobs', id)
   local created, _, priority = unpack_record(HEAD, value)
@@ -41,11 +41,11 @@ for _, queue in ipairs(queues) do
   if left <= 0 or room < 0 then break end
   local target, base = targets[queue], root .. ':q:' .. queue
   if target and call('HEXISTS', root .. ':queues', target.queue) == 1 then
-    local marked = call('ZRANGE', base .. ':dead', 0, left - 1, 'WITHSCORES')
+    local pending = call('ZRANGE', base .. ':dead', 0, left - 1, 'WITHSCORES')
     local count = 0
-    for i = 1, #marked, 2 do
+    for i = 1, #pending, 2 do
       if room < 0 then break end
-      move(queue, base, marked[i], marked[i + 1], target)
+      move(queue, base, pending[i], pending[i + 1], target)
       count = count + 1
     end
     left = left - count

@@ -1,7 +1,8 @@
 -- End claims that expired, over the queues whose earliest claim may have.
 -- KEYS     1 ROOT
--- ARGV     1 limit   2 now   3-6 the words of the status lines   7 crash budget   8 mark failed ones as dead letters (1 or 0)
---          then per queue with rules of its own: queue, crash budget, mark failed ones as dead letters
+-- ARGV     1 limit   2 now   3-6 the words of the status lines   7 crash budget
+--          8 send failed ones to the dead letters (1 or 0)
+--          then per queue with rules of its own: queue, crash budget, send failed ones to the dead letters
 -- RETURNS  {queue, retried, failed, ...}
 -- BOUND    limit jobs, and QUEUES queues more: those whose claims were all ended otherwise take none of the limit
 --#include many
@@ -11,8 +12,8 @@
 local QUEUES = 1000
 local root, left, now = KEYS[1], tonumber(ARGV[1]), ARGV[2]
 local words, answer = {ARGV[3], ARGV[4], ARGV[5], ARGV[6]}, {}
-local others, rules_of = {budget = tonumber(ARGV[7]), marks = ARGV[8] == '1'}, {}
-for at = 9, #ARGV, 3 do rules_of[ARGV[at]] = {budget = tonumber(ARGV[at + 1]), marks = ARGV[at + 2] == '1'} end
+local others, rules_of = {budget = tonumber(ARGV[7]), dead_letters = ARGV[8] == '1'}, {}
+for at = 9, #ARGV, 3 do rules_of[ARGV[at]] = {budget = tonumber(ARGV[at + 1]), dead_letters = ARGV[at + 2] == '1'} end
 local due = redis.call('ZRANGEBYSCORE', root .. ':claimed', '-inf', '(' .. now, 'LIMIT', 0, left + QUEUES)
 for _, queue in ipairs(due) do
   if left <= 0 then break end
@@ -21,7 +22,7 @@ for _, queue in ipairs(due) do
   local claims, jobs = read('HMGET', base .. ':claims', ids), {}
   for i, id in ipairs(ids) do jobs[i] = {id, claims[i]} end
   local rules = rules_of[queue] or others
-  local retried, failed = expire(root, queue, jobs, tonumber(now), rules.budget, rules.marks, words)
+  local retried, failed = expire(root, queue, jobs, tonumber(now), rules.budget, rules.dead_letters, words)
   left = left - #ids
   if #ids > 0 then
     local n = #answer

@@ -1,7 +1,8 @@
--- End the claims given as if they had expired, where they still stand and nothing was heard of them since.
+-- End the claims given as if they had expired, where they still stand and were not renewed since.
 -- KEYS     1 ROOT   2 BASE
--- ARGV     1 queue   2 now   3 crash budget   4 mark failed ones as dead letters (1 or 0)   5-8 the words of the status lines
---          then per job: priority, id, descriptor, when the claim was last heard of
+-- ARGV     1 queue   2 now   3 crash budget   4 send failed ones to the dead letters (1 or 0)
+--          5-8 the words of the status lines
+--          then per job: priority, id, descriptor, when the claim was last seen
 -- RETURNS  {retried, failed}
 -- BOUND    the jobs given
 --#include many
@@ -14,10 +15,10 @@ for at = 9, #ARGV, 4 do
   if not seen[id] and redis.call('ZSCORE', base .. ':s:1:' .. ARGV[at], id) then
     local claim = redis.call('HGET', base .. ':claims', id)
     local claimed_at, timeout = unpack_record(CLAIM, claim)
-    local heard_at = tonumber(redis.call('ZSCORE', base .. ':expiry', id)) - timeout
+    local seen_at = tonumber(redis.call('ZSCORE', base .. ':expiry', id)) - timeout
     -- After a checkpoint the time-out may run from a later time, and several from the same one.
-    if heard_at ~= claimed_at then heard_at = unpack_record(CHANGED, redis.call('HGET', base .. ':changed', id)) end
-    if sub(claim, DESCRIPTOR_AT) == ARGV[at + 2] and heard_at == tonumber(ARGV[at + 3]) then
+    if seen_at ~= claimed_at then seen_at = unpack_record(CHANGED, redis.call('HGET', base .. ':changed', id)) end
+    if sub(claim, DESCRIPTOR_AT) == ARGV[at + 2] and seen_at == tonumber(ARGV[at + 3]) then
       seen[id] = true
       jobs[#jobs + 1] = {id, claim}
     end

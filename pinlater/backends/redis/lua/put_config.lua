@@ -1,9 +1,9 @@
--- Take each record that is newer than the one here, in order; queues come and go with theirs.
+-- Take each entry that is newer than the one here, in order; queues come and go with theirs.
 -- KEYS     1 ROOT
 -- ARGV     1 now   2 store id   3 the lowest possible priority (the highest number)
---          then per record: name, version, text, deleted version or ''
--- RETURNS  one character per record: 1 taken, 0 not newer; nil where the store is not (or no longer) this one
--- BOUND    the records given; for each queue that goes, the number of possible priorities
+--          then per entry: name, version, text, deleted version or ''
+-- RETURNS  one character per entry: 1 taken, 0 not newer; nil where the store is not (or no longer) this one
+-- BOUND    the entries given; for each queue that goes, the number of possible priorities
 --#include config
 local root, call = KEYS[1], redis.call
 if call('HGET', root, 'store') ~= ARGV[2] then return false end
