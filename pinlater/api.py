@@ -1,6 +1,6 @@
 """The calls of PinLater as a protocol: the service and the clients both satisfy it.
 
-Whoever is handed an `Api` (the Thrift server, a gateway, a command) cannot tell whether the jobs live in this process
+The holder of an `Api` (the Thrift server, a gateway, a command) cannot tell whether the jobs live in this process
 or behind a network. Values are validated by the service; errors are those of `pinlater.errors`. The wire contract
 behind each call is in docs/wire.md. Without a `context`, a client sends its own.
 """
@@ -167,7 +167,7 @@ class ServedApi(Api, Protocol):
         """Back to PENDING without an attempt, where their claims stand: jobs whose answer nobody received."""
 
     def disconnected(self, connection: ConnectionRef, *, idle_ms: int = 0) -> None:
-        """A connection broke that holds claims, of which nothing was heard for so long already."""
+        """A connection broke that holds claims; it had been silent for `idle_ms`."""
 
     def unbind(self, connection: ConnectionRef) -> None:
         """A connection that holds claims has left without breaking."""

@@ -25,7 +25,7 @@ class BoundClaim:
     """A claim that is bound to a connection.
 
     `last_seen_ms` is the now that this process wrote last for it, with the claim or with a checkpoint; `expires_at_ms`
-    is when the claim expires if it was not heard of since, here or elsewhere.
+    is when the claim expires if it was not renewed since, here or elsewhere.
     """
 
     descriptor: str

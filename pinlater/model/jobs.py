@@ -186,7 +186,7 @@ class Checkpoint:
 class DequeueRequest:
     """One dequeue call. `wait_ms` > 0 makes it a long poll; `claim_timeout_ms` None takes the queue's own.
 
-    `release_on_disconnect` ties the claims to the caller's connection; `confirms_receipt` says that the caller tells
+    `release_on_disconnect` binds the claims to the caller's connection; `confirms_receipt` says that the caller tells
     the server when it has the answer, before it begins a job: see docs/wire.md.
     """
 

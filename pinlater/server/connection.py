@@ -80,8 +80,8 @@ class InflightCall(EagerTask):
         """A long poll that waits; it ends when the caller is gone."""
         self.is_truncated = False
         self.caller_gone = caller_gone
-        """The caller can no longer be answered with jobs: the connection broke, or its sending side ended, which is
-        how the death of a process looks."""
+        """The caller can no longer be answered with jobs: the connection broke, or its sending side ended, as it
+        does when a process dies."""
 
     def on_done(self, reply: bytes | None, error: BaseException | None) -> None:
         channel = self.channel
@@ -182,7 +182,7 @@ class ServerConnection(asyncio.Protocol):
         self._go_on()
 
     def eof_received(self) -> bool:
-        """The caller sends no more. What it sent is answered; but its jobs are given back, for so a process dies."""
+        """The caller sends no more. What it sent is answered; but its jobs are requeued, as for a dead process."""
         self._ending = True
         for call in self._calls:
             call.lose_caller()
@@ -222,7 +222,7 @@ class ServerConnection(asyncio.Protocol):
             if self._was_handed_over or self.state.drain is not None:
                 self._stream.forget()
             else:
-                self._stream.broke(self.ref)
+                self._stream.disconnected(self.ref)
         self._unbind(error)
 
     def _unbind(self, error: Exception | None) -> None:

@@ -33,7 +33,7 @@ MOST_OPEN = 100_000
 """Jobs in all; what is handed out beyond that is taken for received."""
 
 MOST_KEPT_BYTES = 8_000_000
-"""Of answers whose jobs are kept as they are until the next look; of others their names are taken at once."""
+"""Of answers whose jobs are kept as they are until the next check; of others their names are taken at once."""
 
 _SHORTEST_WAIT_MS = 10
 _CLOSED = 7
@@ -48,7 +48,7 @@ _Names = tuple[str, str, int]
 
 _Delivery = tuple[int | None, float, Sequence[DequeuedJob] | list[_Names]]
 """One answer: where in the stream it ends, None where its receipt is awaited; when it left, by the loop's time; and its
-jobs. Almost all are received before anybody looks at them, so no object of a class is made for any.
+jobs. Almost all are received before anybody reads them, so no object of a class is made for any.
 """
 
 
@@ -85,7 +85,7 @@ class Deliveries:
         self._timer = None
         self.open = self.kept = 0
         for stream in list(self._streams):
-            due_ms = stream.look(now_ms)
+            due_ms = stream.check(now_ms)
             if due_ms is None:
                 del self._streams[stream]
             else:
@@ -140,7 +140,7 @@ class Stream:
         self.awaits_receipt = False
         self._open = [each for each in self._open if each[0] is not None]
 
-    def look(self, now_ms: int) -> int | None:
+    def check(self, now_ms: int) -> int | None:
         """Take back what is due; the time at which the next may be. None: nothing is open any more."""
         self._drop_received()
         if not self._open:
@@ -162,7 +162,7 @@ class Stream:
             self._all.requeue(list(map(Unreceived._make, late)))
         return min(first_ms, default=None)
 
-    def broke(self, connection: ConnectionRef) -> None:
+    def disconnected(self, connection: ConnectionRef) -> None:
         """The connection is gone. What is bound to it is told apart when it is released, after the grace. Of the rest
         goes back at once what no kernel tries to deliver any more; where a receipt may be on its way, later.
         """
@@ -231,8 +231,8 @@ def _named(jobs: Sequence[DequeuedJob] | list[_Names]) -> list[_Names]:
 
 def _mark_undelivered(connection: ConnectionRef, job: _Names) -> bool:
     """Marks a claim that is bound to the connection: nobody received it."""
-    tie = connection.claims.get(job[0])
-    if tie is None or tie.claim_descriptor != job[1]:
+    bound = connection.claims.get(job[0])
+    if bound is None or bound.claim_descriptor != job[1]:
         return False
-    tie.is_undelivered = True
+    bound.is_undelivered = True
     return True

@@ -132,7 +132,7 @@ class ProcessHandle:
 
     def _failed(self, message: str) -> None:
         self.ready.set_exception(ProcessFailed(message))
-        self.ready.exception()  # whoever waits is told; nobody has to
+        self.ready.exception()  # those who wait are told; nobody has to
 
     def _on_message(self, message: Message, passed: socket.socket | None) -> None:
         match message["say"], passed:

@@ -103,7 +103,7 @@ class Handler:
                 seconds.observe(perf_counter() - began)
 
     async def _dequeue(self, args: Any, context: RequestContext, call: InflightCall) -> Any:
-        """Jobs for a caller that is gone are given back, and the answer is empty."""
+        """Jobs for a caller that is gone are requeued, and the answer is empty."""
         request = args.request
         if request.limit > 1:
             context.take_room = call.take_room

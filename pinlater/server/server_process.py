@@ -142,7 +142,7 @@ class SupervisedProcess:
                 self._reporting.start(self._report(message["kind"], message["number"]))
 
     async def _report(self, kind: str, number: int) -> None:
-        """Whoever asked hears nothing where it fails, and gives up waiting."""
+        """Where it fails the caller gets no answer, and gives up waiting."""
         if self._serving is None:
             return
         try:

@@ -147,7 +147,7 @@ class ThriftServer:
         self._log.say_rest()
 
     async def _finish_tasks(self) -> None:
-        """Cancel calls that are still running; what they claimed is given back by whoever carries them out."""
+        """Cancel calls that are still running; the service requeues what they claimed."""
         self._deliveries.close()
         calls = tuple(self._state.calls)
         for call in calls:

@@ -2,7 +2,7 @@
 
 The first few wrong passwords of an address cost nothing, since people mistype. After each further one nothing is
 checked for that address during a pause, which grows. Checks run in one thread of their own, one address after the
-other, so that guesses hold up neither other calls nor a right password from another address.
+other, so that guesses delay neither other calls nor a right password from another address.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class AdminPassword:
 
 
 def _is_told(wrong: int) -> bool:
-    """The audit tells of the first pause, and of each doubling from there.
+    """The audit shows the first pause, and of each doubling from there.
 
     >>> [wrong for wrong in range(1, 100) if _is_told(wrong)]
     [5, 10, 20, 40, 80]

@@ -58,13 +58,13 @@ class Audit:
         self._writing = BackgroundTasks()
 
     async def write(self, who: str, action: str, target: str, detail: str = "", *, part: Part) -> None:
-        """Note a change that was made. Raises nothing."""
+        """Record a change that was made. Raises nothing."""
         entry = AuditEntry(self._clock.now_ms(), who, action, target, detail[:_MAX_DETAIL_CHARS], self._server)
         _log.info("change", **asdict(entry))
         await asyncio.wait([self._begin(entry, part)], timeout=_PATIENCE_S)
 
     def refused(self, who: str, action: str, target: str, detail: str = "") -> None:
-        """Note what somebody tried and was not allowed. It is written later."""
+        """Record what somebody tried and was not allowed. It is written later."""
         entry = AuditEntry(self._clock.now_ms(), who, action, target, detail[:_MAX_DETAIL_CHARS], self._server)
         _log.warning("refused", **asdict(entry))
         self._begin(entry, REFUSED)
@@ -99,7 +99,7 @@ class Audit:
         bodies: dict[str, bytes] = {}
         for kind, _ in (PROTECTED, OPEN, REFUSED):
             found = await ask_all(self._members.healthy(), methodcaller("kv_list", kind, now_ms))
-            bodies |= {name: note.body for notes in answers(found) for name, note in notes.items()}
+            bodies |= {name: each.body for entries in answers(found) for name, each in entries.items()}
         entries: list[AuditEntry] = []
         for name in sorted(bodies, reverse=True):
             entry = _entry(bodies[name])

@@ -26,7 +26,7 @@ from pinlater.service.requeuer import CLAIMS_PER_CALL
 from pinlater.shards.router import Router
 
 SWEEP_FROM = 1_024
-"""So many are never looked through for stale ones."""
+"""Up to how many are never searched for stale ones."""
 
 MAX_KEPT = 100_000
 """Kept when they are looked through: where acks go by other processes and claims live for long, they would pile up."""
@@ -157,8 +157,9 @@ class ConnectionClaims:
             self.drop((claim,))
 
     def _sweep(self) -> None:
-        """Drop what is stale: by now these claims expired, or were heard of elsewhere; and of too many those not heard
-        of for longest, whose time-outs decide. Linear, and run only after the table doubled: constant cost per claim.
+        """Drop what is stale: by now these claims expired, or were renewed elsewhere; and of too many those that were
+        renewed the longest ago, whose time-outs decide. Linear, and run only after the table doubled: constant cost per
+        claim.
         """
         now_ms = self._clock.now_ms()
         self.drop([claim for claim in self._by_job.values() if claim.expires_at_ms < now_ms])
@@ -226,7 +227,7 @@ class DisconnectReaper:
         self._long_polls = long_polls
 
     async def release(self, claims: Sequence[BoundClaim]) -> None:
-        """Those that still stand, and of which no server heard since. Raises nothing: a shard that cannot be reached
+        """Those that still stand, and which no server renewed since. Raises nothing: a shard that cannot be reached
         after some tries leaves its claims to their time-outs. What nobody received goes back first, without an attempt.
         """
         lost = [

@@ -1,6 +1,6 @@
 """The calls of a job's life beside the dequeue: enqueue, ack, checkpoint, cancel.
 
-A job's end by an ack is known in `JobLifecycle.settle`, right behind the store's answer: whoever is to be told of ends
+A job's end by an ack is known in `JobLifecycle.settle`, right behind the store's answer: whatever has to know of ends
 is told there. (Claims that expire end jobs in `maintenance`, broken connections in `connection_claims`.)
 """
 
@@ -347,7 +347,7 @@ class JobLifecycle:
         return outcomes
 
     async def _cancel(self, queue: str, descriptors: Sequence[str], outcomes: dict[str, CancelOutcome]) -> None:
-        """Notes what became of these."""
+        """Records what became of these."""
         groups = self._parser.keys(queue, descriptors)
         if not groups:
             return

@@ -63,7 +63,7 @@ class StatusOfAll(Protocol):
 class Service:
     """The product's rules. Opened and closed with its router; `claims` must be of this process alone.
 
-    Without `queues` it keeps plain ones, which hear of nothing unless somebody polls them.
+    Without `queues` it keeps plain ones, which change only when somebody polls them.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Service:
         self._parser.refuse_overflow()
 
     async def open(self) -> None:
-        """Open the shards, each brought up before it serves; see ShardSet.open."""
+        """Open the shards, each synced before it serves; see ShardSet.open."""
         members = self.router.members
         members.sync_before_serving = members.sync_before_serving or self.queues.sync
         await self.router.open()
@@ -129,7 +129,7 @@ class Service:
             self._overflow.start_draining()
 
     async def close(self) -> None:
-        """End the long polls, give back what nobody takes, close the shards."""
+        """End the long polls, requeue what nobody takes, close the shards."""
         await self.connection_claims.close()
         await self._lifecycle.drain()
         await self.long_polls.drain()
@@ -151,8 +151,8 @@ class Service:
         return len(self.connection_claims)
 
     def disconnected(self, connection: ConnectionRef, *, idle_ms: int = 0) -> None:
-        """A connection broke, of which nothing was heard for so long already: after the grace, the claims that are
-        bound to it are released, but for those of which some server heard meanwhile.
+        """A connection broke that had been silent for `idle_ms`: after the grace, the claims that are bound to it are
+        released, but for those that were renewed meanwhile, by whichever server.
         """
         self.connection_claims.broke(connection, idle_ms)
 
@@ -224,8 +224,8 @@ class Service:
         await self.long_polls.requeuer.requeue(jobs)
 
     async def requeue_undelivered(self, jobs: Sequence[Unreceived]) -> None:
-        """Jobs whose answer nobody received go back to PENDING with all attempts, where nothing was heard of their
-        claims since, and not too often in a row; others are left to expire. Raises nothing.
+        """Jobs whose answer nobody received go back to PENDING with all attempts, where their claims were not
+        renewed since, and not too often in a row; others are left to expire. Raises nothing.
         """
         await self.long_polls.requeuer.requeue_undelivered(jobs)
 

@@ -33,7 +33,7 @@ class ServiceSettings:
     """A claim's own time-out is cut to this."""
 
     release_grace_ms: int = 2_000
-    """How long after its connection broke a claim that is bound to it may be heard of again before it is released."""
+    """How long after its connection broke a claim that is bound to it may be renewed before it is released."""
 
     succeeded_ttl_ms: int = 86_400_000
     """0: a job that succeeded is removed at once."""
@@ -58,7 +58,7 @@ class ServiceSettings:
     """How often a queue that is waited for is looked at, for jobs that another process brought: at first, and later."""
 
     poll_subscribed_ms: int = 1_500
-    """The same where the stores tell of such jobs."""
+    """The same where the stores report such jobs."""
 
     page_jobs: int = 1_000
     """Jobs per step of a call over many jobs (patterns, retry, delete)."""

@@ -4,7 +4,7 @@ A call that reached the store is never cancelled, since its answer could reach t
 caller stops waiting, the call runs on, and what it then brings is compensated for.
 
 The way of a call: `Bulkhead.call` takes a permit, starts a StoreCall, and waits for its answer. The StoreCall steps the
-store's coroutine, tries again what may be tried again, and at its end hands its permit on, tells of the outcome, and
+store's coroutine, tries again what may be tried again, and at its end hands its permit on, reports the outcome, and
 settles the answer.
 
 While one call is past half its deadline no other starts, and none waits for a permit: all are refused as ShardSlow.
@@ -34,7 +34,7 @@ Method = Callable[..., Coroutine[Any, Any, Any]]
 Report = Callable[[str, bool, BaseException | None], None]
 """Told how a call to the store ended: its name, whether it took longer than half its deadline, and its error.
 
-A call that is not over at its deadline is told of then, as late, and not again when it ends.
+A call that is not over at its deadline is reported then, as late, and not again when it ends.
 """
 
 
@@ -47,7 +47,7 @@ class BulkheadSettings:
     """Calls under way at the store."""
 
     max_bulk: int = 2
-    """Beside those, calls over many jobs (count, scan, retry, delete), so that slow ones hold up only themselves."""
+    """Beside those, calls over many jobs (count, scan, retry, delete), so that slow ones delay only themselves."""
 
     max_waiting: int = 1_000
     """Calls that wait for one of those to end; one more is refused as Overloaded."""
@@ -107,7 +107,7 @@ class StoreCall(EagerTask):
         self.ends_s = ends_s
         """When its caller waits no more; infinite once the caller was told so."""
         self.is_told = operation.urgent
-        """Its outcome was told of, or is not to be: then nothing follows from how long it takes."""
+        """Its outcome was reported, or is not to be: then nothing follows from how long it takes."""
 
     def on_done(self, value: Any, error: BaseException | None) -> None:
         if error is not None:
@@ -417,7 +417,7 @@ class Bulkhead:
 class SlowCallDetector:
     """Is one of the calls under way past half its deadline?
 
-    A call that runs on beyond its whole deadline has lost its caller, and was told of. After it the store counts as
+    A call that runs on beyond its whole deadline has lost its caller, and was reported. After it the store counts as
     slow until it answered something in time, a ping for one, but no longer than until `rests_until_s`: else, with
     little traffic, one caller after the other would wait for a whole deadline until three of them make a verdict.
     """

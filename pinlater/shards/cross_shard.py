@@ -2,7 +2,7 @@
 
 An empty queue costs one round trip per shard, a full one two. What is planned can be gone when it is claimed; when all
 of it was, the round is tried again, a bounded number of times. A shard that takes longer than half its deadline is left
-out: a slow one holds up nobody, and breaks the order of priorities only by what it keeps to itself.
+out: a slow one delays nobody, and breaks the order of priorities only by what it keeps to itself.
 
 While one dequeue of a queue counts and claims, later ones wait and are then served by one joint round: a count costs a
 call of every shard, however many it is for. They may not use counts taken before they came: there must be a moment
@@ -158,7 +158,7 @@ async def _claim(
                 claims += await handle.shard.claim(queue, asking[len(claims) :], now_ms, enforce_quota=enforce_quota)
             except PinLaterError:
                 break
-            except BaseException:  # whoever asked gets nothing
+            except BaseException:  # the callers get nothing
                 compensate(handle, claims)
                 raise
         return claims
@@ -252,7 +252,7 @@ def plan_claims(ready: Sequence[Sequence[int]], limits: Sequence[int]) -> ClaimP
 R = TypeVar("R")
 
 
-# -- the same question to several shards, none of which may hold up the others -----------------------------------------
+# -- the same question to several shards, none of which may delay the others -----------------------------------------
 
 
 async def gather_until_slow(
@@ -267,7 +267,7 @@ async def gather_until_slow(
     `compensate` gets what such a shard brings later, and all that comes if the caller goes, or if a shard fails in a
     way that no store should; that failure is raised.
     """
-    if len(handles) == 1:  # nobody to hold up, and what its caller leaves behind the shard gives back itself
+    if len(handles) == 1:  # nobody to delay, and the shard itself requeues what its caller leaves behind
         return [await _outcome(call(handles[0]))]
     loop = asyncio.get_running_loop()
     tasks = [loop.create_task(_outcome(call(handle))) for handle in handles]
@@ -293,7 +293,7 @@ async def _outcome(call: Coroutine[Any, Any, R]) -> R | PinLaterError:
     try:
         return await call
     except PinLaterError as error:
-        return error.with_traceback(None)  # else whoever keeps the error keeps the frames of its call
+        return error.with_traceback(None)  # else an error that is kept keeps the frames of its call
 
 
 async def _in_time(tasks: Sequence[asyncio.Task[Any]], patience_s: float) -> set[asyncio.Task[Any]]:

@@ -264,7 +264,7 @@ async def _outcome(handle: ShardHandle, call: Callable[[Shard], Coroutine[Any, A
     try:
         return await call(handle.shard)
     except PinLaterError as error:
-        return error.with_traceback(None)  # else whoever keeps the error keeps the frames of its call
+        return error.with_traceback(None)  # else an error that is kept keeps the frames of its call
 
 
 def answers(outcomes: Sequence[R | PinLaterError]) -> list[R]:

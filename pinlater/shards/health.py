@@ -37,7 +37,7 @@ PING = "ping"
 @dataclass(frozen=True, slots=True)
 class HealthSettings:
     window: int = 100
-    """So many outcomes are remembered."""
+    """How many outcomes are remembered."""
 
     min_good: int = 75
     """Fewer good ones than that in a full window, and the shard is sick."""
@@ -236,15 +236,15 @@ _log = structlog.get_logger("pinlater.shards")
 
 PING_TIMEOUT_MS = 2_000
 ROOM_KIND, ROOM_BYTES, ROOM_KEPT_MS = "room", 64 << 10, 60_000
-"""A note of that kind and size is written, and removed, to see whether a store that was full has room again. Not every
-store can tell otherwise: MariaDB says that a table cannot grow only to who makes it grow.
+"""An entry of that kind and size is written, and removed, to see whether a store that was full has room again. Not
+every store can tell otherwise: MariaDB says that a table cannot grow only to who makes it grow.
 """
 _WAY_OUT = "if the store was replaced or emptied on purpose, start once with --accept-new-store and the shard's id"
 Step = Callable[["ShardHandle"], Awaitable[None]]
 
 
 class HealthMonitor:
-    """Looks at every shard each interval, at one that is being probed more often, and at once at one that refuses."""
+    """Pings every shard each interval, one that is being probed more often, and one that refuses at once."""
 
     def __init__(self, clock: Clock, interval_ms: int, *, open_late: Step, let_in: Step) -> None:
         """`open_late` opens a shard that could not be opened before; `let_in` follows the last probe."""

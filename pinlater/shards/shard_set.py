@@ -22,7 +22,7 @@ _log = structlog.get_logger("pinlater.shards")
 WATCH_INTERVAL_MS = 1_000
 """How often every shard is pinged, and one that could not be opened is tried again."""
 
-BringUp = Callable[[ShardHandle], Awaitable[None]]
+SyncShard = Callable[[ShardHandle], Awaitable[None]]
 
 
 class ShardSet:
@@ -40,10 +40,10 @@ class ShardSet:
         self.all = list(handles)
         self._healthy: list[ShardHandle] | None = None
         self._healthy_of = 0
-        """Of so many: shards come and go with the configuration."""
+        """Of how many: shards come and go with the configuration."""
         self.clock = clock
         """By which the skews of the stores' clocks are measured."""
-        self.sync_before_serving: BringUp | None = None
+        self.sync_before_serving: SyncShard | None = None
         """Awaited before a shard comes in, at the start and whenever it comes back; an error keeps it out."""
         self._known = dict(known_stores or {})
         self._has_begun = False
@@ -204,7 +204,7 @@ class ShardSet:
             handle.eject("it does not answer a ping")
         except Exception as error:
             _log.exception("shard_not_synced", shard=handle.shard.shard_id)
-            handle.eject(f"it could not be brought up to date with the others: {error!r}")
+            handle.eject(f"it could not be synced with the others: {error!r}")
         else:
             return True
         return False

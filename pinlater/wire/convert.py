@@ -284,7 +284,7 @@ def dequeued_to_wire(jobs: Sequence[DequeuedJob], *, awaits_receipt: bool = Fals
 
 
 def emptied_to_wire(jobs: Sequence[DequeuedJob]) -> DequeueResponse:
-    """The answer of a dequeue whose jobs were given back: it still says what became of the acks."""
+    """The answer of a dequeue whose jobs were requeued: it still says what became of the acks."""
     return DequeueResponse((), riding_outcomes(jobs))
 
 

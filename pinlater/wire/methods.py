@@ -222,9 +222,10 @@ def _checkpoint(api: Api, args: Any, context: RequestContext) -> Awaitable[None]
 
 
 def checkpoint_idempotency(queue: str, checkpoints: Sequence[Checkpoint]) -> Idempotency:
-    """A plain heartbeat may be late or doubled; a text put in front, a new body or a job given back may not.
+    """A plain heartbeat may be late or doubled; a text put in front, a new body or a requeued job may not.
 
-    But for a job given back under a claim that is named: the first copy ends that claim, and the second does nothing.
+    But a job that is requeued under a claim that is named may be doubled: the first copy ends that claim, and the
+    second does nothing.
     """
     return Idempotency.REPEAT if all(_may_be_doubled(checkpoint) for checkpoint in checkpoints) else Idempotency.ONCE
 

@@ -48,12 +48,12 @@ class DueTimes:
         return queue in self._sure
 
     def confirm(self, queue: str) -> None:
-        """The stores were looked at, and will tell of what comes."""
+        """The stores were polled, and will report what comes."""
         if len(self._sure) < _MAX_QUEUES:
             self._sure.add(queue)
 
     def invalidate(self, queue: str) -> None:
-        """There may be jobs that nobody told of, or some are behind those that are eligible."""
+        """There may be jobs that no store reported, or some are behind those that are eligible."""
         self._sure.discard(queue)
 
     def next(self, queue: str) -> int | None:
@@ -102,7 +102,7 @@ class DueQuery:
             error.__traceback__ = None  # it keeps the frames, and they what was asked
             _fail(asked.values(), error)
             return
-        except Exception as error:  # unforeseen: without an answer they, and who asks later, would wait for ever
+        except Exception as error:  # unforeseen: without an answer these and later callers would wait for ever
             _fail(asked.values(), error)
             return
         for queue, each in asked.items():

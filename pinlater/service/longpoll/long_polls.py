@@ -1,7 +1,7 @@
 """The dequeues of a process that wait for jobs, of all queues.
 
 What this server learns (an enqueue, a retry, requeued jobs, a delayed job that is due, other settings) wakes the poller
-of the queue at once, and so does what a store tells of other processes (subscriptions.py). A store that tells nothing
+of the queue at once, and so does what a store reports of other processes (subscriptions.py). A store that tells nothing
 is polled: with one question for all queues, however many wait, and rarer while nothing comes. The poller of a queue
 that is at its rate rests until the next job is allowed, whatever comes meanwhile.
 """
@@ -99,14 +99,14 @@ class LongPolls:
             raise
 
     def on_event(self, queue: str, event: Notification) -> None:
-        """A store tells of what another process did, or that it may have done something."""
+        """A store reports what another process did, or that it may have done something."""
         if event == UNKNOWN_CHANGE:
             self.on_subscription_changed(queue)
         else:
             self.jobs_ready(queue, event.ready, () if event.due_ms is None else (event.due_ms,))
 
     def on_subscription_changed(self, queue: str) -> None:
-        """The stores begin or cease to tell of a queue: what happened just before may not have been told."""
+        """The stores begin or cease to report on a queue: what happened just before may not have been reported."""
         self._due.invalidate(queue)
         poller = self._pollers.get(queue)
         if poller is not None:

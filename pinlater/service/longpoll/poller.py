@@ -38,7 +38,7 @@ _POLLERS_PER_MS = 5
 """The most polls per millisecond, of all queues together."""
 
 _TICK_S = 0.001
-"""uvloop's timers have whole milliseconds, from a time of their own, and may ring so early or so late."""
+"""uvloop's timers have whole milliseconds, from a time of their own, and may fire so early or so late."""
 
 _MAX_THROTTLE_MS = 1_000
 """A queue with a slow rate is looked at this often all the same: others may have given tokens back."""
@@ -53,7 +53,7 @@ LOG_FAILURES_EVERY_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class LongPollSettings:
-    """The settings of all pollers. `poll_subscribed_ms` is the pause between polls of a queue whose shards tell of new
+    """The settings of all pollers. `poll_subscribed_ms` is the pause between polls of a queue whose shards report new
     jobs themselves.
     """
 
@@ -181,7 +181,7 @@ class QueuePoller:
             self.notify()
 
     def poll_now(self) -> None:
-        """Something may have happened that nobody tells of; of no use to a queue that is throttled."""
+        """Something may have happened that no store reports; of no use to a queue that is throttled."""
         if self.throttled_for() == 0:
             self.pause_ms = 0
             self.is_invalid = True
@@ -255,7 +255,7 @@ class QueuePoller:
                             if until_s > 0:
                                 self.state = PollerState.IDLE
                                 await self._rest(until_s)
-                            else:  # turn after turn of the loop: a timer would ring half a millisecond late on average
+                            else:  # turn after turn of the loop: a timer would fire half a millisecond late on average
                                 self.state = PollerState.DUE
                                 await asyncio.sleep(0)
                     if waiters.entries or self.due_passed:

@@ -25,7 +25,7 @@ KEEP_S = 30.0
 """How long a queue stays subscribed to after the last waiter."""
 
 _TRY_AGAIN_S = 5.0
-"""After a shard would not, or could not, tell of a queue."""
+"""After a shard would not, or could not, report on a queue."""
 
 _MAX_QUEUES = 10_000
 """Of more, the stores are polled."""
@@ -35,10 +35,10 @@ class QueueEvents(Protocol):
     """Is told what happens to queues (LongPolls)."""
 
     def on_event(self, queue: str, event: Notification) -> None:
-        """A store tells of what another process did, or that it may have done something."""
+        """A store reports what another process did, or that it may have done something."""
 
     def on_subscription_changed(self, queue: str) -> None:
-        """The stores begin or cease to tell of a queue: what happened just before may not have been told."""
+        """The stores begin or cease to report on a queue: what happened just before may not have been reported."""
 
     def poller(self, queue: str) -> object | None:
         """What looks after a queue for which somebody waits."""
@@ -60,7 +60,7 @@ class Subscriptions:
         self._is_closed = False
 
     def is_subscribed(self, queue: str) -> bool:
-        """Whether all shards in use tell of the queue now; those that do not are asked to."""
+        """Whether all shards in use report on the queue now; those that do not are asked to."""
         telling = self._telling.get(queue)
         if telling is None:
             if len(self._telling) >= _MAX_QUEUES or self._is_closed:
