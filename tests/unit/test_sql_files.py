@@ -107,21 +107,21 @@ async def test_a_lock_that_another_process_holds_is_a_conflict_once_the_time_is_
     assert len(await shard.enqueue("mail", [Job(b"x")], NOW_MS)) == 1
 
 
-async def test_a_long_look_keeps_no_writer_waiting(shard: SqliteShard) -> None:
+async def test_a_long_read_keeps_no_writer_waiting(shard: SqliteShard) -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def look(session: Any) -> int:
+    def read(session: Any) -> int:
         before = session.rows("config_entries", (0, 9))
         loop.call_soon_threadsafe(begun.set)
         asyncio.run_coroutine_threadsafe(go_on.wait(), loop).result()
         return len(session.rows("config_entries", (0, 9))) - len(before)
 
-    looking = asyncio.ensure_future(shard.read(look))
+    reading = asyncio.ensure_future(shard.read(read))
     await begun.wait()
     assert await shard.put_config([ConfigEntry("another", new_version(NOW_MS))], NOW_MS) == [True]
     go_on.set()
-    assert await looking == 0  # and what it sees is one moment
+    assert await reading == 0  # and what it sees is one moment
 
 
 async def test_two_processes_take_turns_on_one_file_and_lose_nothing(tmp_path: Path) -> None:
