@@ -17,4 +17,4 @@ class Lent(ShardDecorator):
         return self._store_id
 
     async def close(self) -> None:
-        """Whoever lends it closes it."""
+        """The lender closes it."""

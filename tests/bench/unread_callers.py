@@ -1,4 +1,4 @@
-"""Callers who ask for much and read nothing, and one beside them who says how long his calls took: `python -m
+"""Callers who ask for much and read nothing, and one beside them that says how long its calls took: `python -m
 tests.bench.unread_callers --help`.
 """
 

@@ -51,7 +51,7 @@ def stand(tmp_path_factory: pytest.TempPathFactory, four_stores: FourStores) -> 
 
 
 async def owners_known(stand: Stand) -> None:
-    """Until every process has heard who keeps the overflow shard of each server: without stores nobody tells."""
+    """Until every process knows who keeps the overflow shard of each server: without stores nobody tells."""
 
     def are_known(status: Any) -> bool:
         return len([each for each in status.servers if each.overflow_jobs is not None]) == len(stand.servers)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.conformance.machine_looking import LookingRules
+from tests.conformance.machine_config_entries import ConfigEntryRules
 from tests.conformance.machine_operators import OperatorRules
-from tests.conformance.machine_records import RecordRules
+from tests.conformance.machine_queries import QueryRules
 
 
-class ShardMachine(RecordRules, OperatorRules, LookingRules):
+class ShardMachine(ConfigEntryRules, OperatorRules, QueryRules):
     """All rules, two queues, one shard."""

@@ -225,7 +225,7 @@ class LifeRules(MachineBase):
     @given(base.held)
     @rule(held=st.lists(st.tuples(base.held, st.sampled_from((0, 0, 0, 1))), min_size=1))
     def requeue_undelivered(self, held: Sequence[tuple[Held, int]]) -> None:
-        """Of most claims the caller knows when they expire; of some he was told before they were renewed."""
+        """Of most claims the caller knows when they expire; of some it was told before they were renewed."""
         queue = held[0][0].job.queue
         claims = [
             UnrenewedClaim(*each.key, self.reference.expires_at_ms(queue + self.suffix, each.key) - off)
@@ -240,7 +240,7 @@ class LifeRules(MachineBase):
     @given(base.held)
     @rule(held=st.lists(st.tuples(base.held, st.sampled_from((0, 0, 0, -1, 1))), min_size=1), rules=base.end_rules)
     def release(self, held: Sequence[tuple[Held, int]], rules: EndRules) -> None:
-        """Of most nothing was heard since what the caller knows of; of some something was."""
+        """Most were not renewed since what the caller knows of; some were."""
         queue = held[0][0].job.queue
         keys = [
             SilentClaim(*each.key, self.reference.last_seen_ms(queue + self.suffix, each.key) + off)

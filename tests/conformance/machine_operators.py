@@ -16,7 +16,7 @@ from tests.conformance.machine_life import LifeRules
 from tests.conformance.seen import total
 from tests.conformance.subject import key_of
 
-GRAVES: list[dict[str, str]] = [{"one": "two", "two": "one"}, {"one": "two"}, {"two": "one"}, {"one": "none"}, {}]
+TARGETS: list[dict[str, str]] = [{"one": "two", "two": "one"}, {"one": "two"}, {"two": "one"}, {"one": "none"}, {}]
 
 
 class OperatorRules(LifeRules):
@@ -91,29 +91,29 @@ class OperatorRules(LifeRules):
     @rule(
         targets=(base.jobs, base.letters),
         limit=base.limits,
-        chosen=st.sampled_from(GRAVES),
+        chosen=st.sampled_from(TARGETS),
         allowed=base.attempts,
         dying=st.one_of(st.none(), base.queues),
     )
-    def bury(self, limit: int, chosen: dict[str, str], allowed: int, dying: str | None) -> Any:
+    def dead_letter(self, limit: int, chosen: dict[str, str], allowed: int, dying: str | None) -> Any:
         """`dying`: where some jobs fail just before."""
         if dying is not None:
             self.end_some(dying, limit, False, EndRules(dead_letters=True))
-        graves = {
-            queue + self.suffix: DeadLetterTarget(grave + self.suffix, allowed) for queue, grave in chosen.items()
+        targets = {
+            queue + self.suffix: DeadLetterTarget(target + self.suffix, allowed) for queue, target in chosen.items()
         }
-        due = self.reference.due_for_burial(graves)
-        answers = self.drained(lambda: self.shard.dead_letter(limit, self.now_ms, graves))
+        due = self.reference.dead_letters_due(targets)
+        answers = self.drained(lambda: self.shard.dead_letter(limit, self.now_ms, targets))
         assert all(sum(counts.values()) <= limit for counts in answers)
         by_queue = {queue: sum(each.get(queue, 0) for each in answers) for each in answers for queue in each}
         assert by_queue == {queue: sum(each == queue for each, _, _ in due) for queue, _, _ in due}
         letters = []
-        for queue, job, grave in due:
+        for queue, job, target in due:
             info = self.find_original(queue, self.reference.descriptor(queue, job))
             assert info.moved_to is not None
             key = key_of(info.moved_to)
-            self.reference.dead_letter(queue, job, grave, key.id, self.now_ms)
-            short = grave.queue.removesuffix(self.suffix)
+            self.reference.dead_letter(queue, job, target, key.id, self.now_ms)
+            short = target.queue.removesuffix(self.suffix)
             assert key not in self.known[short]
             self.known[short].append(key)
             letters.append(Named(short, key))

@@ -10,12 +10,12 @@ from tests.conformance import (
     test_ack_and_claim,
     test_bodies,
     test_claims,
-    test_ending,
+    test_ended_jobs,
     test_expiry,
     test_fencing,
     test_identity,
     test_ids,
-    test_looking,
+    test_queries,
     test_queues,
     test_states,
     test_status_text,
@@ -55,9 +55,9 @@ QUEUES = [
         call=test_queues.REFUSED["scan"],
     ),
     unknown_queue("retry_listed", "retry listed"),
-    unknown_queue("set_quota", "share"),
+    unknown_queue("set_quota", "quota"),
     unknown_queue("replay", "replay"),
-    unknown_queue("stats", "census"),
+    unknown_queue("stats", "stats"),
     lua(
         "open",
         "if not (known[1] and known[2]) then",
@@ -117,13 +117,13 @@ CLAIMS = [
         "requeue",
         "if claim and sub(claim, DESCRIPTOR_AT) == ARGV[at + 2] then",
         "if claim then",
-        test_wrong_names.test_a_job_under_another_claim_is_neither_given_back_nor_released,
+        test_wrong_names.test_a_job_under_another_claim_is_neither_requeued_nor_released,
     ),
     lua(
         "requeue",
         "call('ZSCORE', base .. ':s:1:' .. priority, id)",
         "call('ZSCORE', base .. ':s:1:' .. priority, id) or '5'",
-        test_wrong_names.test_what_is_not_in_progress_is_neither_given_back_nor_released,
+        test_wrong_names.test_what_is_not_in_progress_is_neither_requeued_nor_released,
         state=JobState.SUCCEEDED,
     ),
 ]
@@ -197,7 +197,7 @@ ACKS = [
         "ack",
         "'LT', now, queue",
         "now, queue",
-        test_ending.test_jobs_that_end_one_after_another_are_collected_as_each_becomes_due,
+        test_ended_jobs.test_jobs_that_end_one_after_another_are_pruned_as_each_becomes_due,
         state=JobState.SUCCEEDED,
     ),
 ]
@@ -262,7 +262,7 @@ CHECKPOINTS = [
     ),
 ]
 
-LAPSES = [
+EXPIRY = [
     lua(
         "expire_claims",
         "base .. ':expiry', '-inf', '(' ..",
@@ -313,14 +313,14 @@ LAPSES = [
         "requeue_undelivered",
         "call('ZSCORE', base .. ':s:1:' .. priority, id)",
         "call('ZSCORE', base .. ':expiry', id)",
-        test_wrong_names.test_a_claim_under_a_wrong_name_is_neither_given_back_nor_released,
+        test_wrong_names.test_a_claim_under_a_wrong_name_is_neither_requeued_nor_released,
         wrong="priority",
     ),
     lua(
         "requeue_undelivered",
         "sub(claim, DESCRIPTOR_AT) == ARGV[at + 2]\n      and ",
         "",
-        test_wrong_names.test_a_job_under_another_claim_is_neither_given_back_nor_released,
+        test_wrong_names.test_a_job_under_another_claim_is_neither_requeued_nor_released,
     ),
     lua(
         "requeue_undelivered",
@@ -353,14 +353,14 @@ LAPSES = [
         "expire_disconnected",
         "and redis.call('ZSCORE', base .. ':s:1:' .. ARGV[at], id)",
         "",
-        test_wrong_names.test_a_claim_under_a_wrong_name_is_neither_given_back_nor_released,
+        test_wrong_names.test_a_claim_under_a_wrong_name_is_neither_requeued_nor_released,
         wrong="priority",
     ),
     lua(
         "expire_disconnected",
         "sub(claim, DESCRIPTOR_AT) == ARGV[at + 2] and ",
         "",
-        test_wrong_names.test_a_job_under_another_claim_is_neither_given_back_nor_released,
+        test_wrong_names.test_a_job_under_another_claim_is_neither_requeued_nor_released,
     ),
     lua(
         "expire_disconnected",
@@ -417,47 +417,47 @@ OPERATORS = [
         "delete_jobs",
         "tonumber(ARGV[4]) - 1",
         "-1",
-        test_ending.test_a_delete_takes_at_most_the_limit_of_one_priority,
+        test_ended_jobs.test_a_delete_takes_at_most_the_limit_of_one_priority,
         state=JobState.PENDING,
     ),
     lua(
         "delete_listed",
         "== 1 then ids",
         ">= 0 then ids",
-        test_ending.test_a_listed_delete_removes_those_that_are_still_in_the_state,
+        test_ended_jobs.test_a_listed_delete_removes_those_that_are_still_in_the_state,
         state=JobState.PENDING,
     ),
     lua(
         "retry_failed",
         "tonumber(ARGV[5]) - 1",
         "-1",
-        test_ending.test_a_retry_takes_at_most_the_limit_oldest_run_after_first,
+        test_ended_jobs.test_a_retry_takes_at_most_the_limit_oldest_run_after_first,
     ),
     lua(
         "retry_failed",
         "write('HDEL', base .. ':claims', ids)",
         "",
-        test_states.test_an_operator_brings_a_failed_job_back_with_the_attempts_he_allows,
+        test_states.test_an_operator_brings_a_failed_job_back_with_the_attempts_given,
     ),
     lua(
         "prune",
         "'(' .. each[2]",
         "each[2]",
-        test_ending.test_a_job_is_collected_only_after_its_time_to_live,
+        test_ended_jobs.test_a_job_is_pruned_only_after_its_time_to_live,
         state=JobState.FAILED,
     ),
     lua(
         "prune",
         "ended, '-inf', before",
         "ended, '-inf', '+inf'",
-        test_ending.test_jobs_that_end_one_after_another_are_collected_as_each_becomes_due,
+        test_ended_jobs.test_jobs_that_end_one_after_another_are_pruned_as_each_becomes_due,
         state=JobState.FAILED,
     ),
     lua(
         "prune",
         "ended, '-inf', before, 'LIMIT', 0, left)",
         "ended, '-inf', before)",
-        test_ending.test_collection_works_in_steps_of_at_most_the_limit_over_all_queues,
+        test_ended_jobs.test_pruning_works_in_steps_of_at_most_the_limit_over_all_queues,
     ),
 ]
 
@@ -484,7 +484,7 @@ LOOKS = [
         "scan",
         "> after_id then",
         ">= after_id then",
-        test_looking.test_paging_through_equal_run_after_values_shows_every_job_once_and_in_order,
+        test_queries.test_paging_through_equal_run_after_values_shows_every_job_once_and_in_order,
         state=JobState.PENDING,
         limit=3,
     ),
@@ -492,7 +492,7 @@ LOOKS = [
         "scan",
         "math.min(limit, #all)",
         "#all",
-        test_looking.test_paging_through_equal_run_after_values_shows_every_job_once_and_in_order,
+        test_queries.test_paging_through_equal_run_after_values_shows_every_job_once_and_in_order,
         state=JobState.PENDING,
         limit=2,
     ),
@@ -500,14 +500,14 @@ LOOKS = [
         "scan",
         "if room < 0 and not first then return false end",
         "",
-        test_looking.test_a_page_with_bodies_stays_within_its_bytes_but_shows_at_least_one_job,
+        test_queries.test_a_page_with_bodies_stays_within_its_bytes_but_shows_at_least_one_job,
     ),
     lua(
         "scan",
         "if room < 0 and not first",
         "if room < 0",
-        test_looking.test_a_page_with_bodies_stays_within_its_bytes_but_shows_at_least_one_job,
+        test_queries.test_a_page_with_bodies_stays_within_its_bytes_but_shows_at_least_one_job,
     ),
 ]
 
-REDIS = [*QUEUES, *CLAIMS, *ACKS, *ACKS_AND_CLAIMS, *CHECKPOINTS, *LAPSES, *OPERATORS, *LOOKS, *CLUSTER]
+REDIS = [*QUEUES, *CLAIMS, *ACKS, *ACKS_AND_CLAIMS, *CHECKPOINTS, *EXPIRY, *OPERATORS, *LOOKS, *CLUSTER]

@@ -9,7 +9,7 @@ from pinlater.model import JobState
 from tests.conformance import (
     test_config_entries,
     test_dead_letters,
-    test_ending,
+    test_ended_jobs,
     test_identity,
     test_kv,
     test_moved,
@@ -19,7 +19,7 @@ from tests.conformance import (
     test_tokens,
 )
 from tests.conformance.mutation import Mutation
-from tests.unit import test_redis_records
+from tests.unit import test_redis_config_entries
 
 
 def lua(script: str, old: str, new: str, test: Callable[..., Any], **given: Any) -> Mutation:
@@ -55,31 +55,31 @@ RECORDS = [
         "put_config",
         "if above(deleted, own) then drop(name) end",
         "if deleted ~= '' then drop(name) end",
-        test_config_entries.test_a_deletion_that_was_heard_of_takes_no_jobs_a_second_time,
+        test_config_entries.test_a_deletion_that_is_known_takes_no_jobs_a_second_time,
     ),
     lua(
         "put_config",
         "if version ~= deleted then call('HSETNX'",
         "if true then call('HSETNX'",
-        test_config_entries.test_a_mark_of_a_queue_that_never_was_here_makes_none,
+        test_config_entries.test_a_tombstone_of_a_queue_that_never_was_here_makes_none,
     ),
     lua(
         "put_config",
         "if not string.find(name, '@', 1, true) then",
         "if true then",
-        test_config_entries.test_a_record_with_an_at_sign_is_no_queue,
+        test_config_entries.test_an_entry_with_an_at_sign_is_no_queue,
     ),
     lua(
         "put_config",
         "call('ZREM', root .. ':marks', name)",
         "",
-        test_redis_records.test_old_marks_go_in_steps_and_live_records_stay,
+        test_redis_config_entries.test_old_tombstones_go_in_steps_and_live_entries_stay,
     ),
     lua(
         "prune",
         "if above(below, (parts(call('HGET', root .. ':records', name)))) then",
         "if true then",
-        test_config_entries.test_old_marks_are_removed_without_being_counted_and_nothing_else_is,
+        test_config_entries.test_old_tombstones_are_removed_without_being_counted_and_nothing_else_is,
     ),
     lua(
         "list_config",
@@ -107,14 +107,14 @@ NOTES = [
         "kv_put",
         "if known and tonumber(redis.call('ZSCORE', until_key, name)) > now then",
         "if known then",
-        test_kv.test_a_note_is_there_until_it_expires_and_then_counts_as_none,
+        test_kv.test_an_entry_is_there_until_it_expires_and_then_counts_as_none,
         kind="guarded",
     ),
     lua(
         "kv_put",
         "if expires > now then",
         "if true then",
-        test_kv.test_a_note_written_with_a_time_that_is_over_is_removed,
+        test_kv.test_an_entry_written_with_a_time_that_is_over_is_removed,
         kind="guarded",
         before_ms=0,
     ),
@@ -129,7 +129,7 @@ NOTES = [
         "kv_list",
         "'(' .. ARGV[2]",
         "ARGV[2]",
-        test_kv.test_a_note_is_there_until_it_expires_and_then_counts_as_none,
+        test_kv.test_an_entry_is_there_until_it_expires_and_then_counts_as_none,
         kind="guarded",
     ),
 ]
@@ -174,7 +174,7 @@ TOKENS = [
         "take_tokens",
         "return {math.max(0, granted), wait}",
         "return {granted, wait}",
-        test_tokens.test_tokens_that_are_given_back_are_there_again_up_to_the_capacity,
+        test_tokens.test_tokens_that_are_refunded_are_there_again_up_to_the_capacity,
         queue="bucket",
     ),
     lua(
@@ -198,28 +198,28 @@ SHARES = [
         "claim",
         "ARGV[3] == '1'",
         "false",
-        test_quotas.test_capped_claims_go_up_to_the_share_and_no_further,
+        test_quotas.test_capped_claims_go_up_to_the_quota_and_no_further,
     ),
     lua(
         "claim",
         "ARGV[3] == '1'",
         "true",
-        test_quotas.test_a_claim_that_is_not_capped_does_not_ask_for_the_share,
+        test_quotas.test_a_claim_that_is_not_capped_does_not_ask_for_the_quota,
     ),
     lua(
         "claim",
         "free = quota - call('ZCARD', expiry_key)",
         "free = quota",
-        test_quotas.test_capped_claims_go_up_to_the_share_and_no_further,
+        test_quotas.test_capped_claims_go_up_to_the_quota_and_no_further,
     ),
     lua("claim", "free = free - #out[1]", "", test_quotas.test_the_requests_of_a_call_share_the_room_in_their_order),
     lua(
         "set_quota",
         "if tonumber(ARGV[3]) > version then",
         "if tonumber(ARGV[3]) >= version then",
-        test_quotas.test_an_older_version_is_ignored_and_version_zero_only_looks,
+        test_quotas.test_an_older_version_is_ignored_and_version_zero_only_reads,
     ),
-    lua("put_config", "{':shares', ':buckets'}", "{':buckets'}", test_quotas.test_a_queue_made_anew_has_no_share),
+    lua("put_config", "{':shares', ':buckets'}", "{':buckets'}", test_quotas.test_a_queue_made_anew_has_no_quota),
 ]
 
 DEAD_LETTERS = [
@@ -227,48 +227,48 @@ DEAD_LETTERS = [
         "ack",
         "local dead_letters = ARGV[from + 2] == '1'",
         "local dead_letters = false",
-        test_dead_letters.test_a_final_failure_of_any_kind_is_marked_in_the_same_step,
+        test_dead_letters.test_a_final_failure_of_any_kind_is_pending_in_the_same_step,
         way="ack",
     ),
     lua(
         "ack",
         "ARGV[from + 1] == '1' or dead_letters",
         "ARGV[from + 1] == '1'",
-        test_dead_letters.test_a_job_that_waits_for_its_burial_is_kept_although_failed_jobs_are_not,
+        test_dead_letters.test_a_job_that_waits_to_be_copied_is_kept_although_failed_jobs_are_not,
         way="ack",
     ),
     lua(
         "expire_claims",
         "local index = dead_letters and ':dead' or ':ended:3'",
         "local index = ':ended:3'",
-        test_dead_letters.test_a_final_failure_of_any_kind_is_marked_in_the_same_step,
+        test_dead_letters.test_a_final_failure_of_any_kind_is_pending_in_the_same_step,
         way="expiry",
     ),
     lua(
         "expire_claims",
         "local rules = rules_of[queue] or others",
         "local rules = others",
-        test_dead_letters.test_each_queue_is_marked_by_its_own_rules_at_expiry,
+        test_dead_letters.test_each_queue_goes_by_its_own_rules_at_expiry,
     ),
     lua(
         "expire_disconnected",
         "ARGV[4] == '1'",
         "false",
-        test_dead_letters.test_a_final_failure_of_any_kind_is_marked_in_the_same_step,
+        test_dead_letters.test_a_final_failure_of_any_kind_is_pending_in_the_same_step,
         way="release",
     ),
     lua(
         "retry_failed",
         "write('ZREM', base .. ':dead', ids)",
         "",
-        test_dead_letters.test_the_mark_of_a_job_that_was_retried_is_void,
+        test_dead_letters.test_a_job_that_was_retried_is_not_copied,
         listed=False,
     ),
     lua(
         "retry_listed",
         "write('ZREM', base .. ':dead', ids)",
         "",
-        test_dead_letters.test_the_mark_of_a_job_that_was_retried_is_void,
+        test_dead_letters.test_a_job_that_was_retried_is_not_copied,
         listed=True,
     ),
     lua(
@@ -287,13 +287,13 @@ DEAD_LETTERS = [
         "dead_letter",
         "if target and call('HEXISTS', root .. ':queues', target.queue) == 1 then",
         "if target then",
-        test_dead_letters.test_a_mark_waits_until_its_queue_has_a_grave_that_is_there,
+        test_dead_letters.test_a_failed_job_waits_until_its_queue_has_a_target_that_is_there,
     ),
     lua(
         "dead_letter",
         "left = left - count",
         "",
-        test_dead_letters.test_burial_works_in_steps_of_at_most_the_limit_over_all_queues,
+        test_dead_letters.test_copying_works_in_steps_of_at_most_the_limit_over_all_queues,
     ),
     lua(
         "dead_letter",
@@ -305,7 +305,7 @@ DEAD_LETTERS = [
         "dead_letter",
         "call('ZREM', base .. ':dead', id)",
         "",
-        test_dead_letters.test_a_second_burial_copies_nothing_more,
+        test_dead_letters.test_a_second_step_copies_nothing_more,
     ),
     lua(
         "replay",
@@ -344,14 +344,14 @@ DEAD_LETTERS = [
         "prune",
         "local before = own[names[i]][state]",
         "local before = ARGV[state]",
-        test_ending.test_a_queue_with_a_time_to_live_of_its_own_is_collected_by_that,
+        test_ended_jobs.test_a_queue_with_a_time_to_live_of_its_own_is_pruned_by_that,
         state=JobState.FAILED,
     ),
     lua(
         "prune",
         "if not own[queue] then",
         "if true then",
-        test_ending.test_jobs_that_a_queue_keeps_for_longer_do_not_hide_those_of_other_queues,
+        test_ended_jobs.test_jobs_that_a_queue_keeps_for_longer_do_not_hide_those_of_other_queues,
         state=JobState.FAILED,
     ),
 ]

@@ -8,11 +8,11 @@ from tests.conformance import (
     test_checkpoints,
     test_claims,
     test_concurrency,
-    test_ending,
+    test_ended_jobs,
     test_expiry,
     test_fencing,
     test_ids,
-    test_looking,
+    test_queries,
     test_queues,
     test_states,
     test_undelivered,
@@ -23,14 +23,14 @@ from tests.conformance.mutations_sql_ways import lock, only, sql, step
 
 QUEUE = "queue_id = (SELECT id FROM pinlater_queues WHERE name = $)"
 ANY_QUEUE = "$ IS NOT NULL"
-SCAN_BY_STATE = test_looking.test_each_state_is_counted_and_scanned_apart
-SCAN_AT_NOW = test_looking.test_a_job_at_exactly_now_is_current_and_counted_once
-PRIORITIES = test_looking.test_counts_and_scans_take_the_priorities_asked_for
+SCAN_BY_STATE = test_queries.test_each_state_is_counted_and_scanned_apart
+SCAN_AT_NOW = test_queries.test_a_job_at_exactly_now_is_current_and_counted_once
+PRIORITIES = test_queries.test_counts_and_scans_take_the_priorities_asked_for
 KEPT_UNTIL = test_expiry.test_a_future_run_after_keeps_the_claim_until_its_time_out_after_that
 KEPT_UP_TO = test_expiry.test_a_future_run_after_keeps_no_claim_for_longer_than_the_bound
 BOUNDED = {"latest_ms": 20_000, "lasts_ms": 20_000}
 SHORT = {"latest_ms": 999, "lasts_ms": 1_000}
-PAGING = test_looking.test_paging_through_equal_run_after_values_shows_every_job_once_and_in_order
+PAGING = test_queries.test_paging_through_equal_run_after_values_shows_every_job_once_and_in_order
 
 STATEMENTS = [
     *sql("candidates", "state = 0 AND", "state <= 1 AND", test_claims.test_a_job_in_progress_is_not_handed_out_again),
@@ -148,7 +148,7 @@ STATEMENTS = [
         "last_seen",
         QUEUE,
         ANY_QUEUE,
-        test_wrong_names.test_a_claim_under_a_wrong_name_is_neither_given_back_nor_released,
+        test_wrong_names.test_a_claim_under_a_wrong_name_is_neither_requeued_nor_released,
         wrong="queue",
     ),
     *sql(
@@ -168,14 +168,14 @@ STATEMENTS = [
         "succeeded_before",
         "finished_at_ms < $",
         "0 < $",
-        test_ending.test_jobs_that_end_one_after_another_are_collected_as_each_becomes_due,
+        test_ended_jobs.test_jobs_that_end_one_after_another_are_pruned_as_each_becomes_due,
         state=JobState.SUCCEEDED,
     ),
     *sql(
         "failed_before",
         "finished_at_ms < $",
         "0 < $",
-        test_ending.test_jobs_that_end_one_after_another_are_collected_as_each_becomes_due,
+        test_ended_jobs.test_jobs_that_end_one_after_another_are_pruned_as_each_becomes_due,
         state=JobState.FAILED,
     ),
     *only(
@@ -183,7 +183,7 @@ STATEMENTS = [
         "succeeded_before",
         "state = 2",
         "state = 3",
-        test_ending.test_each_ended_state_has_its_own_time_to_live,
+        test_ended_jobs.test_each_ended_state_has_its_own_time_to_live,
         state=JobState.SUCCEEDED,
     ),
     *only(
@@ -191,7 +191,7 @@ STATEMENTS = [
         "failed_before",
         "state = 3",
         "state = 2",
-        test_ending.test_each_ended_state_has_its_own_time_to_live,
+        test_ended_jobs.test_each_ended_state_has_its_own_time_to_live,
         state=JobState.FAILED,
     ),
     *sql("named", QUEUE, ANY_QUEUE, test_wrong_names.test_a_cancel_by_a_wrong_name_finds_nothing, wrong="queue"),
@@ -222,21 +222,21 @@ STATEMENTS = [
         "oldest",
         "priority = $",
         "priority >= $",
-        test_ending.test_a_delete_takes_at_most_the_limit_of_one_priority,
+        test_ended_jobs.test_a_delete_takes_at_most_the_limit_of_one_priority,
         state=JobState.PENDING,
     ),
-    *sql("oldest", "queue_id = $", "queue_id >= $", test_queues.test_an_operator_changes_jobs_of_his_queue_only),
+    *sql("oldest", "queue_id = $", "queue_id >= $", test_queues.test_an_operator_changes_jobs_of_that_queue_only),
     *sql(
         "oldest",
         "ORDER BY run_after_ms, id",
         "ORDER BY id",
-        test_ending.test_a_retry_takes_at_most_the_limit_oldest_run_after_first,
+        test_ended_jobs.test_a_retry_takes_at_most_the_limit_oldest_run_after_first,
     ),
     *sql(
         "oldest",
         "ORDER BY run_after_ms, id LIMIT $",
         "AND $ > 0",
-        test_ending.test_a_delete_takes_at_most_the_limit_of_one_priority,
+        test_ended_jobs.test_a_delete_takes_at_most_the_limit_of_one_priority,
         state=JobState.PENDING,
     ),
     *only(
@@ -289,9 +289,9 @@ LOCKS = [
     lock("named", "FOR UPDATE", test_concurrency.test_a_claim_against_a_cancel_has_one_winner),
 ]
 
-UNDER_ANOTHER_CLAIM = test_wrong_names.test_a_job_under_another_claim_is_neither_given_back_nor_released
+UNDER_ANOTHER_CLAIM = test_wrong_names.test_a_job_under_another_claim_is_neither_requeued_nor_released
 HEARD_OF_SINCE = test_expiry.test_a_claim_that_was_heard_of_since_is_not_released
-BY_A_WRONG_NAME = test_wrong_names.test_a_claim_under_a_wrong_name_is_neither_given_back_nor_released
+BY_A_WRONG_NAME = test_wrong_names.test_a_claim_under_a_wrong_name_is_neither_requeued_nor_released
 
 STEPS = [
     *step(
@@ -456,13 +456,13 @@ STEPS = [
         "admin",
         "limit - len(ids)",
         "limit",
-        test_ending.test_collection_works_in_steps_of_at_most_the_limit_over_all_queues,
+        test_ended_jobs.test_pruning_works_in_steps_of_at_most_the_limit_over_all_queues,
     ),
     *step(
         "admin",
         "row[1:] == (job.priority, state)",
         "row[1] == job.priority",
-        test_ending.test_a_listed_delete_removes_those_that_are_still_in_the_state,
+        test_ended_jobs.test_a_listed_delete_removes_those_that_are_still_in_the_state,
         state=JobState.PENDING,
     ),
     *step(
@@ -507,7 +507,7 @@ STEPS = [
         "queries",
         "rows = rows[: how_many_fit((row[BODY_BYTES] for row in rows), request.max_bytes)]",
         "pass",
-        test_looking.test_a_page_with_bodies_stays_within_its_bytes_but_shows_at_least_one_job,
+        test_queries.test_a_page_with_bodies_stays_within_its_bytes_but_shows_at_least_one_job,
     ),
     *step("queries", "return (now_ms + 1, MAX_TIME_MS)", "return (now_ms, MAX_TIME_MS)", SCAN_AT_NOW),
     *step(

@@ -7,7 +7,7 @@ from tests.conformance import (
     test_ack_and_claim,
     test_config_entries,
     test_dead_letters,
-    test_ending,
+    test_ended_jobs,
     test_kv,
     test_quotas,
     test_replay,
@@ -18,10 +18,10 @@ from tests.conformance import (
 from tests.conformance.mutations_sql_ways import lock, only, sql, step
 
 ANEW = test_config_entries.test_a_queue_made_anew_after_a_deletion_that_was_missed_here_loses_its_old_jobs
-OLD_MARKS = test_config_entries.test_old_marks_are_removed_without_being_counted_and_nothing_else_is
+OLD_TOMBSTONES = test_config_entries.test_old_tombstones_are_removed_without_being_counted_and_nothing_else_is
 VERSION_OF_A_NOTE = test_kv.test_a_write_that_expects_another_version_changes_nothing
-MARKED = test_dead_letters.test_a_final_failure_of_any_kind_is_marked_in_the_same_step
-STATS = test_stats.test_the_pages_of_a_census_make_together_what_is_there
+MARKED = test_dead_letters.test_a_final_failure_of_any_kind_is_pending_in_the_same_step
+STATS = test_stats.test_the_pages_of_stats_make_together_what_is_there
 
 RECORDS = [
     *step(
@@ -41,25 +41,25 @@ RECORDS = [
         "coordination",
         "entry.deleted_version > version_here",
         "entry.deleted_version",
-        test_config_entries.test_a_deletion_that_was_heard_of_takes_no_jobs_a_second_time,
+        test_config_entries.test_a_deletion_that_is_known_takes_no_jobs_a_second_time,
     ),
     *step(
         "coordination",
         'if "@" not in entry.name:',
         "if True:",
-        test_config_entries.test_a_record_with_an_at_sign_is_no_queue,
+        test_config_entries.test_an_entry_with_an_at_sign_is_no_queue,
     ),
     *step(
         "coordination",
         "if not entry.is_deleted:",
         "if True:",
-        test_config_entries.test_a_mark_of_a_queue_that_never_was_here_makes_none,
+        test_config_entries.test_a_tombstone_of_a_queue_that_never_was_here_makes_none,
     ),
     *step(
         "coordination",
         "versions[entry.name] = entry.version",
         "pass",
-        test_config_entries.test_records_of_one_call_are_taken_in_order_and_answered_in_place,
+        test_config_entries.test_entries_of_one_call_are_taken_in_order_and_answered_in_place,
     ),
     *only(
         "sqlite",
@@ -68,7 +68,7 @@ RECORDS = [
         "revision >= ?",
         test_config_entries.test_pages_show_what_came_in_the_order_in_which_it_came,
     ),
-    *sql("tombstones", "deleted_version < $", "deleted_version <= $", OLD_MARKS),
+    *sql("tombstones", "deleted_version < $", "deleted_version <= $", OLD_TOMBSTONES),
 ]
 
 SHARES = [
@@ -76,13 +76,13 @@ SHARES = [
         "coordination",
         "quota - _in_progress(session, queue_id, quota)",
         "quota",
-        test_quotas.test_capped_claims_go_up_to_the_share_and_no_further,
+        test_quotas.test_capped_claims_go_up_to_the_quota_and_no_further,
     ),
     *step(
         "coordination",
         "version <= version_here",
         "version < version_here",
-        test_quotas.test_an_older_version_is_ignored_and_version_zero_only_looks,
+        test_quotas.test_an_older_version_is_ignored_and_version_zero_only_reads,
     ),
     *step(
         "ready_jobs",
@@ -94,7 +94,7 @@ SHARES = [
         "ready_jobs",
         "if enforce_quota and queue_id",
         "if queue_id",
-        test_quotas.test_a_claim_that_is_not_capped_does_not_ask_for_the_share,
+        test_quotas.test_a_claim_that_is_not_capped_does_not_ask_for_the_quota,
     ),
     *step(
         "ready_jobs",
@@ -115,15 +115,15 @@ SHARES = [
         "in_progress_up_to",
         "queue_id = $",
         "queue_id <= $",
-        test_quotas.test_shares_of_queues_are_apart,
+        test_quotas.test_quotas_of_queues_are_apart,
     ),
     *sql(
         "in_progress_up_to",
         "state = 1",
         "state = 0",
-        test_quotas.test_capped_claims_go_up_to_the_share_and_no_further,
+        test_quotas.test_capped_claims_go_up_to_the_quota_and_no_further,
     ),
-    lock("locked_quota", "FOR UPDATE", test_quotas.test_claimers_at_once_never_hold_more_than_the_share),
+    lock("locked_quota", "FOR UPDATE", test_quotas.test_claimers_at_once_never_hold_more_than_the_quota),
 ]
 
 DEAD_LETTERS = [
@@ -134,14 +134,14 @@ DEAD_LETTERS = [
         "attempts",
         "rules.get(names[row[1]])",
         "rules.default",
-        test_dead_letters.test_each_queue_is_marked_by_its_own_rules_at_expiry,
+        test_dead_letters.test_each_queue_goes_by_its_own_rules_at_expiry,
     ),
     *only(
         "mysql",
         "failed_before",
         "claim_expires_at_ms IS NULL",
         "(claim_expires_at_ms IS NULL OR 1 = 1)",
-        test_dead_letters.test_jobs_that_wait_for_their_burial_do_not_hide_those_to_collect,
+        test_dead_letters.test_jobs_that_wait_to_be_copied_do_not_hide_those_to_prune,
     ),
     *sql(
         "clear_moved_to",
@@ -153,13 +153,13 @@ DEAD_LETTERS = [
         "clear_dead_letter_pending",
         "claim_expires_at_ms = NULL",
         "claim_expires_at_ms = claim_expires_at_ms",
-        test_dead_letters.test_a_second_burial_copies_nothing_more,
+        test_dead_letters.test_a_second_step_copies_nothing_more,
     ),
     *step(
         "admin",
         "limit -= len(rows)",
         "pass",
-        test_dead_letters.test_burial_works_in_steps_of_at_most_the_limit_over_all_queues,
+        test_dead_letters.test_copying_works_in_steps_of_at_most_the_limit_over_all_queues,
     ),
     *step(
         "admin",
@@ -180,7 +180,7 @@ DEAD_LETTERS = [
         "True",
         test_retry_listed.test_the_others_stay_as_they_are,
     ),
-    lock("dead_letters_pending", "FOR UPDATE SKIP LOCKED", test_dead_letters.test_burials_at_once_copy_each_job_once),
+    lock("dead_letters_pending", "FOR UPDATE SKIP LOCKED", test_dead_letters.test_steps_at_once_copy_each_job_once),
 ]
 
 ENDING = [
@@ -188,7 +188,7 @@ ENDING = [
         "admin",
         "kept = retention.get(name)",
         "kept = retention.default",
-        test_ending.test_a_queue_with_a_time_to_live_of_its_own_is_collected_by_that,
+        test_ended_jobs.test_a_queue_with_a_time_to_live_of_its_own_is_pruned_by_that,
         state=JobState.SUCCEEDED,
     ),
     *only(
@@ -196,7 +196,7 @@ ENDING = [
         "oldest_ended",
         "AND state = 2",
         "AND state = 3",
-        test_ending.test_a_job_is_collected_only_after_its_time_to_live,
+        test_ended_jobs.test_a_job_is_pruned_only_after_its_time_to_live,
         state=JobState.SUCCEEDED,
     ),
 ]
@@ -207,14 +207,14 @@ NOTES = [
         "coordination",
         "if expired_at_ms <= now_ms:",
         "if expired_at_ms < now_ms:",
-        test_kv.test_a_note_is_there_until_it_expires_and_then_counts_as_none,
+        test_kv.test_an_entry_is_there_until_it_expires_and_then_counts_as_none,
         kind="kind",
     ),
     *sql(
         "kv_entries",
         "expires_at_ms > $",
         "expires_at_ms >= $",
-        test_kv.test_a_note_is_there_until_it_expires_and_then_counts_as_none,
+        test_kv.test_an_entry_is_there_until_it_expires_and_then_counts_as_none,
         kind="kind",
     ),
     *sql(

@@ -13,7 +13,7 @@ from pinlater.backends.base import DeadLetterTarget, EndRules, ExpiryCounts, Job
 from pinlater.backends.status_lines import dead_letter_status, expired_status
 from pinlater.model import JobState, parse_descriptor
 from tests.conformance.reference_job import RefJob, new_job
-from tests.conformance.reference_life import RefLife, lapse
+from tests.conformance.reference_life import RefLife, expire_job
 
 
 class Reference(RefLife):
@@ -30,7 +30,7 @@ class Reference(RefLife):
         )
 
     def level(self, queue: str, priority: int, now_ms: int) -> LevelCounts:
-        """A census of one priority."""
+        """The statistics of one priority."""
         eligible = self.eligible(queue, (priority,), now_ms)
         by_state = Counter(job.state for job in self.known(queue).values() if job.priority == priority)
         return LevelCounts(
@@ -110,34 +110,40 @@ class Reference(RefLife):
     def expire_all(self, now_ms: int, rules: PerQueue[EndRules]) -> dict[str, ExpiryCounts]:
         counts: dict[str, ExpiryCounts] = {}
         for queue, jobs in self.queues.items():
-            lapsed = [
-                lapse(job, now_ms, rules.get(queue), expired_status)
+            expired = [
+                expire_job(job, now_ms, rules.get(queue), expired_status)
                 for job in jobs.values()
                 if job.expires_at_ms is not None and job.expires_at_ms < now_ms
             ]
-            if lapsed:
-                counts[queue] = ExpiryCounts(sum(each.retried for each in lapsed), sum(each.failed for each in lapsed))
+            if expired:
+                counts[queue] = ExpiryCounts(
+                    sum(each.retried for each in expired), sum(each.failed for each in expired)
+                )
         return counts
 
-    def due_for_burial(self, graves: Mapping[str, DeadLetterTarget]) -> list[tuple[str, RefJob, DeadLetterTarget]]:
+    def dead_letters_due(self, targets: Mapping[str, DeadLetterTarget]) -> list[tuple[str, RefJob, DeadLetterTarget]]:
         """The marked jobs whose letters can go now."""
         return [
-            (queue, job, grave)
-            for queue, grave in graves.items()
-            if grave.queue in self.queues
+            (queue, job, target)
+            for queue, target in targets.items()
+            if target.queue in self.queues
             for job in self.queues.get(queue, {}).values()
-            if job.is_marked
+            if job.is_dead_letter_pending
         ]
 
-    def dead_letter(self, queue: str, job: RefJob, grave: DeadLetterTarget, letter_id: int, now_ms: int) -> None:
+    def dead_letter(self, queue: str, job: RefJob, target: DeadLetterTarget, letter_id: int, now_ms: int) -> None:
         """The copy of one of them, under this id."""
         origin = self.descriptor(queue, job)
         line = dead_letter_status(origin, job.created_at_ms, job.attempts_allowed, job.crashes, now_ms)
-        status, attempts = line + job.custom_status, grave.attempts_allowed
+        status, attempts = line + job.custom_status, target.attempts_allowed
         letter = new_job(letter_id, job.body, job.priority, now_ms, attempts, status, now_ms)
         letter.origin, letter.attempts_of_origin = origin, job.attempts_allowed
-        self.queues[grave.queue][letter_id] = letter
-        job.is_marked, job.updated_at_ms, job.moved_to = False, now_ms, self.descriptor(grave.queue, letter)
+        self.queues[target.queue][letter_id] = letter
+        job.is_dead_letter_pending, job.updated_at_ms, job.moved_to = (
+            False,
+            now_ms,
+            self.descriptor(target.queue, letter),
+        )
 
     def collect_all(self, now_ms: int, retention: PerQueue[Retention]) -> dict[str, int]:
         counts: Counter[str] = Counter()
@@ -145,7 +151,7 @@ class Reference(RefLife):
             kept = retention.get(queue)
             ttl_ms = {JobState.SUCCEEDED: kept.succeeded_ms, JobState.FAILED: kept.failed_ms}
             for job in list(jobs.values()):
-                if job.finished_at_ms is None or job.is_marked:
+                if job.finished_at_ms is None or job.is_dead_letter_pending:
                     continue
                 if job.finished_at_ms + ttl_ms[job.state] < now_ms:
                     del jobs[job.id]

@@ -31,8 +31,8 @@ class RefJob:
     crashes: int = 0
     origin: str | None = None
     moved_to: str | None = None
-    is_marked: bool = False
-    """To be buried."""
+    is_dead_letter_pending: bool = False
+    """To be copied as a dead letter."""
 
     attempts_of_origin: int | None = None
     """Of a dead letter: how many attempts the job was allowed of which this is the copy."""
@@ -54,7 +54,7 @@ class RefJob:
         self.unclaim()
         self.attempts_remaining, self.crashes, self.finished_at_ms = attempts, 0, None
         self.run_after_ms, self.updated_at_ms = run_after_ms, now_ms
-        self.moved_to, self.is_marked = None, False
+        self.moved_to, self.is_dead_letter_pending = None, False
 
 
 def cut(status: str) -> str:

@@ -64,7 +64,7 @@ class RefLife(RefQueues):
             job.run_after_ms = min(MAX_TIME_MS, now_ms + ack.retry_delay_ms)
             return AckOutcome.RETRIED
         job.finish(JobState.FAILED, now_ms)
-        job.is_marked = rules.dead_letters
+        job.is_dead_letter_pending = rules.dead_letters
         self._drop_unless(rules.keep_failed or rules.dead_letters, queue, job)
         return AckOutcome.FAILED
 
@@ -118,7 +118,7 @@ class RefLife(RefQueues):
             return ExpiryCounts(0, 0)
         if key.last_seen_ms != self.last_seen_ms(queue, key):
             return ExpiryCounts(0, 0)
-        return lapse(job, now_ms, rules, released_status)
+        return expire_job(job, now_ms, rules, released_status)
 
     def last_seen_ms(self, queue: str, key: ClaimKey | SilentClaim) -> int:
         """When the claim that the job is under now was made, or last renewed; 0 where it is under none."""
@@ -148,7 +148,7 @@ class RefLife(RefQueues):
         return CancelOutcome.IN_PROGRESS if job.state is JobState.IN_PROGRESS else CancelOutcome.ENDED
 
 
-def lapse(job: RefJob, now_ms: int, rules: EndRules, line: Callable[[int, int], str]) -> ExpiryCounts:
+def expire_job(job: RefJob, now_ms: int, rules: EndRules, line: Callable[[int, int], str]) -> ExpiryCounts:
     """What becomes of a claim that expired or was released."""
     job.crashes += 1
     used_up = 0 < rules.crash_budget <= job.crashes
@@ -161,5 +161,5 @@ def lapse(job: RefJob, now_ms: int, rules: EndRules, line: Callable[[int, int], 
         job.run_after_ms = now_ms
         return ExpiryCounts(1, 0)
     job.finish(JobState.FAILED, now_ms)
-    job.is_marked = rules.dead_letters
+    job.is_dead_letter_pending = rules.dead_letters
     return ExpiryCounts(0, 1)

@@ -1,4 +1,4 @@
-"""The queues of the reference: records, what they hold, and shares."""
+"""The queues of the reference: entries, what they hold, and quotas."""
 
 from __future__ import annotations
 
@@ -16,52 +16,52 @@ class RefQueues:
         self.queues: dict[str, dict[int, RefJob]] = {}
         self.here: dict[str, ConfigEntry] = {}
         self.came: list[ConfigEntry] = []
-        """Every record that was taken, in order."""
+        """Every entry that was taken, in order."""
 
-        self.shares: dict[str, tuple[int, int]] = {}
+        self.quotas: dict[str, tuple[int, int]] = {}
         """Share and version, by queue."""
 
-    # -- records -----------------------------------------------------------------------------------------------------
+    # -- entries -----------------------------------------------------------------------------------------------------
 
-    def put_record(self, record: ConfigEntry) -> bool:
-        before = self.here.get(record.name)
-        if before is not None and record.version <= before.version:
+    def put_record(self, entry: ConfigEntry) -> bool:
+        before = self.here.get(entry.name)
+        if before is not None and entry.version <= before.version:
             return False
-        if before is not None and record.deleted_version > before.version:
-            self.queues.pop(record.name, None)
-            self.shares.pop(record.name, None)
-        if not record.is_deleted and "@" not in record.name:
-            self.queues.setdefault(record.name, {})
-        self.here[record.name] = record
-        self.came.append(record)
+        if before is not None and entry.deleted_version > before.version:
+            self.queues.pop(entry.name, None)
+            self.quotas.pop(entry.name, None)
+        if not entry.is_deleted and "@" not in entry.name:
+            self.queues.setdefault(entry.name, {})
+        self.here[entry.name] = entry
+        self.came.append(entry)
         return True
 
     def came_since(self, number: int) -> list[ConfigEntry]:
         """What is newer than the first `number` that came, each name once, where it came last."""
-        last = {record.name: place for place, record in enumerate(self.came)}
+        last = {entry.name: place for place, entry in enumerate(self.came)}
         new = enumerate(self.came[number:], number)
-        return [record for place, record in new if last[record.name] == place and record.name in self.here]
+        return [entry for place, entry in new if last[entry.name] == place and entry.name in self.here]
 
     def forget_marks(self, before: str) -> None:
-        doomed = [name for name, record in self.here.items() if record.is_deleted and record.version < before]
+        doomed = [name for name, entry in self.here.items() if entry.is_deleted and entry.version < before]
         for name in doomed:
             del self.here[name]
 
-    # -- shares ------------------------------------------------------------------------------------------------------
+    # -- quotas ------------------------------------------------------------------------------------------------------
 
     def in_progress(self, queue: str) -> int:
         return sum(job.state is JobState.IN_PROGRESS for job in self.known(queue).values())
 
-    def set_quota(self, queue: str, share: int, version: int) -> Quota:
+    def set_quota(self, queue: str, quota: int, version: int) -> Quota:
         in_progress = self.in_progress(queue)  # first, since a queue that is not there gets no quota
-        if version > self.shares.get(queue, (0, 0))[1]:
-            self.shares[queue] = share, version
-        return Quota(*self.shares.get(queue, (0, 0)), in_progress)
+        if version > self.quotas.get(queue, (0, 0))[1]:
+            self.quotas[queue] = quota, version
+        return Quota(*self.quotas.get(queue, (0, 0)), in_progress)
 
     def room(self, queue: str) -> int:
         """How many jobs more may be in progress."""
-        share, _ = self.shares.get(queue, (0, 0))
-        return max(0, share - self.in_progress(queue))
+        quota, _ = self.quotas.get(queue, (0, 0))
+        return max(0, quota - self.in_progress(queue))
 
     # -- jobs --------------------------------------------------------------------------------------------------------
 

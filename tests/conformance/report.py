@@ -32,7 +32,7 @@ def cell_of(item: pytest.Item) -> tuple[str, str] | None:
 
 
 class Cells:
-    """Counts of cases that ran, by store and depth; a plugin that hears of every test."""
+    """Counts of cases that ran, by store and depth; a plugin that is told of every test."""
 
     def __init__(self) -> None:
         self.counts: Counter[tuple[str, str]] = Counter()

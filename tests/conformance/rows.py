@@ -12,14 +12,14 @@ from tests.conformance import test_claims as claims
 from tests.conformance import test_concurrency as concurrency
 from tests.conformance import test_config_entries as config_entries
 from tests.conformance import test_dead_letters as letters
-from tests.conformance import test_ending as ending
+from tests.conformance import test_ended_jobs as ended_jobs
 from tests.conformance import test_expiry as expiry
 from tests.conformance import test_fencing as fencing
 from tests.conformance import test_identity as identity
 from tests.conformance import test_ids as ids
 from tests.conformance import test_kv as kv
-from tests.conformance import test_looking as looking
 from tests.conformance import test_moved as moved
+from tests.conformance import test_queries as queries
 from tests.conformance import test_queues as queues
 from tests.conformance import test_quotas as quotas
 from tests.conformance import test_replay as replay
@@ -28,8 +28,8 @@ from tests.conformance import test_service_binding as binding
 from tests.conformance import test_service_callers as callers
 from tests.conformance import test_service_clocks as clocks
 from tests.conformance import test_service_dequeue as dequeue
-from tests.conformance import test_service_looking as service_looking
 from tests.conformance import test_service_outage as outage
+from tests.conformance import test_service_queries as service_queries
 from tests.conformance import test_service_requests as requests
 from tests.conformance import test_service_settings as service_settings
 from tests.conformance import test_service_shards as shards
@@ -50,14 +50,14 @@ STATES: Mapping[str, Tests] = {
     ),
     "claim": (states.test_a_claim_puts_a_pending_job_in_progress_under_a_descriptor_until_its_expiry,),
     "claim within a quota": (
-        quotas.test_capped_claims_go_up_to_the_share_and_no_further,
+        quotas.test_capped_claims_go_up_to_the_quota_and_no_further,
         quotas.test_whatever_ends_a_claim_makes_room,
     ),
     "ack and claim": (
         acks_and_claims.test_each_gets_what_the_two_calls_would_give,
         acks_and_claims.test_an_ack_frees_room_in_the_quota_for_the_claim_of_the_same_step,
     ),
-    "requeue": (states.test_a_job_given_back_is_pending_again_with_all_its_attempts_and_its_old_time,),
+    "requeue": (states.test_a_job_requeued_is_pending_again_with_all_its_attempts_and_its_old_time,),
     "ack, success": (
         states.test_a_success_ends_the_job_with_its_status_appended,
         states.test_a_success_that_is_not_kept_removes_the_job_at_once,
@@ -80,7 +80,7 @@ STATES: Mapping[str, Tests] = {
         expiry.test_a_future_run_after_keeps_no_claim_for_longer_than_the_bound,
         binding.test_a_checkpoint_for_later_keeps_the_job_until_then_and_no_longer_than_any_claim,
     ),
-    "checkpoint with moveToPending": (states.test_a_checkpoint_to_pending_gives_the_job_back_with_all_its_attempts,),
+    "checkpoint with moveToPending": (states.test_a_checkpoint_to_pending_requeues_the_job_with_all_its_attempts,),
     "the claim expired": (
         states.test_an_expired_claim_is_a_failed_attempt_and_a_crash,
         expiry.test_an_expired_claim_leaves_the_job_to_be_handed_out_at_once,
@@ -103,9 +103,9 @@ STATES: Mapping[str, Tests] = {
         expiry.test_an_operators_retry_clears_the_crashes,
     ),
     "the last failure, in a queue with a dead-letter queue": (
-        letters.test_a_final_failure_of_any_kind_is_marked_in_the_same_step,
-        letters.test_what_does_not_fail_for_good_is_not_marked,
-        letters.test_a_job_that_waits_for_its_burial_is_kept_although_failed_jobs_are_not,
+        letters.test_a_final_failure_of_any_kind_is_pending_in_the_same_step,
+        letters.test_what_does_not_fail_for_good_is_not_pending,
+        letters.test_a_job_that_waits_to_be_copied_is_kept_although_failed_jobs_are_not,
     ),
     "dead letter": (
         letters.test_a_dead_letter_is_a_new_job_with_the_same_body_and_its_history,
@@ -120,8 +120,8 @@ STATES: Mapping[str, Tests] = {
         moved.test_a_job_under_another_claim_is_not_moved,
     ),
     "retry failed": (
-        states.test_an_operator_brings_a_failed_job_back_with_the_attempts_he_allows,
-        letters.test_the_mark_of_a_job_that_was_retried_is_void,
+        states.test_an_operator_brings_a_failed_job_back_with_the_attempts_given,
+        letters.test_a_job_that_was_retried_is_not_copied,
     ),
     "retry of jobs that are named": (
         retry_listed.test_a_job_that_is_named_comes_back_as_by_any_retry,
@@ -129,8 +129,8 @@ STATES: Mapping[str, Tests] = {
     ),
     "cancel": (states.test_a_cancel_removes_a_pending_job_and_says_what_any_other_was,),
     "prune": (
-        states.test_an_ended_job_is_collected_when_its_time_to_live_is_over,
-        letters.test_a_job_that_waits_for_its_burial_is_kept_although_failed_jobs_are_not,
+        states.test_an_ended_job_is_pruned_when_its_time_to_live_is_over,
+        letters.test_a_job_that_waits_to_be_copied_is_kept_although_failed_jobs_are_not,
     ),
     "delete": (states.test_a_delete_removes_the_jobs_of_the_state_it_names_and_no_others,),
 }
@@ -148,17 +148,17 @@ DISAGREEMENTS: Mapping[str, Tests] = {
         expiry.test_a_checkpoint_puts_off_the_expiry_by_the_claims_own_time_out,
         expiry.test_a_later_checkpoint_without_a_time_ends_what_a_future_run_after_gave,
     ),
-    "the time to live": (ending.test_the_time_to_live_counts_from_the_end_and_not_from_run_after_or_the_claim,),
+    "the time to live": (ended_jobs.test_the_time_to_live_counts_from_the_end_and_not_from_run_after_or_the_claim,),
     "deleting a queue": (queues.test_a_deleted_queue_is_gone_at_once_with_jobs_in_all_states,),
     "body filter": (
-        service_looking.test_a_pattern_is_searched_in_the_bytes_of_the_body,
-        service_looking.test_a_pattern_that_is_none_is_refused,
-        service_looking.test_a_search_goes_through_more_jobs_than_one_page_holds,
+        service_queries.test_a_pattern_is_searched_in_the_bytes_of_the_body,
+        service_queries.test_a_pattern_that_is_none_is_refused,
+        service_queries.test_a_search_goes_through_more_jobs_than_one_page_holds,
     ),
-    "run_after exactly now": (looking.test_a_job_at_exactly_now_is_current_and_counted_once,),
+    "run_after exactly now": (queries.test_a_job_at_exactly_now_is_current_and_counted_once,),
     "order of a scan": (
-        looking.test_a_scan_shows_the_newest_run_after_first_and_equal_ones_by_age,
-        service_looking.test_pages_show_every_job_once_newest_first_then_by_shard_and_age,
+        queries.test_a_scan_shows_the_newest_run_after_first_and_equal_ones_by_age,
+        service_queries.test_pages_show_every_job_once_newest_first_then_by_shard_and_age,
     ),
 }
 
@@ -216,8 +216,8 @@ DECISIONS: Mapping[str, Tests] = {
     ),
     "11": (callers.test_a_dequeue_on_an_empty_queue_takes_at_most_two_round_trips_per_shard,),
     "12": (
-        callers.test_a_job_claimed_for_a_caller_who_left_is_pending_again_with_all_attempts,
-        outage.test_jobs_claimed_for_a_caller_that_was_told_of_an_error_are_given_back_with_all_attempts,
+        callers.test_a_job_claimed_for_a_caller_that_left_is_pending_again_with_all_attempts,
+        outage.test_jobs_claimed_for_a_caller_that_was_told_of_an_error_are_requeued_with_all_attempts,
     ),
     "13": (
         dequeue.test_riding_acks_are_carried_out_first,
@@ -242,55 +242,55 @@ DECISIONS: Mapping[str, Tests] = {
         requests.test_a_body_over_the_bound_is_refused_with_its_size_and_the_bound,
     ),
     "17": (
-        config_entries.test_records_in_any_order_come_to_the_same_end,
+        config_entries.test_entries_in_any_order_come_to_the_same_end,
         config_entries.test_what_is_not_newer_changes_nothing,
         config_entries.test_a_queue_made_anew_after_a_deletion_that_was_missed_here_loses_its_old_jobs,
         config_entries.test_a_queue_that_was_never_deleted_keeps_its_jobs_through_every_change,
         config_entries.test_who_polls_by_revision_misses_nothing_that_is_put_meanwhile,
-        config_entries.test_old_marks_are_removed_without_being_counted_and_nothing_else_is,
-        service_settings.test_a_change_is_a_record_on_every_shard_under_one_version,
+        config_entries.test_old_tombstones_are_removed_without_being_counted_and_nothing_else_is,
+        service_settings.test_a_change_is_an_entry_on_every_shard_under_one_version,
     ),
     "18": (
         expiry.test_a_queue_with_a_crash_budget_of_its_own_goes_by_that,
         expiry.test_a_job_that_ends_by_a_crash_is_left_to_collection_also_where_failed_jobs_are_not_kept,
-        ending.test_a_queue_with_a_time_to_live_of_its_own_is_collected_by_that,
-        ending.test_jobs_that_a_queue_keeps_for_longer_do_not_hide_those_of_other_queues,
-        letters.test_each_queue_is_marked_by_its_own_rules_at_expiry,
-        letters.test_a_failure_without_a_dead_letter_queue_is_not_marked_later,
+        ended_jobs.test_a_queue_with_a_time_to_live_of_its_own_is_pruned_by_that,
+        ended_jobs.test_jobs_that_a_queue_keeps_for_longer_do_not_hide_those_of_other_queues,
+        letters.test_each_queue_goes_by_its_own_rules_at_expiry,
+        letters.test_a_failure_without_a_dead_letter_queue_is_not_pending_later,
         service_settings.test_the_last_ack_removes_what_is_not_kept_and_other_queues_keep_theirs,
         service_settings.test_a_lost_worker_counts_against_the_crash_budget_of_the_queue,
     ),
     "19": (
-        letters.test_a_final_failure_of_any_kind_is_marked_in_the_same_step,
-        letters.test_burials_at_once_copy_each_job_once,
-        letters.test_marks_that_wait_do_not_hide_those_that_can_go,
-        letters.test_the_mark_of_a_job_that_was_deleted_is_void,
+        letters.test_a_final_failure_of_any_kind_is_pending_in_the_same_step,
+        letters.test_steps_at_once_copy_each_job_once,
+        letters.test_failed_jobs_that_wait_do_not_hide_those_that_can_go,
+        letters.test_a_job_that_was_deleted_is_not_copied,
         letters.test_a_job_that_was_retried_and_fails_again_is_a_dead_letter_again,
         replay.test_the_attempts_of_the_origin_are_known_when_it_is_gone_and_the_letter_was_changed,
         replay.test_a_job_that_is_no_letter_stays,
         service_settings.test_a_job_that_failed_for_good_goes_to_the_dead_letter_queue_on_its_shard,
     ),
     "20": (
-        quotas.test_claimers_at_once_never_hold_more_than_the_share,
+        quotas.test_claimers_at_once_never_hold_more_than_the_quota,
         quotas.test_a_claim_that_expired_counts_until_it_is_expired_in_the_store,
-        quotas.test_a_smaller_share_takes_no_claim_away_and_lets_no_new_one_in,
-        quotas.test_an_older_version_is_ignored_and_version_zero_only_looks,
-        quotas.test_a_queue_without_a_share_hands_out_nothing_to_a_capped_claim,
+        quotas.test_a_smaller_quota_takes_no_claim_away_and_lets_no_new_one_in,
+        quotas.test_an_older_version_is_ignored_and_version_zero_only_reads,
+        quotas.test_a_queue_without_a_quota_hands_out_nothing_to_a_capped_claim,
         service_settings.test_never_more_jobs_are_in_progress_than_the_queue_allows_over_all_shards,
     ),
     "21": (
         tokens.test_a_bucket_gives_what_the_rate_limit_says,
         tokens.test_a_clock_that_is_behind_takes_from_the_same_bucket_and_fills_nothing,
         tokens.test_takers_at_once_get_together_exactly_what_was_filled,
-        tokens.test_tokens_that_are_given_back_are_there_again_up_to_the_capacity,
+        tokens.test_tokens_that_are_refunded_are_there_again_up_to_the_capacity,
         service_settings.test_a_rate_is_charged_for_jobs_that_are_handed_out_and_fills_by_the_clock,
     ),
     "22": (
         kv.test_of_many_that_expect_the_same_version_exactly_one_wins,
-        kv.test_a_note_is_there_until_it_expires_and_then_counts_as_none,
+        kv.test_an_entry_is_there_until_it_expires_and_then_counts_as_none,
     ),
     "23": (
-        stats.test_the_pages_of_a_census_make_together_what_is_there,
+        stats.test_the_pages_of_stats_make_together_what_is_there,
         stats.test_a_page_counts_about_as_many_as_the_limit_or_all_there_are,
     ),
     "24": (
@@ -302,7 +302,7 @@ DECISIONS: Mapping[str, Tests] = {
     ),
     "25": (
         undelivered.test_a_hand_out_that_was_received_ends_the_row,
-        undelivered.test_a_job_given_back_in_between_does_not_end_the_row,
+        undelivered.test_a_job_requeued_in_between_does_not_end_the_row,
         undelivered.test_a_claim_that_was_heard_of_stays,
         concurrency.test_taking_back_what_nobody_received_against_expiry_has_one_winner,
         deliveries.test_a_claim_whose_answer_nobody_acknowledged_costs_no_attempt,

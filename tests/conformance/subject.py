@@ -177,7 +177,7 @@ class Subject:
         return await self.shard.requeue(self.queue, [claim_key_of(job) for job in jobs], self.now_ms)
 
     def silent(self, job: DequeuedJob, last_seen_ms: int | None = None) -> SilentClaim:
-        """A claim of which nothing was heard since that time; None: since it was made."""
+        """A claim that was not renewed since that time; None: since it was made."""
         if last_seen_ms is None:
             last_seen_ms = job.claim_expires_at_ms - self._timeouts_ms[job.claim_descriptor]
         return SilentClaim(*claim_key_of(job), last_seen_ms)
@@ -258,8 +258,8 @@ class Subject:
         """Under these rules; `of`: those of single queues."""
         return await self.shard.expire_claims(limit, self.now_ms, PerQueue(EndRules(budget, **rules), of or {}))
 
-    async def dead_letter(self, graves: Mapping[str, DeadLetterTarget], *, limit: int = 100) -> Mapping[str, int]:
-        return await self.shard.dead_letter(limit, self.now_ms, graves)
+    async def dead_letter(self, targets: Mapping[str, DeadLetterTarget], *, limit: int = 100) -> Mapping[str, int]:
+        return await self.shard.dead_letter(limit, self.now_ms, targets)
 
     async def replay(self, *descriptors: str, attempts: int | None = None) -> list[str | None]:
         return await self.shard.replay(self.queue, [key_of(each) for each in descriptors], self.now_ms, attempts)

@@ -35,7 +35,7 @@ async def test_a_retried_job_takes_its_place_by_its_new_time(subject: Subject) -
     assert [job.descriptor for job in await subject.claim(2)] == [second, first]
 
 
-async def test_a_job_given_back_keeps_its_place(subject: Subject) -> None:
+async def test_a_job_requeued_keeps_its_place(subject: Subject) -> None:
     first, second = await subject.enqueue(Job(b"1"), Job(b"2"))
     subject.tick(10)
     await subject.requeue(await subject.claimed())

@@ -163,7 +163,7 @@ async def test_a_claim_against_a_cancel_has_one_winner(crowd: Crowd) -> None:
         assert (fate is not CancelOutcome.CANCELLED) or descriptor not in claimed
 
 
-async def test_collection_against_an_operators_retry_has_one_winner(crowd: Crowd) -> None:
+async def test_pruning_against_an_operators_retry_has_one_winner(crowd: Crowd) -> None:
     descriptors = await crowd[0].enqueue(*[Job(b"", attempts_allowed=1)] * 60)
     await crowd[0].claim(60)
     for descriptor in descriptors:

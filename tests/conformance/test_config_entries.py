@@ -1,4 +1,4 @@
-"""Records: the highest version of a name is true, in whatever order a shard hears of them."""
+"""Configuration entries: the highest version of a name is true, in whatever order they reach a shard."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def pages_since(shard: Shard, since: int, limit: int) -> tuple[int, list[l
     raise AssertionError("no last page")
 
 
-async def test_records_in_any_order_come_to_the_same_end(shard: Shard) -> None:
+async def test_entries_in_any_order_come_to_the_same_end(shard: Shard) -> None:
     for number, order in enumerate(permutations(history("x"))):
         queue = f"order_{number}"
         for record in order:
@@ -61,7 +61,7 @@ async def test_records_in_any_order_come_to_the_same_end(shard: Shard) -> None:
         assert await Subject(shard, queue).count(JobState.PENDING) == 0
 
 
-async def test_records_of_one_call_are_taken_in_order_and_answered_in_place(shard: Shard) -> None:
+async def test_entries_of_one_call_are_taken_in_order_and_answered_in_place(shard: Shard) -> None:
     first, second, deleted, again = history("mail")
     assert await put(shard, first, deleted, second, ConfigEntry("other", version(1)), again, first) == [
         True,
@@ -100,7 +100,7 @@ async def test_versions_are_compared_as_texts_to_their_last_digit(shard: Shard) 
     assert (await record_of(shard, "mail") or ConfigEntry("", "")).text == "[3]"
 
 
-async def test_a_deleted_queue_leaves_a_mark_that_older_records_do_not_undo(shard: Shard) -> None:
+async def test_a_deleted_queue_leaves_a_tombstone_that_older_entries_do_not_undo(shard: Shard) -> None:
     first, second, deleted, again = history("mail")
     assert await put(shard, first, deleted) == [True, True]
     mark = await record_of(shard, "mail")
@@ -113,7 +113,7 @@ async def test_a_deleted_queue_leaves_a_mark_that_older_records_do_not_undo(shar
     assert await shard.enqueue("mail", [Job(b"")], NOW)
 
 
-async def test_a_mark_of_a_queue_that_never_was_here_makes_none(shard: Shard) -> None:
+async def test_a_tombstone_of_a_queue_that_never_was_here_makes_none(shard: Shard) -> None:
     assert await put(shard, history("mail")[2]) == [True]
     assert await names_of(shard) == set()
     with pytest.raises(QueueNotFound):
@@ -146,7 +146,7 @@ async def test_a_queue_that_was_never_deleted_keeps_its_jobs_through_every_chang
     assert await subject.quota() == (3, 1, 1)
 
 
-async def test_a_deletion_that_was_heard_of_takes_no_jobs_a_second_time(shard: Shard) -> None:
+async def test_a_deletion_that_is_known_takes_no_jobs_a_second_time(shard: Shard) -> None:
     *_, deleted, again = history("mail")
     await put(shard, deleted, again)
     descriptor = await Subject(shard).job()
@@ -154,7 +154,7 @@ async def test_a_deletion_that_was_heard_of_takes_no_jobs_a_second_time(shard: S
     assert await Subject(shard).find(descriptor) is not None
 
 
-async def test_a_record_with_an_at_sign_is_no_queue(shard: Shard) -> None:
+async def test_an_entry_with_an_at_sign_is_no_queue(shard: Shard) -> None:
     name = new_name("@defaults")
     assert await put(shard, ConfigEntry(name, version(1), '{"set": {}}')) == [True]
     assert await put(shard, ConfigEntry(name, version(2), "[2]"), ConfigEntry(name, version(1), "[1]")) == [True, False]
@@ -164,7 +164,7 @@ async def test_a_record_with_an_at_sign_is_no_queue(shard: Shard) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "ü🦆\0'\"\\%", "x" * 60_000], ids=["empty", "strange", "long"])
-async def test_the_text_of_a_record_comes_back_as_it_was_given(shard: Shard, text: str) -> None:
+async def test_the_text_of_an_entry_comes_back_as_it_was_given(shard: Shard, text: str) -> None:
     record = ConfigEntry("mail", version(1), text)
     assert await put(shard, record) == [True]
     assert await record_of(shard, "mail") == record
@@ -180,7 +180,7 @@ async def test_pages_show_what_came_in_the_order_in_which_it_came(shard: Shard) 
     assert await pages_since(shard, revision, 3) == (revision, [])
 
 
-async def test_a_record_that_is_replaced_comes_again_as_the_last(shard: Shard) -> None:
+async def test_an_entry_that_is_replaced_comes_again_as_the_last(shard: Shard) -> None:
     since, _ = await pages_since(shard, 0, EVERYTHING)
     one, two = ConfigEntry("one", version(1)), ConfigEntry("two", version(1))
     await put(shard, one, two)
@@ -191,7 +191,7 @@ async def test_a_record_that_is_replaced_comes_again_as_the_last(shard: Shard) -
     assert (await pages_since(shard, since, 1))[1] == [[two], [newer]]
 
 
-async def test_old_marks_are_removed_without_being_counted_and_nothing_else_is(subject: Subject) -> None:
+async def test_old_tombstones_are_removed_without_being_counted_and_nothing_else_is(subject: Subject) -> None:
     old, young, live = "old", "young", "live"
     await put(
         subject.shard,

@@ -30,7 +30,7 @@ async def test_claims_that_ended_otherwise_do_not_hide_those_that_expired(subjec
     assert await subject.expire(limit=1) == {"other": ExpiryCounts(1, 0)}
 
 
-async def test_ended_jobs_that_went_otherwise_do_not_hide_those_to_collect(subject: Subject) -> None:
+async def test_ended_jobs_that_went_otherwise_do_not_hide_those_to_prune(subject: Subject) -> None:
     other = Subject(subject.shard, "other")
     await make_queue(subject.shard, "other", START_MS)
     descriptor = await subject.job_in(JobState.FAILED)

@@ -154,7 +154,7 @@ async def test_a_later_checkpoint_without_a_time_ends_what_a_future_run_after_ga
     assert (await subject.info(descriptor)).claim_expires_at_ms == subject.now_ms + 1_000
 
 
-@pytest.mark.parametrize("ended", ["acked", "failed", "given back", "moved to pending"])
+@pytest.mark.parametrize("ended", ["acked", "failed", "requeued", "moved to pending"])
 async def test_a_claim_that_has_ended_does_not_expire(subject: Subject, ended: str) -> None:
     descriptor = await subject.job(attempts_allowed=2)
     job = await subject.claimed(timeout_ms=1_000)
@@ -162,7 +162,7 @@ async def test_a_claim_that_has_ended_does_not_expire(subject: Subject, ended: s
         await subject.succeed(descriptor)
     elif ended == "failed":
         await subject.fail(descriptor)
-    elif ended == "given back":
+    elif ended == "requeued":
         await subject.requeue(job)
     else:
         await subject.checkpoint(descriptor, move_to_pending=True)
@@ -233,7 +233,7 @@ async def test_a_release_of_several_claims_counts_each_fate(subject: Subject) ->
 
 
 async def test_a_claim_that_was_heard_of_since_is_not_released(subject: Subject) -> None:
-    """Who heard of it last releases it, and nobody who knows less, however the clocks of the two stand."""
+    """The server that renewed it last releases it, and none that knows less, however the clocks of the two stand."""
     descriptor = await subject.job()
     job = await subject.claimed()
     claimed_at_ms = subject.now_ms
@@ -248,7 +248,7 @@ async def test_a_claim_that_was_heard_of_since_is_not_released(subject: Subject)
 
 
 async def test_of_two_checkpoints_with_the_same_future_run_after_the_later_one_counts(subject: Subject) -> None:
-    """The time-out runs from the same time after both; who heard the first releases nothing."""
+    """The time-out runs from the same time after both; the one that took the first releases nothing."""
     descriptor = await subject.job()
     job = await subject.claimed(timeout_ms=1_000)
     later_ms = subject.now_ms + 50_000
@@ -265,12 +265,12 @@ async def test_of_two_checkpoints_with_the_same_future_run_after_the_later_one_c
 async def test_of_several_claims_those_that_were_heard_of_stay(subject: Subject) -> None:
     await subject.enqueue(Job(b""), Job(b""), Job(b""))
     jobs = await subject.claim(3, timeout_ms=1_000)
-    heard = jobs[1]
+    renewed = jobs[1]
     subject.tick(5)
-    assert await subject.checkpoint(heard.descriptor, run_after_ms=subject.now_ms + 900)
+    assert await subject.checkpoint(renewed.descriptor, run_after_ms=subject.now_ms + 900)
     assert await subject.expire_disconnected(*jobs) == ExpiryCounts(2, 0)
-    info = await subject.info(heard.descriptor)
-    assert (info.state, info.claim_descriptor) == (JobState.IN_PROGRESS, heard.claim_descriptor)
+    info = await subject.info(renewed.descriptor)
+    assert (info.state, info.claim_descriptor) == (JobState.IN_PROGRESS, renewed.claim_descriptor)
 
 
 async def crash(subject: Subject, how: str, budget: int) -> DequeuedJob:

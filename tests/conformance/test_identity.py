@@ -152,7 +152,9 @@ async def test_jobs_and_claims_are_there_when_the_store_is_opened_again(stores: 
         assert [await subject.info(each) for each in descriptors] == before
 
 
-async def test_records_notes_buckets_and_shares_are_there_when_the_store_is_opened_again(stores: Stores) -> None:
+async def test_entries_buckets_and_quotas_are_there_when_the_store_is_opened_again(
+    stores: Stores,
+) -> None:
     url = stores.places.fresh()
     records = [
         ConfigEntry("mail", "1790000000000001-00000001", "[1]"),

@@ -20,13 +20,13 @@ def kind() -> str:
     return new_name("kind")
 
 
-async def test_a_note_is_read_as_it_was_written(shard: Shard, kind: str) -> None:
+async def test_an_entry_is_read_as_it_was_written(shard: Shard, kind: str) -> None:
     assert await shard.kv_put(kind, "a/1", b"\0\xff", LATER, NOW) == 1
     assert await shard.kv_put(kind, "b", b"", LATER + 1, NOW) == 1
     assert await shard.kv_list(kind, NOW) == {"a/1": KvEntry(b"\0\xff", 1, LATER), "b": KvEntry(b"", 1, LATER + 1)}
 
 
-async def test_a_kind_without_notes_is_empty(shard: Shard, kind: str) -> None:
+async def test_a_namespace_without_entries_is_empty(shard: Shard, kind: str) -> None:
     assert await shard.kv_list(kind, NOW) == {}
 
 
@@ -55,7 +55,7 @@ async def test_a_write_that_expects_another_version_changes_nothing(shard: Shard
     assert await shard.kv_put(kind, "a", b"2", LATER, NOW, expected_version=1) == 2
 
 
-async def test_a_note_is_there_until_it_expires_and_then_counts_as_none(shard: Shard, kind: str) -> None:
+async def test_an_entry_is_there_until_it_expires_and_then_counts_as_none(shard: Shard, kind: str) -> None:
     await shard.kv_put(kind, "a", b"1", LATER, NOW)
     await shard.kv_put(kind, "a", b"2", LATER, NOW)
     assert set(await shard.kv_list(kind, LATER - 1)) == {"a"}
@@ -65,14 +65,14 @@ async def test_a_note_is_there_until_it_expires_and_then_counts_as_none(shard: S
     assert await shard.kv_list(kind, LATER) == {"a": KvEntry(b"3", 1, LATER + 10)}
 
 
-async def test_a_write_keeps_a_note_from_expiring(shard: Shard, kind: str) -> None:
+async def test_a_write_keeps_an_entry_from_expiring(shard: Shard, kind: str) -> None:
     await shard.kv_put(kind, "a", b"1", LATER, NOW)
     await shard.kv_put(kind, "a", b"1", LATER + 10, NOW)
     assert await shard.kv_list(kind, LATER) == {"a": KvEntry(b"1", 2, LATER + 10)}
 
 
 @pytest.mark.parametrize("before_ms", [0, 1])
-async def test_a_note_written_with_a_time_that_is_over_is_removed(shard: Shard, kind: str, before_ms: int) -> None:
+async def test_an_entry_written_with_a_time_that_is_over_is_removed(shard: Shard, kind: str, before_ms: int) -> None:
     await shard.kv_put(kind, "a", b"1", LATER, NOW)
     assert await shard.kv_put(kind, "a", b"", NOW - before_ms, NOW, expected_version=7) == 0
     assert await shard.kv_put(kind, "a", b"", NOW - before_ms, NOW, expected_version=1) == 2
@@ -87,7 +87,7 @@ async def test_beyond_the_number_to_keep_the_first_to_expire_go(shard: Shard, ki
     assert set(await shard.kv_list(kind, NOW)) == {"n3", "n4", "n9"}
 
 
-async def test_notes_that_expired_are_not_kept_instead_of_those_that_live(shard: Shard, kind: str) -> None:
+async def test_entries_that_expired_are_not_kept_instead_of_those_that_live(shard: Shard, kind: str) -> None:
     for number in range(5):
         await shard.kv_put(kind, f"old{number}", b"", LATER, NOW)
     for number in range(3):
@@ -95,7 +95,7 @@ async def test_notes_that_expired_are_not_kept_instead_of_those_that_live(shard:
     assert set(await shard.kv_list(kind, LATER)) == {"new0", "new1", "new2"}
 
 
-async def test_a_hundred_notes_of_ten_kilobytes_are_read_whole(shard: Shard, kind: str) -> None:
+async def test_a_hundred_entries_of_ten_kilobytes_are_read_whole(shard: Shard, kind: str) -> None:
     for number in range(100):
         await shard.kv_put(kind, f"n{number}", b"%d" % number * 5_000, LATER, NOW)
     notes = await shard.kv_list(kind, NOW)

@@ -34,7 +34,7 @@ async def test_what_was_moved_does_not_come_again(subject: Subject) -> None:
     assert not await subject.checkpoint(descriptor)
 
 
-async def test_what_was_moved_is_collected_as_a_success(subject: Subject) -> None:
+async def test_what_was_moved_is_pruned_as_a_success(subject: Subject) -> None:
     descriptor = await subject.job()
     await subject.move(await subject.claimed(), THERE)
     subject.tick(DAY_MS)

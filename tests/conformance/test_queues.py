@@ -42,8 +42,8 @@ REFUSED: dict[str, Callable[[Shard], Awaitable[object]]] = {
     "retry listed": lambda shard: shard.retry_listed("none", [KEY], 1, None, NOW),
     "replay": lambda shard: shard.replay("none", [KEY], NOW, None),
     "capped claim": lambda shard: Subject(shard, "none").claim_within_quota(),
-    "share": lambda shard: shard.set_quota("none", 1, 1, NOW),
-    "census": lambda shard: shard.stats("none", [1], NOW, None, 10),
+    "quota": lambda shard: shard.set_quota("none", 1, 1, NOW),
+    "stats": lambda shard: shard.stats("none", [1], NOW, None, 10),
 }
 
 
@@ -125,7 +125,7 @@ async def test_a_queue_made_anew_gives_its_jobs_names_that_were_never_used(subje
     assert not set(before) & set(await subject.enqueue(*[Job(b"")] * 5))
 
 
-async def test_leftovers_of_a_deleted_queue_neither_expire_nor_are_collected_in_its_name(subject: Subject) -> None:
+async def test_leftovers_of_a_deleted_queue_neither_expire_nor_are_pruned_in_its_name(subject: Subject) -> None:
     for state in (JobState.SUCCEEDED, JobState.IN_PROGRESS, JobState.PENDING):
         await subject.job_in(state)
     await drop_queue(subject.shard, subject.queue, NOW)
@@ -172,7 +172,7 @@ async def test_queues_share_nothing(subject: Subject) -> None:
     assert [job.body for job in await other.claim(9)] == [b"theirs"]
 
 
-async def test_an_operator_changes_jobs_of_his_queue_only(subject: Subject) -> None:
+async def test_an_operator_changes_jobs_of_that_queue_only(subject: Subject) -> None:
     other = Subject(subject.shard, "other")
     await make_queue(subject.shard, "other", NOW)
     theirs = await other.job_in(JobState.FAILED)

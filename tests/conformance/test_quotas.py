@@ -11,14 +11,14 @@ from tests.conformance.subject import Subject
 from tests.queues import drop_queue, make_queue
 
 
-async def test_a_queue_without_a_share_hands_out_nothing_to_a_capped_claim(subject: Subject) -> None:
+async def test_a_queue_without_a_quota_hands_out_nothing_to_a_capped_claim(subject: Subject) -> None:
     await subject.job()
     assert await subject.quota() == Quota(0, 0, 0)
     assert await subject.claim_within_quota(5) == []
     assert await subject.count(JobState.PENDING) == 1
 
 
-async def test_a_claim_that_is_not_capped_does_not_ask_for_the_share(subject: Subject) -> None:
+async def test_a_claim_that_is_not_capped_does_not_ask_for_the_quota(subject: Subject) -> None:
     await subject.enqueue(*[Job(b"")] * 5)
     await subject.quota(1, 1)
     assert len(await subject.claim(4)) == 4
@@ -26,7 +26,7 @@ async def test_a_claim_that_is_not_capped_does_not_ask_for_the_share(subject: Su
     assert await subject.claim_within_quota(5) == []
 
 
-async def test_capped_claims_go_up_to_the_share_and_no_further(subject: Subject) -> None:
+async def test_capped_claims_go_up_to_the_quota_and_no_further(subject: Subject) -> None:
     descriptors = await subject.enqueue(*[Job(b"")] * 10)
     assert await subject.quota(4, 1) == Quota(4, 1, 0)
     assert len(await subject.claim_within_quota(3)) == 3
@@ -44,7 +44,7 @@ async def test_the_requests_of_a_call_share_the_room_in_their_order(subject: Sub
     assert await subject.count(JobState.IN_PROGRESS) == 5
 
 
-async def test_jobs_of_every_priority_count_for_the_one_share(subject: Subject) -> None:
+async def test_jobs_of_every_priority_count_for_the_one_quota(subject: Subject) -> None:
     await subject.enqueue(*[Job(b"", priority) for priority in (1, 2, 3) for _ in range(2)])
     await subject.quota(3, 1)
     assert len(await subject.claim_within_quota(2, priorities=(3,))) == 2
@@ -82,14 +82,14 @@ async def test_a_claim_that_expired_counts_until_it_is_expired_in_the_store(subj
     assert len(await subject.claim_within_quota(1)) == 1
 
 
-async def test_an_older_version_is_ignored_and_version_zero_only_looks(subject: Subject) -> None:
+async def test_an_older_version_is_ignored_and_version_zero_only_reads(subject: Subject) -> None:
     assert await subject.quota(5, 3) == Quota(5, 3, 0)
     for version in (0, 1, 2, 3):
         assert await subject.quota(9, version) == Quota(5, 3, 0)
     assert await subject.quota(2, 4) == Quota(2, 4, 0)
 
 
-async def test_a_smaller_share_takes_no_claim_away_and_lets_no_new_one_in(subject: Subject) -> None:
+async def test_a_smaller_quota_takes_no_claim_away_and_lets_no_new_one_in(subject: Subject) -> None:
     await subject.enqueue(*[Job(b"")] * 10)
     await subject.quota(6, 1)
     jobs = await subject.claim_within_quota(4)
@@ -101,7 +101,7 @@ async def test_a_smaller_share_takes_no_claim_away_and_lets_no_new_one_in(subjec
     assert len(await subject.claim_within_quota(9)) == 1
 
 
-async def test_shares_of_queues_are_apart(subject: Subject) -> None:
+async def test_quotas_of_queues_are_apart(subject: Subject) -> None:
     other = await subject.beside("other")
     await subject.enqueue(*[Job(b"")] * 3)
     await other.enqueue(*[Job(b"")] * 3)
@@ -112,7 +112,7 @@ async def test_shares_of_queues_are_apart(subject: Subject) -> None:
     assert len(await other.claim_within_quota(9)) == 2
 
 
-async def test_a_queue_made_anew_has_no_share(subject: Subject) -> None:
+async def test_a_queue_made_anew_has_no_quota(subject: Subject) -> None:
     await subject.job()
     await subject.quota(5, 9)
     await subject.claim_within_quota()
@@ -122,7 +122,7 @@ async def test_a_queue_made_anew_has_no_share(subject: Subject) -> None:
     assert await subject.quota(1, 1) == Quota(1, 1, 0)
 
 
-async def test_claimers_at_once_never_hold_more_than_the_share(crowd: Crowd) -> None:
+async def test_claimers_at_once_never_hold_more_than_the_quota(crowd: Crowd) -> None:
     share, jobs = 7, 80
     await crowd[0].enqueue(*[Job(b"%d" % number, 1 + number % 3) for number in range(jobs)])
     await crowd[0].quota(share, 1)
@@ -141,7 +141,7 @@ async def test_claimers_at_once_never_hold_more_than_the_share(crowd: Crowd) -> 
     assert sum(await at_once(*[partial(work, subject) for subject in crowd for _ in range(3)])) == jobs
 
 
-async def test_claims_at_once_fill_the_share_exactly(crowd: Crowd) -> None:
+async def test_claims_at_once_fill_the_quota_exactly(crowd: Crowd) -> None:
     await crowd[0].enqueue(*[Job(b"")] * 60)
     await crowd[0].quota(10, 1)
     answers = await at_once(*[partial(subject.claim_within_quota, 2) for subject in crowd for _ in range(5)])
@@ -149,7 +149,7 @@ async def test_claims_at_once_fill_the_share_exactly(crowd: Crowd) -> None:
     assert await crowd[0].quota() == Quota(10, 1, 10)
 
 
-async def test_a_share_that_shrinks_while_jobs_are_claimed_tells_all_that_are_in_progress(crowd: Crowd) -> None:
+async def test_a_quota_that_shrinks_while_jobs_are_claimed_tells_all_that_are_in_progress(crowd: Crowd) -> None:
     """What the answer says may only fall: the rest can be given to another shard."""
     await crowd[0].enqueue(*[Job(b"")] * 100)
     for version in range(1, 9, 2):

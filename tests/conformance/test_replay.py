@@ -10,21 +10,21 @@ import pytest
 from pinlater.model import JobInfo, JobState
 from tests.conformance.crowd import Crowd, at_once
 from tests.conformance.subject import DAY_MS, Subject, key_of
-from tests.conformance.test_dead_letters import bury, dead_job, end, letters_of, with_grave
+from tests.conformance.test_dead_letters import copy_letters, dead_job, end, letters_of, with_target
 from tests.queues import drop_queue
 
 
-async def buried(subject: Subject, **fields: Any) -> tuple[Subject, JobInfo]:
+async def copied_letter(subject: Subject, **fields: Any) -> tuple[Subject, JobInfo]:
     """The queue of dead letters, and one letter in it."""
-    dead = await with_grave(subject)
+    dead = await with_target(subject)
     await dead_job(subject, b"\0data", way="permanent ack", **fields)
-    await bury(subject)
+    await copy_letters(subject)
     (letter,) = await letters_of(dead)
     return dead, letter
 
 
 async def test_a_letter_that_goes_back_is_a_new_job_of_the_queue_it_came_from(subject: Subject) -> None:
-    dead, letter = await buried(subject, priority=2, custom_status="why")
+    dead, letter = await copied_letter(subject, priority=2, custom_status="why")
     subject.tick(50)
     (descriptor,) = await dead.replay(letter.descriptor)
     assert descriptor is not None
@@ -39,7 +39,7 @@ async def test_a_letter_that_goes_back_is_a_new_job_of_the_queue_it_came_from(su
 
 
 async def test_a_letter_goes_back_with_as_many_attempts_as_are_asked_for(subject: Subject) -> None:
-    dead, letter = await buried(subject)
+    dead, letter = await copied_letter(subject)
     (descriptor,) = await dead.replay(letter.descriptor, attempts=3)
     info = await subject.info(descriptor or "")
     assert (info.attempts_allowed, info.attempts_remaining) == (3, 3)
@@ -48,7 +48,7 @@ async def test_a_letter_goes_back_with_as_many_attempts_as_are_asked_for(subject
 async def test_the_attempts_of_the_origin_are_known_when_it_is_gone_and_the_letter_was_changed(
     subject: Subject,
 ) -> None:
-    dead, letter = await buried(subject)
+    dead, letter = await copied_letter(subject)
     subject.tick(DAY_MS)
     assert await subject.prune(failed_ttl_ms=0) == {subject.queue: 1}
     await dead.claimed()
@@ -62,7 +62,7 @@ async def test_the_attempts_of_the_origin_are_known_when_it_is_gone_and_the_lett
 
 @pytest.mark.parametrize("state", list(JobState))
 async def test_only_letters_that_are_pending_or_failed_go_back(subject: Subject, state: JobState) -> None:
-    dead, letter = await buried(subject)
+    dead, letter = await copied_letter(subject)
     if state is not JobState.PENDING:
         await dead.claimed()
     if state is JobState.SUCCEEDED:
@@ -78,7 +78,7 @@ async def test_only_letters_that_are_pending_or_failed_go_back(subject: Subject,
 
 
 async def test_a_job_that_is_no_letter_stays(subject: Subject) -> None:
-    dead, letter = await buried(subject)
+    dead, letter = await copied_letter(subject)
     plain = await dead.job(b"mine")
     assert await dead.replay(plain) == [None]
     (descriptor,) = await dead.replay(letter.descriptor)
@@ -89,17 +89,17 @@ async def test_a_job_that_is_no_letter_stays(subject: Subject) -> None:
 
 
 async def test_a_letter_stays_where_the_queue_it_came_from_is_gone(subject: Subject) -> None:
-    dead, letter = await buried(subject)
+    dead, letter = await copied_letter(subject)
     await drop_queue(subject.shard, subject.queue, subject.now_ms)
     assert await dead.replay(letter.descriptor) == [None]
     assert await dead.find(letter.descriptor) == letter
 
 
 async def test_each_letter_of_a_call_is_answered_in_its_place_and_goes_once(subject: Subject) -> None:
-    dead = await with_grave(subject)
+    dead = await with_target(subject)
     for body in (b"1", b"2"):
         await dead_job(subject, body)
-    await bury(subject)
+    await copy_letters(subject)
     one, two = await letters_of(dead)
     unknown = f"{dead.queue}:s1:p1:{key_of(two.descriptor).id + 7}"
     wrong_priority = f"{dead.queue}:s1:p2:{key_of(one.descriptor).id}"
@@ -114,18 +114,18 @@ async def test_each_letter_of_a_call_is_answered_in_its_place_and_goes_once(subj
     assert await subject.count(JobState.PENDING) == 2
 
 
-async def test_a_job_that_was_sent_back_can_fail_and_be_buried_anew(subject: Subject) -> None:
-    dead, letter = await buried(subject)
+async def test_a_job_that_was_sent_back_can_fail_and_be_a_dead_letter_anew(subject: Subject) -> None:
+    dead, letter = await copied_letter(subject)
     (descriptor,) = await dead.replay(letter.descriptor, attempts=1)
     await end(subject, "ack", await subject.claimed())
-    assert await bury(subject) == {subject.queue: 1}
+    assert await copy_letters(subject) == {subject.queue: 1}
     (again,) = await letters_of(dead)
     assert again.origin == descriptor
     assert again.descriptor != letter.descriptor
 
 
-async def test_a_failed_letter_that_went_back_is_neither_retried_nor_collected(subject: Subject) -> None:
-    dead, letter = await buried(subject)
+async def test_a_failed_letter_that_went_back_is_neither_retried_nor_pruned(subject: Subject) -> None:
+    dead, letter = await copied_letter(subject)
     await dead.claimed()
     await dead.fail(letter.descriptor, permanent=True)
     await dead.replay(letter.descriptor)
@@ -136,13 +136,13 @@ async def test_a_failed_letter_that_went_back_is_neither_retried_nor_collected(s
 
 async def test_letters_sent_back_at_once_go_once(crowd: Crowd) -> None:
     first = crowd[0]
-    dead = await with_grave(first)
+    dead = await with_target(first)
     for number in range(20):
         await dead_job(first, b"%d" % number)
-    await bury(first)
+    await copy_letters(first)
     letters = [letter.descriptor for letter in await letters_of(dead)]
-    graves = [Subject(subject.shard, dead.queue) for subject in crowd]
-    answers = await at_once(*[partial(grave.replay, *letters[place:]) for place, grave in enumerate(graves)])
+    targets = [Subject(subject.shard, dead.queue) for subject in crowd]
+    answers = await at_once(*[partial(target.replay, *letters[place:]) for place, target in enumerate(targets)])
     back = [descriptor for answer in answers for descriptor in answer if descriptor is not None]
     assert len(back) == len(set(back)) == 20
     assert {(await first.info(each)).origin for each in back} == set(letters)
@@ -151,15 +151,15 @@ async def test_letters_sent_back_at_once_go_once(crowd: Crowd) -> None:
 
 async def test_a_letter_that_is_claimed_and_sent_back_at_once_has_one_fate(crowd: Crowd) -> None:
     first = crowd[0]
-    dead = await with_grave(first)
+    dead = await with_target(first)
     for number in range(20):
         await dead_job(first, b"%d" % number)
-    await bury(first)
+    await copy_letters(first)
     letters = [letter.descriptor for letter in await letters_of(dead)]
-    graves = [Subject(subject.shard, dead.queue) for subject in crowd]
+    targets = [Subject(subject.shard, dead.queue) for subject in crowd]
     answers = await at_once(
-        *[partial(grave.claim, 4) for grave in graves], *[partial(dead.replay, each) for each in letters]
+        *[partial(target.claim, 4) for target in targets], *[partial(dead.replay, each) for each in letters]
     )
-    claimed = {job.descriptor for jobs in answers[: len(graves)] for job in jobs}
-    stayed = {letter for letter, answer in zip(letters, answers[len(graves) :], strict=True) if answer == [None]}
+    claimed = {job.descriptor for jobs in answers[: len(targets)] for job in jobs}
+    stayed = {letter for letter, answer in zip(letters, answers[len(targets) :], strict=True) if answer == [None]}
     assert claimed == stayed

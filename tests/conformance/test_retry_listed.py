@@ -1,4 +1,4 @@
-"""An operator's retry of the jobs that he names."""
+"""An operator's retry of listed jobs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_the_others_stay_as_they_are(subject: Subject) -> None:
     assert [await subject.info(info.descriptor) for info in before] == before
 
 
-async def test_a_job_that_was_retried_is_not_collected_by_its_old_end(subject: Subject) -> None:
+async def test_a_job_that_was_retried_is_not_pruned_by_its_old_end(subject: Subject) -> None:
     descriptor = await subject.job_in(JobState.FAILED)
     assert await subject.retry_listed(descriptor) == 1
     subject.tick(DAY_MS)

@@ -65,7 +65,7 @@ async def test_a_checkpoint_for_later_keeps_the_job_until_then_and_no_longer_tha
 
 
 async def test_a_checkpoint_for_later_by_another_way_prevents_a_release_too(served: Served) -> None:
-    """Both checkpoints are for the same time: the connection that heard the earlier one releases nothing."""
+    """Both checkpoints are for the same time: the connection that took the earlier one releases nothing."""
     await served.enqueue(Job(b""))
     first, second = ConnectionRef(), ConnectionRef()
     (job,) = await taken_by(served, first, 1)

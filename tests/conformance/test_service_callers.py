@@ -24,7 +24,7 @@ def wait_for(served: Served, limit: int = 1) -> asyncio.Task[list[DequeuedJob]]:
 
 
 @pytest.mark.parametrize("turns", range(0, 40, 3))
-async def test_a_job_claimed_for_a_caller_who_left_is_pending_again_with_all_attempts(
+async def test_a_job_claimed_for_a_caller_that_left_is_pending_again_with_all_attempts(
     served: Served, turns: int
 ) -> None:
     (descriptor,) = await served.enqueue(Job(b""))

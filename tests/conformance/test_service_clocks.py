@@ -38,7 +38,7 @@ async def test_a_claim_and_its_checkpoints_last_their_time_out_by_the_latest_clo
     assert (await served.info(job.descriptor)).claim_expires_at_ms == now_ms + 70 + CLAIM_TIMEOUT_MS
 
 
-async def test_a_job_that_a_checkpoint_gives_back_is_due_at_once(served: Served) -> None:
+async def test_a_job_that_a_checkpoint_requeues_is_due_at_once(served: Served) -> None:
     now_ms = await uncertain(served)
     await served.enqueue(Job(b""))
     (job,) = await served.dequeue(1)

@@ -115,7 +115,7 @@ async def test_an_enqueue_with_an_unknown_outcome_says_so_and_is_not_sent_again(
     assert await schema_lock.count(JobState.PENDING) + await schema_lock.count(JobState.PENDING, future=True) == 1
 
 
-async def test_jobs_claimed_for_a_caller_that_was_told_of_an_error_are_given_back_with_all_attempts(
+async def test_jobs_claimed_for_a_caller_that_was_told_of_an_error_are_requeued_with_all_attempts(
     schema_lock: Outage,
 ) -> None:
     descriptor = await schema_lock.enqueue_one()

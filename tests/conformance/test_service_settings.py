@@ -13,7 +13,7 @@ from tests.conformance.served import QUEUE, Served
 from tests.queues import record_of
 
 
-async def test_a_change_is_a_record_on_every_shard_under_one_version(served: Served) -> None:
+async def test_a_change_is_an_entry_on_every_shard_under_one_version(served: Served) -> None:
     await served.change(succeeded_ttl="5m", max_in_progress="3")
     first, second = [await record_of(shard, QUEUE) for shard in served.shards]
     assert first is not None

@@ -47,7 +47,7 @@ async def test_a_claim_puts_a_pending_job_in_progress_under_a_descriptor_until_i
     assert (info.run_after_ms, info.updated_at_ms) == (enqueued_at_ms, claimed_at_ms)
 
 
-async def test_a_job_given_back_is_pending_again_with_all_its_attempts_and_its_old_time(subject: Subject) -> None:
+async def test_a_job_requeued_is_pending_again_with_all_its_attempts_and_its_old_time(subject: Subject) -> None:
     descriptor = await subject.job()
     before = await subject.info(descriptor)
     subject.tick(10)
@@ -143,7 +143,7 @@ async def test_a_checkpoint_restarts_the_expiry_and_leaves_the_job_in_progress(s
     assert (info.body, info.custom_status, info.attempts_remaining) == (b"body", "a", 2)
 
 
-async def test_a_checkpoint_to_pending_gives_the_job_back_with_all_its_attempts(subject: Subject) -> None:
+async def test_a_checkpoint_to_pending_requeues_the_job_with_all_its_attempts(subject: Subject) -> None:
     descriptor = await subject.job_in(JobState.IN_PROGRESS)
     subject.tick(10)
     assert await subject.checkpoint(descriptor, move_to_pending=True, run_after_ms=subject.now_ms + 5)
@@ -160,8 +160,8 @@ async def test_an_expired_claim_is_a_failed_attempt_and_a_crash(
     descriptor = await subject.job(attempts_allowed=attempts)
     await subject.claimed(timeout_ms=TIMEOUT_MS)
     subject.tick(TIMEOUT_MS + 1)
-    lapsed = ExpiryCounts(1, 0) if state is JobState.PENDING else ExpiryCounts(0, 1)
-    assert await subject.expire() == {subject.queue: lapsed}
+    expired = ExpiryCounts(1, 0) if state is JobState.PENDING else ExpiryCounts(0, 1)
+    assert await subject.expire() == {subject.queue: expired}
     info = await subject.info(descriptor)
     assert (info.state, info.attempts_remaining, info.crashes) == (state, attempts - 1, 1)
     assert info.updated_at_ms == subject.now_ms
@@ -173,14 +173,14 @@ async def test_a_released_claim_is_as_an_expired_one(subject: Subject, attempts:
     descriptor = await subject.job(attempts_allowed=attempts)
     job = await subject.claimed()
     subject.tick(1)
-    lapsed = ExpiryCounts(1, 0) if state is JobState.PENDING else ExpiryCounts(0, 1)
-    assert await subject.expire_disconnected(job) == lapsed
+    expired = ExpiryCounts(1, 0) if state is JobState.PENDING else ExpiryCounts(0, 1)
+    assert await subject.expire_disconnected(job) == expired
     info = await subject.info(descriptor)
     assert (info.state, info.attempts_remaining, info.crashes) == (state, attempts - 1, 1)
     assert info.updated_at_ms == subject.now_ms
 
 
-async def test_an_operator_brings_a_failed_job_back_with_the_attempts_he_allows(subject: Subject) -> None:
+async def test_an_operator_brings_a_failed_job_back_with_the_attempts_given(subject: Subject) -> None:
     descriptor = await subject.job_in(JobState.FAILED, attempts_allowed=4)
     subject.tick(10)
     assert await subject.retry_failed(9) == 1
@@ -208,7 +208,7 @@ async def test_a_cancel_removes_a_pending_job_and_says_what_any_other_was(
 
 
 @pytest.mark.parametrize("state", [JobState.SUCCEEDED, JobState.FAILED])
-async def test_an_ended_job_is_collected_when_its_time_to_live_is_over(subject: Subject, state: JobState) -> None:
+async def test_an_ended_job_is_pruned_when_its_time_to_live_is_over(subject: Subject, state: JobState) -> None:
     descriptor = await subject.job_in(state)
     subject.tick(DAY_MS + 1)
     assert await subject.prune(succeeded_ttl_ms=DAY_MS, failed_ttl_ms=DAY_MS) == {subject.queue: 1}

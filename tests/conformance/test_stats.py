@@ -1,4 +1,4 @@
-"""The census: what is counted page by page is what is there."""
+"""Statistics: what is counted page by page is what is there."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from pinlater.backends.base import LevelCounts
 from pinlater.model import Job, JobState
-from tests.conformance.census import NO_JOBS, census_pages, jobs_of, whole_census
+from tests.conformance.stats_pages import NO_JOBS, all_pages, jobs_of, whole_stats
 from tests.conformance.subject import ALL, START_MS, Subject
 
 LIMITS = [1, 3, 7, 1_000]
@@ -29,14 +29,14 @@ async def some_jobs(subject: Subject) -> dict[int, LevelCounts]:
 
 
 @pytest.mark.parametrize("limit", LIMITS)
-async def test_the_pages_of_a_census_make_together_what_is_there(subject: Subject, limit: int) -> None:
+async def test_the_pages_of_stats_make_together_what_is_there(subject: Subject, limit: int) -> None:
     expected = await some_jobs(subject)
-    assert await whole_census(subject.shard, subject.queue, ALL, subject.now_ms, limit) == expected
+    assert await whole_stats(subject.shard, subject.queue, ALL, subject.now_ms, limit) == expected
 
 
-async def test_a_census_agrees_with_the_counts(subject: Subject) -> None:
+async def test_the_sum_of_the_stats_agrees_with_the_counts(subject: Subject) -> None:
     await some_jobs(subject)
-    levels = await whole_census(subject.shard, subject.queue, ALL, subject.now_ms, 4)
+    levels = await whole_stats(subject.shard, subject.queue, ALL, subject.now_ms, 4)
     for priority, level in levels.items():
         assert level.ready == await subject.count(JobState.PENDING, priorities=(priority,))
         assert level.scheduled == await subject.count(JobState.PENDING, future=True, priorities=(priority,))
@@ -48,7 +48,7 @@ async def test_a_census_agrees_with_the_counts(subject: Subject) -> None:
 @pytest.mark.parametrize("limit", [1, 5])
 async def test_a_page_counts_about_as_many_as_the_limit_or_all_there_are(subject: Subject, limit: int) -> None:
     await some_jobs(subject)
-    pages = await census_pages(subject.shard, subject.queue, ALL, subject.now_ms, limit)
+    pages = await all_pages(subject.shard, subject.queue, ALL, subject.now_ms, limit)
     if len(pages) > 1:
         assert max(jobs_of(page) for page in pages) <= 2 * limit
 
@@ -57,7 +57,7 @@ async def test_jobs_become_ready_as_time_passes(subject: Subject) -> None:
     await subject.enqueue(*[Job(b"", run_after_ms=START_MS + ms) for ms in (10, 20, 30)])
     for passed_ms, ready in ((9, 0), (10, 1), (20, 2), (29, 2), (30, 3)):
         subject.now_ms = START_MS + passed_ms
-        levels = await whole_census(subject.shard, subject.queue, ALL, subject.now_ms, 100)
+        levels = await whole_stats(subject.shard, subject.queue, ALL, subject.now_ms, 100)
         oldest = START_MS + 10 if ready else None
         assert levels[1] == LevelCounts(ready, 3 - ready, 0, 0, 0, oldest)
 
@@ -65,13 +65,13 @@ async def test_jobs_become_ready_as_time_passes(subject: Subject) -> None:
 async def test_only_the_priorities_asked_for_are_counted(subject: Subject) -> None:
     expected = await some_jobs(subject)
     for wanted in ((2,), (1, 3)):
-        levels = await whole_census(subject.shard, subject.queue, wanted, subject.now_ms, 3)
+        levels = await whole_stats(subject.shard, subject.queue, wanted, subject.now_ms, 3)
         assert levels == {priority: expected[priority] for priority in wanted}
 
 
 async def test_an_empty_queue_counts_nothing_and_other_queues_do_not_count(subject: Subject) -> None:
     await some_jobs(await subject.beside("other"))
-    levels = await whole_census(subject.shard, subject.queue, ALL, subject.now_ms, 100)
+    levels = await whole_stats(subject.shard, subject.queue, ALL, subject.now_ms, 100)
     assert set(levels) <= set(ALL)
     assert all(level == NO_JOBS for level in levels.values())
 
@@ -81,7 +81,7 @@ async def test_what_is_gone_is_not_counted(subject: Subject, state: JobState) ->
     for each in reversed(JobState):
         await subject.job_in(each)
     await subject.delete(state)
-    levels = await whole_census(subject.shard, subject.queue, ALL, subject.now_ms, 100)
+    levels = await whole_stats(subject.shard, subject.queue, ALL, subject.now_ms, 100)
     fields = {JobState.PENDING: "ready", JobState.IN_PROGRESS: "in_progress"}
     for each in JobState:
         assert getattr(levels[1], fields.get(each, each.name.lower())) == int(each is not state)
@@ -89,5 +89,5 @@ async def test_what_is_gone_is_not_counted(subject: Subject, state: JobState) ->
 
 async def test_many_jobs_of_one_moment_are_counted_page_by_page(subject: Subject) -> None:
     await subject.enqueue(*[Job(b"", run_after_ms=START_MS - 1) for _ in range(50)])
-    levels = await whole_census(subject.shard, subject.queue, (1,), subject.now_ms, 7)
+    levels = await whole_stats(subject.shard, subject.queue, (1,), subject.now_ms, 7)
     assert levels == {1: LevelCounts(50, 0, 0, 0, 0, START_MS - 1)}

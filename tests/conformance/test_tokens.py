@@ -79,7 +79,7 @@ async def test_a_clock_that_was_far_ahead_for_a_moment_does_not_stop_the_bucket(
     assert await shard.take_tokens(queue, 9, 10.0, 5.0, NOW + 400) == Tokens(3, 100)
 
 
-async def test_tokens_that_are_given_back_are_there_again_up_to_the_capacity(shard: Shard, queue: str) -> None:
+async def test_tokens_that_are_refunded_are_there_again_up_to_the_capacity(shard: Shard, queue: str) -> None:
     await shard.take_tokens(queue, 1, 10.0, 5.0, NOW)
     assert await shard.take_tokens(queue, -3, 10.0, 5.0, NOW) == Tokens(0, 0)
     assert await shard.take_tokens(queue, 9, 10.0, 5.0, NOW) == Tokens(3, 100)

@@ -66,7 +66,7 @@ async def test_a_hand_out_that_was_received_ends_the_row(subject: Subject, end: 
     await is_the_last(subject)
 
 
-async def test_a_job_given_back_in_between_does_not_end_the_row(subject: Subject) -> None:
+async def test_a_job_requeued_in_between_does_not_end_the_row(subject: Subject) -> None:
     await subject.job()
     await go_undelivered(subject, UNDELIVERED_IN_A_ROW)
     await subject.requeue(await subject.claimed())

@@ -46,7 +46,7 @@ async def test_a_checkpoint_by_a_wrong_name_is_refused(subject: Subject, wrong: 
     assert await subject.info(job.descriptor) == before
 
 
-async def test_a_claim_under_a_wrong_name_is_neither_given_back_nor_released(subject: Subject, wrong: str) -> None:
+async def test_a_claim_under_a_wrong_name_is_neither_requeued_nor_released(subject: Subject, wrong: str) -> None:
     job, before = await in_progress(subject)
     queue, key = await wrong_name(subject, job.descriptor, wrong)
     claim = ClaimKey(*key, job.claim_descriptor)
@@ -78,7 +78,7 @@ async def test_a_listed_delete_by_a_wrong_name_removes_nothing(subject: Subject,
     assert (await subject.info(descriptor)).state is JobState.PENDING
 
 
-async def test_a_job_under_another_claim_is_neither_given_back_nor_released(subject: Subject) -> None:
+async def test_a_job_under_another_claim_is_neither_requeued_nor_released(subject: Subject) -> None:
     job, before = await in_progress(subject)
     stale = claim_key_of(job)._replace(claim_descriptor=job.claim_descriptor + "x")
     assert await subject.shard.requeue(subject.queue, [stale], subject.now_ms) == 0
@@ -90,7 +90,7 @@ async def test_a_job_under_another_claim_is_neither_given_back_nor_released(subj
 
 
 @pytest.mark.parametrize("state", [JobState.PENDING, JobState.SUCCEEDED, JobState.FAILED])
-async def test_what_is_not_in_progress_is_neither_given_back_nor_released(subject: Subject, state: JobState) -> None:
+async def test_what_is_not_in_progress_is_neither_requeued_nor_released(subject: Subject, state: JobState) -> None:
     await subject.job()
     job = await subject.claimed()
     if state is JobState.PENDING:

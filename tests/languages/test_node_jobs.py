@@ -61,7 +61,7 @@ def test_python_takes_what_node_enqueues(
     assert thumbnail.arguments(envelope) == (("ä.jpg",), {"size": 200})
 
 
-def test_node_runs_what_python_enqueues_fails_what_it_cannot_read_and_gives_back_what_it_does_not_know(
+def test_node_runs_what_python_enqueues_fails_what_it_cannot_read_and_requeues_what_it_does_not_know(
     app: App, thumbnail: JobType, sqlite_server: int, queue: str, node_worker: Path
 ) -> None:
     unreadable = app.client.enqueue(queue, Job(b"PINLATER/1 application/json\n{", attempts_allowed=3))

@@ -74,15 +74,15 @@ async def hand_outs_that_nobody_receives(client: AsyncClient, port: int) -> Coun
 
 
 async def what_maintenance_does_later(client: AsyncClient) -> Counts:
-    await new_queue(client, "grave")
-    await new_queue(client, "ended", dead_letter_queue="grave", failed_ttl="0s", succeeded_ttl="1ms")
+    await new_queue(client, "dead")
+    await new_queue(client, "ended", dead_letter_queue="dead", failed_ttl="0s", succeeded_ttl="1ms")
     good, bad = await client.enqueue("ended", [Job(b""), Job(b"")])
     await client.dequeue(DequeueRequest("ended", 2))
     await client.ack("ended", [Ack(good)], [Ack(bad, permanent=True)])
     return {
         ("jobs_buried", "ended"): 1,
         ("jobs_collected", "ended"): 2,
-        ("queue_jobs", "1", "grave", "1", "ready"): 1,
+        ("queue_jobs", "1", "dead", "1", "ready"): 1,
     }
 
 

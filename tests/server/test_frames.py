@@ -259,7 +259,7 @@ async def test_after_a_half_close_what_was_sent_is_answered() -> None:
         assert (answers.count(b"enqueueJobs"), answers.count(b"getQueueNames")) == (1, 1)
 
 
-async def test_jobs_for_a_connection_that_broke_are_given_back() -> None:
+async def test_jobs_for_a_connection_that_broke_are_requeued() -> None:
     async with serving() as served:
         served.service.jobs["mail"] = [Job(b"one"), Job(b"two")]
         gate = served.service.hold["mail"] = asyncio.Event()
@@ -284,7 +284,7 @@ async def test_a_long_poll_ends_when_its_connection_breaks() -> None:
         assert served.service.given_back == []
 
 
-async def test_jobs_whose_answer_waits_behind_another_are_given_back_when_the_connection_breaks() -> None:
+async def test_jobs_whose_answer_waits_behind_another_are_requeued_when_the_connection_breaks() -> None:
     async with serving() as served:
         served.service.jobs["mail"] = [Job(b"one")]
         gate = served.service.hold["slow"] = asyncio.Event()

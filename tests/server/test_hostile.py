@@ -125,7 +125,7 @@ def read_frame(sock: socket.socket) -> bytes:
 
 
 class Neighbour(threading.Thread):
-    """Another caller, who calls all the time; `longest_s` is the longest that he waited."""
+    """Another caller that calls all the time; `longest_s` is its longest wait."""
 
     def __init__(self, victim: Victim) -> None:
         super().__init__()

@@ -35,7 +35,7 @@ async def test_an_unframed_message_over_its_bound_closes_the_connection() -> Non
         await served.is_well()
 
 
-async def test_an_answer_over_the_frame_bound_is_an_error_and_its_jobs_are_given_back() -> None:
+async def test_an_answer_over_the_frame_bound_is_an_error_and_its_jobs_are_requeued() -> None:
     async with serving(max_frame_bytes=1000) as served:
         served.service.jobs["mail"] = [Job(b"x" * 600), Job(b"y" * 600)]
         raw = await served.connect()

@@ -1,4 +1,4 @@
-"""Whoever owns the data folder of a plain server is its operator, without configuring anything."""
+"""The owner of the data folder of a plain server is its operator, without configuring anything."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ ME = RequestContext("me")
 LONG_MS = 60_000
 WITHIN_S = 15.0
 NEVER_TOLD = ServiceSettings(poll_min_ms=5, poll_max_ms=5, poll_subscribed_ms=600_000)
-"""Whoever is told does not look; who is not, looks all the time."""
+"""A subscribed server does not poll; another one polls all the time."""
 
 
 @asynccontextmanager

@@ -28,7 +28,7 @@ class Places(Protocol):
         """The address of an empty place. At most PLACES of them are in use at a time."""
 
     def wipe(self, url: str) -> None:
-        """Lose all the data of a place, behind the back of whoever has it open."""
+        """Lose all the data of a place, behind the back of the server that has it open."""
 
 
 class ServerPlaces:

@@ -174,7 +174,7 @@ async def test_claims_of_before_expire(before: Before) -> None:
     assert (await before.info(before.named("crashed"))).crashes == 2
 
 
-async def test_a_silent_claim_of_before_is_ended_by_the_time_it_was_last_heard_of(before: Before) -> None:
+async def test_a_silent_claim_of_before_is_ended_by_the_time_it_was_last_renewed(before: Before) -> None:
     job = before.expected["jobs"]["in progress"]
     key = (*key_of(job["descriptor"]), before.expected["claims"]["in progress"])
     for heard_at_ms, expected in ((job["claimed_at_ms"] + 1, (0, 0)), (job["claimed_at_ms"], (1, 0))):

@@ -129,7 +129,7 @@ class ClusterStand:
         self.killed.append(server)
 
     async def round(self, times: int = 2) -> None:
-        """All servers renew their leases, so often that each has heard of all."""
+        """All servers renew their leases, so often that each knows all."""
         for _ in range(times):
             for server in self.servers:
                 await server.membership.renew()

@@ -1,4 +1,4 @@
-"""A job as a store tells of it, for tests that need one and no store."""
+"""A job as a store returns it, for tests that need one and no store."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ async def test_each_claim_gets_its_own_jobs_in_order_of_arrival_under_its_own_na
         assert store.begun["claim"] == 2
 
 
-async def test_what_a_joined_claim_brings_for_a_caller_that_left_is_given_back() -> None:
+async def test_what_a_joined_claim_brings_for_a_caller_that_left_is_requeued() -> None:
     async with joining() as (shard, store):
         await shard.enqueue("mail", [Job(b"0"), Job(b"1"), Job(b"2")], NOW_MS)
         gate = store.hold("claim")
@@ -295,7 +295,7 @@ async def test_no_caller_waits_for_more_than_one_deadline_however_many_batches_a
             await joined
 
 
-async def test_a_claim_that_comes_after_its_caller_waited_for_a_whole_deadline_is_given_back() -> None:
+async def test_a_claim_that_comes_after_its_caller_waited_for_a_whole_deadline_is_requeued() -> None:
     async with guarded_and_joining() as (shard, store, time):
         await shard.enqueue("mail", [Job(b"0"), Job(b"1")], NOW_MS)
         gates = [store.hold("claim")]

@@ -253,7 +253,7 @@ async def test_of_very_many_queues_the_lease_has_those_where_something_happens()
         assert lease.counters["q0"][0] == 2
 
 
-async def test_a_note_that_is_no_lease_is_left_out() -> None:
+async def test_an_entry_that_is_no_lease_is_left_out() -> None:
     async with cluster_stand() as at:
         now_ms = at.clock.now_ms()
         for number, body in enumerate((b"", b"{}", b"[]", b"\xff", b'{"maintains": 7}')):

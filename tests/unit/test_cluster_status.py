@@ -97,7 +97,7 @@ def test_a_clock_that_is_set_back_begins_anew() -> None:
 
 
 async def two(at: ClusterStand) -> tuple[Server, Server]:
-    """Two servers and a queue with jobs, of which both have heard."""
+    """Two servers and a queue with jobs, that both know."""
     first, second = await at.server("a"), await at.server("b")
     await first.queues.create("mail", "me")
     await first.queues.create("idle", "me")

@@ -48,7 +48,7 @@ async def test_a_paused_queue_says_so_at_once_with_who_why_and_until_when(wait_m
 @pytest.mark.parametrize(
     ("who", "until_ms"), [("a\nb\x1b[31m", 1_900_000_000_000), ("", 2**53 - 1), (" \0", 2**53 - 1)]
 )
-async def test_whoever_pauses_until_whenever_the_refusal_says_so(who: str, until_ms: int) -> None:
+async def test_whichever_operator_pauses_until_whenever_the_refusal_says_so(who: str, until_ms: int) -> None:
     async with stand() as at:
         until = {"paused": "true", "paused_until": str(until_ms)}
         await at.service.queues.change("mail", until, [], False, who)
@@ -150,7 +150,7 @@ async def capped(at: Stand, jobs: int = 2) -> str:
 
 
 async def ack_while_it_is_refused(at: Stand, descriptor: str) -> None:
-    """The store has found no room for the claim that comes next, which hears of it after the ack."""
+    """The store has found no room for the claim that comes next, which learns of it after the ack."""
     store = at.stores[0]
     gate = store.hold_answer("claim")
     await store.until_begun("claim", store.begun["claim"] + 1)
@@ -199,7 +199,7 @@ async def test_an_ack_while_the_line_is_being_refused_room_is_not_missed() -> No
         assert len(await asyncio.wait_for(waiting, 10)) == 1
 
 
-async def test_a_free_share_is_found_although_jobs_wait_on_a_shard_without_one() -> None:
+async def test_a_free_quota_is_found_although_jobs_wait_on_a_shard_without_one() -> None:
     async with stand(2) as at:
         await change(at, max_in_progress="1")
         for store in at.stores:

@@ -278,7 +278,7 @@ async def test_a_shard_whose_workers_refill_it_at_once_does_not_keep_the_others_
         await mover.close()
 
 
-async def test_a_shard_that_is_out_keeps_its_share_and_the_others_do_not_get_it() -> None:
+async def test_a_shard_that_is_out_keeps_its_quota_and_the_others_do_not_get_it() -> None:
     async with yard() as at:
         mover = await at.mover()
         queue = await at.queue(mover, 6)
@@ -521,7 +521,7 @@ def test_whatever_stops_wherever_no_more_claims_are_alive_than_the_maximum(runne
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_with_more_claims_alive_than_a_new_maximum_no_share_lets_one_in(seed: int) -> None:
+async def test_with_more_claims_alive_than_a_new_maximum_no_quota_lets_one_in(seed: int) -> None:
     """Claims end in any order, and nobody gets a new one until fewer than the maximum are alive, on all shards."""
     dice = random.Random(seed)
     async with yard() as at:

@@ -69,7 +69,7 @@ async def test_one_enqueue_of_many_jobs_serves_many_waiters_by_one_claim_each_it
         assert at.stores[0].begun["claim"] == claims + 1
 
 
-async def test_a_retry_a_checkpoint_and_a_job_given_back_end_the_wait() -> None:
+async def test_a_retry_a_checkpoint_and_a_job_requeued_end_the_wait() -> None:
     async with stand(settings=SELDOM) as at:
         await at.service.enqueue("mail", [Job(b"x", attempts_allowed=9)])
         (job,) = await at.dequeue()
@@ -185,7 +185,7 @@ async def test_a_cancelled_waiter_leaves_the_line() -> None:
         assert first.cancelled()
 
 
-async def test_what_was_claimed_for_a_waiter_that_left_meanwhile_is_given_back() -> None:
+async def test_what_was_claimed_for_a_waiter_that_left_meanwhile_is_requeued() -> None:
     async with stand(settings=SELDOM) as at:
         waiting = await in_line(at)
         gate = at.stores[0].hold("claim")

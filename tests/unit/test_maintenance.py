@@ -67,7 +67,7 @@ async def counts(at: ClusterStand, shard: Shard, queue: str = "mail") -> list[in
 # -- the tasks -------------------------------------------------------------------------------------------------------
 
 
-async def test_expired_claims_go_back_in_steps_until_none_is_left_and_everybody_hears_of_it() -> None:
+async def test_expired_claims_go_back_in_steps_until_none_is_left_and_everybody_is_told_of_it() -> None:
     async with cluster_stand() as at:
         server = await one(at, step_limit=3)
         await expired(at, 7)
@@ -106,7 +106,7 @@ async def test_ended_jobs_are_removed_when_their_time_is_over_each_queue_and_sta
         assert server.metrics.counters["jobs_collected", "mail"] == 1
 
 
-async def test_dead_letters_are_moved_and_who_waits_for_them_hears_of_it() -> None:
+async def test_dead_letters_are_moved_and_who_waits_for_them_is_told_of_it() -> None:
     async with cluster_stand() as at:
         server = await one(at)
         await server.maintenance.run("dead_letter", "1")
@@ -219,7 +219,7 @@ async def test_a_shard_that_is_out_is_left_alone() -> None:
         assert await tried([server], 2) == [["2"]]
 
 
-async def test_while_clocks_differ_claims_expire_by_the_earliest_and_jobs_are_collected_by_it() -> None:
+async def test_while_clocks_differ_claims_expire_by_the_earliest_and_jobs_are_pruned_by_it() -> None:
     async with cluster_stand() as at:
         server = await one(at)
         await expired(at, 3)

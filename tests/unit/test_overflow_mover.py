@@ -135,7 +135,7 @@ async def test_nothing_is_touched_while_no_shard_takes_jobs() -> None:
         assert await move.states(old) == {JobState.PENDING}
 
 
-async def test_what_a_shard_surely_did_not_store_is_given_back_at_once() -> None:
+async def test_what_a_shard_surely_did_not_store_is_requeued_at_once() -> None:
     async with moving() as move:
         old = await move.keep(Job(b""), Job(b""))
         move.shard.failures["enqueue"] = [NothingStored("full")]
@@ -180,7 +180,7 @@ async def test_what_could_not_be_marked_as_moved_is_marked_later_and_not_moved_a
         assert len(await move.claimed(move.shard)) == 1
 
 
-async def test_the_next_process_gives_back_what_a_mover_that_died_had_claimed() -> None:
+async def test_the_next_process_requeues_what_a_mover_that_died_had_claimed() -> None:
     async with moving() as move:
         later_ms = move.clock.now_ms() + HOUR_MS
         old = await move.keep(*[Job(b"")] * 3, Job(b"", 1, later_ms))

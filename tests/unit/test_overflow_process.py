@@ -402,7 +402,7 @@ async def test_a_moved_job_whose_shard_is_out_cannot_be_looked_up_now(tmp_path: 
             await it.api.lookup(old)
 
 
-async def test_what_moved_answers_for_an_hour_at_least_and_is_then_collected(tmp_path: Path) -> None:
+async def test_what_moved_answers_for_an_hour_at_least_and_is_then_pruned(tmp_path: Path) -> None:
     async with process(tmp_path) as it:
         await set_queue(it, succeeded_ttl="0s")
         old = await kept_jobs(it)
@@ -429,7 +429,7 @@ async def test_claims_on_the_overflow_shard_expire_and_the_job_moves(tmp_path: P
         assert "claim expired" in info.custom_status
 
 
-async def test_a_dead_letter_is_buried_here_and_moves_to_its_queue(tmp_path: Path) -> None:
+async def test_a_dead_letter_is_copied_here_and_moves_to_its_queue(tmp_path: Path) -> None:
     async with process(tmp_path) as it:
         await it.api.create_queue("dead")
         await set_queue(it, dead_letter_queue="dead")

@@ -1,4 +1,4 @@
-"""Several processes and servers: whoever is asked finds the owner of an overflow shard, and one always takes over."""
+"""Several processes and servers: whichever is asked finds the owner of an overflow shard, and one always takes over."""
 
 from __future__ import annotations
 

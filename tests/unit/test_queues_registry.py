@@ -16,7 +16,7 @@ from tests.unit.several import AWAY, Server, several
 
 
 async def polled(servers: list[Server]) -> None:
-    """Every server polls; then what one of them had to tell the shards, the others hear."""
+    """Every server polls; then what one of them had to tell the shards, the others learn."""
     for server in [*servers, *servers]:
         await server.queues.poll()
 
@@ -112,7 +112,7 @@ async def test_a_poll_of_what_did_not_change_is_one_look_per_shard() -> None:
         assert [way.begun - before for way, before in zip(one.ways, begun, strict=True)] == [{"list_config": 1}] * 2
 
 
-async def test_more_records_than_one_page_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_more_entries_than_one_page_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pinlater.queues.replication.PAGE", 3)
     async with several() as (one, two):
         one.lose(2)
@@ -297,7 +297,7 @@ async def test_a_pause_ends_by_itself() -> None:
         assert told == ["mail"]
 
 
-async def test_pausing_notes_who_and_when_and_resuming_forgets_it() -> None:
+async def test_pausing_keeps_who_and_when_and_resuming_forgets_it() -> None:
     async with several(1) as (one,):
         await one.queues.create("mail", "ann")
         await one.queues.change(
@@ -355,7 +355,7 @@ async def test_a_bound_for_all_queues_counts_for_those_that_are_there() -> None:
         assert one.queues.limited() == set()
 
 
-async def test_marks_are_kept_for_thirty_days() -> None:
+async def test_tombstones_are_kept_for_thirty_days() -> None:
     async with several(1) as (one,):
         await one.queues.create("mail", "ann")
         made = await one.queues.delete("mail", "ann")
@@ -370,7 +370,7 @@ async def test_marks_are_kept_for_thirty_days() -> None:
         assert (await one.queues.create("mail", "ann")).is_new
 
 
-async def test_a_queue_that_is_made_again_is_not_forgotten_with_its_old_mark() -> None:
+async def test_a_queue_that_is_made_again_is_not_forgotten_with_its_old_tombstone() -> None:
     async with several(1) as (one,):
         await one.queues.create("mail", "ann")
         await one.queues.delete("mail", "ann")
@@ -411,7 +411,7 @@ async def test_what_a_newer_server_wrote_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"set":7}', '{"set":{"max_pending":null}}', "{"])
-async def test_a_record_that_makes_no_sense_sets_nothing(text: str) -> None:
+async def test_an_entry_that_makes_no_sense_sets_nothing(text: str) -> None:
     async with several(1) as (one,):
         for way in one.ways:
             await way.inner.put_config([ConfigEntry("mail", "1790000000000000-00000000", text)], one.clock.now_ms())
@@ -526,7 +526,7 @@ async def test_a_dead_letter_queue_for_all_is_none_for_itself() -> None:
             await one.queues.create(name, "ann")
         await change(one, "@defaults", dead_letter_queue="dead")
         await change(one, "other", dead_letter_queue="dead2")
-        assert {name: grave.queue for name, grave in one.queues.dead_letter_targets().items()} == {
+        assert {name: target.queue for name, target in one.queues.dead_letter_targets().items()} == {
             "mail": "dead",
             "other": "dead2",
         }

@@ -98,7 +98,7 @@ async def test_queues_and_settings_go_round(stores: Callable[[], list[Shard]]) -
         assert actions == ["delete_queue", "create_queue", "update_queue", "update_queue", "create_queue"]
 
 
-async def test_jobs_are_retried_buried_sent_back_cancelled_and_deleted(stores: Callable[[], list[Shard]]) -> None:
+async def test_jobs_are_retried_dead_lettered_replayed_cancelled_and_deleted(stores: Callable[[], list[Shard]]) -> None:
     async with two(stores) as (one, other):
         for name in ("mail", "dead"):
             await one.service.create_queue(name)

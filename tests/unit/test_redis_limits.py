@@ -37,7 +37,7 @@ async def test_a_bucket_loses_no_part_of_a_token_between_calls(shard: RedisShard
     assert (await shard.take_tokens("mail", 0, 0.7, 1.0, level.at_ms)).retry_after_ms == wait
 
 
-async def test_ten_thousand_notes_of_a_kind_are_read_at_once(shard: RedisShard) -> None:
+async def test_ten_thousand_entries_of_a_namespace_are_read_at_once(shard: RedisShard) -> None:
     count = 10_000
     await asyncio.gather(
         *(shard.kv_put("audit", f"{number}", b"%d" % number, START_MS + 10, START_MS) for number in range(count))
@@ -47,7 +47,7 @@ async def test_ten_thousand_notes_of_a_kind_are_read_at_once(shard: RedisShard) 
     assert await shard.kv_list("audit", START_MS + 10) == {}
 
 
-async def test_expired_notes_go_in_steps(shard: RedisShard) -> None:
+async def test_expired_entries_go_in_steps(shard: RedisShard) -> None:
     count = 2_500
     await asyncio.gather(*(shard.kv_put("kind", f"{n}", b"", START_MS + 1, START_MS) for n in range(count)))
     for left in (1_500, 500, 0):
@@ -55,7 +55,7 @@ async def test_expired_notes_go_in_steps(shard: RedisShard) -> None:
         assert len(await shard.kv_list("kind", START_MS)) == left + 1
 
 
-async def test_ten_thousand_records_come_and_go(shard: RedisShard) -> None:
+async def test_ten_thousand_config_entries_come_and_go(shard: RedisShard) -> None:
     count = 10_000
     records = [ConfigEntry(f"@shard/{number}", new_version(START_MS)) for number in range(count)]
     assert await shard.put_config(records, START_MS) == [True] * count
@@ -71,8 +71,8 @@ async def test_calls_of_10_000_jobs_go_through_the_scripts_of_dead_letters(shard
     keys = [key_of(descriptor) for descriptor in descriptors]
     assert len(await subject.claim(count)) == count
     subject.tick(10**6)
-    (lapsed,) = (await subject.expire(limit=count, budget=1, dead_letters=True)).values()
-    assert lapsed.failed == count
+    (expired,) = (await subject.expire(limit=count, budget=1, dead_letters=True)).values()
+    assert expired.failed == count
     assert await shard.dead_letter(count, subject.now_ms, {"mail": DeadLetterTarget("dead", 1)}) == {"mail": count}
     dead.now_ms = subject.now_ms
     letters = await dead.scan(limit=count)

@@ -123,7 +123,7 @@ async def test_removed_jobs_leave_no_key(subject: Subject, admin: redis.Redis) -
     assert set(admin.scan_iter()) == {*EMPTY, "{pinlater}:queues"}
 
 
-async def test_jobs_collected_with_their_claims_leave_no_key(subject: Subject, admin: redis.Redis) -> None:
+async def test_jobs_pruned_with_their_claims_leave_no_key(subject: Subject, admin: redis.Redis) -> None:
     await subject.job_in(JobState.SUCCEEDED)
     await subject.job_in(JobState.FAILED)
     subject.tick(10**9)
@@ -162,8 +162,8 @@ async def test_calls_of_10_000_jobs_go_through_every_script(subject: Subject) ->
     assert retried == [count // 2] * 2
     assert len(await subject.claim(count)) == count
     subject.tick(10**6)
-    (lapsed,) = (await subject.expire(limit=count)).values()
-    assert lapsed.failed == count
+    (expired,) = (await subject.expire(limit=count)).values()
+    assert expired.failed == count
     subject.tick(10**9)
     assert await subject.prune(limit=count) == {"mail": count}
 
@@ -264,7 +264,7 @@ async def test_a_ping_writes_nothing(own: Subject, own_admin: redis.Redis) -> No
     assert own_admin.info("persistence")["rdb_changes_since_last_save"] == before
 
 
-async def test_in_a_redis_out_of_memory_claims_expire_and_ended_jobs_are_collected(
+async def test_in_a_redis_out_of_memory_claims_expire_and_ended_jobs_are_pruned(
     own: Subject, own_admin: redis.Redis
 ) -> None:
     late = Subject(own.shard, "late")

@@ -70,7 +70,7 @@ async def test_a_read_that_is_late_surely_stored_nothing() -> None:
             await late
 
 
-async def test_a_claim_that_comes_late_is_given_back_with_all_attempts() -> None:
+async def test_a_claim_that_comes_late_is_requeued_with_all_attempts() -> None:
     async with guarded() as (shard, store):
         time = HeldTime()
         (descriptor,) = await shard.enqueue("mail", [Job(b"x")], NOW_MS)
@@ -88,7 +88,7 @@ async def test_a_claim_that_comes_late_is_given_back_with_all_attempts() -> None
         assert (job.descriptor, job.attempts_remaining) == (descriptor, 2)
 
 
-async def test_a_claim_whose_caller_was_cancelled_is_given_back() -> None:
+async def test_a_claim_whose_caller_was_cancelled_is_requeued() -> None:
     async with guarded() as (shard, store):
         await shard.enqueue("mail", [Job(b"x")], NOW_MS)
         gate = store.hold("claim")
@@ -330,7 +330,7 @@ async def test_a_second_slow_call_is_noticed_too() -> None:
 
 
 async def test_after_a_missed_deadline_no_call_starts_until_the_store_answered_a_ping() -> None:
-    """Else each of the next callers would wait his whole deadline, until three of them are a verdict."""
+    """Else each of the next callers would wait its whole deadline, until three of them are a verdict."""
     async with guarded(deadline_ms=10_000) as (shard, store):
         await after_a_missed_deadline(shard, store)
         with pytest.raises(ShardSlow):

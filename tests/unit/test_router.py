@@ -197,7 +197,7 @@ async def test_a_shard_that_fails_is_absent_from_a_dequeue() -> None:
         assert [shard_of(job.descriptor) for job in await at.dequeue()] == ["2"]
 
 
-async def test_a_dequeue_whose_caller_goes_gives_back_what_the_shards_gave() -> None:
+async def test_a_dequeue_whose_caller_goes_requeues_what_the_shards_gave() -> None:
     async with stand(2) as at:
         await on_each(at, Job(b"x"))
         gate = at.stores[1].hold("claim")
@@ -230,7 +230,7 @@ async def test_dequeues_that_come_during_a_look_share_the_next_one() -> None:
         assert [store.begun["count_ready"] for store in at.stores] == [2, 2]
 
 
-async def test_a_dequeue_that_shares_a_look_and_goes_gives_its_jobs_back() -> None:
+async def test_a_dequeue_that_shares_a_look_and_goes_has_its_jobs_requeued() -> None:
     async with stand(2) as at:
         await on_each(at, *[Job(b"x")] * 3)
         for store in at.stores:

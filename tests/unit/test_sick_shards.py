@@ -182,7 +182,7 @@ async def test_calls_that_name_jobs_on_a_shard_that_is_held_up_fail_at_once_afte
         await slow
 
 
-async def test_what_a_slow_shard_brings_after_the_answer_is_given_back() -> None:
+async def test_what_a_slow_shard_brings_after_the_answer_is_requeued() -> None:
     async with stand(2) as at:
         time = HeldTime(*at.stores)
         store, _ = sick(at)

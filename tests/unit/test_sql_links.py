@@ -27,7 +27,7 @@ from tests.queues import drop_queue, make_queue
 NOW_MS = 1_790_000_000_000
 NO_BOUND = 2**30
 AT_ONCE = PerQueue(Retention(0, 0))
-GRAVES = {"mail": DeadLetterTarget("dead", 1)}
+TARGETS = {"mail": DeadLetterTarget("dead", 1)}
 
 
 @pytest.fixture(params=["sqlite", pytest.param("mysql", marks=pytest.mark.store("mysql"))])
@@ -61,7 +61,7 @@ async def letters(shard: SqlShard) -> None:
     await shard.enqueue("mail", [Job(b"x")] * 3, NOW_MS)
     acks = [AckRequest(*job, False, permanent=True) for job in await claimed(shard, "mail")]
     await shard.ack("mail", acks, NOW_MS, EndRules(dead_letters=True))
-    assert await shard.dead_letter(9, NOW_MS, GRAVES) == {"mail": 3}
+    assert await shard.dead_letter(9, NOW_MS, TARGETS) == {"mail": 3}
 
 
 async def rows_in(shard: SqlShard, table: str) -> int:
@@ -112,7 +112,7 @@ async def test_what_is_sent_back_leaves_one_link_to_its_letter(shard: SqlShard) 
     assert await rows_in(shard, "pinlater_jobs") == 6
 
 
-async def test_shares_and_buckets_go_with_their_queue(shard: SqlShard) -> None:
+async def test_quotas_and_buckets_go_with_their_queue(shard: SqlShard) -> None:
     await shard.set_quota("mail", 5, 1, NOW_MS)
     await shard.take_tokens("mail", 1, 1.0, 1.0, NOW_MS)
     await drop_queue(shard, "mail", NOW_MS)
@@ -127,7 +127,7 @@ async def test_a_note_that_was_not_written_leaves_nothing(shard: SqlShard) -> No
     assert await rows_in(shard, "pinlater_notes") == 0
 
 
-async def test_a_census_goes_on_in_the_middle_of_jobs_of_one_moment(shard: SqlShard) -> None:
+async def test_stats_go_on_in_the_middle_of_jobs_of_one_moment(shard: SqlShard) -> None:
     await shard.enqueue("mail", [Job(b"x")] * 10, NOW_MS)
     page = await shard.stats("mail", (1, 2, 3), NOW_MS, None, 4)
     assert page.levels[1].ready == 4

@@ -101,7 +101,7 @@ def old(request: pytest.FixtureRequest, tmp_path: Path) -> Old:
     return OldMysql(places.fresh())
 
 
-async def test_queues_become_records_as_of_when_they_were_made(old: Old) -> None:
+async def test_queues_become_entries_as_of_when_they_were_made(old: Old) -> None:
     shard = old.shard()
     assert await shard.open() == "before"
     assert (await shard.list_config(0, 100)).entries == RECORDS

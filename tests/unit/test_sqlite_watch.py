@@ -1,4 +1,4 @@
-"""An SQLite file that is watched: what changes it is told, whoever does it, and the end of the watch too."""
+"""An SQLite file that is watched: what changes it is told, whichever process does it, and the end of the watch too."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ async def opened(path: Path) -> AsyncIterator[SqliteShard]:
         await shard.close()
 
 
-async def next_of(heard: asyncio.Queue[Notification | None]) -> Notification | None:
-    return await asyncio.wait_for(heard.get(), WITHIN_S)
+async def next_of(events: asyncio.Queue[Notification | None]) -> Notification | None:
+    return await asyncio.wait_for(events.get(), WITHIN_S)
 
 
 async def test_what_another_process_brings_is_told(tmp_path: Path) -> None:
-    heard: asyncio.Queue[Notification | None] = asyncio.Queue()
+    events: asyncio.Queue[Notification | None] = asyncio.Queue()
     async with opened(tmp_path / "a.db") as here, opened(tmp_path / "a.db") as there:
         await make_queue(here, "mail", NOW_MS)
-        assert await here.subscribe("mail", heard.put_nowait)
+        assert await here.subscribe("mail", events.put_nowait)
         await there.enqueue("mail", [Job(b"x")], NOW_MS)
-        assert await next_of(heard) == UNKNOWN_CHANGE
+        assert await next_of(events) == UNKNOWN_CHANGE
         assert (await here.next_due(["mail"], (1,)))["mail"] == NOW_MS
 
 
 async def test_nothing_is_told_while_nothing_changes(tmp_path: Path) -> None:
-    heard: asyncio.Queue[Notification | None] = asyncio.Queue()
+    events: asyncio.Queue[Notification | None] = asyncio.Queue()
     async with opened(tmp_path / "a.db") as shard:
         await make_queue(shard, "mail", NOW_MS)
-        assert await shard.subscribe("mail", heard.put_nowait)
+        assert await shard.subscribe("mail", events.put_nowait)
         assert await shard.claim("mail", [], NOW_MS) == []
         await shard.count_ready("mail", (1,), 1, NOW_MS)
         await asyncio.sleep(3 * EVERY_S)
-        assert heard.empty()
+        assert events.empty()
 
 
 async def test_in_memory_nothing_is_told() -> None:
@@ -70,17 +70,17 @@ async def test_a_watch_that_breaks_says_so_and_can_begin_again() -> None:
             raise ShardConnectionFailed("it is gone")
         return version
 
-    heard: asyncio.Queue[Notification | None] = asyncio.Queue()
+    events: asyncio.Queue[Notification | None] = asyncio.Queue()
     watch = FileWatch(ask)
-    assert await watch.subscribe("mail", heard.put_nowait)
+    assert await watch.subscribe("mail", events.put_nowait)
     broken = True
-    assert await next_of(heard) is None
-    assert not await watch.subscribe("mail", heard.put_nowait)
-    assert await next_of(heard) is None
+    assert await next_of(events) is None
+    assert not await watch.subscribe("mail", events.put_nowait)
+    assert await next_of(events) is None
     broken = False
-    assert await watch.subscribe("mail", heard.put_nowait)
+    assert await watch.subscribe("mail", events.put_nowait)
     version = 2
-    assert await next_of(heard) == UNKNOWN_CHANGE
+    assert await next_of(events) == UNKNOWN_CHANGE
     await watch.close()
 
 

@@ -145,7 +145,7 @@ def test_sigterm_lets_a_job_end(shop: Shop) -> None:
     assert shop.state(descriptor) is JobState.SUCCEEDED
 
 
-def test_a_second_sigterm_gives_back_what_runs_without_an_attempt_spent(shop: Shop) -> None:
+def test_a_second_sigterm_requeues_what_runs_without_an_attempt_spent(shop: Shop) -> None:
     descriptor = shop.enqueue("wait", str(shop.folder / "never"))
     with shop.working() as worker:
         worker.wait_for("waiting")

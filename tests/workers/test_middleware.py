@@ -81,7 +81,7 @@ def test_the_first_is_the_outermost(kind: int) -> None:
 
 
 @KINDS
-def test_it_hears_of_errors_and_of_the_verdict_on_them(kind: int) -> None:
+def test_it_is_told_of_errors_and_of_the_verdict_on_them(kind: int) -> None:
     log: list[str] = []
     job = jobs_with(Told("a", log), Told("b", log))[kind]
     attempt(job, "snooze")

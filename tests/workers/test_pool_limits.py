@@ -70,7 +70,7 @@ def test_thread_whose_job_has_ended_makes_no_checkpoint(threads: PoolDriver) -> 
     assert threads.statuses(running) == ["begun"]
 
 
-def test_job_for_which_no_thread_can_be_started_is_given_back(
+def test_job_for_which_no_thread_can_be_started_is_requeued(
     threads: PoolDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def start(thread: threading.Thread) -> None:

@@ -136,7 +136,7 @@ def test_thread_that_outlives_its_job_has_no_part_in_the_next(driver: PoolDriver
     assert len(driver.statuses(late)) == said
 
 
-def test_job_that_waits_for_a_process_is_given_back_when_it_is_stopped(driver: PoolDriver) -> None:
+def test_job_that_waits_for_a_process_is_requeued_when_it_is_stopped(driver: PoolDriver) -> None:
     first, second, third = (driver.submit(job(name)) for name in ("starts_program", "own_id", "own_id"))
     driver.stop(second, StopReason.OUT_OF_TOUCH)
     driver.stop(third, StopReason.STOPPING)
@@ -146,7 +146,7 @@ def test_job_that_waits_for_a_process_is_given_back_when_it_is_stopped(driver: P
     assert driver.outcome(second) == SUCCEEDED
 
 
-def test_type_that_the_processes_do_not_know_is_given_back(driver: PoolDriver) -> None:
+def test_type_that_the_processes_do_not_know_is_requeued(driver: PoolDriver) -> None:
     known = job("own_id")
     unknown = JobType(app, known.function, "unknown", known.settings)
     outcome = driver.result(unknown)

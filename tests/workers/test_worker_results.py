@@ -107,7 +107,7 @@ async def test_a_job_that_repeats_has_all_attempts_again_and_its_new_body(server
         assert seen == [(1, 0), (1, 1), (2, 0), (2, 1), (3, 0), (3, 1)]
 
 
-async def test_jobs_of_unknown_types_are_given_back_and_said_once(
+async def test_jobs_of_unknown_types_are_requeued_and_said_once(
     server: RunningServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with Site(server.port) as site:

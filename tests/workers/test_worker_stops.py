@@ -59,7 +59,7 @@ async def test_running_jobs_end_and_no_others_begin(server: RunningServer) -> No
 
 
 @pytest.mark.parametrize("pool", ["thread", "async"])
-async def test_what_does_not_end_in_time_is_given_back_without_an_attempt(server: RunningServer, pool: str) -> None:
+async def test_what_does_not_end_in_time_is_requeued_without_an_attempt(server: RunningServer, pool: str) -> None:
     async with Site(server.port) as site:
         gate = threading.Event()
 

@@ -1,4 +1,4 @@
-"""When the next job of a queue is due, and what a store that tells of its queues says."""
+"""The time at which the next job of a queue is due, and the notifications of a store."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_several_queues_are_asked_for_at_once_and_one_that_is_not_there_is
 
 
 class Ear:
-    """What is heard of a queue."""
+    """The notifications of a queue."""
 
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
@@ -65,7 +65,7 @@ class Ear:
     async def next(self) -> Notification | None:
         return await asyncio.wait_for(self._heard.get(), WITHIN_S)
 
-    async def hears_of(self, ready: int, due_ms: int | None = None) -> None:
+    async def expect(self, ready: int, due_ms: int | None = None) -> None:
         """Of this, and of nothing before it; or of changes, of which one lets a look find it."""
         news = await self.next()
         while news == UNKNOWN_CHANGE:
@@ -121,7 +121,7 @@ NOW, LATER = Notification(1, None), Notification(0, START_MS + 500)
 
 
 @pytest.mark.parametrize(
-    ("do", "heard"),
+    ("do", "expected"),
     [
         (_retry, NOW),
         (_later, LATER),
@@ -134,31 +134,31 @@ NOW, LATER = Notification(1, None), Notification(0, START_MS + 500)
     ],
 )
 async def test_whatever_makes_a_job_pending_again_is_told(
-    subject: Subject, do: Callable[[Subject], Awaitable[None]], heard: Notification
+    subject: Subject, do: Callable[[Subject], Awaitable[None]], expected: Notification
 ) -> None:
     await subject.job(attempts_allowed=3)
     ear = Ear(subject)
     if await ear.listens():
         await do(subject)
-        await ear.hears_of(*heard)
+        await ear.expect(*expected)
         await ear.leaves()
 
 
 async def test_dead_letters_that_come_and_go_back_are_told_where_they_come(subject: Subject) -> None:
-    grave = await subject.beside("grave")
+    target = await subject.beside("target")
     descriptor = await subject.job()
-    here, there = Ear(subject), Ear(grave)
+    here, there = Ear(subject), Ear(target)
     if not (await here.listens() and await there.listens()):
         return
     await subject.claim()
     await subject.ack_with(descriptor, False, permanent=True, dead_letters=True)
-    await subject.dead_letter({subject.queue: DeadLetterTarget(grave.queue, 1)})
-    await there.hears_of(1)
-    (letter,) = await grave.claim()
-    await grave.requeue(letter)
-    await there.hears_of(1)
-    await grave.replay(letter.descriptor)
-    await here.hears_of(1)
+    await subject.dead_letter({subject.queue: DeadLetterTarget(target.queue, 1)})
+    await there.expect(1)
+    (letter,) = await target.claim()
+    await target.requeue(letter)
+    await there.expect(1)
+    await target.replay(letter.descriptor)
+    await here.expect(1)
     await here.leaves()
     await there.leaves()
 
@@ -172,10 +172,10 @@ async def test_nothing_is_heard_of_other_queues_nor_when_nobody_listens_any_more
     await _give_back(other)
     await subject.job()
     await _give_back(subject)
-    await ear.hears_of(1)
+    await ear.expect(1)
     await ear.leaves()
     await _give_back(subject)
     assert await ear.listens()
     await _later(subject)
-    await ear.hears_of(0, START_MS + 500)
+    await ear.expect(0, START_MS + 500)
     await ear.leaves()

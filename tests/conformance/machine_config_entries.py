@@ -1,4 +1,4 @@
-"""Rules of the state machine: queues come, change and go by their records, in whatever order they are heard of."""
+"""Rules of the state machine: queues come, change and go by their entries, in whatever order these arrive."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.conformance.machine_base import MachineBase, given
 FOR_EVER = PerQueue(Retention(10**12, 10**12))
 
 
-class RecordRules(MachineBase):
+class ConfigEntryRules(MachineBase):
     def known_record(self, queue: str) -> ConfigEntry:
         """The newest that there is of this queue, or what comes before all."""
         return self.reference.here.get(queue + self.suffix, ConfigEntry(queue + self.suffix, ""))

@@ -21,7 +21,7 @@ def ttl(state: JobState, ttl_ms: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("state", ENDED)
-async def test_a_job_is_collected_only_after_its_time_to_live(subject: Subject, state: JobState) -> None:
+async def test_a_job_is_pruned_only_after_its_time_to_live(subject: Subject, state: JobState) -> None:
     descriptor = await subject.job_in(state)
     subject.tick(1_000)
     assert await subject.prune(**ttl(state, 1_000)) == {}
@@ -32,7 +32,7 @@ async def test_a_job_is_collected_only_after_its_time_to_live(subject: Subject, 
 
 
 @pytest.mark.parametrize("state", ENDED)
-async def test_jobs_that_end_one_after_another_are_collected_as_each_becomes_due(
+async def test_jobs_that_end_one_after_another_are_pruned_as_each_becomes_due(
     subject: Subject, state: JobState
 ) -> None:
     first = await subject.job_in(state)
@@ -67,14 +67,14 @@ async def test_the_time_to_live_counts_from_the_end_and_not_from_run_after_or_th
 
 
 @pytest.mark.parametrize("state", [JobState.PENDING, JobState.IN_PROGRESS])
-async def test_a_job_that_has_not_ended_is_never_collected(subject: Subject, state: JobState) -> None:
+async def test_a_job_that_has_not_ended_is_never_pruned(subject: Subject, state: JobState) -> None:
     await subject.job_in(state, run_after_ms=0)
     subject.tick(1_000 * DAY_MS)
     assert await subject.prune(succeeded_ttl_ms=0, failed_ttl_ms=0) == {}
     assert await subject.count(state) == 1
 
 
-async def test_a_job_that_was_retried_is_not_collected_by_its_old_end(subject: Subject) -> None:
+async def test_a_job_that_was_retried_is_not_pruned_by_its_old_end(subject: Subject) -> None:
     descriptor = await subject.job_in(JobState.FAILED)
     await subject.retry_failed()
     subject.tick(DAY_MS)
@@ -87,7 +87,7 @@ async def test_a_job_that_was_retried_is_not_collected_by_its_old_end(subject: S
     assert await subject.prune(failed_ttl_ms=100) == {subject.queue: 1}
 
 
-async def test_collection_works_in_steps_of_at_most_the_limit_over_all_queues(subject: Subject) -> None:
+async def test_pruning_works_in_steps_of_at_most_the_limit_over_all_queues(subject: Subject) -> None:
     for queue in ("one", "two"):
         await make_queue(subject.shard, queue, subject.now_ms)
         await subject.shard.enqueue(queue, [Job(b"", attempts_allowed=1)] * 5, subject.now_ms)
@@ -108,7 +108,7 @@ async def test_collection_works_in_steps_of_at_most_the_limit_over_all_queues(su
 
 
 @pytest.mark.parametrize("state", ENDED)
-async def test_a_queue_with_a_time_to_live_of_its_own_is_collected_by_that(subject: Subject, state: JobState) -> None:
+async def test_a_queue_with_a_time_to_live_of_its_own_is_pruned_by_that(subject: Subject, state: JobState) -> None:
     brief = await subject.beside("brief")
     kept, gone = await subject.job_in(state), await brief.job_in(state)
     subject.tick(101)

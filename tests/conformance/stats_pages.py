@@ -1,4 +1,4 @@
-"""A census of a queue, page by page, and what the pages make together."""
+"""The statistics of a queue, page by page, and their sum."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def jobs_of(page: StatsPage) -> int:
     return sum(sum(level[:5]) for level in page.levels.values())
 
 
-async def census_pages(shard: Shard, queue: str, priorities: Sequence[int], now_ms: int, limit: int) -> list[StatsPage]:
+async def all_pages(shard: Shard, queue: str, priorities: Sequence[int], now_ms: int, limit: int) -> list[StatsPage]:
     """All pages, from the first to the last."""
     pages: list[StatsPage] = []
     after: StatsPosition | None = None
@@ -26,12 +26,12 @@ async def census_pages(shard: Shard, queue: str, priorities: Sequence[int], now_
     return pages
 
 
-async def whole_census(
+async def whole_stats(
     shard: Shard, queue: str, priorities: Sequence[int], now_ms: int, limit: int
 ) -> dict[int, LevelCounts]:
     """The sum of all pages, by priority."""
     levels: dict[int, LevelCounts] = {}
-    for page in await census_pages(shard, queue, priorities, now_ms, limit):
+    for page in await all_pages(shard, queue, priorities, now_ms, limit):
         for priority, level in page.levels.items():
             levels[priority] = plus(levels.get(priority, NO_JOBS), level)
     return levels

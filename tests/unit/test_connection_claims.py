@@ -26,7 +26,7 @@ from tests.unit.several import several
 from tests.unit.stand import ME, Stand, stand
 
 LONG = ServiceSettings(release_grace_ms=600_000, poll_min_ms=50_000, poll_max_ms=60_000)
-"""No grace ends, and nobody looks for what he was not told, within a test."""
+"""No grace ends, and nobody polls for what was not reported, within a test."""
 
 LEASE_MS = 300_000
 
@@ -195,7 +195,7 @@ async def test_a_checkpoint_by_a_caller_without_a_connection_leaves_the_claim_to
         await lose_nothing(at.service, connection)
 
 
-async def test_another_server_that_heard_of_the_claim_is_the_one_that_releases_it() -> None:
+async def test_another_server_that_renewed_the_claim_is_the_one_that_releases_it() -> None:
     async with several(shards=1, settings=LONG) as (one, two):
         await one.service.create_queue("mail")
         await two.queues.poll()
@@ -237,8 +237,8 @@ async def test_a_checkpoint_without_the_claim_on_another_server_leaves_it_to_the
         assert await is_held(one.service, job)
 
 
-@pytest.mark.parametrize("how", ["success", "failure", "riding", "given back", "to pending"])
-async def test_what_ends_a_claim_ends_its_tie(how: str) -> None:
+@pytest.mark.parametrize("how", ["success", "failure", "riding", "requeued", "to pending"])
+async def test_what_ends_a_claim_ends_its_binding(how: str) -> None:
     async with stand(settings=LONG) as at:
         connection = ConnectionRef()
         await at.service.enqueue("mail", [Job(b"")] * 3)
@@ -250,7 +250,7 @@ async def test_what_ends_a_claim_ends_its_tie(how: str) -> None:
             await at.service.ack("mail", [], acks)
         elif how == "riding":
             await at.dequeue(succeeded=acks)
-        elif how == "given back":
+        elif how == "requeued":
             await at.service.requeue(jobs)
         else:
             for job in jobs:
@@ -259,7 +259,7 @@ async def test_what_ends_a_claim_ends_its_tie(how: str) -> None:
         await lose_nothing(at.service, connection)
 
 
-async def test_an_ack_of_another_claim_leaves_the_tie() -> None:
+async def test_an_ack_of_another_claim_leaves_the_binding() -> None:
     async with stand(settings=LONG) as at:
         connection = ConnectionRef()
         job = await take_one(at.service, connection)
@@ -268,7 +268,7 @@ async def test_an_ack_of_another_claim_leaves_the_tie() -> None:
         assert at.service.bound_claims == 1
 
 
-async def test_an_ack_that_could_not_be_carried_out_leaves_the_tie_and_one_that_was_is_never_released() -> None:
+async def test_an_ack_that_could_not_be_carried_out_leaves_the_binding_and_one_that_was_is_never_released() -> None:
     async with stand(settings=LONG) as at:
         connection = ConnectionRef()
         job = await take_one(at.service, connection)
@@ -284,7 +284,7 @@ async def test_an_ack_that_could_not_be_carried_out_leaves_the_tie_and_one_that_
         assert (await info(at.service, job)).state is JobState.SUCCEEDED
 
 
-async def test_a_job_that_was_claimed_anew_meanwhile_keeps_its_tie_when_the_old_ack_returns() -> None:
+async def test_a_job_that_was_claimed_anew_meanwhile_keeps_its_binding_when_the_old_ack_returns() -> None:
     async with stand(settings=LONG) as at:
         old, new = ConnectionRef(), ConnectionRef()
         job = await take_one(at.service, old)
@@ -440,7 +440,7 @@ def refusals(tries: int) -> Sequence[Exception]:
     return [Overloaded("too much to do") for _ in range(tries)]
 
 
-async def test_ties_of_claims_that_must_have_expired_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bindings_of_claims_that_must_have_expired_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their jobs were acked by way of another process, so nobody told this one."""
     monkeypatch.setattr(connection_claims, "SWEEP_FROM", 10)
     async with stand(settings=LONG) as at:
@@ -453,7 +453,7 @@ async def test_ties_of_claims_that_must_have_expired_are_dropped(monkeypatch: py
         assert set(connection.claims) == set(at.service.connection_claims)
 
 
-async def test_a_tie_lasts_as_long_as_the_claim_that_a_checkpoint_keeps_until_later(
+async def test_a_binding_lasts_as_long_as_the_claim_that_a_checkpoint_keeps_until_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(connection_claims, "SWEEP_FROM", 10)
@@ -470,7 +470,7 @@ async def test_a_tie_lasts_as_long_as_the_claim_that_a_checkpoint_keeps_until_la
         assert (await at.service.lookup([kept.descriptor]))[kept.descriptor].crashes == 1
 
 
-async def test_of_too_many_ties_those_heard_of_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_of_too_many_bindings_those_renewed_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_claims, "SWEEP_FROM", 10)
     monkeypatch.setattr(connection_claims, "MAX_KEPT", 20)
     async with stand(settings=LONG) as at:

@@ -10,14 +10,14 @@ from hypothesis.stateful import invariant, rule
 from pinlater.backends.base import ScanRequest
 from pinlater.model import MAX_TIME_MS, JobState
 from tests.conformance import machine_base as base
-from tests.conformance.census import NO_JOBS, whole_census
 from tests.conformance.machine_base import MachineBase
 from tests.conformance.reference_job import fitting
 from tests.conformance.seen import dequeued, handed_out, looked_up, stored
+from tests.conformance.stats_pages import NO_JOBS, whole_stats
 from tests.conformance.subject import NO_BOUND
 
 
-class LookingRules(MachineBase):
+class QueryRules(MachineBase):
     @rule(queue=base.queues, wanted=base.some_priorities, limit=base.limits, max_bytes=base.byte_bounds)
     def peek(self, queue: str, wanted: Sequence[int], limit: int, max_bytes: int) -> None:
         name = queue + self.suffix
@@ -68,9 +68,9 @@ class LookingRules(MachineBase):
             assert [looked_up(info) for info in seen] == [stored(job) for job in expected]
 
     @rule(queue=base.queues, wanted=base.some_priorities, limit=base.limits)
-    def census(self, queue: str, wanted: Sequence[int], limit: int) -> None:
+    def stats(self, queue: str, wanted: Sequence[int], limit: int) -> None:
         name = queue + self.suffix
-        levels = self.on_shard(whole_census(self.shard, name, wanted, self.now_ms, limit))
+        levels = self.on_shard(whole_stats(self.shard, name, wanted, self.now_ms, limit))
         if levels is None:
             assert name not in self.reference.queues
             return

@@ -41,7 +41,7 @@ def shard(url: str, runner: asyncio.Runner) -> Iterator[RedisShard]:
     runner.run(opened.close())
 
 
-async def test_no_record_comes_into_a_store_that_was_wiped(shard: RedisShard, admin: redis.Redis) -> None:
+async def test_no_entry_comes_into_a_store_that_was_wiped(shard: RedisShard, admin: redis.Redis) -> None:
     admin.flushdb()
     with pytest.raises(StoreRefused):
         await make_queue(shard, "mail", START_MS)
@@ -50,7 +50,7 @@ async def test_no_record_comes_into_a_store_that_was_wiped(shard: RedisShard, ad
     assert not list(admin.scan_iter())
 
 
-async def test_queues_from_before_there_were_records_get_theirs_when_the_store_is_opened(
+async def test_queues_from_before_there_were_entries_get_theirs_when_the_store_is_opened(
     shard: RedisShard, admin: redis.Redis
 ) -> None:
     admin.hset("{pinlater}:queues", mapping={"mail": START_MS, "push": 7})
@@ -64,7 +64,7 @@ async def test_queues_from_before_there_were_records_get_theirs_when_the_store_i
     assert (await shard.list_config(0, 100)).revision == revision
 
 
-async def test_a_queue_from_before_there_were_records_keeps_its_jobs_when_it_is_changed(
+async def test_a_queue_from_before_there_were_entries_keeps_its_jobs_when_it_is_changed(
     shard: RedisShard, admin: redis.Redis
 ) -> None:
     admin.hset("{pinlater}:queues", "mail", START_MS)
@@ -77,7 +77,7 @@ async def test_a_queue_from_before_there_were_records_keeps_its_jobs_when_it_is_
     assert await shard.count("mail", JobState.PENDING, ALL, False, START_MS) == 1
 
 
-async def test_a_refused_opening_makes_no_records(shard: RedisShard, admin: redis.Redis, url: str) -> None:
+async def test_a_refused_opening_makes_no_entries(shard: RedisShard, admin: redis.Redis, url: str) -> None:
     admin.hset("{pinlater}:queues", "mail", START_MS)
     stranger = RedisShard(url, "2")
     with pytest.raises(StoreRefused, match="not '2'"):
@@ -96,7 +96,7 @@ async def test_revisions_do_not_begin_again_where_a_store_lost_its_last_ones(
     assert [record.name for record in (await shard.list_config(seen, 100)).entries] == ["push"]
 
 
-async def test_old_marks_go_in_steps_and_live_records_stay(shard: RedisShard) -> None:
+async def test_old_tombstones_go_in_steps_and_live_entries_stay(shard: RedisShard) -> None:
     names = [f"q{number}" for number in range(5)]
     for name in names:
         await make_queue(shard, name, START_MS)

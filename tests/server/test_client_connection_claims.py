@@ -1,4 +1,4 @@
-"""What a client offers those whose claims are tied to connections: it tells of lost ones, and stays with a server."""
+"""Bound claims from a client's side: it reports lost connections, and stays with a server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Told:
 
 
 @pytest.mark.parametrize("asked", [True, False])
-def test_a_dequeue_can_ask_that_its_claims_be_tied(asked: bool) -> None:
+def test_a_dequeue_can_ask_that_its_claims_be_bound(asked: bool) -> None:
     request = DequeueRequest("mail", 1, release_on_disconnect=asked)
     call = decode_call(call_dequeue(1, request))
     assert bool(call.args.request.release_on_disconnect) is asked
