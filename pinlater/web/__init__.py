@@ -1,1 +1,1 @@
-"""What a server shows over HTTP and sends to statsd: metrics, health, and a page about the cluster."""
+"""The HTTP pages of a server, and its messages to statsd: metrics, health, and a page about the cluster."""

@@ -64,4 +64,4 @@ def fall_silent(caller: Plain) -> None:
     """From now on this end answers nothing, not even as a kernel does: as if its machine had lost its power (Linux)."""
     instructions = ctypes.create_string_buffer(_DROP_ALL)
     program = struct.pack("HL", 1, ctypes.addressof(instructions))
-    caller._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
+    caller.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)

@@ -135,7 +135,7 @@ class Plain:
     """One framed binary connection with one call at a time, and no retry of anything."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
+        self.reader, self.writer = reader, writer
         self._seqid = 0
 
     @classmethod
@@ -146,12 +146,12 @@ class Plain:
     async def send(self, method: str, *, context: RequestContext = ME, **arguments: Any) -> None:
         self._seqid += 1
         message = encode_call(method, self._seqid, call_args(method, context, **arguments))
-        self._writer.write(len(message).to_bytes(4, "big") + message)
-        await self._writer.drain()
+        self.writer.write(len(message).to_bytes(4, "big") + message)
+        await self.writer.drain()
 
     async def answer(self) -> Reply:
-        size = int.from_bytes(await self._reader.readexactly(4), "big")
-        reply = decode_reply(await self._reader.readexactly(size))
+        size = int.from_bytes(await self.reader.readexactly(4), "big")
+        reply = decode_reply(await self.reader.readexactly(size))
         assert reply.seqid == self._seqid
         return reply
 
@@ -176,12 +176,12 @@ class Plain:
 
     def half_close(self) -> None:
         """Close the sending side alone."""
-        self._writer.write_eof()
+        self.writer.write_eof()
 
     async def close(self) -> None:
-        self._writer.close()
+        self.writer.close()
         with contextlib.suppress(OSError):
-            await self._writer.wait_closed()
+            await self.writer.wait_closed()
 
 
 async def every(seconds: float, check: Callable[[], bool]) -> None:

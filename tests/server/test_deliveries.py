@@ -123,13 +123,13 @@ async def test_what_arrived_late_was_received() -> None:
     """More than the kernels hold between them: the rest leaves when the caller reads on."""
     async with bench() as at:
         caller = await at.caller()
-        caller._writer.transport.pause_reading()
+        caller.writer.transport.pause_reading()
         await enqueue(at.onlooker, *[Job(b"x" * 1_000_000)] * 8)
         request = DequeueRequest("mail", 8, claim_timeout_ms=LEASE_MS)
         await caller.send("dequeueJobs", request=dequeue_to_wire(request))
         await until(lambda: at.at.service.metrics.counters["jobs_dequeued", "mail", 1] == 8)
         await asyncio.sleep(0.7)
-        caller._writer.transport.resume_reading()
+        caller.writer.transport.resume_reading()
         jobs = dequeued_from_wire((await caller.answer()).success)
         await at.nears_expiry()
         await asyncio.sleep(0.8)

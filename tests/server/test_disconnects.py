@@ -58,7 +58,7 @@ class Bench:
 
     def sockets(self) -> list[Any]:
         """The server's ends, without that of the onlooker."""
-        port = self.onlooker._writer.get_extra_info("sockname")[1]
+        port = self.onlooker.writer.get_extra_info("sockname")[1]
         ends = [each.socket for each in self.served.server.open_connections]
         return [end for end in ends if end.getpeername()[1] != port]
 
@@ -76,14 +76,14 @@ async def bench(settings: ServiceSettings = NEVER_ENDS, **limits: Any) -> AsyncI
 
 def end(caller: Plain) -> None:
     """As the kernel does it for a process that is killed and had read everything."""
-    caller._writer.close()
+    caller.writer.close()
 
 
 def reset(caller: Plain) -> None:
     """As the kernel does it for a process that is killed and had not."""
-    sock = caller._writer.get_extra_info("socket")
+    sock = caller.writer.get_extra_info("socket")
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    caller._writer.close()
+    caller.writer.close()
 
 
 @pytest.mark.parametrize("how", [end, reset, Plain.half_close], ids=["end", "reset", "half an end"])
@@ -151,7 +151,7 @@ async def test_a_checkpoint_by_another_connection_holds_the_claim_from_then_on()
 async def test_a_connection_that_was_silent_for_too_long_for_the_server_is_a_broken_one() -> None:
     async with bench(AT_ONCE, idle_timeout_s=0.2) as at:
         caller, (job,) = await at.worker()
-        assert await caller._reader.read() == b""
+        assert await caller.reader.read() == b""
         again = await at.caller()
         while not (jobs := await take(again)):
             await asyncio.sleep(0.01)

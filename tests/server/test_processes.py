@@ -119,14 +119,14 @@ async def test_a_roll_under_load_fails_no_call(served: str, request: pytest.Fixt
 async def test_a_roll_keeps_idle_connections_and_calls_half_sent(embedded: RunningServer) -> None:
     idle, half = await Plain.to(embedded.port), await Plain.to(embedded.port)
     await idle.create_queue("mail")
-    half._writer.write(b"\x00\x00")
+    half.writer.write(b"\x00\x00")
     embedded.send(signal.SIGHUP)
     await asyncio.to_thread(embedded.wait_for, "ready", after=len(embedded.events))
-    whole = half._writer
+    whole = half.writer
     await asyncio.sleep(0.1)
-    half._writer = Tail(whole)
+    half.writer = Tail(whole)
     await half.enqueue("mail", b"x")
-    half._writer = whole
+    half.writer = whole
     await asyncio.to_thread(embedded.wait_for, "rolled")
     await idle.enqueue("mail", b"y")
     await half.enqueue("mail", b"z")

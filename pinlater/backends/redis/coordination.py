@@ -1,4 +1,4 @@
-"""What servers rather than callers do with a shard: maintenance, key-value entries, buckets, quotas, configuration."""
+"""The servers' own operations on a shard: maintenance, key-value entries, buckets, quotas, configuration."""
 
 from __future__ import annotations
 

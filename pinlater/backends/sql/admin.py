@@ -1,4 +1,4 @@
-"""What operators and maintenance do to jobs: retry, delete, cancel, dead letters and their replay, prune."""
+"""The operations of operators and maintenance on jobs: retry, delete, cancel, dead letters and their replay, prune."""
 
 from __future__ import annotations
 

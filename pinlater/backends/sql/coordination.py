@@ -1,4 +1,4 @@
-"""What servers agree on through a store: its identity, configuration entries, key-value entries, buckets and quotas."""
+"""The state that servers share in a store: its identity, configuration entries, key-value entries, buckets, quotas."""
 
 from __future__ import annotations
 
