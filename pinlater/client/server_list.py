@@ -235,7 +235,7 @@ class ServerList:
         return self._known.get(target, ()) if isinstance(target, DnsName) else [target]
 
     def _use(self, addresses: Iterable[Address]) -> None:
-        """Those that stay keep their place, their health and their connections."""
+        """Takes the servers there are now. Those that stay keep their place, their health and their connections."""
         wanted = dict.fromkeys(addresses)
         stay = [server for server in self.servers if server.address in wanted]
         gone = [server for server in self.servers if server.address not in wanted]

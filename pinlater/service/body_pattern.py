@@ -15,10 +15,12 @@ from pinlater.errors import RequestInvalid
 
 MAX_PATTERN_BYTES = 4_096
 MAX_PROGRAM_STEPS = 5_000
-"""Of a compiled pattern: each byte of a body can cost as many, some 3 ns each, when it has too many states at once."""
+"""The most steps of a compiled pattern: each byte of a body can cost as many, some 3 ns each, when it has too many
+states at once.
+"""
 
 _MAX_MEMORY_BYTES = 1024 * 1024
-"""Of a compiled pattern and its states; it also bounds the time of the compilation, some 10 ms."""
+"""The most memory of a compiled pattern and its states; it also bounds the time of the compilation, some 10 ms."""
 
 _INLINE_STEPS = 1_000_000
 """Up to so many steps are searched at once; more are searched in a thread."""

@@ -26,7 +26,7 @@ from pinlater.service.requeuer import CLAIMS_PER_CALL
 from pinlater.shards.router import Router
 
 SWEEP_FROM = 1_024
-"""Up to how many are never searched for stale ones."""
+"""A table of at most this many claims is never searched for stale ones."""
 
 MAX_KEPT = 100_000
 """Kept when they are looked through: where acks go by other processes and claims live for long, they would pile up."""
@@ -227,8 +227,9 @@ class DisconnectReaper:
         self._long_polls = long_polls
 
     async def release(self, claims: Sequence[BoundClaim]) -> None:
-        """Those that still stand, and which no server renewed since. Raises nothing: a shard that cannot be reached
-        after some tries leaves its claims to their time-outs. What nobody received goes back first, without an attempt.
+        """Release the claims that still stand, and which no server renewed since. Raises nothing: a shard that cannot
+        be reached after some tries leaves its claims to their time-outs. What nobody received goes back first, without
+        an attempt.
         """
         lost = [
             Unreceived(claim.descriptor, claim.claim_descriptor, claim.expires_at_ms)

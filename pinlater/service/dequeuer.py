@@ -34,10 +34,10 @@ _PEEK_BYTES = 4 * SLICE_BYTES
 """Bodies that a dry run shows: it has no place to go on from."""
 
 _FIELDS_BYTES = 160
-"""Of one job in an answer: its numbers, and the headers of its fields; on the safe side."""
+"""Bytes of one job in an answer: its numbers, and the headers of its fields; on the safe side."""
 
 _ID_BYTES = 45
-"""Of a descriptor, beside the queue's name."""
+"""Bytes of a descriptor, beside the queue's name."""
 
 
 class RidingAcks:

@@ -254,7 +254,7 @@ def _digest(filter: JobFilter, now_ms: int, place: Place) -> str:
 
 
 _FIELDS_BYTES = 160
-"""Of one job in an answer: its numbers, and the headers of its fields; on the safe side."""
+"""Bytes of one job in an answer: its numbers, and the headers of its fields; on the safe side."""
 
 
 def info_bytes(job: JobInfo) -> int:

@@ -15,7 +15,9 @@ class ServiceSettings:
     """Priorities 1 (highest) to this."""
 
     max_jobs: int = 10_000
-    """Of one request: jobs enqueued, acks, checkpoints, descriptors; and the most that a dequeue or scan gives."""
+    """The most in one request: jobs enqueued, acks, checkpoints, descriptors; and the most that a dequeue or scan
+    gives.
+    """
 
     max_body_bytes: int = 1024 * 1024
     """A larger body is refused. At most half of what a frame may hold."""

@@ -42,7 +42,7 @@ _TIME = f"0 to {MAX_TIME_MS}"
 
 
 _TOLD = 5
-"""So many of the entries that were not carried out are told one by one."""
+"""The most entries that were not carried out and are told one by one."""
 
 
 class EntryErrors:

@@ -53,7 +53,7 @@ class BulkheadSettings:
     """Calls that wait for one of those to end; one more is refused as Overloaded."""
 
     max_tries: int = 4
-    """Of a call that conflicted, or of a read that did not get through."""
+    """Tries of a call that conflicted, or of a read that did not get through."""
 
     retry_base_ms: int = 5
     """The first retry comes after up to so long, each further one after up to twice as long as the one before."""
@@ -443,7 +443,7 @@ class SlowCallDetector:
 
 
 def claims_of(answer: Any) -> list[list[DequeuedJob]]:
-    """Of a claim, or of acks with a claim."""
+    """The claims in the answer to a claim, or to acks with a claim."""
     claims: list[list[DequeuedJob]] = answer[1] if isinstance(answer, tuple) else answer
     return claims
 

@@ -53,7 +53,7 @@ class ShardSet:
             handle.on_health_change = self._health_changed
 
     def healthy(self) -> list[ShardHandle]:
-        """Those in use now. The list is kept from one change to the next: not to be changed."""
+        """The shards in use now. The list is kept from one change to the next: not to be changed."""
         if self._healthy is None or self._healthy_of != len(self.all):
             self._healthy = [handle for handle in self.all if handle.is_healthy]
             self._healthy_of = len(self.all)
@@ -75,7 +75,7 @@ class ShardSet:
         return NoHealthyShards(f"no shard can be used now: {troubles(self.all)}", retry_after_ms=1_000)
 
     def full(self) -> list[ShardHandle]:
-        """Those in use that lack room for new jobs."""
+        """The shards in use that lack room for new jobs."""
         return [handle for handle in self.healthy() if handle.full]
 
     def by_id(self, shard_id: str) -> ShardHandle | None:

@@ -48,7 +48,7 @@ class Method(Generic[R]):
     name: str
     api_name: str
     idempotency: Idempotency
-    """Of the call with arguments for which it is least safe."""
+    """That of the call with the arguments for which it is least safe."""
 
     serve: Callable[[Any, Any, RequestContext], Awaitable[Any]]
     """Makes the call of an Api (or of what has its methods) from decoded arguments. RequestInvalid."""
@@ -70,7 +70,7 @@ class Method(Generic[R]):
     """By the arguments of the call in order, where these decide."""
 
     answer_size: Callable[[Any], tuple[int, bool]] | None = None
-    """Of how many jobs a request may bring an answer, and whether with bodies: room is reserved before it begins."""
+    """How many jobs the answer to a request may hold, and whether with bodies: room is reserved before it begins."""
 
     pipelined: bool = False
     """So short that a client sends several over one connection where it has no other."""
@@ -99,7 +99,7 @@ class Method(Generic[R]):
         return args
 
     def idempotency_with(self, *values: Any) -> Idempotency:
-        """Of the call with these arguments."""
+        """The idempotency of the call with these arguments."""
         return self.idempotency if self.idempotency_of is None else self.idempotency_of(*values)
 
 

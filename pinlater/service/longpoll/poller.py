@@ -93,7 +93,7 @@ class PollerContext:
     """All poll on one beat, so that one question serves them all; servers do not poll at the same moments."""
 
     failures: dict[str, int] = field(default_factory=dict)
-    """Of queues whose last round failed in an unforeseen way: how many did, in a row."""
+    """Queues whose last round failed in an unforeseen way: how many rounds did, in a row."""
 
     logged_s: dict[str, float] = field(default_factory=dict)
     is_draining: bool = False

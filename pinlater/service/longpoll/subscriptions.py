@@ -28,7 +28,7 @@ _TRY_AGAIN_S = 5.0
 """After a shard would not, or could not, report on a queue."""
 
 _MAX_QUEUES = 10_000
-"""Of more, the stores are polled."""
+"""The most queues that are subscribed to; for more, the stores are polled."""
 
 
 class QueueEvents(Protocol):

@@ -54,7 +54,7 @@ class WaitQueue:
         self._last_number = 0
         self._is_in_order = True
         self.priorities: Sequence[int] = ()
-        """Those of the last that joined: all dequeues of a server ask for the same."""
+        """Those of the waiter that joined last: all dequeues of a server ask for the same."""
 
     def __len__(self) -> int:
         return len(self.entries)

@@ -191,7 +191,7 @@ class BeatSchedule:
             claim.due_s = min(claim.due_s, max(claim.entry.from_s, now_s))
 
     def take_due(self, now_s: float) -> list[HeartbeatEntry]:
-        """Those to be beaten now; where there are any, also those due soon. They are due again an interval later.
+        """The claims to be beaten now; where there are any, also those due soon. They are due again an interval later.
 
         None before its `from_s`, or after its `until_s`.
         """
@@ -233,7 +233,7 @@ class BeatSchedule:
         return twice
 
     def take_lost(self, now_s: float) -> list[int]:
-        """Those without a good beat for so long that they may have expired; they are forgotten."""
+        """The claims without a good beat for so long that they may have expired; they are forgotten."""
         lost = [number for number, claim in self._claims.items() if now_s >= claim.good_s + self._held_s]
         if lost:
             self.lose(lost, now_s)

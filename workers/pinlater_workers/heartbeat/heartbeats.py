@@ -170,7 +170,7 @@ class Heartbeats:
             before = overdue - silent
 
     async def _without(self, seconds: float) -> None:
-        """So long there is no process; leases that end meanwhile are told."""
+        """Waits while there is no process; leases that end meanwhile are told."""
         until_s = monotonic() + seconds
         while (left_s := until_s - monotonic()) > 0:
             self._lose(sorted(self._overdue(monotonic())))

@@ -224,7 +224,7 @@ class UnreadClaims:
         self._spoke_s = monotonic()
 
     def disconnected(self) -> None:
-        """Those that were beaten are bound to a connection that may be gone."""
+        """Claims that were beaten are bound to a connection that may be gone."""
         self._at_once.set()
 
     async def run(self) -> None:

@@ -20,7 +20,7 @@ RESERVED = ("delay", "run_after", "priority")
 """What `enqueue` takes for itself."""
 
 MAX_SHAPES = 100
-"""So many shapes of calls are remembered: what a function with **names is given can have any."""
+"""The most shapes of calls that are remembered: what a function with **names is given can have any."""
 
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)

@@ -123,7 +123,7 @@ class JobType:
         return self._body(args, kwargs, {})
 
     def arguments(self, envelope: Envelope) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Those of a body, as the function's annotations want them. ArgumentsInvalid: it does not take them."""
+        """The arguments in a body, as the function's annotations want them. ArgumentsInvalid: it does not take them."""
         return self._arguments.read(envelope.args, envelope.kwargs, envelope.encoding)
 
     def _bodies(self, calls: Iterable[Call]) -> list[bytes]:
@@ -181,7 +181,8 @@ class JobFunction(JobType, Generic[P, ResultT]):
 
 
 class EnqueuedInPart(WorkerError):
-    """Of many jobs the first are stored, `enqueued` has their descriptors in order; then a call failed.
+    """Some of many jobs were enqueued: the first are stored, `enqueued` has their descriptors in order; then a call
+    failed.
 
     `__cause__` is its error. Where that is OutcomeUnknown, the jobs of that call, up to 500 of those that follow, may
     be stored as well; of the rest surely none is.

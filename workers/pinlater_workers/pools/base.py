@@ -31,13 +31,13 @@ class JobPool(Protocol):
         """Slots of jobs that have ended for the worker, but go on: threads and coroutines that do not stop."""
 
     def stuck_jobs(self) -> Sequence[RunningJob]:
-        """Those jobs."""
+        """The jobs in those slots."""
 
     async def open(self) -> None:
         """Ready to run. ConfigurationError where it cannot."""
 
     def submit(self, running: RunningJob) -> None:
-        """RunJob it; there is a slot free. `JobsEnded` is told of it once, sooner or later."""
+        """Run the job; there is a slot free. `JobsEnded` is told of it once, sooner or later."""
 
     def stop(self, running: RunningJob, reason: StopReason) -> None:
         """The job, which has not ended, is told; and it is ended as far as this pool can.

@@ -49,7 +49,7 @@ from pinlater_workers.pools.messages import (
 
 _TRACE_LINES = 6
 _OOM_SCORE = "500"
-"""Of -1000 (never) to 1000."""
+"""From -1000 (never) to 1000."""
 
 _LEFT_TO_WORKER = (signal.SIGINT, signal.SIGTERM)
 

@@ -71,12 +71,12 @@ class ProcessSet:
         await self._first
 
     def need(self, jobs: int) -> None:
-        """So many jobs are there."""
+        """Grow to this number of jobs."""
         self._wanted = min(max(self._wanted, jobs), self._limit)
         self.fill()
 
     def fill(self) -> None:
-        """StartApp what is missing; one with its last job is missing already."""
+        """Start the processes that are missing; one with its last job is missing already."""
         while not self._closed and self._pausing is None:
             starting = sum(not process.ready for process in self._processes)
             staying = sum(not (process.last or process.ending) for process in self._processes)
@@ -88,7 +88,7 @@ class ProcessSet:
                 self._failed(f"no process could be started: {error}")
 
     async def close(self, patience_s: float) -> None:
-        """Those that run a job or still start are killed, idle ones end by themselves, within so many seconds."""
+        """Processes that run a job or still start are killed, idle ones end by themselves, within so many seconds."""
         self._closed = True
         if self._pausing is not None:
             self._pausing.cancel()

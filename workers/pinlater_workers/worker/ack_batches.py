@@ -15,7 +15,8 @@ from pinlater_workers.jobs.outcome import Action, Outcome
 MAX_RESULTS = 1_000
 """In one call."""
 MAX_BODY_BYTES = 1 << 16
-"""So much of new bodies is in one call, or one body: a server breaks the connection over a call that is too large."""
+"""The most bytes of new bodies in one call, or one body: a server breaks the connection over a call that is too large.
+"""
 Result = tuple[RunningJob, Outcome]
 ACKS = frozenset({Action.SUCCEED, Action.RETRY, Action.FAIL})
 """The server is told by an ack; else by a requeue, which is a checkpoint to it."""

@@ -84,7 +84,7 @@ class ClaimKeeper:
         return [each for each in running_jobs if each.type and each.type.name in short and each.job.claim_descriptor]
 
     def watch_late(self, now_s: float) -> None:
-        """Of those that have not ended at once."""
+        """Tells the process of claims whose jobs have not ended at once."""
         told = self._table.promote(now_s - SHORT_S)
         for entry in told:
             running = self._table.of(entry)
@@ -151,7 +151,7 @@ class ClaimTable:
         self._short.update(dict.fromkeys(running_jobs, good_s))
 
     def promote(self, until_s: float) -> list[HeartbeatEntry]:
-        """Those of them that were taken by then: they are like all others from now on."""
+        """The short claims that were taken by then: they are like all others from now on."""
         old = []
         for running, good_s in self._short.items():
             if good_s > until_s:
@@ -186,7 +186,7 @@ class ClaimTable:
         return list(self._held.values())
 
     def keep(self, running_jobs: Iterable[RunningJob]) -> list[HeartbeatEntry]:
-        """Those of them that are held: to be kept alive without an end, since their results are not through yet."""
+        """The claims held for these jobs: kept alive without an end, since their results are not through yet."""
         kept = []
         for running in running_jobs:
             good_s = self._short.pop(running, None)

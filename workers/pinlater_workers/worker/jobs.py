@@ -171,7 +171,7 @@ class RunningJobs:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def take_no_more(self) -> None:
-        """Those that run are told; what comes all the same is requeued."""
+        """Tells running jobs to stop; jobs that still come are requeued."""
         self._is_stopping = True
         for running in list(self.running):
             if running.stop_reason is None:

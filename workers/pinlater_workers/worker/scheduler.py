@@ -165,6 +165,6 @@ class WeightedFair:
         self._pass[queue] -= self._stride[queue] * slots
 
     def unused(self, queue: str, slots: int) -> None:
-        """So many of those that it was allocated brought no job."""
+        """The slots of one allocation brought no job."""
         self.undo(queue, slots)
         self._satisfied.add(queue)

@@ -27,9 +27,9 @@ STAY_S = 60.0
 IDLE_S = 1800.0
 """A connection that claims are bound to is not closed for being idle."""
 STUCK_S = 2.0
-"""So long half of the slots are stuck before the worker is replaced: a thread that is told returns in a moment."""
+"""How long half of the slots are stuck before the worker is replaced: a thread that is told returns in a moment."""
 NAMED = 20
-"""So many stuck jobs are named at most."""
+"""The most stuck jobs that are named."""
 LAST_ACKS_S = 5.0
 HURRIED_ACKS_S = 2.0
 
