@@ -133,9 +133,9 @@ def confirm(question: str, if_not: str) -> None:
 def say_missed(shards: Sequence[str]) -> None:
     """Name the shards that a change has yet to reach; the change counts all the same."""
     if len(shards) == 1:
-        say(f"shard {shards[0]} was not reached; it hears of it before it serves again")
+        say(f"shard {shards[0]} was not reached; it gets the change before it serves again")
     elif shards:
-        say(f"shards {', '.join(shards)} were not reached; they hear of it before they serve again")
+        say(f"shards {', '.join(shards)} were not reached; they get the change before they serve again")
 
 
 _DEFAULT_TIMEOUT_MS = 10_000

@@ -46,7 +46,7 @@ Examples:
 def create(client: Client, names: tuple[str, ...]) -> None:
     """Create queues. One that is there already is left as it is.
 
-    A name is letters, digits and underscores, up to 64. Shards that are out are named: they hear of the queues before
+    A name is letters, digits and underscores, up to 64. Shards that are out are named: they get the queues before
     they serve again.
     """
     for name in names:
@@ -246,7 +246,7 @@ def _look(client: Client, name: str, partial: bool, refused_from_s: float) -> Le
     if not status.queues:
         if is_refused:
             raise QueueNotFound.of(name)
-        return Left("waiting for the servers to hear of it")
+        return Left("waiting for the servers to apply it")
     levels = status.queues[0].levels
     counts = {
         "pending": sum(level.ready for level in levels),

@@ -15,7 +15,7 @@ from pinlater.model import parse_descriptor
 from tests.cluster.conftest import Command, TwoServers, eventually
 
 pytestmark = pytest.mark.store("redis")
-MISSED = "pinlater: shard 2 was not reached; it hears of it before it serves again\n"
+MISSED = "pinlater: shard 2 was not reached; it gets the change before it serves again\n"
 NOT_ALL = "missing shards: 2"
 BATCH = 20
 
