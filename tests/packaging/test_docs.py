@@ -10,6 +10,7 @@ import pytest
 
 from pinlater.metrics import FAMILIES
 from tests.packaging.conftest import ROOT
+from tests.packaging.links import PAGES, with_lines
 from tests.unit.test_convert import SENT
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("workers/**/*.md")])
@@ -35,6 +36,11 @@ def test_every_link_leads_to_a_file(document: Path) -> None:
     prose = re.sub(r"^```.*?^```$", "", document.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", prose)
     assert [link for link in links if "://" not in link and not (document.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_links_into_the_code_lead_to_the_lines_where_their_names_are(page: Path) -> None:
+    assert page.read_text(encoding="utf-8") == with_lines(page), "run: python -m tests.packaging.links"
 
 
 @pytest.mark.parametrize(
