@@ -188,8 +188,10 @@ class RedisStore:
             await connection.send(("AUTH", *login))
         if address.db:
             await connection.send(("SELECT", address.db))
+        # Before the scripts also where nothing is known yet: a Redis that wants a password says so to a short command,
+        # and closes the connection without a word at a text of more than 16 KiB.
+        shard, store = await connection.send(("HMGET", self.root, "shard", "store"))
         if self.identity is not None:
-            shard, store = await connection.send(("HMGET", self.root, "shard", "store"))
             self.check_identity((shard or b"").decode(), (store or b"").decode())
         # Where that is not allowed, a call that is answered with NOSCRIPT brings its script along.
         loaded = [connection.send(("SCRIPT", "LOAD", script.source)) for script in self._scripts.values()]
