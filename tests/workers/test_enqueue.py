@@ -140,18 +140,18 @@ def test_refusals_of_the_server_come_as_they_are(app: App, add: JobType) -> None
 
 
 class Breaking:
-    """An outbox whose calls end in an error after so many."""
+    """A sink whose calls end in an error after so many."""
 
     def __init__(self, app: App, calls: int) -> None:
-        self._outbox, self._left = app.outbox, calls
+        self._sink, self._left = app.sink, calls
 
     def send(self, queue: str, jobs: Sequence[Job]) -> list[str]:
         self._fall()
-        return self._outbox.send(queue, jobs)
+        return self._sink.send(queue, jobs)
 
     async def send_async(self, queue: str, jobs: Sequence[Job]) -> list[str]:
         self._fall()
-        return await self._outbox.send_async(queue, jobs)
+        return await self._sink.send_async(queue, jobs)
 
     def _fall(self) -> None:
         self._left -= 1
@@ -162,7 +162,7 @@ class Breaking:
 @pytest.mark.parametrize("on_a_loop", [False, True])
 def test_what_is_enqueued_of_many_is_told_when_a_later_call_fails(app: App, add: JobType, on_a_loop: bool) -> None:
     calls = [(number,) for number in range(2 * JOBS_PER_CALL + 1)]
-    app.outbox = Breaking(app, 2)
+    app.sink = Breaking(app, 2)
 
     async def many() -> list[str]:
         try:

@@ -233,10 +233,10 @@ def test_what_jobs_enqueue_runs_too() -> None:
 
 
 def test_afterwards_the_app_is_as_before() -> None:
-    outbox, clock = app.outbox, app.clock
+    sink, clock = app.sink, app.clock
     with testing.in_memory(app) as jobs:
-        assert app.outbox is jobs
-    assert (app.outbox, app.clock) == (outbox, clock)
+        assert app.sink is jobs
+    assert (app.sink, app.clock) == (sink, clock)
 
 
 def test_a_retry_waits_its_turn() -> None:

@@ -20,7 +20,7 @@ from pinlater_workers.app.catalogue import Catalogue
 from pinlater_workers.app.settings import FileSettings, WorkerSettings, read_file
 from pinlater_workers.envelope import Encoding
 from pinlater_workers.errors import ConfigurationError
-from pinlater_workers.jobs.job_type import JobFunction, JobType, Outbox
+from pinlater_workers.jobs.job_type import JobFunction, JobSink, JobType
 from pinlater_workers.jobs.settings import (
     DEFAULT_MAX_SNOOZES,
     DEFAULT_TIME_LIMIT_S,
@@ -61,7 +61,7 @@ class App:
     """An app: types of job, and where they go. `file`: settings in TOML, which count before what code says; else
     `servers`, a `cluster`, or the environment.
 
-    ConfigurationError: a file, a server or a type of job that cannot be. `outbox` is where jobs go: the servers.
+    ConfigurationError: a file, a server or a type of job that cannot be. `sink` is where jobs go: the servers.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class App:
         self.clock: Clock = clock or SystemClock()
         self._catalogue = Catalogue(self)
         self._connections = ServerClients(ServerTarget(servers, cluster, clusters_file, source))
-        self.outbox: Outbox = self._connections
+        self.sink: JobSink = self._connections
         self._file = FileSettings()
         if file is not None:
             self.follow(read_file(file))
@@ -191,11 +191,11 @@ class App:
         old = self._connections.target
         if not servers and cluster is None:
             servers, cluster, clusters_file = old.servers, old.cluster, clusters_file or old.clusters_file
-        own = self.outbox is self._connections
+        own = self.sink is self._connections
         self._connections.close()
         self._connections = ServerClients(ServerTarget(servers, cluster, clusters_file, source or old.source))
         if own:
-            self.outbox = self._connections
+            self.sink = self._connections
 
     @property
     def servers(self) -> list[str]:
@@ -254,7 +254,7 @@ class ServerTarget:
 
 
 class ServerClients:
-    """The clients to one target. An Outbox: jobs go to the servers.
+    """The clients to one target. A JobSink: jobs go to the servers.
 
     Clients are made, and imported, when they are needed first: most processes of a pool send nothing.
     """

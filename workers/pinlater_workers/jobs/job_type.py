@@ -30,7 +30,7 @@ class Producer(Protocol):
     """The app, as its job types see it."""
 
     clock: Clock
-    outbox: Outbox
+    sink: JobSink
 
     def headers(self, job: str) -> dict[str, str]:
         """What travels with a job that is enqueued now."""
@@ -76,7 +76,7 @@ class JobType:
         ArgumentsInvalid, ValueError: nothing was sent. Else the errors of Client.enqueue.
         """
         (job,) = self._jobs([self._body(args, kwargs)], delay, run_after, priority)
-        return self._producer.outbox.send(self.settings.queue, [job])[0]
+        return self._producer.sink.send(self.settings.queue, [job])[0]
 
     def enqueue_many(
         self,
@@ -92,7 +92,7 @@ class JobType:
         sent. EnqueuedInPart: the first are stored, and says which.
         """
         jobs = self._jobs(self._bodies(calls), delay, run_after, priority)
-        return send_all(self._producer.outbox, self.settings.queue, jobs)
+        return send_all(self._producer.sink, self.settings.queue, jobs)
 
     async def enqueue_async(
         self,
@@ -104,7 +104,7 @@ class JobType:
     ) -> str:
         """`enqueue` for an event loop."""
         (job,) = self._jobs([self._body(args, kwargs)], delay, run_after, priority)
-        return (await self._producer.outbox.send_async(self.settings.queue, [job]))[0]
+        return (await self._producer.sink.send_async(self.settings.queue, [job]))[0]
 
     async def enqueue_many_async(
         self,
@@ -116,7 +116,7 @@ class JobType:
     ) -> list[str]:
         """`enqueue_many` for an event loop."""
         jobs = self._jobs(self._bodies(calls), delay, run_after, priority)
-        return await send_all_async(self._producer.outbox, self.settings.queue, jobs)
+        return await send_all_async(self._producer.sink, self.settings.queue, jobs)
 
     def body(self, *args: Any, **kwargs: Any) -> bytes:
         """The body of a job for these arguments, without headers. ArgumentsInvalid."""
@@ -194,7 +194,7 @@ class EnqueuedInPart(WorkerError):
         self.wanted = wanted
 
 
-class Outbox(Protocol):
+class JobSink(Protocol):
     """Where jobs go. Each call stores all of its jobs or none, and answers with their descriptors in order."""
 
     def send(self, queue: str, jobs: Sequence[Job]) -> list[str]: ...
@@ -229,12 +229,12 @@ def slices(jobs: Sequence[Job]) -> Iterator[Sequence[Job]]:
         yield jobs[start:]
 
 
-def send_all(outbox: Outbox, queue: str, jobs: Sequence[Job]) -> list[str]:
+def send_all(sink: JobSink, queue: str, jobs: Sequence[Job]) -> list[str]:
     """EnqueuedInPart: a call after the first one failed. The error of the first is raised as it is."""
     enqueued: list[str] = []
     for some in slices(jobs):
         try:
-            enqueued += outbox.send(queue, some)
+            enqueued += sink.send(queue, some)
         except Exception as error:
             if not enqueued:
                 raise
@@ -242,12 +242,12 @@ def send_all(outbox: Outbox, queue: str, jobs: Sequence[Job]) -> list[str]:
     return enqueued
 
 
-async def send_all_async(outbox: Outbox, queue: str, jobs: Sequence[Job]) -> list[str]:
+async def send_all_async(sink: JobSink, queue: str, jobs: Sequence[Job]) -> list[str]:
     """`send_all` for an event loop."""
     enqueued: list[str] = []
     for some in slices(jobs):
         try:
-            enqueued += await outbox.send_async(queue, some)
+            enqueued += await sink.send_async(queue, some)
         except Exception as error:
             if not enqueued:
                 raise

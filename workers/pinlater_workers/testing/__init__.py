@@ -69,12 +69,12 @@ def _app(job_type: object) -> App:
 def in_memory(app: App) -> Iterator[Jobs]:
     """Until the block ends, what is enqueued with this app stays here."""
     jobs = Jobs(app)
-    outbox, clock = app.outbox, app.clock
-    app.outbox, app.clock = jobs, jobs.clock
+    sink, clock = app.sink, app.clock
+    app.sink, app.clock = jobs, jobs.clock
     try:
         yield jobs
     finally:
-        app.outbox, app.clock = outbox, clock
+        app.sink, app.clock = sink, clock
 
 
 @dataclass(slots=True)
