@@ -9,21 +9,26 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import PurePath
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import msgspec
 
+from pinlater.job_body import (
+    CONTENT_TYPES,
+    DECODERS,
+    ENCODINGS,
+    FIRST_LINE,
+    UNREADABLE,
+    VERSION,
+    Encoding,
+    EnvelopeMap,
+    named_encoding,
+)
 from pinlater_workers.errors import BodyInvalid
 
-VERSION = 1
+__all__ = ["ENCODINGS", "Encoding", "Envelope", "next_body", "plain", "read_envelope", "write_envelope"]
 
-Encoding = Literal["json", "msgpack"]
-ENCODINGS: tuple[Encoding, ...] = ("json", "msgpack")
-
-_CONTENT_TYPES: dict[Encoding, str] = {"json": "application/json", "msgpack": "application/msgpack"}
-_ENCODINGS = {name: encoding for encoding, name in _CONTENT_TYPES.items()}
-_FIRST_LINES = {encoding: f"PINLATER/{VERSION} {name}\n".encode() for encoding, name in _CONTENT_TYPES.items()}
-_FIRST_LINE = re.compile(rb"PINLATER/([0-9]{1,9}) +([^\n]{1,100})\n")
+_FIRST_LINES = {encoding: f"PINLATER/{VERSION} {name}\n".encode() for encoding, name in CONTENT_TYPES.items()}
 
 
 class Envelope(msgspec.Struct, frozen=True, gc=False):
@@ -40,16 +45,6 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
     encoding: Encoding = "json"
 
 
-class _Map(msgspec.Struct, omit_defaults=True, gc=False):
-    """The map. Some languages write null for an empty list or map."""
-
-    job: str
-    args: list[Any] | None = []
-    kwargs: dict[str, Any] | None = {}
-    headers: dict[str, str] | None = {}
-    snoozes: Annotated[int, msgspec.Meta(ge=0)] = 0
-
-
 def plain(value: Any) -> Any:
     """For msgspec: what a value that it does not know is written as. TypeError: nothing."""
     if isinstance(value, PurePath):
@@ -57,19 +52,15 @@ def plain(value: Any) -> Any:
     raise TypeError(f"a {type(value).__qualname__} cannot be part of a body")
 
 
-_ENCODERS: dict[Encoding, Callable[[_Map], bytes]] = {
+_ENCODERS: dict[Encoding, Callable[[EnvelopeMap], bytes]] = {
     "json": msgspec.json.Encoder(enc_hook=plain).encode,
     "msgpack": msgspec.msgpack.Encoder(enc_hook=plain).encode,
-}
-_DECODERS: dict[Encoding, Callable[[memoryview], _Map]] = {
-    "json": msgspec.json.Decoder(_Map).decode,
-    "msgpack": msgspec.msgpack.Decoder(_Map).decode,
 }
 
 
 def write_envelope(envelope: Envelope) -> bytes:
     """The body. TypeError, ValueError, OverflowError or RecursionError: a value that the encoding does not have."""
-    written = _Map(envelope.job, envelope.args, envelope.kwargs, envelope.headers, envelope.snoozes)
+    written = EnvelopeMap(envelope.job, envelope.args, envelope.kwargs, envelope.headers, envelope.snoozes)
     return _FIRST_LINES[envelope.encoding] + _ENCODERS[envelope.encoding](written)
 
 
@@ -83,25 +74,24 @@ def read_envelope(body: bytes) -> Envelope | None:
             encoding, start = ours, len(line)
             break
     else:
-        match = _FIRST_LINE.match(body)
+        match = FIRST_LINE.match(body)
         if match is None:
             return None
         if int(match[1]) > VERSION:
             return Envelope(f"PINLATER/{int(match[1])}")
-        encoding, start = _named_encoding(match), match.end()
+        encoding, start = _encoding(match), match.end()
     try:
-        found = _DECODERS[encoding](memoryview(body)[start:])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BodyInvalid(f"a body of {_CONTENT_TYPES[encoding]} that cannot be read: {error}") from error
+        found = DECODERS[encoding](memoryview(body)[start:])
+    except UNREADABLE as error:
+        raise BodyInvalid(f"a body of {CONTENT_TYPES[encoding]} that cannot be read: {error}") from error
     return Envelope(found.job, found.args or [], found.kwargs or {}, found.headers or {}, found.snoozes, encoding)
 
 
-def _named_encoding(match: re.Match[bytes]) -> Encoding:
-    """That of a first line as other languages may write it. BodyInvalid: none of ours."""
-    content_type = match[2].decode("utf-8", "replace").partition(";")[0].strip().lower()
-    known = _ENCODINGS.get(content_type)
+def _encoding(match: re.Match[bytes]) -> Encoding:
+    """BodyInvalid: none of ours."""
+    known = named_encoding(match)
     if known is None or int(match[1]) < 1:
-        allowed = " or ".join(_ENCODINGS)
+        allowed = " or ".join(CONTENT_TYPES.values())
         raise BodyInvalid(f"a body that begins with {match[0]!r}; allowed: version {VERSION}, {allowed}")
     return known
 

@@ -1,0 +1,128 @@
+"""The format of the worker framework's bodies, and what such a body says, for people. docs/workers-bodies.md.
+
+A first line, then one map in JSON or MessagePack. Servers never look into bodies; commands and pages show them.
+`pinlater_workers.envelope` writes and reads them for workers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from pinlater.redaction import MASK
+
+VERSION = 1
+
+Encoding = Literal["json", "msgpack"]
+ENCODINGS: tuple[Encoding, ...] = ("json", "msgpack")
+CONTENT_TYPES: dict[Encoding, str] = {"json": "application/json", "msgpack": "application/msgpack"}
+
+FIRST_LINE = re.compile(rb"PINLATER/([0-9]{1,9}) +([^\n]{1,100})\n")
+
+SECRET_HEADER = "pinlater-secret"
+"""The arguments that no display shows: names, and of arguments by position their indices from 0, with spaces between.
+
+A header, as workers of earlier versions keep every header where they write a body anew.
+"""
+
+_NAMED = {name: encoding for encoding, name in CONTENT_TYPES.items()}
+
+
+class EnvelopeMap(msgspec.Struct, omit_defaults=True, gc=False):
+    """The map. Some languages write null for an empty list or map."""
+
+    job: str
+    args: list[Any] | None = []
+    kwargs: dict[str, Any] | None = {}
+    headers: dict[str, str] | None = {}
+    snoozes: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+
+DECODERS: dict[Encoding, Callable[[memoryview], EnvelopeMap]] = {
+    "json": msgspec.json.Decoder(EnvelopeMap).decode,
+    "msgpack": msgspec.msgpack.Decoder(EnvelopeMap).decode,
+}
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What a decoder raises for a map that cannot be read."""
+
+
+def named_encoding(match: re.Match[bytes]) -> Encoding | None:
+    """That of a first line as other languages may write it. None: none of these."""
+    content_type = match[2].decode("utf-8", "replace").partition(";")[0].strip().lower()
+    return _NAMED.get(content_type)
+
+
+@dataclass(frozen=True, slots=True)
+class BodyDescription:
+    """What a body says. Values are those of JSON, whatever the encoding; secret ones are MASK unless asked for.
+
+    `headers` lack the one that names the secrets. `snoozes`: how often the job was put off.
+    """
+
+    job: str
+    args: list[Any]
+    kwargs: dict[str, Any]
+    headers: dict[str, str]
+    snoozes: int
+    encoding: Encoding
+
+    @property
+    def traceparent(self) -> str:
+        """ "": it belongs to no trace."""
+        return self.headers.get("traceparent", "")
+
+    def call_text(self, max_chars: int = 200) -> str:
+        """The call as Python would write it, cut to so many characters. It may hold any character of the arguments.
+
+        >>> BodyDescription("resize", ["a.jpg"], {"size": 200}, {}, 0, "json").call_text()
+        "resize('a.jpg', size=200)"
+        """
+        parts: list[str] = []
+        left = max_chars
+        for name, value in [("", each) for each in self.args] + list(self.kwargs.items()):
+            part = (f"{name}=" if name else "") + (MASK if value == MASK else _shown(value))
+            parts.append(part)
+            left -= len(part) + 2
+            if left < 0:
+                break
+        text = f"{self.job}({', '.join(parts)})"
+        return text if len(text) <= max_chars else text[: max(0, max_chars - 3)] + "..."
+
+
+def _shown(value: object) -> str:
+    try:
+        return repr(value)
+    except RecursionError:
+        return "..."
+
+
+def describe_body(body: bytes, *, with_secrets: bool = False) -> BodyDescription | None:
+    """None: no body of the framework, one of a later version, or one that cannot be read.
+
+    >>> describe_body(b'PINLATER/1 application/json\\n{"job": "resize", "args": ["a.jpg"]}').call_text()
+    "resize('a.jpg')"
+    >>> describe_body(b"plain text") is None
+    True
+    """
+    match = FIRST_LINE.match(body)
+    if match is None or int(match[1]) != VERSION:
+        return None
+    encoding = named_encoding(match)
+    if encoding is None:
+        return None
+    try:
+        found = DECODERS[encoding](memoryview(body)[match.end() :])
+        args = msgspec.to_builtins(found.args or [], str_keys=True, enc_hook=repr)
+        kwargs = msgspec.to_builtins(found.kwargs or {}, str_keys=True, enc_hook=repr)
+    except (*UNREADABLE, TypeError, ValueError):
+        return None
+    headers = dict(found.headers or {})
+    secrets = set(headers.pop(SECRET_HEADER, "").split())
+    if secrets and not with_secrets:
+        args = [MASK if str(index) in secrets else value for index, value in enumerate(args)]
+        kwargs = {name: MASK if name in secrets else value for name, value in kwargs.items()}
+    return BodyDescription(found.job, args, kwargs, headers, found.snoozes, encoding)
