@@ -133,6 +133,46 @@ struct AckJobsResponse {
   1: required list<AckOutcome> outcomes,
 }
 
+/** A job that a worker runs. */
+struct WorkerJob {
+  1: required string jobDescriptor,
+  /** The type of job, as the worker calls it. */
+  2: optional string jobType,
+  /** For how long it has run. */
+  3: optional i64 runningMillis,
+}
+
+/**
+ * What a worker says of itself, on a dequeue or a checkpoint every ten seconds or so, and when it starts or stops. It
+ * never fails the call that carries it: what is too long is cut.
+ */
+struct WorkerReport {
+  /** Of this process and this run of it alone; at most 100 characters. */
+  1: required string id,
+  /** For people. */
+  2: required string name,
+  /** Since the worker began, by a clock that is never set: of two reports the one with more is the newer. */
+  3: required i64 upMillis,
+  4: optional string host,
+  5: optional i32 pid,
+  /** The queues it takes jobs from, with their weights. */
+  6: optional map<string, i32> queues,
+  /** How many jobs it can run at once, how many it runs, and how many slots are held by jobs that do not return. */
+  7: optional i32 slots,
+  8: optional i32 busySlots,
+  9: optional i32 stuckSlots,
+  /** Up to 100, those that run longest first. */
+  10: optional list<WorkerJob> running,
+  /** Such as "python": "3.11.2". */
+  11: optional map<string, string> versions,
+  /** It takes no new jobs. */
+  12: optional bool isStopping = false,
+  /** The last report of this id: it leaves the list of workers. */
+  13: optional bool hasStopped = false,
+  /** Its process has not moved for so long; another process reports for it. */
+  14: optional i64 silentMillis,
+}
+
 struct PinLaterDequeueRequest {
   1: required string queueName,
   2: required i32 limit,
@@ -153,6 +193,7 @@ struct PinLaterDequeueRequest {
    * something: its next call, or a checkpoint of nothing. A claim of which no such receipt came costs no attempt.
    */
   103: optional bool confirmsReceipt = false,
+  105: optional WorkerReport worker,
 }
 
 struct PinLaterDequeueMetadata {
@@ -195,6 +236,7 @@ struct PinLaterCheckpointJobRequest {
 struct PinLaterCheckpointJobsRequest {
   1: required string queueName,
   2: required list<PinLaterCheckpointJobRequest> requests,
+  100: optional WorkerReport worker,
 }
 
 struct PinLaterLookupJobRequest {

@@ -50,6 +50,7 @@ from pinlater.model.operator_views import (
     SettingView,
     ShardView,
 )
+from pinlater.model.workers import WorkerJob, WorkerReport
 
 __all__ = [
     "CLAIM_PARTS_BEFORE_SOURCE",
@@ -88,6 +89,8 @@ __all__ = [
     "SettingView",
     "ShardView",
     "Unreceived",
+    "WorkerJob",
+    "WorkerReport",
     "claim_source",
     "descriptor_prefix",
     "is_queue_name",

@@ -27,6 +27,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from pinlater.model.connection_ref import ConnectionRef
+from pinlater.model.workers import WorkerReport
 
 MAX_TIME_MS = 2**53 - 1
 """The largest time: the largest integer that a double (Redis scores, Lua numbers) holds exactly."""
@@ -187,7 +188,7 @@ class DequeueRequest:
     """One dequeue call. `wait_ms` > 0 makes it a long poll; `claim_timeout_ms` None takes the queue's own.
 
     `release_on_disconnect` binds the claims to the caller's connection; `confirms_receipt` says that the caller tells
-    the server when it has the answer, before it begins a job: see docs/wire.md.
+    the server when it has the answer, before it begins a job: see docs/wire.md. `worker` is for the list of workers.
     """
 
     queue: str
@@ -201,6 +202,7 @@ class DequeueRequest:
     claim_timeout_ms: int | None = None
     release_on_disconnect: bool = False
     confirms_receipt: bool = False
+    worker: WorkerReport | None = None
 
 
 @dataclass(slots=True)

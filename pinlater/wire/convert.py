@@ -28,6 +28,8 @@ from pinlater.model import (
     JobState,
     RequestContext,
     ScanPage,
+    WorkerJob,
+    WorkerReport,
     parse_descriptor,
 )
 from pinlater.wire.dequeue_response import DequeueResponse
@@ -94,11 +96,13 @@ def dequeue_to_wire(request: DequeueRequest) -> Any:
         claim_timeout_ms=request.claim_timeout_ms,
         release_on_disconnect=request.release_on_disconnect or None,
         confirms_receipt=request.confirms_receipt or None,
+        worker=request.worker,
     )
 
 
-def checkpoints_to_wire(queue: str, checkpoints: Sequence[Checkpoint]) -> Any:
-    return filled(_CheckpointsRequest, queue_name=queue, requests=[_checkpoint(one) for one in checkpoints])
+def checkpoints_to_wire(queue: str, checkpoints: Sequence[Checkpoint], worker: WorkerReport | None = None) -> Any:
+    requests = [_checkpoint(one) for one in checkpoints]
+    return filled(_CheckpointsRequest, queue_name=queue, requests=requests, worker=worker)
 
 
 def _checkpoint(checkpoint: Checkpoint) -> Any:
@@ -237,6 +241,27 @@ def dequeue_from_wire(request: Any) -> DequeueRequest:
         request.claim_timeout_ms,
         request.release_on_disconnect or False,
         request.confirms_receipt or False,
+        None if request.worker is None else worker_from_wire(request.worker),
+    )
+
+
+def worker_from_wire(report: Any) -> WorkerReport:
+    """As it came: its bounds are the business of whoever keeps it."""
+    return WorkerReport(
+        report.id,
+        report.name,
+        report.up_ms,
+        report.host or "",
+        report.pid or 0,
+        report.queues or {},
+        report.slots or 0,
+        report.busy_slots or 0,
+        report.stuck_slots or 0,
+        [WorkerJob(job.job_descriptor, job.job_type or "", job.running_ms or 0) for job in report.running or ()],
+        report.versions or {},
+        report.is_stopping or False,
+        report.has_stopped or False,
+        report.silent_ms or 0,
     )
 
 

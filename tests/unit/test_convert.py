@@ -25,6 +25,8 @@ from pinlater.model import (
     JobState,
     RequestContext,
     ScanPage,
+    WorkerJob,
+    WorkerReport,
 )
 from pinlater.wire import convert
 from pinlater.wire.codec import decode_call, decode_reply, encode_call, encode_reply, encode_struct
@@ -58,6 +60,25 @@ dequeued = st.builds(
     time_ms,
     time_ms,
     text,
+    time_ms,
+)
+
+natural = st.integers(0, 2**31 - 1)
+workers = st.builds(
+    WorkerReport,
+    text,
+    text,
+    time_ms,
+    text,
+    natural,
+    st.dictionaries(text, natural, max_size=3),
+    natural,
+    natural,
+    natural,
+    st.lists(st.builds(WorkerJob, text, text, time_ms), max_size=3),
+    st.dictionaries(text, text, max_size=3),
+    st.booleans(),
+    st.booleans(),
     time_ms,
 )
 
@@ -100,6 +121,16 @@ def test_checkpoints(protocol: Protocol, wire_limits: WireLimits, sent: list[Che
     request = convert.checkpoints_to_wire("mail", sent)
     got = through("checkpointJobs", protocol, wire_limits, 1, request=request).request
     assert (got.queue_name, convert.checkpoints_from_wire(got.requests)) == ("mail", sent)
+
+
+@given(protocols, limits, workers)
+def test_reports_of_workers(protocol: Protocol, wire_limits: WireLimits, report: WorkerReport) -> None:
+    wanted = DequeueRequest("mail", 1, worker=report)
+    got = through("dequeueJobs", protocol, wire_limits, 1, request=convert.dequeue_to_wire(wanted)).request
+    assert convert.dequeue_from_wire(got).worker == report
+    request = convert.checkpoints_to_wire("mail", [], report)
+    got = through("checkpointJobs", protocol, wire_limits, 1, request=request).request
+    assert convert.worker_from_wire(got.worker) == report
 
 
 @given(
