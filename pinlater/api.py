@@ -20,7 +20,9 @@ from pinlater.model import (
     Checkpoint,
     ClusterStatus,
     ConnectionRef,
+    DequeuedFromQueues,
     DequeuedJob,
+    DequeueFromQueuesRequest,
     DequeueRequest,
     Job,
     JobChange,
@@ -55,6 +57,16 @@ class Api(Protocol):
 
         Where one of those had no effect, the answer is a DequeuedJobs, which says what became of each. RequestInvalid
         for those that are invalid, when the others were carried out (`acks_applied`) and nothing was dequeued.
+        """
+
+    async def dequeue_from_queues(
+        self, request: DequeueFromQueuesRequest, *, context: RequestContext | None = None
+    ) -> DequeuedFromQueues:
+        """Claim up to `limit` eligible jobs of whichever of the queues has some, shared among them by weight; riding
+        acks come first. One long poll waits on all queues.
+
+        A queue that cannot be looked at is named in the answer, and keeps nothing from the others; where that is so of
+        all, nothing is waited for. Errors of the whole call are those of `dequeue`.
         """
 
     async def ack(

@@ -193,6 +193,11 @@ struct PinLaterDequeueRequest {
    * something: its next call, or a checkpoint of nothing. A claim of which no such receipt came costs no attempt.
    */
   103: optional bool confirmsReceipt = false,
+  /**
+   * So many jobs more than the limit, if they are there at once and the queue has neither a rate nor a maximum in
+   * progress; a dequeue that had to wait gets none of them.
+   */
+  104: optional i32 prefetch = 0,
   105: optional WorkerReport worker,
 }
 
@@ -215,6 +220,52 @@ struct PinLaterDequeueResponse {
   100: optional list<AckOutcome> ackOutcomes,
   /** The receipt of this answer is awaited: see confirmsReceipt. */
   101: optional bool awaitsReceipt,
+}
+
+/** One of the queues of a dequeueFromQueues. */
+struct QueueShare {
+  1: required string queueName,
+  /** 1 to 1,000: of the queues that have jobs, each gets its share of the limit. */
+  2: optional i32 weight = 1,
+  /** As that of a PinLaterDequeueRequest, of this queue. */
+  3: optional i32 prefetch = 0,
+}
+
+struct DequeueFromQueuesRequest {
+  /** 1 to 1,000, none of them twice. */
+  1: required list<QueueShare> queues,
+  /** Of all queues together. */
+  2: required i32 limit,
+  /** Carried out before the dequeue. */
+  3: optional list<PinLaterJobAckRequest> acks,
+  /** Long poll: answer as soon as one of the queues has a job, at most so much later; cut at 60,000. */
+  4: optional i32 waitMillis = 0,
+  /** As those of a PinLaterDequeueRequest. */
+  5: optional i32 claimTimeoutMillis,
+  6: optional bool releaseOnDisconnect = false,
+  7: optional bool confirmsReceipt = false,
+  8: optional WorkerReport worker,
+}
+
+/** Why a queue gave no jobs, while the others could be looked at. The fields are those of a PinLaterException. */
+struct QueueError {
+  1: required string queueName,
+  2: required ErrorCode errorCode,
+  3: required string message,
+  4: optional string reason,
+  5: optional bool retryable,
+  6: optional i64 retryAfterMillis,
+}
+
+struct DequeueFromQueuesResponse {
+  /** Body by job descriptor, which names the queue. */
+  1: optional map<string, binary> jobs,
+  2: optional map<string, PinLaterDequeueMetadata> jobMetadata,
+  3: optional list<QueueError> queueErrors,
+  /** One list for each of the acks, as that of a PinLaterDequeueResponse. Not set where all had an effect. */
+  4: optional list<list<AckOutcome>> ackOutcomes,
+  /** The receipt of this answer is awaited: see confirmsReceipt. */
+  5: optional bool awaitsReceipt,
 }
 
 struct PinLaterCheckpointJobRequest {
@@ -511,6 +562,10 @@ service PinLater {
       throws (1: PinLaterException e),
 
   PinLaterDequeueResponse dequeueJobs(1: RequestContext context, 2: PinLaterDequeueRequest request)
+      throws (1: PinLaterException e),
+
+  /** As dequeueJobs, from whichever of the queues has jobs; each queue's limits are those of a plain dequeue. */
+  DequeueFromQueuesResponse dequeueFromQueues(1: RequestContext context, 2: DequeueFromQueuesRequest request)
       throws (1: PinLaterException e),
 
   void ackDequeuedJobs(1: RequestContext context, 2: PinLaterJobAckRequest request) throws (1: PinLaterException e),

@@ -17,9 +17,10 @@ from pinlater.client.addresses import default_source, target_servers
 from pinlater.client.dispatcher import CallSpec, Dispatcher, Failure
 from pinlater.client.enqueue_batching import EnqueueBatchLimits, Enqueuer
 from pinlater.client.pool import PoolLimits
+from pinlater.client.queue_rounds import QueueRounds
 from pinlater.client.retry import may_be_done
 from pinlater.client.server_list import Resolve, Server, ServerList, look_up
-from pinlater.errors import PinLaterError, ProtocolError
+from pinlater.errors import MethodUnknown, PinLaterError, ProtocolError
 from pinlater.model import (
     CONTINUATION_END,
     CONTINUATION_START,
@@ -30,7 +31,9 @@ from pinlater.model import (
     Changed,
     Checkpoint,
     ClusterStatus,
+    DequeuedFromQueues,
     DequeuedJobs,
+    DequeueFromQueuesRequest,
     DequeueRequest,
     Job,
     JobChange,
@@ -102,10 +105,11 @@ class AsyncClient:
         self._context = RequestContext(self.source)
         self._timeout_s = timeout
         self._on_disconnect = on_disconnect
+        self._rng = random.Random()
         on_lost = None if on_disconnect is None else self._lost
         self._dispatcher = Dispatcher(
             ServerList(self.servers, lambda address: Server(address, pool_limits, on_lost), resolve),
-            random.Random(),
+            self._rng,
             retry_unavailable=former.get("patient", retry_unavailable),
             sticky_s=former.get("stay_s", sticky_s),
             wait_for_rate=wait_for_rate,
@@ -113,7 +117,7 @@ class AsyncClient:
         limits = former.get("joining", enqueue_batching) or EnqueueBatchLimits()
         self._enqueuer = Enqueuer(self._dispatcher, self._context, limits)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._closed = False
+        self._closed = self._waits_no_more = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -135,6 +139,7 @@ class AsyncClient:
         A dequeue that is broken off otherwise loses these, and an attempt of each. The answer can also be an error,
         OutcomeUnknown: then the server has taken back what it claimed. This client can make no more dequeues that wait.
         """
+        self._waits_no_more = True
         self._dispatcher.cancel_long_polls("the client waits for no more jobs")
 
     end_waits = cancel_long_polls
@@ -234,6 +239,16 @@ class AsyncClient:
 
         OutcomeUnknown: jobs may have been claimed for this call, and are handed out again when their claims expire.
         """
+        return await self._dequeue(request, context, timeout)
+
+    async def _dequeue(
+        self,
+        request: DequeueRequest,
+        context: RequestContext | None,
+        timeout: float | None,
+        *,
+        wait_for_rate: bool = True,
+    ) -> DequeuedJobs:
         wait_s = request.wait_ms / 1000
         deadline_s = self._deadline_s(timeout) + wait_s
         args = methods.DEQUEUE.arguments(context or self._context, request)
@@ -243,11 +258,66 @@ class AsyncClient:
             methods.DEQUEUE.idempotency_with(request),
             deadline_s,
             long_poll=wait_s > 0,
-            revise=_dequeue_again(args.request, asyncio.get_running_loop().time() + wait_s),
+            revise=_dequeue_again(args.request, "job_ack_request", asyncio.get_running_loop().time() + wait_s),
+            wait_for_rate=wait_for_rate,
         )
         jobs = methods.DEQUEUE.result(await self._dispatcher.call(call))
         jobs.sort(key=_IN_ORDER)
         return jobs
+
+    async def dequeue_from_queues(
+        self,
+        request: DequeueFromQueuesRequest,
+        *,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> DequeuedFromQueues:
+        """Claim up to `limit` eligible jobs of whichever of the queues has some, shared among them by weight; riding
+        acks are carried out first. One long poll waits on all queues. The answer names the queues that could not be
+        looked at, each with its error.
+
+        A server that does not know this call is asked queue by queue, again and again. OutcomeUnknown: as of `dequeue`.
+        """
+        wait_s = request.wait_ms / 1000
+        deadline_s = self._deadline_s(timeout) + wait_s
+        wait_until_s = asyncio.get_running_loop().time() + wait_s
+        args = methods.DEQUEUE_FROM_QUEUES.arguments(context or self._context, request)
+        call = CallSpec(
+            methods.DEQUEUE_FROM_QUEUES,
+            args,
+            methods.DEQUEUE_FROM_QUEUES.idempotency,
+            deadline_s,
+            long_poll=wait_s > 0,
+            revise=_dequeue_again(args.request, "acks", wait_until_s),
+        )
+        try:
+            return methods.DEQUEUE_FROM_QUEUES.result(await self._dispatcher.call(call))
+        except MethodUnknown:  # nothing was done
+            return await self._dequeue_in_rounds(request, context, timeout, wait_until_s)
+
+    async def _dequeue_in_rounds(
+        self,
+        request: DequeueFromQueuesRequest,
+        context: RequestContext | None,
+        timeout: float | None,
+        wait_until_s: float,
+    ) -> DequeuedFromQueues:
+        outcomes = [
+            await self.ack(each.queue, each.succeeded, each.failed, context=context, timeout=timeout)
+            for each in request.acks
+        ]
+        rounds = QueueRounds(
+            request,
+            lambda plain: self._dequeue(plain, context, timeout, wait_for_rate=False),
+            lambda queue, checkpoints: self.checkpoint(queue, checkpoints, context=context),
+            lambda: self._waits_no_more,
+            self._rng,
+        )
+        try:
+            return await rounds.run(wait_until_s, outcomes if any(map(_without_effect, outcomes)) else ())
+        except PinLaterError as error:
+            error.acks_applied = True
+            raise
 
     async def ack(
         self,
@@ -464,12 +534,19 @@ class AsyncClient:
         return await self._call(methods.GET_AUDIT, context, timeout, limit, before_ms)
 
 
-def _dequeue_again(wanted: Any, wait_until_s: float) -> Callable[[Failure], None]:
-    """What changes before a dequeue is sent again: acks carried out already stay away; the wait gets shorter."""
+def _without_effect(outcomes: Sequence[AckOutcome]) -> bool:
+    """Whether one of them had none, or may have had none."""
+    return AckOutcome.IGNORED in outcomes or AckOutcome.UNKNOWN in outcomes
+
+
+def _dequeue_again(wanted: Any, acks: str, wait_until_s: float) -> Callable[[Failure], None]:
+    """What changes before a dequeue is sent again: acks carried out already stay away; the wait gets shorter. `acks`:
+    the field that they stand in.
+    """
 
     def revise(error: Failure) -> None:
         if isinstance(error, PinLaterError) and error.acks_applied:
-            wanted.job_ack_request = None
+            setattr(wanted, acks, None)
         if wanted.wait_ms:
             wanted.wait_ms = max(1, int((wait_until_s - asyncio.get_running_loop().time()) * 1000))
 

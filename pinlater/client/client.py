@@ -19,7 +19,9 @@ from pinlater.model import (
     Changed,
     Checkpoint,
     ClusterStatus,
+    DequeuedFromQueues,
     DequeuedJobs,
+    DequeueFromQueuesRequest,
     DequeueRequest,
     Job,
     JobChange,
@@ -124,6 +126,15 @@ class Client:
         self, request: DequeueRequest, *, context: RequestContext | None = None, timeout: float | None = None
     ) -> DequeuedJobs:
         return self._run(AsyncClient.dequeue, request, context=context, timeout=timeout)
+
+    def dequeue_from_queues(
+        self,
+        request: DequeueFromQueuesRequest,
+        *,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> DequeuedFromQueues:
+        return self._run(AsyncClient.dequeue_from_queues, request, context=context, timeout=timeout)
 
     def ack(
         self,

@@ -50,7 +50,7 @@ class MethodCodec:
     def __init__(self, method: Signature) -> None:
         self.name = method.name
         self._method = method
-        self.may_await_receipt = method.name == "dequeueJobs"
+        self.may_await_receipt = method.name in ("dequeueJobs", "dequeueFromQueues")
         self._args = method.args.encode_args
         self._call_head = write_header(BINARY, CALL, method.name, 0)[:-SEQID_BYTES]
         self._reply_head = write_header(BINARY, REPLY, method.name, 0)[:-SEQID_BYTES]

@@ -37,7 +37,8 @@ Failure = CallFailed | PinLaterError
 class CallSpec:
     """One call, to be answered before `deadline_s` of the loop's clock.
 
-    `long_poll`: it goes over a connection of its own kind. `revise` changes `args` before they are sent again.
+    `long_poll`: it goes over a connection of its own kind. `revise` changes `args` before they are sent again. Without
+    `wait_for_rate`, it fails at once where its queue's rate is used up.
     """
 
     method: Method[Any]
@@ -46,6 +47,7 @@ class CallSpec:
     deadline_s: float
     long_poll: bool = False
     revise: Callable[[Failure], None] | None = None
+    wait_for_rate: bool = True
 
 
 class Dispatcher:
@@ -140,7 +142,7 @@ class Dispatcher:
             if isinstance(error, Draining):
                 server.renew_connections()
         pause_s = attempts.failed(server, servers, error, self._rng)
-        if isinstance(error, DequeueRateLimited) and not self._wait_for_rate:
+        if isinstance(error, DequeueRateLimited) and not (self._wait_for_rate and call.wait_for_rate):
             raise error
         if pause_s is None or self._closed or now_s + pause_s >= call.deadline_s:
             attempts.raise_verdict(error)

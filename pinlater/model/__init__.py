@@ -50,15 +50,26 @@ from pinlater.model.operator_views import (
     SettingView,
     ShardView,
 )
+from pinlater.model.queue_shares import (
+    MAX_QUEUES,
+    MAX_WEIGHT,
+    DequeuedFromQueues,
+    DequeueFromQueuesRequest,
+    QueueAcks,
+    QueueShare,
+    in_weighted_order,
+)
 from pinlater.model.workers import WorkerJob, WorkerReport
 
 __all__ = [
     "CLAIM_PARTS_BEFORE_SOURCE",
     "CONTINUATION_END",
     "CONTINUATION_START",
+    "MAX_QUEUES",
     "MAX_QUEUE_NAME_CHARS",
     "MAX_STATUS_CHARS",
     "MAX_TIME_MS",
+    "MAX_WEIGHT",
     "RECORD_VERSION",
     "Ack",
     "AckOutcome",
@@ -69,7 +80,9 @@ __all__ = [
     "Checkpoint",
     "ClusterStatus",
     "ConnectionRef",
+    "DequeueFromQueuesRequest",
     "DequeueRequest",
+    "DequeuedFromQueues",
     "DequeuedJob",
     "DequeuedJobs",
     "Job",
@@ -81,6 +94,8 @@ __all__ = [
     "JobState",
     "JobsChanged",
     "LevelView",
+    "QueueAcks",
+    "QueueShare",
     "QueueStatus",
     "QueueView",
     "RequestContext",
@@ -93,6 +108,7 @@ __all__ = [
     "WorkerReport",
     "claim_source",
     "descriptor_prefix",
+    "in_weighted_order",
     "is_queue_name",
     "new_version",
     "parse_descriptor",

@@ -188,7 +188,8 @@ class DequeueRequest:
     """One dequeue call. `wait_ms` > 0 makes it a long poll; `claim_timeout_ms` None takes the queue's own.
 
     `release_on_disconnect` binds the claims to the caller's connection; `confirms_receipt` says that the caller tells
-    the server when it has the answer, before it begins a job: see docs/wire.md. `worker` is for the list of workers.
+    the server when it has the answer, before it begins a job: see docs/wire.md. `prefetch`: so many jobs more than the
+    limit, where they are there at once and the queue has no limits. `worker` is for the list of workers.
     """
 
     queue: str
@@ -202,6 +203,7 @@ class DequeueRequest:
     claim_timeout_ms: int | None = None
     release_on_disconnect: bool = False
     confirms_receipt: bool = False
+    prefetch: int = 0
     worker: WorkerReport | None = None
 
 

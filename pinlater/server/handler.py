@@ -14,7 +14,7 @@ from pinlater.api import ServedApi
 from pinlater.errors import Draining, Overloaded, PinLaterError, UnknownError
 from pinlater.listener import RateLimitedLog, peer_text
 from pinlater.metrics import Histogram, Metrics
-from pinlater.model import ConnectionRef, DequeuedJob, RequestContext
+from pinlater.model import ConnectionRef, DequeuedFromQueues, DequeuedJob, RequestContext
 from pinlater.server.limits import ServerLimits
 from pinlater.wire.codec import (
     BadCall,
@@ -23,10 +23,10 @@ from pinlater.wire.codec import (
     encode_application_exception,
     encode_reply,
 )
-from pinlater.wire.convert import dequeued_to_wire, emptied_to_wire
+from pinlater.wire.convert import emptied_to_wire
 from pinlater.wire.faults import exception_from_error
 from pinlater.wire.message import ApplicationErrorKind, Header, read_header
-from pinlater.wire.methods import DEQUEUE, METHODS
+from pinlater.wire.methods import DEQUEUE, DEQUEUE_FROM_QUEUES, METHODS, Method
 
 if TYPE_CHECKING:
     from pinlater.server.connection import InflightCall
@@ -77,8 +77,8 @@ class Handler:
                 raise _refusal(name, self.refuse_with)
             context = RequestContext(args.context.source, args.context.request_id or "", channel.ref)
             method = METHODS[name]
-            if method is DEQUEUE:
-                success = await self._dequeue(args, context, call)
+            if method is DEQUEUE or method is DEQUEUE_FROM_QUEUES:
+                success = await self._dequeue(method, args, context, call)
             else:
                 if method.answer_size is not None:
                     await self._reserve(call, *method.answer_size(args.request))
@@ -102,27 +102,27 @@ class Handler:
                     seconds = self._call_seconds[name] = self._metrics.histogram("call_seconds", name)
                 seconds.observe(perf_counter() - began)
 
-    async def _dequeue(self, args: Any, context: RequestContext, call: InflightCall) -> Any:
+    async def _dequeue(self, method: Method[Any], args: Any, context: RequestContext, call: InflightCall) -> Any:
         """Jobs for a caller that is gone are requeued, and the answer is empty."""
         request = args.request
-        if request.limit > 1:
+        if request.limit > 1 or method is not DEQUEUE or request.prefetch:
             context.take_room = call.take_room
         call.is_parked = call.is_long_poll = (request.wait_ms or 0) > 0
-        jobs: Sequence[DequeuedJob] = ()
+        jobs: Sequence[DequeuedJob] = () if method is DEQUEUE else DequeuedFromQueues()
         try:
-            jobs = await DEQUEUE.serve(self._service, args, context)
+            jobs = await method.serve(self._service, args, context)
         except asyncio.CancelledError:
             if not call.caller_gone:
                 raise
         finally:
             call.is_parked = False
-        if jobs and not request.dry_run:
+        if jobs and (method is not DEQUEUE or not request.dry_run):
             if call.caller_gone:
                 await self._service.requeue(jobs)
                 return emptied_to_wire(jobs)
             call.jobs = jobs
             call.needs_receipt = bool(request.confirms_receipt)
-        return dequeued_to_wire(jobs, awaits_receipt=call.needs_receipt)
+        return method.answer(jobs, awaits_receipt=call.needs_receipt)
 
     async def _reserve(self, call: InflightCall, jobs: int, with_bodies: bool) -> None:
         """Before a call that may bring much begins: room for its answer, if all jobs are as large as can be."""
@@ -207,7 +207,7 @@ class Handler:
 
 def _refusal(name: str, error: PinLaterError) -> PinLaterError:
     """The error for a call that was not begun: then no riding acks were carried out."""
-    if name != DEQUEUE.name:
+    if name != DEQUEUE.name and name != DEQUEUE_FROM_QUEUES.name:
         return error
     return type(error)(error.message, reason=error.reason, retry_after_ms=error.retry_after_ms, acks_applied=False)
 

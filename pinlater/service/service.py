@@ -21,7 +21,9 @@ from pinlater.model import (
     Checkpoint,
     ClusterStatus,
     ConnectionRef,
+    DequeuedFromQueues,
     DequeuedJob,
+    DequeueFromQueuesRequest,
     DequeueRequest,
     Job,
     JobChange,
@@ -48,6 +50,7 @@ from pinlater.service.longpoll import LongPolls, LongPollSettings
 from pinlater.service.overflow_calls import NamesOverflow, OverflowCalls
 from pinlater.service.queue_admin import QueueAdmin
 from pinlater.service.queue_limits import QueueLimits
+from pinlater.service.queues_dequeuer import QueuesDequeuer
 from pinlater.service.settings import ServiceSettings, queue_defaults
 from pinlater.service.validation import Validator
 from pinlater.shards.router import Router
@@ -99,6 +102,7 @@ class Service:
         self._dequeuer = Dequeuer(
             router, clock, settings, validator, claims, queues, metrics, pending, limits, long_polls, lifecycle, bound
         )
+        self._queues_dequeuer = QueuesDequeuer(validator, self._dequeuer, lifecycle, long_polls)
         self._queries = JobQueries(router, clock, settings, validator, parser)
         self._audit = Audit(router.members, clock, claims.server)
         self._admin = AdminPassword(settings.admin_password_hash, self._audit)
@@ -197,6 +201,11 @@ class Service:
         if request.succeeded or request.failed:
             return self._dequeuer.dequeue_with_acks(request, context)
         return self._dequeuer.dequeue(request, context)
+
+    def dequeue_from_queues(
+        self, request: DequeueFromQueuesRequest, *, context: RequestContext | None = None
+    ) -> Coroutine[Any, Any, DequeuedFromQueues]:
+        return self._queues_dequeuer.dequeue(request, context)
 
     async def ack(
         self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], *, context: RequestContext | None = None

@@ -7,6 +7,7 @@ being carried out.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NoReturn
@@ -22,9 +23,12 @@ from pinlater.errors import (
 )
 from pinlater.model import (
     MAX_QUEUE_NAME_CHARS,
+    MAX_QUEUES,
     MAX_STATUS_CHARS,
     MAX_TIME_MS,
+    MAX_WEIGHT,
     Checkpoint,
+    DequeueFromQueuesRequest,
     DequeueRequest,
     Job,
     JobFilter,
@@ -106,10 +110,38 @@ class Validator:
             raise RequestInvalid.of("waitMillis", request.wait_ms, "0 or more")
         if request.claim_timeout_ms is not None and request.claim_timeout_ms < 1:
             at_least_1("claimTimeoutMillis", request.claim_timeout_ms)
+        if request.prefetch < 0:
+            raise RequestInvalid.of("prefetch", request.prefetch, "0 or more")
         if len(source) > self._settings.max_source_chars:
             self._refuse_source(source)
         if not is_queue_name(request.queue):
             raise QueueNotFound.of(request.queue[:100])
+        return min(request.limit, self.max_jobs)
+
+    def dequeue_from_queues(self, request: DequeueFromQueuesRequest, source: str) -> int:
+        """The limit of a dequeue from many queues, cut to its bound. RequestInvalid. A name that can be no queue's is
+        left to those who look for the queue.
+        """
+        queues = request.queues
+        if not 1 <= len(queues) <= MAX_QUEUES:
+            raise RequestInvalid.of("the length of queues", len(queues), f"1 to {MAX_QUEUES}")
+        names = {share.queue for share in queues}
+        if len(names) < len(queues):
+            twice = next(name for name, amount in Counter([share.queue for share in queues]).items() if amount > 1)
+            raise RequestInvalid.of("queues", twice[:MAX_QUEUE_NAME_CHARS], "each queue once")
+        for share in queues:
+            if not 1 <= share.weight <= MAX_WEIGHT:
+                raise RequestInvalid.of("weight", share.weight, f"1 to {MAX_WEIGHT}")
+            if share.prefetch < 0:
+                raise RequestInvalid.of("prefetch", share.prefetch, "0 or more")
+        if request.limit < 1:
+            at_least_1("limit", request.limit)
+        if request.wait_ms < 0:
+            raise RequestInvalid.of("waitMillis", request.wait_ms, "0 or more")
+        if request.claim_timeout_ms is not None and request.claim_timeout_ms < 1:
+            at_least_1("claimTimeoutMillis", request.claim_timeout_ms)
+        if len(source) > self._settings.max_source_chars:
+            self._refuse_source(source)
         return min(request.limit, self.max_jobs)
 
     def _refuse_source(self, source: str) -> NoReturn:

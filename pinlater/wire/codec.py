@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, NoReturn
 from thrift.protocol import fastbinary
 
 from pinlater.errors import PinLaterError, QueueNameInvalid, RequestInvalid
-from pinlater.wire.dequeue_response import DequeueResponse
+from pinlater.wire.dequeue_response import DequeueFromQueuesResponse, DequeueResponse
 from pinlater.wire.interface import CONTEXT, I32, SIGNATURES, STRING, Field, Layout, Node, Signature, number
 from pinlater.wire.message import (
     CALL,
@@ -290,6 +290,10 @@ def encode_reply(
         head = write_header(protocol, REPLY, name, seqid)
     if type(success) is DequeueResponse and protocol is not Protocol.COMPACT:
         return head + success.binary_result()
+    if type(success) is DequeueFromQueuesResponse:
+        if protocol is not Protocol.COMPACT:
+            return head + success.binary_result()
+        success = success.whole()
     result = layout.cls()
     if exception is not None:
         result.e = exception

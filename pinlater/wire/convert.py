@@ -8,7 +8,7 @@ service; here only what the model cannot even hold is refused (RequestInvalid).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pinlater.errors import ProtocolError, RequestInvalid
@@ -19,25 +19,31 @@ from pinlater.model import (
     AckOutcome,
     CancelOutcome,
     Checkpoint,
+    DequeuedFromQueues,
     DequeuedJob,
     DequeuedJobs,
+    DequeueFromQueuesRequest,
     DequeueRequest,
     Job,
     JobFilter,
     JobInfo,
     JobState,
+    QueueAcks,
+    QueueShare,
     RequestContext,
     ScanPage,
     WorkerJob,
     WorkerReport,
     parse_descriptor,
 )
-from pinlater.wire.dequeue_response import DequeueResponse
+from pinlater.wire.dequeue_response import DequeueFromQueuesResponse, DequeueResponse
+from pinlater.wire.faults import error_from_exception
 from pinlater.wire.interface import SIGNATURES, struct
 
 _EnqueueRequest = struct("PinLaterEnqueueRequest")
 _AckRequest = struct("PinLaterJobAckRequest")
 _DequeueRequest = struct("PinLaterDequeueRequest")
+_FromQueuesRequest = struct("DequeueFromQueuesRequest")
 _CheckpointsRequest = struct("PinLaterCheckpointJobsRequest")
 _CheckpointRequest = struct("PinLaterCheckpointJobRequest")
 _LookupRequest = struct("PinLaterLookupJobRequest")
@@ -92,6 +98,22 @@ def dequeue_to_wire(request: DequeueRequest) -> Any:
         job_ack_request=acks,
         dry_run=request.dry_run,
         coverage=request.coverage,
+        wait_ms=request.wait_ms or None,
+        claim_timeout_ms=request.claim_timeout_ms,
+        release_on_disconnect=request.release_on_disconnect or None,
+        confirms_receipt=request.confirms_receipt or None,
+        prefetch=request.prefetch or None,
+        worker=request.worker,
+    )
+
+
+def dequeue_from_queues_to_wire(request: DequeueFromQueuesRequest) -> Any:
+    acks = [acks_to_wire(each.queue, each.succeeded, each.failed) for each in request.acks]
+    return filled(
+        _FromQueuesRequest,
+        queues=request.queues,
+        limit=request.limit,
+        acks=acks or None,
         wait_ms=request.wait_ms or None,
         claim_timeout_ms=request.claim_timeout_ms,
         release_on_disconnect=request.release_on_disconnect or None,
@@ -241,6 +263,7 @@ def dequeue_from_wire(request: Any) -> DequeueRequest:
         request.claim_timeout_ms,
         request.release_on_disconnect or False,
         request.confirms_receipt or False,
+        request.prefetch or 0,
         None if request.worker is None else worker_from_wire(request.worker),
     )
 
@@ -262,6 +285,25 @@ def worker_from_wire(report: Any) -> WorkerReport:
         report.is_stopping or False,
         report.has_stopped or False,
         report.silent_ms or 0,
+    )
+
+
+def dequeue_from_queues_from_wire(request: Any) -> DequeueFromQueuesRequest:
+    return DequeueFromQueuesRequest(
+        [
+            QueueShare(each.queue, 1 if each.weight is None else each.weight, each.prefetch or 0)
+            for each in request.queues
+        ],
+        request.limit,
+        [
+            QueueAcks(each.queue_name, acks_from_wire(each.jobs_succeeded), acks_from_wire(each.jobs_failed))
+            for each in request.acks or ()
+        ],
+        request.wait_ms or 0,
+        request.claim_timeout_ms,
+        request.release_on_disconnect or False,
+        request.confirms_receipt or False,
+        None if request.worker is None else worker_from_wire(request.worker),
     )
 
 
@@ -308,8 +350,16 @@ def dequeued_to_wire(jobs: Sequence[DequeuedJob], *, awaits_receipt: bool = Fals
     return DequeueResponse(jobs)
 
 
+def dequeued_from_queues_to_wire(
+    dequeued: DequeuedFromQueues, *, awaits_receipt: bool = False
+) -> DequeueFromQueuesResponse:
+    return DequeueFromQueuesResponse(dequeued, awaits_receipt=awaits_receipt)
+
+
 def emptied_to_wire(jobs: Sequence[DequeuedJob]) -> DequeueResponse:
     """The answer of a dequeue whose jobs were requeued: it still says what became of the acks."""
+    if type(jobs) is DequeuedFromQueues:
+        return DequeueFromQueuesResponse(jobs, with_jobs=False)
     return DequeueResponse((), riding_outcomes(jobs))
 
 
@@ -346,9 +396,21 @@ def ack_outcomes_from_wire(outcomes: Sequence[int]) -> list[AckOutcome]:
 
 
 def dequeued_from_wire(response: Any) -> DequeuedJobs:
-    """The jobs in the order of the answer. What an older server does not say is 0 or ""; names hold priorities."""
+    return DequeuedJobs(_dequeued_jobs(response), ack_outcomes_from_wire(response.ack_outcomes or ()))
+
+
+def dequeued_from_queues_from_wire(response: Any) -> DequeuedFromQueues:
+    return DequeuedFromQueues(
+        _dequeued_jobs(response),
+        {each.queue_name: error_from_exception(each) for each in response.queue_errors or ()},
+        [ack_outcomes_from_wire(outcomes) for outcomes in response.ack_outcomes or ()],
+    )
+
+
+def _dequeued_jobs(response: Any) -> Iterator[DequeuedJob]:
+    """In the order of the answer. What an older server does not say is 0 or ""; names hold priorities."""
     get = (response.job_metadata or {}).get
-    jobs = (
+    return (
         DequeuedJob(
             descriptor,
             body,
@@ -362,7 +424,6 @@ def dequeued_from_wire(response: Any) -> DequeuedJobs:
         )
         for descriptor, body in (response.jobs or {}).items()
     )
-    return DequeuedJobs(jobs, ack_outcomes_from_wire(response.ack_outcomes or ()))
 
 
 def job_info_from_wire(info: Any) -> JobInfo:

@@ -1,4 +1,4 @@
-"""The answer to a dequeue, which is put together here in the binary protocol.
+"""The answers to dequeues, which are put together here in the binary protocol.
 
 The C codec takes ten instructions for every byte that it writes, and asks every job for seven fields, 9,000
 instructions per job. Jobs of one answer mostly differ in their descriptors and bodies only, so what they have in common
@@ -10,9 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from struct import Struct
+from typing import Any
 
-from pinlater.model import AckOutcome, DequeuedJob
-from pinlater.wire.interface import I32, LIST
+from thrift.protocol import fastbinary
+
+from pinlater.model import AckOutcome, DequeuedFromQueues, DequeuedJob
+from pinlater.wire.faults import error_of_queue
+from pinlater.wire.interface import I32, LAYOUTS, LIST, MODULE
 
 _JOBS = b"\x0c\x00\x00\x0d\x00\x01\x0b\x0b"
 """The field `success`, a struct, and in it the field `jobs`, a map of texts to bytes."""
@@ -93,6 +97,44 @@ class DequeueResponse:
             parts.append(_AWAITS_RECEIPT)
         parts.append(b"\0\0")
         return b"".join(parts)
+
+
+_FROM_QUEUES = LAYOUTS.of(MODULE.DequeueFromQueuesResponse)
+
+
+class DequeueFromQueuesResponse(DequeueResponse):
+    """The interface's struct of that name. Its first two fields are those of a plain dequeue's answer, with the same
+    ids.
+    """
+
+    __slots__ = ("_dequeued", "_receipt")
+
+    def __init__(self, dequeued: DequeuedFromQueues, *, with_jobs: bool = True, awaits_receipt: bool = False) -> None:
+        super().__init__(dequeued if with_jobs else ())
+        self._dequeued = dequeued
+        self._receipt = awaits_receipt or None
+
+    def whole(self) -> Any:
+        """All fields, for the codec."""
+        response = self._others()
+        response.jobs, response.job_metadata = self.jobs, self.job_metadata
+        return response
+
+    def binary_result(self) -> bytes:
+        result = super().binary_result()
+        if not self._receipt and not self._dequeued.queue_errors and not self._dequeued.ack_outcomes:
+            return result
+        others: bytes = fastbinary.encode_binary(self._others(), _FROM_QUEUES.encode_args)
+        return result[:-2] + others + b"\0"
+
+    def _others(self) -> Any:
+        """The fields that a plain dequeue's answer lacks, or has under another id."""
+        dequeued = self._dequeued
+        response = _FROM_QUEUES.cls()
+        response.queue_errors = [error_of_queue(*each) for each in dequeued.queue_errors.items()] or None
+        response.ack_outcomes = [list(outcomes) for outcomes in dequeued.ack_outcomes] or None
+        response.awaits_receipt = self._receipt
+        return response
 
 
 def _metadata(

@@ -10,6 +10,7 @@ from pinlater.wire.interface import struct
 from pinlater.wire.message import ApplicationErrorKind, WireError
 
 _Exception = struct("PinLaterException")
+_QueueError = struct("QueueError")
 
 _BY_REASON: dict[str, type[PinLaterError]] = {
     cls.reason: cls
@@ -53,8 +54,18 @@ def exception_from_error(error: PinLaterError) -> Any:
     return exception
 
 
+def error_of_queue(queue: str, error: PinLaterError) -> Any:
+    """The struct that says it of one queue of a call."""
+    told = _QueueError()
+    told.queue_name = queue
+    vars(told).update(vars(exception_from_error(error)))
+    del told.acks_applied
+    return told
+
+
 def error_from_exception(exception: Any) -> PinLaterError:
-    """The typed error behind a decoded exception: by its reason, else by its code, else UnknownError.
+    """The typed error behind a decoded exception, or behind a QueueError: by its reason, else by its code, else
+    UnknownError.
 
     A server that knows none of our fields says a reason, if any, at the head of the message.
     """
@@ -70,7 +81,7 @@ def error_from_exception(exception: Any) -> PinLaterError:
         reason=exception.reason,
         retryable=exception.retryable,
         retry_after_ms=exception.retry_after_ms,
-        acks_applied=exception.acks_applied,
+        acks_applied=getattr(exception, "acks_applied", None),
     )
 
 

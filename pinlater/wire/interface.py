@@ -38,6 +38,7 @@ _RENAMED = {
     ("PinLaterCheckpointJobRequest", "prependCustomStatus"): "prepend_status",
     ("PinLaterJobInfo", "jobDescriptor"): "descriptor",
     ("PinLaterJobInfo", "jobState"): "state",
+    ("QueueShare", "queueName"): "queue",
 }
 """Attributes of the model that do not follow from the field's name."""
 

@@ -53,8 +53,9 @@ class Method(Generic[R]):
     serve: Callable[[Any, Any, RequestContext], Awaitable[Any]]
     """Makes the call of an Api (or of what has its methods) from decoded arguments. RequestInvalid."""
 
-    answer: Callable[[Any], Any] = _same
-    """What an Api returned, as the codec encodes it; None for a void method."""
+    answer: Callable[..., Any] = _same
+    """What an Api returned, as the codec encodes it; None for a void method. That of a dequeue also takes
+    `awaits_receipt`."""
 
     request: Callable[..., Any] | None = None
     """The struct `request`, from the arguments of the call in order."""
@@ -173,6 +174,19 @@ DEQUEUE = Method(
     result=convert.dequeued_from_wire,
     idempotency_of=_dequeue_idempotency,
 )
+
+DEQUEUE_FROM_QUEUES = Method(
+    "dequeueFromQueues",
+    "dequeue_from_queues",
+    Idempotency.ONCE,
+    lambda api, args, context: api.dequeue_from_queues(
+        convert.dequeue_from_queues_from_wire(args.request), context=context
+    ),
+    convert.dequeued_from_queues_to_wire,
+    convert.dequeue_from_queues_to_wire,
+    result=convert.dequeued_from_queues_from_wire,
+)
+"""A server that does not know it is asked by rounds of dequeueJobs (client/queue_rounds.py)."""
 
 
 def _ack(api: Api, args: Any, context: RequestContext) -> Awaitable[Any]:
@@ -453,6 +467,7 @@ METHODS: dict[str, Method[Any]] = {
         GET_QUEUE_NAMES,
         ENQUEUE,
         DEQUEUE,
+        DEQUEUE_FROM_QUEUES,
         ACK_DEQUEUED,
         ACK,
         CHECKPOINT,

@@ -60,6 +60,11 @@ class LongPolls:
         self.waiters = 0
         """Dequeues that wait now."""
 
+    @property
+    def is_draining(self) -> bool:
+        """Nobody waits any more."""
+        return self._context.is_draining
+
     def poller(self, queue: str) -> QueuePoller | None:
         """What looks after a queue for which somebody waits, or did a moment ago."""
         return self._pollers.get(queue)
