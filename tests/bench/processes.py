@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,10 +37,12 @@ class Server:
 
 
 @contextlib.contextmanager
-def served(store_urls: list[str], processes: int, *, http: str = "none") -> Iterator[Server]:
-    """A server on these stores, one shard each, until the block ends."""
+def served(
+    store_urls: list[str], processes: int, *, http: str = "none", options: Sequence[str] = ()
+) -> Iterator[Server]:
+    """A server on these stores, one shard each, until the block ends. `options`: further ones of `pinlater serve`."""
     command = [str(Path(sys.executable).parent / "pinlater"), "serve", "--port", "0", "--http", http]
-    command += ["--processes", str(processes)]
+    command += ["--processes", str(processes), *options]
     for number, url in enumerate(store_urls, 1):
         command += ["--store", f"{number}={url}"]
     with tempfile.TemporaryDirectory(prefix="pinlater-bench-") as data:

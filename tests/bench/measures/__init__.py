@@ -19,6 +19,7 @@ NAMES = (
     "processes",
     "drain",
     "worker_drain",
+    "peers",
     "together",
     "pickup",
     "delayed",

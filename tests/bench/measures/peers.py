@@ -1,0 +1,187 @@
+"""Other Python job queues beside these workers, on the same Redis: drain, pick-up, rates, each by its own command."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from pinlater import Client
+from tests.bench.figures import Figure
+from tests.bench.measures.pickup import quantile
+from tests.bench.peers.products import PRODUCTS, Product, environment, others_missing
+from tests.bench.peers.record import Begun, count_begun, read_begun
+from tests.bench.processes import served
+from tests.bench.run import PERSISTENCE, Run
+from tests.stores.process import dies_with_us
+
+OURS_DRAINED = 60_000
+OTHERS_DRAINED = 6_000
+DRAIN_WITHIN_S = 180
+PICKED_UP = 300
+PICKED_UP_PER_S = 30
+RATES = {"slow": 2, "quick": 50}
+"""Of two queues among four; the others have jobs at FREE_PER_S, with no limit."""
+FREE = ("free_1", "free_2")
+FREE_PER_S = 40
+RATE_S = 20
+COUNTED_S = 18
+"""Of that time, from a second after the first job began: a full bucket may give some at once."""
+STARTED_WITHIN_S = 60
+STOPPED_WITHIN_S = 20
+SETTLED_S = 1.0
+
+
+def measure(run: Run) -> Iterator[Figure]:
+    missing = others_missing()
+    if missing:
+        run.say(f"  the others are left out, since their packages could not be installed: {missing}")
+    products = [each for each in PRODUCTS if each.is_ours or not missing]
+    for product in products:
+        yield _drain(run, product, "defaults", ())
+    for product in products:
+        yield _drain(run, product, "100 slots", product.slots)
+    for product in products:
+        for queues in (1, 15, 100) if product.has_many_queues else (1,):
+            yield from _pick_up(run, product, queues)
+    for product in products:
+        if product.has_rates:
+            yield from _rates(run, product)
+
+
+def _drain(run: Run, product: Product, name: str, options: Sequence[str]) -> Figure:
+    """Jobs per second from a full queue by one worker command, without the first and the last tenth."""
+    jobs, rates = run.sizes.jobs(OURS_DRAINED if product.is_ours else OTHERS_DRAINED), []
+    for number in range(run.sizes.rounds):
+        with ExitStack() as ending:
+            stand = Stand(run, product, ["bench"], ending)
+            stand.produce(jobs)
+            stand.start_worker(options)
+            begun = stand.begun(jobs, DRAIN_WITHIN_S)
+        if len(begun) < jobs:
+            raise RuntimeError(f"{product.name} ran {len(begun)} of {jobs} jobs in {DRAIN_WITHIN_S} s")
+        first, last = begun[jobs // 10], begun[jobs * 9 // 10]
+        rates.append((jobs * 9 // 10 - jobs // 10) / ((last.begun_ns - first.begun_ns) / 1e9))
+        run.say(f"  {product.name}, {name}, round {number + 1}: {rates[-1]:,.0f} jobs/s")
+    return _figure(f"peers/drain, {name}, {product.name}", "jobs/s", rates, product, options)
+
+
+def _pick_up(run: Run, product: Product, queues: int) -> Iterator[Figure]:
+    """From the producer's call until the job begins, in a worker at its defaults that has nothing else to do."""
+    jobs, rounds = run.sizes.jobs(PICKED_UP), []
+    for _ in range(run.sizes.rounds):
+        with ExitStack() as ending:
+            stand = Stand(run, product, [f"bench{number}" for number in range(queues)], ending)
+            stand.start_worker()
+            stand.warm_up()
+            stand.produce(jobs, PICKED_UP_PER_S)
+            begun = stand.begun(stand.warmed_up + jobs, STARTED_WITHIN_S)[stand.warmed_up :]
+        rounds.append([(each.begun_ns - each.sent_ns) / 1e6 for each in begun])
+        run.say(f"  {product.name}, {queues} queues: p50 {quantile(rounds[-1], 0.5):.2f} ms")
+    for share in (0.5, 0.99):
+        values = [quantile(times, share) for times in rounds]
+        yield _figure(f"peers/pickup p{share * 100:.0f}, {queues} queues, {product.name}", "ms", values, product)
+
+
+def _rates(run: Run, product: Product) -> Iterator[Figure]:
+    """How many jobs of two limited queues begin per second, while one worker has jobs of two others too."""
+    rounds: dict[str, list[float]] = {queue: [] for queue in RATES}
+    for _ in range(run.sizes.rounds):
+        with ExitStack() as ending:
+            stand = Stand(run, product, [*RATES, *FREE], ending, RATES)
+            stand.produce(4 * max(RATES.values()) * RATE_S, queues=tuple(RATES))
+            stand.start_worker()
+            stand.begun(1, STARTED_WITHIN_S)
+            stand.produce(FREE_PER_S * RATE_S, FREE_PER_S, FREE)
+            begun = stand.begun(10**9, 0)
+        began_ns = begun[0].begun_ns + 10**9  # what a full bucket gives at once does not count
+        for queue, rate in RATES.items():
+            times_s = [(each.begun_ns - began_ns) / 1e9 for each in begun if each.queue == queue]
+            counted = sum(0 <= time_s < COUNTED_S for time_s in times_s)
+            rounds[queue].append(counted / COUNTED_S / rate)
+            run.say(f"  {product.name}, a rate of {rate}/s: {rounds[queue][-1]:.2f} of it")
+    for queue, rate in RATES.items():
+        yield _figure(f"peers/rate of {rate}/s, {product.name}", "of the rate", rounds[queue], product)
+
+
+def _figure(name: str, unit: str, rounds: Sequence[float], product: Product, options: Sequence[str] = ()) -> Figure:
+    notes = f"{product.name} {product.version}; options of its worker: {' '.join(options) or 'none'}"
+    return Figure(name, unit, list(rounds), [], persistence=PERSISTENCE["redis"], notes=notes)
+
+
+class Stand:
+    """One product on an empty Redis: its producers and workers, and what they have run."""
+
+    def __init__(
+        self,
+        run: Run,
+        product: Product,
+        queues: Sequence[str],
+        ending: ExitStack,
+        rates: Mapping[str, int] | None = None,
+    ) -> None:
+        store = run.store("redis")
+        store.empty(0)
+        self.product, self.queues, self.warmed_up = product, list(queues), 0
+        self._ending = ending
+        folder = Path(ending.enter_context(tempfile.TemporaryDirectory(prefix="pinlater-bench-")))
+        self._record = folder / "record"
+        self._record.touch()
+        broker = store.url(0)
+        if product.is_ours:
+            file = folder / "queues.toml"
+            file.write_text(
+                "".join(f"[queues.{queue}]\nmax_jobs_per_second = {rate}\n" for queue, rate in (rates or {}).items())
+            )
+            broker = ending.enter_context(served([broker], 1, options=["--queue-file", str(file)])).address
+            with Client(broker) as client:
+                for queue in queues:
+                    client.create_queue(queue)
+        self._env = environment(product, broker, queues, self._record, rates or {})
+
+    def start_worker(self, options: Sequence[str] = ()) -> None:
+        command = [*dies_with_us(), *self.product.command(self.queues), *options]
+        process = subprocess.Popen(
+            command, env=self._env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        self._ending.callback(_stop, process)
+
+    def warm_up(self) -> None:
+        """Until each queue's jobs are taken."""
+        self.produce(len(self.queues))
+        self.warmed_up = len(self.queues)
+        begun = self.begun(self.warmed_up, STARTED_WITHIN_S)
+        if len(begun) < self.warmed_up:
+            raise RuntimeError(f"{self.product.name} began {len(begun)} of {self.warmed_up} jobs")
+        time.sleep(SETTLED_S)
+
+    def produce(self, jobs: int, per_s: float = 0, queues: Sequence[str] = ()) -> None:
+        """Jobs for all queues, or these, in a process of its own; until all are sent."""
+        command = [*dies_with_us(), self.product.python, "-m", "tests.bench.peers.produce"]
+        command += ["--product", self.product.name, "--jobs", str(jobs), "--per-s", str(per_s), *queues]
+        subprocess.run(command, env=self._env, check=True)
+
+    def begun(self, jobs: int, within_s: float) -> list[Begun]:
+        """What has begun, as soon as that are so many, or that time is over."""
+        end_s = time.monotonic() + within_s
+        while count_begun(self._record) < jobs and time.monotonic() < end_s:
+            time.sleep(0.05)
+        return list(read_begun(self._record, self.queues))
+
+
+def _stop(worker: subprocess.Popen[bytes]) -> None:
+    """It and the processes that it has started, which are a session of their own."""
+    worker.terminate()
+    try:
+        worker.wait(STOPPED_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        pass
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(worker.pid, signal.SIGKILL)
+        worker.wait()

@@ -1,0 +1,115 @@
+"""The products that are compared: how each is started, by its own command, and the environment of the others."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+PACKAGES = ("celery[redis]>=5.5", "dramatiq[redis]>=2", "taskiq>=0.12", "taskiq-redis>=1.2")
+_ROOT = Path(__file__).parents[3]
+_FOLDER = Path(sys.prefix) / "peers"
+_BIN = Path(sys.executable).parent
+
+
+@dataclass(frozen=True)
+class Product:
+    """`command`: of a worker at its own defaults, for these queues. `slots`: the options for a hundred slots.
+
+    `has_rates`: a limit per queue can be given that makes jobs wait, without a failed attempt.
+    """
+
+    name: str
+    package: str
+    command: Callable[[Sequence[str]], list[str]]
+    slots: tuple[str, ...]
+    has_many_queues: bool = True
+    has_rates: bool = False
+
+    @property
+    def is_ours(self) -> bool:
+        return self.name == "pinlater"
+
+    @property
+    def version(self) -> str:
+        if self.is_ours:
+            return version(self.package)
+        script = f"from importlib.metadata import version; print(version({self.package!r}))"
+        return subprocess.run([self.python, "-c", script], capture_output=True, text=True, check=True).stdout.strip()
+
+    @property
+    def python(self) -> str:
+        return sys.executable if self.is_ours else str(_FOLDER / "bin" / "python")
+
+
+PRODUCTS = (
+    Product(
+        "pinlater",
+        "pinlater",
+        lambda queues: [str(_BIN / "pinlater-worker"), "--app", "tests.bench.peers.on_pinlater:app"],
+        ("--concurrency", "100"),
+        has_rates=True,
+    ),
+    Product(
+        "celery",
+        "celery",
+        lambda queues: [*_other("celery"), "-A", "tests.bench.peers.on_celery", "worker", "-Q", ",".join(queues)],
+        ("--pool", "threads", "--concurrency", "100"),
+        has_rates=True,
+    ),
+    Product(
+        "dramatiq",
+        "dramatiq",
+        lambda queues: [*_other("dramatiq"), "tests.bench.peers.on_dramatiq"],
+        ("--processes", "2", "--threads", "50"),
+    ),
+    Product(
+        "taskiq",
+        "taskiq",
+        lambda queues: [*_other("taskiq"), "worker", "tests.bench.peers.on_taskiq:broker"],
+        ("--workers", "2", "--max-async-tasks", "50"),
+        has_many_queues=False,
+    ),
+)
+
+
+def _other(program: str) -> list[str]:
+    return [str(_FOLDER / "bin" / program)]
+
+
+def environment(
+    product: Product, broker: str, queues: Sequence[str], record: Path, rates: Mapping[str, int]
+) -> dict[str, str]:
+    """That of a producer or a worker of a product."""
+    paths = os.pathsep.join([str(_ROOT), str(_ROOT / "workers")] if product.is_ours else [str(_ROOT)])
+    return {
+        **os.environ,
+        "PYTHONPATH": paths,
+        "BENCH_BROKER": broker,
+        "BENCH_QUEUES": ",".join(queues),
+        "BENCH_RATES": ",".join(f"{queue}={rate}" for queue, rate in rates.items()),
+        "BENCH_RECORD": str(record),
+    }
+
+
+@cache
+def others_missing() -> str:
+    """Why the others' packages cannot be had; "": they are there. They are installed once."""
+    done = _FOLDER / ".installed"
+    wanted = " ".join(PACKAGES)
+    if done.exists() and done.read_text() == wanted:
+        return ""
+    for command in (
+        [sys.executable, "-m", "venv", "--clear", str(_FOLDER)],
+        [str(_FOLDER / "bin" / "python"), "-m", "pip", "install", "--quiet", *PACKAGES],
+    ):
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        if ended.returncode:
+            return (ended.stderr.strip().splitlines() or ["no reason was given"])[-1]
+    done.write_text(wanted)
+    return ""
