@@ -66,10 +66,11 @@ class EagerTask:
             self._loop.call_exception_handler({"message": "a call broke off", "exception": error})
 
     async def wait(self) -> None:
-        """Until it is over; for one at a time."""
+        """Until it is over. Of several callers each may leave without the others."""
         while not self.is_done:
-            self._over = self._loop.create_future()
-            await self._over
+            if self._over is None:
+                self._over = self._loop.create_future()
+            await asyncio.shield(self._over)
 
     # As asyncio.Task has them
 
@@ -112,7 +113,7 @@ class EagerTask:
             _leave_task(loop, self)  # type: ignore[arg-type]
         if self._coroutine is None:
             self.is_done = True
-            if self._over is not None and not self._over.done():
+            if self._over is not None:
                 self._over.set_result(None)
             try:
                 self.on_done(value, error)

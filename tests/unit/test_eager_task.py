@@ -44,6 +44,25 @@ async def test_what_waits_for_nothing_is_over_at_once() -> None:
     await work.wait()
 
 
+async def test_several_wait_for_its_end_and_one_that_leaves_takes_nobody_with_it() -> None:
+    answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def call() -> None:
+        await answer
+
+    work = await begun(call())
+    first, second, leaver = (asyncio.create_task(work.wait()) for _ in range(3))
+    await asyncio.sleep(0)
+    leaver.cancel()
+    await asyncio.sleep(0)
+    assert (first.done(), second.done(), leaver.cancelled()) == (False, False, True)
+    answer.set_result(None)
+    async with asyncio.timeout(5):
+        await first
+        await second
+    assert work.is_done
+
+
 async def test_it_goes_on_when_what_it_waits_for_is_there() -> None:
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[str] = loop.create_future()
