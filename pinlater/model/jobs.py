@@ -170,8 +170,8 @@ class Ack:
 
 @dataclass(slots=True)
 class Checkpoint:
-    """A heartbeat of one job in progress; None leaves a field as it is, except `run_after_ms`: None means now. A later
-    time keeps the claim until then and its time-out.
+    """A heartbeat of one job in progress; None leaves a field as it is, except `run_after_ms`: None means now, and that
+    of the dequeued job leaves it. A later time keeps the claim until then and its time-out.
     """
 
     descriptor: str

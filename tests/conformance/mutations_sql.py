@@ -28,6 +28,7 @@ SCAN_AT_NOW = test_queries.test_a_job_at_exactly_now_is_current_and_counted_once
 PRIORITIES = test_queries.test_counts_and_scans_take_the_priorities_asked_for
 KEPT_UNTIL = test_expiry.test_a_future_run_after_keeps_the_claim_until_its_time_out_after_that
 KEPT_UP_TO = test_expiry.test_a_future_run_after_keeps_no_claim_for_longer_than_the_bound
+KEPT_PLAN = test_checkpoints.test_heartbeats_that_name_the_run_after_of_their_jobs_leave_it
 BOUNDED = {"latest_ms": 20_000, "lasts_ms": 20_000}
 SHORT = {"latest_ms": 999, "lasts_ms": 1_000}
 PAGING = test_queries.test_paging_through_equal_run_after_values_shows_every_job_once_and_in_order
@@ -125,12 +126,17 @@ STATEMENTS = [
         succeeded=True,
     ),
     *sql(
-        "in_progress",
+        "when_claimed",
         "AND state = 1",
         "AND state >= 1",
         test_fencing.test_a_checkpoint_of_what_is_not_in_progress_changes_nothing,
         state=JobState.FAILED,
     ),
+    *sql(
+        "when_claimed", QUEUE, ANY_QUEUE, test_wrong_names.test_a_checkpoint_by_a_wrong_name_is_refused, wrong="queue"
+    ),
+    *only("sqlite", "heartbeat", "= coalesce(?, run_after_ms)", "= coalesce(?, run_after_ms + 1)", KEPT_PLAN),
+    *only("mysql", "heartbeat", "= COALESCE(%s, run_after_ms)", "= COALESCE(%s, run_after_ms + 1)", KEPT_PLAN),
     *sql("in_progress", QUEUE, ANY_QUEUE, test_wrong_names.test_an_ack_by_a_wrong_name_is_ignored, wrong="queue"),
     *sql(
         "last_seen",
@@ -138,10 +144,17 @@ STATEMENTS = [
         "claim_expires_at_ms - claim_timeout_ms",
         test_expiry.test_of_two_checkpoints_with_the_same_future_run_after_the_later_one_counts,
     ),
-    *only("sqlite", "heartbeat", "min(? + claim_timeout_ms, ?)", "0 * ? * ?", KEPT_UNTIL),
-    *only("mysql", "heartbeat", "LEAST(%s + claim_timeout_ms, %s)", "0 * %s * %s", KEPT_UNTIL),
-    *only("sqlite", "heartbeat", "min(? + claim_timeout_ms, ?)", "? + claim_timeout_ms + 0 * ?", KEPT_UP_TO, **BOUNDED),
-    *only("mysql", "heartbeat", "LEAST(%s +", "GREATEST(%s +", KEPT_UP_TO, **BOUNDED),
+    *only("sqlite", "heartbeat", "min(coalesce(?, run_after_ms) + claim_timeout_ms, ?)", "0 * ? * ?", KEPT_UNTIL),
+    *only("mysql", "heartbeat", "LEAST(COALESCE(%s, run_after_ms) + claim_timeout_ms, %s)", "0 * %s * %s", KEPT_UNTIL),
+    *only(
+        "sqlite",
+        "heartbeat",
+        "min(coalesce(?, run_after_ms) + claim_timeout_ms, ?)",
+        "coalesce(?, run_after_ms) + claim_timeout_ms + 0 * ?",
+        KEPT_UP_TO,
+        **BOUNDED,
+    ),
+    *only("mysql", "heartbeat", "LEAST(COALESCE(", "GREATEST(COALESCE(", KEPT_UP_TO, **BOUNDED),
     *only("sqlite", "heartbeat", "max(? + claim_timeout_ms", "max(0 * ?", KEPT_UP_TO, **SHORT),
     *only("mysql", "heartbeat", "GREATEST(%s + claim_timeout_ms", "GREATEST(0 * %s", KEPT_UP_TO, **SHORT),
     *sql(
@@ -306,6 +319,12 @@ STEPS = [
         "and row[EXPIRES_AT] == claim.expires_at_ms",
         "",
         test_undelivered.test_a_claim_that_was_heard_of_stays,
+    ),
+    *step(
+        "attempts",
+        " and each.id not in changed",
+        "",
+        test_checkpoints.test_a_heartbeat_that_names_an_earlier_run_after_sets_it_back,
     ),
     *step(
         "ready_jobs",

@@ -48,6 +48,35 @@ async def test_a_checkpoint_without_a_time_means_now(subject: Subject) -> None:
     assert (await subject.info(descriptor)).run_after_ms == subject.now_ms
 
 
+async def test_heartbeats_that_name_the_run_after_of_their_jobs_leave_it(subject: Subject) -> None:
+    """As workers send them, many in one call. The claim's time-out starts again from now."""
+    planned = [subject.now_ms - 5_000, subject.now_ms - 3_000, subject.now_ms - 3_000]
+    descriptors = await subject.enqueue(*(Job(b"", run_after_ms=time_ms) for time_ms in planned))
+    await subject.claim(3)
+    subject.tick(1_000)
+    beats = [
+        CheckpointRequest(*key_of(descriptor), "worker", run_after_ms=time_ms)
+        for descriptor, time_ms in zip(descriptors, planned, strict=True)
+    ]
+    assert await subject.shard.checkpoint(subject.queue, beats, subject.now_ms) == [True] * 3
+    found = [await subject.info(descriptor) for descriptor in descriptors]
+    assert [info.run_after_ms for info in found] == planned
+    assert [info.updated_at_ms for info in found] == [subject.now_ms] * 3
+    expiries = [info.claim_expires_at_ms or 0 for info in found]
+    assert min(expiries) == max(expiries) > subject.now_ms
+
+
+async def test_a_heartbeat_that_names_an_earlier_run_after_sets_it_back(subject: Subject) -> None:
+    """Within one call, which begins with what the store knew before."""
+    descriptor = await subject.job_in(JobState.IN_PROGRESS, run_after_ms=5)
+    beats = [
+        CheckpointRequest(*key_of(descriptor), "worker", run_after_ms=7),
+        CheckpointRequest(*key_of(descriptor), "worker", run_after_ms=5),
+    ]
+    assert await subject.shard.checkpoint(subject.queue, beats, subject.now_ms) == [True, True]
+    assert (await subject.info(descriptor)).run_after_ms == 5
+
+
 async def test_checkpoints_of_one_call_work_in_order(subject: Subject) -> None:
     descriptor, other = await subject.enqueue(Job(b"1"), Job(b"2"))
     await subject.claim(2)

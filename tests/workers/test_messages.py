@@ -6,6 +6,7 @@ must read what the older worker writes, and the other way round.
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from pinlater.model import Checkpoint, DequeuedJob
@@ -58,6 +59,15 @@ HEARTBEAT = {
 
 JOB = DequeuedJob("q:s1:p1:7", b"\x00body", 1, 5, 4, 12, 11, "claim")
 ENTRY = heartbeat.HeartbeatEntry(3, "q", "q:s1:p1:7", "claim", 1.5, 2.5, 9.5)
+WATCH_WITH_TIME = (
+    "0000004482a474797065a55761746368a6636c61696d73919803a171a9713a73313a70313a37a5636c61696dcb3ff800"
+    "0000000000cb4004000000000000cb402300000000000007"
+)
+"""With the run_after of the job, which the first version did not have."""
+FIRST_ENTRY = {
+    **{"number": int, "queue": str, "descriptor": str, "claim": str},
+    **{"good_s": float, "from_s": float, "until_s": float},
+}
 
 POOL_MESSAGES: dict[str, pool.Message] = {
     "Start": pool.StartApp("shop:app", ["/srv"]),
@@ -92,7 +102,19 @@ def test_messages_of_the_pool_are_those_of_the_first_version(name: str) -> None:
 @pytest.mark.parametrize("name", HEARTBEAT)
 def test_messages_of_heartbeats_are_those_of_the_first_version(name: str) -> None:
     message = HEARTBEAT_MESSAGES[name]
-    assert heartbeat.written(message).hex() == HEARTBEAT[name]
+    if name != "Watch":
+        assert heartbeat.written(message).hex() == HEARTBEAT[name]
     (content,) = Frames().feed(bytes.fromhex(HEARTBEAT[name]))
     to_process = name in ("Begin", "Watch", "Forget", "Alive")
     assert (heartbeat.read_by_process(content) if to_process else heartbeat.read_by_worker(content)) == message
+
+
+def test_a_claim_with_the_time_of_its_job_is_read_by_either_version() -> None:
+    """The first version leaves the last field alone, as MessagePack's array says how many there are."""
+    message = heartbeat.WatchClaims([msgspec.structs.replace(ENTRY, run_after_ms=7)])
+    assert heartbeat.written(message).hex() == WATCH_WITH_TIME
+    (content,) = Frames().feed(bytes.fromhex(WATCH_WITH_TIME))
+    assert heartbeat.read_by_process(content) == message
+    first = msgspec.defstruct("First", [*list(FIRST_ENTRY.items())], array_like=True)
+    watched = msgspec.msgpack.decode(content, type=dict[str, str | list[first]])  # type: ignore[valid-type]
+    assert watched["claims"][0].until_s == 9.5  # type: ignore[union-attr]

@@ -13,6 +13,7 @@ import pytest
 
 from pinlater import Ack, Job, JobState
 from pinlater_workers.envelope import read_envelope
+from pinlater_workers.jobs.context import current
 from pinlater_workers.jobs.outcome import Fail, Reschedule, Retry, Snooze
 from tests.server.running import RunningServer, running
 from tests.workers.site import Site, until
@@ -227,6 +228,29 @@ async def test_a_job_over_its_time_limit_has_failed(server: RunningServer, pool:
             assert worker.view().stuck == (1 if pool == "thread" else 0)
             returns.set()
             await until(lambda: worker.view().stuck == 0)
+
+
+async def test_a_job_keeps_the_time_it_was_planned_for(server: RunningServer) -> None:
+    """Through heartbeats, checkpoints and statuses, which would set it to now if they named none."""
+    async with Site(server.port) as site:
+        gate = threading.Event()
+
+        @site.app.job(queue=site.queue)
+        def long() -> None:
+            current().set_status("half done")
+            current().checkpoint(long.body())
+            gate.wait(20)
+
+        planned_ms = site.app.clock.now_ms() - 60_000
+        (descriptor,) = await site.client.enqueue(site.queue, [Job(long.body(), run_after_ms=planned_ms)])
+        async with site.working(lease_s=6.0) as worker:
+            await until(lambda: worker.view().running == 1)
+            await site.beaten(descriptor)
+            assert (await site.info(descriptor)).run_after_ms == planned_ms
+            gate.set()
+            info = await site.ended(descriptor)
+        assert (info.state, info.run_after_ms) == (JobState.SUCCEEDED, planned_ms)
+        assert info.custom_status == "half done\n"
 
 
 async def test_the_claim_of_a_long_job_is_kept_alive(server: RunningServer) -> None:

@@ -28,6 +28,7 @@ ID, PRIORITY, REMAINING, CRASHES, CLAIM = range(len(IN_PROGRESS))
 """Where a row has these columns."""
 
 LAST_SEEN_AT = EXPIRES_AT = len(IN_PROGRESS)
+RUN_AFTER = EXPIRES_AT + 1
 """What comes behind them in `last_seen`, and in `when_claimed`."""
 
 
@@ -124,8 +125,12 @@ def _values(name: str, run_after_ms: int, status: str, now_ms: int, crashes: int
 
 
 def checkpoint(session: Session, queue: str, checkpoints: Sequence[CheckpointRequest], now_ms: int) -> list[bool]:
-    """In order; heartbeats that ask for nothing else and follow each other go in one statement."""
-    rows = jobs_in_progress(session, queue, [each.id for each in checkpoints])
+    """In order; heartbeats that ask for nothing else and follow each other go in one statement, also where each names
+    the run_after that its job has.
+    """
+    ids = sorted({each.id for each in checkpoints})
+    rows = {row[ID]: row for row in session.rows_of("when_claimed", (queue,), ids)}
+    changed: set[int] = set()
     matched: list[bool] = []
     beats = _Beats(session, now_ms)
     for each in checkpoints:
@@ -134,8 +139,11 @@ def checkpoint(session: Session, queue: str, checkpoints: Sequence[CheckpointReq
             matched.append(False)
             continue
         matched.append(True)
-        run_after_ms = now_ms if each.run_after_ms is None else each.run_after_ms
-        beats.add(each.id, run_after_ms, each.latest_expiry_ms)
+        if each.run_after_ms == row[RUN_AFTER] and each.id not in changed:
+            beats.add(each.id, None, each.latest_expiry_ms)
+        else:
+            changed.add(each.id)
+            beats.add(each.id, now_ms if each.run_after_ms is None else each.run_after_ms, each.latest_expiry_ms)
         if not _is_plain(each):
             beats.send()
             _change(session, each, now_ms)
@@ -171,15 +179,15 @@ def _change(session: Session, each: CheckpointRequest, now_ms: int) -> None:
 
 
 class _Beats:
-    """Heartbeats that wait to go together: all with the same times."""
+    """Heartbeats that wait to go together: all with the same times. `run_after_ms` None leaves it as it is."""
 
     def __init__(self, session: Session, now_ms: int) -> None:
         self._session = session
         self._now_ms = now_ms
-        self._times = (now_ms, MAX_TIME_MS)
+        self._times: tuple[int | None, int] = (None, MAX_TIME_MS)
         self._ids: set[int] = set()
 
-    def add(self, job_id: int, run_after_ms: int, latest_expiry_ms: int) -> None:
+    def add(self, job_id: int, run_after_ms: int | None, latest_expiry_ms: int) -> None:
         times = (run_after_ms, latest_expiry_ms)
         if times != self._times:
             self.send()

@@ -284,8 +284,8 @@ WHERE id IN %s
 
 -- name: heartbeat
 UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET
-    claim_expires_at_ms = GREATEST(%s + claim_timeout_ms, LEAST(%s + claim_timeout_ms, %s)), updated_at_ms = %s,
-    run_after_ms = %s
+    claim_expires_at_ms = GREATEST(%s + claim_timeout_ms, LEAST(COALESCE(%s, run_after_ms) + claim_timeout_ms, %s)),
+    updated_at_ms = %s, run_after_ms = COALESCE(%s, run_after_ms)
 WHERE id IN %s
 
 -- name: checkpoint

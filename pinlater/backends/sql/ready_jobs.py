@@ -14,11 +14,10 @@ from pinlater.backends.base import (
     EndRules,
     UnrenewedClaim,
 )
-from pinlater.backends.sql.attempts import REMAINING, ack, claims_fresh, claims_standing
+from pinlater.backends.sql.attempts import REMAINING, RUN_AFTER, ack, claims_fresh, claims_standing
 from pinlater.backends.sql.coordination import room_for_claims
 from pinlater.backends.sql.records import (
     CANDIDATE,
-    IN_PROGRESS,
     Descriptors,
     bodies,
     dequeued_jobs,
@@ -55,9 +54,6 @@ BODY_BYTES = CANDIDATE.index("body_bytes")
 
 FIRST_LOOK = 128
 """More than most callers ask for, so that mostly one select is enough."""
-
-RUN_AFTER = len(IN_PROGRESS) + 1
-"""Of a row of `when_claimed`."""
 
 NO_CAP = 2**53
 JOBS_PER_SELECT = 10_000

@@ -257,7 +257,8 @@ WHERE id IN (SELECT value FROM json_each(?))
 
 -- name: heartbeat
 UPDATE pinlater_jobs NOT INDEXED SET
-    claim_expires_at_ms = max(? + claim_timeout_ms, min(? + claim_timeout_ms, ?)), updated_at_ms = ?, run_after_ms = ?
+    claim_expires_at_ms = max(? + claim_timeout_ms, min(coalesce(?, run_after_ms) + claim_timeout_ms, ?)),
+    updated_at_ms = ?, run_after_ms = coalesce(?, run_after_ms)
 WHERE id IN (SELECT value FROM json_each(?))
 
 -- name: checkpoint

@@ -56,13 +56,17 @@ class BeatResult:
 async def beat(client: AsyncClient, claims: Sequence[HeartbeatEntry], timeout_s: float) -> BeatResult:
     """Every claim is in one list of the outcome. Each call takes `timeout_s` at most; where a shard is out, two rounds.
 
-    A checkpoint that is taken binds its claim to the connection it came by.
+    A checkpoint that is taken binds its claim to the connection it came by. It names the run_after that the job has,
+    as one without a time sets it to now, and when the job was planned for would be lost.
     """
     outcome = BeatResult()
     beaten: list[HeartbeatEntry] = []
 
     async def checkpoint(part: Part) -> None:
-        kept = [Checkpoint(entry.descriptor, claim_descriptor=entry.claim) for entry in part]
+        kept = [
+            Checkpoint(entry.descriptor, run_after_ms=entry.run_after_ms or None, claim_descriptor=entry.claim)
+            for entry in part
+        ]
         await client.checkpoint(part[0].queue, kept, timeout=timeout_s)
         beaten.extend(part)
 

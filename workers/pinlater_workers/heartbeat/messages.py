@@ -19,7 +19,7 @@ class HeartbeatEntry(msgspec.Struct, array_like=True, gc=False):
     """A claim to be kept alive, by a number of the worker's choice.
 
     `good_s`: it surely held then, and its lease ran from then or later. Beats come from `from_s` on, the first at once,
-    and none after `until_s`.
+    and none after `until_s`. A beat leaves `run_after_ms` as the job's; 0: not known, and the server says now.
     """
 
     number: int
@@ -29,6 +29,7 @@ class HeartbeatEntry(msgspec.Struct, array_like=True, gc=False):
     good_s: float
     from_s: float
     until_s: float
+    run_after_ms: int = 0
 
 
 class Begin(msgspec.Struct, tag="Begin"):

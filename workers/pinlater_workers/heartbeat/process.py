@@ -254,7 +254,7 @@ class UnreadClaims:
                 return
             known = self._known()
             found = [
-                HeartbeatEntry(0, queue, job.descriptor, claim, 0.0, 0.0, 0.0)
+                HeartbeatEntry(0, queue, job.descriptor, claim, 0.0, 0.0, 0.0, job.run_after_ms)
                 for job in page.jobs
                 if (claim := job.claim_descriptor or "")
                 and self._is_ours(claim)

@@ -7,6 +7,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from pinlater.client.async_client import AsyncClient
@@ -205,7 +206,8 @@ class ClaimTable:
     def _entry(self, running: RunningJob, good_s: float) -> HeartbeatEntry:
         self._last_number = number = self._last_number + 1
         job, from_s, until_s = running.job, good_s + self._beaten_after_s, running.until_s + MARGIN_S
-        entry = HeartbeatEntry(number, running.queue, job.descriptor, job.claim_descriptor, good_s, from_s, until_s)
+        claim, planned_ms = job.claim_descriptor, job.run_after_ms
+        entry = HeartbeatEntry(number, running.queue, job.descriptor, claim, good_s, from_s, until_s, planned_ms)
         self._held[running] = entry
         self._running[number] = running
         return entry
@@ -237,7 +239,7 @@ class ShortJobs:
 
 
 class CheckpointWriter:
-    """Called by the pool, with the job that asks."""
+    """Called by the pool, with the job that asks. Jobs keep their run_after: a checkpoint without one means now."""
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
@@ -246,13 +248,18 @@ class CheckpointWriter:
         """ClaimLost: it is known to be lost. Else the errors of AsyncClient.checkpoint."""
         if running.stop_reason is StopReason.CLAIM_LOST:
             raise ClaimLost(f"the claim of job {running.job.descriptor} is lost")
+        if checkpoint.run_after_ms is None:
+            checkpoint = replace(checkpoint, run_after_ms=running.job.run_after_ms or None)
         await self._client.checkpoint(running.queue, [checkpoint])
 
     async def keep(self, running_jobs: Iterable[RunningJob]) -> None:
         """Bind these claims to connections that carry no long polls. Where no server answers, nothing is done."""
         queues: dict[str, list[Checkpoint]] = {}
         for running in running_jobs:
-            kept = Checkpoint(running.job.descriptor, claim_descriptor=running.job.claim_descriptor)
+            job = running.job
+            kept = Checkpoint(
+                job.descriptor, run_after_ms=job.run_after_ms or None, claim_descriptor=job.claim_descriptor
+            )
             queues.setdefault(running.queue, []).append(kept)
         with contextlib.suppress(PinLaterError):
             for queue, listed in queues.items():
