@@ -87,7 +87,7 @@ class Api(Protocol):
         """
 
     async def lookup(
-        self, descriptors: Sequence[str], *, include_body: bool = False, context: RequestContext | None = None
+        self, descriptors: Sequence[str], /, *, include_body: bool = False, context: RequestContext | None = None
     ) -> dict[str, JobInfo]:
         """The jobs that are found; others are left out."""
 

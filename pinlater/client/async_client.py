@@ -16,6 +16,7 @@ from typing import Any, Self, TypedDict, TypeVar, Unpack, overload
 from pinlater.client.addresses import default_source, target_servers
 from pinlater.client.dispatcher import CallSpec, Dispatcher, Failure
 from pinlater.client.enqueue_batching import EnqueueBatchLimits, Enqueuer
+from pinlater.client.named_jobs import by_queue, named_jobs
 from pinlater.client.pool import PoolLimits
 from pinlater.client.queue_rounds import QueueRounds
 from pinlater.client.retry import may_be_done
@@ -70,9 +71,10 @@ class AsyncClient:
     `servers` are texts like "queue-1:9010"; without them and without a `cluster` (see clusters.toml) the environment
     decides: PINLATER_SERVER, then PINLATER_CLUSTER, then 127.0.0.1:9010. `source` names this client in the claims made
     for it. Each call takes a `timeout` in seconds for all its attempts together; a long poll may take as much longer as
-    it waits. Without `retry_unavailable`, it says at once that shards cannot be used, rather than when that time is
-    over; without `wait_for_rate`, that a queue's rate is used up. Belongs to the event loop that it is first used on.
-    ValueError: no such address or cluster.
+    it waits. While no server can be reached, as during a restart, a call goes on trying for that time. Without
+    `retry_unavailable`, it says soon that servers or shards cannot be used, rather than when that time is over; without
+    `wait_for_rate`, that a queue's rate is used up. Belongs to the event loop that it is first used on. ValueError: no
+    such address or cluster.
 
     For callers whose claims are bound to connections: `on_disconnect` is called on the loop after a connection that was
     open has closed, for whatever reason but `close`; `sticky_s` is about how many seconds calls stay with one server
@@ -363,15 +365,53 @@ class AsyncClient:
 
     # -- looking ---------------------------------------------------------------------------------------------------
 
+    @overload
     async def lookup(
         self,
+        descriptors: Sequence[str],
+        /,
+        *,
+        include_body: bool = False,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> dict[str, JobInfo]: ...
+
+    @overload
+    async def lookup(
+        self,
+        queue: str,
         descriptors: Sequence[str],
         *,
         include_body: bool = False,
         context: RequestContext | None = None,
         timeout: float | None = None,
+    ) -> dict[str, JobInfo]: ...
+
+    @overload
+    async def lookup(
+        self,
+        *,
+        descriptors: Sequence[str],
+        include_body: bool = False,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> dict[str, JobInfo]: ...
+
+    async def lookup(
+        self,
+        queue: str | Sequence[str] | None = None,
+        descriptors: Sequence[str] | None = None,
+        *,
+        include_body: bool = False,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
     ) -> dict[str, JobInfo]:
-        """The jobs that are found; others are left out. So many that one answer cannot hold them take several calls."""
+        """The jobs that are found; others are left out. Descriptors name their queue; with a `queue`, only its jobs.
+        So many that one answer cannot hold them take several calls. RequestInvalid: a text that is no descriptor.
+        """
+        queue, descriptors = named_jobs(queue, descriptors)
+        if queue is not None:
+            descriptors = by_queue(descriptors).get(queue, [])
         if len(descriptors) <= LOOKED_UP_AT_ONCE:
             return await self._call(methods.LOOKUP, context, timeout, descriptors, include_body)
         found: dict[str, JobInfo] = {}
@@ -461,6 +501,12 @@ class AsyncClient:
         """Remove up to `limit` jobs of one state and priority (1 where none is given); how many."""
         return await self._call(methods.DELETE_JOBS, context, timeout, filter, limit)
 
+    @overload
+    async def cancel(
+        self, descriptors: Sequence[str], /, *, context: RequestContext | None = None, timeout: float | None = None
+    ) -> Mapping[str, CancelOutcome]: ...
+
+    @overload
     async def cancel(
         self,
         queue: str,
@@ -468,9 +514,29 @@ class AsyncClient:
         *,
         context: RequestContext | None = None,
         timeout: float | None = None,
+    ) -> Mapping[str, CancelOutcome]: ...
+
+    async def cancel(
+        self,
+        queue: str | Sequence[str] | None = None,
+        descriptors: Sequence[str] | None = None,
+        *,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
     ) -> Mapping[str, CancelOutcome]:
-        """Remove jobs that are still pending; says per job what it found."""
-        return await self._call(methods.CANCEL, context, timeout, queue, descriptors)
+        """Remove jobs that are still pending; says per job what it found. Descriptors name their queue, and those of
+        several take a call for each; with a `queue`, jobs of another one are NOT_FOUND. RequestInvalid: a text that is
+        no descriptor.
+        """
+        queue, descriptors = named_jobs(queue, descriptors)
+        groups = by_queue(descriptors) if queue is None else {queue: descriptors}
+        ends_s = self._deadline_s(timeout)
+        found: dict[str, CancelOutcome] = {}
+        for name, some in groups.items():
+            left_s = ends_s - asyncio.get_running_loop().time()
+            outcomes = await self._call(methods.CANCEL, context, left_s, name, some)
+            found.update(outcomes)
+        return found
 
     # -- operators of a cluster ---------------------------------------------------------------------------------------
 

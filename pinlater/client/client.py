@@ -159,15 +159,49 @@ class Client:
 
     # -- looking ---------------------------------------------------------------------------------------------------
 
+    @overload
     def lookup(
         self,
+        descriptors: Sequence[str],
+        /,
+        *,
+        include_body: bool = False,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> dict[str, JobInfo]: ...
+
+    @overload
+    def lookup(
+        self,
+        queue: str,
         descriptors: Sequence[str],
         *,
         include_body: bool = False,
         context: RequestContext | None = None,
         timeout: float | None = None,
+    ) -> dict[str, JobInfo]: ...
+
+    @overload
+    def lookup(
+        self,
+        *,
+        descriptors: Sequence[str],
+        include_body: bool = False,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> dict[str, JobInfo]: ...
+
+    def lookup(
+        self,
+        queue: str | Sequence[str] | None = None,
+        descriptors: Sequence[str] | None = None,
+        *,
+        include_body: bool = False,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
     ) -> dict[str, JobInfo]:
-        return self._run(AsyncClient.lookup, descriptors, include_body=include_body, context=context, timeout=timeout)
+        lookup = cast(Callable[..., Coroutine[Any, Any, dict[str, JobInfo]]], AsyncClient.lookup)
+        return self._run(lookup, queue, descriptors, include_body=include_body, context=context, timeout=timeout)
 
     def count(
         self,
@@ -240,6 +274,12 @@ class Client:
     ) -> int:
         return self._run(AsyncClient.delete_jobs, filter, limit=limit, context=context, timeout=timeout)
 
+    @overload
+    def cancel(
+        self, descriptors: Sequence[str], /, *, context: RequestContext | None = None, timeout: float | None = None
+    ) -> Mapping[str, CancelOutcome]: ...
+
+    @overload
     def cancel(
         self,
         queue: str,
@@ -247,8 +287,18 @@ class Client:
         *,
         context: RequestContext | None = None,
         timeout: float | None = None,
+    ) -> Mapping[str, CancelOutcome]: ...
+
+    def cancel(
+        self,
+        queue: str | Sequence[str] | None = None,
+        descriptors: Sequence[str] | None = None,
+        *,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
     ) -> Mapping[str, CancelOutcome]:
-        return self._run(AsyncClient.cancel, queue, descriptors, context=context, timeout=timeout)
+        cancel = cast(Callable[..., Coroutine[Any, Any, Mapping[str, CancelOutcome]]], AsyncClient.cancel)
+        return self._run(cancel, queue, descriptors, context=context, timeout=timeout)
 
     # -- operators of a cluster ---------------------------------------------------------------------------------------
 

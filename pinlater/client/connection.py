@@ -17,7 +17,7 @@ from pinlater.errors import PinLaterError, ProtocolError, RequestInvalid
 from pinlater.wire import message
 from pinlater.wire.codec import ApplicationError, decode_reply, decode_result, encode_struct
 from pinlater.wire.faults import error_from_application
-from pinlater.wire.framing import Splitter
+from pinlater.wire.framing import Splitter, StrangerError
 from pinlater.wire.interface import SIGNATURES, Signature
 from pinlater.wire.message import CALL, REPLY, SEQID_BYTES, Header, WireError, WireLimits, read_header, write_header
 
@@ -166,7 +166,7 @@ class ClientConnection(asyncio.Protocol):
         except (TypeError, ValueError, OverflowError, AttributeError) as error:
             raise RequestInvalid(f"{method}: cannot be encoded: {error}") from error
         if len(message) > self._limits.max_message_bytes:
-            allowed = f"up to {self._limits.max_message_bytes} bytes"
+            allowed = f"up to {self._limits.max_message_bytes} bytes, as a server's --max-frame is unless set"
             raise RequestInvalid.of(f"{method}: the size of the call", len(message), allowed)
         self._transport.write(len(message).to_bytes(4, "big") + message)
         self.owes_receipt = False
@@ -234,6 +234,8 @@ class ClientConnection(asyncio.Protocol):
                 self._answer(message)
                 if self._transport is None:
                     return
+        except StrangerError as error:
+            self._break(ProtocolError(f"{self._address} is no port of a PinLater server: it speaks {error.protocol}"))
         except WireError as error:
             self._break(ProtocolError(f"{self._address} answered what is not the contract: {error}"))
 

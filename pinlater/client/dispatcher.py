@@ -15,7 +15,15 @@ from typing import Any, NoReturn
 
 from pinlater.client.addresses import Address
 from pinlater.client.connection import CallFailed
-from pinlater.client.retry import MAX_ROUNDS, backoff_s, blames_server, blames_shards, first_share, may_send_again
+from pinlater.client.retry import (
+    MAX_ROUNDS,
+    SHORTEST_ROUND_S,
+    backoff_s,
+    blames_server,
+    blames_shards,
+    first_share,
+    may_send_again,
+)
 from pinlater.client.server_list import LoadBalancer, Server, ServerList
 from pinlater.errors import (
     DequeueRateLimited,
@@ -53,7 +61,8 @@ class CallSpec:
 class Dispatcher:
     """Sends calls to the servers in turn, each within its deadline.
 
-    Without `retry_unavailable`: where shards cannot be used, each server is asked once, and nothing is waited for.
+    Without `retry_unavailable`: where shards cannot be used, each server is asked once, and nothing is waited for;
+    where no server can be reached, a few rounds are the end, not the deadline.
     `sticky_s`: about how long calls stay with a server that answers, before the next has its turn. Without
     `wait_for_rate`, a dequeue over its queue's rate fails at once.
     """
@@ -73,9 +82,11 @@ class Dispatcher:
         self._rng = rng
         self._balancer: LoadBalancer[Server] = LoadBalancer(rng, sticky_s)
         self._closed = False
+        self._long_polls_cancelled = False
 
     def cancel_long_polls(self, why: str) -> None:
         """Long polls are answered soon, and none can be made any more."""
+        self._long_polls_cancelled = True
         self._servers.cancel_long_polls(why)
 
     async def close(self, why: str) -> None:
@@ -141,10 +152,11 @@ class Dispatcher:
             self._servers.mark_stale()
             if isinstance(error, Draining):
                 server.renew_connections()
-        pause_s = attempts.failed(server, servers, error, self._rng)
+        pause_s = attempts.failed(server, servers, error, self._rng, call.deadline_s - now_s)
         if isinstance(error, DequeueRateLimited) and not (self._wait_for_rate and call.wait_for_rate):
             raise error
-        if pause_s is None or self._closed or now_s + pause_s >= call.deadline_s:
+        is_over = self._closed or (self._long_polls_cancelled and call.long_poll)
+        if pause_s is None or is_over or now_s + pause_s >= call.deadline_s:
             attempts.raise_verdict(error)
         await asyncio.sleep(pause_s)
         if call.revise is not None:
@@ -211,7 +223,9 @@ class _Attempts:
         self._why: dict[Address, str] = {}
         self.tried: set[Server] = set()
 
-    def failed(self, server: Server, servers: Sequence[Server], error: Failure, rng: random.Random) -> float | None:
+    def failed(
+        self, server: Server, servers: Sequence[Server], error: Failure, rng: random.Random, left_s: float
+    ) -> float | None:
         """The seconds to wait before the next attempt; None: there is none. `servers`: those that there are."""
         self.tried.add(server)
         if isinstance(error, CallFailed):
@@ -225,7 +239,7 @@ class _Attempts:
             return 0.0
         if all_tried:
             self.tried.clear()
-        return self._next_round(error, rng) if self._definite is None else None
+        return self._next_round(error, rng, left_s) if self._definite is None else None
 
     def _note(self, address: Address, error: CallFailed) -> None:
         """What a server itself did says more than that the client then had no time or connection for it."""
@@ -236,11 +250,14 @@ class _Attempts:
             self._why[address] = error.why
             self._busy = True
 
-    def _next_round(self, error: Failure, rng: random.Random) -> float | None:
+    def _next_round(self, error: Failure, rng: random.Random, left_s: float) -> float | None:
+        """Servers that restart are away for some seconds: a patient client goes on asking for as long as it may."""
         self._round += 1
         if isinstance(error, PinLaterError):
             return backoff_s(self._round, error.retry_after_ms, rng)
-        return None if self._round > MAX_ROUNDS else backoff_s(self._round, None, rng)
+        if left_s < SHORTEST_ROUND_S or (not self._retry_unavailable and self._round > MAX_ROUNDS):
+            return None
+        return min(backoff_s(self._round, None, rng), left_s / 2)
 
     def raise_verdict(self, error: Failure) -> NoReturn:
         """Raises what the caller gets: the server's own error, or what it means that no answer came.

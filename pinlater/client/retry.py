@@ -22,7 +22,10 @@ QUEUE_PAUSED = "QUEUE_PAUSED"
 FIRST_BACKOFF_S = 0.05
 LONGEST_BACKOFF_S = 2.0
 MAX_ROUNDS = 4
-"""How often a call goes round all servers before it is said that none can be reached."""
+"""How often a call of an impatient client goes round all servers before it is said that none can be reached."""
+
+SHORTEST_ROUND_S = 0.05
+"""With less time left than this no further round begins."""
 
 
 def may_send_again(error: CallFailed | PinLaterError, idempotency: Idempotency) -> bool:

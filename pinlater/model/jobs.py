@@ -267,6 +267,20 @@ def parse_descriptor(text: str) -> JobRef | None:
     return JobRef(queue, shard, int(priority), int(job_id))
 
 
+_ANY_DESCRIPTOR = re.compile(r"\w+:s[^:\ufffd]+:p[0-9]+:[0-9]+", re.ASCII)
+"""Of any server of this interface; ids of the classic one are shorter than ours. U+FFFD stands for what was not UTF-8.
+"""
+
+
+def is_descriptor(text: str) -> bool:
+    """Whether any server of this interface can have made it, the classic one too. What is none never named a job.
+
+    >>> is_descriptor("mail:s2:p1:1790000000000000"), is_descriptor("mail:s1d1:p1:17"), is_descriptor("mail")
+    (True, True, False)
+    """
+    return _ANY_DESCRIPTOR.fullmatch(text) is not None
+
+
 def descriptor_prefix(queue: str, shard: str, priority: int) -> str:
     """What stands before the id in the descriptors of one queue, shard and priority; stores append the 16 digits."""
     return f"{queue}:s{shard}:p{priority}:"

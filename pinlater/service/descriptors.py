@@ -8,7 +8,6 @@ server that gets a checkpoint which names it knows that it is to be bound, altho
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
@@ -27,6 +26,7 @@ from pinlater.model import (
     Checkpoint,
     JobRef,
     claim_source,
+    is_descriptor,
     parse_descriptor,
 )
 from pinlater.service.overflow_calls import NamesOverflow
@@ -38,11 +38,6 @@ T = TypeVar("T")
 _ID_DIGITS = 16
 _MIN_ID = 10 ** (_ID_DIGITS - 1)
 _MAX_PREFIXES = 10_000
-_ANY_DESCRIPTOR = re.compile(r"\w+:s[^:\ufffd]+:p[0-9]+:[0-9]+", re.ASCII)
-"""As any server of this interface makes them; ids of the classic one are shorter than ours. U+FFFD stands for what was
-not UTF-8.
-"""
-
 _LAST_DIGITS = {f"{number:03}": number for number in range(1000)}
 
 
@@ -106,7 +101,7 @@ class DescriptorParser:
                 place = self._prefixes.get(text[:-_ID_DIGITS]) or self._learn(text)
                 job_id = 0 if place is None else _job_id(text)
                 if place is None or not job_id:
-                    if not _ANY_DESCRIPTOR.fullmatch(text):
+                    if not is_descriptor(text):
                         errors.add(no_descriptor(text))
                     continue
                 if delay_ms and not 0 < delay_ms <= MAX_TIME_MS - now_ms:
@@ -147,7 +142,7 @@ class DescriptorParser:
     ) -> dict[str, list[CheckpointRequest]]:
         """What to tell each shard. What is no descriptor is an error of its entry."""
         for request in requests:
-            if self.parse(request.descriptor) is None and not _ANY_DESCRIPTOR.fullmatch(request.descriptor):
+            if self.parse(request.descriptor) is None and not is_descriptor(request.descriptor):
                 errors.add(no_descriptor(request.descriptor))
         return self._group(
             queue,

@@ -156,7 +156,8 @@ class Validator:
         """BodyTooLarge, beyond the queue's bound or the server's."""
         bound = min(self._settings.max_body_bytes, of_queue)
         if len(body) > bound:
-            raise BodyTooLarge(f"a body has {len(body)} bytes; allowed: at most {bound}")
+            setting = "--max-body of the server" if bound == self._settings.max_body_bytes else "max_body of the queue"
+            raise BodyTooLarge(f"a body has {len(body)} bytes; allowed: at most {bound} ({setting})")
 
     def filter(self, filter: JobFilter) -> Sequence[int]:
         """The priorities that a filter means. QueueNotFound for what cannot be a queue's name."""

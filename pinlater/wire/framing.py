@@ -17,10 +17,19 @@ from pinlater.wire.message import (
     WireLimits,
     read_header,
 )
+from pinlater.wire.strangers import protocol_spoken
 from pinlater.wire.validator import BinaryValidator, Walk
 
 _UNKNOWN = Layout("arguments", [])
 _length_at = Struct(">I").unpack_from
+
+
+class StrangerError(WireError):
+    """The bytes are not those of Thrift, but of another protocol, which is known."""
+
+    def __init__(self, protocol: str) -> None:
+        super().__init__(f"these are not PinLater's calls: the other side speaks {protocol}")
+        self.protocol = protocol
 
 
 class Splitter:
@@ -96,8 +105,20 @@ class Splitter:
     def _length(self, data: bytes, at: int) -> int:
         length = int.from_bytes(data[at : at + 4], "big", signed=True)
         if not 0 < length <= self._limits.max_message_bytes:
-            raise WireError(f"a frame of {length} bytes; allowed: 1 to {self._limits.max_message_bytes}")
+            raise self._refusal(length, data[at:])
         return length
+
+    def _refusal(self, length: int, data: bytes) -> WireError:
+        """What begins with no frame that is allowed. An error that can be answered, where a header can be read."""
+        limits = self._limits
+        if spoken := protocol_spoken(data):
+            return StrangerError(spoken)
+        by = f" ({limits.frame_setting})" if limits.frame_setting else ""
+        error = WireError(f"a frame of {length} bytes; allowed: 1 to {limits.max_message_bytes}{by}")
+        try:
+            return BadCall(read_header(data, 4), error)
+        except WireError:
+            return error
 
     def _unframed(self, data: bytes) -> Iterator[bytes]:
         buffer = self._buffer

@@ -38,6 +38,9 @@ class WireLimits:
     max_message_bytes: int = 16 * 1024 * 1024
     """A frame's declared length, and the longest string."""
 
+    frame_setting: str = ""
+    """The setting that bounds a frame, for people."""
+
     max_unframed_bytes: int = 1024 * 1024
     """A message without a frame, whose length nobody declares."""
 

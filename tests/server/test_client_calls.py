@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,6 +75,52 @@ async def test_the_life_of_a_job_over_the_async_client(address: str) -> None:
         assert await client.delete_jobs(JobFilter("life", JobState.SUCCEEDED, 2)) == 1
         await client.delete_queue("life", PASSWORD)
         assert "life" not in await client.queue_names()
+
+
+NOT_DESCRIPTORS = ["nonsense", "mail:s1:p1", 17]
+
+
+async def test_jobs_are_named_with_their_queue_or_without(address: str) -> None:
+    async with AsyncClient(address) as client:
+        for queue in ("named", "other"):
+            await client.create_queue(queue)
+        one, two = await client.enqueue("named", [Job(b"one"), Job(b"two")])
+        three = await client.enqueue("other", Job(b"three"))
+        classic = "named:s1d1:p1:17"
+        assert set(await client.lookup([one, three, classic])) == {one, three}
+        assert set(await client.lookup("named", [one, three])) == {one}
+        assert set(await client.lookup(descriptors=[two])) == {two}
+        assert await client.cancel("named", [one, three]) == {
+            one: CancelOutcome.CANCELLED,
+            three: CancelOutcome.NOT_FOUND,
+        }
+        assert await client.cancel([two, three, classic]) == {
+            two: CancelOutcome.CANCELLED,
+            three: CancelOutcome.CANCELLED,
+            classic: CancelOutcome.NOT_FOUND,
+        }
+        assert await client.cancel([]) == {}
+        assert await client.lookup([]) == {}
+
+
+def test_jobs_are_named_with_their_queue_or_without_over_the_client_for_threads(address: str) -> None:
+    with Client(address) as client:
+        client.create_queue("named")
+        one, two = client.enqueue("named", [Job(b"one"), Job(b"two")])
+        assert set(client.lookup("named", [one])) == set(client.lookup([one])) == {one}
+        assert client.cancel([one]) == {one: CancelOutcome.CANCELLED}
+        assert client.cancel("named", [two]) == {two: CancelOutcome.CANCELLED}
+
+
+@pytest.mark.parametrize("wrong", NOT_DESCRIPTORS, ids=repr)
+async def test_a_text_that_is_no_descriptor_is_an_error_that_says_so(address: str, wrong: Any) -> None:
+    good = "mail:s1:p1:1790000000000000"
+    async with AsyncClient(address) as client:
+        for call in (client.lookup([good, wrong]), client.cancel([good, wrong]), client.cancel("mail", [wrong])):
+            with pytest.raises(errors.RequestInvalid, match=rf"no descriptor: {wrong!r}; allowed: descriptors as an "):
+                await call
+        with pytest.raises(errors.RequestInvalid, match=r"jobDescriptors is 'mail:s1:p1:.*allowed: a list"):
+            await client.lookup(good)
 
 
 def test_the_life_of_a_job_over_the_client_for_threads(address: str) -> None:

@@ -7,6 +7,8 @@ import contextlib
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
+from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -83,19 +85,27 @@ def nobody() -> str:
 # -- away ----------------------------------------------------------------------------------------------------------
 
 
-async def test_when_no_server_can_be_reached_all_are_named_and_soon(nobody: str) -> None:
+@pytest.mark.parametrize("is_patient", [True, False])
+async def test_when_no_server_can_be_reached_all_are_named_when_the_time_is_over_or_soon(
+    nobody: str, is_patient: bool
+) -> None:
     other = f"127.0.0.1:{free_port()}"
-    async with AsyncClient(nobody, other) as client:
-        for call in (client.queue_names(), client.enqueue("mail", Job(b"")), client.create_queue("mail")):
+    timeout_s = 1.0 if is_patient else 60.0
+    async with AsyncClient(nobody, other, timeout=timeout_s, retry_unavailable=is_patient) as client:
+        for call in (
+            partial(client.queue_names),
+            partial(client.enqueue, "mail", Job(b"")),
+            partial(client.create_queue, "mail"),
+        ):
             begun_s = time.monotonic()
             with pytest.raises(errors.ServerUnreachable) as caught:
-                await call
-            assert time.monotonic() - begun_s < 3
+                await call()
+            assert (0.9 if is_patient else 0.0) < time.monotonic() - begun_s < 20
             assert all(f"{address}: Connect" in caught.value.message for address in (nobody, other))
 
 
 async def test_a_host_without_an_address_is_unreachable_and_named() -> None:
-    async with AsyncClient("no-such-host.invalid:1") as client:
+    async with AsyncClient("no-such-host.invalid:1", timeout=0.5) as client:
         with pytest.raises(errors.ServerUnreachable, match=r"no-such-host\.invalid:1"):
             await client.queue_names()
 
@@ -175,7 +185,7 @@ async def test_a_server_that_comes_back_is_found_again() -> None:
         await client.queue_names()
         proxy.cut()
         with pytest.raises(errors.ServerUnreachable):
-            await client.queue_names()
+            await client.queue_names(timeout=0.3)
         proxy.heal()
         assert await client.queue_names() == {"mail", "images"}
 
@@ -459,7 +469,7 @@ async def test_a_server_that_does_not_know_a_call_says_so_and_the_connection_liv
 
     async with scripted(classic) as (address, seen), AsyncClient(address) as client:
         with pytest.raises(errors.UnknownError, match="what"):
-            await client.cancel("mail", ["d"])
+            await client.cancel("mail", ["mail:s1:p1:1790000000000000"])
         assert await client.count(PENDING) == 7
         assert [call.seqid for call in seen] == [1, 2]
 
@@ -472,3 +482,51 @@ async def test_a_scan_that_does_not_advance_is_ended() -> None:
     async with serving(Circling()) as served, AsyncClient(f"127.0.0.1:{served.port}") as client:
         with pytest.raises(errors.ProtocolError, match="does not advance"):
             [page async for page in client.scan_pages(PENDING)]
+
+
+# -- not PinLater ----------------------------------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def speaking(first: bytes) -> AsyncIterator[str]:
+    """A port whose program answers the first bytes it gets with these."""
+
+    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(4)
+        writer.write(first)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+@pytest.mark.parametrize(
+    ("first", "protocol"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\nServer: x\r\n\r\n", "HTTP"),
+        (b"\x15\x03\x03\x00\x02\x02\x46", "TLS"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "SSH"),
+        (b"Z\x00\x00\x00\n5.5.5-10.11.6-MariaDB\x00", "what MariaDB and MySQL do"),
+    ],
+)
+async def test_a_port_of_something_else_is_named_as_what_it_is(first: bytes, protocol: str) -> None:
+    async with speaking(first) as address, AsyncClient(address) as client:
+        for call in (client.queue_names(), client.enqueue("mail", Job(b""))):
+            with pytest.raises(
+                errors.ProtocolError, match=f"{address} is no port of a PinLater server: it speaks {protocol}"
+            ):
+                await call
+
+
+async def test_a_call_beyond_the_frame_of_a_server_names_the_setting(tmp_path: Path) -> None:
+    async with serving(max_frame_bytes=100_000) as served, AsyncClient(f"127.0.0.1:{served.port}") as client:
+        with pytest.raises(errors.ProtocolError, match=r"a frame of 3\d+ bytes; allowed: 1 to 100000 \(--max-frame\)"):
+            await client.enqueue("mail", Job(bytes(300_000)))
+    with running(tmp_path, "--max-body", "1KiB") as server:
+        async with AsyncClient(f"127.0.0.1:{server.port}") as client:
+            await client.create_queue("mail")
+            with pytest.raises(errors.BodyTooLarge, match=r"1025 bytes; .* 1024 \(--max-body of the server\)"):
+                await client.enqueue("mail", Job(bytes(1025)))
+            with pytest.raises(errors.RequestInvalid, match=r"size of the call is .*--max-frame"):
+                await client.enqueue("mail", Job(bytes(17 * 2**20)))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pinlater.model import Job, RequestContext
 from pinlater.wire.codec import BadCall, encode_call
 from pinlater.wire.convert import call_args, enqueue_to_wire
-from pinlater.wire.framing import Splitter
+from pinlater.wire.framing import Splitter, StrangerError
 from pinlater.wire.message import Protocol, WireError, WireLimits
 
 
@@ -84,3 +84,28 @@ def test_whole_messages_come_out_before_the_error_of_a_broken_one() -> None:
     assert next(stream) == call([b"x"])
     with pytest.raises(WireError):
         next(stream)
+
+
+def test_a_frame_that_is_too_long_names_what_bounds_it_and_can_be_answered_where_its_header_is_there() -> None:
+    limits = WireLimits(max_message_bytes=1000, frame_setting="--max-frame")
+    with pytest.raises(BadCall, match=r"a frame of \d+ bytes; allowed: 1 to 1000 \(--max-frame\)") as caught:
+        split(Splitter(limits), [frame(call([b"x" * 2000]))])
+    assert caught.value.header.name == "enqueueJobs"
+
+
+@pytest.mark.parametrize(
+    ("data", "protocol"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n", "HTTP"),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "HTTP"),
+        (b"\x15\x03\x03\x00\x02\x02\x46", "TLS"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "TLS"),
+        (b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n", "SSH"),
+        (b"b\x00\x00\x00\n5.5.5-10.11.6-MariaDB-0+deb12u1\x00", "what MariaDB and MySQL do"),
+        (b"220 mail.example.org ESMTP\r\n", "SMTP or FTP"),
+    ],
+)
+def test_other_protocols_are_named(data: bytes, protocol: str) -> None:
+    with pytest.raises(StrangerError) as caught:
+        split(Splitter(), [data])
+    assert caught.value.protocol == protocol

@@ -66,7 +66,8 @@ class Stand:
     async def process_runs(self) -> None:
         """A lease shorter than the start of the process on a busy machine would be lost meanwhile."""
         later_s = time.monotonic() + WITHIN_S
-        unknown = HeartbeatEntry(next(self.numbers), self.queue, "no descriptor", "no claim", later_s, 0.0, math.inf)
+        nowhere = f"{self.queue}:s1:p1:1790000000000000"
+        unknown = HeartbeatEntry(next(self.numbers), self.queue, nowhere, "no claim", later_s, 0.0, math.inf)
         self.heartbeats.watch([unknown])
         await self.until_told(StopReason.CLAIM_LOST, unknown)
         self.told.clear()
