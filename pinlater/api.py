@@ -33,6 +33,8 @@ from pinlater.model import (
     RequestContext,
     ScanPage,
     Unreceived,
+    WorkerReport,
+    WorkersPage,
 )
 
 
@@ -79,9 +81,15 @@ class Api(Protocol):
         """
 
     async def checkpoint(
-        self, queue: str, checkpoints: Sequence[Checkpoint], *, context: RequestContext | None = None
+        self,
+        queue: str,
+        checkpoints: Sequence[Checkpoint],
+        *,
+        worker: WorkerReport | None = None,
+        context: RequestContext | None = None,
     ) -> None:
-        """Heartbeats for jobs in progress, claimed by this very source or under the claim given.
+        """Heartbeats for jobs in progress, claimed by this very source or under the claim given; `worker` is for the
+        list of workers.
 
         RequestInvalid or BodyTooLarge for those that are invalid, when the others were carried out.
         """
@@ -162,6 +170,20 @@ class Api(Protocol):
 
     async def change_jobs(self, change: JobChange, *, context: RequestContext | None = None) -> JobsChanged:
         """One bounded slice of a change to all jobs that match; to be called again with the continuation it gives."""
+
+    async def get_workers(
+        self,
+        *,
+        queue: str = "",
+        name: str = "",
+        include_running: bool = False,
+        continuation: str = CONTINUATION_START,
+        limit: int = 100,
+        context: RequestContext | None = None,
+    ) -> WorkersPage:
+        """One page of the workers of the cluster, by name, host and pid; of one queue, or of one name, where that is
+        given. ContinuationInvalid. Works without shards, by what the server itself heard.
+        """
 
     async def audit(
         self, *, limit: int = 100, before_ms: int | None = None, context: RequestContext | None = None

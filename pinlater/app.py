@@ -26,6 +26,7 @@ from pinlater.cluster.lease import ServerName
 from pinlater.cluster.membership import Membership
 from pinlater.cluster.stats import StatsCollector
 from pinlater.cluster.status import Cluster
+from pinlater.cluster.worker_list import WorkerList
 from pinlater.config import Config, ConfigInvalid, from_plain, secrets_of
 from pinlater.data_folder.identity import RecordBroken, new_server_id, server_id
 from pinlater.errors import PinLaterError
@@ -95,6 +96,7 @@ class ServerProcess:
             shards, queues, membership, clock, metrics, config.stats_interval_ms, priorities=priorities
         )
         self._cluster = Cluster(shards, queues, membership, stats, clock)
+        self._workers = workers = WorkerList(shards, clock, me.lease_name)
 
         # the calls
         router = Router(shards)
@@ -111,6 +113,7 @@ class ServerProcess:
             queues=queues,
             metrics=metrics,
             cluster=self._cluster,
+            workers=workers,
             pending=pending,
         )
         self._server = ThriftServer(service, limits, metrics, clock)
@@ -140,7 +143,7 @@ class ServerProcess:
 
     def _describe(self) -> Mapping[str, Any]:
         """What the lease says beside what it knows itself."""
-        return self._overflow.describe()
+        return {**self._overflow.describe(), **self._workers.describe()}
 
     async def _sync_shard(self, member: ShardHandle) -> None:
         """A shard that is to serve has said its time; what is due there goes by what that says of all clocks."""
@@ -185,6 +188,7 @@ class ServerProcess:
         """For the supervisor: metrics, status, remarks or readiness."""
         if kind == "metrics":
             set_gauges(self._metrics, self._members, self._server, self._service, self._overflow, self._clock)
+            await self._workers.set_gauges(self._metrics, self._queues.names(), self._membership.alive())
             return self._metrics.snapshot()
         if kind == "status":
             return asdict(await self._cluster.status())
@@ -203,6 +207,7 @@ class ServerProcess:
         await self._periodic.close()
         await self._membership.give_up()
         await self._overflow.close()
+        await self._workers.close()
         note_stores(self._folder, self._members.store_ids())
         await self._service.close()
 

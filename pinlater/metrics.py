@@ -99,6 +99,13 @@ FAMILIES: dict[str, Family] = {
         "gauge", (), "How far the time that counts is ahead of this server's clock; 0 while that is right.", merge="max"
     ),
     "overflow_jobs": Family("gauge", (), "Jobs in this server's overflow shard that wait to be moved."),
+    "workers": Family("gauge", (), "Workers that were heard of in the last minute, in the whole cluster.", merge="max"),
+    "worker_slots": Family(
+        "gauge", ("state",), "Their slots by state: free, busy, stuck; in the whole cluster.", merge="max"
+    ),
+    "queue_workers": Family(
+        "gauge", ("queue",), "Workers that take jobs from the queue, in the whole cluster.", merge="max"
+    ),
     "connections": Family("gauge", (), "Open connections."),
     "waiting_dequeues": Family("gauge", (), "Dequeues that wait for jobs."),
 }

@@ -551,6 +551,58 @@ struct GetAuditResponse {
   1: required list<AuditEntry> entries,
 }
 
+struct GetWorkersRequest {
+  /** Those that take jobs from this queue. */
+  1: optional string queueName,
+  /** Those of this name. */
+  2: optional string name,
+  3: optional bool includeRunning = false,
+  4: optional i32 limit = 100,
+  5: optional string continuation = CONTINUATION_START,
+}
+
+struct WorkerJobInfo {
+  1: required string jobDescriptor,
+  2: required string jobType,
+  3: required i64 sinceMillis,
+}
+
+/** A worker as it was last heard of, at `seenMillis`. */
+struct WorkerInfo {
+  1: required string id,
+  2: required string name,
+  3: required string host,
+  4: required i32 pid,
+  5: required map<string, i32> queues,
+  6: required i32 slots,
+  7: required i32 busySlots,
+  8: required i32 stuckSlots,
+  /** Where they were asked for: up to 100, those that run longest first. */
+  9: required list<WorkerJobInfo> running,
+  /** Since when the job runs that has run longest. */
+  10: optional i64 longestSinceMillis,
+  11: required map<string, string> versions,
+  12: required bool isStopping,
+  13: required i64 startedMillis,
+  14: required i64 seenMillis,
+  /** Its process has not moved since then. */
+  15: optional i64 silentSinceMillis,
+}
+
+struct GetWorkersResponse {
+  1: required i64 nowMillis,
+  /** By name, host and pid. */
+  2: required list<WorkerInfo> workers,
+  /** How many match, on all pages, and the sums over these. */
+  3: required i32 total,
+  4: required i64 slots,
+  5: required i64 busySlots,
+  6: required i64 stuckSlots,
+  7: optional string continuation = CONTINUATION_END,
+  /** Shards that could not be read: workers that only other servers heard of may be missing. */
+  8: optional list<string> missingShards,
+}
+
 // The names rescheduleJobs, heartbeatJobs, updateSchedule, getSchedules and deleteSchedule are reserved for methods, and
 // OnDuplicate, EnqueueOutcome and KeyRef for what they and the reserved fields need.
 service PinLater {
@@ -611,5 +663,8 @@ service PinLater {
       throws (1: PinLaterException e),
 
   GetAuditResponse getAudit(1: RequestContext context, 2: GetAuditRequest request)
+      throws (1: PinLaterException e),
+
+  GetWorkersResponse getWorkers(1: RequestContext context, 2: GetWorkersRequest request)
       throws (1: PinLaterException e),
 }

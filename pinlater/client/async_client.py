@@ -44,6 +44,8 @@ from pinlater.model import (
     QueueView,
     RequestContext,
     ScanPage,
+    WorkerReport,
+    WorkersPage,
 )
 from pinlater.wire import methods
 from pinlater.wire.methods import Method
@@ -357,11 +359,14 @@ class AsyncClient:
         queue: str,
         checkpoints: Sequence[Checkpoint],
         *,
+        worker: WorkerReport | None = None,
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Heartbeats for jobs in progress, claimed by this very source or under the claim given."""
-        await self._call(methods.CHECKPOINT, context, timeout, queue, checkpoints)
+        """Heartbeats for jobs in progress, claimed by this very source or under the claim given; `worker` is for the
+        list of workers.
+        """
+        await self._call(methods.CHECKPOINT, context, timeout, queue, checkpoints, worker)
 
     # -- looking ---------------------------------------------------------------------------------------------------
 
@@ -587,6 +592,24 @@ class AsyncClient:
     ) -> JobsChanged:
         """One slice of a change to all jobs that match; to be called again with the continuation it gives."""
         return await self._call(methods.CHANGE_JOBS, context, timeout, change)
+
+    async def get_workers(
+        self,
+        *,
+        queue: str = "",
+        name: str = "",
+        include_running: bool = False,
+        continuation: str = CONTINUATION_START,
+        limit: int = 100,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> WorkersPage:
+        """One page of the workers of the cluster, by name, host and pid; with the jobs they run, where asked for.
+        MethodUnknown: an older server, which keeps no list of workers.
+        """
+        return await self._call(
+            methods.GET_WORKERS, context, timeout, queue, name, include_running, continuation, limit
+        )
 
     async def audit(
         self,

@@ -31,6 +31,8 @@ from pinlater.model import (
     QueueView,
     RequestContext,
     ScanPage,
+    WorkerReport,
+    WorkersPage,
 )
 
 
@@ -152,10 +154,11 @@ class Client:
         queue: str,
         checkpoints: Sequence[Checkpoint],
         *,
+        worker: WorkerReport | None = None,
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> None:
-        self._run(AsyncClient.checkpoint, queue, checkpoints, context=context, timeout=timeout)
+        self._run(AsyncClient.checkpoint, queue, checkpoints, worker=worker, context=context, timeout=timeout)
 
     # -- looking ---------------------------------------------------------------------------------------------------
 
@@ -355,6 +358,28 @@ class Client:
         self, change: JobChange, *, context: RequestContext | None = None, timeout: float | None = None
     ) -> JobsChanged:
         return self._run(AsyncClient.change_jobs, change, context=context, timeout=timeout)
+
+    def get_workers(
+        self,
+        *,
+        queue: str = "",
+        name: str = "",
+        include_running: bool = False,
+        continuation: str = CONTINUATION_START,
+        limit: int = 100,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> WorkersPage:
+        return self._run(
+            AsyncClient.get_workers,
+            queue=queue,
+            name=name,
+            include_running=include_running,
+            continuation=continuation,
+            limit=limit,
+            context=context,
+            timeout=timeout,
+        )
 
     def audit(
         self,

@@ -50,6 +50,9 @@ from pinlater.model.operator_views import (
     ServerView,
     SettingView,
     ShardView,
+    WorkerInfo,
+    WorkerJobInfo,
+    WorkersPage,
 )
 from pinlater.model.queue_shares import (
     MAX_QUEUES,
@@ -105,8 +108,11 @@ __all__ = [
     "SettingView",
     "ShardView",
     "Unreceived",
+    "WorkerInfo",
     "WorkerJob",
+    "WorkerJobInfo",
     "WorkerReport",
+    "WorkersPage",
     "claim_source",
     "descriptor_prefix",
     "in_weighted_order",

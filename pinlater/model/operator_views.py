@@ -1,4 +1,4 @@
-"""Data for operators: views of queues, shards, servers and the cluster, changes to many jobs, and the audit."""
+"""Data for operators: views of queues, shards, servers, the cluster and workers, changes to many jobs, the audit."""
 
 from __future__ import annotations
 
@@ -171,3 +171,53 @@ class AuditEntry:
     target: str
     detail: str = ""
     server: str = ""
+
+
+@dataclass(slots=True)
+class WorkerJobInfo:
+    """A job that a worker runs, and since when."""
+
+    job_descriptor: str
+    job_type: str
+    since_ms: int
+
+
+@dataclass(slots=True)
+class WorkerInfo:
+    """A worker as it was last heard of, at `seen_ms`.
+
+    `running` are up to 100 jobs, those that run longest first, and empty where they were not asked for;
+    `longest_since_ms` is since when the first of them runs. `silent_since_ms`: its process has not moved since then.
+    """
+
+    id: str
+    name: str
+    host: str
+    pid: int
+    queues: dict[str, int]
+    slots: int
+    busy_slots: int
+    stuck_slots: int
+    running: list[WorkerJobInfo]
+    longest_since_ms: int | None
+    versions: dict[str, str]
+    is_stopping: bool
+    started_ms: int
+    seen_ms: int
+    silent_since_ms: int | None = None
+
+
+@dataclass(slots=True)
+class WorkersPage:
+    """Workers by name, host and pid. The sums are over all that match, on whichever page; `missing_shards` could not
+    be read, so workers that only other servers heard of may be missing.
+    """
+
+    now_ms: int
+    workers: list[WorkerInfo]
+    total: int
+    slots: int
+    busy_slots: int
+    stuck_slots: int
+    continuation: str = CONTINUATION_END
+    missing_shards: list[str] = field(default_factory=list)

@@ -27,6 +27,7 @@ from pinlater.model import (
     JobState,
     RequestContext,
     Unreceived,
+    WorkerReport,
     parse_descriptor,
 )
 from pinlater.overflow.descriptors import MARK, fit
@@ -90,8 +91,14 @@ class OverflowService(OverflowStore):
         return await self.service.ack(queue, succeeded, failed, context=context)
 
     async def checkpoint(
-        self, queue: str, checkpoints: Sequence[Checkpoint], *, context: RequestContext | None = None
+        self,
+        queue: str,
+        checkpoints: Sequence[Checkpoint],
+        *,
+        worker: WorkerReport | None = None,
+        context: RequestContext | None = None,
     ) -> None:
+        """What a worker says of itself is for the service in front of the shards, which has heard it."""
         self._check_own(each.descriptor for each in checkpoints)
         await self.service.checkpoint(queue, checkpoints, context=context)
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from pinlater.clock import Clock
 from pinlater.errors import RequestInvalid
-from pinlater.model import Changed, ClusterStatus, QueueView
+from pinlater.model import Changed, ClusterStatus, QueueView, WorkersPage
 from pinlater.queues.directory import QueueDirectory
 from pinlater.queues.layers import DEFAULTS
 from pinlater.service import validation
@@ -97,6 +97,10 @@ class QueueAdmin:
     def plain_status(self) -> ClusterStatus:
         """What is known without other servers: the shards."""
         return ClusterStatus(self._clock.now_ms(), [], [member.view() for member in self._members.all], [])
+
+    def no_workers(self) -> WorkersPage:
+        """The list of workers, where none is kept."""
+        return WorkersPage(self._clock.now_ms(), [], 0, 0, 0, 0)
 
 
 def _missed(made: Changed, before: str = "") -> str:

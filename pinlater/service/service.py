@@ -34,6 +34,8 @@ from pinlater.model import (
     RequestContext,
     ScanPage,
     Unreceived,
+    WorkerReport,
+    WorkersPage,
 )
 from pinlater.queues.cluster_limits import PendingCounts
 from pinlater.queues.directory import QueueDirectory
@@ -63,6 +65,16 @@ class StatusOfAll(Protocol):
         """See Api.cluster_status."""
 
 
+class HeardWorkers(Protocol):
+    """The list of workers."""
+
+    def hear(self, report: WorkerReport) -> None:
+        """A worker says something of itself. Raises nothing."""
+
+    async def page(self, queue: str, name: str, *, include_running: bool, continuation: str, limit: int) -> WorkersPage:
+        """See Api.get_workers."""
+
+
 class Service:
     """The product's rules. Opened and closed with its router; `claims` must be of this process alone.
 
@@ -79,6 +91,7 @@ class Service:
         queues: QueueDirectory | None = None,
         metrics: Metrics | None = None,
         cluster: StatusOfAll | None = None,
+        workers: HeardWorkers | None = None,
         pending: PendingCounts | None = None,
     ) -> None:
         self.router = router
@@ -86,6 +99,7 @@ class Service:
         self.metrics = metrics = metrics or Metrics()
         self.queues = queues = queues or QueueDirectory(router.members, clock, queue_defaults(settings))
         self._cluster = cluster
+        self._workers = workers
         self._validator = validator = Validator(settings)
         self._pending = pending = pending or PendingCounts(router.members, queues, clock, validator.priorities)
         parser = DescriptorParser()
@@ -198,6 +212,8 @@ class Service:
     def dequeue(
         self, request: DequeueRequest, *, context: RequestContext | None = None
     ) -> Coroutine[Any, Any, list[DequeuedJob]]:
+        if request.worker is not None:
+            self._hear(request.worker)
         if request.succeeded or request.failed:
             return self._dequeuer.dequeue_with_acks(request, context)
         return self._dequeuer.dequeue(request, context)
@@ -205,6 +221,8 @@ class Service:
     def dequeue_from_queues(
         self, request: DequeueFromQueuesRequest, *, context: RequestContext | None = None
     ) -> Coroutine[Any, Any, DequeuedFromQueues]:
+        if request.worker is not None:
+            self._hear(request.worker)
         return self._queues_dequeuer.dequeue(request, context)
 
     async def ack(
@@ -215,9 +233,20 @@ class Service:
             raise acked.error
         return acked.outcomes
 
+    def _hear(self, report: WorkerReport) -> None:
+        if self._workers is not None:
+            self._workers.hear(report)
+
     async def checkpoint(
-        self, queue: str, checkpoints: Sequence[Checkpoint], *, context: RequestContext | None = None
+        self,
+        queue: str,
+        checkpoints: Sequence[Checkpoint],
+        *,
+        worker: WorkerReport | None = None,
+        context: RequestContext | None = None,
     ) -> None:
+        if worker is not None:
+            self._hear(worker)
         connection = None if context is None else context.connection
         try:
             await self._lifecycle.checkpoint(queue, self._validator.source(context), checkpoints, connection)
@@ -328,6 +357,23 @@ class Service:
 
     async def change_jobs(self, change: JobChange, *, context: RequestContext | None = None) -> JobsChanged:
         return await self._bulk_ops.change_jobs(self._validator.source(context), change)
+
+    async def get_workers(
+        self,
+        *,
+        queue: str = "",
+        name: str = "",
+        include_running: bool = False,
+        continuation: str = CONTINUATION_START,
+        limit: int = 100,
+        context: RequestContext | None = None,
+    ) -> WorkersPage:
+        limit = self._validator.limit(limit)
+        if self._workers is None:
+            return self._queue_admin.no_workers()
+        return await self._workers.page(
+            queue, name, include_running=include_running, continuation=continuation, limit=limit
+        )
 
     async def audit(
         self, *, limit: int = 100, before_ms: int | None = None, context: RequestContext | None = None

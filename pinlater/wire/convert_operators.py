@@ -23,6 +23,9 @@ from pinlater.model import (
     ServerView,
     SettingView,
     ShardView,
+    WorkerInfo,
+    WorkerJobInfo,
+    WorkersPage,
 )
 from pinlater.wire.convert import filled, job_info_from_wire, state_from_wire
 from pinlater.wire.interface import struct
@@ -35,6 +38,7 @@ _StatusRequest = struct("GetClusterStatusRequest")
 _ChangeJobsRequest = struct("ChangeJobsRequest")
 _AuditRequest = struct("GetAuditRequest")
 _AuditResponse = struct("GetAuditResponse")
+_GetWorkersRequest = struct("GetWorkersRequest")
 _ACTIONS = {int(action): action for action in JobAction}
 
 
@@ -121,6 +125,17 @@ def get_audit_to_wire(limit: int, before_ms: int | None) -> Any:
     return filled(_AuditRequest, limit=limit, before_ms=before_ms)
 
 
+def get_workers_to_wire(queue: str, name: str, include_running: bool, continuation: str, limit: int) -> Any:
+    return filled(
+        _GetWorkersRequest,
+        queue_name=queue or None,
+        name=name or None,
+        include_running=include_running,
+        limit=limit,
+        continuation=continuation,
+    )
+
+
 # -- a client reads ----------------------------------------------------------------------------------------------------
 
 
@@ -152,6 +167,39 @@ def audit_from_wire(response: Any) -> list[AuditEntry]:
         AuditEntry(each.at_ms, each.who, each.action, each.target, each.detail or "", each.server or "")
         for each in response.entries
     ]
+
+
+def workers_from_wire(response: Any) -> WorkersPage:
+    return WorkersPage(
+        response.now_ms,
+        [_worker(each) for each in response.workers],
+        response.total,
+        response.slots,
+        response.busy_slots,
+        response.stuck_slots,
+        CONTINUATION_END if response.continuation is None else response.continuation,
+        response.missing_shards or [],
+    )
+
+
+def _worker(view: Any) -> WorkerInfo:
+    return WorkerInfo(
+        view.id,
+        view.name,
+        view.host,
+        view.pid,
+        view.queues,
+        view.slots,
+        view.busy_slots,
+        view.stuck_slots,
+        [WorkerJobInfo(job.job_descriptor, job.job_type, job.since_ms) for job in view.running],
+        view.longest_since_ms,
+        view.versions,
+        view.is_stopping,
+        view.started_ms,
+        view.seen_ms,
+        view.silent_since_ms,
+    )
 
 
 def status_from_wire(status: Any) -> ClusterStatus:

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Any, Generic, TypeVar
 
 from pinlater.api import Api
-from pinlater.model import Ack, Checkpoint, DequeueRequest, RequestContext
+from pinlater.model import Ack, Checkpoint, DequeueRequest, RequestContext, WorkerReport
 from pinlater.wire import convert
 from pinlater.wire import convert_operators as operators
 from pinlater.wire.interface import SIGNATURES, Signature
@@ -232,10 +232,16 @@ ACK = Method(
 
 def _checkpoint(api: Api, args: Any, context: RequestContext) -> Awaitable[None]:
     request = args.request
-    return api.checkpoint(request.queue_name, convert.checkpoints_from_wire(request.requests), context=context)
+    checkpoints = convert.checkpoints_from_wire(request.requests)
+    if request.worker is None:
+        return api.checkpoint(request.queue_name, checkpoints, context=context)
+    worker = convert.worker_from_wire(request.worker)
+    return api.checkpoint(request.queue_name, checkpoints, worker=worker, context=context)
 
 
-def checkpoint_idempotency(queue: str, checkpoints: Sequence[Checkpoint]) -> Idempotency:
+def checkpoint_idempotency(
+    queue: str, checkpoints: Sequence[Checkpoint], worker: WorkerReport | None = None
+) -> Idempotency:
     """A plain heartbeat may be late or doubled; a text put in front, a new body or a requeued job may not.
 
     But a job that is requeued under a claim that is named may be doubled: the first copy ends that claim, and the
@@ -444,6 +450,28 @@ GET_CLUSTER_STATUS = Method(
 )
 
 
+def _get_workers(api: Api, args: Any, context: RequestContext) -> Awaitable[Any]:
+    request = args.request
+    return api.get_workers(
+        queue=request.queue_name or "",
+        name=request.name or "",
+        include_running=request.include_running or False,
+        continuation=convert.continuation_from_wire(request),
+        limit=100 if request.limit is None else request.limit,
+        context=context,
+    )
+
+
+GET_WORKERS = Method(
+    "getWorkers",
+    "get_workers",
+    Idempotency.READ,
+    _get_workers,
+    request=operators.get_workers_to_wire,
+    result=operators.workers_from_wire,
+)
+
+
 def _audit(api: Api, args: Any, context: RequestContext) -> Awaitable[Any]:
     limit = args.request.limit
     return api.audit(limit=100 if limit is None else limit, before_ms=args.request.before_ms, context=context)
@@ -483,6 +511,7 @@ METHODS: dict[str, Method[Any]] = {
         UPDATE_SHARD,
         GET_CLUSTER_STATUS,
         GET_AUDIT,
+        GET_WORKERS,
     )
 }
 """By the name of the method on the wire."""

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
 from pinlater.client.async_client import AsyncClient
 from pinlater.errors import BodyTooLarge, DequeueRateLimited, EnqueueRejected, PinLaterError, QueueNotFound
-from pinlater.model import Ack, DequeueRequest, Job, JobAction, JobChange, JobFilter, JobState
+from pinlater.model import (
+    Ack,
+    DequeueFromQueuesRequest,
+    DequeueRequest,
+    Job,
+    JobAction,
+    JobChange,
+    JobFilter,
+    JobState,
+    QueueShare,
+    WorkerReport,
+)
 from pinlater.wire.convert import dequeue_to_wire
 from tests.server.running import Plain
 
@@ -43,6 +55,22 @@ async def acks_of_all_outcomes(client: AsyncClient) -> Counts:
         ("queue_jobs", "1", "acked", "1", "scheduled"): 1,
         ("queue_jobs", "1", "acked", "1", "failed"): 1,
         ("queue_jobs", "1", "acked", "2", "succeeded"): 2,
+    }
+
+
+async def workers_that_say_who_they_are(client: AsyncClient) -> Counts:
+    await new_queue(client, "listed")
+    report = WorkerReport("w1", "shop", 1, queues={"listed": 1, "nowhere": 1}, slots=4, busy_slots=2, stuck_slots=1)
+    await client.dequeue(DequeueRequest("listed", 1, worker=report))
+    shares = [QueueShare("listed")]
+    await client.dequeue_from_queues(DequeueFromQueuesRequest(shares, 1, worker=replace(report, id="w2")))
+    await client.checkpoint("listed", [], worker=replace(report, id="w3", queues={}))
+    return {
+        ("workers",): 3,
+        ("worker_slots", "free"): 3,
+        ("worker_slots", "busy"): 6,
+        ("worker_slots", "stuck"): 3,
+        ("queue_workers", "listed"): 2,
     }
 
 

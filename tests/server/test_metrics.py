@@ -105,6 +105,7 @@ async def test_every_metric_is_counted(
         client = clients[0]
         expected: Counts = {
             **await scenarios.acks_of_all_outcomes(client),
+            **await scenarios.workers_that_say_who_they_are(client),
             **await scenarios.claims_that_expire(client),
             **await scenarios.claims_whose_connection_breaks(client, server.port),
             **await scenarios.hand_outs_that_nobody_receives(client, server.port),

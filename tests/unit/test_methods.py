@@ -81,6 +81,7 @@ def test_what_changes_nothing_is_told_apart() -> None:
         "getJobCount",
         "getQueueNames",
         "getQueues",
+        "getWorkers",
         "lookupJobs",
         "scanJobs",
     }

@@ -1,0 +1,269 @@
+"""The list of workers: what each said of itself last, to whichever server of the cluster.
+
+A process keeps what it heard, and puts it on one shard every few seconds while there is news: joined, in key-value
+entries that expire by themselves. All shards are read when somebody asks for the list. Where no worker reports, nothing
+is kept, written or timed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from operator import methodcaller
+from typing import Any, NamedTuple
+
+import msgspec
+import structlog
+
+from pinlater.backends.base import KvEntry
+from pinlater.background_tasks import BackgroundTasks
+from pinlater.clock import Clock
+from pinlater.cluster.lease import Lease
+from pinlater.cluster.worker_entries import (
+    SeenWorker,
+    alive,
+    bounded,
+    decode_entry,
+    encode_worker,
+    entries,
+    sums,
+)
+from pinlater.errors import ContinuationInvalid, PinLaterError
+from pinlater.metrics import Metrics
+from pinlater.model import CONTINUATION_START, WorkerReport, WorkersPage
+from pinlater.shards.handle import ask_all
+from pinlater.shards.rendezvous import rendezvous_pick
+from pinlater.shards.shard_set import ShardSet
+
+_log = structlog.get_logger("pinlater.workers")
+KIND = "worker"
+DESCRIBED = "hears_workers"
+"""What a lease says beside what it knows itself."""
+
+KEEP_MS = 60_000
+"""A worker that has not been heard of for so long is gone."""
+
+WRITE_AFTER_S = 5.0
+SOON_S = 0.25
+"""The same for a worker that starts or stops."""
+
+WRITES_APART_S = 1.0
+READ_FOR_S = 1.0
+"""Whoever asks within so long gets what was read before."""
+
+MAX_WORKERS = 10_000
+"""A process keeps so many, those that it heard of last."""
+
+PAGE_WORKERS = 1_000
+PAGE_JOBS = 10_000
+"""A page ends after so many running jobs."""
+
+GAUGES_WITHIN_S = 0.5
+CLOSE_WITHIN_S = 1.0
+
+
+class _Read(NamedTuple):
+    body: bytes
+    workers: list[SeenWorker]
+
+
+class WorkerList:
+    """The workers of the cluster. `process` is the name of this one, SERVER/PROCESS, and unlike all others."""
+
+    def __init__(self, members: ShardSet, clock: Clock, process: str) -> None:
+        self._members = members
+        self._clock = clock
+        self._process = process
+        self._heard: dict[str, SeenWorker] = {}
+        """By id, those heard of last at the end. One that has stopped stays: what others heard before counts less."""
+        self._lines: dict[str, bytes] = {}
+        """Of those, as they are written."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._written_s = float("-inf")
+        self._is_troubled = False
+        self._tasks = BackgroundTasks()
+        self._read: dict[tuple[str, str], _Read] = {}
+        """By shard and name of the entry: a body that is read again is not decoded again."""
+        self._read_until_s = float("-inf")
+        self._reading: asyncio.Task[None] | None = None
+        self._missing: list[str] = []
+
+    # -- what workers say --------------------------------------------------------------------------------------------
+
+    def hear(self, report: WorkerReport) -> None:
+        """A worker says something of itself, within bounds or not. One without an id, or that is no newer than the
+        last of that id, is not kept. Raises nothing.
+        """
+        told = bounded(report)
+        known = self._heard.get(told.id)
+        if not told.id or (known is not None and known.report.up_ms >= told.up_ms):
+            return
+        self._forget(told.id)
+        self._heard[told.id] = SeenWorker(told, self._clock.now_ms())
+        if len(self._heard) > MAX_WORKERS:
+            self._forget(next(iter(self._heard)))
+        is_known = known is not None and _phase(known.report) == _phase(told)
+        self._write_within(WRITE_AFTER_S if is_known else SOON_S)
+
+    def _forget(self, id: str) -> None:
+        self._heard.pop(id, None)
+        self._lines.pop(id, None)
+
+    def _write_within(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        at_s = max(loop.time() + seconds, self._written_s + WRITES_APART_S)
+        if self._timer is not None:
+            if self._timer.when() <= at_s:
+                return
+            self._timer.cancel()
+        self._timer = loop.call_at(at_s, self._begin_write)
+
+    def _begin_write(self) -> None:
+        self._timer = None
+        self._written_s = asyncio.get_running_loop().time()
+        self._tasks.start(self._write())
+
+    async def _write(self) -> None:
+        """All that was heard and still counts, on one shard; where that fails, again a little later. Raises nothing."""
+        now_ms = self._clock.now_ms()
+        for id in [id for id, each in self._heard.items() if each.seen_ms <= now_ms - KEEP_MS]:
+            self._forget(id)
+        shards = {shard_id: each.shard for each in self._members.healthy() if (shard_id := each.shard.shard_id)}
+        chosen = rendezvous_pick(self._process, shards)
+        if chosen is None:
+            return
+        try:
+            lines = [self._line(id) for id in list(self._heard)]
+            for number, body in enumerate(entries(lines)):
+                await shards[chosen].kv_put(KIND, f"{self._process}/{number}", body, now_ms + KEEP_MS, now_ms)
+        except PinLaterError as error:
+            if not self._is_troubled:
+                _log.warning("workers_not_written", shard=chosen, error=error.message)
+            self._is_troubled = True
+            self._write_within(WRITE_AFTER_S)
+        except Exception:
+            _log.exception("workers_not_written", shard=chosen)
+        else:
+            self._is_troubled = False
+
+    def _line(self, id: str) -> bytes:
+        line = self._lines.get(id)
+        if line is None:
+            line = self._lines[id] = encode_worker(self._heard[id])
+        return line
+
+    async def close(self) -> None:
+        """What is not written yet is written, if that is possible at once: others keep it for as long as it counts."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._begin_write()
+        await self._tasks.drain(CLOSE_WITHIN_S)
+        await self._tasks.cancel()
+
+    # -- the list ----------------------------------------------------------------------------------------------------
+
+    async def page(self, queue: str, name: str, *, include_running: bool, continuation: str, limit: int) -> WorkersPage:
+        """The workers of a queue, where one is given, and of a name. ContinuationInvalid."""
+        after = _read_continuation(continuation)
+        await self._refresh()
+        found = [
+            each
+            for each in self._alive()
+            if (not queue or queue in each.report.queues) and (not name or name == each.report.name)
+        ]
+        page = WorkersPage(self._clock.now_ms(), [], *sums(found), missing_shards=self._missing)
+        jobs = 0
+        last: SeenWorker | None = None
+        for worker in found if after is None else [each for each in found if each.order > after]:
+            jobs += len(worker.report.running) if include_running else 0
+            if last is not None and (len(page.workers) >= min(limit, PAGE_WORKERS) or jobs > PAGE_JOBS):
+                page.continuation = msgspec.json.encode(last.order).decode()
+                break
+            page.workers.append(worker.view(include_running=include_running))
+            last = worker
+        return page
+
+    def describe(self) -> Mapping[str, Any]:
+        """For the lease of this process: whether it heard of workers of late."""
+        since_ms = self._clock.now_ms() - KEEP_MS
+        return {DESCRIBED: True} if any(each.seen_ms > since_ms for each in self._heard.values()) else {}
+
+    async def set_gauges(self, metrics: Metrics, queues: Collection[str], leases: Iterable[Lease]) -> None:
+        """As the whole cluster has them; by queue for these. What takes long is as it was. Where no process heard of a
+        worker, no shard is read.
+        """
+        if any(lease.more.get(DESCRIBED) for lease in leases):
+            await asyncio.wait([self._begin_refresh()], timeout=GAUGES_WITHIN_S)
+        workers = self._alive()
+        total, slots, busy, stuck = sums(workers)
+        metrics.set_gauges(("workers",), {("workers",): total})
+        states = {"free": max(0, slots - busy - stuck), "busy": busy, "stuck": stuck}
+        metrics.set_gauges(("worker_slots",), {("worker_slots", state): number for state, number in states.items()})
+        of_queue = Counter(queue for worker in workers for queue in worker.report.queues if queue in queues)
+        metrics.set_gauges(("queue_workers",), {("queue_workers", queue): many for queue, many in of_queue.items()})
+
+    def _alive(self) -> list[SeenWorker]:
+        """As far as they are known now."""
+        read = [worker for entry in self._read.values() for worker in entry.workers]
+        return alive([*self._heard.values(), *read], self._clock.now_ms() - KEEP_MS)
+
+    async def _refresh(self) -> None:
+        if asyncio.get_running_loop().time() >= self._read_until_s:
+            await asyncio.shield(self._begin_refresh())
+
+    def _begin_refresh(self) -> asyncio.Task[None]:
+        """Whoever comes while the shards are read waits for the same answer."""
+        if self._reading is None or self._reading.done():
+            self._reading = self._tasks.start(self._read_all())
+        return self._reading
+
+    async def _read_all(self) -> None:
+        """Raises nothing: what cannot be read stays as it was."""
+        try:
+            await self._read_shards()
+        except Exception:
+            _log.exception("workers_not_read")
+
+    async def _read_shards(self) -> None:
+        members = self._members.healthy()
+        outcomes = await ask_all(members, methodcaller("kv_list", KIND, self._clock.now_ms()))
+        missing = {each.shard.shard_id or "?" for each in self._members.all if not each.is_healthy}
+        read: dict[tuple[str, str], _Read] = {}
+        for member, outcome in zip(members, outcomes, strict=True):
+            if isinstance(outcome, PinLaterError):
+                missing.add(member.shard.shard_id)
+            else:
+                read |= self._decoded(member.shard.shard_id, outcome)
+        self._read = {key: entry for key, entry in self._read.items() if key[0] in missing} | read
+        self._missing = sorted(missing)
+        self._read_until_s = asyncio.get_running_loop().time() + READ_FOR_S
+
+    def _decoded(self, shard_id: str, found: Mapping[str, KvEntry]) -> dict[tuple[str, str], _Read]:
+        decoded = {}
+        for name, entry in found.items():
+            known = self._read.get((shard_id, name))
+            if known is None or known.body != entry.body:
+                try:
+                    known = _Read(entry.body, decode_entry(entry.body))
+                except ValueError:
+                    _log.warning("workers_not_understood", name=name)
+                    known = _Read(entry.body, [])
+            decoded[shard_id, name] = known
+        return decoded
+
+
+def _phase(report: WorkerReport) -> tuple[bool, bool]:
+    return report.is_stopping, report.has_stopped
+
+
+def _read_continuation(text: str) -> tuple[str, str, int, str] | None:
+    """The place to go on behind. ContinuationInvalid."""
+    if text == CONTINUATION_START:
+        return None
+    try:
+        return msgspec.json.decode(text, type=tuple[str, str, int, str])
+    except msgspec.MsgspecError:
+        raise ContinuationInvalid(
+            f"continuation {text[:100]!r} was not given for this list; begin with {CONTINUATION_START!r}"
+        ) from None
