@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self, TypedDict, TypeVar, Unpack, overload
 
 from pinlater.client.addresses import default_source, target_servers
+from pinlater.client.cluster_calls import ClusterCalls
 from pinlater.client.dispatcher import CallSpec, Dispatcher, Failure
 from pinlater.client.enqueue_batching import EnqueueBatchLimits, Enqueuer
 from pinlater.client.named_jobs import by_queue, named_jobs
@@ -27,25 +28,18 @@ from pinlater.model import (
     CONTINUATION_START,
     Ack,
     AckOutcome,
-    AuditEntry,
     CancelOutcome,
-    Changed,
     Checkpoint,
-    ClusterStatus,
     DequeuedFromQueues,
     DequeuedJobs,
     DequeueFromQueuesRequest,
     DequeueRequest,
     Job,
-    JobChange,
     JobFilter,
     JobInfo,
-    JobsChanged,
-    QueueView,
     RequestContext,
     ScanPage,
     WorkerReport,
-    WorkersPage,
 )
 from pinlater.wire import methods
 from pinlater.wire.methods import Method
@@ -67,7 +61,7 @@ class FormerOptions(TypedDict, total=False):
     joining: EnqueueBatchLimits
 
 
-class AsyncClient:
+class AsyncClient(ClusterCalls):
     """A client of one or more servers. Satisfies `pinlater.api.Api`; errors are those of `pinlater.errors`.
 
     `servers` are texts like "queue-1:9010"; without them and without a `cluster` (see clusters.toml) the environment
@@ -542,85 +536,6 @@ class AsyncClient:
             outcomes = await self._call(methods.CANCEL, context, left_s, name, some)
             found.update(outcomes)
         return found
-
-    # -- operators of a cluster ---------------------------------------------------------------------------------------
-
-    async def get_queues(
-        self, names: Sequence[str] = (), *, context: RequestContext | None = None, timeout: float | None = None
-    ) -> list[QueueView]:
-        """Queues with their settings, by name; all where none is named. QueueNotFound."""
-        return await self._call(methods.GET_QUEUES, context, timeout, names)
-
-    async def update_queue(
-        self,
-        name: str,
-        password: str,
-        *,
-        set: Mapping[str, str] | None = None,
-        unset: Sequence[str] = (),
-        create: bool = False,
-        context: RequestContext | None = None,
-        timeout: float | None = None,
-    ) -> Changed:
-        """Change settings of a queue, or of "@defaults". PasswordInvalid, QueueNotFound, RequestInvalid."""
-        return await self._call(methods.UPDATE_QUEUE, context, timeout, name, password, set or {}, unset, create)
-
-    async def update_shard(
-        self,
-        shard_id: str,
-        password: str,
-        *,
-        dequeue_only: bool,
-        context: RequestContext | None = None,
-        timeout: float | None = None,
-    ) -> Changed:
-        """Whether a shard takes new jobs. PasswordInvalid, RequestInvalid."""
-        return await self._call(methods.UPDATE_SHARD, context, timeout, shard_id, password, dequeue_only)
-
-    async def cluster_status(
-        self,
-        *,
-        queues: Sequence[str] | None = None,
-        context: RequestContext | None = None,
-        timeout: float | None = None,
-    ) -> ClusterStatus:
-        """Servers, shards and queues in numbers; those queues only, where a list is given."""
-        return await self._call(methods.GET_CLUSTER_STATUS, context, timeout, queues)
-
-    async def change_jobs(
-        self, change: JobChange, *, context: RequestContext | None = None, timeout: float | None = None
-    ) -> JobsChanged:
-        """One slice of a change to all jobs that match; to be called again with the continuation it gives."""
-        return await self._call(methods.CHANGE_JOBS, context, timeout, change)
-
-    async def get_workers(
-        self,
-        *,
-        queue: str = "",
-        name: str = "",
-        include_running: bool = False,
-        continuation: str = CONTINUATION_START,
-        limit: int = 100,
-        context: RequestContext | None = None,
-        timeout: float | None = None,
-    ) -> WorkersPage:
-        """One page of the workers of the cluster, by name, host and pid; with the jobs they run, where asked for.
-        MethodUnknown: an older server, which keeps no list of workers.
-        """
-        return await self._call(
-            methods.GET_WORKERS, context, timeout, queue, name, include_running, continuation, limit
-        )
-
-    async def audit(
-        self,
-        *,
-        limit: int = 100,
-        before_ms: int | None = None,
-        context: RequestContext | None = None,
-        timeout: float | None = None,
-    ) -> list[AuditEntry]:
-        """Changes by operators, the latest first."""
-        return await self._call(methods.GET_AUDIT, context, timeout, limit, before_ms)
 
 
 def _without_effect(outcomes: Sequence[AckOutcome]) -> bool:

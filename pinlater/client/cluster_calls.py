@@ -1,0 +1,110 @@
+"""The calls of AsyncClient for operators of a cluster: queues and their settings, shards, status, workers, audit."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from pinlater.model import (
+    CONTINUATION_START,
+    AuditEntry,
+    Changed,
+    ClusterStatus,
+    JobChange,
+    JobsChanged,
+    QueueView,
+    RequestContext,
+    WorkersPage,
+)
+from pinlater.wire import methods
+from pinlater.wire.methods import Method
+
+ResultT = TypeVar("ResultT")
+
+
+class ClusterCalls(ABC):
+    """A part of AsyncClient. Each call goes to one server, whichever it is."""
+
+    @abstractmethod
+    async def _call(
+        self, method: Method[ResultT], context: RequestContext | None, timeout: float | None, *values: Any
+    ) -> ResultT:
+        """One call of the table: its arguments in order, and what it returns."""
+
+    async def get_queues(
+        self, names: Sequence[str] = (), *, context: RequestContext | None = None, timeout: float | None = None
+    ) -> list[QueueView]:
+        """Queues with their settings, by name; all where none is named. QueueNotFound."""
+        return await self._call(methods.GET_QUEUES, context, timeout, names)
+
+    async def update_queue(
+        self,
+        name: str,
+        password: str,
+        *,
+        set: Mapping[str, str] | None = None,
+        unset: Sequence[str] = (),
+        create: bool = False,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> Changed:
+        """Change settings of a queue, or of "@defaults". PasswordInvalid, QueueNotFound, RequestInvalid."""
+        return await self._call(methods.UPDATE_QUEUE, context, timeout, name, password, set or {}, unset, create)
+
+    async def update_shard(
+        self,
+        shard_id: str,
+        password: str,
+        *,
+        dequeue_only: bool,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> Changed:
+        """Whether a shard takes new jobs. PasswordInvalid, RequestInvalid."""
+        return await self._call(methods.UPDATE_SHARD, context, timeout, shard_id, password, dequeue_only)
+
+    async def cluster_status(
+        self,
+        *,
+        queues: Sequence[str] | None = None,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> ClusterStatus:
+        """Servers, shards and queues in numbers; those queues only, where a list is given."""
+        return await self._call(methods.GET_CLUSTER_STATUS, context, timeout, queues)
+
+    async def change_jobs(
+        self, change: JobChange, *, context: RequestContext | None = None, timeout: float | None = None
+    ) -> JobsChanged:
+        """One slice of a change to all jobs that match; to be called again with the continuation it gives."""
+        return await self._call(methods.CHANGE_JOBS, context, timeout, change)
+
+    async def get_workers(
+        self,
+        *,
+        queue: str = "",
+        name: str = "",
+        include_running: bool = False,
+        continuation: str = CONTINUATION_START,
+        limit: int = 100,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> WorkersPage:
+        """One page of the workers of the cluster, by name, host and pid; with the jobs they run, where asked for.
+        MethodUnknown: an older server, which keeps no list of workers.
+        """
+        return await self._call(
+            methods.GET_WORKERS, context, timeout, queue, name, include_running, continuation, limit
+        )
+
+    async def audit(
+        self,
+        *,
+        limit: int = 100,
+        before_ms: int | None = None,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> list[AuditEntry]:
+        """Changes by operators, the latest first."""
+        return await self._call(methods.GET_AUDIT, context, timeout, limit, before_ms)
