@@ -188,9 +188,9 @@ ACKS = [
     ),
     lua(
         "ack",
+        "append(status, kind.status)",
         "cut(status .. kind.status)",
-        "status .. kind.status",
-        test_status_text.test_appended_text_is_cut_at_the_bound_keeping_the_front,
+        test_status_text.test_appended_text_survives_whole_and_pushes_the_end_of_what_was_there_over_the_bound,
         text="abc",
     ),
     lua(
@@ -305,9 +305,9 @@ EXPIRY = [
     ),
     lua(
         "expire_claims",
-        "crashes) .. cut(status)",
-        "crashes) .. status",
-        test_status_text.test_the_line_of_an_expired_claim_is_cut_too,
+        "append(status, line)",
+        "cut(status .. line)",
+        test_status_text.test_the_line_of_an_expired_claim_survives_too,
     ),
     lua(
         "requeue_undelivered",

@@ -62,6 +62,14 @@ def cut(status: str) -> str:
     return status[:MAX_STATUS_CHARS]
 
 
+def appended(status: str, text: str) -> str:
+    """The newest text survives, and what is left of the bound is for the front; a mark of two stands between."""
+    text = text[: MAX_STATUS_CHARS - 2]
+    if not text or len(status) + len(text) <= MAX_STATUS_CHARS - 2:
+        return status + text
+    return status[: MAX_STATUS_CHARS - 2 - len(text)] + "…\n" + text
+
+
 def new_job(
     job_id: int, body: bytes, priority: int, run_after_ms: int, attempts: int, status: str, now_ms: int
 ) -> RefJob:

@@ -19,7 +19,7 @@ from pinlater.backends.base import (
 )
 from pinlater.backends.status_lines import crash_budget_status, released_status
 from pinlater.model import MAX_TIME_MS, CancelOutcome, Job, JobState, claim_source
-from tests.conformance.reference_job import RefJob, cut, fitting, new_job
+from tests.conformance.reference_job import RefJob, appended, cut, fitting, new_job
 from tests.conformance.reference_queues import RefQueues
 
 
@@ -53,7 +53,7 @@ class RefLife(RefQueues):
             return AckOutcome.IGNORED
         if ack.claim_descriptor and job.claim != ack.claim_descriptor:
             return AckOutcome.IGNORED
-        job.updated_at_ms, job.custom_status = now_ms, cut(job.custom_status + ack.append_status)
+        job.updated_at_ms, job.custom_status = now_ms, appended(job.custom_status, ack.append_status)
         if ack.succeeded:
             job.finish(JobState.SUCCEEDED, now_ms)
             self._drop_unless(rules.keep_succeeded, queue, job)
@@ -155,7 +155,7 @@ def expire_job(job: RefJob, now_ms: int, rules: EndRules, line: Callable[[int, i
     remaining = 0 if used_up else job.attempts_remaining - 1
     status = line(now_ms, remaining) + (crash_budget_status(job.crashes) if used_up else "")
     job.attempts_remaining, job.updated_at_ms = remaining, now_ms
-    job.custom_status = cut(job.custom_status + status)
+    job.custom_status = appended(job.custom_status, status)
     if remaining > 0:
         job.unclaim()
         job.run_after_ms = now_ms

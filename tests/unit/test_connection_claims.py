@@ -96,9 +96,8 @@ async def test_a_claim_is_released_when_its_connection_broke_and_the_grace_is_ov
         await end_grace(at.service, connection)
         now = await info(at.service, job)
         assert (now.state, now.attempts_remaining, now.crashes) == (JobState.PENDING, 2, 1)
-        assert (
-            now.custom_status == f"[claim released at {at.clock.now_ms()}: its connection broke, attempts remaining 2]"
-        )
+        line = f"[claim released at {at.clock.now_ms()}: its connection broke, attempts remaining 2]\n"
+        assert now.custom_status == line
         assert at.service.bound_claims == 0
         assert counted(at, "retried") == 1
 

@@ -58,6 +58,7 @@ from pinlater.backends.base import (
 )
 from pinlater.backends.status_lines import crash_budget_status, dead_letter_status
 from pinlater.model import MAX_STATUS_CHARS, DequeuedJob, Job, JobInfo, JobState, descriptor_prefix
+from pinlater.model.status_text import CUT_MARK, MAX_WITH_MARK
 
 MAX_PRIORITY = 127
 """A byte on the wire; deleting a queue frees the keys of so many priorities."""
@@ -135,6 +136,8 @@ LUA_LAYOUT = {
     "REQUEST_BYTES": str(_REQUEST.size),
     "ACK_KIND_BYTES": str(_ACK_KIND.size),
     "MAX_STATUS_CHARS": str(MAX_STATUS_CHARS),
+    "MAX_WITH_MARK": str(MAX_WITH_MARK),
+    "CUT_MARK": CUT_MARK.replace("\n", "\\n"),
     "SLICE_BYTES": str(SLICE_BYTES),
 }
 """What scripts have in place of `$NAME`, so that the layout is written once."""

@@ -20,6 +20,7 @@ from pinlater.backends.sql.records import DEAD_LETTER_PENDING_MS, IN_PROGRESS
 from pinlater.backends.sql.session import Row, Session
 from pinlater.backends.status_lines import crash_budget_status, expired_status, released_status
 from pinlater.model import MAX_TIME_MS, claim_source
+from pinlater.model.status_text import append_at
 
 Effects = dict[tuple[str, int, str], list[int]]
 """What to do, with which run_after and which status line, and the jobs it is done to."""
@@ -118,10 +119,11 @@ def _values(name: str, run_after_ms: int, status: str, now_ms: int, crashes: int
     if name == "succeed":
         return now_ms, now_ms
     if name == "succeed_with_status":
-        return now_ms, now_ms, status
+        return now_ms, now_ms, *append_at(status)
     if name == "retry":
-        return run_after_ms, now_ms, crashes, status
-    return now_ms, now_ms, DEAD_LETTER_PENDING_MS if name == "fail_and_mark" else None, crashes, status
+        return run_after_ms, now_ms, crashes, *append_at(status)
+    mark = DEAD_LETTER_PENDING_MS if name == "fail_and_mark" else None
+    return now_ms, now_ms, mark, crashes, *append_at(status)
 
 
 def checkpoint(session: Session, queue: str, checkpoints: Sequence[CheckpointRequest], now_ms: int) -> list[bool]:

@@ -264,18 +264,18 @@ WHERE id IN %s
 -- name: succeed_with_status
 -- LEFT counts characters; with utf8mb4 each is one, of up to four bytes
 UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET state = 2, finished_at_ms = %s, updated_at_ms = %s,
-    claim_expires_at_ms = NULL, custom_status = LEFT(CONCAT(custom_status, %s), 5000)
+    claim_expires_at_ms = NULL, custom_status = CONCAT(INSERT(custom_status, %s, 5000, '…\n'), %s)
 WHERE id IN %s
 
 -- name: fail
 UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET state = 3, attempts_remaining = 0, finished_at_ms = %s,
     updated_at_ms = %s, claim_expires_at_ms = %s, crashes = crashes + %s,
-    custom_status = LEFT(CONCAT(custom_status, %s), 5000)
+    custom_status = CONCAT(INSERT(custom_status, %s, 5000, '…\n'), %s)
 WHERE id IN %s
 
 -- name: retry
 UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET state = 0, attempts_remaining = attempts_remaining - 1,
-    run_after_ms = %s, updated_at_ms = %s, {no_claim}, crashes = crashes + %s, custom_status = LEFT(CONCAT(custom_status, %s), 5000)
+    run_after_ms = %s, updated_at_ms = %s, {no_claim}, crashes = crashes + %s, custom_status = CONCAT(INSERT(custom_status, %s, 5000, '…\n'), %s)
 WHERE id IN %s
 
 -- name: requeue

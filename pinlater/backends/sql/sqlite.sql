@@ -238,17 +238,17 @@ WHERE id IN (SELECT value FROM json_each(?))
 -- name: succeed_with_status
 -- append_status and prepend_status are ours: SQLite's own functions of text stop at a NUL character
 UPDATE pinlater_jobs NOT INDEXED SET state = 2, finished_at_ms = ?, updated_at_ms = ?, claim_expires_at_ms = NULL,
-    custom_status = append_status(custom_status, ?)
+    custom_status = append_status(custom_status, ?, ?)
 WHERE id IN (SELECT value FROM json_each(?))
 
 -- name: fail
 UPDATE pinlater_jobs NOT INDEXED SET state = 3, attempts_remaining = 0, finished_at_ms = ?, updated_at_ms = ?,
-    claim_expires_at_ms = ?, crashes = crashes + ?, custom_status = append_status(custom_status, ?)
+    claim_expires_at_ms = ?, crashes = crashes + ?, custom_status = append_status(custom_status, ?, ?)
 WHERE id IN (SELECT value FROM json_each(?))
 
 -- name: retry
 UPDATE pinlater_jobs NOT INDEXED SET state = 0, attempts_remaining = attempts_remaining - 1, run_after_ms = ?,
-    updated_at_ms = ?, {no_claim}, crashes = crashes + ?, custom_status = append_status(custom_status, ?)
+    updated_at_ms = ?, {no_claim}, crashes = crashes + ?, custom_status = append_status(custom_status, ?, ?)
 WHERE id IN (SELECT value FROM json_each(?))
 
 -- name: requeue

@@ -17,7 +17,7 @@ from pinlater.backends.sql.records import load_statements, parts
 from pinlater.backends.sql.session import NewJob, Row, Session
 from pinlater.backends.sql.threads import CallResult, GroupCommitThread, ThreadCall
 from pinlater.errors import NothingStored, OutcomeUnknown, PinLaterError, StoreConflict, StoreFull, StoreRefused
-from pinlater.model import MAX_STATUS_CHARS
+from pinlater.model.status_text import append_status, prepend_status
 
 Result = TypeVar("Result")
 
@@ -162,8 +162,8 @@ class SqliteConnection:
             self._use_wal(connection)
             for pragma in _PRAGMAS:
                 connection.execute(pragma)
-            connection.create_function("append_status", 2, _append_status, deterministic=True)
-            connection.create_function("prepend_status", 2, _prepend_status, deterministic=True)
+            connection.create_function("append_status", 3, append_status, deterministic=True)
+            connection.create_function("prepend_status", 2, prepend_status, deterministic=True)
         except sqlite3.Error:
             connection.close()
             raise
@@ -261,14 +261,6 @@ def lacking_room(session: SqliteSession) -> str:
         return ""
     room = f"{free >> 10:,} KiB left, of which {reserve >> 10:,} KiB are kept for work on the jobs that are there"
     return f"{session.path}: its disk is full ({room}): free some space, or let jobs end and be removed"
-
-
-def _append_status(status: str, text: str) -> str:
-    return (status + text)[:MAX_STATUS_CHARS]
-
-
-def _prepend_status(status: str, text: str) -> str:
-    return (text + status)[:MAX_STATUS_CHARS]
 
 
 _ADVICE = {

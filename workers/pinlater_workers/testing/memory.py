@@ -8,7 +8,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from pinlater.model import MAX_STATUS_CHARS, Checkpoint, DequeuedJob, Job, JobState
+from pinlater.model import Checkpoint, DequeuedJob, Job, JobState
+from pinlater.model.status_text import append_at, append_status, prepend_status
 from pinlater_workers.envelope import read_envelope
 from pinlater_workers.jobs.context import JobContext, refuse_on_loop
 from pinlater_workers.jobs.outcome import Action, Outcome
@@ -130,7 +131,10 @@ class Run:
     def _note(self, text: str, *, in_front: bool) -> None:
         if text:
             self.statuses.append(text.rstrip("\n"))
-            self.status = (text + self.status if in_front else self.status + text)[:MAX_STATUS_CHARS]
+            if in_front:
+                self.status = prepend_status(self.status, text)
+            else:
+                self.status = append_status(self.status, *append_at(text))
 
 
 class Recorder(Middleware):

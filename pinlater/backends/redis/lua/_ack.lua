@@ -32,7 +32,7 @@ local function ended(base, now, kind, id, claim)
     remaining = kind.ending == '2' and 0 or remaining - 1
     state = remaining > 0 and 0 or 3
   end
-  return state, pack(CHANGED, tonumber(now), remaining, allowed, crashes) .. cut(status .. kind.status)
+  return state, pack(CHANGED, tonumber(now), remaining, allowed, crashes) .. append(status, kind.status)
 end
 
 local function ack(root, base, queue, now, from)

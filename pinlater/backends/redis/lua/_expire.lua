@@ -22,9 +22,10 @@ local function expire(root, queue, jobs, now, budget, dead_letters, words)
       crashes = crashes + 1
       local used_up = budget > 0 and crashes >= budget
       remaining = used_up and 0 or remaining - 1
-      status = status .. words[1] .. remaining .. words[2]
-      if used_up then status = status .. words[3] .. crashes .. words[4] end
-      expired = {record = pack(CHANGED, now, remaining, allowed, crashes) .. cut(status), retries = remaining > 0}
+      local line = words[1] .. remaining .. words[2]
+      if used_up then line = line .. words[3] .. crashes .. words[4] end
+      local record = pack(CHANGED, now, remaining, allowed, crashes) .. append(status, line)
+      expired = {record = record, retries = remaining > 0}
       known[was or claim] = expired
     end
     new[2 * i - 1], new[2 * i] = id, expired.record

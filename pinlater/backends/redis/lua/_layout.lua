@@ -10,17 +10,37 @@ local CHANGED_STATUS_AT = $CHANGED_BYTES + 1
 
 local MAX_STATUS_CHARS = $MAX_STATUS_CHARS
 
--- The front of a status, never cut inside a character.
-local function cut(status)
-  if #status <= MAX_STATUS_CHARS then return status end
-  if not string.find(status, '[\128-\255]') then return sub(status, 1, MAX_STATUS_CHARS) end
+local CUT_MARK, MAX_WITH_MARK = '$CUT_MARK', $MAX_WITH_MARK
+
+-- The front of a status, `most` characters, never cut inside one.
+local function front(status, most)
+  if #status <= most then return status end
+  if not string.find(status, '[\128-\255]') then return sub(status, 1, most) end
   local at = 1
-  for _ = 1, MAX_STATUS_CHARS do
+  for _ = 1, most do
     local lead = byte(status, at)
     if not lead then return status end
     at = at + (lead < 0x80 and 1 or lead < 0xE0 and 2 or lead < 0xF0 and 3 or 4)
   end
   return sub(status, 1, at - 1)
+end
+
+local function cut(status)
+  return front(status, MAX_STATUS_CHARS)
+end
+
+local function chars(text)
+  local _, count = string.gsub(text, '[^\128-\191]', '')
+  return count
+end
+
+-- A text behind a status, which loses its end where both are too long together: the newest text survives.
+local function append(status, text)
+  if text == '' or #status + #text <= MAX_WITH_MARK then return status .. text end
+  text = front(text, MAX_WITH_MARK)
+  local room = MAX_WITH_MARK - chars(text)
+  if chars(status) <= room then return status .. text end
+  return front(status, room) .. CUT_MARK .. text
 end
 
 -- attempts_remaining, attempts_allowed, crashes, status of a job that was claimed at least once.
