@@ -169,7 +169,11 @@ DECISIONS: Mapping[str, Tests] = {
         fencing.test_a_checkpoint_without_a_claim_needs_exactly_the_same_source,
         dequeue.test_every_dequeue_has_a_claim_of_its_own,
     ),
-    "2": (status.test_appended_text_is_cut_at_the_bound_keeping_the_front,),
+    "2": (
+        status.test_appended_text_is_cut_at_the_bound_keeping_its_front,
+        status.test_appended_text_survives_whole_and_pushes_the_end_of_what_was_there_over_the_bound,
+        status.test_text_in_front_pushes_the_end_over_the_bound,
+    ),
     "3": (
         shards.test_higher_priorities_come_first_over_all_shards,
         shards.test_never_more_than_the_limit_is_claimed_over_all_shards,
