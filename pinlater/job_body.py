@@ -40,6 +40,7 @@ class EnvelopeMap(msgspec.Struct, omit_defaults=True, gc=False):
     kwargs: dict[str, Any] | None = {}
     headers: dict[str, str] | None = {}
     snoozes: Annotated[int, msgspec.Meta(ge=0)] = 0
+    attempts: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
 DECODERS: dict[Encoding, Callable[[memoryview], EnvelopeMap]] = {

@@ -40,6 +40,8 @@ def parse_moment_ms(text: str, now_ms: int) -> int:
     """
     if text.startswith("+"):
         return now_ms + parse_duration_ms(text[1:])
+    if text.isdecimal() and len(text) != len("20260131"):  # else read as a date, a separator and a time of day
+        raise ValueError(f"{text!r} is a bare number; allowed: an ISO time such as 2026-01-31T12:00:00Z, or +10m")
     try:
         moment_ms = -(
             (_EPOCH - datetime.fromisoformat(text).astimezone(UTC)) // timedelta(milliseconds=1)

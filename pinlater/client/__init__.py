@@ -4,6 +4,7 @@ client            Client: the calls for programs without asyncio
 background        its event loop in a thread, and what becomes of it after a fork
 async_client      AsyncClient: the calls, each a typed face of one entry in wire/methods.py
 enqueue_batching  enqueues, single ones joined into one call
+job_times         the times of jobs as programs give them
 dispatcher        one call, whatever it takes
 retry             which failed call may be sent again, and when
 server_list       the servers there are, how they are doing, and whose turn it is

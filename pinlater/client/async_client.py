@@ -17,6 +17,7 @@ from pinlater.client.addresses import default_source, target_servers
 from pinlater.client.cluster_calls import ClusterCalls
 from pinlater.client.dispatcher import CallSpec, Dispatcher, Failure
 from pinlater.client.enqueue_batching import EnqueueBatchLimits, Enqueuer
+from pinlater.client.job_times import check_time, check_times, delayed
 from pinlater.client.named_jobs import by_queue, named_jobs
 from pinlater.client.pool import PoolLimits
 from pinlater.client.queue_rounds import QueueRounds
@@ -41,6 +42,7 @@ from pinlater.model import (
     ScanPage,
     WorkerReport,
 )
+from pinlater.schedule import Delay
 from pinlater.wire import methods
 from pinlater.wire.methods import Method
 
@@ -196,12 +198,24 @@ class AsyncClient(ClusterCalls):
 
     @overload
     async def enqueue(
-        self, queue: str, jobs: Job, *, context: RequestContext | None = None, timeout: float | None = None
+        self,
+        queue: str,
+        jobs: Job,
+        *,
+        delay: Delay | None = None,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
     ) -> str: ...
 
     @overload
     async def enqueue(
-        self, queue: str, jobs: Sequence[Job], *, context: RequestContext | None = None, timeout: float | None = None
+        self,
+        queue: str,
+        jobs: Sequence[Job],
+        *,
+        delay: Delay | None = None,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
     ) -> list[str]: ...
 
     async def enqueue(
@@ -209,14 +223,20 @@ class AsyncClient(ClusterCalls):
         queue: str,
         jobs: Job | Sequence[Job],
         *,
+        delay: Delay | None = None,
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> str | list[str]:
         """Store a job, and get its descriptor; or a list of jobs, on one shard, all or none, and get theirs in order.
 
+        `delay`: not before so long from now, in seconds or as in "5m"; for jobs without a `run_after_ms`.
         Single jobs that are enqueued at the same time travel in one call; their fates stay separate.
+        RequestInvalid: a time that cannot be, as seconds for `run_after_ms`; nothing was sent.
         OutcomeUnknown: they may be stored; sending again may then store them twice.
         """
+        if delay is not None:
+            jobs = delayed(jobs, delay)
+        check_times((jobs,) if isinstance(jobs, Job) else jobs)
         if isinstance(jobs, Job) and context is None:
             self._check_usable()
             return await self._enqueuer.join(queue, jobs, self._timeout_s if timeout is None else timeout)
@@ -360,6 +380,7 @@ class AsyncClient(ClusterCalls):
         """Heartbeats for jobs in progress, claimed by this very source or under the claim given; `worker` is for the
         list of workers.
         """
+        check_times(checkpoints)
         await self._call(methods.CHECKPOINT, context, timeout, queue, checkpoints, worker)
 
     # -- looking ---------------------------------------------------------------------------------------------------
@@ -487,6 +508,7 @@ class AsyncClient(ClusterCalls):
         timeout: float | None = None,
     ) -> int:
         """Up to `limit` FAILED jobs of one priority back to PENDING; how many."""
+        check_time(run_after_ms)
         return await self._call(methods.RETRY_FAILED, context, timeout, queue, priority, attempts, run_after_ms, limit)
 
     async def delete_jobs(

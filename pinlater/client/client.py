@@ -34,6 +34,7 @@ from pinlater.model import (
     WorkerReport,
     WorkersPage,
 )
+from pinlater.schedule import Delay
 
 
 class Client:
@@ -103,12 +104,24 @@ class Client:
 
     @overload
     def enqueue(
-        self, queue: str, jobs: Job, *, context: RequestContext | None = None, timeout: float | None = None
+        self,
+        queue: str,
+        jobs: Job,
+        *,
+        delay: Delay | None = None,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
     ) -> str: ...
 
     @overload
     def enqueue(
-        self, queue: str, jobs: Sequence[Job], *, context: RequestContext | None = None, timeout: float | None = None
+        self,
+        queue: str,
+        jobs: Sequence[Job],
+        *,
+        delay: Delay | None = None,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
     ) -> list[str]: ...
 
     def enqueue(
@@ -116,11 +129,12 @@ class Client:
         queue: str,
         jobs: Job | Sequence[Job],
         *,
+        delay: Delay | None = None,
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> str | list[str]:
         enqueue = cast(Callable[..., Coroutine[Any, Any, str | list[str]]], AsyncClient.enqueue)
-        return self._run(enqueue, queue, jobs, context=context, timeout=timeout)
+        return self._run(enqueue, queue, jobs, delay=delay, context=context, timeout=timeout)
 
     # -- workers ---------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
+from pinlater.client.job_times import check_times
 from pinlater.model import (
     CONTINUATION_START,
     AuditEntry,
@@ -78,6 +79,7 @@ class ClusterCalls(ABC):
         self, change: JobChange, *, context: RequestContext | None = None, timeout: float | None = None
     ) -> JobsChanged:
         """One slice of a change to all jobs that match; to be called again with the continuation it gives."""
+        check_times([change])
         return await self._call(methods.CHANGE_JOBS, context, timeout, change)
 
     async def get_workers(

@@ -194,6 +194,8 @@ def test_lines_that_were_stored_before_an_error_are_counted(shell: Shell, queue:
         (["a", "--lines"], "--lines"),
         (["--file", "missing.txt"], "missing.txt"),
         (["a", "--run-after", "tomorrow"], "ISO time"),
+        (["a", "--run-after", "1790000005"], "'1790000005' is a bare number; allowed: an ISO time"),
+        (["a", "--run-after", "1790000005000"], "'1790000005000' is a bare number; allowed: an ISO time"),
         (["a", "--timeout", "soon"], "duration"),
         (["a", "--attempts", "99999999999"], "2147483647"),
         (["a", "--server", "host:port"], "HOST:PORT"),

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from thriftpy2.rpc import client_context
+from thriftpy2.transport import TFramedTransportFactory
 
 from pinlater import (
     Ack,
@@ -27,6 +29,7 @@ from pinlater import (
 )
 from pinlater.api import Api
 from pinlater.data_folder.password import hash_password
+from pinlater.wire.interface import MODULE
 from tests.server.running import running
 
 PASSWORD = "correct horse"
@@ -169,6 +172,44 @@ async def test_errors_are_typed_and_say_what_is_wrong(address: str) -> None:
         with pytest.raises(errors.RequestInvalid, match="cannot be encoded"):
             await client.enqueue("typed", Job(b"", run_after_ms="soon"))  # type: ignore[arg-type]
         assert await client.count(JobFilter("typed", JobState.PENDING)) == 0
+
+
+async def test_a_delay_is_seconds_or_a_text_and_counts_from_now(address: str) -> None:
+    async with AsyncClient(address) as client:
+        await client.create_queue("delayed")
+        before_ms = time.time_ns() // 1_000_000
+        one = await client.enqueue("delayed", Job(b"1"), delay="1h")
+        two, three = await client.enqueue("delayed", [Job(b"2"), Job(b"3")], delay=3_600)
+        found = await client.lookup([one, two, three])
+        for info in found.values():
+            assert before_ms + 3_600_000 <= info.run_after_ms <= time.time_ns() // 1_000_000 + 3_600_000
+        for delay, why in (("soon", "allowed: 0 seconds or more, a text as in 30s"), (-1, "a delay of -1")):
+            with pytest.raises(errors.RequestInvalid, match=why):
+                await client.enqueue("delayed", Job(b""), delay=delay)
+        with pytest.raises(errors.RequestInvalid, match="not both"):
+            await client.enqueue("delayed", [Job(b""), Job(b"", run_after_ms=1)], delay=1)
+        assert await client.count(JobFilter("delayed", JobState.PENDING, future=True)) == 3
+
+
+def test_seconds_where_milliseconds_are_wanted_are_refused_by_the_clients_alone(address: str) -> None:
+    seconds = 1_790_000_005
+    with Client(address) as client:
+        client.create_queue("seconds")
+        for wrong in (
+            lambda: client.enqueue("seconds", Job(b"", run_after_ms=seconds)),
+            lambda: client.enqueue("seconds", [Job(b""), Job(b"", run_after_ms=seconds)]),
+            lambda: client.checkpoint("seconds", [Checkpoint("", run_after_ms=seconds)]),
+            lambda: client.retry_failed("seconds", run_after_ms=seconds),
+        ):
+            with pytest.raises(errors.RequestInvalid, match=r"run_after_ms is 1790000005, which can only be seconds"):
+                wrong()
+        long_ago = client.enqueue("seconds", Job(b"", run_after_ms=1))
+        assert client.lookup([long_ago])[long_ago].run_after_ms == 1
+    host, port = address.split(":")
+    with client_context(MODULE.PinLater, host, int(port), trans_factory=TFramedTransportFactory()) as classic:
+        jobs = [MODULE.PinLaterJob(body=b"", runAfterTimestampMillis=seconds)]
+        request = MODULE.PinLaterEnqueueRequest(queueName="seconds", jobs=jobs)
+        assert len(classic.enqueueJobs(MODULE.RequestContext(source="classic"), request).jobDescriptors) == 1
 
 
 async def test_one_bad_job_among_joined_ones_is_refused_alone(address: str) -> None:

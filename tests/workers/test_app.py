@@ -238,7 +238,15 @@ def test_a_server_that_cannot_be_is_said_when_it_is_needed(use: Callable[[App], 
 
 @pytest.mark.parametrize(
     ("delay", "run_after", "why"),
-    [(-1, None, "0 seconds or more"), (1, 1, "not both"), (None, "tomorrow", "allowed: an aware datetime")],
+    [
+        (-1, None, "0 seconds or more"),
+        ("5 minutes", None, "'5 minutes'; allowed: 0 seconds or more, a text as in 30s"),
+        (1, 1, "not both"),
+        (None, "tomorrow", "allowed: an aware datetime"),
+        (None, 1_790_000_005.5, "allowed: an aware datetime"),
+        (None, 1_790_000_005, r"can only be seconds \(those are 2026-09-21, .*1790000005 \* 1000"),
+        (None, 60, "say delay=60, in seconds"),
+    ],
 )
 def test_a_time_that_cannot_be_is_refused_before_anything_is_sent(delay: Any, run_after: Any, why: str) -> None:
     with pytest.raises(ValueError, match=why):

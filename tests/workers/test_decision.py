@@ -57,6 +57,17 @@ def test_without_a_delay_from_the_policy_it_fails() -> None:
     assert outcome(ConnectionError(), 8).action is Action.RETRY
 
 
+def test_attempts_that_the_body_says_count_instead_of_those_of_the_type() -> None:
+    settings = JobSettings("tested", attempts=3, retry=RULES)
+    body = write_envelope(Envelope("job", attempts=6))
+    for error in (ValueError(), Retry(after=1)):
+        assert outcome(error, 3, settings=settings).action is Action.FAIL
+        assert outcome(error, 5, body, settings).action is Action.RETRY
+        assert outcome(error, 6, body, settings).action is Action.FAIL
+    assert outcome(KeyError(), 1, body, settings).action is Action.FAIL, "the policy for a type of exception stays"
+    assert outcome(ValueError(), 5, b"no envelope", settings).action is Action.FAIL
+
+
 def test_attempts_of_the_type_count_instead_of_the_retries_of_its_policy() -> None:
     settings = JobSettings("tested", attempts=6, retry=RULES)
     assert outcome(ValueError(), 5, settings=settings).action is Action.RETRY

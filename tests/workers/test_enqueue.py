@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,8 @@ from pinlater.errors import BodyTooLarge, OutcomeUnknown, PriorityNotSupported, 
 from pinlater.model import DequeueRequest, Job, JobInfo
 from pinlater_workers import App, ArgumentsInvalid, EnqueuedInPart
 from pinlater_workers.envelope import read_envelope
-from pinlater_workers.jobs.job_type import BYTES_PER_CALL, JOBS_PER_CALL, JobType, slices
+from pinlater_workers.jobs.enqueue_calls import BYTES_PER_CALL, JOBS_PER_CALL, slices
+from pinlater_workers.jobs.job_type import JobType
 from tests.server.running import RunningServer, running
 
 _numbers = count()
@@ -80,6 +82,82 @@ def test_an_enqueue_may_say_another_priority_and_a_time(app: App, add: JobType) 
         assert stored(app, add.enqueue(1, run_after=moment)).run_after_ms == at.timestamp() * 1000 + 1  # never before
     assert stored(app, add.enqueue(1, run_after=4_000_000_000_000)).run_after_ms == 4_000_000_000_000
     assert calls_of(app, add) == []
+
+
+def test_options_say_all_that_an_enqueue_can_beside_the_arguments(app: App, add: JobType) -> None:
+    other = f"other_{next(_numbers)}"
+    app.client.create_queue(other)
+    began_ms = time.time_ns() // 1_000_000
+    some = add.options(delay="1h", priority=3, attempts=9, queue=other, headers={"tenant": "t1"})
+    first, second = stored(app, some.enqueue(1, b=2)), stored(app, some.enqueue_many([{"a": 3}])[0])
+    for info, args in ((first, ([1], {"b": 2})), (second, ([], {"a": 3}))):
+        assert (info.descriptor.partition(":")[0], info.priority, info.attempts_allowed) == (other, 3, 9)
+        assert began_ms + 3_600_000 <= info.run_after_ms <= began_ms + 3_660_000
+        envelope = read_envelope(info.body or b"")
+        assert envelope is not None
+        assert (envelope.args, envelope.kwargs) == args
+        assert (envelope.headers, envelope.attempts) == ({"tenant": "t1"}, 9)
+    assert calls_of(app, add) == []
+    at = datetime(2100, 1, 1, tzinfo=UTC)
+    assert stored(app, add.options(run_after=at).enqueue(1)).run_after_ms == at.timestamp() * 1000
+    assert add.options(run_after=at).job(1).run_after_ms == at.timestamp() * 1000
+
+
+def test_a_delay_counts_from_each_enqueue(app: App, add: JobType) -> None:
+    later = add.options(delay=60)
+    first = later.job(1).run_after_ms
+    now_ms = app.clock.now_ms()
+    while app.clock.now_ms() == now_ms:
+        pass
+    assert first is not None
+    assert (later.job(1).run_after_ms or 0) > first
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"delay": "soon"}, "a delay of 'soon'; allowed: 0 seconds or more"),
+        ({"delay": 1, "run_after": 1}, "not both"),
+        ({"run_after": 1_790_000_000}, "can only be seconds"),
+        ({"queue": "no queue"}, "queue is 'no queue'; allowed: 1 to 64 letters"),
+        ({"attempts": 0}, "attempts is 0; allowed: 1 or more"),
+        ({"attempts": True}, "attempts is True; allowed: 1 or more"),
+        ({"priority": "high"}, "priority is 'high'; allowed: a whole number"),
+    ],
+)
+def test_options_that_cannot_be_are_refused_when_they_are_said(add: JobType, options: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        add.options(**options)
+
+
+def test_a_header_that_is_no_text_is_refused(add: JobType) -> None:
+    with pytest.raises(TypeError, match=r"header 'tenant' of job 'add' is 3; allowed: texts"):
+        add.options(headers={"tenant": 3}).job(1)  # type: ignore[dict-item]
+
+
+def test_a_raw_job_has_no_place_for_headers_and_further_attempts(app: App) -> None:
+    raw = app.raw_job(queue="raw", name="raw", attempts=3)(lambda body: None)
+    for options in ({"headers": {"a": "b"}}, {"attempts": 4}):
+        with pytest.raises(ValueError, match=r"is raw, and its bodies have no place .* up to 3 attempts"):
+            raw.options(**options)
+    job = raw.options(delay=1, attempts=2).job(b"body")
+    assert (job.body, job.attempts_allowed) == (b"body", 2)
+
+
+def test_a_parameter_counts_before_the_former_option_of_its_name(app: App) -> None:
+    queue = f"sums_{next(_numbers)}"
+    app.client.create_queue(queue)
+
+    @app.job(queue=queue)
+    def send(delay: int, *, priority: str = "", **more: int) -> None: ...
+
+    job = send.options(delay=5).job(7, priority="low", run_after=9)
+    assert job.body == send.body(7, priority="low", run_after=9)
+    info = stored(app, send.enqueue(delay=7, priority="low", more=1))
+    assert info.body == send.body(delay=7, priority="low", more=1)
+    at_ms = 4_000_000_000_000
+    info = stored(app, send.enqueue(7, run_after=at_ms))  # no parameter of this name: the option, as ever
+    assert (info.body, info.run_after_ms) == (send.body(7), at_ms)
 
 
 def test_many_jobs_are_enqueued_in_order_over_as_many_calls_as_it_takes(app: App, add: JobType) -> None:

@@ -29,6 +29,7 @@ ENVELOPES = st.builds(
     st.dictionaries(st.text(), st.text(), max_size=3),
     st.integers(0, 2**31),
     st.sampled_from(ENCODINGS),
+    st.integers(0, 2**31),
 )
 
 

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from pinlater_workers.app.loader import load_app, load_file
     from pinlater_workers.errors import ArgumentsInvalid, ConfigurationError, WorkerError
     from pinlater_workers.jobs.context import JobContext, StopReason, current
-    from pinlater_workers.jobs.job_type import EnqueuedInPart, JobFunction, JobType
+    from pinlater_workers.jobs.enqueue_calls import EnqueuedInPart
+    from pinlater_workers.jobs.enqueue_options import EnqueueOptions
+    from pinlater_workers.jobs.job_type import JobFunction, JobType
     from pinlater_workers.jobs.outcome import Action, Fail, Outcome, Reschedule, Retry, Snooze
     from pinlater_workers.jobs.retry import (
         Constant,
@@ -43,6 +45,7 @@ __all__ = [
     "Constant",
     "Default",
     "Delays",
+    "EnqueueOptions",
     "EnqueuedInPart",
     "Exponential",
     "Fail",
@@ -71,7 +74,9 @@ _HOMES = {
     "app.loader": ("load_app", "load_file"),
     "errors": ("ArgumentsInvalid", "ConfigurationError", "WorkerError"),
     "jobs.context": ("JobContext", "StopReason", "current"),
-    "jobs.job_type": ("EnqueuedInPart", "JobFunction", "JobType"),
+    "jobs.enqueue_calls": ("EnqueuedInPart",),
+    "jobs.enqueue_options": ("EnqueueOptions",),
+    "jobs.job_type": ("JobFunction", "JobType"),
     "jobs.outcome": ("Action", "Fail", "Outcome", "Reschedule", "Retry", "Snooze"),
     "jobs.retry": (
         "Constant",

@@ -35,6 +35,7 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
     """Which job, with what. `args` and `kwargs` are plain values, as JSON or MessagePack have them.
 
     `headers` travel with the job: a trace context, whatever middleware adds. `snoozes`: how often it was put off.
+    `attempts`: how many this job has, where its producer said another number than its type's; else 0.
     """
 
     job: str
@@ -43,6 +44,7 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
     headers: dict[str, str] = {}
     snoozes: int = 0
     encoding: Encoding = "json"
+    attempts: int = 0
 
 
 def plain(value: Any) -> Any:
@@ -60,7 +62,8 @@ _ENCODERS: dict[Encoding, Callable[[EnvelopeMap], bytes]] = {
 
 def write_envelope(envelope: Envelope) -> bytes:
     """The body. TypeError, ValueError, OverflowError or RecursionError: a value that the encoding does not have."""
-    written = EnvelopeMap(envelope.job, envelope.args, envelope.kwargs, envelope.headers, envelope.snoozes)
+    attempts = envelope.attempts
+    written = EnvelopeMap(envelope.job, envelope.args, envelope.kwargs, envelope.headers, envelope.snoozes, attempts)
     return _FIRST_LINES[envelope.encoding] + _ENCODERS[envelope.encoding](written)
 
 
@@ -84,7 +87,8 @@ def read_envelope(body: bytes) -> Envelope | None:
         found = DECODERS[encoding](memoryview(body)[start:])
     except UNREADABLE as error:
         raise BodyInvalid(f"a body of {CONTENT_TYPES[encoding]} that cannot be read: {error}") from error
-    return Envelope(found.job, found.args or [], found.kwargs or {}, found.headers or {}, found.snoozes, encoding)
+    args, kwargs, headers = found.args or [], found.kwargs or {}, found.headers or {}
+    return Envelope(found.job, args, kwargs, headers, found.snoozes, encoding, found.attempts)
 
 
 def _encoding(match: re.Match[bytes]) -> Encoding:
@@ -104,4 +108,5 @@ def next_body(old: Envelope, body: bytes, snoozes: int) -> Envelope:
         raise ValueError(f"a new body for job {old.job} that no worker can read: {error}") from error
     if new is None:
         raise ValueError(f"a new body for job {old.job} without an envelope; make it with {old.job}.body(...)")
-    return msgspec.structs.replace(new, headers={**old.headers, **new.headers}, snoozes=snoozes)
+    headers, attempts = {**old.headers, **new.headers}, new.attempts or old.attempts
+    return msgspec.structs.replace(new, headers=headers, snoozes=snoozes, attempts=attempts)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from pinlater.schedule import duration_text
 from pinlater_workers.jobs.retry import delays
 from pinlater_workers.jobs.retry_text import parse_policy
-from pinlater_workers.settings_table import duration_text
 
 SHOWN = (
     "default",

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import wraps
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 import pinlater
@@ -20,7 +21,8 @@ from pinlater_workers.app.catalogue import Catalogue
 from pinlater_workers.app.settings import FileSettings, WorkerSettings, read_file
 from pinlater_workers.envelope import Encoding
 from pinlater_workers.errors import ConfigurationError
-from pinlater_workers.jobs.job_type import JobFunction, JobSink, JobType
+from pinlater_workers.jobs.enqueue_calls import JobSink
+from pinlater_workers.jobs.job_type import JobFunction, JobType
 from pinlater_workers.jobs.settings import (
     DEFAULT_MAX_SNOOZES,
     DEFAULT_TIME_LIMIT_S,
@@ -220,12 +222,12 @@ class App:
         """A client of its own to the same servers, which the caller closes; `options` as for AsyncClient."""
         return self._connections.connect(**options)
 
-    def headers(self, job: str) -> dict[str, str]:
-        """What travels with a job that is enqueued now: what middleware adds, and the current trace.
+    def headers(self, job: str, given: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
+        """What travels with a job that is enqueued now: what is given, what middleware adds, and the current trace.
 
-        TypeError: middleware has added what is no text, which no worker could read.
+        TypeError: a header that is no text, which no worker could read.
         """
-        headers: dict[str, str] = {}
+        headers = dict(given)
         for each in self.middleware:
             each.enqueue(headers, job)
         for name, value in headers.items():

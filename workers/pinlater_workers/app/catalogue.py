@@ -8,7 +8,8 @@ from types import MappingProxyType
 
 from pinlater_workers.app.settings import FileSettings
 from pinlater_workers.errors import ConfigurationError
-from pinlater_workers.jobs.job_type import JobType, Producer
+from pinlater_workers.jobs.enqueue_calls import Producer
+from pinlater_workers.jobs.job_type import JobType
 from pinlater_workers.jobs.settings import JobSettings, job_settings
 from pinlater_workers.settings_table import add_import_paths, import_object
 

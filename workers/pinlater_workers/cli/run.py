@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import click
 
 from pinlater.listener import raise_descriptor_limit
+from pinlater.schedule import duration_text
 from pinlater_workers.app.app import App
 from pinlater_workers.app.loader import load, pass_on_servers
 from pinlater_workers.app.settings import WORKER_KEYS, WorkerSettings, worker_settings
@@ -20,7 +21,6 @@ from pinlater_workers.cli.process_exit import EXIT_FAILED, exec_restart, exit_so
 from pinlater_workers.cli.sidecars import serve
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.observability.metrics import WorkerMetrics
-from pinlater_workers.settings_table import duration_text
 from pinlater_workers.worker.worker import ExitReason, Worker
 
 _log = logging.getLogger("pinlater_workers.cli")

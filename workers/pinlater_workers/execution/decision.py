@@ -46,7 +46,7 @@ MAX_TEXT_CHARS = 450
 """Leaves room for what stands before it in its line."""
 MAX_TYPE_CHARS = 100
 _MAX_FRAMES = 10_000
-_FRAMEWORK = "pinlater_workers"
+_FRAMEWORK = ("pinlater", "pinlater_workers")
 _LIBRARIES = ("/site-packages/", "/dist-packages/", sysconfig.get_path("stdlib") + "/")
 
 
@@ -100,22 +100,29 @@ def _decide(settings: JobSettings, job: DequeuedJob, error: BaseException, rng: 
     except (ValueError, TooManySnoozes) as wrong:
         error = wrong.with_traceback(error.__traceback__)
     final = isinstance(error, Fail | BodyInvalid | TooManySnoozes)
-    after_s = None if final else _retry_s(settings, job, error, rng)
+    after_s = None if final else _retry_s(settings, job, error, rng, body)
     status = _status(job, describe(error))
     if after_s is None:
         return Outcome(Action.FAIL, 0, status, error=type_name(error))
     return Outcome(Action.RETRY, delay_ms(after_s), status, error=type_name(error))
 
 
-def _retry_s(settings: JobSettings, job: DequeuedJob, error: BaseException, rng: Random | None) -> float | None:
-    """A job has the fewer of the attempts that it was enqueued with, which the server counts, and its type's."""
+def _retry_s(
+    settings: JobSettings, job: DequeuedJob, error: BaseException, rng: Random | None, body: bytes
+) -> float | None:
+    """A job has the fewer of the attempts that it was enqueued with, which the server counts, and its type's; but more
+    than these where its body says so.
+    """
     attempt = attempt_number(job)
+    allowed = settings.attempts
+    if job.attempts_allowed > settings.attempts_allowed and not settings.raw:
+        envelope = read_envelope(body)
+        allowed = envelope.attempts or allowed if envelope is not None else allowed
     if isinstance(error, Retry):
         if error.after_s is not None:
-            return error.after_s if attempt < settings.attempts_allowed else None
+            return error.after_s if attempt < (allowed or settings.attempts_allowed) else None
         error = error.__cause__ or error
-    retries = None if settings.attempts is None else settings.attempts - 1
-    return settings.retry.delay_s(attempt, error, rng, retries)
+    return settings.retry.delay_s(attempt, error, rng, None if allowed is None else allowed - 1)
 
 
 def _snooze(settings: JobSettings, job: DequeuedJob, error: Snooze, body: bytes) -> Outcome:
@@ -223,7 +230,7 @@ def _where(trace: TracebackType | None) -> str:
             break
         frame, code, line = trace.tb_frame, trace.tb_frame.f_code, trace.tb_lineno
         top = _package(frame)
-        if top != _FRAMEWORK:
+        if top not in _FRAMEWORK:
             package = package or top
             if top == package or not _of_library(code):
                 own = f"{code.co_filename.rpartition('/')[2]}:{line} in {code.co_name}"

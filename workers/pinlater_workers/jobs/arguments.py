@@ -16,9 +16,6 @@ from msgspec import inspect
 from pinlater_workers.envelope import Encoding, plain
 from pinlater_workers.errors import ArgumentsInvalid, ConfigurationError
 
-RESERVED = ("delay", "run_after", "priority")
-"""What `enqueue` takes for itself."""
-
 MAX_SHAPES = 100
 """The most shapes of calls that are remembered: what a function with **names is given can have any."""
 
@@ -49,10 +46,13 @@ class Arguments:
         for parameter in parameters:
             self._add(parameter, self._annotation(parameter, hints.get(parameter.name, Any)))
 
+    @property
+    def names(self) -> frozenset[str]:
+        """Of the parameters that can be given by name."""
+        return frozenset(self._named)
+
     def _annotation(self, parameter: Parameter, hint: Any) -> Annotation:
         name = parameter.name
-        if name in RESERVED:
-            raise ConfigurationError(f"job {self._job!r}: a parameter named {name!r}, which enqueue takes; rename it")
         try:
             return Annotation(hint, or_none=parameter.default is None)
         except TypeError as error:

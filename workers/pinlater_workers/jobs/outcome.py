@@ -5,16 +5,16 @@
     Snooze       not now: again after so many seconds, no attempt spent, so many times at most
     Reschedule   done for now: again after so many seconds with all attempts, for jobs that repeat for ever
 
-Times are seconds or a timedelta. All of them can be pickled, as exceptions cross the processes of a pool.
+Times are seconds, texts as in "5m", or a timedelta. All of them can be pickled, as exceptions cross the processes of a
+pool.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
 from enum import IntEnum
 
-Delay = float | timedelta
+from pinlater.schedule import Delay, delay_seconds
 
 
 class Action(IntEnum):
@@ -52,14 +52,6 @@ class Outcome:
 SUCCEEDED = Outcome(Action.SUCCEED)
 
 
-def seconds(delay: Delay) -> float:
-    """ValueError: negative, or not a number."""
-    value = delay.total_seconds() if isinstance(delay, timedelta) else float(delay)
-    if not value >= 0 or value == float("inf"):
-        raise ValueError(f"a delay of {delay!r}; allowed: 0 seconds or more")
-    return value
-
-
 class ControlFlow(Exception):
     """The root of what a job raises on purpose."""
 
@@ -70,7 +62,7 @@ class Retry(ControlFlow):
     def __init__(self, message: str = "", *, after: Delay | None = None) -> None:
         super().__init__(message)
         self.message = message
-        self.after_s = None if after is None else seconds(after)
+        self.after_s = None if after is None else delay_seconds(after)
 
     def __reduce__(self) -> tuple[object, ...]:
         return _retry, (self.message, self.after_s)
@@ -90,7 +82,7 @@ class Snooze(ControlFlow):
     def __init__(self, after: Delay, message: str = "") -> None:
         super().__init__(message)
         self.message = message
-        self.after_s = seconds(after)
+        self.after_s = delay_seconds(after)
 
     def __reduce__(self) -> tuple[object, ...]:
         return Snooze, (self.after_s, self.message)
@@ -102,7 +94,7 @@ class Reschedule(ControlFlow):
     def __init__(self, after: Delay, *, body: bytes | None = None, message: str = "") -> None:
         super().__init__(message)
         self.message = message
-        self.after_s = seconds(after)
+        self.after_s = delay_seconds(after)
         self.body = body
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from random import Random
 from types import MappingProxyType
 
-from pinlater_workers.jobs.outcome import Delay, seconds
+from pinlater.schedule import Delay, delay_seconds
 
 CAP_S = 3600.0
 """The cap of the policies that grow by themselves."""
@@ -161,14 +161,16 @@ class Delays(Policy):
 
 @dataclass(frozen=True, slots=True)
 class Function(Policy):
-    """`answer(attempt, error)`: seconds, a timedelta, or None for no retry. No jitter unless it is asked for."""
+    """`answer(attempt, error)`: seconds, a text as in "5m", a timedelta, or None for no retry. No jitter, unless it is
+    asked for.
+    """
 
     answer: Answer
     jitter: float = field(default=0.0, kw_only=True)
 
     def base_s(self, attempt: int, error: BaseException) -> float | None:
         answer = self.answer(attempt, error)
-        return None if answer is None else seconds(answer)
+        return None if answer is None else delay_seconds(answer)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, replace
 from typing import Any
 
+from pinlater.schedule import duration_text, parse_duration
 from pinlater_workers.jobs.retry import Constant, Default, Delays, Exponential, Function, Linear, Never, Policy
-from pinlater_workers.settings_table import duration_text, import_object, parse_duration
+from pinlater_workers.settings_table import import_object
 
 _COMMON: dict[str, Callable[[str], Any]] = {"retries": int, "cap": parse_duration, "jitter": float}
 _DURATIONS = ("delay", "step", "first", "cap_s")

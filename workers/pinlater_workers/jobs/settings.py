@@ -5,10 +5,10 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import Any, Literal
 
 from pinlater.model import is_queue_name
+from pinlater.schedule import Delay, parse_duration
 from pinlater_workers.envelope import ENCODINGS, Encoding
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.jobs.retry import DEFAULT_RETRY, Delays, Function, Policy, RetryRules
@@ -20,7 +20,6 @@ from pinlater_workers.settings_table import (
     flag,
     import_object,
     integer,
-    parse_duration,
     read_table,
     text,
     word,
@@ -35,9 +34,7 @@ QUEUE_NAME = "1 to 64 letters, digits and _"
 DEFAULT_TIME_LIMIT_S = 3600.0
 DEFAULT_MAX_SNOOZES = 100
 
-RetryOption = (
-    Policy | RetryRules | str | Sequence[float | str | timedelta] | Callable[[int, BaseException], float | None]
-)
+RetryOption = Policy | RetryRules | str | Sequence[Delay] | Callable[[int, BaseException], Delay | None]
 
 
 @dataclass(frozen=True, slots=True)

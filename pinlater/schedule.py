@@ -1,0 +1,92 @@
+"""The time before which a job does not run, from what people say: a delay, a datetime, or milliseconds since 1970."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+Delay = float | str | timedelta
+"""Seconds, a text as in "30s" or "1h30m", or a timedelta."""
+
+SECONDS_FROM = 10**8
+SECONDS_BELOW = 10**11
+"""A whole number from the one to below the other can only be seconds: as those it is a time from 1973 to 5138, as
+milliseconds one from 1970 to 1973, before there were jobs.
+"""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_UNITS_S = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_PART = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)(ms|s|m|h|d)", re.ASCII)
+_SECONDS = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,6})?", re.ASCII)
+_WHOLE = re.compile(rf"(?:{_PART.pattern}\s*)+", re.ASCII)
+
+
+def parse_duration(value: object) -> float:
+    """Seconds. ValueError: neither a text as above, nor a timedelta, nor a number; or a negative one.
+
+    >>> parse_duration("1h30m"), parse_duration("250ms"), parse_duration(2), parse_duration("2")
+    (5400.0, 0.25, 2.0, 2.0)
+    """
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf"):
+        return float(value)
+    if isinstance(value, str) and _SECONDS.fullmatch(value.strip()):
+        return float(value)
+    if isinstance(value, str) and _WHOLE.fullmatch(value.strip()):
+        return sum(float(amount) * _UNITS_S[unit] for amount, unit in _PART.findall(value))
+    raise ValueError(f"{value!r:.200} is no duration; allowed: seconds, or as in 250ms, 30s, 10m, 1h30m, 2d")
+
+
+def duration_text(seconds: float) -> str:
+    """The way people would write it.
+
+    >>> duration_text(5400), duration_text(0.25), duration_text(90), duration_text(0)
+    ('1h30m', '250ms', '1m30s', '0s')
+    """
+    left_ms = round(seconds * 1000)
+    parts = []
+    for unit, size_s in _UNITS_S.items():
+        amount, left_ms = divmod(left_ms, round(size_s * 1000))
+        if amount:
+            parts.append(f"{amount}{unit}")
+    return "".join(parts) or "0s"
+
+
+def delay_seconds(delay: Delay) -> float:
+    """Seconds. ValueError: no duration, or a negative one."""
+    try:
+        return parse_duration(delay)
+    except ValueError:
+        raise ValueError(
+            f"a delay of {delay!r:.100}; allowed: 0 seconds or more, a text as in 30s, 10m, 1h30m, or a timedelta"
+        ) from None
+
+
+def moment_ms(moment: datetime | int) -> int:
+    """Milliseconds since 1970 of what somebody named as the time of a job. ValueError: a time without a zone, or a
+    number that can only be meant as something else.
+    """
+    if isinstance(moment, datetime):
+        if moment.tzinfo is None:
+            raise ValueError(f"run_after is {moment}, without a time zone; allowed: as in datetime.now(UTC)")
+        return -((_EPOCH - moment) // timedelta(milliseconds=1))  # rounded up: not before the time that was named
+    if isinstance(moment, bool) or not isinstance(moment, int):
+        raise ValueError(f"run_after is {moment!r:.100}; allowed: an aware datetime, or milliseconds as an int")
+    if 0 < moment < SECONDS_FROM:
+        raise ValueError(
+            f"run_after is {moment}, which as milliseconds is a time in January 1970; to wait for so long from now say "
+            f"delay={moment}, in seconds; at once is 0"
+        )
+    refuse_seconds(moment, "run_after")
+    return moment
+
+
+def refuse_seconds(time_ms: object, name: str) -> None:
+    """ValueError: a number where milliseconds are wanted that can only be seconds."""
+    if isinstance(time_ms, int) and SECONDS_FROM <= time_ms < SECONDS_BELOW:
+        as_ms, as_s = (f"{datetime.fromtimestamp(time_ms / unit, UTC):%Y-%m-%d}" for unit in (1000, 1))
+        raise ValueError(
+            f"{name} is {time_ms}, which can only be seconds (those are {as_s}, milliseconds {as_ms}); allowed: "
+            f"milliseconds since 1970, as in {time_ms} * 1000"
+        )

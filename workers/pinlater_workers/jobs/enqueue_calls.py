@@ -1,0 +1,83 @@
+"""The calls that store jobs: the seam to the servers, and many jobs in as few of these calls as their bounds allow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+from pinlater.clock import Clock
+from pinlater.model import Job
+from pinlater_workers.errors import WorkerError
+
+JOBS_PER_CALL = 500
+BYTES_PER_CALL = 4 * 1024 * 1024
+
+
+class JobSink(Protocol):
+    """Where jobs go. Each call stores all of its jobs or none, and answers with their descriptors in order."""
+
+    def send(self, queue: str, jobs: Sequence[Job]) -> list[str]: ...
+
+    async def send_async(self, queue: str, jobs: Sequence[Job]) -> list[str]: ...
+
+
+class Producer(Protocol):
+    """The app, as its job types see it."""
+
+    clock: Clock
+    sink: JobSink
+
+    def headers(self, job: str, given: Mapping[str, str]) -> dict[str, str]:
+        """What travels with a job that is enqueued now, beside what the caller gives."""
+
+
+class EnqueuedInPart(WorkerError):
+    """Some of many jobs were enqueued: the first are stored, `enqueued` has their descriptors in order; then a call
+    failed.
+
+    `__cause__` is its error. Where that is OutcomeUnknown, the jobs of that call, up to 500 of those that follow, may
+    be stored as well; of the rest surely none is.
+    """
+
+    def __init__(self, enqueued: list[str], wanted: int, why: str) -> None:
+        super().__init__(f"{len(enqueued)} of {wanted} jobs are enqueued; then: {why}")
+        self.enqueued = enqueued
+        self.wanted = wanted
+
+
+def slices(jobs: Sequence[Job]) -> Iterator[Sequence[Job]]:
+    """The jobs in order, in as few calls as the bounds of a call allow."""
+    start, size = 0, 0
+    for index, job in enumerate(jobs):
+        if index > start and (index - start == JOBS_PER_CALL or size + len(job.body) > BYTES_PER_CALL):
+            yield jobs[start:index]
+            start, size = index, 0
+        size += len(job.body)
+    if start < len(jobs):
+        yield jobs[start:]
+
+
+def send_all(sink: JobSink, queue: str, jobs: Sequence[Job]) -> list[str]:
+    """EnqueuedInPart: a call after the first one failed. The error of the first is raised as it is."""
+    enqueued: list[str] = []
+    for some in slices(jobs):
+        try:
+            enqueued += sink.send(queue, some)
+        except Exception as error:
+            if not enqueued:
+                raise
+            raise EnqueuedInPart(enqueued, len(jobs), str(error)) from error
+    return enqueued
+
+
+async def send_all_async(sink: JobSink, queue: str, jobs: Sequence[Job]) -> list[str]:
+    """`send_all` for an event loop."""
+    enqueued: list[str] = []
+    for some in slices(jobs):
+        try:
+            enqueued += await sink.send_async(queue, some)
+        except Exception as error:
+            if not enqueued:
+                raise
+            raise EnqueuedInPart(enqueued, len(jobs), str(error)) from error
+    return enqueued
