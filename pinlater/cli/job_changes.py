@@ -13,15 +13,27 @@ from itertools import groupby
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from pinlater.cli.connection import EXIT_INCOMPLETE, can_ask, confirm, say, talks_to_server
-from pinlater.cli.job_views import COLUMNS, job_row, match_option, named_descriptors, slices, state_option
-from pinlater.cli.output import open_output, output_option, write_all, write_one
+from pinlater.cli.job_text import COLUMNS, job_row, table_row
+from pinlater.cli.job_views import match_option, named_descriptors, say_no_descriptor, slices, state_option
+from pinlater.cli.output import counted, open_output, output_option, write_all, write_one
 from pinlater.cli.progress import Progress
 from pinlater.cli.times import duration_option, moment_option, time_text
 from pinlater.client.client import Client
 from pinlater.clock import SystemClock
-from pinlater.model import CONTINUATION_END, CancelOutcome, JobAction, JobChange, JobState, parse_descriptor
+from pinlater.errors import PinLaterError
+from pinlater.model import (
+    CONTINUATION_END,
+    CancelOutcome,
+    JobAction,
+    JobChange,
+    JobFilter,
+    JobState,
+    is_descriptor,
+    parse_descriptor,
+)
 from pinlater.printable import json_text
 
 _SLICE = 1_000
@@ -216,13 +228,12 @@ def _print(extent: Extent, action: JobAction, done: int, samples: list[Any]) -> 
     if not extent.dry_run:
         write_one(extent.format, _DONE[action], done)
         return
-    rows = [job_row(info) for info in samples]
     if extent.format == "table":
         click.echo(done)
-        write_all("table", COLUMNS, rows)
+        write_all("table", COLUMNS, [table_row(info) for info in samples])
         say("nothing was changed")
     else:
-        click.echo(json_text({"matched": done, "samples": rows}))
+        click.echo(json_text({"matched": done, "samples": [job_row(info) for info in samples]}))
 
 
 @click.command(
@@ -231,10 +242,10 @@ def _print(extent: Extent, action: JobAction, done: int, samples: list[Any]) -> 
 Examples:
   pinlater job retry mail
   pinlater job retry mail --priority 2 --attempts 3 --run-after +1h --all
-  pinlater job retry mail --priority all --newer-than 2h --match 'timed? ?out' --dry-run""",
+  pinlater job retry mail --newer-than 2h --match 'timed? ?out' --dry-run""",
 )
 @click.argument("queue")
-@priority_or_all_option("1")
+@priority_or_all_option("all")
 @click.option(
     "--attempts", type=click.IntRange(min=1), default=1, show_default=True, help="How often they may be tried again."
 )
@@ -289,10 +300,29 @@ def delete(
     """Delete jobs of QUEUE in one state, in slices of 1,000, and print how many.
 
     On a terminal it counts them first and asks whether that is meant; then it deletes no more than it has counted.
-    Where a shard is out, the others are done, it is named on stderr, and the exit code is 5.
+    Where a shard is out, the others are done, it is named on stderr, and the exit code is 5. Jobs of other priorities
+    than 1 are deleted only where --priority says so; how many are left is said.
     """
-    change = job_change(queue, JobAction.DELETE, priority, older_ms, newer_ms, match)
-    run_removal(client, replace(change, state=state), extent, yes=yes)
+    change = replace(job_change(queue, JobAction.DELETE, priority, older_ms, newer_ms, match), state=state)
+    run_removal(client, change, extent, yes=yes)
+    if click.get_current_context().get_parameter_source("priority") is ParameterSource.DEFAULT:
+        _say_other_priorities(client, change)
+
+
+def _say_other_priorities(client: Client, change: JobChange) -> None:
+    """A deletion gets no wider than it was asked for, and says what it left alone."""
+    assert change.state is not None
+    filters = [
+        JobFilter(change.queue, change.state, priority, future) for priority in (None, 1) for future in (False, True)
+    ]
+    try:
+        *everywhere, ready, later = client.counts(filters, allow_partial=True)
+    except PinLaterError:
+        return
+    others = sum(everywhere) - ready - later
+    if others > 0:
+        jobs = f"{counted(others, f'{change.state.name} job')} of other priorities"
+        say(f"{jobs} {'is' if others == 1 else 'are'} left alone; --priority all means them too")
 
 
 @click.command(
@@ -349,6 +379,9 @@ def _cancel_named(client: Client, descriptors: tuple[str, ...], format: str) -> 
         for queue, named in groupby(named_descriptors(descriptors), _queue_of):
             for part in slices(named, _SLICE, _SLICE, lambda _: 0):
                 outcomes = {} if queue is None else client.cancel(queue, part)
+                for each in part:
+                    if not is_descriptor(each):
+                        say_no_descriptor(each)
                 rows = [(each, outcomes.get(each, CancelOutcome.NOT_FOUND)) for each in part]
                 failed = failed or any(outcome is not CancelOutcome.CANCELLED for _, outcome in rows)
                 progress.add(len(part))

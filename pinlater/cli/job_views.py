@@ -1,57 +1,24 @@
-"""`pinlater job get | scan | count`, jobs as rows of output, and the texts that name jobs and states."""
+"""`pinlater job get | scan | count`, and the texts that name jobs and states."""
 
 from __future__ import annotations
 
-import base64
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import click
 
 from pinlater.cli.connection import EXIT_INCOMPLETE, priority_option, say, talks_to_server
-from pinlater.cli.output import Row, open_output, output_option, write_one
-from pinlater.cli.times import time_text
+from pinlater.cli.job_text import BODY_COLUMNS, COLUMNS, job_row, page, table_row
+from pinlater.cli.output import open_output, output_option, write_one
 from pinlater.client.client import Client
+from pinlater.clock import SystemClock
 from pinlater.errors import NoHealthyShards, ShardConnectionFailed
-from pinlater.model import JobFilter, JobInfo, JobState, parse_descriptor
+from pinlater.model import JobFilter, JobInfo, JobState, is_descriptor, parse_descriptor
 from pinlater.printable import printable_lines
 
 ItemT = TypeVar("ItemT")
-COLUMNS = ("descriptor", "state", "attempts", "run_after", "updated", "custom_status")
-"""What a table shows of a job; JSON has more."""
-
-
-def job_row(info: JobInfo) -> Row:
-    """Times twice: `_ms` as kept, and as a text. A body that is not UTF-8 is in base64; `body_encoding` says which."""
-    row = {
-        "descriptor": info.descriptor,
-        "state": info.state.name,
-        "priority": info.priority,
-        "attempts": f"{info.attempts_remaining}/{info.attempts_allowed}",
-        "attempts_remaining": info.attempts_remaining,
-        "attempts_allowed": info.attempts_allowed,
-        "run_after": time_text(info.run_after_ms),
-        "run_after_ms": info.run_after_ms,
-        "created": time_text(info.created_at_ms),
-        "created_at_ms": info.created_at_ms,
-        "updated": time_text(info.updated_at_ms),
-        "updated_at_ms": info.updated_at_ms,
-        "claim_descriptor": info.claim_descriptor,
-        "custom_status": info.custom_status,
-    }
-    return row if info.body is None else {**row, **body_fields(info.body)}
-
-
-def body_fields(body: bytes) -> Row:
-    """
-    >>> body_fields(b"hi"), body_fields(bytes([255]))
-    ({'body': 'hi', 'body_encoding': 'utf-8'}, {'body': '/w==', 'body_encoding': 'base64'})
-    """
-    try:
-        return {"body": body.decode(), "body_encoding": "utf-8"}
-    except UnicodeDecodeError:
-        return {"body": base64.b64encode(body).decode("ascii"), "body_encoding": "base64"}
 
 
 def named_descriptors(given: Sequence[str]) -> Iterator[str]:
@@ -138,27 +105,36 @@ Examples:
 def get(client: Client, descriptors: tuple[str, ...], body: bool, raw: bool, format: str) -> None:
     """Show jobs by descriptor; - reads descriptors from standard input, one to a line.
 
-    In JSON `body` is text where it is UTF-8, else base64; `body_encoding` says which. A descriptor that is not found,
-    or whose shard cannot be read, is named on stderr, and the exit code is 5.
+    One job is shown with all that is known of it, several as a table. A body of the worker framework is shown as its
+    type and arguments, without those that are marked as secret.
+
+    In JSON `body` is text where it is UTF-8, else base64; `body_encoding` says which; `type`, `args` and `kwargs` are
+    those of the framework. A descriptor that is not found, or whose shard cannot be read, is named on stderr, and the
+    exit code is 5.
 
     On a terminal, what could move its cursor or hide text in a body is shown escaped, unless --raw is given. In a file
     or a pipe a body is its bytes.
     """
+    is_one = len(descriptors) == 1 and "-" not in descriptors
     bare = body and format == "table"
     if raw and not bare:
         raise click.UsageError("--raw is for --body in a table")
-    if bare and (len(descriptors) > 1 or "-" in descriptors):
+    if bare and not is_one:
         raise click.UsageError("--body in a table is for one job; take -o json or -o jsonl for more")
     output = open_output(format, COLUMNS)
     lacking = 0
     for part in slices(named_descriptors(descriptors), _SLICE, _SLICE, lambda _: _NO_WEIGHT):
-        found = _read(client, part, body)
+        found = _read(client, part, body or (is_one and format == "table"))
         lacking += len(set(part) - found.keys())
         infos = [found[descriptor] for descriptor in part if descriptor in found]
         if bare:
             _write_body(b"".join(info.body or b"" for info in infos), raw)
+        elif is_one and format == "table":
+            for info in infos:
+                click.echo("\n".join(page(info, SystemClock().now_ms())))
         else:
-            output.write([job_row(info) for info in infos])
+            row = table_row if format == "table" else job_row
+            output.write([row(info) for info in infos])
     if not bare:
         output.close()
     if lacking:
@@ -183,17 +159,25 @@ def _read(client: Client, asked: Sequence[str], with_body: bool) -> dict[str, Jo
 
     The error of these, where nothing can be read.
     """
+    named = [descriptor for descriptor in asked if is_descriptor(descriptor)]
     try:
-        found = _lookup(client, asked, with_body)
+        found = _lookup(client, named, with_body)
         unread: set[str] = set()
     except _SHARDS_AWAY:
-        found, unread = _read_by_shard(client, asked, with_body)
+        found, unread = _read_by_shard(client, named, with_body)
         if len(unread) == len(set(asked)):
             raise
     for descriptor in asked:
-        if descriptor not in found:
+        if not is_descriptor(descriptor):
+            say_no_descriptor(descriptor)
+        elif descriptor not in found:
             say(f"{'not read' if descriptor in unread else 'not found'}: {descriptor}")
     return found
+
+
+def say_no_descriptor(text: str) -> None:
+    """No job has that name; the others that were named are looked at."""
+    say(f"not found: {text}, which is no descriptor; they are such as mail:s1:p1:1790000000000000")
 
 
 def _read_by_shard(client: Client, asked: Sequence[str], with_body: bool) -> tuple[dict[str, JobInfo], set[str]]:
@@ -228,6 +212,17 @@ def _lookup(client: Client, descriptors: Sequence[str], with_body: bool) -> dict
     return found
 
 
+def _add_bodies(client: Client, infos: Sequence[JobInfo]) -> None:
+    """Where a job is still there and can be read."""
+    try:
+        found = _lookup(client, [info.descriptor for info in infos], True) if infos else {}
+    except _SHARDS_AWAY:
+        return
+    for info in infos:
+        if info.descriptor in found:
+            info.body = found[info.descriptor].body
+
+
 _FUTURE_HELP = "Jobs that may run only later, in place of those whose time has come."
 _ALL_PRIORITIES = "Only jobs of this priority. [default: all]"
 
@@ -237,7 +232,8 @@ _ALL_PRIORITIES = "Only jobs of this priority. [default: all]"
 Examples:
   pinlater job scan mail --state failed
   pinlater job scan mail --state pending --future --limit 20
-  pinlater job scan mail --state failed --match 'timed? ?out' --all -o jsonl"""
+  pinlater job scan mail --state failed --match 'timed? ?out' --all -o jsonl
+  pinlater job scan mail --state failed --body -o jsonl | jq -r .type | sort | uniq -c"""
 )
 @click.argument("queue")
 @state_option
@@ -246,6 +242,7 @@ Examples:
 @match_option
 @click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many jobs.")
 @click.option("--all", "everything", is_flag=True, help="All jobs, however many.")
+@click.option("--body", is_flag=True, help="The bodies too: `body` in JSON, and the whole of each in a table.")
 @output_option
 @talks_to_server
 def scan(
@@ -257,21 +254,29 @@ def scan(
     match: str,
     limit: int,
     everything: bool,
+    body: bool,
     format: str,
 ) -> None:
     """List jobs of QUEUE in one state, the newest run-after first. Rows are printed as they come.
 
+    A table shows what each job does: the type and arguments of a body of the worker framework, without those that are
+    marked as secret, or the beginning of any other text. JSON has that with --body, as of `job get`.
+
     Where a shard cannot be read, the others are listed, it is named on stderr, and the exit code is 5.
     """
     left = None if everything else limit
-    output = open_output(format, COLUMNS)
+    output = open_output(format, BODY_COLUMNS)
     missing_shards: set[str] = set()
     wanted = JobFilter(queue, state, priority, future, match)
-    for page in client.scan_pages(wanted, limit=_SLICE if left is None else min(_SLICE, left)):
-        missing_shards.update(page.missing_shards)
-        output.write([job_row(info) for info in page.jobs[:left]])
+    for found in client.scan_pages(wanted, limit=_SLICE if left is None else min(_SLICE, left)):
+        missing_shards.update(found.missing_shards)
+        infos = found.jobs[:left]
+        if body or format == "table":
+            _add_bodies(client, infos)
+        row = partial(table_row, whole_body=body) if format == "table" else job_row
+        output.write([row(info) for info in infos])
         if left is not None:
-            left -= len(page.jobs)
+            left -= len(found.jobs)
             if left <= 0:
                 break
     output.close()

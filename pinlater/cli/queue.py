@@ -29,7 +29,7 @@ from pinlater.cli.queue_settings import pause, resume, set_rate, set_values, sho
 from pinlater.client.client import Client
 from pinlater.config.values import Rate
 from pinlater.errors import PinLaterError, PriorityNotSupported, QueueNotFound, ServerUnreachable
-from pinlater.model import JobAction, JobFilter, JobState
+from pinlater.model import JobAction, JobFilter, JobState, queue_order
 
 _SOON_S = 2.0
 """So long a script waits for what is only said."""
@@ -65,7 +65,7 @@ Examples:
 @talks_to_server
 def list_queues(client: Client, format: str) -> None:
     """List the queues, by name."""
-    write_all(format, ["queue"], [{"queue": name} for name in sorted(client.queue_names())])
+    write_all(format, ["queue"], [{"queue": name} for name in sorted(client.queue_names(), key=queue_order)])
 
 
 @click.command(
@@ -123,32 +123,59 @@ _COUNTED = [
 _MOST_PRIORITIES = 127
 
 
+_ALL = "all"
+"""In place of a priority: all of them together."""
+
+
 @click.command(
-    short_help="Count the jobs of each queue and priority.",
+    short_help="Count the jobs of each queue.",
     epilog="""\b
 Examples:
   pinlater queue stats mail
+  pinlater queue stats --by-priority
   pinlater queue stats -o jsonl | jq 'select(.failed > 0)'""",
 )
 @click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option(
+    "--by-priority/--totals",
+    "by_priority",
+    default=None,
+    help="A row for each priority, or one for each queue. [default: one, and those of its priorities where more than "
+    "one has jobs; in JSON one for each priority]",
+)
 @output_option
 @talks_to_server
-def stats(client: Client, names: tuple[str, ...], format: str) -> None:
-    """Count the jobs of each queue and priority by what they wait for; without a NAME of all queues.
+def stats(client: Client, names: tuple[str, ...], by_priority: bool | None, format: str) -> None:
+    """Count the jobs of each queue by what they wait for; without a NAME of all queues.
 
     `pending` jobs may run now, `scheduled` ones only later. Where a shard is out, it is named on stderr, its jobs are
     not counted, and the exit code is 5.
     """
     out = out_shards(client)
+    if by_priority is None and format != "table":
+        by_priority = True
     output = open_output(format, ["queue", "priority", *COUNTS])
     priorities = 0
-    for name in names or sorted(client.queue_names()):
+    for name in names or sorted(client.queue_names(), key=queue_order):
         priorities = priorities or _priorities(client, name, bool(out))
-        output.write(_stats(client, name, priorities, bool(out)))
+        output.write(_chosen(_stats(client, name, priorities, bool(out)), by_priority))
     output.close()
     if out:
         say(f"not all was counted; missing shards: {', '.join(out)}")
         raise SystemExit(EXIT_INCOMPLETE)
+
+
+def _chosen(levels: Sequence[Row], by_priority: bool | None) -> Sequence[Row]:
+    """The rows of one queue that are printed, of those of its priorities."""
+    if by_priority:
+        return levels
+    whole = {
+        "queue": levels[0]["queue"],
+        "priority": _ALL,
+        **{name: sum(row[name] for row in levels) for name in COUNTS},
+    }
+    used = [row for row in levels if any(row[name] for name in COUNTS)]
+    return [whole] if by_priority is False or len(used) < 2 else [whole, *used]
 
 
 def holds(client: Client, name: str, *, partial: bool, timeout_s: float | None = None) -> dict[str, int]:

@@ -35,6 +35,7 @@ from pinlater.model.jobs import (
     is_queue_name,
     new_version,
     parse_descriptor,
+    queue_order,
     version_ms,
 )
 from pinlater.model.operator_views import (
@@ -120,5 +121,6 @@ __all__ = [
     "is_queue_name",
     "new_version",
     "parse_descriptor",
+    "queue_order",
     "version_ms",
 ]

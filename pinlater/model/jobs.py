@@ -10,7 +10,7 @@ The places to touch for a new field of a job, in this order:
     backends/redis/records.py     HEAD where it never changes, else CHANGED; and the scripts in lua/ that unpack these.
                                   Records that are stored already do not have it, and servers of two versions may run
     backends/sql/records.py       the lists of columns; sqlite.sql and mysql.sql: schema, `upgrade`, what changes it
-    cli/job_views.py              where people see it
+    cli/job_text.py               where people see it
     tests/conformance/            reference_job.py, reference_life.py and machine_life.py: the model
 
 overflow/mover.py needs no touch: it moves every field of Job that DequeuedJob or JobInfo has.
@@ -238,6 +238,19 @@ def is_queue_name(name: str) -> bool:
 def _has_name_chars(name: str) -> bool:
     """Every enqueue and dequeue asks, mostly of the same few; a long text is not kept."""
     return _QUEUE_NAME.fullmatch(name) is not None
+
+
+_DIGITS = re.compile(r"([0-9]+)", re.ASCII)
+
+
+def queue_order(name: str) -> tuple[list[tuple[str, int]], str]:
+    """By which names are sorted for people, who count.
+
+    >>> sorted(["mq10", "mq2", "mail", "mq2b", "mq02"], key=queue_order)
+    ['mail', 'mq02', 'mq2', 'mq2b', 'mq10']
+    """
+    parts = [*_DIGITS.split(name), "0"]
+    return [(text, int(number)) for text, number in zip(parts[::2], parts[1::2], strict=True)], name
 
 
 class JobRef(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 
 from pinlater import Ack, Checkpoint, Client, DequeueRequest, Job, JobFilter, JobState
 from pinlater.data_folder.password import hash_password
+from pinlater.model import queue_order
+from pinlater.redaction import MASK
 from tests.server.commands import Shell
 from tests.server.running import running
 
@@ -93,30 +96,57 @@ def test_a_value_that_is_not_allowed_is_refused_with_a_reason(shell: Shell, queu
     )
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_stats_count_by_priority_what_jobs_wait_for(shell: Shell, queue: str, client: Client, format: str) -> None:
+def _fill(client: Client, queue: str) -> None:
     later_ms = 2**52
     client.enqueue(queue, [Job(b"", 1)] * 4 + [Job(b"", 2), Job(b"", 2), Job(b"", 3, later_ms)])
     _finish(client, queue, fail=1, succeed=2)
     (held,) = client.dequeue(DequeueRequest(queue, 1))
     client.checkpoint(queue, [Checkpoint(held.descriptor, run_after_ms=later_ms)])
-    found = rows(format, shell("queue", "stats", queue, "-o", format).out)
+
+
+TOTALS = ["all", "2", "1", "1", "2", "1"]
+LEVELS = [["1", "0", "0", "1", "2", "1"], ["2", "2", "0", "0", "0", "0"], ["3", "0", "1", "0", "0", "0"]]
+
+
+@pytest.mark.parametrize(
+    ("format", "option", "expected"),
+    [
+        ("table", "--by-priority", LEVELS),
+        ("json", "", LEVELS),
+        ("jsonl", "", LEVELS),
+        ("table", "", [TOTALS, *LEVELS]),
+        ("table", "--totals", [TOTALS]),
+        ("json", "--totals", [TOTALS]),
+    ],
+)
+def test_stats_count_by_what_jobs_wait_for(
+    shell: Shell, queue: str, client: Client, format: str, option: str, expected: list[list[str]]
+) -> None:
+    _fill(client, queue)
+    found = rows(format, shell("queue", "stats", queue, "-o", format, *([option] if option else [])).out)
     names = ["queue", "priority", "pending", "scheduled", "in_progress", "succeeded", "failed"]
-    assert [list(row) for row in found] == [names] * 3
-    assert [[str(value) for value in row.values()][1:] for row in found] == [
-        ["1", "0", "0", "1", "2", "1"],
-        ["2", "2", "0", "0", "0", "0"],
-        ["3", "0", "1", "0", "0", "0"],
-    ]
+    assert [list(row) for row in found] == [names] * len(expected)
+    assert [[str(value) for value in row.values()][1:] for row in found] == expected
+
+
+def test_stats_of_a_queue_with_jobs_of_one_priority_are_one_row(shell: Shell, queue: str, client: Client) -> None:
+    assert [row["priority"] for row in rows("table", shell("queue", "stats", queue).out)] == ["all"]
+    client.enqueue(queue, [Job(b"", 2)] * 3)
+    (row,) = rows("table", shell("queue", "stats", queue).out)
+    assert (row["priority"], row["pending"]) == ("all", "3")
 
 
 def test_stats_of_many_queues_are_in_order(shell: Shell, queue: str) -> None:
     shell("queue", "create", "a_queue")
     found = rows("jsonl", shell("queue", "stats", queue, "a_queue", "-o", "jsonl").out)
     assert [(row["queue"], row["priority"]) for row in found] == [(q, p) for q in (queue, "a_queue") for p in (1, 2, 3)]
-    listed = rows("jsonl", shell("queue", "stats", "-o", "jsonl").out)
-    assert [row["queue"] for row in listed] == sorted(row["queue"] for row in listed)
-    shell("queue", "delete", "a_queue", "--yes", stdin=PASSWORD)
+    shell("queue", "create", "mq2", "mq10")
+    listed = [row["queue"] for row in rows("jsonl", shell("queue", "stats", "-o", "jsonl").out)]
+    assert listed == sorted(listed, key=queue_order)
+    assert listed.index("mq2") < listed.index("mq10")
+    assert [name for name in shell("queue", "list").out.split() if name.startswith("mq")] == ["mq2", "mq10"]
+    for name in ("a_queue", "mq2", "mq10"):
+        shell("queue", "delete", name, "--yes", stdin=PASSWORD)
 
 
 # -- enqueue -------------------------------------------------------------------------------------------------------
@@ -216,8 +246,78 @@ def test_get_shows_jobs_and_names_what_is_missing(shell: Shell, queue: str, clie
     assert [row["descriptor"] for row in rows(format, result.out)] == [one, two]
     assert [row["state"] for row in rows(format, result.out)] == ["PENDING", "PENDING"]
     assert "two words" in result.out
-    assert "5/5" in result.out
+    assert ("0 of 5" if format == "table" else '"attempts": "5/5", "attempts_used": 0') in result.out
     assert f"not found: {UNKNOWN}" in result.err
+
+
+ENVELOPE = (
+    b"PINLATER/1 application/json\n"
+    + json.dumps(
+        {
+            "job": "resize",
+            "args": ["a.jpg", "hunter2"],
+            "kwargs": {"size": 200},
+            "headers": {"pinlater-secret": "1"},
+        }
+    ).encode()
+)
+
+
+def test_one_job_is_shown_with_all_that_is_known_of_it(shell: Shell, queue: str, client: Client) -> None:
+    one = client.enqueue(queue, Job(ENVELOPE, attempts_allowed=3, custom_status="new"))
+    (job,) = client.dequeue(DequeueRequest(queue, 1))
+    client.ack(queue, failed=[Ack(one, "\nTraceback:\n  boom \x1b[2J", retry_delay_ms=3_600_000)])
+    lines = shell("job", "get", one).out.splitlines()
+    shown = {line[:15].strip(): line[15:] for line in lines if line[0] != " "}
+    assert (shown["descriptor"], shown["queue"], shown["state"]) == (one, queue, "PENDING")
+    assert (shown["attempts"], shown["type"]) == ("1 of 3", "resize")
+    assert re.fullmatch(r"20\S+Z  \(in 59m\d+s\)|20\S+Z  \(in 1h\)", shown["run after"])
+    assert re.fullmatch(r"20\S+Z  \(\S+( ago)?\)", shown["created"])
+    assert "claimed" not in shown
+    status = lines.index("status")
+    assert lines[status + 1 : status + 4] == ["  new", "  Traceback:", r"    boom \x1b[2J"]
+    arguments = lines.index("arguments")
+    assert lines[arguments + 1 :] == ['  0 = "a.jpg"', f'  1 = "{MASK}"', "  size = 200"]
+    assert job.claim_descriptor not in "".join(lines)
+
+
+def test_a_body_that_is_not_the_frameworks_is_shown_as_its_text(shell: Shell, queue: str, client: Client) -> None:
+    text, long, binary = client.enqueue(queue, [Job(b"a\nb"), Job(b"x\n" * 1_000), Job(b"\xff")])
+    assert shell("job", "get", text).out.splitlines()[-3:] == [f"{'body':15}3 bytes", "  a", "  b"]
+    assert f"{'body':15}2,000 bytes; --body writes all of it" in shell("job", "get", long).out
+    assert shell("job", "get", binary).out.splitlines()[-1] == f"{'body':15}1 byte, no text; --body writes them"
+
+
+def test_json_has_all_that_is_known_of_a_job(shell: Shell, queue: str, client: Client) -> None:
+    client.enqueue(queue, Job(ENVELOPE, attempts_allowed=11))
+    (job,) = client.dequeue(DequeueRequest(queue, 1))
+    client.ack(queue, succeeded=[Ack(job.descriptor)])
+    (row,) = rows("json", shell("job", "get", job.descriptor, "--body", "-o", "json").out)
+    info = client.lookup([job.descriptor])[job.descriptor]
+    assert (row["attempts"], row["attempts_used"], row["crashes"]) == ("11/11", 1, 0)
+    assert (row["claimed_at_ms"], row["finished_at_ms"]) == (info.claimed_at_ms, info.finished_at_ms)
+    assert row["finished"].startswith("20")
+    assert (row["claim_expires"], row["claim_expires_at_ms"], row["origin"], row["moved_to"]) == ("", None, None, None)
+    assert (row["type"], row["args"], row["kwargs"]) == ("resize", ["a.jpg", MASK], {"size": 200})
+
+
+def test_a_scan_shows_what_jobs_do(shell: Shell, queue: str, client: Client) -> None:
+    plain = b'{"to": "' + b"x" * 80 + b'"}'
+    later, first = client.enqueue(queue, [Job(plain, run_after_ms=2_000), Job(ENVELOPE, run_after_ms=1_000)])
+    table = shell("job", "scan", queue, "--state", "pending").out
+    assert f"resize('a.jpg', {MASK}, size=200)" in table
+    assert f"{plain.decode()[:57]}...  " in table.replace("\n", "  ")
+    assert plain.decode() in shell("job", "scan", queue, "--state", "pending", "--body").out
+    found = rows("jsonl", shell("job", "scan", queue, "--state", "pending", "--body", "-o", "jsonl").out)
+    assert [(row["descriptor"], row["body"].encode()) for row in found] == [(later, plain), (first, ENVELOPE)]
+    assert found[1]["type"] == "resize"
+    assert "body" not in rows("json", shell("job", "scan", queue, "--state", "pending", "-o", "json").out)[0]
+
+
+def test_of_a_long_status_a_table_shows_the_last_line(shell: Shell, queue: str, client: Client) -> None:
+    client.enqueue(queue, Job(b"x", custom_status="Traceback\n  File 'a.py'\nValueError: boom\n"))
+    (line,) = shell("job", "scan", queue, "--state", "pending").out.splitlines()[1:]
+    assert line.endswith("  ... ValueError: boom")
 
 
 def test_a_body_is_shown_as_text_or_base64_and_written_as_it_is(shell: Shell, queue: str, client: Client) -> None:
@@ -288,12 +388,22 @@ def test_retry_puts_failed_jobs_back(shell: Shell, queue: str, client: Client, f
     assert shell("job", "retry", queue, "--all").out == "0\n"
 
 
+def test_retry_takes_every_priority_unless_told_otherwise(shell: Shell, queue: str, client: Client) -> None:
+    client.enqueue(queue, [Job(b"", 1), Job(b"", 2), Job(b"", 3)])
+    _finish(client, queue, fail=3, succeed=0)
+    assert shell("job", "retry", queue, "--priority", "2").out == "1\n"
+    assert shell("job", "retry", queue).out == "2\n"
+
+
 @pytest.mark.parametrize("format", FORMATS)
 def test_delete_removes_jobs_of_one_state_and_priority(shell: Shell, queue: str, client: Client, format: str) -> None:
     client.enqueue(queue, [Job(b"keep")] * 2 + [Job(b"drop")] * 2_100 + [Job(b"drop", 2)])
     arguments = ["job", "delete", queue, "--state", "pending", "--match", "^drop$", "-o", format]
     expected = "{}\n" if format == "table" else '{{"deleted": {}}}\n'
-    assert shell(*arguments, "--limit", "50").out == expected.format(50)
+    limited = shell(*arguments, "--limit", "50")
+    assert limited.out == expected.format(50)
+    assert "1 PENDING job of other priorities is left alone; --priority all means them too" in limited.err
+    assert "of other priorities" not in shell(*arguments, "--all", "--priority", "1", "--dry-run").err
     assert shell(*arguments, "--all").out == expected.format(2_050)
     assert client.count(JobFilter(queue, JobState.PENDING)) == 3
 
@@ -322,7 +432,9 @@ def test_what_is_no_descriptor_is_not_found_and_the_others_are_cancelled(
 ) -> None:
     good = client.enqueue(queue, [Job(b"")] * 2)
     strange = ["x", "", "a b:s1:p1:1", f"{queue}:s1:p1:x"]
-    out = shell("job", "cancel", strange[0], good[0], *strange[1:], good[1], "-o", "jsonl", code=5).out
+    result = shell("job", "cancel", strange[0], good[0], *strange[1:], good[1], "-o", "jsonl", code=5)
+    assert result.err.count("which is no descriptor") == len(strange)
+    out = result.out
     assert [(row["descriptor"], row["outcome"]) for row in rows("jsonl", out)] == [
         (strange[0], "NOT_FOUND"),
         (good[0], "CANCELLED"),

@@ -1,0 +1,208 @@
+"""A job as people and programs read it: a row of a table, an object of JSON, and all that is known of it on a page.
+
+Bodies of the worker framework are shown as their type and arguments, without those that are marked as secret.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import Any
+
+from pinlater.cli.output import Row, counted
+from pinlater.cli.times import age_text, time_text
+from pinlater.job_body import BodyDescription, describe_body
+from pinlater.model import JobInfo, JobState
+from pinlater.printable import json_text, printable, printable_lines
+
+COLUMNS = ("descriptor", "state", "attempts", "run_after", "updated", "custom_status")
+"""What a table shows of a job; JSON has more."""
+
+BODY_COLUMNS = ("descriptor", "state", "attempts", "run_after", "updated", "body", "custom_status")
+_BODY_CHARS = 60
+_STATUS_CHARS = 120
+_PAGE_LINES = 40
+_PAGE_CHARS = 4_000
+_ARGUMENT_CHARS = 500
+_LABEL_WIDTH = 15
+_AT_WORK_OR_DONE = (JobState.IN_PROGRESS, JobState.SUCCEEDED)
+
+
+def attempts_used(info: JobInfo) -> int:
+    """The one under way, or that succeeded, included. A permanent failure uses up all that were left."""
+    failed = max(0, info.attempts_allowed - info.attempts_remaining)
+    return min(failed + 1, info.attempts_allowed) if info.state in _AT_WORK_OR_DONE else failed
+
+
+def attempts_text(info: JobInfo) -> str:
+    return f"{attempts_used(info)} of {info.attempts_allowed}"
+
+
+# -- for programs ------------------------------------------------------------------------------------------------------
+
+
+def job_row(info: JobInfo) -> Row:
+    """Times twice: `_ms` as kept, and as a text. A body that is not UTF-8 is in base64; `body_encoding` says which.
+
+    `attempts` is that of before, remaining/allowed.
+    """
+    row: dict[str, Any] = {
+        "descriptor": info.descriptor,
+        "state": info.state.name,
+        "priority": info.priority,
+        "attempts": f"{info.attempts_remaining}/{info.attempts_allowed}",
+        "attempts_used": attempts_used(info),
+        "attempts_remaining": info.attempts_remaining,
+        "attempts_allowed": info.attempts_allowed,
+        "crashes": info.crashes,
+    }
+    for name, time_ms in (
+        ("run_after", info.run_after_ms),
+        ("created_at", info.created_at_ms),
+        ("updated_at", info.updated_at_ms),
+        ("claimed_at", info.claimed_at_ms),
+        ("claim_expires_at", info.claim_expires_at_ms),
+        ("finished_at", info.finished_at_ms),
+    ):
+        row[name.removesuffix("_at")] = time_text(time_ms)
+        row[f"{name}_ms"] = time_ms
+    row |= {
+        "claim_descriptor": info.claim_descriptor,
+        "origin": info.origin,
+        "moved_to": info.moved_to,
+        "custom_status": info.custom_status,
+    }
+    return row if info.body is None else {**row, **body_fields(info.body)}
+
+
+def body_fields(body: bytes) -> Row:
+    """A body of the framework has its type and arguments too.
+
+    >>> body_fields(b"hi"), body_fields(bytes([255]))
+    ({'body': 'hi', 'body_encoding': 'utf-8'}, {'body': '/w==', 'body_encoding': 'base64'})
+    """
+    fields: dict[str, Any]
+    try:
+        fields = {"body": body.decode(), "body_encoding": "utf-8"}
+    except UnicodeDecodeError:
+        fields = {"body": base64.b64encode(body).decode("ascii"), "body_encoding": "base64"}
+    call = describe_body(body)
+    return fields if call is None else {**fields, "type": call.job, "args": call.args, "kwargs": call.kwargs}
+
+
+# -- for people --------------------------------------------------------------------------------------------------------
+
+
+def table_row(info: JobInfo, *, whole_body: bool = False) -> Row:
+    """A line: of several lines of status the last one, of a body its beginning."""
+    row = {**job_row(info), "attempts": attempts_text(info), "custom_status": _last_line(info.custom_status)}
+    return row if info.body is None else {**row, "body": _one_line(info.body, None if whole_body else _BODY_CHARS)}
+
+
+def _last_line(status: str) -> str:
+    lines = [line for line in status.splitlines() if line.strip()] or [""]
+    shown = lines[-1] if len(lines) == 1 else f"... {lines[-1].strip()}"
+    return _cut(shown, _STATUS_CHARS) if len(lines) > 1 else shown
+
+
+def _one_line(body: bytes, max_chars: int | None) -> str:
+    """
+    >>> _one_line(b'PINLATER/1 application/json\\n{"job": "resize", "args": [1]}', 60), _one_line(bytes([255]), 60)
+    ('resize(1)', '(1 byte, no text)')
+    """
+    call = describe_body(body)
+    if call is not None:
+        return call.call_text(max_chars or len(body) + _BODY_CHARS)
+    if max_chars is not None and len(body) > 4 * max_chars:
+        return _cut(body[: 4 * max_chars].decode(errors="ignore"), max_chars)
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return f"({counted(len(body), 'byte')}, no text)"
+    return text if max_chars is None else _cut(text, max_chars)
+
+
+def _cut(text: str, max_chars: int) -> str:
+    return text if len(text) <= max_chars else text[: max_chars - 3] + "..."
+
+
+def page(info: JobInfo, now_ms: int) -> Iterator[str]:
+    """All that is known of a job, in lines; what is not there is left out."""
+    crashes = f", {info.crashes:,} crash{'' if info.crashes == 1 else 'es'}" if info.crashes else ""
+    yield _field("descriptor", info.descriptor)
+    yield _field("queue", info.descriptor.partition(":")[0])
+    yield _field("state", info.state.name)
+    yield _field("priority", str(info.priority))
+    yield _field("attempts", attempts_text(info) + crashes)
+    for label, time_ms in (
+        ("created", info.created_at_ms),
+        ("run after", info.run_after_ms),
+        ("claimed", info.claimed_at_ms),
+        ("claim expires", info.claim_expires_at_ms),
+        ("finished", info.finished_at_ms),
+        ("updated", info.updated_at_ms),
+    ):
+        if time_ms is not None:
+            yield _field(label, f"{time_text(time_ms)}  ({from_now(time_ms, now_ms)})")
+    for label, text in (("claim", info.claim_descriptor), ("copy of", info.origin), ("copied to", info.moved_to)):
+        if text:
+            yield _field(label, text)
+    yield from _status(info.custom_status)
+    if info.body is not None:
+        yield from _body(info.body)
+
+
+def from_now(time_ms: int, now_ms: int) -> str:
+    """
+    >>> from_now(1_000, 63_000), from_now(63_000, 1_000), from_now(1_000, 1_200)
+    ('1m2s ago', 'in 1m2s', 'now')
+    """
+    if abs(time_ms - now_ms) < 1_000:
+        return "now"
+    return f"{age_text(now_ms - time_ms)} ago" if time_ms < now_ms else f"in {age_text(time_ms - now_ms)}"
+
+
+def _field(label: str, text: str) -> str:
+    return f"{label:{_LABEL_WIDTH}}{printable(text)}"
+
+
+def _status(status: str) -> Iterator[str]:
+    """One line beside its label, several below it."""
+    text = status.rstrip()
+    if "\n" in text:
+        yield "status"
+        yield printable_lines(text, "  ")
+    elif text:
+        yield _field("status", text)
+
+
+def _body(body: bytes) -> Iterator[str]:
+    call = describe_body(body)
+    if call is not None:
+        yield from _call(call)
+        return
+    size = counted(len(body), "byte")
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        yield _field("body", f"{size}, no text; --body writes them")
+        return
+    lines = text[:_PAGE_CHARS].split("\n")[:_PAGE_LINES]
+    shown = "\n".join(lines)
+    more = "" if len(shown) >= len(text.rstrip("\n")) else "; --body writes all of it"
+    yield _field("body", f"{size}{more}")
+    if shown.strip():
+        yield printable_lines(shown.rstrip("\n"), "  ")
+
+
+def _call(call: BodyDescription) -> Iterator[str]:
+    yield _field("type", call.job)
+    arguments = [*((str(place), value) for place, value in enumerate(call.args)), *call.kwargs.items()]
+    if arguments:
+        yield "arguments"
+    for name, value in arguments:
+        yield f"  {printable(name)} = {_cut(json_text(value, default=str), _ARGUMENT_CHARS)}"
+    if call.snoozes:
+        yield _field("snoozed", counted(call.snoozes, "time"))
+    if call.traceparent:
+        yield _field("trace", call.traceparent)
