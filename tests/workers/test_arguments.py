@@ -305,6 +305,78 @@ def test_a_default_of_none_may_be_given_whatever_the_annotation_says() -> None:
         job(one).body(3)
 
 
+def test_an_annotation_that_takes_anything_says_what_a_body_can_carry() -> None:
+    def one(first, second: Any, third: object, fourth: Any | None, fifth=None) -> None:  # type: ignore[no-untyped-def]
+        ...
+
+    names = ("first", "second", "third", "fourth", "fifth")
+    for place, name in enumerate(names):
+        given: list[object] = [1] * len(names)
+        given[place] = Opaque()
+        with pytest.raises(ArgumentsInvalid) as refused:
+            job(one).body(*given)
+        assert str(refused.value) == (
+            f"job 'one': {name} is Opaque(): a Opaque cannot be part of a body; allowed: plain values (None, bool, "
+            "int, float, str, and lists and dicts of these)"
+        )
+
+
+class Mailer:
+    def send(self, to: str) -> None: ...
+
+    @classmethod
+    def make(cls, to: str) -> None: ...
+
+    @staticmethod
+    def check(to: str) -> None: ...
+
+    def tell(to: str) -> None:  # type: ignore[misc]
+        """A plain function, in a class for the sake of its name."""
+
+
+def test_a_method_is_refused_at_decoration() -> None:
+    assert refused_at_decoration(Mailer.send) == (
+        "job 'send' is a method of Mailer, and a worker has no Mailer to call it on; allowed: a function, which makes "
+        "one from its arguments; or without self, and with @staticmethod above @app.job"
+    )
+    assert "job 'make' is a method of Mailer" in refused_at_decoration(Mailer.__dict__["make"].__func__)
+    assert "is a classmethod; allowed: a function, which may call that method" in refused_at_decoration(
+        Mailer.__dict__["make"]
+    )
+    assert "is a staticmethod; allowed: a function, so @staticmethod above @app.job" in refused_at_decoration(
+        Mailer.__dict__["check"]
+    )
+
+
+def test_what_is_no_method_may_stand_in_a_class_and_name_its_parameters_as_it_likes() -> None:
+    def local(self: int) -> None: ...
+
+    class Tasks:
+        @staticmethod
+        @App().job(queue="q")
+        def check(to: str) -> None: ...
+
+    assert arrived(job(local), 1) == ((1,), {})
+    assert arrived(job(Mailer.tell), "a") == (("a",), {})
+    assert arrived(job(Mailer().send), "a") == (("a",), {})
+    assert arrived(Tasks.check, "a") == (("a",), {})
+
+
+def test_the_names_of_other_frameworks_say_what_to_write() -> None:
+    told = {
+        "delay": r"^a job has no \.delay\(\.\.\.\); write rest\.enqueue\(\.\.\.\)$",
+        "apply_async": r"write rest\.enqueue\(\.\.\.\), or options\(delay=\.\.\., priority=\.\.\.\)\.enqueue",
+        "send": r"write rest\.enqueue\(",
+        "kiq": r"write rest\.enqueue_async\(",
+        "colour": r"^'JobFunction' object has no attribute 'colour'$",
+    }
+    for name, text in told.items():
+        with pytest.raises(AttributeError, match=text) as raised:
+            getattr(job(rest), name)
+        assert raised.value.name == name
+    assert not hasattr(job(rest), "delay")
+
+
 def test_a_generator_is_refused_at_decoration() -> None:
     def one() -> Iterator[int]:
         yield 1

@@ -106,8 +106,9 @@ RAISING = pytest.mark.parametrize("job", [raises, raises_coroutine], ids=["plain
 
 @KINDS
 def test_a_job_gets_its_arguments_and_its_context_and_succeeds(job: JobType) -> None:
-    assert attempt(job, 3, name="y", remaining=4) is SUCCEEDED
-    assert seen == [(3, "y", 2, "nothing")]
+    assert attempt(job, 3, name="y", remaining=4).action is Action.SUCCEED
+    assert attempt(job, 3, name="y", remaining=4) is SUCCEEDED, "what it returns is told once"
+    assert seen == [(3, "y", 2, "nothing")] * 2
 
 
 @KINDS

@@ -25,6 +25,7 @@ from pinlater.job_body import (
     named_encoding,
 )
 from pinlater_workers.errors import BodyInvalid
+from pinlater_workers.pydantic_models import is_model, write_model
 
 __all__ = ["ENCODINGS", "Encoding", "Envelope", "next_body", "plain", "read_envelope", "write_envelope"]
 
@@ -51,6 +52,8 @@ def plain(value: Any) -> Any:
     """For msgspec: what a value that it does not know is written as. TypeError: nothing."""
     if isinstance(value, PurePath):
         return str(value)
+    if is_model(type(value)):
+        return write_model(value)
     raise TypeError(f"a {type(value).__qualname__} cannot be part of a body")
 
 

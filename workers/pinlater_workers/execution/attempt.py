@@ -20,12 +20,13 @@ from pinlater_workers.errors import BodyInvalid
 from pinlater_workers.execution.decision import RANDOM, decide, decide_stopped, log_outcome
 from pinlater_workers.jobs.context import CURRENT, JobContext
 from pinlater_workers.jobs.job_type import JobType
-from pinlater_workers.jobs.outcome import SUCCEEDED, Outcome
+from pinlater_workers.jobs.outcome import SUCCEEDED, Action, Outcome
 from pinlater_workers.middleware import Middleware
 from pinlater_workers.tracing import set_trace
 
 _log = logging.getLogger("pinlater_workers.execution")
 _of_thread = threading.local()
+MAX_TYPE_CHARS = 100
 
 
 class HasMiddleware(Protocol):
@@ -66,6 +67,7 @@ async def run_attempt_async(
         result = await job_type.function(*args, **kwargs)
         if begun:
             _after(begun, context, result)
+        outcome = SUCCEEDED if result is None or job_type.result_said else _with_result(job_type, begun, result)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -74,8 +76,8 @@ async def run_attempt_async(
                 _error(begun, context, error, decide_stopped(job_type.settings, job, context.cancel_reason))
             raise
         return _failed(begun, job_type, job, context, error, rng)
-    log_outcome(context, SUCCEEDED)
-    return SUCCEEDED
+    log_outcome(context, outcome)
+    return outcome
 
 
 def close_loop() -> None:
@@ -97,12 +99,13 @@ def _attempt(
         result = job_type.function(*args, **kwargs)
         if begun:
             _after(begun, context, result)
+        outcome = SUCCEEDED if result is None or job_type.result_said else _with_result(job_type, begun, result)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
         return _failed(begun, job_type, job, context, error, rng)
-    log_outcome(context, SUCCEEDED)
-    return SUCCEEDED
+    log_outcome(context, outcome)
+    return outcome
 
 
 def _prepare(job_type: JobType, job: DequeuedJob, context: JobContext) -> tuple[Sequence[Any], dict[str, Any]]:
@@ -129,6 +132,14 @@ def _before(middleware: Sequence[Middleware], begun: list[Middleware], context: 
 def _after(begun: Sequence[Middleware], context: JobContext, result: Any) -> None:
     for each in reversed(begun):
         each.after(context, result)
+
+
+def _with_result(job_type: JobType, begun: Sequence[Middleware], result: Any) -> Outcome:
+    """The outcome of the first attempt of a type that returned something: says so, unless middleware has it."""
+    job_type.result_said = True
+    if any(type(each).after is not Middleware.after for each in begun):
+        return SUCCEEDED
+    return Outcome(Action.SUCCEED, error=type(result).__qualname__[:MAX_TYPE_CHARS])
 
 
 def _failed(

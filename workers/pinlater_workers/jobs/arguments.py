@@ -15,9 +15,13 @@ from msgspec import inspect
 
 from pinlater_workers.envelope import Encoding, plain
 from pinlater_workers.errors import ArgumentsInvalid, ConfigurationError
+from pinlater_workers.pydantic_models import is_model, read_model
 
 MAX_SHAPES = 100
 """The most shapes of calls that are remembered: what a function with **names is given can have any."""
+
+PLAIN_VALUES = "plain values (None, bool, int, float, str, and lists and dicts of these)"
+"""What a parameter takes whose annotation takes anything."""
 
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
@@ -58,7 +62,8 @@ class Arguments:
         except TypeError as error:
             raise ConfigurationError(
                 f"job {self._job!r}: parameter {name!r} is annotated with {hint!r}: {error}; allowed: what msgspec "
-                "can check (numbers, texts, bytes, times, enums, dataclasses, TypedDict, list, dict, ...), and Path"
+                "can check (numbers, texts, bytes, times, enums, dataclasses, TypedDict, list, dict, ...), Path, and "
+                "models of pydantic"
             ) from error
 
     def _add(self, parameter: Parameter, annotation: Annotation) -> None:
@@ -196,8 +201,8 @@ class Annotation:
         """TypeError: a type that cannot be written and read again. `or_none`: None is taken as well."""
         hint = Any if hint is object else hint
         hint = hint | None if or_none and hint is not Any else hint
-        self.shown = inspect_text(hint)
         info = inspect.type_info(hint)
+        self.shown = PLAIN_VALUES if _is_any(info) else inspect_text(hint)
         _refuse_custom(info, set())
         self.exact = _exact_types(hint)
         self._loose = _is_loose(info)
@@ -249,7 +254,7 @@ def _refuse_custom(info: inspect.Type, seen: set[int]) -> None:
     if id(info) in seen:
         return
     seen.add(id(info))
-    if isinstance(info, inspect.CustomType) and not _is_path(info.cls):
+    if isinstance(info, inspect.CustomType) and not (_is_path(info.cls) or is_model(info.cls)):
         raise TypeError(f"{info.cls.__qualname__} is not a type that JSON and MessagePack can carry")
     for part in _parts(info):
         _refuse_custom(part, seen)
@@ -275,12 +280,19 @@ def _is_loose(info: inspect.Type) -> bool:
     return isinstance(info, inspect.AnyType)
 
 
+def _is_any(info: inspect.Type) -> bool:
+    members = info.types if isinstance(info, inspect.UnionType) else (info,)
+    return any(isinstance(each, inspect.AnyType) for each in members)
+
+
 def _is_path(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, PurePath)
 
 
 def _made(kind: type, value: Any) -> Any:
     """For msgspec: a value of a class that it does not know."""
+    if is_model(kind):
+        return read_model(kind, value)
     if _is_path(kind) and isinstance(value, str):
         return kind(value)
     raise TypeError(f"Expected `str`, got `{type(value).__name__}`")

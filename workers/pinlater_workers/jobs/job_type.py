@@ -23,11 +23,22 @@ FORMER_OPTIONS = frozenset({"delay", "run_after", "priority"})
 """What `enqueue` takes by name beside the arguments, where no parameter of the function has the name."""
 
 
+ELSEWHERE = {
+    "delay": "enqueue(...)",
+    "apply_async": "enqueue(...), or options(delay=..., priority=...).enqueue(...)",
+    "send": "enqueue(...)",
+    "send_with_options": "options(delay=..., priority=...).enqueue(...)",
+    "kiq": "enqueue_async(...), or enqueue(...)",
+}
+"""Calls of Celery, dramatiq and taskiq, and those that stand for them here."""
+
+
 class JobType:
     """Called, it is the plain function. `settings` may be changed by a file after it was made, never while it runs."""
 
     def __init__(self, producer: Producer, function: Callable[..., Any], name: str, settings: JobSettings) -> None:
         """ConfigurationError: a function that cannot be a job."""
+        _refuse_method(function, name)
         functools.update_wrapper(self, function)
         self._producer = producer
         self.function: Callable[..., Any] = function.function if isinstance(function, JobType) else function
@@ -37,6 +48,8 @@ class JobType:
         self._arguments = Arguments(self.function, name)
         self._former = FORMER_OPTIONS - self._arguments.names
         self._plain: EnqueueOptions[...] = EnqueueOptions(self)
+        self.result_said = False
+        """Whether an attempt in this process has said that it returned something."""
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise ConfigurationError(f"job {name!r} is a generator; allowed: a plain or a coroutine function")
 
@@ -47,6 +60,16 @@ class JobType:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            """AttributeError: for the names of other frameworks it says what to write."""
+            here = ELSEWHERE.get(name)
+            if here is None:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            job = self.__dict__.get("name", "job")
+            raise AttributeError(f"a job has no .{name}(...); write {job}.{here}", name=name, obj=self)
 
     def __repr__(self) -> str:
         return f"<job {self.name!r} of queue {self.settings.queue!r}>"
@@ -149,6 +172,24 @@ class JobType:
         if len(args) != 1 or kwargs or not isinstance(args[0], bytes):
             raise ArgumentsInvalid(f"job {self.name!r}: it is raw; allowed: one argument, the body as bytes")
         return args[0]
+
+
+def _refuse_method(function: object, job: str) -> None:
+    """ConfigurationError: a method, which a worker has no object for."""
+    if isinstance(function, staticmethod):
+        raise ConfigurationError(f"job {job!r} is a staticmethod; allowed: a function, so @staticmethod above @app.job")
+    if isinstance(function, classmethod):
+        raise ConfigurationError(f"job {job!r} is a classmethod; allowed: a function, which may call that method")
+    owner = getattr(function, "__qualname__", "").rpartition(".")[0]
+    if not owner or owner.endswith("<locals>") or not inspect.isfunction(function):
+        return
+    first = next(iter(inspect.signature(function).parameters), "")
+    if first in ("self", "cls"):
+        kind = owner.rpartition(".")[2]
+        raise ConfigurationError(
+            f"job {job!r} is a method of {kind}, and a worker has no {kind} to call it on; allowed: a function, which "
+            f"makes one from its arguments; or without {first}, and with @staticmethod above @app.job"
+        )
 
 
 class JobFunction(JobType, Generic[P, ResultT]):

@@ -39,7 +39,9 @@ class Outcome:
     """The outcome of an attempt. `status`, a line with its end or "", goes to the job's custom status: an ack appends
     it, a move puts it in front.
 
-    `error` is the type of the exception for metrics and logs, "" for none.
+    `error` is the type of the exception for metrics and logs, "" for none. A success has none: there it is the type of
+    what the function returned and nobody keeps, the first time in this process (`dropped`), so that processes of a pool
+    can tell it to workers of any version.
     """
 
     action: Action
@@ -47,6 +49,10 @@ class Outcome:
     status: str = ""
     body: bytes | None = None
     error: str = ""
+
+    @property
+    def dropped(self) -> str:
+        return self.error if self.action is Action.SUCCEED else ""
 
 
 SUCCEEDED = Outcome(Action.SUCCEED)

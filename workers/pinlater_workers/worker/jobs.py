@@ -72,6 +72,7 @@ class RunningJobs:
         self.running: dict[RunningJob, None] = {}
         self.idle = asyncio.Event()
         """Set when nothing runs any more, once no more jobs are taken."""
+        self._dropping: set[str] = set()
         self.freed_s = time.monotonic()
         """Since when a slot is free, while one is."""
         self.pool = pool(self)
@@ -133,6 +134,8 @@ class RunningJobs:
                 continue
             counted.append(result)
             if outcome.action is Action.SUCCEED:
+                if outcome.error:
+                    self._say_dropped(name, outcome.dropped)
                 alike = (name, run_s)
                 succeeded[alike] = succeeded.get(alike, 0) + 1
             else:
@@ -146,6 +149,17 @@ class RunningJobs:
         if self._is_stopping:
             self._note_idle()
         self._listener.slots_freed()
+
+    def _say_dropped(self, name: str, kind: str) -> None:
+        """Once for each type of job, whichever process ran it."""
+        if name not in self._dropping:
+            self._dropping.add(name)
+            log.info(
+                "job %s returned a value of type %s, which is dropped, as jobs have no results: store it where it "
+                "belongs, or have the method `after` of middleware take it (said once for each type of job)",
+                name,
+                kind,
+            )
 
     def lost(self, running: RunningJob, reason: StopReason) -> None:
         """Heartbeats say so of a job that runs."""
