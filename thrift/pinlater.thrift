@@ -441,6 +441,14 @@ struct LevelView {
   // 8 waiting is reserved.
 }
 
+/** Of a queue that hands out no jobs: who paused it, why, since when, and when it ends by itself. */
+struct PauseView {
+  1: optional string by,
+  2: optional string why,
+  3: optional i64 atMillis,
+  4: optional i64 untilMillis,
+}
+
 struct QueueStatus {
   1: required string name,
   /** When the oldest of these numbers was counted. */
@@ -450,6 +458,8 @@ struct QueueStatus {
   4: optional map<string, double> rates,
   /** Words such as "paused", "draining", "rate 100/s". */
   5: optional list<string> flags,
+  /** Set where it is paused. */
+  6: optional PauseView pause,
 }
 
 struct ShardView {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -11,7 +12,7 @@ from pinlater.cli.connection import EXIT_CODES, ServerCommand, ServerGroup, talk
 from pinlater.cli.output import Row, output_option, write_all
 from pinlater.cli.times import age_text, moment_option, time_text
 from pinlater.client.client import Client
-from pinlater.model import AuditEntry, ClusterStatus, LevelView, QueueStatus, ServerView, ShardView
+from pinlater.model import AuditEntry, ClusterStatus, LevelView, QueueStatus, ServerView, ShardView, queue_order
 from pinlater.printable import json_text
 
 SERVER_COLUMNS = (
@@ -98,11 +99,28 @@ def queue_row(queue: QueueStatus, now_ms: int) -> dict[str, Any]:
         "oldest": None if oldest_ms is None else age_text(oldest_ms),
         "oldest_ready_age_ms": oldest_ms,
         "flags": queue.flags,
+        "pause": None if queue.pause is None else asdict(queue.pause),
         "rates": queue.rates,
         "levels": [_level(level) for level in queue.levels],
         "counted": time_text(queue.counted_at_ms or None),
         "counted_at_ms": queue.counted_at_ms,
     }
+
+
+def flags_text(queue: QueueStatus, now_ms: int) -> str:
+    """What holds a queue back; of a pause also who, why, since when and until when."""
+    pause = queue.pause
+    if pause is None:
+        return ", ".join(queue.flags)
+    said = ["paused"]
+    if pause.by:
+        said.append(f"by {pause.by}")
+    if pause.at_ms is not None:
+        said.append(f"{age_text(max(0, now_ms - pause.at_ms))} ago")
+    if pause.until_ms is not None:
+        said.append(f"for another {age_text(max(0, pause.until_ms - now_ms))}")
+    why = f" ({pause.why})" if pause.why else ""
+    return ", ".join([" ".join(said) + why, *(flag for flag in queue.flags if flag != "paused")])
 
 
 def totals(queue: QueueStatus) -> dict[str, int]:
@@ -159,7 +177,9 @@ def status(client: Client, format: str) -> None:
         write_all(format, SHARD_COLUMNS, shards)
         if queues:
             click.echo()
-        write_all(format, QUEUE_COLUMNS, queues)
+        named = zip(queues, found.queues, strict=True)
+        told = [{**row, "flags": flags_text(each, found.now_ms)} for row, each in named]
+        write_all(format, QUEUE_COLUMNS, sorted(told, key=lambda row: queue_order(row["queue"])))
     elif format == "json":
         whole = {"now_ms": found.now_ms, "servers": servers, "shards": shards, "queues": queues}
         click.echo(json_text(whole, indent=1))

@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 import click
 
-from pinlater.cli.cluster import oldest_age_ms, state_text, totals
+from pinlater.cli.cluster import flags_text, oldest_age_ms, state_text, totals
 from pinlater.cli.connection import EXIT_CODES, ServerCommand, talks_to_server
 from pinlater.cli.output import counted
 from pinlater.cli.times import age_text, duration_option, time_text
 from pinlater.client.client import Client
 from pinlater.errors import PinLaterError
-from pinlater.model import ClusterStatus, QueueStatus, ServerView, ShardView
+from pinlater.model import ClusterStatus, QueueStatus, ServerView, ShardView, queue_order
 from pinlater.printable import printable
 
 END = "\x04"
@@ -137,10 +137,10 @@ def frame(status: ClusterStatus, servers: str, width: int, height: int | None = 
     return lines
 
 
-def _busiest_first(queue: QueueStatus) -> tuple[float, int, str]:
+def _busiest_first(queue: QueueStatus) -> tuple[float, int, tuple[list[tuple[str, int]], str]]:
     counts = totals(queue)
     moving = sum(queue.rates.get(word, 0.0) for word in ("enqueued", "dequeued"))
-    return -round(moving, 1), -(counts["ready"] + counts["in_progress"]), queue.name
+    return -round(moving, 1), -(counts["ready"] + counts["in_progress"]), queue_order(queue.name)
 
 
 def _server(view: ServerView, now_ms: int) -> list[str]:
@@ -177,7 +177,7 @@ def _queue(queue: QueueStatus, now_ms: int) -> list[str]:
         *(f"{counts[word]:,}" for word in ("ready", "scheduled", "in_progress", "failed")),
         "" if oldest_ms is None else age_text(oldest_ms),
         *(_per_second(queue.rates.get(word, 0.0)) for word in _RATES),
-        ", ".join(queue.flags),
+        flags_text(queue, now_ms),
     ]
 
 

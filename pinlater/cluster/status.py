@@ -8,7 +8,7 @@ from pinlater.clock import Clock
 from pinlater.cluster.membership import Membership
 from pinlater.cluster.stats import StatsCollector
 from pinlater.config.values import rate_text
-from pinlater.model import ClusterStatus, QueueStatus, ShardView
+from pinlater.model import ClusterStatus, PauseView, QueueStatus, ShardView
 from pinlater.queues.directory import QueueDirectory
 from pinlater.queues.settings import QueueSettings
 from pinlater.shards.shard_set import ShardSet
@@ -49,8 +49,17 @@ class Cluster:
         per_second = self._membership.rates.per_second()
         for status in found:
             status.rates = per_second.get(status.name, {})
-            status.flags = flags(self._queues.settings(status.name))
+            settings = self._queues.settings(status.name)
+            status.flags = flags(settings)
+            status.pause = pause(settings)
         return found
+
+
+def pause(settings: QueueSettings) -> PauseView | None:
+    """None: the queue is not paused."""
+    if not settings.paused:
+        return None
+    return PauseView(settings.paused_by, settings.paused_why, settings.paused_at_ms, settings.paused_until_ms)
 
 
 def flags(settings: QueueSettings) -> list[str]:

@@ -51,9 +51,20 @@ class LevelView:
 
 
 @dataclass(slots=True)
+class PauseView:
+    """Who paused a queue, why and since when; `until_ms` None: until it is resumed. What is not known is "" or None."""
+
+    by: str = ""
+    why: str = ""
+    at_ms: int | None = None
+    until_ms: int | None = None
+
+
+@dataclass(slots=True)
 class QueueStatus:
     """A queue in numbers. `counted_at_ms` is when the oldest of them was counted; rates are over the whole cluster,
-    per second, over the last few seconds. `flags` are words like "paused", "draining", "limited".
+    per second, over the last few seconds. `flags` are words like "paused", "draining", "limited". `pause` is set where
+    it is paused; by servers of before it is not.
     """
 
     name: str
@@ -61,6 +72,7 @@ class QueueStatus:
     levels: list[LevelView]
     rates: dict[str, float] = field(default_factory=dict)
     flags: list[str] = field(default_factory=list)
+    pause: PauseView | None = None
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
+from pinlater.model import queue_order
 from pinlater.printable import printable
 
 Row = Sequence[str]
@@ -14,16 +15,34 @@ COUNTS = ("ready", "scheduled", "in_progress", "succeeded", "failed")
 RATES = ("enqueued", "dequeued", "succeeded", "failed", "retried")
 
 _HEAD = """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><title>PinLater</title><meta http-equiv="refresh" content="5">
-<meta name="viewport" content="width=device-width">
-<style>
-body{font:14px/1.45 system-ui,sans-serif;margin:2em auto;max-width:76em;padding:0 1em;color:#1c2330;background:#fbfbfc}
+<html lang="en"><head><meta charset="utf-8"><title>PinLater: {title}</title><meta http-equiv="refresh" content="5">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<style>{style}</style></head><body>
+"""
+_STYLE = """
+:root{color-scheme:light dark;--ink:#1c2330;--quiet:#5a6577;--line:#e4e7ec;--paper:#fff;--ground:#fbfbfc;
+--good:#146c2e;--bad:#b3261e;--held:#8a5300}
+@media(prefers-color-scheme:dark){:root{--ink:#e6e9ef;--quiet:#9aa5b5;--line:#2c3442;--paper:#171c25;--ground:#10141b;
+--good:#5fd07f;--bad:#ff8a80;--held:#ffc266}a{color:#8ab4f8}}
+body{font:14px/1.45 system-ui,sans-serif;margin:2em auto;max-width:76em;padding:0 1em;color:var(--ink);
+background:var(--ground)}
 h1{font-size:1.3em}h2{font-size:1.05em;margin:1.8em 0 .4em}
-table{border-collapse:collapse;width:100%;background:#fff}
-th,td{padding:.3em .7em;text-align:left;border-bottom:1px solid #e4e7ec;vertical-align:top}
-th{color:#5a6577;font-weight:600}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
-.good{color:#146c2e}.bad{color:#b3261e;font-weight:600}.quiet{color:#5a6577}
-</style></head><body>
+.wide{overflow-x:auto}
+table{border-collapse:collapse;width:100%;background:var(--paper)}
+th,td{padding:.3em .7em;text-align:left;border-bottom:1px solid var(--line);vertical-align:top}
+th{color:var(--quiet);font-weight:600;white-space:nowrap}td:first-child{white-space:nowrap}
+td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
+.good{color:var(--good)}.bad{color:var(--bad);font-weight:600}.held{color:var(--held);font-weight:600}
+.quiet{color:var(--quiet)}
+@media(max-width:60em){
+body{margin:1em auto;padding:0 .6em}
+table,tbody,tr{display:block}tr.head{display:none}
+tr{border:1px solid var(--line);border-radius:.4em;margin:0 0 .7em;padding:.3em 0}
+td,td.n{display:flex;justify-content:space-between;gap:1em;border:0;padding:.15em .7em;text-align:right}
+td::before{content:attr(data-label);color:var(--quiet);text-align:left;flex:none}
+td:empty{display:none}td:first-child{font-weight:600;white-space:normal}td span{overflow-wrap:anywhere}
+td.only{display:block;text-align:left}
+}
 """
 
 
@@ -31,21 +50,25 @@ def cluster_page(status: Mapping[str, Any]) -> str:
     """`status` is a model.ClusterStatus as JSON holds it."""
     now_ms = status["now_ms"]
     shards, servers = status["shards"], status["servers"]
-    out = [shard["id"] for shard in shards if shard["state"] != "in"]
-    full = [shard["id"] for shard in shards if shard["is_full"]]
-    bad = [f"shards {word}: {', '.join(ids)}" for word, ids in (("out", out), ("full", full)) if ids]
-    verdict = _bad("; ".join(bad)) if bad else _good("well")
+    queues = sorted(status["queues"], key=lambda queue: queue_order(queue["name"]))
+    troubles = _troubles(shards, servers)
+    failed = sum(any(level["failed"] for level in queue["levels"]) for queue in queues)
+    verdict = _bad("; ".join(troubles)) if troubles else _good("well")
+    noticed = [f"failed jobs in {failed:,} of {len(queues):,} queues"] if failed else []
+    paused = sum(queue["pause"] is not None for queue in queues)
+    noticed += [f"{paused:,} paused"] if paused else []
     return "".join(
         (
-            _HEAD,
+            _HEAD.format(title=_text("; ".join(troubles) or "well"), style=_STYLE),
             f'<h1>PinLater: {verdict}</h1><p class="quiet">{_time(now_ms)}, renewed every 5 s. ',
             'Also here: <a href="/metrics">/metrics</a>, <a href="/readyz">/readyz</a>, ',
             '<a href="/livez">/livez</a>.</p>',
+            f"<p>{_held('; '.join(noticed))}</p>" if noticed else "",
             _table("Shards", ("shard", "state", "store", "good calls", "clock", "maintained by"), map(_shard, shards)),
             _table(
                 "Queues",
                 ("queue", "priority", *(f">{name}" for name in COUNTS), ">oldest", ">per second", "remarks"),
-                (row for queue in status["queues"] for row in _queue(queue, now_ms)),
+                (row for queue in queues for row in _queue(queue, now_ms)),
             ),
             _table(
                 "Servers",
@@ -55,6 +78,14 @@ def cluster_page(status: Mapping[str, Any]) -> str:
             "</body></html>\n",
         )
     )
+
+
+def _troubles(shards: Sequence[Mapping[str, Any]], servers: Sequence[Mapping[str, Any]]) -> list[str]:
+    out = [shard["id"] for shard in shards if shard["state"] != "in"]
+    full = [shard["id"] for shard in shards if shard["is_full"]]
+    unready = [f"{server['server']}/{server['process']}" for server in servers if not server["is_ready"]]
+    found = [("shards out", out), ("shards full", full), ("not ready", unready)]
+    return [f"{words}: {', '.join(names)}" for words, names in found if names]
 
 
 def _shard(shard: Mapping[str, Any]) -> Row:
@@ -76,18 +107,45 @@ def _shard(shard: Mapping[str, Any]) -> Row:
 
 
 def _queue(queue: Mapping[str, Any], now_ms: int) -> Iterable[Row]:
+    """A row for all of it; and one for each priority that has jobs, where more than one has."""
     rates = ", ".join(f"{name} {rate:.1f}" for name in RATES if (rate := queue["rates"].get(name, 0.0)) >= 0.05)
-    for index, level in enumerate(queue["levels"]):
+    levels = queue["levels"]
+    since = [level["oldest_ready_ms"] for level in levels if level["oldest_ready_ms"] is not None]
+    whole = {name: sum(level[name] for level in levels) for name in COUNTS}
+    yield (
+        _text(queue["name"]),
+        "all",
+        *_counts(whole),
+        _age(now_ms - min(since)) if since else "",
+        _text(rates),
+        _remarks(queue, now_ms),
+    )
+    used = [level for level in levels if any(level[name] for name in COUNTS)]
+    for level in used if len(used) > 1 else ():
         oldest = "" if level["oldest_ready_ms"] is None else _age(now_ms - level["oldest_ready_ms"])
-        first = index == 0
-        yield (
-            _text(queue["name"]) if first else "",
-            str(level["priority"]),
-            *(f"{level[name]:,}" for name in COUNTS),
-            oldest,
-            _text(rates) if first else "",
-            _text(", ".join(queue["flags"])) if first else "",
-        )
+        yield ("", str(level["priority"]), *_counts(level), oldest, "", "")
+
+
+def _counts(counts: Mapping[str, int]) -> Iterable[str]:
+    for name in COUNTS:
+        text = f"{counts[name]:,}"
+        yield _bad(text) if name == "failed" and counts[name] else text
+
+
+def _remarks(queue: Mapping[str, Any], now_ms: int) -> str:
+    pause = queue["pause"]
+    if pause is None:
+        return _text(", ".join(queue["flags"]))
+    said = [_held("paused")]
+    if pause["by"]:
+        said.append(f"by {_text(pause['by'])}")
+    if pause["at_ms"] is not None:
+        said.append(f"{_age(now_ms - pause['at_ms'])} ago")
+    until_ms = pause["until_ms"]
+    ends = "until it is resumed" if until_ms is None else f"until {_time(until_ms)}, in {_age(until_ms - now_ms)}"
+    more = [_text(flag) for flag in queue["flags"] if flag != "paused"]
+    why = f": {_text(pause['why'])}" if pause["why"] else ""
+    return ", ".join([" ".join(said) + why, ends, *more])
 
 
 def _server(server: Mapping[str, Any], now_ms: int) -> Row:
@@ -111,14 +169,28 @@ def _server(server: Mapping[str, Any], now_ms: int) -> Row:
 
 
 def _table(title: str, columns: Sequence[str], rows: Iterable[Row]) -> str:
-    """A column whose name begins with > holds numbers. The cells are HTML already."""
+    """A column whose name begins with > holds numbers. The cells are HTML already. On a phone a row is a card, whose
+    cells say what they are.
+    """
+    names = [_text(column.lstrip(">")) for column in columns]
     classes = [' class="n"' if column.startswith(">") else "" for column in columns]
-    head = "".join(f"<th{css}>{_text(column.lstrip('>'))}</th>" for css, column in zip(classes, columns, strict=True))
+    head = "".join(f"<th{css}>{name}</th>" for css, name in zip(classes, names, strict=True))
     body = "".join(
-        f"<tr>{''.join(f'<td{css}>{cell}</td>' for css, cell in zip(classes, row, strict=True))}</tr>" for row in rows
+        "<tr>"
+        + "".join(
+            f'<td{css} data-label="{name}">{_whole(cell)}</td>'
+            for css, name, cell in zip(classes, names, row, strict=True)
+        )
+        + "</tr>"
+        for row in rows
     )
-    body = body or f'<tr><td colspan="{len(columns)}" class="quiet">none</td></tr>'
-    return f"<h2>{title}</h2><table><tr>{head}</tr>{body}</table>"
+    body = body or f'<tr><td colspan="{len(columns)}" class="quiet only">none</td></tr>'
+    return f'<h2>{title}</h2><div class="wide"><table><tr class="head">{head}</tr>{body}</table></div>'
+
+
+def _whole(cell: str) -> str:
+    """As one thing beside the label that a card puts in front."""
+    return f"<span>{cell}</span>" if cell else ""
 
 
 def _text(text: str) -> str:
@@ -128,6 +200,10 @@ def _text(text: str) -> str:
 
 def _good(text: str) -> str:
     return f'<span class="good">{_text(text)}</span>'
+
+
+def _held(text: str) -> str:
+    return f'<span class="held">{_text(text)}</span>'
 
 
 def _bad(text: str) -> str:

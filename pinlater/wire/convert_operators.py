@@ -18,6 +18,7 @@ from pinlater.model import (
     JobChange,
     JobsChanged,
     LevelView,
+    PauseView,
     QueueStatus,
     QueueView,
     ServerView,
@@ -259,4 +260,6 @@ def _queue(view: Any) -> QueueStatus:
         )
         for each in view.levels
     ]
-    return QueueStatus(view.name, view.counted_at_ms, levels, view.rates or {}, view.flags or [])
+    found = view.pause
+    pause = None if found is None else PauseView(found.by or "", found.why or "", found.at_ms, found.until_ms)
+    return QueueStatus(view.name, view.counted_at_ms, levels, view.rates or {}, view.flags or [], pause)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pinlater.cli.top import frame
-from pinlater.model import ClusterStatus, LevelView, QueueStatus, ServerView, ShardView
+from pinlater.model import ClusterStatus, LevelView, PauseView, QueueStatus, ServerView, ShardView
 
 NOW_MS = 1_790_000_000_000
 
@@ -38,6 +38,14 @@ def test_all_of_it_is_there_and_the_busiest_queue_first() -> None:
     assert "paused, limited to 5/s" in text
     assert "1m1s" in text
     assert "\x1b" not in text
+
+
+def test_a_pause_says_who_and_why_and_how_long() -> None:
+    paused = queue("mq2", 0, 0.0, ("paused", "draining"))
+    paused.pause = PauseView("ann@host", "the provider\x1b is down", NOW_MS - 61_000, NOW_MS + 3_600_000)
+    lines = frame(ClusterStatus(NOW_MS, [], [], [queue("mq10", 0, 0.0), paused]), "a:1", 240)
+    assert [line.split()[0] for line in lines[-2:]] == ["mq2", "mq10"]
+    assert lines[-2].endswith(r"paused by ann@host 1m1s ago for another 1h (the provider\x1b is down), draining")
 
 
 @pytest.mark.parametrize("width", [1, 20, 40, 80, 120, 200])

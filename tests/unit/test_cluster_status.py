@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pinlater.cluster.lease import MAX_QUEUES, Lease
-from pinlater.cluster.status import flags
+from pinlater.cluster.status import flags, pause
 from pinlater.cluster.throughput import Throughput
-from pinlater.model import Job
+from pinlater.model import Job, PauseView
 from pinlater.queues.settings import QueueSettings
 from tests.unit.cluster_stand import LEASE_MS, ClusterStand, Server, cluster_stand
 
@@ -190,6 +190,12 @@ async def test_without_any_shard_it_tells_what_it_knows() -> None:
         assert [(each.server, each.maintains) for each in status.servers] == [("b", [])]
         assert {each.maintained_by for each in status.shards} == {""}
         assert status.queues[1].levels[0].ready == 3
+
+
+def test_a_pause_is_told_while_it_lasts() -> None:
+    assert pause(QueueSettings(paused_why="before")) is None
+    held = QueueSettings(paused=True, paused_by="ann", paused_at_ms=1, paused_why="down", paused_until_ms=2)
+    assert pause(held) == PauseView("ann", "down", 1, 2)
 
 
 def test_flags_say_what_holds_a_queue_back() -> None:

@@ -19,6 +19,7 @@ from pinlater.model import (
     JobsChanged,
     JobState,
     LevelView,
+    PauseView,
     QueueStatus,
     QueueView,
     ServerView,
@@ -33,7 +34,8 @@ count = st.integers(0, 2**63 - 1)
 texts = st.lists(text, max_size=3)
 levels = st.builds(LevelView, st.integers(1, 10), count, count, count, count, count, st.none() | time_ms)
 rates = st.dictionaries(text, st.floats(0, 1e6), max_size=3)
-queues = st.builds(QueueStatus, text, time_ms, st.lists(levels, max_size=3), rates, texts)
+pauses = st.none() | st.builds(PauseView, text, text, st.none() | time_ms, st.none() | time_ms)
+queues = st.builds(QueueStatus, text, time_ms, st.lists(levels, max_size=3), rates, texts, pauses)
 shards = st.builds(
     ShardView,
     text,

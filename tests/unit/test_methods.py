@@ -51,7 +51,7 @@ def test_both_clients_have_each_call_with_the_arguments_of_an_api(method: Method
     wanted = list(inspect.signature(getattr(Api, method.api_name)).parameters)
     for client in (AsyncClient, Client):
         parameters = list(inspect.signature(getattr(client, method.api_name)).parameters)
-        assert [name for name in parameters if name != "timeout"] == wanted
+        assert [name for name in parameters if name in wanted] == wanted  # a client may take more
 
 
 @every_method

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import aiohttp
@@ -12,7 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from pinlater.metrics import FAMILIES, Merged, Metrics, merge
-from pinlater.model import ClusterStatus, LevelView, QueueStatus, ServerView, ShardView
+from pinlater.model import ClusterStatus, LevelView, PauseView, QueueStatus, ServerView, ShardView
 from pinlater.server.generation import Reports as WorkerReports
 from pinlater.web.export import StatsdExport, exposition
 from pinlater.web.pages import cluster_page
@@ -116,6 +117,45 @@ def test_the_page_shows_all_and_escapes_what_comes_from_elsewhere() -> None:
         assert text in page, text
     assert "connection &lt;refused&gt;" in page
     assert "<refused>" not in page
+
+
+def queue_rows(page: str) -> list[str]:
+    """The rows of queues, as texts without markup."""
+    table = page.partition("<h2>Queues</h2>")[2].partition("</table>")[0]
+    return [re.sub(r"<[^>]*>", " ", row) for row in table.split("</tr>")[1:-1]]
+
+
+def test_the_page_says_who_paused_a_queue_and_why_and_until_when_and_counts_as_people_do() -> None:
+    pause = PauseView("ann@<host>", "the provider is down", NOW_MS - 600_000, NOW_MS + 3_600_000)
+    queues = [
+        QueueStatus("mq10", NOW_MS, [LevelView(1, 1), LevelView(2)]),
+        QueueStatus("mq2", NOW_MS, [LevelView(1), LevelView(2)], {}, ["paused", "limited to 5/s"], pause),
+        QueueStatus("mail", NOW_MS, [LevelView(1, 1, failed=3), LevelView(2, 2)], {}, ["paused"], PauseView()),
+    ]
+    page = cluster_page(asdict(replace(STATUS, queues=queues)))
+    rows = [" ".join(row.split()) for row in queue_rows(page)]
+    assert [row.split()[:2] for row in rows] == [
+        ["mail", "all"],
+        ["1", "1"],
+        ["2", "2"],
+        ["mq2", "all"],
+        ["mq10", "all"],
+    ]
+    said = "paused by ann@&lt;host&gt; 10.0 min ago : the provider is down, until 2026-09-21 15:13:20 UTC, in 1.0 h"
+    assert rows[3].replace(" :", ":").endswith(f"{said}, limited to 5/s".replace(" :", ":"))
+    assert rows[0].endswith("paused , until it is resumed")
+    assert page.count('<span class="bad">3</span>') == 2
+    assert "failed jobs in 1 of 3 queues; 2 paused" in page
+    assert "not ready: ABCDEFGHIJ/4711" in page
+
+
+def test_on_a_phone_each_cell_says_what_it_is() -> None:
+    page = cluster_page(asdict(STATUS))
+    assert 'content="width=device-width, initial-scale=1"' in page
+    assert "@media(max-width:60em)" in page
+    cells = re.findall(r"<td[^>]*>", page)
+    assert len(cells) > 20
+    assert all("data-label=" in cell for cell in cells)
 
 
 class Worker:
