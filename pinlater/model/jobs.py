@@ -6,7 +6,7 @@ The places to touch for a new field of a job, in this order:
     model/jobs.py                 Job, and with it JobInfo; DequeuedJob where workers get it
     wire/convert.py               enqueue and lookup, each in both directions
     wire/dequeue_response.py      where workers get it
-    service/validation.py         its bounds, and what becomes of a value beyond them in calls that cannot be refused
+    job_limits.py                 its bounds, and what becomes of a value beyond them in calls that cannot be refused
     backends/redis/records.py     HEAD where it never changes, else CHANGED; and the scripts in lua/ that unpack these.
                                   Records that are stored already do not have it, and servers of two versions may run
     backends/sql/records.py       the lists of columns; sqlite.sql and mysql.sql: schema, `upgrade`, what changes it

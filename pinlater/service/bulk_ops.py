@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from pinlater import job_limits
 from pinlater.backends.base import JobKey, Shard
 from pinlater.clock import Clock
 from pinlater.errors import (
@@ -115,9 +116,9 @@ class BulkOps:
         """When the time is over, what was done so far is the answer: callers ask again until nothing is left to do."""
         self._validator.priority(priority)
         validation.existing_queue(queue)
-        granted = validation.attempts("attemptsToAllow", attempts)
+        granted = job_limits.attempts("attemptsToAllow", attempts)
         validation.at_least_1("limit", limit)
-        at_ms = validation.run_at("runAfterTimestampMillis", run_after_ms)
+        at_ms = job_limits.run_at("runAfterTimestampMillis", run_after_ms)
 
         def step(shard: Shard, amount: int) -> Coroutine[Any, Any, int]:
             return shard.retry_failed(queue, priority, granted, at_ms, amount, self._clock.now_ms())
@@ -339,7 +340,7 @@ class BulkOps:
             ("createdAfterMillis", change.created_after_ms),
         ):
             if value is not None:
-                validation.time(field, value)
+                job_limits.time(field, value)
         _check_gifts(change)
         return takes if change.state is None else (change.state,)
 
@@ -350,11 +351,11 @@ def _check_gifts(change: JobChange) -> None:
         if change.action not in (JobAction.RETRY, JobAction.REPLAY):
             raise RequestInvalid.of("attempts", change.attempts, "nothing, but for RETRY and REPLAY")
         validation.at_least_1("attempts", change.attempts)
-        validation.attempts("attempts", change.attempts)
+        job_limits.attempts("attempts", change.attempts)
     if change.run_after_ms is not None:
         if change.action is not JobAction.RETRY:
             raise RequestInvalid.of("runAfterMillis", change.run_after_ms, "nothing, but for RETRY")
-        validation.time("runAfterMillis", change.run_after_ms)
+        job_limits.time("runAfterMillis", change.run_after_ms)
 
 
 def _is_meant(job: JobInfo, change: JobChange, began_ms: int) -> bool:

@@ -15,11 +15,12 @@ from functools import partial
 from pinlater.backends.base import JobKey, Shard
 from pinlater.clock import Clock
 from pinlater.errors import ContinuationInvalid, RequestInvalid, UnknownError
+from pinlater.job_limits import MAX_INT32
 from pinlater.model import CONTINUATION_END, CONTINUATION_START, MAX_TIME_MS, JobFilter, JobInfo, ScanPage
 from pinlater.service.body_pattern import BodyPattern
 from pinlater.service.descriptors import DescriptorParser
 from pinlater.service.settings import ServiceSettings
-from pinlater.service.validation import MAX_INT32, Validator
+from pinlater.service.validation import Validator
 from pinlater.shards.handle import ShardHandle, missing
 from pinlater.shards.router import Router
 from pinlater.shards.scan import Place, ScanQuery, place_of

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
+from pinlater import job_limits
 from pinlater.clock import Clock
 from pinlater.metrics import Metrics
 from pinlater.model import (
@@ -39,7 +40,6 @@ from pinlater.model import (
 )
 from pinlater.queues.cluster_limits import PendingCounts
 from pinlater.queues.directory import QueueDirectory
-from pinlater.service import validation
 from pinlater.service.admin_password import AdminPassword
 from pinlater.service.audit import Audit
 from pinlater.service.bulk_ops import BulkOps
@@ -379,7 +379,7 @@ class Service:
         self, *, limit: int = 100, before_ms: int | None = None, context: RequestContext | None = None
     ) -> list[AuditEntry]:
         if before_ms is not None:
-            validation.time("beforeMillis", before_ms)
+            job_limits.time("beforeMillis", before_ms)
         return await self._audit.read(self._validator.limit(limit), before_ms)
 
 

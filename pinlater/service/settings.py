@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pinlater.job_limits import MAX_BODY_BYTES, MAX_JOBS, PRIORITY_LEVELS
 from pinlater.queues.settings import QueueSettings
 
 
@@ -11,15 +12,15 @@ from pinlater.queues.settings import QueueSettings
 class ServiceSettings:
     """Bounds and times of the calls; checked where they are configured."""
 
-    num_priority_levels: int = 3
+    num_priority_levels: int = PRIORITY_LEVELS
     """Priorities 1 (highest) to this."""
 
-    max_jobs: int = 10_000
+    max_jobs: int = MAX_JOBS
     """The most in one request: jobs enqueued, acks, checkpoints, descriptors; and the most that a dequeue or scan
     gives.
     """
 
-    max_body_bytes: int = 1024 * 1024
+    max_body_bytes: int = MAX_BODY_BYTES
     """A larger body is refused. At most half of what a frame may hold."""
 
     max_answer_bytes: int = 16 * 1024 * 1024 - 64 * 1024

@@ -9,40 +9,32 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NoReturn
 
 from pinlater.errors import (
-    BodyTooLarge,
     PinLaterError,
-    PriorityNotSupported,
     QueueNameInvalid,
     QueueNameTooLong,
     QueueNotFound,
     RequestInvalid,
 )
+from pinlater.job_limits import JobLimits
 from pinlater.model import (
     MAX_QUEUE_NAME_CHARS,
     MAX_QUEUES,
-    MAX_STATUS_CHARS,
     MAX_TIME_MS,
     MAX_WEIGHT,
-    Checkpoint,
     DequeueFromQueuesRequest,
     DequeueRequest,
-    Job,
     JobFilter,
     JobState,
     RequestContext,
 )
 from pinlater.model import is_queue_name as is_queue_name
-from pinlater.queues.settings import QueueSettings
 from pinlater.service.settings import ServiceSettings
 
-MAX_INT32 = 2**31 - 1
 _NAME_CHARS = re.compile(r"[A-Za-z0-9_]+", re.ASCII)
 _STATES = frozenset(JobState)
-_TIME = f"0 to {MAX_TIME_MS}"
 
 
 _TOLD = 5
@@ -75,12 +67,12 @@ class EntryErrors:
         return type(self._first[0])(text, acks_applied=acks_applied)
 
 
-class Validator:
+class Validator(JobLimits):
     """The limits of requests, for one service."""
 
     def __init__(self, settings: ServiceSettings) -> None:
+        super().__init__(settings.num_priority_levels, settings.max_body_bytes, settings.max_jobs)
         self._settings = settings
-        self.max_jobs = settings.max_jobs
         self.priorities: tuple[int, ...] = tuple(range(1, settings.num_priority_levels + 1))
 
     def source(self, context: RequestContext | None) -> str:
@@ -89,11 +81,6 @@ class Validator:
         if len(context.source) > self._settings.max_source_chars:
             self._refuse_source(context.source)
         return context.source
-
-    def amount(self, field: str, items: Sequence[object]) -> None:
-        """A list within its bound."""
-        if len(items) > self.max_jobs:
-            raise RequestInvalid.of(f"the length of {field}", len(items), f"at most {self.max_jobs}")
 
     def limit(self, limit: int) -> int:
         """A limit of a dequeue or scan, cut to its bound."""
@@ -147,18 +134,6 @@ class Validator:
     def _refuse_source(self, source: str) -> NoReturn:
         raise RequestInvalid.of("source", source, f"at most {self._settings.max_source_chars} characters")
 
-    def priority(self, priority: int) -> None:
-        levels = self._settings.num_priority_levels
-        if not 1 <= priority <= levels:
-            raise PriorityNotSupported(f"priority {priority} is not supported; allowed: 1 (highest) to {levels}")
-
-    def body(self, body: bytes, of_queue: int) -> None:
-        """BodyTooLarge, beyond the queue's bound or the server's."""
-        bound = min(self._settings.max_body_bytes, of_queue)
-        if len(body) > bound:
-            setting = "--max-body of the server" if bound == self._settings.max_body_bytes else "max_body of the queue"
-            raise BodyTooLarge(f"a body has {len(body)} bytes; allowed: at most {bound} ({setting})")
-
     def filter(self, filter: JobFilter) -> Sequence[int]:
         """The priorities that a filter means. QueueNotFound for what cannot be a queue's name."""
         existing_queue(filter.queue)
@@ -169,67 +144,9 @@ class Validator:
         self.priority(filter.priority)
         return (filter.priority,)
 
-    def enqueue(
-        self, queue: str, jobs: Sequence[Job], now_ms: int, settings: QueueSettings
-    ) -> tuple[Sequence[Job], list[int]]:
-        """Jobs fit to be stored in a queue, and the run_after times among them that lie in the future. QueueNotFound
-        for what cannot be a queue's name.
-
-        What clients of the classic server send for "at once" and "one attempt" (0, or less) counts as that.
-        """
-        if len(jobs) > self.max_jobs:
-            self.amount("jobs", jobs)
-        levels = self._settings.num_priority_levels
-        max_bytes = min(self._settings.max_body_bytes, settings.max_body_bytes)
-        max_attempts = settings.max_attempts or MAX_INT32
-        later: list[int] = []
-        is_lenient = False
-        for job in jobs:
-            if len(job.body) > max_bytes:
-                self.body(job.body, max_bytes)
-            if not 1 <= job.priority <= levels:
-                self.priority(job.priority)
-            if not 1 <= job.attempts_allowed <= max_attempts:
-                attempts("numAttemptsAllowed", job.attempts_allowed, max_attempts)
-                is_lenient = True
-            run_after_ms = job.run_after_ms
-            if run_after_ms is not None:
-                if not 0 < run_after_ms <= MAX_TIME_MS:
-                    run_at("runAfterTimestampMillis", run_after_ms)
-                    is_lenient = True
-                if run_after_ms > now_ms:
-                    later.append(run_after_ms)
-            if len(job.custom_status) > MAX_STATUS_CHARS:
-                is_lenient = True
-        if not is_queue_name(queue):
-            raise QueueNotFound.of(queue[:100])
-        return [_as_meant(job) for job in jobs] if is_lenient else jobs, later
-
     def latest_expiry_ms(self, now_ms: int) -> int:
         """The latest expiry that a checkpoint may give a claim by a run_after in the future."""
         return min(now_ms + self._settings.max_claim_timeout_ms, MAX_TIME_MS)
-
-    def checkpoint(self, each: Checkpoint, queue: QueueSettings) -> Checkpoint:
-        """A checkpoint fit to be carried out for a job of that queue."""
-        if each.new_body is not None:
-            self.body(each.new_body, queue.max_body_bytes)
-        run_after_ms = run_at("runAfterTimestampMillis", each.run_after_ms)
-        allowed = each.attempts_allowed
-        if allowed is not None:
-            allowed = attempts("numOfAttemptsAllowed", allowed, queue.max_attempts)
-        if run_after_ms == each.run_after_ms and allowed == each.attempts_allowed:
-            return each
-        return replace(each, run_after_ms=run_after_ms, attempts_allowed=allowed)
-
-
-def _as_meant(job: Job) -> Job:
-    run_after_ms = job.run_after_ms
-    return replace(
-        job,
-        run_after_ms=None if run_after_ms is None or run_after_ms <= 0 else run_after_ms,
-        attempts_allowed=max(job.attempts_allowed, 1),
-        custom_status=job.custom_status[:MAX_STATUS_CHARS],
-    )
 
 
 def new_queue(name: str) -> None:
@@ -246,33 +163,9 @@ def existing_queue(name: str) -> None:
         raise QueueNotFound.of(name[:100])
 
 
-def time(field: str, value_ms: int) -> None:
-    if not 0 <= value_ms <= MAX_TIME_MS:
-        raise RequestInvalid.of(field, value_ms, _TIME)
-
-
 def at_least_1(field: str, value: int) -> None:
     if value < 1:
         raise RequestInvalid.of(field, value, "1 or more")
-
-
-def run_at(field: str, value_ms: int | None) -> int | None:
-    """When a job may run; None is now. So is 0, or less: clients that fill every field send that."""
-    if value_ms is None or value_ms <= 0:
-        return None
-    time(field, value_ms)
-    return value_ms
-
-
-def attempts(field: str, value: int, most: int | None = None) -> int:
-    """How many attempts a job gets. 0, or less, counts as one, which is what the classic server on Redis made of it.
-
-    `most`: that of the queue, where it has one.
-    """
-    most = most or MAX_INT32
-    if value > most:
-        raise RequestInvalid.of(field, value, f"1 to {most}")
-    return max(value, 1)
 
 
 def no_descriptor(text: str) -> RequestInvalid:

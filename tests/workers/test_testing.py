@@ -8,6 +8,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from pinlater.errors import BodyTooLarge, PriorityNotSupported, QueueNotFound
+from pinlater.job_limits import JobLimits
 from pinlater.model import JobState
 from pinlater_workers import testing
 from pinlater_workers.app import App
@@ -261,6 +263,55 @@ def test_raw_jobs() -> None:
 
     run = testing.run(raw, b"\xff")
     assert (run.job, run.state, ran) == ("raw", JobState.SUCCEEDED, [b"\xff", b"\xfe"])
+
+
+# -- what a server would refuse ----------------------------------------------------------------------------------------
+
+
+def test_a_queue_of_no_job_of_the_app_is_refused_unless_it_is_named() -> None:
+    with testing.in_memory(app) as jobs, pytest.raises(QueueNotFound, match=r"'vip' is of no job .* allowed: tested"):
+        note.options(queue="vip").enqueue("a")
+    assert jobs.runs == []
+    with testing.in_memory(app, queues=["vip"]) as jobs:
+        note.options(queue="vip", attempts=2).enqueue("a")
+        jobs.run_all()
+    assert [(run.queue, run.attempts_allowed, run.state) for run in jobs.runs] == [("vip", 2, JobState.SUCCEEDED)]
+
+
+def test_a_server_with_other_limits() -> None:
+    limits = JobLimits(priority_levels=5, max_body_bytes=100)
+    with testing.in_memory(app, limits=limits) as jobs:
+        note.options(priority=5).enqueue("a")
+        with pytest.raises(PriorityNotSupported, match=r"allowed: 1 \(highest\) to 5"):
+            note.options(priority=6).enqueue("a")
+        with pytest.raises(BodyTooLarge, match="at most 100"):
+            note.enqueue("a" * 100)
+        assert len(jobs.runs) == 1
+
+
+def test_a_body_that_no_server_would_keep_is_refused_when_a_job_reschedules_itself() -> None:
+    work = App(servers=["127.0.0.1:1"])
+
+    @work.job(queue="tested")
+    def grows(text: str) -> None:
+        raise Reschedule(60, body=grows.body(text * 2_000_000))
+
+    with testing.in_memory(work) as jobs:
+        grows.enqueue("x")
+        with pytest.raises(BodyTooLarge):
+            jobs.run_all()
+
+
+def test_a_time_of_0_is_now_and_attempts_of_the_job_count() -> None:
+    with testing.in_memory(app) as jobs:
+        note.options(run_after=0).enqueue("a")
+        flaky.options(attempts=6).enqueue(5)
+        flaky.options(attempts=2).enqueue(5)
+        jobs.run_all()
+    first, more, fewer = jobs.runs
+    assert first.run_after_ms == first.enqueued_at_ms
+    assert (more.state, more.attempts, more.delays_s) == (JobState.SUCCEEDED, 6, [10, 20, 30, 30, 30])
+    assert (fewer.state, fewer.attempts) == (JobState.FAILED, 2)
 
 
 # -- for ever ----------------------------------------------------------------------------------------------------------

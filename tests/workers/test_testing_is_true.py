@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from pinlater.errors import BodyTooLarge, PinLaterError, QueueNotFound
+from pinlater.model import JobState
 from pinlater_workers import testing
 from pinlater_workers.jobs.context import current
 from pinlater_workers.jobs.job_type import JobType
@@ -77,6 +80,41 @@ def follower(site: Site) -> JobType:
         return errors[step]
 
     return follow
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({}, "x" * 2_000_000),
+    ({"priority": 0}, ""),
+    ({"priority": 4}, ""),
+    ({"run_after": 2**53}, ""),
+]
+
+
+async def test_a_server_and_memory_refuse_the_same_with_the_same_words(server: RunningServer) -> None:
+    async with Site(server.port) as site:
+
+        @site.app.job(queue=site.queue)
+        def take(text: str) -> None:
+            if text == "grow":
+                current().checkpoint(take.body("x" * 2_000_000))
+
+        for options, text in REFUSED:
+            with pytest.raises(PinLaterError) as by_server:
+                await take.options(**options).enqueue_many_async([("right",), (text,)])
+            with testing.in_memory(site.app) as jobs, pytest.raises(PinLaterError) as by_memory:
+                take.options(**options).enqueue_many([("right",), (text,)])
+            words = str(by_server.value).partition(": ")[2]  # behind the name of the code
+            assert (type(by_memory.value), str(by_memory.value)) == (type(by_server.value), words)
+            assert jobs.runs == []
+        assert await site.count(JobState.PENDING) == 0
+
+        with pytest.raises(QueueNotFound):
+            await take.options(queue="nowhere").enqueue_async("a")
+        run = await testing.run_async(take, "grow")
+        assert isinstance(run.errors[0], BodyTooLarge)
+        async with site.working():
+            descriptor = await take.options(attempts=1).enqueue_async("grow")
+            assert "BodyTooLarge" in (await site.ended(descriptor)).custom_status
 
 
 async def test_in_memory_and_on_a_server(server: RunningServer) -> None:

@@ -8,6 +8,9 @@
         jobs.run_all()
     assert [run.job for run in jobs.runs] == ["welcome", "remind"]
 
+What a server would refuse is refused here too, by the same code and with the same errors: a body, a priority or a time
+beyond its bounds, and a queue that is none of the app's (`in_memory(app, queues=["vip"])` has more).
+
 Time is virtual and starts now: it goes on by the delays of jobs and by `context.wait`, without anybody waiting. Jobs
 run one after the other: by priority, then by when they are due, then by age. Delays have no jitter, and time limits are
 not enforced. Nothing here needs pytest, and nothing stands in its way.
@@ -22,6 +25,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
+from pinlater.errors import QueueNotFound
+from pinlater.job_limits import JobLimits
 from pinlater.model import DequeuedJob, Job, JobState
 from pinlater_workers.app.app import App
 from pinlater_workers.envelope import read_envelope
@@ -31,7 +36,15 @@ from pinlater_workers.jobs.context import StopReason
 from pinlater_workers.jobs.job_type import JobType
 from pinlater_workers.jobs.outcome import Outcome
 from pinlater_workers.middleware import Middleware
-from pinlater_workers.testing.memory import Recorder, Run, RunHost, RunSchedule, VirtualClock, VirtualContext
+from pinlater_workers.testing.memory import (
+    QUEUE_LIMITS,
+    Recorder,
+    Run,
+    RunHost,
+    RunSchedule,
+    VirtualClock,
+    VirtualContext,
+)
 
 MAX_RUNS = 1000
 
@@ -66,9 +79,14 @@ def _app(job_type: object) -> App:
 
 
 @contextmanager
-def in_memory(app: App) -> Iterator[Jobs]:
-    """Until the block ends, what is enqueued with this app stays here."""
-    jobs = Jobs(app)
+def in_memory(app: App, *, queues: Sequence[str] = (), limits: JobLimits | None = None) -> Iterator[Jobs]:
+    """Until the block ends, what is enqueued with this app stays here. QueueNotFound, BodyTooLarge,
+    PriorityNotSupported, RequestInvalid: what a server would refuse.
+
+    There are the queues of the app's types of job, and `queues`. `limits`: those of a server that is configured
+    otherwise, as in JobLimits(priority_levels=5).
+    """
+    jobs = Jobs(app, queues, limits)
     sink, clock = app.sink, app.clock
     app.sink, app.clock = jobs, jobs.clock
     try:
@@ -90,7 +108,9 @@ class _Attempt:
 class Jobs:
     """`runs`: all jobs in the order of their enqueueing. `tell`: why each job is to stop when it begins."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, queues: Sequence[str] = (), limits: JobLimits | None = None) -> None:
+        self._queues = frozenset(queues)
+        self._limits = limits or JobLimits()
         self.clock = VirtualClock()
         self.runs: list[Run] = []
         self.tell: StopReason | None = None
@@ -99,8 +119,15 @@ class Jobs:
         self._now_running: Run | None = None
 
     def send(self, queue: str, jobs: Sequence[Job]) -> list[str]:
-        """For the app: keep these."""
-        return [self._keep(queue, job).descriptor for job in jobs]
+        """For the app: keep these, all or none."""
+        queues = self._queues.union(each.settings.queue for each in self._app.job_types.values())
+        if queue not in queues:
+            raise QueueNotFound(
+                f"queue {queue!r} is of no job of this app; allowed: {', '.join(sorted(queues))}, and what "
+                f"testing.in_memory(app, queues=[...]) names"
+            )
+        kept, _ = self._limits.enqueue(queue, jobs, self.clock.now_ms(), QUEUE_LIMITS)
+        return [self._keep(queue, job).descriptor for job in kept]
 
     async def send_async(self, queue: str, jobs: Sequence[Job]) -> list[str]:
         return self.send(queue, jobs)
@@ -175,7 +202,7 @@ class Jobs:
         job_type = self._type(run.queue, run.body)
         claimed = run.claim()
         deadline_ms = self.clock.now_ms() + math.ceil(job_type.settings.time_limit_s * 1000)
-        context = VirtualContext(job_type.name, run.queue, claimed, RunHost(run), deadline_ms)
+        context = VirtualContext(job_type.name, run.queue, claimed, RunHost(run, self._limits), deadline_ms)
         context.clock = self.clock
         if self.tell is not None:
             context.request_stop(self.tell)
@@ -184,6 +211,8 @@ class Jobs:
 
     def _end(self, run: Run, outcome: Outcome) -> None:
         self._now_running = None
+        if outcome.body is not None:
+            self._limits.body(outcome.body, QUEUE_LIMITS.max_body_bytes)
         run.end(outcome, self.clock.now_ms())
         if run.state is JobState.PENDING:
             self._schedule.add(run)

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import heapq
 import math
+import sys
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+from pinlater.job_limits import JobLimits
 from pinlater.model import Checkpoint, DequeuedJob, Job, JobState
 from pinlater.model.status_text import append_at, append_status, prepend_status
 from pinlater_workers.envelope import read_envelope
 from pinlater_workers.jobs.context import JobContext, refuse_on_loop
 from pinlater_workers.jobs.outcome import Action, Outcome
 from pinlater_workers.middleware import Middleware
+
+
+class UnlimitedQueue(NamedTuple):
+    """The limits of a queue for which nothing is set: those of the server."""
+
+    max_body_bytes: int = sys.maxsize
+    max_attempts: int | None = None
+
+
+QUEUE_LIMITS = UnlimitedQueue()
 
 
 class VirtualClock:
@@ -155,12 +167,13 @@ class RunHost:
     """Stores checkpoints at once."""
 
     run: Run
+    limits: JobLimits
 
     def checkpoint(self, checkpoint: Checkpoint) -> None:
-        self.run.save(checkpoint)
+        self.run.save(self.limits.checkpoint(checkpoint, QUEUE_LIMITS))
 
     async def checkpoint_async(self, checkpoint: Checkpoint) -> None:
-        self.run.save(checkpoint)
+        self.checkpoint(checkpoint)
 
 
 class VirtualContext(JobContext):
