@@ -99,8 +99,10 @@ FAMILIES: dict[str, Family] = {
         "gauge", (), "How far the time that counts is ahead of this server's clock; 0 while that is right.", merge="max"
     ),
     "overflow_jobs": Family("gauge", (), "Jobs in this server's overflow shard that wait to be moved."),
-    "workers": Family("gauge", (), "Workers that were heard of in the last minute, in the whole cluster.", merge="max"),
-    "worker_slots": Family(
+    "cluster_workers": Family(
+        "gauge", (), "Workers that were heard of in the last minute, in the whole cluster.", merge="max"
+    ),
+    "cluster_worker_slots": Family(
         "gauge", ("state",), "Their slots by state: free, busy, stuck; in the whole cluster.", merge="max"
     ),
     "queue_workers": Family(

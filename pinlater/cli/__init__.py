@@ -37,6 +37,7 @@ COMMANDS = {
     "queue": Entry("pinlater.cli.queue", "Create, look at, set, pause, drain and delete queues."),
     "job": Entry("pinlater.cli.job", "Enqueue, look at, retry, cancel and delete jobs."),
     "shard": Entry("pinlater.cli.shard", "Look at shards, and empty one."),
+    "worker": Entry("pinlater.cli.worker", "Look at the workers."),
     "cluster": Entry("pinlater.cli.cluster", "Look at a cluster as a whole."),
     "top": Entry("pinlater.cli.top", "Watch a cluster, live."),
     "check": Entry("pinlater.cli.check", "Judge a cluster by thresholds, for Nagios and its kind."),

@@ -197,9 +197,11 @@ class WorkerList:
             await asyncio.wait([self._begin_refresh()], timeout=GAUGES_WITHIN_S)
         workers = self._alive()
         total, slots, busy, stuck = sums(workers)
-        metrics.set_gauges(("workers",), {("workers",): total})
+        metrics.set_gauges(("cluster_workers",), {("cluster_workers",): total})
         states = {"free": max(0, slots - busy - stuck), "busy": busy, "stuck": stuck}
-        metrics.set_gauges(("worker_slots",), {("worker_slots", state): number for state, number in states.items()})
+        metrics.set_gauges(
+            ("cluster_worker_slots",), {("cluster_worker_slots", state): number for state, number in states.items()}
+        )
         of_queue = Counter(queue for worker in workers for queue in worker.report.queues if queue in queues)
         metrics.set_gauges(("queue_workers",), {("queue_workers", queue): many for queue, many in of_queue.items()})
 

@@ -66,10 +66,10 @@ async def workers_that_say_who_they_are(client: AsyncClient) -> Counts:
     await client.dequeue_from_queues(DequeueFromQueuesRequest(shares, 1, worker=replace(report, id="w2")))
     await client.checkpoint("listed", [], worker=replace(report, id="w3", queues={}))
     return {
-        ("workers",): 3,
-        ("worker_slots", "free"): 3,
-        ("worker_slots", "busy"): 6,
-        ("worker_slots", "stuck"): 3,
+        ("cluster_workers",): 3,
+        ("cluster_worker_slots", "free"): 3,
+        ("cluster_worker_slots", "busy"): 6,
+        ("cluster_worker_slots", "stuck"): 3,
         ("queue_workers", "listed"): 2,
     }
 

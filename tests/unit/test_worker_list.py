@@ -225,10 +225,10 @@ async def test_gauges_tell_of_the_whole_cluster_and_label_only_queues_that_are_t
     await one.set_gauges(server.metrics, {"mail"}, [lease])
     gauges = {key: value for key, value in server.metrics.gauges.items() if "worker" in key[0]}
     assert gauges == {
-        ("workers",): 2,
-        ("worker_slots", "free"): 9,
-        ("worker_slots", "busy"): 2,
-        ("worker_slots", "stuck"): 1,
+        ("cluster_workers",): 2,
+        ("cluster_worker_slots", "free"): 9,
+        ("cluster_worker_slots", "busy"): 2,
+        ("cluster_worker_slots", "stuck"): 1,
         ("queue_workers", "mail"): 2,
     }
 

@@ -63,6 +63,7 @@ class App:
     """An app: types of job, and where they go. `file`: settings in TOML, which count before what code says; else
     `servers`, a `cluster`, or the environment.
 
+    `version` is that of the program, for the list of workers.
     ConfigurationError: a file, a server or a type of job that cannot be. `sink` is where jobs go: the servers.
     """
 
@@ -76,11 +77,13 @@ class App:
         source: str | None = None,
         middleware: Sequence[Middleware] = (),
         clock: Clock | None = None,
+        version: str = "",
     ) -> None:
         if isinstance(servers, str):
             servers = [servers]
         self.middleware: Sequence[Middleware] = tuple(middleware)
         self.clock: Clock = clock or SystemClock()
+        self._version = version
         self._catalogue = Catalogue(self)
         self._connections = ServerClients(ServerTarget(servers, cluster, clusters_file, source))
         self.sink: JobSink = self._connections
@@ -175,6 +178,11 @@ class App:
     def worker_settings(self) -> WorkerSettings:
         """What the file says of the worker."""
         return self._file.worker_settings()
+
+    @property
+    def version(self) -> str:
+        """That of the program, if the file or the code says one."""
+        return self._file.version or self._version
 
     # -- servers ---------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from pinlater_workers.jobs.settings import POOLS, QUEUE_NAME, PoolName
 from pinlater_workers.settings_table import DAY_S, Key, duration, flag, integer, read_table, text, word
 
 MAX_WEIGHT = 1000
+MAX_NAME_CHARS = 100
 ALLOWED_QUEUES = f"names of queues ({QUEUE_NAME}), each with a weight of 1 to {MAX_WEIGHT}, as in mail=3,b"
 MAX_CONCURRENCY = 10_000
 LONGEST_POLL_S = 20.0
@@ -29,6 +30,7 @@ class WorkerSettings:
     SIGTERM.
     `recycle_jobs`, `recycle_mib`: after so many jobs, or above so much memory, a process of the pool is replaced; 0:
     never. `unknown_delay_s`: how long a job of an unknown type stays away. `http` and `statsd`: HOST:PORT, "": none.
+    `name`: that in the list of workers; "": as the app's module or file.
     """
 
     queues: Mapping[str, int] = field(default_factory=dict)
@@ -45,6 +47,7 @@ class WorkerSettings:
     statsd: str = ""
     statsd_prefix: str = "pinlater_worker"
     create_queues: bool = False
+    name: str = ""
 
     @property
     def poll_s(self) -> float:
@@ -112,6 +115,7 @@ WORKER_KEYS: dict[str, Key] = {
     "statsd": text("statsd", "HOST:PORT, or nothing", _is_host_port),
     "statsd_prefix": text("statsd_prefix", "a text"),
     "create_queues": flag("create_queues"),
+    "name": text("name", "1 to 100 characters", lambda name: 0 < len(name) <= MAX_NAME_CHARS),
 }
 
 
@@ -132,6 +136,7 @@ class FileSettings:
     cluster: str | None = None
     clusters_file: Path | None = None
     source: str | None = None
+    version: str = ""
     import_paths: list[Path] = field(default_factory=list)
     jobs: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     worker: Mapping[str, object] = field(default_factory=dict)
@@ -167,6 +172,7 @@ FILE_KEYS: dict[str, Key] = {
     "cluster": text("cluster", "the name of a cluster", bool),
     "clusters_file": text("clusters_file", "a path", bool),
     "source": text("source", "a text", bool),
+    "version": text("version", "1 to 100 characters", lambda text: 0 < len(text) <= MAX_NAME_CHARS),
     "import_paths": Key("import_paths", _texts, "a list of folders"),
     "jobs": Key("jobs", _tables, "tables [jobs.NAME]"),
     "worker": Key("worker", _table, "a table [worker]"),

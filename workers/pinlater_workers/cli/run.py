@@ -122,6 +122,7 @@ OPTIONS: dict[str, Option] = {
     "unknown-delay": Option("DURATION", "How long a job of an unknown type stays away."),
     "recycle-jobs": Option("N", "Replace a process of the pool after so many jobs; 0: never.", int),
     "recycle-mib": Option("N", "Replace a process of the pool above so much memory, between jobs; 0: never.", int),
+    "name": Option("TEXT", "The name of this worker in `pinlater worker list`."),
     "http": Option("HOST:PORT", "Serve /healthz and /metrics there."),
     "statsd": Option("HOST:PORT", "Send the metrics there, over UDP, every 10 s."),
     "statsd-prefix": Option("TEXT", "What the names of those metrics begin with."),
@@ -149,6 +150,8 @@ def over(base: WorkerSettings, given: Mapping[str, Any]) -> WorkerSettings:
 def _default(name: str) -> str:
     if name == "queues":
         return "the queues of all the app's jobs"
+    if name == "name":
+        return "that of the app's module or file"
     if name == "poll-wait":
         return f"{duration_text(WorkerSettings().poll_s)} with the default lease"
     field = WORKER_KEYS[name.replace("-", "_")].field

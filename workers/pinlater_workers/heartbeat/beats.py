@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pinlater.client.async_client import AsyncClient
 from pinlater.errors import PinLaterError, ShardConnectionFailed
-from pinlater.model import Checkpoint, JobInfo, JobState, parse_descriptor
+from pinlater.model import Checkpoint, JobInfo, JobState, WorkerReport, parse_descriptor
 from pinlater_workers.heartbeat.messages import HeartbeatEntry
 
 CLAIMS_PER_CALL = 1_000
@@ -53,21 +53,25 @@ class BeatResult:
         self.detail = str(error)
 
 
-async def beat(client: AsyncClient, claims: Sequence[HeartbeatEntry], timeout_s: float) -> BeatResult:
+async def beat(
+    client: AsyncClient, claims: Sequence[HeartbeatEntry], timeout_s: float, report: WorkerReport | None = None
+) -> BeatResult:
     """Every claim is in one list of the outcome. Each call takes `timeout_s` at most; where a shard is out, two rounds.
 
     A checkpoint that is taken binds its claim to the connection it came by. It names the run_after that the job has,
-    as one without a time sets it to now, and when the job was planned for would be lost.
+    as one without a time sets it to now, and when the job was planned for would be lost. The first one carries the
+    report.
     """
     outcome = BeatResult()
     beaten: list[HeartbeatEntry] = []
+    reports = iter((report,))
 
     async def checkpoint(part: Part) -> None:
         kept = [
             Checkpoint(entry.descriptor, run_after_ms=entry.run_after_ms or None, claim_descriptor=entry.claim)
             for entry in part
         ]
-        await client.checkpoint(part[0].queue, kept, timeout=timeout_s)
+        await client.checkpoint(part[0].queue, kept, worker=next(reports, None), timeout=timeout_s)
         beaten.extend(part)
 
     async def look(part: Part) -> None:
@@ -161,6 +165,10 @@ class BeatSchedule:
 
     def __len__(self) -> int:
         return len(self._claims)
+
+    def entries(self) -> Iterator[HeartbeatEntry]:
+        """All that are watched."""
+        return (claim.entry for claim in self._claims.values())
 
     def watch(self, claims: Iterable[HeartbeatEntry]) -> None:
         """Due from their `from_s` on, also where they are watched already; what is known of those stays."""

@@ -9,6 +9,8 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
 
+import msgspec
+
 from pinlater_workers.child_sockets import LoopSocket, start_child
 from pinlater_workers.heartbeat.beats import silence_s, surely_held_s, usual_interval_s
 from pinlater_workers.heartbeat.messages import (
@@ -22,6 +24,7 @@ from pinlater_workers.heartbeat.messages import (
     ToProcess,
     ToWorker,
     WatchClaims,
+    WorkerState,
     read_by_worker,
     written,
 )
@@ -50,6 +53,7 @@ class Heartbeats:
     `good_s` of what is watched becomes later with every good beat.
     While this event loop does not go round, also claims in `queues` that were made for `source` and are not watched:
     nobody could read of them. `source` is to be this worker's alone then.
+    `describe` says what the worker runs; the process tells the servers every now and then, for the list of workers.
     A process that dies is replaced at once and told of every claim; as long as there is none, the leases run on.
     """
 
@@ -63,6 +67,7 @@ class Heartbeats:
         *,
         interval_s: float | None = None,
         queues: Sequence[str] = (),
+        describe: Callable[[], WorkerState] | None = None,
     ) -> None:
         self._silent_s = silence_s(lease_s)
         interval_s = interval_s or usual_interval_s(lease_s)
@@ -70,6 +75,9 @@ class Heartbeats:
         self._held_s = surely_held_s(lease_s)
         self._on_lost = lost
         self._on_ended = ended
+        self._describe = describe
+        self._described: WorkerState | None = None
+        """As the process knows it."""
         self._claims: dict[int, HeartbeatEntry] = {}
         self._process: HeartbeatProcess | None = None
         self._keeper: asyncio.Task[None] | None = None
@@ -90,6 +98,8 @@ class Heartbeats:
 
     async def close(self) -> None:
         """Ends the process. The claims stay as they are, until their leases are over."""
+        if self._describe is not None and self._process is not None:
+            self._process.send(Alive(msgspec.structs.replace(self._describe(), is_stopping=True, has_stopped=True)))
         keeper, self._keeper = self._keeper, None
         if keeper is not None:
             keeper.cancel()
@@ -113,6 +123,17 @@ class Heartbeats:
         forgotten = [number for number in numbers if self._claims.pop(number, None) is not None]
         if forgotten and self._process is not None:
             self._process.send(ForgetClaims(forgotten))
+
+    def say_alive(self) -> None:
+        """And what the worker runs, where that has changed since it was said last."""
+        if self._process is None:
+            return
+        state = None if self._describe is None else self._describe()
+        if state == self._described:
+            state = None
+        else:
+            self._described = state
+        self._process.send(Alive(state))
 
     # -- the process -----------------------------------------------------------------------------------------------
 
@@ -139,6 +160,8 @@ class Heartbeats:
         try:
             self._process = process
             process.send(self._begin)
+            self._described = None
+            self.say_alive()
             if self._claims:
                 process.send(WatchClaims(list(self._claims.values())))
             await self._until_ended(process)
@@ -160,7 +183,7 @@ class Heartbeats:
                     await process.ended.wait()
             if monotonic() - said_s >= self._silent_s / ALIVE_PER_SILENCE:
                 said_s = monotonic()
-                process.send(Alive())
+                self.say_alive()
             overdue = self._overdue(monotonic() - TELLS_WITHIN_S)
             silent = overdue & before
             if silent:

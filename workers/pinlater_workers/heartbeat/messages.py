@@ -30,6 +30,34 @@ class HeartbeatEntry(msgspec.Struct, array_like=True, gc=False):
     from_s: float
     until_s: float
     run_after_ms: int = 0
+    type: str = ""
+    """That of the job; for the list of workers."""
+
+
+class RunningEntry(msgspec.Struct, array_like=True, gc=False):
+    """A job that runs, since when."""
+
+    descriptor: str
+    type: str
+    began_s: float
+
+
+class WorkerState(msgspec.Struct):
+    """A worker, for the list of workers: who it is, and what it runs. `id` is that of one run of it."""
+
+    id: str
+    name: str
+    host: str
+    pid: int
+    began_s: float
+    queues: dict[str, int]
+    slots: int
+    busy_slots: int
+    stuck_slots: int
+    running: list[RunningEntry]
+    versions: dict[str, str]
+    is_stopping: bool = False
+    has_stopped: bool = False
 
 
 class Begin(msgspec.Struct, tag="Begin"):
@@ -60,7 +88,9 @@ class ForgetClaims(msgspec.Struct, tag="Forget"):
 
 
 class Alive(msgspec.Struct, tag="Alive"):
-    """To the process: the worker's event loop goes round."""
+    """To the process: the worker's event loop goes round. `worker`: what it runs, where that is news."""
+
+    worker: WorkerState | None = None
 
 
 class ClaimsRenewed(msgspec.Struct, tag="Beaten"):

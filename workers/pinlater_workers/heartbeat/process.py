@@ -13,17 +13,19 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from time import monotonic
+from typing import Any
 
 from pinlater.child_process import die_with_parent, on_parent_gone
 from pinlater.client.async_client import AsyncClient
 from pinlater.client.pool import PoolLimits
 from pinlater.errors import PinLaterError
-from pinlater.model import CONTINUATION_END, CONTINUATION_START, JobFilter, JobState, claim_source
+from pinlater.model import CONTINUATION_END, CONTINUATION_START, JobFilter, JobState, WorkerReport, claim_source
 from pinlater_workers.child_sockets import LoopSocket
 from pinlater_workers.heartbeat.beats import BeatResult, BeatSchedule, beat
 from pinlater_workers.heartbeat.messages import (
+    Alive,
     Begin,
     ClaimsEnded,
     ClaimsFailing,
@@ -33,9 +35,11 @@ from pinlater_workers.heartbeat.messages import (
     ToProcess,
     ToWorker,
     WatchClaims,
+    WorkerState,
     read_by_process,
     written,
 )
+from pinlater_workers.heartbeat.reports import SOON_S, ReportSchedule
 from pinlater_workers.jobs.context import StopReason
 
 UNREAD_BYTES = 65_536
@@ -45,6 +49,7 @@ GATHER_S = 0.02
 BEATS_AT_ONCE = 32
 SHORTEST_TIMEOUT_S = 0.5
 STAY_S = 60.0
+LAST_REPORT_S = 1.0
 IDLE_S = 1_800.0
 """Half of what a server grants an idle connection by default: closing one costs a beat of all claims."""
 LONGEST_SEARCH_S = 3_600.0
@@ -72,7 +77,9 @@ class ParentLink:
             self._run.add_done_callback(lambda _: self.ended.set())
         elif self._beats is not None:
             self._beats.worker_spoke()
-            if isinstance(message, WatchClaims):
+            if isinstance(message, Alive) and message.worker is not None:
+                self._beats.tell(message.worker)
+            elif isinstance(message, WatchClaims):
                 self._beats.watch(message.claims)
             elif isinstance(message, ForgetClaims):
                 self._beats.forget(message.numbers)
@@ -83,8 +90,12 @@ class ParentLink:
             self._socket.send(written(message))
 
     async def finish(self) -> None:
-        """Ends the beats. Raises what ended them by itself, if that is why."""
+        """Ends the beats, after the last word of a worker that has ended in order. Raises what ended them by itself, if
+        that is why.
+        """
         self._socket.close()
+        if self._beats is not None:
+            await self._beats.last_report()
         if self._run is not None:
             self._run.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -114,6 +125,7 @@ class HeartbeatLoop:
         self._send = send
         self._table = BeatSchedule(begin.lease_s, begin.interval_s)
         self._timeout_s = max(SHORTEST_TIMEOUT_S, begin.lease_s / 6)
+        self._reports = ReportSchedule()
         self._news = asyncio.Event()
         self._next_s = math.inf
         self._beats: set[asyncio.Task[None]] = set()
@@ -130,6 +142,17 @@ class HeartbeatLoop:
     def worker_spoke(self) -> None:
         """The worker's event loop goes round."""
         self._unread.worker_spoke()
+
+    def tell(self, state: WorkerState) -> None:
+        """What the worker runs."""
+        self._reports.tell(state, monotonic())
+        if self._reports.due_s < self._next_s:
+            self._news.set()
+
+    async def last_report(self) -> None:
+        """Of a worker that has ended in order: it leaves the list at once, if a server answers soon."""
+        if self._reports.has_stopped:
+            await self._report(monotonic(), LAST_REPORT_S)
 
     def watch(self, claims: Sequence[HeartbeatEntry]) -> None:
         self._table.watch(claims)
@@ -165,14 +188,32 @@ class HeartbeatLoop:
         if lost:
             self._send(ClaimsFailing(lost, StopReason.CLAIM_LOST, "no heartbeat got through before the lease was over"))
         due = self._table.take_due(now_s) if len(self._beats) < BEATS_AT_ONCE else []
+        is_due = self._reports.due_s <= now_s + (SOON_S if due else 0.0) and not self._reports.has_stopped
         if due:
-            task = asyncio.create_task(self._beat(due, now_s))
-            self._beats.add(task)
-            task.add_done_callback(self._beats.discard)
+            self._start(self._beat(due, now_s, self._take_report(now_s) if is_due else None))
+        elif is_due and len(self._beats) < BEATS_AT_ONCE:
+            self._start(self._report(now_s, self._timeout_s))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._beats.add(task)
+        task.add_done_callback(self._beats.discard)
+
+    def _take_report(self, now_s: float) -> WorkerReport | None:
+        return self._reports.take(now_s, self._unread.spoke_s, self._table.entries())
+
+    async def _report(self, now_s: float, timeout_s: float) -> None:
+        """A checkpoint of nothing, for the report that it carries."""
+        report = self._take_report(now_s)
+        try:
+            await self._client.checkpoint(self._reports.queue, [], worker=report, timeout=timeout_s)
+        except PinLaterError:  # what is wrong with the servers, the worker's dequeues say
+            self._reports.failed(monotonic())
+            self._news.set()
 
     async def _until_next(self) -> None:
         """News, or the time of the next beat; a little later, so that what comes together is beaten together."""
-        self._next_s = self._table.next_s()
+        self._next_s = min(self._table.next_s(), self._reports.due_s)
         wait_s = None if self._next_s == math.inf else max(0.0, self._next_s - monotonic())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
@@ -180,9 +221,9 @@ class HeartbeatLoop:
         self._news.clear()
         await asyncio.sleep(GATHER_S)
 
-    async def _beat(self, claims: Sequence[HeartbeatEntry], began_s: float) -> None:
+    async def _beat(self, claims: Sequence[HeartbeatEntry], began_s: float, report: WorkerReport | None) -> None:
         try:
-            outcome = await beat(self._client, claims, self._timeout_s)
+            outcome = await beat(self._client, claims, self._timeout_s, report)
         except Exception as error:
             _log.exception("a heartbeat of %d claims failed", len(claims))
             outcome = BeatResult()
@@ -202,6 +243,8 @@ class HeartbeatLoop:
         if twice:
             self._send(ClaimsFailing(twice, StopReason.OUT_OF_TOUCH, outcome.detail))
         if outcome.failed:
+            if report is not None:
+                self._reports.failed(monotonic())
             self._news.set()
 
 
@@ -218,10 +261,11 @@ class UnreadClaims:
         self._timeout_s = timeout_s
         self._known = known
         self._at_once = asyncio.Event()
-        self._spoke_s = monotonic()
+        self.spoke_s = monotonic()
+        """When the worker last said anything."""
 
     def worker_spoke(self) -> None:
-        self._spoke_s = monotonic()
+        self.spoke_s = monotonic()
 
     def disconnected(self) -> None:
         """Claims that were beaten are bound to a connection that may be gone."""
@@ -230,7 +274,7 @@ class UnreadClaims:
     async def run(self) -> None:
         """Until it is cancelled."""
         while self._begin.queues:
-            silent_s = monotonic() - self._spoke_s
+            silent_s = monotonic() - self.spoke_s
             if silent_s < self._begin.silent_s:
                 await asyncio.sleep(self._begin.silent_s - silent_s)
                 continue

@@ -6,7 +6,7 @@ import contextlib
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -15,7 +15,7 @@ from pinlater.errors import PinLaterError
 from pinlater.model import Checkpoint
 from pinlater_workers.errors import ClaimLost
 from pinlater_workers.heartbeat.heartbeats import Heartbeats
-from pinlater_workers.heartbeat.messages import HeartbeatEntry
+from pinlater_workers.heartbeat.messages import HeartbeatEntry, WorkerState
 from pinlater_workers.jobs.context import RunningJob, StopReason
 from pinlater_workers.worker.ack_batches import MAX_RESULTS, Result
 
@@ -45,15 +45,27 @@ class ClaimKeeper:
 
     `queues`: in these the process also keeps alive claims for `source` that it was not told of, while a job holds up
     the worker. So claims of jobs that are likely to end at once are told late. Without `queues` all are told at once.
+    `describe` says what the worker runs, for the list of workers.
     """
 
-    def __init__(self, servers: Sequence[str], source: str, lease_s: float, queues: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        servers: Sequence[str],
+        source: str,
+        lease_s: float,
+        queues: Sequence[str] = (),
+        describe: Callable[[], WorkerState] | None = None,
+    ) -> None:
         self._table = ClaimTable(lease_s)
         self._short = ShortJobs()
         self.ran = self._short.note
         """To be told of each attempt at a job of a type that has ended, and after how long."""
         self._may_be_late = bool(queues)
-        self._heartbeats = Heartbeats(servers, source, lease_s, self._on_lost, self._on_ended, queues=queues)
+        self._heartbeats = Heartbeats(
+            servers, source, lease_s, self._on_lost, self._on_ended, queues=queues, describe=describe
+        )
+        self.say_alive = self._heartbeats.say_alive
+        """To be called when the worker has begun to stop: the list of workers has it at once."""
         self._owner: ClaimOwner | None = None
 
     async def open(self, owner: ClaimOwner) -> None:
@@ -207,7 +219,8 @@ class ClaimTable:
         self._last_number = number = self._last_number + 1
         job, from_s, until_s = running.job, good_s + self._beaten_after_s, running.until_s + MARGIN_S
         claim, planned_ms = job.claim_descriptor, job.run_after_ms
-        entry = HeartbeatEntry(number, running.queue, job.descriptor, claim, good_s, from_s, until_s, planned_ms)
+        name = "" if running.type is None else running.type.name
+        entry = HeartbeatEntry(number, running.queue, job.descriptor, claim, good_s, from_s, until_s, planned_ms, name)
         self._held[running] = entry
         self._running[number] = running
         return entry

@@ -13,12 +13,14 @@ from enum import Enum
 from pinlater.client.pool import PoolLimits
 from pinlater_workers.app.app import App
 from pinlater_workers.app.settings import WorkerSettings
+from pinlater_workers.heartbeat.messages import WorkerState
 from pinlater_workers.jobs.context import RunningJob
 from pinlater_workers.observability.metrics import QueueSummary, WorkerMetrics, WorkerView
 from pinlater_workers.pools.router import PoolRouter
 from pinlater_workers.worker.ack_sender import AckSender
 from pinlater_workers.worker.claims import CheckpointWriter, ClaimKeeper
 from pinlater_workers.worker.fetcher import Fetcher
+from pinlater_workers.worker.identity import WorkerIdentity
 from pinlater_workers.worker.jobs import JobLoader, RunningJobs, TimeLimitReaper
 from pinlater_workers.worker.queue_state import IncidentLog, log
 
@@ -93,8 +95,13 @@ class Engine:
         if settings.polls_too_long:
             text = "poll_wait is %g s, more than a third of the lease of %g s: dequeues wait for %g s at most"
             log.warning(text, settings.poll_wait_s, settings.lease_s, settings.poll_s)
+        self._identity = WorkerIdentity(settings, app_spec, app.version)
         self._claims = ClaimKeeper(
-            app.servers, self._client.source, settings.lease_s, [] if app.names_its_source else list(settings.queues)
+            app.servers,
+            self._client.source,
+            settings.lease_s,
+            [] if app.names_its_source else list(settings.queues),
+            self._describe,
         )
         incidents = IncidentLog()
         self._acks = AckSender(
@@ -154,6 +161,9 @@ class Engine:
             queues,
         )
 
+    def _describe(self) -> WorkerState:
+        return self._identity.state(self._jobs, is_stopping=self._stop.asked.is_set())
+
     def jobs_began(self) -> None:
         self._reaper.begin()
 
@@ -166,6 +176,7 @@ class Engine:
         """
         self._claims.hand_over_all()
         self._jobs.take_no_more()
+        self._claims.say_alive()
         await self._checkpoints.keep(list(self._jobs.running))
         await self._fetcher.stop()
         await self._stop.unless_hurried(self._jobs.idle, self._settings.grace_s)

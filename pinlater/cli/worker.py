@@ -1,0 +1,178 @@
+"""`pinlater worker list`, and workers as rows of output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import click
+
+from pinlater.cli.connection import EXIT_CODES, EXIT_INCOMPLETE, ServerGroup, say, talks_to_server
+from pinlater.cli.output import Row, counted, open_output, output_option
+from pinlater.cli.times import age_text, time_text
+from pinlater.client.client import Client
+from pinlater.errors import MethodUnknown
+from pinlater.model import CONTINUATION_END, CONTINUATION_START, WorkerInfo, WorkersPage, parse_descriptor
+
+COLUMNS = ("name", "host", "pid", "queues", "slots", "longest", "version", "up", "seen", "state")
+RUNNING_COLUMNS = ("name", "host", "pid", "queue", "job", "type", "running", "since")
+PAGE = 500
+TOO_OLD = "this server is of an earlier version, which keeps no list of workers"
+
+
+def read_pages(client: Client, *, queue: str = "", name: str = "", running: bool = False) -> Iterator[WorkersPage]:
+    """Every page of the list. MethodUnknown: the server is too old."""
+    continuation = CONTINUATION_START
+    while True:
+        page = client.get_workers(
+            queue=queue, name=name, include_running=running, continuation=continuation, limit=PAGE
+        )
+        yield page
+        continuation = page.continuation
+        if continuation == CONTINUATION_END:
+            return
+
+
+def worker_row(worker: WorkerInfo, now_ms: int) -> Row:
+    """A worker as it was last heard of."""
+    longest_ms = worker.longest_since_ms
+    stuck = f", {worker.stuck_slots} stuck" if worker.stuck_slots else ""
+    return {
+        "name": worker.name,
+        "host": worker.host,
+        "pid": worker.pid,
+        "queues": [name if weight == 1 else f"{name}={weight}" for name, weight in worker.queues.items()],
+        "slots": f"{worker.busy_slots}/{worker.slots}{stuck}",
+        "longest": None if longest_ms is None else age_text(max(0, now_ms - longest_ms)),
+        "version": worker.versions.get("app") or worker.versions.get("pinlater"),
+        "up": age_text(max(0, now_ms - worker.started_ms)),
+        "seen": f"{age_text(max(0, now_ms - worker.seen_ms))} ago",
+        "state": state_text(worker, now_ms),
+    }
+
+
+def worker_json(worker: WorkerInfo, now_ms: int) -> Row:
+    """For programs: every field, and each running job that was asked for."""
+    return {
+        "id": worker.id,
+        "name": worker.name,
+        "host": worker.host,
+        "pid": worker.pid,
+        "queues": worker.queues,
+        "slots": worker.slots,
+        "busy_slots": worker.busy_slots,
+        "stuck_slots": worker.stuck_slots,
+        "state": state_text(worker, now_ms),
+        "running": [
+            {
+                "job": job.job_descriptor,
+                "type": job.job_type,
+                "since": time_text(job.since_ms),
+                "since_ms": job.since_ms,
+            }
+            for job in worker.running
+        ],
+        "longest_since": time_text(worker.longest_since_ms),
+        "longest_since_ms": worker.longest_since_ms,
+        "versions": worker.versions,
+        "started": time_text(worker.started_ms),
+        "started_ms": worker.started_ms,
+        "seen": time_text(worker.seen_ms),
+        "seen_ms": worker.seen_ms,
+        "silent_since_ms": worker.silent_since_ms,
+    }
+
+
+def state_text(worker: WorkerInfo, now_ms: int) -> str:
+    """In a few words: working, stopping, or since when its process has not moved."""
+    if worker.silent_since_ms is not None:
+        return f"silent for {age_text(max(0, now_ms - worker.silent_since_ms))}"
+    return "stopping" if worker.is_stopping else "working"
+
+
+def running_rows(worker: WorkerInfo, now_ms: int) -> Iterator[Row]:
+    """A row for each job that it runs; of one that runs none, one row that says so."""
+    who = {"name": worker.name, "host": worker.host, "pid": worker.pid}
+    for job in worker.running:
+        ref = parse_descriptor(job.job_descriptor)
+        yield {
+            **who,
+            "queue": None if ref is None else ref.queue,
+            "job": job.job_descriptor,
+            "type": job.job_type,
+            "running": age_text(max(0, now_ms - job.since_ms)),
+            "since": time_text(job.since_ms),
+        }
+    if not worker.running:
+        yield who
+
+
+def summary_text(page: WorkersPage) -> str:
+    """
+    >>> summary_text(WorkersPage(0, [], 12, 96, 40, 1))
+    '12 workers with 96 slots, 40 busy, 1 stuck'
+    """
+    stuck = f", {page.stuck_slots:,} stuck" if page.stuck_slots else ""
+    slots = f"{counted(page.slots, 'slot')}, {page.busy_slots:,} busy{stuck}"
+    return f"{counted(page.total, 'worker')} with {slots}" if page.total else "no workers"
+
+
+@click.group(
+    cls=ServerGroup,
+    epilog=f"""\b
+Examples:
+  pinlater worker list
+  pinlater worker list --queue mail --running
+
+{EXIT_CODES}""",
+)
+def worker() -> None:
+    """Look at the workers of a cluster."""
+
+
+@worker.command(
+    "list",
+    short_help="List the workers, with what each runs.",
+    epilog="""\b
+Examples:
+  pinlater worker list
+  pinlater worker list --queue mail
+  pinlater worker list --name shop.jobs --running                       each running job, and since when
+  pinlater worker list -o json | jq '.[] | select(.stuck_slots > 0)'""",
+)
+@click.option("--queue", metavar="NAME", help="Only workers that take jobs from this queue.")
+@click.option("--name", metavar="NAME", help="Only workers of this name.")
+@click.option("--running", is_flag=True, help="A row for each running job: its queue, type, and since when.")
+@output_option
+@talks_to_server
+def list_workers(client: Client, queue: str | None, name: str | None, running: bool, format: str) -> None:
+    """List the workers of the whole cluster, by name, host and process, as each was last heard of.
+
+    Workers say of themselves every ten seconds what they run, so a row is as old as SEEN. One that stops in order is
+    gone at once, one that was killed after a minute. A worker is silent when its process does not move, as when a job
+    holds the interpreter. Up to 100 running jobs of each are named, those that run longest. JSON has all of it, also
+    without --running.
+    """
+    output = open_output(format, RUNNING_COLUMNS if running else COLUMNS)
+    missing: Iterable[str] = ()
+    total = 0
+    try:
+        for page in read_pages(client, queue=queue or "", name=name or "", running=running or format != "table"):
+            missing, total = page.missing_shards, page.total
+            if format != "table":
+                output.write([worker_json(each, page.now_ms) for each in page.workers])
+            elif running:
+                output.write([row for each in page.workers for row in running_rows(each, page.now_ms)])
+            else:
+                output.write([worker_row(each, page.now_ms) for each in page.workers])
+    except MethodUnknown as unknown:
+        raise MethodUnknown(TOO_OLD) from unknown
+    output.close()
+    if not total and format == "table":
+        say(
+            "no such worker was heard of in the last minute"
+            if queue or name
+            else "no worker was heard of in the last minute"
+        )
+    if missing:
+        say(f"could not be read: shard {', '.join(missing)}; workers may be missing")
+        raise SystemExit(EXIT_INCOMPLETE)

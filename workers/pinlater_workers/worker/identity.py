@@ -1,0 +1,73 @@
+"""The identity of a worker in the list of workers: its name, where it runs, and what it is made of."""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+import socket
+import time
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
+from pathlib import Path
+
+from pinlater_workers.app.loader import FILE
+from pinlater_workers.app.settings import MAX_NAME_CHARS, WorkerSettings
+from pinlater_workers.heartbeat.messages import RunningEntry, WorkerState
+from pinlater_workers.heartbeat.reports import MAX_QUEUES, MAX_RUNNING
+from pinlater_workers.worker.jobs import RunningJobs
+
+
+def default_name(app_spec: str) -> str:
+    """The module of an app, or the name of its file without the ending.
+
+    >>> default_name("shop.jobs:app"), default_name("file:/etc/pinlater/mailing.toml")
+    ('shop.jobs', 'mailing')
+    """
+    if app_spec.startswith(FILE):
+        return Path(app_spec.removeprefix(FILE)).stem[:MAX_NAME_CHARS]
+    return app_spec.partition(":")[0][:MAX_NAME_CHARS]
+
+
+class WorkerIdentity:
+    """One run of a worker."""
+
+    def __init__(self, settings: WorkerSettings, app_spec: str, app_version: str) -> None:
+        self._id = secrets.token_hex(8)
+        self._name = settings.name or default_name(app_spec)
+        self._host = socket.gethostname()
+        self._began_s = time.monotonic()
+        self._queues = dict(islice(settings.queues.items(), MAX_QUEUES))
+        self._slots = settings.concurrency
+        self._versions = {**_versions(), **({"app": app_version} if app_version else {})}
+
+    def state(self, jobs: RunningJobs, *, is_stopping: bool) -> WorkerState:
+        """What the worker runs now; the jobs that began first are named, those that hold stuck slots before them."""
+        stuck = jobs.pool.stuck_jobs() if jobs.pool.stuck else ()
+        named = islice((*stuck, *islice(jobs.running, MAX_RUNNING)), MAX_RUNNING)
+        running = [
+            RunningEntry(each.job.descriptor, "" if each.type is None else each.type.name, each.began_s)
+            for each in named
+        ]
+        return WorkerState(
+            self._id,
+            self._name,
+            self._host,
+            os.getpid(),
+            self._began_s,
+            self._queues,
+            self._slots,
+            len(jobs.running),
+            jobs.pool.stuck,
+            running,
+            self._versions,
+            is_stopping,
+        )
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    with suppress(PackageNotFoundError):  # where the sources are there, and nothing is installed
+        found["pinlater"] = version("pinlater")
+    return found
