@@ -7,7 +7,7 @@ A first line, then one map in JSON or MessagePack. Servers never look into bodie
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -28,6 +28,12 @@ SECRET_HEADER = "pinlater-secret"
 
 A header, as workers of earlier versions keep every header where they write a body anew.
 """
+
+SECRET_MASK = MASK
+"""In place of each of them."""
+
+SHORTEST_SECRET = 4
+"""A shorter text is in too many others."""
 
 _NAMED = {name: encoding for encoding, name in CONTENT_TYPES.items()}
 
@@ -59,7 +65,7 @@ def named_encoding(match: re.Match[bytes]) -> Encoding | None:
 
 @dataclass(frozen=True, slots=True)
 class BodyDescription:
-    """What a body says. Values are those of JSON, whatever the encoding; secret ones are MASK unless asked for.
+    """What a body says. Values are those of JSON, whatever the encoding; secret ones are SECRET_MASK unless asked for.
 
     `headers` lack the one that names the secrets. `snoozes`: how often the job was put off.
     """
@@ -85,7 +91,7 @@ class BodyDescription:
         parts: list[str] = []
         left = max_chars
         for name, value in [("", each) for each in self.args] + list(self.kwargs.items()):
-            part = (f"{name}=" if name else "") + (MASK if value == MASK else _shown(value))
+            part = (f"{name}=" if name else "") + (SECRET_MASK if value == SECRET_MASK else _shown(value))
             parts.append(part)
             left -= len(part) + 2
             if left < 0:
@@ -99,6 +105,31 @@ def _shown(value: object) -> str:
         return repr(value)
     except RecursionError:
         return "..."
+
+
+def secret_values(body: bytes) -> list[str]:
+    """The texts in the arguments that are marked secret, the longest first; those that are too short to be told from
+    other text are left out.
+    """
+    if SECRET_HEADER.encode() not in body:
+        return []
+    whole, masked = describe_body(body, with_secrets=True), describe_body(body)
+    if whole is None or masked is None:
+        return []
+    values = [value for value, shown in zip(whole.args, masked.args, strict=True) if shown == SECRET_MASK]
+    values += [whole.kwargs[name] for name, shown in masked.kwargs.items() if shown == SECRET_MASK]
+    texts = {text for text in _texts(values) if len(text) >= SHORTEST_SECRET and text != SECRET_MASK}
+    return sorted(texts, key=len, reverse=True)
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for each in value:
+            yield from _texts(each)
+    elif value is not None and not isinstance(value, bool):
+        yield str(value)
 
 
 def describe_body(body: bytes, *, with_secrets: bool = False) -> BodyDescription | None:
@@ -124,6 +155,6 @@ def describe_body(body: bytes, *, with_secrets: bool = False) -> BodyDescription
     headers = dict(found.headers or {})
     secrets = set(headers.pop(SECRET_HEADER, "").split())
     if secrets and not with_secrets:
-        args = [MASK if str(index) in secrets else value for index, value in enumerate(args)]
-        kwargs = {name: MASK if name in secrets else value for name, value in kwargs.items()}
+        args = [SECRET_MASK if str(index) in secrets else value for index, value in enumerate(args)]
+        kwargs = {name: SECRET_MASK if name in secrets else value for name, value in kwargs.items()}
     return BodyDescription(found.job, args, kwargs, headers, found.snoozes, encoding)

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from pinlater.model import DequeuedJob
 from pinlater_workers.envelope import Envelope, read_envelope, write_envelope
 from pinlater_workers.errors import ArgumentsInvalid, BodyInvalid, ProcessDied, WorkerError
-from pinlater_workers.execution.decision import MAX_LINE_CHARS, decide, decide_stopped
+from pinlater_workers.execution.decision import decide, decide_stopped
+from pinlater_workers.execution.failure_text import MAX_LINE_CHARS, MAX_TRACE_CHARS
 from pinlater_workers.jobs.context import StopReason
 from pinlater_workers.jobs.outcome import Action, Fail, Outcome, Reschedule, Retry, Snooze
 from pinlater_workers.jobs.retry import Constant, Default, Function, Never, RetryRules
@@ -289,10 +290,13 @@ def test_any_text_makes_a_bounded_line_that_can_be_sent(text: str, number: int, 
         raise error
     for each in (error, Retry(text), Fail(text), Snooze(1, text), Reschedule(1, message=text), WorkerError(text)):
         found = decide(SETTINGS, claimed(write_envelope(envelope()), allowed=number), each, None)
-        assert len(found.status) <= MAX_LINE_CHARS + 1
+        line, *trace = found.status.splitlines() or [""]
+        assert len(line) <= MAX_LINE_CHARS
         assert len(found.error) <= 100
         found.status.encode()
-        assert found.status.count("\n") == len(found.status.splitlines()) <= 1
+        assert found.status.count("\n") == len(found.status.splitlines())
+        assert all(each.startswith("  ") for each in trace)
+        assert len(found.status) <= MAX_LINE_CHARS + MAX_TRACE_CHARS + 1
 
 
 def test_the_default_policy_has_jitter() -> None:

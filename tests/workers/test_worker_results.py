@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import re
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -224,7 +227,12 @@ async def test_a_job_over_its_time_limit_has_failed(server: RunningServer, pool:
         async with site.working(pool=pool, concurrency=4) as worker:
             info = await site.ended(await job.enqueue_async())
             assert info.state is JobState.FAILED
-            assert "TimeLimitExceeded" in info.custom_status
+            line, *trace = info.custom_status.splitlines()
+            place = (
+                rf"\(test_worker_results\.py:\d+ in {job.name}\) \[\S+Z, \S+s, {socket.gethostname()}:{os.getpid()}\]"
+            )
+            assert re.fullmatch(rf"attempt 1 of 1: TimeLimitExceeded: it ran longer than 0.3 s {place}", line)
+            assert trace[0].endswith(f", in {job.name}"), "where it stood when it was ended"
             assert worker.view().stuck == (1 if pool == "thread" else 0)
             returns.set()
             await until(lambda: worker.view().stuck == 0)

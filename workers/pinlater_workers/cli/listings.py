@@ -12,7 +12,7 @@ from pinlater.printable import printable
 from pinlater.schedule import duration_text
 from pinlater_workers.app.loader import load
 from pinlater_workers.errors import ConfigurationError
-from pinlater_workers.execution.decision import describe
+from pinlater_workers.execution.failure_text import describe
 from pinlater_workers.jobs.retry import DEFAULT_RETRY, Policy, RetryRules, delays
 from pinlater_workers.jobs.retry_text import policy_text
 from pinlater_workers.jobs.settings import retry_policy

@@ -18,6 +18,7 @@ from pinlater.model import DequeuedJob
 from pinlater_workers.envelope import read_envelope
 from pinlater_workers.errors import BodyInvalid
 from pinlater_workers.execution.decision import RANDOM, decide, decide_stopped, log_outcome
+from pinlater_workers.execution.failure_text import MAX_TYPE_CHARS
 from pinlater_workers.jobs.context import CURRENT, JobContext
 from pinlater_workers.jobs.job_type import JobType
 from pinlater_workers.jobs.outcome import SUCCEEDED, Action, Outcome
@@ -26,7 +27,6 @@ from pinlater_workers.tracing import set_trace
 
 _log = logging.getLogger("pinlater_workers.execution")
 _of_thread = threading.local()
-MAX_TYPE_CHARS = 100
 
 
 class HasMiddleware(Protocol):
@@ -73,7 +73,7 @@ async def run_attempt_async(
     except BaseException as error:
         if isinstance(error, asyncio.CancelledError) and _is_cancelled():
             if begun and context.cancel_reason is not None:
-                _error(begun, context, error, decide_stopped(job_type.settings, job, context.cancel_reason))
+                _error(begun, context, error, _stopped(job_type, job, context))
             raise
         return _failed(begun, job_type, job, context, error, rng)
     log_outcome(context, outcome)
@@ -111,6 +111,7 @@ def _attempt(
 def _prepare(job_type: JobType, job: DequeuedJob, context: JobContext) -> tuple[Sequence[Any], dict[str, Any]]:
     """The arguments. ArgumentsInvalid: the function takes others, as code and producer differ. BodyInvalid."""
     CURRENT.set(context)
+    context.begin()
     if job_type.settings.raw:
         set_trace({})
         return (job.body,), {}
@@ -142,6 +143,11 @@ def _with_result(job_type: JobType, begun: Sequence[Middleware], result: Any) ->
     return Outcome(Action.SUCCEED, error=type(result).__qualname__[:MAX_TYPE_CHARS])
 
 
+def _stopped(job_type: JobType, job: DequeuedJob, context: JobContext) -> Outcome:
+    assert context.cancel_reason is not None
+    return decide_stopped(job_type.settings, job, context.cancel_reason, record=context.record())
+
+
 def _failed(
     begun: Sequence[Middleware],
     job_type: JobType,
@@ -150,7 +156,7 @@ def _failed(
     error: BaseException,
     rng: Random | None,
 ) -> Outcome:
-    outcome = decide(job_type.settings, job, error, rng, body=context.body)
+    outcome = decide(job_type.settings, job, error, rng, body=context.body, record=context.record())
     _error(begun, context, error, outcome)
     log_outcome(context, outcome, error)
     return outcome

@@ -16,16 +16,26 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import sysconfig
+from collections.abc import Sequence
 from random import Random
-from types import CodeType, FrameType, TracebackType
+from types import TracebackType
 
 import msgspec
 
+from pinlater.job_body import secret_values
 from pinlater.model import DequeuedJob
 from pinlater.printable import printable
 from pinlater_workers.envelope import next_body, read_envelope, write_envelope
 from pinlater_workers.errors import BodyInvalid, ClaimLost, TimeLimitExceeded, TooManySnoozes
+from pinlater_workers.execution.failure_text import (
+    MAX_LINE_CHARS,
+    describe,
+    line_chars,
+    one_line,
+    trace_text,
+    type_name,
+)
+from pinlater_workers.jobs.attempt_record import AttemptRecord
 from pinlater_workers.jobs.context import JobContext, StopReason, attempt_number
 from pinlater_workers.jobs.outcome import SUCCEEDED, Action, Fail, Outcome, Reschedule, Retry, Snooze
 from pinlater_workers.jobs.retry import DEFAULT_RETRY, LONGEST_S
@@ -41,13 +51,6 @@ _QUIET = {
     Action.RESCHEDULE: "is done for now",
     Action.GIVE_BACK: "is requeued",
 }
-MAX_LINE_CHARS = 500
-MAX_TEXT_CHARS = 450
-"""Leaves room for what stands before it in its line."""
-MAX_TYPE_CHARS = 100
-_MAX_FRAMES = 10_000
-_FRAMEWORK = ("pinlater", "pinlater_workers")
-_LIBRARIES = ("/site-packages/", "/dist-packages/", sysconfig.get_path("stdlib") + "/")
 
 
 def decide(
@@ -56,27 +59,74 @@ def decide(
     error: BaseException,
     rng: Random | None = RANDOM,
     body: bytes | None = None,
+    record: AttemptRecord | None = None,
 ) -> Outcome:
-    """`body`: what the newest checkpoint stored, where there was one. `rng` None: delays without jitter."""
+    """`body`: what the newest checkpoint stored, where there was one. `rng` None: delays without jitter. `record`: when
+    and where it ran, for the job's status.
+    """
     error = unwrap_group(error)
+    failure = Failure(job, error, record)
     try:
-        return _decide(settings, job, error, rng, job.body if body is None else body)
+        return _decide(settings, job, error, rng, job.body if body is None else body, failure)
     except BaseException as trouble:
         if isinstance(trouble, KeyboardInterrupt):
             raise
         _log.exception("The retry policy of a job failed; the default one decides")
         after_s = DEFAULT_RETRY.default.delay_s(1, error, rng)
-        status = _status(job, f"{describe(error, 300)}; its retry policy failed: {describe(trouble, 150)}")
-        return Outcome(Action.RETRY, delay_ms(after_s or 0.0), status, error=type_name(error))
+        return failure.outcome(after_s or 0.0, f"its retry policy failed: {describe(trouble, 150)}")
 
 
-def decide_stopped(settings: JobSettings, job: DequeuedJob, reason: StopReason, rng: Random | None = RANDOM) -> Outcome:
-    """For a job that its pool has ended: what is to be said in its place."""
+def decide_stopped(
+    settings: JobSettings,
+    job: DequeuedJob,
+    reason: StopReason,
+    rng: Random | None = RANDOM,
+    record: AttemptRecord | None = None,
+    trace: TracebackType | None = None,
+) -> Outcome:
+    """For a job that its pool has ended: what is to be said in its place. `trace`: where it stood, if that is known."""
     if reason is StopReason.TIME_LIMIT:
-        return decide(settings, job, TimeLimitExceeded(f"it ran longer than {settings.time_limit_s:g} s"), rng)
-    if reason is StopReason.CLAIM_LOST:
-        return decide(settings, job, ClaimLost("another worker has it, or its queue is gone"), rng)
-    return Outcome(Action.GIVE_BACK)
+        error: Exception = TimeLimitExceeded(f"it ran longer than {settings.time_limit_s:g} s")
+    elif reason is StopReason.CLAIM_LOST:
+        error = ClaimLost("another worker has it, or its queue is gone")
+    else:
+        return Outcome(Action.GIVE_BACK)
+    return decide(settings, job, error.with_traceback(trace), rng, record=record)
+
+
+class Failure:
+    """A failed attempt, on its way into the job's status: a line, and its traceback where no attempt follows."""
+
+    def __init__(self, job: DequeuedJob, error: BaseException, record: AttemptRecord | None) -> None:
+        self._job = job
+        self._error = error
+        self._record = record
+
+    def by(self, error: BaseException) -> Failure:
+        """The same attempt, failed by that."""
+        return Failure(self._job, error, self._record)
+
+    def outcome(self, after_s: float | None, said: str = "") -> Outcome:
+        """`after_s` None: FAILED. `said` comes behind what was raised."""
+        job, error = self._job, self._error
+        is_last = after_s is None or job.attempts_remaining <= 1
+        secrets = secret_values(job.body)
+        status = self._line(said, secrets, is_last=is_last)
+        if is_last:
+            status += trace_text(error, secrets=secrets)
+        action = Action.FAIL if after_s is None else Action.RETRY
+        return Outcome(action, delay_ms(after_s or 0.0), status, error=type_name(error))
+
+    def _line(self, said: str, secrets: Sequence[str], *, is_last: bool) -> str:
+        """What people look for first comes first; when and where comes last, and is never cut."""
+        job = self._job
+        allowed = max(job.attempts_allowed, job.attempts_remaining)
+        begins = f"attempt {attempt_number(job)} of {allowed}: "
+        ends = f" [{one_line(self._record.text(), 120)}]" if self._record is not None else ""
+        more = f"; {said}" if said else ""
+        most = MAX_LINE_CHARS if is_last else line_chars(allowed)
+        text = describe(self._error, max(1, most - len(begins) - len(ends) - len(more)), secrets)
+        return f"{one_line(begins + text + more, MAX_LINE_CHARS)}{ends}\n"
 
 
 def unwrap_group(error: BaseException) -> BaseException:
@@ -91,20 +141,24 @@ def delay_ms(delay_s: float) -> int:
     return math.ceil(min(delay_s, LONGEST_S) * 1000)
 
 
-def _decide(settings: JobSettings, job: DequeuedJob, error: BaseException, rng: Random | None, body: bytes) -> Outcome:
+def _decide(
+    settings: JobSettings,
+    job: DequeuedJob,
+    error: BaseException,
+    rng: Random | None,
+    body: bytes,
+    failure: Failure,
+) -> Outcome:
     try:
         if isinstance(error, Snooze):
-            return _snooze(settings, job, error, body)
+            return _snooze(settings, error, body, failure)
         if isinstance(error, Reschedule):
             return _reschedule(settings, error, body)
     except (ValueError, TooManySnoozes) as wrong:
         error = wrong.with_traceback(error.__traceback__)
+        failure = failure.by(error)
     final = isinstance(error, Fail | BodyInvalid | TooManySnoozes)
-    after_s = None if final else _retry_s(settings, job, error, rng, body)
-    status = _status(job, describe(error))
-    if after_s is None:
-        return Outcome(Action.FAIL, 0, status, error=type_name(error))
-    return Outcome(Action.RETRY, delay_ms(after_s), status, error=type_name(error))
+    return failure.outcome(None if final else _retry_s(settings, job, error, rng, body))
 
 
 def _retry_s(
@@ -125,12 +179,11 @@ def _retry_s(
     return settings.retry.delay_s(attempt, error, rng, None if allowed is None else allowed - 1)
 
 
-def _snooze(settings: JobSettings, job: DequeuedJob, error: Snooze, body: bytes) -> Outcome:
+def _snooze(settings: JobSettings, error: Snooze, body: bytes, failure: Failure) -> Outcome:
     """TooManySnoozes."""
     envelope = None if settings.raw else read_envelope(body)
     if envelope is None:
-        # nowhere to count: the attempts bound it
-        return Outcome(Action.RETRY, delay_ms(error.after_s), _status(job, describe(error)), error=type_name(error))
+        return failure.outcome(error.after_s)  # nowhere to count: the attempts bound it
     count = envelope.snoozes + 1
     if count > settings.max_snoozes:
         reason = f": {error.message}" if error.message else ""
@@ -150,11 +203,6 @@ def _reschedule(settings: JobSettings, error: Reschedule, body: bytes) -> Outcom
     return Outcome(Action.RESCHEDULE, delay_ms(error.after_s), status, stored, type_name(error))
 
 
-def _status(job: DequeuedJob, text: str) -> str:
-    allowed = max(job.attempts_allowed, job.attempts_remaining)
-    return _line(f"attempt {attempt_number(job)} of {allowed}", text)
-
-
 def _line(what: str, text: str) -> str:
     return one_line(f"{what}: {text}" if text else what, MAX_LINE_CHARS) + "\n"
 
@@ -171,7 +219,7 @@ def log_outcome(context: JobContext, outcome: Outcome, error: BaseException | No
 
 def _log_outcome(context: JobContext, outcome: Outcome, error: BaseException | None) -> None:
     # also for an app with handlers of its own, which know nothing of names that are made to move a cursor
-    job, status = printable(context.job), printable(outcome.status.rstrip())
+    job, status = printable(context.job), printable(_headline(outcome.status))
     if outcome.action in _QUIET:
         if _outcome_log.isEnabledFor(logging.DEBUG):
             more = f": {status}" if status else ""
@@ -183,64 +231,8 @@ def _log_outcome(context: JobContext, outcome: Outcome, error: BaseException | N
     _outcome_log.warning("%s failed, %s: %s", job, end, status, exc_info=shown)
 
 
-def type_name(error: BaseException) -> str:
-    return one_line(type(error).__qualname__, MAX_TYPE_CHARS)
-
-
-def describe(error: BaseException, most: int = MAX_TEXT_CHARS) -> str:
-    """Type, message and place, in `most` characters; one that was raised `from` another names that too."""
-    text = _type_and_message(error)
-    if error.__cause__ is not None:
-        text = f"{text}, from {_type_and_message(error.__cause__)}"
-    place = where(error)
-    end = f" ({place})" if place else ""
-    return one_line(text, most - len(end)) + end
-
-
-def where(error: BaseException) -> str:
-    """The innermost line of the job's own code, which is neither a library's nor the framework's; "" for none."""
-    try:
-        return _where(error.__traceback__)
-    except Exception:
-        return ""
-
-
-def one_line(text: str, most: int) -> str:
-    """Without line ends, control characters, and what is no character in UTF-8; cut to `most` characters."""
-    text = " ".join(text[: 4 * most].split())
-    if not text.isprintable():
-        text = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
-    return text if len(text) <= most else text[: max(0, most - 3)] + "..."
-
-
-def _type_and_message(error: BaseException) -> str:
-    try:
-        message = one_line(str(error), MAX_LINE_CHARS)
-    except BaseException as trouble:
-        message = f"(its text cannot be had: {type(trouble).__name__})"
-    return f"{type_name(error)}: {message}" if message else type_name(error)
-
-
-def _where(trace: TracebackType | None) -> str:
-    """Code is the job's own if it is of the function's package, or of no library."""
-    own = ""
-    package = None
-    for _ in range(_MAX_FRAMES):
-        if trace is None:
-            break
-        frame, code, line = trace.tb_frame, trace.tb_frame.f_code, trace.tb_lineno
-        top = _package(frame)
-        if top not in _FRAMEWORK:
-            package = package or top
-            if top == package or not _of_library(code):
-                own = f"{code.co_filename.rpartition('/')[2]}:{line} in {code.co_name}"
-        trace = trace.tb_next
-    return one_line(own, 100)
-
-
-def _package(frame: FrameType) -> str:
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
-
-
-def _of_library(code: CodeType) -> bool:
-    return code.co_filename.startswith("<frozen ") or any(part in code.co_filename for part in _LIBRARIES)
+def _headline(status: str) -> str:
+    """The first line without when and where, which a log says by itself."""
+    line = status.partition("\n")[0]
+    text, bracket, _ = line.rpartition(" [")
+    return text if bracket and line.endswith("]") else line

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ import msgspec
 from pinlater.model import MAX_STATUS_CHARS, Checkpoint, DequeuedJob
 from pinlater_workers.envelope import Envelope, next_body, write_envelope
 from pinlater_workers.errors import ClaimLost
+from pinlater_workers.jobs.attempt_record import AttemptRecord
 
 if TYPE_CHECKING:
     from pinlater_workers.envelope import Envelope
@@ -85,12 +87,24 @@ class JobContext:
     one. `envelope` None: not read yet, or a body that has none.
     """
 
-    __slots__ = ("_claimed", "_deadline_ms", "_host", "_reason", "_wake", "body", "envelope", "job", "queue")
+    __slots__ = (
+        "_began_s",
+        "_claimed",
+        "_deadline_ms",
+        "_host",
+        "_reason",
+        "_wake",
+        "body",
+        "envelope",
+        "job",
+        "queue",
+    )
 
     def __init__(
         self, job: str, queue: str, claimed: DequeuedJob, host: Host, deadline_ms: int, envelope: Envelope | None = None
     ) -> None:
         """`deadline_ms` is a wall-clock time: when its time limit ends. `envelope`, where it is read already."""
+        self._began_s = 0.0
         self.job = job
         self.queue = queue
         self.body = claimed.body
@@ -126,6 +140,14 @@ class JobContext:
     def headers(self) -> Mapping[str, str]:
         """What travels with the job: a trace context, and what middleware added."""
         return {} if self.envelope is None else self.envelope.headers
+
+    def begin(self) -> None:
+        """The attempt begins, here and now."""
+        self._began_s = time.monotonic()
+
+    def record(self) -> AttemptRecord | None:
+        """Of the attempt until now; None: it has not begun."""
+        return AttemptRecord.since(self._began_s) if self._began_s else None
 
     # -- being told to stop ----------------------------------------------------------------------------------------
 

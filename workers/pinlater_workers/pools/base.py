@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context
+from types import FrameType
 from typing import Protocol
 
 from pinlater.model import Checkpoint
 from pinlater_workers.errors import ClaimLost
 from pinlater_workers.execution.decision import decide, decide_stopped, log_outcome
+from pinlater_workers.execution.failure_text import stack_trace
+from pinlater_workers.jobs.attempt_record import AttemptRecord
 from pinlater_workers.jobs.context import CURRENT, Host, JobContext, RunningJob, StopReason
 from pinlater_workers.jobs.outcome import Outcome
 
@@ -60,13 +63,17 @@ def make_context(running: RunningJob, host: Host) -> JobContext:
 def outcome_on_error(running: RunningJob, error: BaseException) -> Outcome:
     """By the retry rules of its type."""
     assert running.type is not None
-    return _logged(running, decide(running.type.settings, running.job, error))
+    record = AttemptRecord.since(running.began_s)
+    return _logged(running, decide(running.type.settings, running.job, error, record=record))
 
 
-def stopped_outcome(running: RunningJob, reason: StopReason) -> Outcome:
-    """The outcome of a job that was ended because of `reason`, one of ENDING_REASONS."""
+def stopped_outcome(running: RunningJob, reason: StopReason, frames: Sequence[FrameType] = ()) -> Outcome:
+    """The outcome of a job that was ended because of `reason`, one of ENDING_REASONS. `frames`: where it stood, from
+    the outermost on.
+    """
     assert running.type is not None
-    return _logged(running, decide_stopped(running.type.settings, running.job, reason))
+    record, trace = AttemptRecord.since(running.began_s), stack_trace(frames)
+    return _logged(running, decide_stopped(running.type.settings, running.job, reason, record=record, trace=trace))
 
 
 def has_ended() -> ClaimLost:

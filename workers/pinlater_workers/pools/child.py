@@ -29,6 +29,7 @@ from pinlater_workers.child_sockets import BlockingSocket
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.execution.attempt import close_loop, run_attempt
 from pinlater_workers.execution.decision import decide
+from pinlater_workers.jobs.attempt_record import use_worker
 from pinlater_workers.jobs.context import JobContext, StopReason
 from pinlater_workers.jobs.outcome import Action, Outcome
 from pinlater_workers.observability import logs
@@ -56,6 +57,7 @@ _LEFT_TO_WORKER = (signal.SIGINT, signal.SIGTERM)
 
 def main(jobs_fd: int, control_fd: int, worker: int) -> None:
     die_with_parent(worker)
+    use_worker(worker)
     _die_first()
     leave_signals_to_worker()
     jobs, control_socket = BlockingSocket(jobs_fd, read_by_process), BlockingSocket(control_fd, read_by_process)
@@ -137,7 +139,7 @@ def _run(app: App, run: RunJob, control: Control) -> Outcome:
     try:
         return run_attempt(app, job_type, run.job, context)
     except BaseException as error:  # KeyboardInterrupt too, which only the job itself can have raised
-        return decide(job_type.settings, run.job, error)
+        return decide(job_type.settings, run.job, error, record=context.record())
     finally:
         control.end()
 

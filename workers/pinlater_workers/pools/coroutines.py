@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from types import FrameType
 
 import msgspec
 
 from pinlater.model import Checkpoint
 from pinlater_workers.app.settings import WorkerSettings
 from pinlater_workers.execution.attempt import HasMiddleware, run_attempt_async
+from pinlater_workers.execution.failure_text import frames_of_coroutine
 from pinlater_workers.jobs.context import ENDING_REASONS, JobContext, RunningJob, StopReason
 from pinlater_workers.jobs.outcome import Outcome
 from pinlater_workers.pools.base import (
@@ -47,13 +49,14 @@ class _Host(msgspec.Struct, eq=False):
 
 
 class _Task(msgspec.Struct, eq=False):
-    """One job on the loop. `reason` is set when it is cancelled."""
+    """One job on the loop. `reason` is set when it is cancelled, and `frames`: where it stood."""
 
     running: RunningJob
     host: _Host
     context: JobContext
     asyncio_task: asyncio.Task[None] | None = None
     reason: StopReason | None = None
+    frames: Sequence[FrameType] = ()
 
 
 class AsyncPool:
@@ -92,6 +95,7 @@ class AsyncPool:
         if reason in ENDING_REASONS and task.reason is None:
             task.reason = reason
             assert task.asyncio_task is not None
+            task.frames = frames_of_coroutine(task.asyncio_task.get_coro())
             task.asyncio_task.add_done_callback(lambda _: self._report_stopped(task, reason))
             self._cancel(task)
 
@@ -137,7 +141,8 @@ class AsyncPool:
     def _report_stopped(self, task: _Task, reason: StopReason) -> None:
         """Told once, here or when it has ended."""
         if not task.host.ended:
-            self._end(task, stopped_outcome(task.running, reason))
+            frames, task.frames = task.frames, ()
+            self._end(task, stopped_outcome(task.running, reason, frames))
 
     def _end(self, task: _Task, outcome: Outcome) -> None:
         task.host.ended = True

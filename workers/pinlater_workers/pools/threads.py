@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import queue
+import sys
 import threading
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
+from types import FrameType
 
 import msgspec
 
 from pinlater.model import Checkpoint
 from pinlater_workers.app.settings import WorkerSettings
 from pinlater_workers.execution.attempt import HasMiddleware, close_loop, run_attempt
+from pinlater_workers.execution.failure_text import frames_of_stack
 from pinlater_workers.jobs.context import ENDING_REASONS, JobContext, RunningJob, StopReason
 from pinlater_workers.jobs.outcome import Action, Outcome
 from pinlater_workers.pools.base import (
@@ -48,11 +51,13 @@ class _Host(msgspec.Struct, eq=False):
 class _Task(msgspec.Struct, eq=False):
     """One job in a thread.
 
-    `finished` is set by the thread, `dropped` by the loop: its outcome was told before the thread returned.
+    `thread` and `finished` are set by the thread, `dropped` by the loop: its outcome was told before the thread
+    returned.
     """
 
     running: RunningJob
     context: JobContext
+    thread: int = 0
     finished: bool = False
     dropped: bool = False
 
@@ -114,7 +119,7 @@ class ThreadPool:
             task.dropped = True
             self._stuck.add(task)
             del self._tasks[running]
-            self._completed.add(running, stopped_outcome(running, reason))
+            self._completed.add(running, stopped_outcome(running, reason, _frames(task)))
 
     async def close(self) -> None:
         self._deliver()
@@ -175,8 +180,10 @@ class ThreadPool:
                 return task
 
     def _work(self) -> None:
+        thread = threading.get_ident()
         while (task := self._next()) is not None:
             running = task.running
+            task.thread = thread
             assert running.type is not None
             try:
                 outcome = run_attempt(self._app, running.type, running.job, task.context)
@@ -206,3 +213,8 @@ class ThreadPool:
                 ended.append((task.running, outcome))
         if ended and not self._closed:
             self._ended(ended)
+
+
+def _frames(task: _Task) -> Sequence[FrameType]:
+    """Where the job stands, if it has begun."""
+    return frames_of_stack(sys._current_frames().get(task.thread)) if task.thread else ()

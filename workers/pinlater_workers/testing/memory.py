@@ -13,6 +13,7 @@ from pinlater.job_limits import JobLimits
 from pinlater.model import Checkpoint, DequeuedJob, Job, JobState
 from pinlater.model.status_text import append_at, append_status, prepend_status
 from pinlater_workers.envelope import read_envelope
+from pinlater_workers.jobs.attempt_record import AttemptRecord, worker_name
 from pinlater_workers.jobs.context import JobContext, refuse_on_loop
 from pinlater_workers.jobs.outcome import Action, Outcome
 from pinlater_workers.middleware import Middleware
@@ -177,11 +178,17 @@ class RunHost:
 
 
 class VirtualContext(JobContext):
-    """Waits by the clock of the test."""
+    """Waits, and tells how long it took, by the clock of the test."""
 
-    __slots__ = ("clock",)
+    __slots__ = ("_began_ms", "clock")
 
     clock: VirtualClock
+
+    def begin(self) -> None:
+        self._began_ms = self.clock.now_ms()
+
+    def record(self) -> AttemptRecord:
+        return AttemptRecord(self._began_ms, (self.clock.now_ms() - self._began_ms) / 1000, worker_name())
 
     def wait(self, seconds: float) -> bool:
         refuse_on_loop("wait_async")
