@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from pinlater.errors import install_command
 from pinlater.printable import printable
@@ -42,6 +43,7 @@ COMMANDS = {
     "top": Entry("pinlater.cli.top", "Watch a cluster, live."),
     "check": Entry("pinlater.cli.check", "Judge a cluster by thresholds, for Nagios and its kind."),
     "audit": Entry("pinlater.cli.cluster", "Show what operators changed."),
+    "completion": Entry("pinlater.cli.completion", "Print what completes words in a shell."),
     "admin": Entry("pinlater.cli.admin", "Prepare what the configuration of a server needs."),
 }
 
@@ -84,6 +86,13 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Without importing the commands."""
+        names = [
+            CompletionItem(name, help=entry.help) for name, entry in COMMANDS.items() if name.startswith(incomplete)
+        ]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
@@ -105,6 +114,7 @@ Examples:
   echo hello | pinlater job enqueue mail
   pinlater job scan mail --state pending
   pinlater cluster status
+  eval "$(pinlater completion bash)"                words are completed in this shell; also for zsh and fish
 
 \b
 Exit codes: 0 done, 1 failed, 2 wrong command line or configuration, 3 no server could be reached, 4 it is not known

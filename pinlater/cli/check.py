@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import click
 
 from pinlater.cli.cluster import oldest_age_ms, out_at, totals
+from pinlater.cli.completion import offer_queues
 from pinlater.cli.connection import talks_to_server
 from pinlater.cli.output import counted
 from pinlater.cli.times import age_text, parse_duration_ms
@@ -317,7 +318,14 @@ Exit codes: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN (also: no server could be rea
 )
 @click.option("--warn", "warn", multiple=True, metavar="KEY=N,...", help="More is worth a warning; repeatable.")
 @click.option("--crit", "crit", multiple=True, metavar="KEY=N,...", help="More is critical; repeatable.")
-@click.option("--queue", "queues", multiple=True, metavar="NAME", help="Only this queue; repeatable. [default: all]")
+@click.option(
+    "--queue",
+    "queues",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=offer_queues,
+    help="Only this queue; repeatable. [default: all]",
+)
 @talks_to_server
 def check(client: Client, warn: tuple[str, ...], crit: tuple[str, ...], queues: tuple[str, ...]) -> None:
     """Judge a cluster by thresholds, in one line with the figures, and by the exit code, as Nagios plugins do.

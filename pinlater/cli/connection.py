@@ -19,6 +19,7 @@ import click
 import pinlater
 from pinlater.cli import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_UNREACHABLE, EXIT_USAGE
 from pinlater.cli.admin import password_origin
+from pinlater.cli.completion import offer_clusters
 from pinlater.cli.times import duration_option
 from pinlater.errors import (
     BodyTooLarge,
@@ -156,7 +157,10 @@ def talks_to_server(command: Callable[..., None], *, patient: bool = False) -> C
         "[env: PINLATER_SERVER, with commas; default: 127.0.0.1:9010]",
     )
     @click.option(
-        "--cluster", metavar="NAME", help="The servers that clusters.toml has under this name. [env: PINLATER_CLUSTER]"
+        "--cluster",
+        metavar="NAME",
+        shell_complete=offer_clusters,
+        help="The servers that clusters.toml has under this name. [env: PINLATER_CLUSTER]",
     )
     @click.option(
         "--timeout",

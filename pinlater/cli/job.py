@@ -9,6 +9,7 @@ from typing import BinaryIO
 
 import click
 
+from pinlater.cli.completion import offer_queues
 from pinlater.cli.connection import EXIT_CODES, ServerGroup, priority_option, talks_patiently
 from pinlater.cli.job_changes import cancel, delete, retry
 from pinlater.cli.job_views import count, get, scan, slices
@@ -33,7 +34,7 @@ Examples:
   make-letter | pinlater job enqueue mail -
   pinlater job enqueue mail --lines --file letters.jsonl -o jsonl > descriptors.jsonl"""
 )
-@click.argument("queue")
+@click.argument("queue", shell_complete=offer_queues)
 @click.argument("body", required=False)
 @click.option("--body", "body_option", metavar="TEXT", help="The body, for one that begins with a dash; - as below.")
 @click.option(

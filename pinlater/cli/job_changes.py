@@ -15,6 +15,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from pinlater.cli.completion import offer_queues
 from pinlater.cli.connection import EXIT_INCOMPLETE, can_ask, confirm, say, talks_to_server
 from pinlater.cli.job_text import COLUMNS, job_row, table_row
 from pinlater.cli.job_views import match_option, named_descriptors, say_no_descriptor, slices, state_option
@@ -244,7 +245,7 @@ Examples:
   pinlater job retry mail --priority 2 --attempts 3 --run-after +1h --all
   pinlater job retry mail --newer-than 2h --match 'timed? ?out' --dry-run""",
 )
-@click.argument("queue")
+@click.argument("queue", shell_complete=offer_queues)
 @priority_or_all_option("all")
 @click.option(
     "--attempts", type=click.IntRange(min=1), default=1, show_default=True, help="How often they may be tried again."
@@ -280,7 +281,7 @@ Examples:
   pinlater job delete mail --state pending --priority 3 --match 'newsletter 17' --limit 5000
   pinlater job delete mail --state succeeded --priority all --older-than 2d --all --dry-run""",
 )
-@click.argument("queue")
+@click.argument("queue", shell_complete=offer_queues)
 @state_option
 @priority_or_all_option("1")
 @filter_options
@@ -334,7 +335,12 @@ Examples:
   pinlater job cancel --queue mail --older-than 7d --all"""
 )
 @click.argument("descriptors", nargs=-1, metavar="[DESCRIPTOR]...")
-@click.option("--queue", metavar="QUEUE", help="In place of descriptors: the PENDING jobs of this queue that match.")
+@click.option(
+    "--queue",
+    metavar="QUEUE",
+    shell_complete=offer_queues,
+    help="In place of descriptors: the PENDING jobs of this queue that match.",
+)
 @priority_or_all_option("all")
 @filter_options
 @yes_option

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from pinlater.cli.completion import offer_queues, one_of
 from pinlater.cli.connection import EXIT_INCOMPLETE, priority_option, say, talks_to_server
 from pinlater.cli.job_text import BODY_COLUMNS, COLUMNS, job_row, page, table_row
 from pinlater.cli.output import open_output, output_option, write_one
@@ -73,6 +74,7 @@ def state_option(command: Callable[..., Any]) -> Callable[..., Any]:
         type=state_choice(*JobState),
         required=True,
         metavar="STATE",
+        shell_complete=one_of(*(state.name.lower() for state in JobState)),
         help=f"The state of the jobs: {', '.join(state.name.lower() for state in JobState)}.",
     )(command)
 
@@ -235,7 +237,7 @@ Examples:
   pinlater job scan mail --state failed --match 'timed? ?out' --all -o jsonl
   pinlater job scan mail --state failed --body -o jsonl | jq -r .type | sort | uniq -c"""
 )
-@click.argument("queue")
+@click.argument("queue", shell_complete=offer_queues)
 @state_option
 @priority_option(_ALL_PRIORITIES)
 @click.option("--future", is_flag=True, help=_FUTURE_HELP)
@@ -291,7 +293,7 @@ Examples:
   pinlater job count mail --state pending
   pinlater job count mail --state failed --priority 1 --match '"to": "ada@' -o json"""
 )
-@click.argument("queue")
+@click.argument("queue", shell_complete=offer_queues)
 @state_option
 @priority_option(_ALL_PRIORITIES)
 @click.option("--future", is_flag=True, help=_FUTURE_HELP)

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from pinlater.cli.admin import PASSWORD_HELP, PASSWORD_VARIABLE, admin_password, needs_password
+from pinlater.cli.completion import offer_queues, one_of
 from pinlater.cli.connection import (
     EXIT_CODES,
     EXIT_INCOMPLETE,
@@ -80,7 +81,7 @@ Examples:
   pass show pinlater | pinlater queue delete old_mail --yes
   {PASSWORD_VARIABLE}=… pinlater queue delete old_mail --yes""",
 )
-@click.argument("name")
+@click.argument("name", shell_complete=offer_queues)
 @click.option("--yes", is_flag=True, help="Do not ask whether that is meant.")
 @needs_password
 @talks_to_server
@@ -135,7 +136,7 @@ Examples:
   pinlater queue stats --by-priority
   pinlater queue stats -o jsonl | jq 'select(.failed > 0)'""",
 )
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=offer_queues)
 @click.option(
     "--by-priority/--totals",
     "by_priority",
@@ -240,7 +241,7 @@ Examples:
   pinlater queue drain old_mail --no-wait
   pinlater queue drain old_mail --undo""",
 )
-@click.argument("name")
+@click.argument("name", shell_complete=offer_queues)
 @click.option("--undo", is_flag=True, help="Take new jobs again.")
 @click.option("--no-wait", is_flag=True, help="Only set it, and end.")
 @click.option("--partial", is_flag=True, help="Do not wait for shards that are out.")
@@ -307,12 +308,13 @@ Examples:
   pinlater queue replay mail_dead --newer-than 2h --match '"to": "ada@' --dry-run
   pinlater queue replay mail_dead --all --rate 100/s --attempts 3""",
 )
-@click.argument("queue", metavar="DLQ")
+@click.argument("queue", metavar="DLQ", shell_complete=offer_queues)
 @priority_or_all_option("all")
 @click.option(
     "--state",
     type=state_choice(JobState.PENDING, JobState.FAILED),
     metavar="STATE",
+    shell_complete=one_of("pending", "failed"),
     help="Only dead letters in this state: pending or failed. [default: both]",
 )
 @click.option(

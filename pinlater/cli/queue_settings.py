@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from pinlater.cli.admin import PASSWORD_HELP, admin_password, needs_password
+from pinlater.cli.completion import offer_assignments, offer_queues, offer_settings, only_first
 from pinlater.cli.connection import say_missed, talks_to_server
 from pinlater.cli.output import Row, output_option, write_all
 from pinlater.cli.times import duration_option, moment_option, time_text
@@ -60,7 +61,7 @@ Examples:
   pinlater queue set mail dead_letter_queue=mail_dead
   pinlater queue set --defaults succeeded_ttl=6h""",
 )
-@click.argument("words", nargs=-1, metavar="[NAME] KEY=VALUE...")
+@click.argument("words", nargs=-1, metavar="[NAME] KEY=VALUE...", shell_complete=offer_assignments)
 @defaults_option
 @output_option
 @needs_password
@@ -92,7 +93,7 @@ Examples:
   pinlater queue unset mail claim_timeout max_attempts
   pinlater queue unset --defaults succeeded_ttl""",
 )
-@click.argument("words", nargs=-1, metavar="[NAME] KEY...")
+@click.argument("words", nargs=-1, metavar="[NAME] KEY...", shell_complete=offer_settings)
 @defaults_option
 @output_option
 @needs_password
@@ -116,7 +117,7 @@ Examples:
   pinlater queue set-rate mail none
   pinlater queue set-rate --defaults 50/s""",
 )
-@click.argument("words", nargs=-1, metavar="[NAME] RATE")
+@click.argument("words", nargs=-1, metavar="[NAME] RATE", shell_complete=only_first(offer_queues))
 @defaults_option
 @output_option
 @needs_password
@@ -156,7 +157,7 @@ Examples:
   pinlater queue show                               of all queues, what is set anywhere
   pinlater queue show -o jsonl | jq -r 'select(.setting == "paused" and .value == "true").queue'"""
 )
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=offer_queues)
 @defaults_option
 @output_option
 @talks_to_server
@@ -203,7 +204,7 @@ Examples:
   pinlater queue pause mail --until 2030-01-31T12:00:00Z
   pinlater queue pause --defaults --why 'moving house'""",
 )
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=offer_queues)
 @defaults_option
 @click.option("--why", metavar="TEXT", help="Shown to whoever finds it paused.")
 @click.option("--for", "for_ms", type=duration_option, metavar="DURATION", help="It ends by itself: after so long.")
@@ -251,7 +252,7 @@ Examples:
   pinlater queue resume mail
   pinlater queue resume --defaults""",
 )
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=offer_queues)
 @defaults_option
 @output_option
 @needs_password

@@ -7,6 +7,7 @@ import click
 from pinlater.cli import EXIT_FAILED
 from pinlater.cli.admin import PASSWORD_HELP, admin_password, needs_password
 from pinlater.cli.cluster import HEALTH_COLUMNS, SHARD_COLUMNS, shard_row
+from pinlater.cli.completion import offer_shards
 from pinlater.cli.connection import EXIT_CODES, ServerGroup, say, say_missed, talks_to_server
 from pinlater.cli.output import counted, output_option, write_all
 from pinlater.cli.progress import Left, wait_until_empty
@@ -99,7 +100,7 @@ Examples:
   pinlater shard drain 2 --no-wait
   pinlater shard drain 2 --undo""",
 )
-@click.argument("shard_id", metavar="ID")
+@click.argument("shard_id", metavar="ID", shell_complete=offer_shards)
 @click.option("--undo", is_flag=True, help="Store new jobs there again.")
 @click.option("--no-wait", is_flag=True, help="Only order it, and end.")
 @needs_password

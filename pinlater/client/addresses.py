@@ -104,6 +104,11 @@ def cluster_servers(name: str, path: str | Path | None = None) -> list[Target]:
     return [parse_target(server) for server in servers]
 
 
+def cluster_names(path: str | Path | None = None) -> list[str]:
+    """Those in `clusters.toml`, sorted. ValueError: there is none, or it cannot be read."""
+    return sorted(_read(clusters_file(path)))
+
+
 def cluster_check(name: str, path: str | Path | None = None) -> object:
     """What the file says under `check` of one cluster, as TOML gives it; {}: nothing. ValueError as above."""
     return _table(clusters_file(path), name).get("check", {})

@@ -1,0 +1,115 @@
+"""`pinlater completion`, and what a shell is offered in a command line: queues, states, shards, clusters, settings.
+
+What is offered comes from the servers that the command line so far means, within a second; where they do not answer,
+nothing is offered, and nothing is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem, get_completion_class
+
+import pinlater
+from pinlater.client.addresses import cluster_names
+from pinlater.errors import PinLaterError
+from pinlater.model import queue_order
+from pinlater.queues.settings import SETTINGS
+
+_TIMEOUT_S = 1.0
+_VARIABLE = "_{}_COMPLETE"
+SHELLS = ("bash", "zsh", "fish")
+PROGRAMS = ("pinlater", "pinlater-worker")
+
+Offer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+"""What may stand in place of the word that has begun so; `shell_complete` of an argument or option."""
+
+
+def _begun(texts: Iterable[str], incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(text) for text in texts if text.startswith(incomplete)]
+
+
+def _asked(ctx: click.Context, ask: Callable[[Any], Iterable[str]]) -> list[str]:
+    """What the servers say that are meant so far."""
+    try:
+        with pinlater.Client(
+            servers=ctx.params.get("servers") or (),
+            cluster=ctx.params.get("cluster"),
+            timeout=_TIMEOUT_S,
+            retry_unavailable=False,
+        ) as client:
+            return list(ask(client))
+    except (PinLaterError, ValueError, OSError):
+        return []
+
+
+def offer_queues(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The names of queues, as people count."""
+    return _begun(sorted(_asked(ctx, lambda client: client.queue_names()), key=queue_order), incomplete)
+
+
+def offer_shards(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    return _begun(_asked(ctx, lambda client: [each.id for each in client.cluster_status(queues=[]).shards]), incomplete)
+
+
+def offer_clusters(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The names in clusters.toml."""
+    try:
+        return _begun(cluster_names(), incomplete)
+    except ValueError:
+        return []
+
+
+def offer_settings(
+    ctx: click.Context, param: click.Parameter, incomplete: str, suffix: str = ""
+) -> list[CompletionItem]:
+    """The first word is a queue, unless --defaults is there; the others are settings."""
+    if not ctx.params.get("defaults") and not ctx.params.get(param.name or ""):
+        return offer_queues(ctx, param, incomplete)
+    return _begun((each.name + suffix for each in SETTINGS if not each.by_server), incomplete)
+
+
+def offer_assignments(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """As `offer_settings`, each with its equals sign."""
+    return offer_settings(ctx, param, incomplete, "=")
+
+
+def only_first(offer: Offer) -> Offer:
+    """Of several words of one argument, the first."""
+
+    def first(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [] if ctx.params.get(param.name or "") else offer(ctx, param, incomplete)
+
+    return first
+
+
+def one_of(*words: str) -> Offer:
+    def offer(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return _begun(words, incomplete.lower())
+
+    return offer
+
+
+@click.command(
+    short_help="Print what completes words in a shell.",
+    epilog="""\b
+Examples:
+  eval "$(pinlater completion bash)"                                 in ~/.bashrc
+  eval "$(pinlater completion zsh)"                                  in ~/.zshrc, behind compinit
+  pinlater completion fish > ~/.config/fish/completions/pinlater.fish
+  eval "$(pinlater completion bash --program pinlater-worker)"       the same for pinlater-worker""",
+)
+@click.argument("shell", type=click.Choice(SHELLS))
+@click.option("--program", type=click.Choice(PROGRAMS), default=PROGRAMS[0], show_default=True, help="Whose words.")
+def completion(shell: str, program: str) -> None:
+    """Print the lines by which SHELL completes the words of a command line.
+
+    It offers commands and options; queues, shards and settings from the servers that the line names, or else the
+    environment, within a second; states; and the clusters of clusters.toml.
+    """
+    made = get_completion_class(shell)
+    assert made is not None
+    variable = _VARIABLE.format(program.upper().replace("-", "_"))
+    click.echo(made(click.Command(program), {}, program, variable).source())
