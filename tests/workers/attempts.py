@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from pinlater.job_limits import JobLimits
 from pinlater.model import DequeuedJob, Job
 from pinlater_workers.app import App
 from pinlater_workers.execution.attempt import close_loop, run_attempt
@@ -29,7 +30,7 @@ def kept(job: DequeuedJob) -> Run:
 
 def context_of(job: DequeuedJob, name: str = "job", run: Run | None = None) -> JobContext:
     deadline_ms = time.time_ns() // 1_000_000 + 3_600_000
-    return JobContext(name, QUEUE, job, RunHost(kept(job) if run is None else run), deadline_ms)
+    return JobContext(name, QUEUE, job, RunHost(kept(job) if run is None else run, JobLimits()), deadline_ms)
 
 
 def attempt(job_type: JobType, *args: Any, body: bytes | None = None, remaining: int = 5, **kwargs: Any) -> Outcome:

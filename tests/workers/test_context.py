@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from pinlater.job_limits import JobLimits
 from pinlater.model import Checkpoint
 from pinlater_workers.envelope import Envelope, read_envelope, write_envelope
 from pinlater_workers.errors import ClaimLost
@@ -22,7 +23,9 @@ ENVELOPE = Envelope("count", [1], {}, {"traceparent": "t"}, 3)
 def test_what_it_knows() -> None:
     job = claimed(b"body", allowed=5, remaining=4)
     now = datetime.now(UTC)
-    context = JobContext("count", QUEUE, job, RunHost(kept(job)), round(now.timestamp() * 1000) + 5_000, ENVELOPE)
+    context = JobContext(
+        "count", QUEUE, job, RunHost(kept(job), JobLimits()), round(now.timestamp() * 1000) + 5_000, ENVELOPE
+    )
     assert (context.job, context.queue, context.descriptor) == ("count", QUEUE, job.descriptor)
     assert (context.attempt, context.attempts_left) == (2, 3)
     assert abs(context.deadline - now - timedelta(seconds=5)) < timedelta(milliseconds=2)
