@@ -3,42 +3,45 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from pinlater_workers.app.settings import FileSettings
 from pinlater_workers.errors import ConfigurationError
+from pinlater_workers.imports import add_import_paths, import_modules, import_object
 from pinlater_workers.jobs.enqueue_calls import Producer
 from pinlater_workers.jobs.job_type import JobType
 from pinlater_workers.jobs.settings import JobSettings, job_settings
-from pinlater_workers.settings_table import add_import_paths, import_object
 
 _NAME = re.compile(r"[\w.:-]{1,200}")
 _NOT_BESIDE_CODE = ("function", "raw")
 
 
 class Catalogue:
-    """Functions that a file names are imported when somebody first looks for a type, as they may import the app."""
+    """`include`: modules that declare jobs. They, and functions that a file names, are imported when somebody first
+    looks for a type, as they may import the app.
+    """
 
-    def __init__(self, producer: Producer) -> None:
+    def __init__(self, producer: Producer, include: Sequence[str] = ()) -> None:
         self._producer = producer
+        self._include = include
         self._types: dict[str, JobType] = {}
         self._file = FileSettings()
-        self._complete = True
+        self._complete = not include
 
     def all(self) -> Mapping[str, JobType]:
-        self._import_functions()
+        self._import_all()
         return MappingProxyType(self._types)
 
     def find(self, name: str) -> JobType | None:
         """That of an envelope."""
-        self._import_functions()
+        self._import_all()
         found = self._types.get(name)
         return None if found is None or found.settings.raw else found
 
     def raw(self, queue: str) -> JobType | None:
         """That of the jobs of a queue that have no envelope."""
-        self._import_functions()
+        self._import_all()
         return next((each for each in self._types.values() if each.settings.raw and each.settings.queue == queue), None)
 
     def add(self, job_type: JobType) -> None:
@@ -73,19 +76,21 @@ class Catalogue:
 
     def check(self) -> None:
         """ConfigurationError: the file names a job that no code declares and that has no function there."""
-        self._import_functions()
+        self._import_all()
         for name in self._file.jobs.keys() - self._types.keys():
             raise ConfigurationError(
                 f"{self._file.where(f'jobs.{name}')}: no job of that name is declared; known: "
                 f'{", ".join(sorted(self._types)) or "none"}; for a new one say function = "MODULE:NAME"'
             )
 
-    def _import_functions(self) -> None:
+    def _import_all(self) -> None:
         if self._complete:
             return
         self._complete = True  # from here on: what is imported may look for types itself
         add_import_paths(self._file.import_paths)
         try:
+            import_modules(self._include, "App(include=[...])")
+            import_modules(self._file.include, f"{self._file.path}: include")
             for name, table in self._file.jobs.items():
                 if "function" in table and name not in self._types:
                     self.add(self._from_file(name, table))

@@ -10,7 +10,7 @@ from pathlib import Path
 from pinlater_workers.app.app import App
 from pinlater_workers.app.settings import WorkerSettings, read_file
 from pinlater_workers.errors import ConfigurationError
-from pinlater_workers.settings_table import add_import_paths, import_object
+from pinlater_workers.imports import add_import_paths, import_object
 
 FILE = "file:"
 

@@ -127,7 +127,8 @@ def worker_settings(options: Mapping[str, object], where: str, base: WorkerSetti
 @dataclass(frozen=True, slots=True)
 class FileSettings:
     """`app`: the "module:name" of an app that code makes, "": none. `import_paths` and `clusters_file` are paths from
-    here. `jobs`: the keys of each table [jobs.NAME], checked when the job's type is known.
+    here. `include`: modules that declare jobs. `jobs`: the keys of each table [jobs.NAME], checked when the job's type
+    is known.
     """
 
     path: Path = Path()
@@ -138,6 +139,7 @@ class FileSettings:
     source: str | None = None
     version: str = ""
     import_paths: list[Path] = field(default_factory=list)
+    include: list[str] = field(default_factory=list)
     jobs: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     worker: Mapping[str, object] = field(default_factory=dict)
 
@@ -174,6 +176,7 @@ FILE_KEYS: dict[str, Key] = {
     "source": text("source", "a text", bool),
     "version": text("version", "1 to 100 characters", lambda text: 0 < len(text) <= MAX_NAME_CHARS),
     "import_paths": Key("import_paths", _texts, "a list of folders"),
+    "include": Key("include", _texts, 'a list of modules, as in ["shop.jobs", "shop.reports.*"]'),
     "jobs": Key("jobs", _tables, "tables [jobs.NAME]"),
     "worker": Key("worker", _table, "a table [worker]"),
 }

@@ -13,10 +13,10 @@ from pinlater.schedule import duration_text
 from pinlater_workers.app.loader import load
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.execution.failure_text import describe
+from pinlater_workers.imports import add_import_paths
 from pinlater_workers.jobs.retry import DEFAULT_RETRY, Policy, RetryRules, delays
 from pinlater_workers.jobs.retry_text import policy_text
 from pinlater_workers.jobs.settings import retry_policy
-from pinlater_workers.settings_table import add_import_paths
 
 _COLUMNS = ("job", "queue", "attempts", "retry", "limit", "priority", "pool", "encoding")
 

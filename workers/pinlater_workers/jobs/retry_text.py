@@ -16,8 +16,8 @@ from dataclasses import MISSING, fields, replace
 from typing import Any
 
 from pinlater.schedule import duration_text, parse_duration
+from pinlater_workers.imports import import_object
 from pinlater_workers.jobs.retry import Constant, Default, Delays, Exponential, Function, Linear, Never, Policy
-from pinlater_workers.settings_table import import_object
 
 _COMMON: dict[str, Callable[[str], Any]] = {"retries": int, "cap": parse_duration, "jitter": float}
 _DURATIONS = ("delay", "step", "first", "cap_s")

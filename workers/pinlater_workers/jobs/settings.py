@@ -11,6 +11,7 @@ from pinlater.model import is_queue_name
 from pinlater.schedule import Delay, parse_duration
 from pinlater_workers.envelope import ENCODINGS, Encoding
 from pinlater_workers.errors import ConfigurationError
+from pinlater_workers.imports import import_object
 from pinlater_workers.jobs.retry import DEFAULT_RETRY, Delays, Function, Policy, RetryRules
 from pinlater_workers.jobs.retry_text import parse_policy
 from pinlater_workers.settings_table import (
@@ -18,7 +19,6 @@ from pinlater_workers.settings_table import (
     Key,
     duration,
     flag,
-    import_object,
     integer,
     read_table,
     text,
