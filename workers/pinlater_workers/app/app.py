@@ -17,7 +17,7 @@ import pinlater
 from pinlater.client.addresses import target_servers
 from pinlater.clock import Clock, SystemClock
 from pinlater.model import Job
-from pinlater_workers.app.catalogue import Catalogue
+from pinlater_workers.app.catalogue import Catalogue, Include
 from pinlater_workers.app.settings import FileSettings, WorkerSettings, read_file
 from pinlater_workers.envelope import Encoding
 from pinlater_workers.errors import ConfigurationError
@@ -62,7 +62,8 @@ def _says_queue(method: MethodT) -> MethodT:
 class App:
     """An app: types of job, and where they go. `file`: settings in TOML, which count before what code says; else
     `servers`, a `cluster`, or the environment. `include`: modules that declare jobs, as "shop.jobs", and "shop.*" for
-    all of a package; they are imported when the jobs are needed first, in a worker at its start.
+    all of a package, or a function that says which; they are imported when the jobs are needed first, in a worker at
+    its start.
 
     `version` is that of the program, for the list of workers.
     ConfigurationError: a file, a server or a type of job that cannot be. `sink` is where jobs go: the servers.
@@ -76,7 +77,7 @@ class App:
         cluster: str | None = None,
         clusters_file: str | Path | None = None,
         source: str | None = None,
-        include: Sequence[str] = (),
+        include: Include = (),
         middleware: Sequence[Middleware] = (),
         clock: Clock | None = None,
         version: str = "",
@@ -86,7 +87,7 @@ class App:
         self.middleware: Sequence[Middleware] = tuple(middleware)
         self.clock: Clock = clock or SystemClock()
         self._version = version
-        self._catalogue = Catalogue(self, [include] if isinstance(include, str) else list(include))
+        self._catalogue = Catalogue(self, [include] if isinstance(include, str) else include)
         self._connections = ServerClients(ServerTarget(servers, cluster, clusters_file, source))
         self.sink: JobSink = self._connections
         self._file = FileSettings()

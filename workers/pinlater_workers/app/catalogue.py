@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from pinlater_workers.app.settings import FileSettings
@@ -17,17 +17,20 @@ _NAME = re.compile(r"[\w.:-]{1,200}")
 _NOT_BESIDE_CODE = ("function", "raw")
 
 
+Include = Sequence[str] | Callable[[], Iterable[str]]
+
+
 class Catalogue:
-    """`include`: modules that declare jobs. They, and functions that a file names, are imported when somebody first
-    looks for a type, as they may import the app.
+    """`include`: modules that declare jobs, or a function that says which. They, and functions that a file names, are
+    imported when somebody first looks for a type, as they may import the app.
     """
 
-    def __init__(self, producer: Producer, include: Sequence[str] = ()) -> None:
+    def __init__(self, producer: Producer, include: Include = ()) -> None:
         self._producer = producer
         self._include = include
         self._types: dict[str, JobType] = {}
         self._file = FileSettings()
-        self._complete = not include
+        self._complete = include == ()
 
     def all(self) -> Mapping[str, JobType]:
         self._import_all()
@@ -89,7 +92,7 @@ class Catalogue:
         self._complete = True  # from here on: what is imported may look for types itself
         add_import_paths(self._file.import_paths)
         try:
-            import_modules(self._include, "App(include=[...])")
+            import_modules(self._include() if callable(self._include) else self._include, "App(include=[...])")
             import_modules(self._file.include, f"{self._file.path}: include")
             for name, table in self._file.jobs.items():
                 if "function" in table and name not in self._types:
