@@ -173,6 +173,25 @@ def test_sighup_begins_anew_as_the_same_process_with_new_code(shop: Shop) -> Non
         assert worker.ended() == 0
 
 
+def test_a_change_of_the_code_begins_anew_and_code_that_is_wrong_is_waited_for(shop: Shop) -> None:
+    with shop.working("--reload") as worker:
+        shop.enqueue("say", "a")
+        worker.wait_for("said a in one")
+        shop.write("two")
+        worker.wait_for("has changed: no new jobs")
+        worker.ready(times=2)
+        shop.enqueue("say", "b")
+        worker.wait_for("said b in two")
+        (shop.folder / "shop.py").write_text("this is no Python")
+        worker.wait_for("waiting for a change of the code")
+        shop.write("three")
+        worker.ready(times=3)
+        shop.enqueue("say", "c")
+        worker.wait_for("said c in three")
+        worker.send(signal.SIGTERM)
+        assert worker.ended() == 0
+
+
 def test_a_coroutine_that_never_stops_holds_up_neither_a_new_beginning_nor_the_end(shop: Shop) -> None:
     descriptor = shop.enqueue("cling")
     with shop.working("--grace", "0.2s") as worker:

@@ -34,6 +34,7 @@ Examples:
   pinlater-worker --app shop.jobs:app --queues mail=3,reports --concurrency 32 --http 127.0.0.1:9012
   pinlater-worker --app shop.jobs:app --queues thumbnails --pool process --recycle-mib 500 --server queue-1:9010
   pinlater-worker --config conf/jobs.toml --grace 2m
+  pinlater-worker --app shop.jobs:app --reload
   pinlater-worker jobs --app shop.jobs:app
   pinlater-worker retry "exponential first=1s factor=2 cap=1h"
 
@@ -70,6 +71,12 @@ Exit codes: 0 stopped by a signal, 1 failed, 2 wrong command line, file or app, 
     show_default=True,
     help="Lines for people, or one JSON object per line.",
 )
+@click.option(
+    "--reload",
+    is_flag=True,
+    help="While you develop: begin anew when a .py or .toml file below the current folder changes. Running jobs have "
+    "2s to end, unless --grace says otherwise.",
+)
 @click.version_option(package_name="pinlater", message="%(prog)s %(version)s")
 @click.pass_context
 def main(
@@ -81,13 +88,14 @@ def main(
     cluster: str | None,
     log_level: str,
     log_format: str,
+    reload: bool,
     **given: Any,
 ) -> None:
     """Run the jobs of an app."""
     if ctx.invoked_subcommand is not None:
         return
     logs.configure(log_level, log_format)
-    run(app, config, servers, cluster, given)
+    run(app, config, servers, cluster, given, reload=reload)
 
 
 main.add_command(jobs)

@@ -40,9 +40,7 @@ def failures_as_exit_codes() -> Iterator[None]:
     try:
         yield
     except ConfigurationError as error:
-        if error.__cause__ is not None:
-            _say_cause(error.__cause__)
-        say(str(error))
+        say_configuration_error(error)
         raise SystemExit(EXIT_USAGE) from None
     except PinLaterError as error:
         say(str(error))
@@ -54,6 +52,13 @@ def failures_as_exit_codes() -> Iterator[None]:
 
 def say(message: str) -> None:
     click.echo(f"pinlater-worker: {printable_lines(message)}", err=True)
+
+
+def say_configuration_error(error: ConfigurationError) -> None:
+    """With the end of the traceback of a module that could not be imported."""
+    if error.__cause__ is not None:
+        _say_cause(error.__cause__)
+    say(str(error))
 
 
 def _say_cause(error: BaseException) -> None:

@@ -17,8 +17,8 @@ from pinlater.schedule import duration_text
 from pinlater_workers.app.app import App
 from pinlater_workers.app.loader import load, pass_on_servers
 from pinlater_workers.app.settings import WORKER_KEYS, WorkerSettings, worker_settings
-from pinlater_workers.cli.process_exit import EXIT_FAILED, exec_restart, exit_soon
-from pinlater_workers.cli.sidecars import serve
+from pinlater_workers.cli.process_exit import EXIT_FAILED, exec_restart, exit_soon, say_configuration_error
+from pinlater_workers.cli.sidecars import CodeChanged, optional, serve
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.observability.metrics import WorkerMetrics
 from pinlater_workers.worker.worker import ExitReason, Worker
@@ -34,19 +34,34 @@ def run(
     servers: Sequence[str],
     cluster: str | None,
     given: Mapping[str, Any],
+    *,
+    reload: bool = False,
 ) -> None:
-    """Until it is stopped. ConfigurationError: it cannot begin."""
-    loaded = load(app_spec, config)
-    if servers or cluster:
-        pass_on_servers(loaded.app, servers, cluster)
-    settings = with_queues(loaded.app, over(loaded.settings, given))
+    """Until it is stopped. ConfigurationError: it cannot begin. `reload`: it begins anew when code changes, and waits
+    for a change where it cannot begin.
+    """
+    reloader = optional("pinlater_workers.cli.reload", "--reload").Reloader(config) if reload else None
+    try:
+        loaded = load(app_spec, config)
+        if servers or cluster:
+            pass_on_servers(loaded.app, servers, cluster)
+        settings = with_queues(loaded.app, over(loaded.settings, given))
+    except ConfigurationError as error:
+        if reloader is None:
+            raise
+        say_configuration_error(error)
+        reloader.wait_for_change()
+        exec_restart()
+    if reloader is not None:
+        settings = reloader.tune(settings, given)
     raise_descriptor_limit(_DESCRIPTORS + _PER_SLOT * settings.concurrency)
     metrics = WorkerMetrics()
     worker = Worker(loaded.app, settings, loaded.spec, metrics)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         try:
             begins = _begins(loaded.app, loaded.spec, settings)
-            ending = runner.run(_served(loaded.app, worker, settings, metrics, begins))
+            changed = None if reloader is None else reloader.changed
+            ending = runner.run(_served(loaded.app, worker, settings, metrics, begins, changed))
         except ConfigurationError:
             raise  # no job has begun
         except BaseException as error:
@@ -61,10 +76,15 @@ def run(
 
 
 async def _served(
-    app: App, worker: Worker, settings: WorkerSettings, metrics: WorkerMetrics, begins: str
+    app: App,
+    worker: Worker,
+    settings: WorkerSettings,
+    metrics: WorkerMetrics,
+    begins: str,
+    code_changed: CodeChanged | None,
 ) -> ExitReason:
     try:
-        return await serve(worker, settings, metrics, begins)
+        return await serve(worker, settings, metrics, begins, code_changed)
     finally:
         await app.close_async()
 

@@ -6,8 +6,10 @@ import asyncio
 import importlib
 import logging
 import signal
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
 from types import ModuleType
+from typing import Any
 
 from pinlater.errors import install_command
 from pinlater_workers.app.settings import WorkerSettings
@@ -16,7 +18,11 @@ from pinlater_workers.observability.metrics import WorkerMetrics
 from pinlater_workers.worker.worker import ExitReason, Worker
 
 _log = logging.getLogger("pinlater_workers.cli")
-_EXTRA = {"aiohttp", "prometheus_client", "statsd"}
+_EXTRAS = {"aiohttp": "workers", "prometheus_client": "workers", "statsd": "workers", "watchfiles": "reload"}
+"""The extra that brings each package."""
+
+CodeChanged = Callable[[], Coroutine[Any, Any, str]]
+"""Waits for a change of the code, and names the file."""
 
 
 class Signals:
@@ -30,7 +36,7 @@ class Signals:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop, number)
-        loop.add_signal_handler(signal.SIGHUP, self._replace)
+        loop.add_signal_handler(signal.SIGHUP, self.replace, "SIGHUP, to begin anew")
 
     def _stop(self, number: signal.Signals) -> None:
         if self.is_to_replace:
@@ -45,10 +51,10 @@ class Signals:
             _log.warning("%s again: it ends now; what runs is requeued", number.name)
             self._worker.stop()
 
-    def _replace(self) -> None:
+    def replace(self, why: str) -> None:
         if not self._stops and not self.is_to_replace:
             self.is_to_replace = True
-            self._finish("SIGHUP, to begin anew")
+            self._finish(why)
 
     def _finish(self, why: str) -> None:
         _log.info("%s: no new jobs%s", why, what_runs(self._worker.view().running, self._grace_s))
@@ -69,15 +75,20 @@ def optional(module: str, what: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as missing:
-        if missing.name not in _EXTRA:
+        extra = _EXTRAS.get(missing.name or "")
+        if extra is None:
             raise
-        raise ConfigurationError(
-            f"{what} needs the Python package {missing.name}: {install_command('workers')}"
-        ) from None
+        raise ConfigurationError(f"{what} needs the Python package {missing.name}: {install_command(extra)}") from None
 
 
-async def serve(worker: Worker, settings: WorkerSettings, metrics: WorkerMetrics, begins: str) -> ExitReason:
-    """Until a signal or the worker itself ends it. `begins` is logged when signals are heeded."""
+async def serve(
+    worker: Worker,
+    settings: WorkerSettings,
+    metrics: WorkerMetrics,
+    begins: str,
+    code_changed: CodeChanged | None = None,
+) -> ExitReason:
+    """Until a signal, the worker itself, or a change of code ends it. `begins` is logged when signals are heeded."""
 
     def read() -> dict[tuple[str, ...], list[float]]:
         return metrics.read(worker.view())
@@ -93,8 +104,14 @@ async def serve(worker: Worker, settings: WorkerSettings, metrics: WorkerMetrics
             export = optional("pinlater_workers.observability.statsd", "--statsd")
             sender = export.WorkerStatsd(settings.statsd, settings.statsd_prefix)
             stack.push_async_callback(_end, asyncio.ensure_future(sender.send_often(read)))
+        if code_changed is not None:
+            stack.push_async_callback(_end, asyncio.ensure_future(_replace_when_changed(signals, code_changed)))
         ending = await worker.run()
     return ExitReason.REPLACE if signals.is_to_replace else ending
+
+
+async def _replace_when_changed(signals: Signals, code_changed: CodeChanged) -> None:
+    signals.replace(f"{await code_changed()} has changed")
 
 
 async def _end(task: asyncio.Task[None]) -> None:
