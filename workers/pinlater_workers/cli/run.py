@@ -17,7 +17,7 @@ from pinlater.schedule import duration_text
 from pinlater_workers.app.app import App
 from pinlater_workers.app.loader import load, pass_on_servers
 from pinlater_workers.app.settings import WORKER_KEYS, WorkerSettings, worker_settings
-from pinlater_workers.cli.process_exit import EXIT_FAILED, exec_restart, exit_soon, say_configuration_error
+from pinlater_workers.cli.process_exit import EXIT_FAILED, exec_restart, exit_soon, say, say_configuration_error
 from pinlater_workers.cli.sidecars import CodeChanged, optional, serve
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.observability.metrics import WorkerMetrics
@@ -40,7 +40,7 @@ def run(
     """Until it is stopped. ConfigurationError: it cannot begin. `reload`: it begins anew when code changes, and waits
     for a change where it cannot begin.
     """
-    reloader = optional("pinlater_workers.cli.reload", "--reload").Reloader(config) if reload else None
+    reloader = optional("pinlater_workers.reload", "--reload").Reloader(config) if reload else None
     try:
         loaded = load(app_spec, config)
         if servers or cluster:
@@ -50,7 +50,8 @@ def run(
         if reloader is None:
             raise
         say_configuration_error(error)
-        reloader.wait_for_change()
+        say("--reload: waiting for a change of the code; Ctrl-C ends it")
+        say(f"{reloader.wait_for_change()} has changed")
         exec_restart()
     if reloader is not None:
         settings = reloader.tune(settings, given)
