@@ -26,6 +26,7 @@ class UnlimitedQueue(NamedTuple):
     max_attempts: int | None = None
 
 
+SERVER_LIMITS = JobLimits()
 QUEUE_LIMITS = UnlimitedQueue()
 
 
@@ -168,7 +169,7 @@ class RunHost:
     """Stores checkpoints at once."""
 
     run: Run
-    limits: JobLimits
+    limits: JobLimits = SERVER_LIMITS
 
     def checkpoint(self, checkpoint: Checkpoint) -> None:
         self.run.save(self.limits.checkpoint(checkpoint, QUEUE_LIMITS))
