@@ -38,6 +38,7 @@ from pinlater_workers.jobs.outcome import Outcome
 from pinlater_workers.middleware import Middleware
 from pinlater_workers.testing.memory import (
     QUEUE_LIMITS,
+    SERVER_LIMITS,
     Recorder,
     Run,
     RunHost,
@@ -110,7 +111,7 @@ class Jobs:
 
     def __init__(self, app: App, queues: Sequence[str] = (), limits: JobLimits | None = None) -> None:
         self._queues = frozenset(queues)
-        self._limits = limits or JobLimits()
+        self._limits = limits or SERVER_LIMITS
         self.clock = VirtualClock()
         self.runs: list[Run] = []
         self.tell: StopReason | None = None
