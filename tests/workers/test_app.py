@@ -108,6 +108,11 @@ def test_policies_for_types_of_exception_stand_beside_the_default_one() -> None:
         ({"pool": "fork"}, "pool is 'fork'; allowed: thread or process or async"),
         ({"encoding": "pickle"}, "encoding is 'pickle'; allowed: json or msgpack"),
         ({"max_snoozes": -1}, "max_snoozes is -1; allowed: 0 or more"),
+        (
+            {"secret": "password"},
+            r"secret is 'password'; allowed: a list of names of parameters, as in \[\"password\"\]",
+        ),
+        ({"secret": ["password"]}, "secret names 'password'; allowed: "),
         ({"retry": "sometimes"}, "retry is 'sometimes': .*exponential.*allowed: a policy"),
         ({"retry": 3}, "retry is 3; allowed: a policy"),
         ({"retry": []}, r"retry is \[\]: a list of no delays"),

@@ -67,6 +67,7 @@ def test_a_file_and_a_decorator_mean_the_same(tmp_path: Path, module: str) -> No
         pool = "process"
         encoding = "msgpack"
         max_snoozes = 5
+        secret = ["a"]
         """,
     )
     app, _ = load_file(file)
@@ -85,6 +86,7 @@ def test_a_file_and_a_decorator_mean_the_same(tmp_path: Path, module: str) -> No
         pool="process",
         encoding="msgpack",
         max_snoozes=5,
+        secret=["a"],
     )(plain)
     one = app.job_types["one"]
     assert app.servers == ["a:1", "b:2"]

@@ -110,16 +110,18 @@ class App:
         pool: PoolName | None = None,
         encoding: Encoding = "json",
         max_snoozes: int = DEFAULT_MAX_SNOOZES,
+        secret: Sequence[str] = (),
     ) -> Callable[[Callable[P, ResultT]], JobFunction[P, ResultT]]:
         """Make a function a type of job.
 
         `name` defaults to the function's own. `attempts` defaults to the policy's retries and one more. `retry`: a
         policy, a text, a list of seconds, or a function of (attempt, error); `retry_on`: others for types of exception.
         `time_limit`: of one attempt, seconds or "10m". `priority`: 1 is the highest. `pool`: where it runs, whatever
-        the worker's own choice. ConfigurationError: what cannot be.
+        the worker's own choice. `secret`: parameters whose values no display shows. ConfigurationError: what cannot be.
         """
         options = {"queue": queue, "attempts": attempts, "retry": retry, "retry_on": retry_on, "time_limit": time_limit}
         options |= {"priority": priority, "pool": pool, "encoding": encoding, "max_snoozes": max_snoozes}
+        options |= {"secret": secret or None}
         return self._declaration(name, options)
 
     @_says_queue

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import msgspec
 from msgspec import inspect
 
+from pinlater.job_body import SECRET_MASK
 from pinlater_workers.envelope import Encoding, plain
 from pinlater_workers.errors import ArgumentsInvalid, ConfigurationError
 from pinlater_workers.pydantic_models import is_model, read_model
@@ -46,6 +47,7 @@ class Arguments:
         self._rest_named: Annotation | None = None
         self._required_positions = 0
         self._required: set[str] = set()
+        self._secrets: frozenset[str] = frozenset()
         self._shapes: dict[tuple[object, ...], Sequence[tuple[str, Annotation]]] = {}
         for parameter in parameters:
             self._add(parameter, self._annotation(parameter, hints.get(parameter.name, Any)))
@@ -80,6 +82,19 @@ class Arguments:
                 self._required_positions = len(self._positional)
             else:
                 self._required.add(parameter.name)
+
+    def hide(self, secrets: Sequence[str]) -> str:
+        """Show the values of these parameters in no error. What a body says of them: names, and indices of those that
+        can be given by position. ConfigurationError: no such parameter.
+        """
+        names = dict.fromkeys([*(name for name, _ in self._positional), *self._named])
+        for name in secrets:
+            if name not in names and self._rest_named is None:
+                allowed = ", ".join(names) or "none, as it has no parameters with names"
+                raise ConfigurationError(f"job {self._job!r}: secret names {name!r}; allowed: {allowed}")
+        self._secrets = frozenset(secrets)
+        places = [str(place) for place, (name, _) in enumerate(self._positional) if name in self._secrets]
+        return " ".join([*places, *secrets])
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any], encoding: Encoding) -> None:
         """The function takes them, as they arrive. ArgumentsInvalid names the parameter, the value and its type."""
@@ -144,9 +159,8 @@ class Arguments:
         try:
             return act(value, encoding)
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
-            raise ArgumentsInvalid(
-                f"job {self._job!r}: {name} is {_shown(value)}: {error}; allowed: {annotation.shown}"
-            ) from None
+            said = SECRET_MASK if name in self._secrets else f"{_shown(value)}: {error}"
+            raise ArgumentsInvalid(f"job {self._job!r}: {name} is {said}; allowed: {annotation.shown}") from None
 
     def _fit(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """As many as there are parameters, and none twice."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
+from pinlater.job_body import SECRET_HEADER
 from pinlater.schedule import Delay
 from pinlater_workers.envelope import Envelope, write_envelope
 from pinlater_workers.errors import ArgumentsInvalid, ConfigurationError
@@ -43,15 +44,27 @@ class JobType:
         self._producer = producer
         self.function: Callable[..., Any] = function.function if isinstance(function, JobType) else function
         self.name = name
-        self.settings = settings
         self.is_coroutine = inspect.iscoroutinefunction(self.function)
         self._arguments = Arguments(self.function, name)
+        self.settings = settings
         self._former = FORMER_OPTIONS - self._arguments.names
         self._plain: EnqueueOptions[...] = EnqueueOptions(self)
         self.result_said = False
         """Whether an attempt in this process has said that it returned something."""
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise ConfigurationError(f"job {name!r} is a generator; allowed: a plain or a coroutine function")
+
+    @property
+    def settings(self) -> JobSettings:
+        return self._settings
+
+    @settings.setter
+    def settings(self, settings: JobSettings) -> None:
+        """ConfigurationError: a secret that is no parameter."""
+        if settings.raw and settings.secret:
+            raise ConfigurationError(f"job {self.name!r} is raw, and its bodies have no place for secret; leave it out")
+        self._secret = self._arguments.hide(settings.secret)
+        self._settings = settings
 
     @property
     def app(self) -> Producer:
@@ -151,6 +164,8 @@ class JobType:
             return self._raw_body(args, kwargs)
         encoding = self.settings.encoding
         self._arguments.check(args, kwargs, encoding)
+        if self._secret:
+            headers = {**headers, SECRET_HEADER: self._secret}
         try:
             return write_envelope(Envelope(self.name, list(args), dict(kwargs), headers, 0, encoding, attempts))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:

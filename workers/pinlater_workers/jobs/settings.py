@@ -44,7 +44,7 @@ class JobSettings:
 
     `time_limit_s`: how long one attempt may run. `raw`: the function takes the whole body as bytes, and runs whatever
     job of its queue has no envelope. `max_snoozes`: how often Snooze may be raised before a Reschedule, retries
-    counted in.
+    counted in. `secret`: the parameters whose values no display shows.
     """
 
     queue: str
@@ -56,6 +56,7 @@ class JobSettings:
     encoding: Encoding = "json"
     max_snoozes: int = DEFAULT_MAX_SNOOZES
     raw: bool = False
+    secret: tuple[str, ...] = ()
 
     @property
     def attempts_allowed(self) -> int:
@@ -88,6 +89,13 @@ def retry_policies(value: object) -> dict[type[BaseException], Policy]:
     return found
 
 
+def _names(value: object) -> tuple[str, ...]:
+    """A list of names. TypeError: a text too, which would be one name for each letter."""
+    if not isinstance(value, Sequence) or isinstance(value, str) or not all(isinstance(each, str) for each in value):
+        raise TypeError
+    return tuple(value)
+
+
 def _exception(name: object) -> type[BaseException]:
     kind = name
     if isinstance(name, str):
@@ -110,6 +118,7 @@ JOB_KEYS: dict[str, Key] = {
     "encoding": word("encoding", ENCODINGS),
     "max_snoozes": integer("max_snoozes", 0),
     "raw": flag("raw"),
+    "secret": Key("secret", _names, 'a list of names of parameters, as in ["password"]'),
     "function": text("function", "MODULE:NAME"),
 }
 
