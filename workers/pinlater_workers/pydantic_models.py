@@ -53,7 +53,7 @@ def _faults(error: Any) -> str:
     """Pydantic's words: the place and the fault, of the first few."""
     if not hasattr(error, "errors"):
         return str(error)
-    faults = error.errors(include_url=False, include_context=False, include_input=False)
+    faults = error.errors()
     told = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" if each["loc"] else each["msg"] for each in faults]
     more = f"; and {len(told) - MAX_FAULTS} more" if len(told) > MAX_FAULTS else ""
     return "; ".join(told[:MAX_FAULTS]) + more
