@@ -61,6 +61,9 @@ QUOTAS_MS = 200
 STATS_MS = 500
 """How often it is seen whether a shard is to be counted again."""
 
+SHOWN_WORKERS = 200
+"""So many are on the status page."""
+
 LEAST_MOVE_S = 2.0
 """What jobs in the overflow shard get at the end, however long the callers took; less than a supervisor's grace."""
 
@@ -191,7 +194,8 @@ class ServerProcess:
             await self._workers.set_gauges(self._metrics, self._queues.names(), self._membership.alive())
             return self._metrics.snapshot()
         if kind == "status":
-            return asdict(await self._cluster.status())
+            workers = await self._workers.page(limit=SHOWN_WORKERS)
+            return {**asdict(await self._cluster.status()), "workers": asdict(workers)}
         if kind == "remarks":
             return remarks(self._members, self._clock)
         return troubles(self._members, self._membership, self._overflow)

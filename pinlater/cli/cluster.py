@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -11,7 +12,9 @@ import click
 from pinlater.cli.connection import EXIT_CODES, ServerCommand, ServerGroup, talks_to_server
 from pinlater.cli.output import Row, output_option, write_all
 from pinlater.cli.times import age_text, moment_option, time_text
+from pinlater.cli.worker import read_pages, summary_text, worker_json
 from pinlater.client.client import Client
+from pinlater.errors import MethodUnknown
 from pinlater.model import AuditEntry, ClusterStatus, LevelView, QueueStatus, ServerView, ShardView, queue_order
 from pinlater.printable import json_text
 
@@ -162,10 +165,11 @@ Examples:
 @output_option
 @talks_to_server
 def status(client: Client, format: str) -> None:
-    """Show the server processes that are alive, the shards as one of them sees them, and the queues as last counted.
+    """Show the server processes that are alive, the shards as one of them sees them, the queues as last counted, and
+    how many workers there are.
 
-    It answers also when no shard can be used. JSON is one object with `servers`, `shards` and `queues`; in jsonl each
-    line says its `kind`.
+    It answers also when no shard can be used. JSON is one object with `servers`, `shards`, `queues` and `workers`, each
+    with the jobs it runs; in jsonl each line says its `kind`. Servers of earlier versions know of no workers.
     """
     found = client.cluster_status()
     servers = [server_row(each) for each in found.servers]
@@ -180,12 +184,31 @@ def status(client: Client, format: str) -> None:
         named = zip(queues, found.queues, strict=True)
         told = [{**row, "flags": flags_text(each, found.now_ms)} for row, each in named]
         write_all(format, QUEUE_COLUMNS, sorted(told, key=lambda row: queue_order(row["queue"])))
-    elif format == "json":
-        whole = {"now_ms": found.now_ms, "servers": servers, "shards": shards, "queues": queues}
+        _write_summary(client)
+        return
+    workers = _workers(client)
+    if format == "json":
+        whole = {"now_ms": found.now_ms, "servers": servers, "shards": shards, "queues": queues, "workers": workers}
         click.echo(json_text(whole, indent=1))
     else:
-        kinds = {"server": servers, "shard": shards, "queue": queues}
+        kinds = {"server": servers, "shard": shards, "queue": queues, "worker": workers}
         write_all(format, (), [{"kind": kind, **row} for kind, rows in kinds.items() for row in rows])
+
+
+def _workers(client: Client) -> list[Row]:
+    """None where the servers are too old to know any."""
+    try:
+        return [worker_json(each, page.now_ms) for page in read_pages(client, running=True) for each in page.workers]
+    except MethodUnknown:
+        return []
+
+
+def _write_summary(client: Client) -> None:
+    """One line about the workers, where any is known."""
+    with suppress(MethodUnknown):
+        page = client.get_workers(limit=1)
+        if page.total:
+            click.echo(f"\n{summary_text(page)}; pinlater worker list shows them")
 
 
 _MOMENT = re.compile(r"\b(paused_until=)([0-9]{1,16})\b")

@@ -59,6 +59,7 @@ PAGE_WORKERS = 1_000
 PAGE_JOBS = 10_000
 """A page ends after so many running jobs."""
 
+READ_WITHIN_S = 2.0
 GAUGES_WITHIN_S = 0.5
 CLOSE_WITHIN_S = 1.0
 
@@ -163,16 +164,24 @@ class WorkerList:
 
     # -- the list ----------------------------------------------------------------------------------------------------
 
-    async def page(self, queue: str, name: str, *, include_running: bool, continuation: str, limit: int) -> WorkersPage:
+    async def page(
+        self,
+        queue: str = "",
+        name: str = "",
+        *,
+        include_running: bool = False,
+        continuation: str = CONTINUATION_START,
+        limit: int,
+    ) -> WorkersPage:
         """The workers of a queue, where one is given, and of a name. ContinuationInvalid."""
         after = _read_continuation(continuation)
-        await self._refresh()
+        missing = await self._refresh()
         found = [
             each
             for each in self._alive()
             if (not queue or queue in each.report.queues) and (not name or name == each.report.name)
         ]
-        page = WorkersPage(self._clock.now_ms(), [], *sums(found), missing_shards=self._missing)
+        page = WorkersPage(self._clock.now_ms(), [], *sums(found), missing_shards=missing)
         jobs = 0
         last: SeenWorker | None = None
         for worker in found if after is None else [each for each in found if each.order > after]:
@@ -210,9 +219,13 @@ class WorkerList:
         read = [worker for entry in self._read.values() for worker in entry.workers]
         return alive([*self._heard.values(), *read], self._clock.now_ms() - KEEP_MS)
 
-    async def _refresh(self) -> None:
+    async def _refresh(self) -> list[str]:
+        """The shards of which too little is known; those that are slow are not waited for long."""
         if asyncio.get_running_loop().time() >= self._read_until_s:
-            await asyncio.shield(self._begin_refresh())
+            _, late = await asyncio.wait([self._begin_refresh()], timeout=READ_WITHIN_S)
+            if late:
+                return sorted(each.shard.shard_id or "?" for each in self._members.all)
+        return self._missing
 
     def _begin_refresh(self) -> asyncio.Task[None]:
         """Whoever comes while the shards are read waits for the same answer."""

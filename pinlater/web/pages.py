@@ -47,7 +47,7 @@ td.only{display:block;text-align:left}
 
 
 def cluster_page(status: Mapping[str, Any]) -> str:
-    """`status` is a model.ClusterStatus as JSON holds it."""
+    """`status` is a model.ClusterStatus as JSON holds it, and with `workers` a model.WorkersPage."""
     now_ms = status["now_ms"]
     shards, servers = status["shards"], status["servers"]
     queues = sorted(status["queues"], key=lambda queue: queue_order(queue["name"]))
@@ -75,6 +75,7 @@ def cluster_page(status: Mapping[str, Any]) -> str:
                 ("server process", "address", "since", "seen", "state", "maintains", ">overflow"),
                 (_server(server, now_ms) for server in servers),
             ),
+            _workers(status.get("workers") or {"total": 0}, now_ms),
             "</body></html>\n",
         )
     )
@@ -86,6 +87,37 @@ def _troubles(shards: Sequence[Mapping[str, Any]], servers: Sequence[Mapping[str
     unready = [f"{server['server']}/{server['process']}" for server in servers if not server["is_ready"]]
     found = [("shards out", out), ("shards full", full), ("not ready", unready)]
     return [f"{words}: {', '.join(names)}" for words, names in found if names]
+
+
+def _workers(page: Mapping[str, Any], now_ms: int) -> str:
+    """Nothing where none has said anything of itself."""
+    if not page["total"]:
+        return ""
+    columns = ("worker", "host", "pid", "queues", ">slots", ">longest", "version", "seen", "state")
+    more = page["total"] - len(page["workers"])
+    rest = f'<p class="quiet">and {more:,} more: pinlater worker list</p>' if more else ""
+    return _table("Workers", columns, (_worker(worker, now_ms) for worker in page["workers"])) + rest
+
+
+def _worker(worker: Mapping[str, Any], now_ms: int) -> Row:
+    silent_ms, longest_ms = worker["silent_since_ms"], worker["longest_since_ms"]
+    if silent_ms is not None:
+        state = _bad(f"silent for {_age(now_ms - silent_ms)}")
+    else:
+        state = _held("stopping") if worker["is_stopping"] else _good("working")
+    stuck = " " + _bad(f"{worker['stuck_slots']:,} stuck") if worker["stuck_slots"] else ""
+    queues = (name if weight == 1 else f"{name}={weight}" for name, weight in worker["queues"].items())
+    return (
+        _text(worker["name"]),
+        _text(worker["host"]),
+        str(worker["pid"]),
+        _text(", ".join(queues)),
+        f"{worker['busy_slots']:,}/{worker['slots']:,}{stuck}",
+        "" if longest_ms is None else _age(now_ms - longest_ms),
+        _text(worker["versions"].get("app") or worker["versions"].get("pinlater", "")),
+        f"{_age(now_ms - worker['seen_ms'])} ago",
+        state,
+    )
 
 
 def _shard(shard: Mapping[str, Any]) -> Row:

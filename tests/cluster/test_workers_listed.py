@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from pinlater import Client, Job
 from pinlater.cluster.worker_list import KEEP_MS
 from pinlater.model import WorkerInfo
 from pinlater_workers.envelope import Envelope, write_envelope
-from tests.cluster.conftest import TwoServers, eventually
+from tests.cluster.conftest import Command, TwoServers, eventually
 from tests.workers.command import WorkerCommand, working
 
 CODE = """
@@ -71,7 +72,7 @@ def all_see(clients: list[Client], *names: str) -> bool:
 @pytest.mark.timeout(240)
 @pytest.mark.slow
 def test_workers_are_listed_everywhere_until_they_stop_or_are_gone(
-    cluster: TwoServers, clients: list[Client], folder: Path
+    cluster: TwoServers, clients: list[Client], command: Command, folder: Path
 ) -> None:
     with ExitStack() as stack:
         plain = start(stack, cluster, folder, "--concurrency", "3")
@@ -82,6 +83,15 @@ def test_workers_are_listed_everywhere_until_they_stop_or_are_gone(
             assert (second.pid, second.slots, second.queues) == (named.process.pid, 8, {"listed": 5})
             assert first.versions["app"] == "2026.11"
             assert first.versions.keys() == {"app", "pinlater", "python"}
+
+        # and an operator sees them
+        whole = json.loads(command("cluster", "status", "-o", "json").stdout)
+        assert [each["name"] for each in whole["workers"]] == ["listed_jobs", "second"]
+        kinds = [json.loads(line)["kind"] for line in command("cluster", "status", "-o", "jsonl").stdout.splitlines()]
+        assert kinds.count("worker") == 2
+        last = command("cluster", "status").stdout.splitlines()[-1]
+        assert last == "2 workers with 11 slots, 0 busy; pinlater worker list shows them"
+        assert command("worker", "list", "--queue", "listed").stdout.count("working") == 2
 
         # one that stops in order is gone at once, wherever it was heard of before
         named.send(signal.SIGTERM)

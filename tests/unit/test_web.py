@@ -13,7 +13,16 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from pinlater.metrics import FAMILIES, Merged, Metrics, merge
-from pinlater.model import ClusterStatus, LevelView, PauseView, QueueStatus, ServerView, ShardView
+from pinlater.model import (
+    ClusterStatus,
+    LevelView,
+    PauseView,
+    QueueStatus,
+    ServerView,
+    ShardView,
+    WorkerInfo,
+    WorkersPage,
+)
 from pinlater.server.generation import Reports as WorkerReports
 from pinlater.web.export import StatsdExport, exposition
 from pinlater.web.pages import cluster_page
@@ -32,6 +41,35 @@ STATUS = ClusterStatus(
             "mail", NOW_MS, [LevelView(1, 1_234_567, 2, 3, 4, 5, NOW_MS - 7_300_000)], {"enqueued": 12.5}, ["paused"]
         )
     ],
+)
+
+
+WORKERS = WorkersPage(
+    NOW_MS,
+    [
+        WorkerInfo(
+            "a1",
+            "shop<b>",
+            "web-1",
+            4711,
+            {"mail": 3},
+            8,
+            2,
+            1,
+            [],
+            NOW_MS - 125_000,
+            {"app": "2026.11"},
+            False,
+            NOW_MS - 90_000,
+            NOW_MS - 4_000,
+        ),
+        WorkerInfo("a2", "idle", "web-2", 5, {}, 4, 0, 0, [], None, {}, True, NOW_MS, NOW_MS),
+        WorkerInfo("a3", "held", "web-2", 6, {}, 4, 0, 0, [], None, {}, False, NOW_MS, NOW_MS, NOW_MS - 38_000),
+    ],
+    203,
+    16,
+    2,
+    1,
 )
 
 
@@ -294,3 +332,13 @@ async def test_what_is_not_http_leaves_no_traceback_in_the_log(caplog: pytest.Lo
     finally:
         await site.close()
     assert [record.getMessage() for record in caplog.records] == []
+
+
+def test_the_page_shows_workers_where_any_has_said_who_it_is() -> None:
+    page = cluster_page({**asdict(STATUS), "workers": asdict(WORKERS)})
+    for shown in ("shop&lt;b&gt;", "mail=3", "2/8 ", "1 stuck", "2.1 min", "2026.11", "stopping", "silent for 38.0 s"):
+        assert shown in page
+    assert "and 200 more: pinlater worker list" in page
+    none = replace(WORKERS, workers=[], total=0)
+    assert "<h2>Workers</h2>" not in cluster_page({**asdict(STATUS), "workers": asdict(none)})
+    assert "<h2>Workers</h2>" not in cluster_page(asdict(STATUS))

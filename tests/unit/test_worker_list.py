@@ -11,7 +11,16 @@ from dataclasses import replace
 import pytest
 
 from pinlater.cluster.worker_entries import MAX_RUNNING, SeenWorker, decode_entry, encode_worker, entries
-from pinlater.cluster.worker_list import KEEP_MS, KIND, PAGE_JOBS, READ_FOR_S, SOON_S, WRITE_AFTER_S, WorkerList
+from pinlater.cluster.worker_list import (
+    KEEP_MS,
+    KIND,
+    PAGE_JOBS,
+    READ_FOR_S,
+    READ_WITHIN_S,
+    SOON_S,
+    WRITE_AFTER_S,
+    WorkerList,
+)
 from pinlater.errors import ContinuationInvalid, StoreRefused
 from pinlater.model import CONTINUATION_END, CONTINUATION_START, WorkerJob, WorkerReport, WorkersPage
 from tests.unit.breaking import HeldTime, until_quiet
@@ -203,6 +212,20 @@ async def test_what_a_shard_said_is_kept_while_it_cannot_be_read_and_the_shard_i
     assert ([each.id for each in page.workers], page.missing_shards) == (["a1"], ["1", "2"])
     await time.leap(READ_FOR_S)
     assert (await listed(other)).missing_shards == []
+
+
+async def test_a_shard_that_does_not_answer_keeps_nobody_waiting_for_long(stand: Stand) -> None:
+    server, one = await stand.server("a")
+    time = HeldTime(*server.reach)
+    one.hear(REPORT)
+    for reach in server.reach:
+        reach.hold("kv_list")
+    asking = asyncio.ensure_future(listed(one))
+    await time.leap(READ_WITHIN_S)
+    page = await asking
+    assert ([each.id for each in page.workers], page.missing_shards) == (["a1"], ["1", "2"])
+    for reach in server.reach:
+        reach.heal()
 
 
 async def test_nothing_is_written_or_described_where_no_worker_reports(stand: Stand) -> None:
