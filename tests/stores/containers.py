@@ -11,11 +11,16 @@ from testcontainers.core.container import DockerContainer
 
 from tests.stores.process import READY_WITHIN_S, StoreServer
 
-IMAGES = {"redis": ("redis:7", 6379), "mysql": ("mariadb:10.11", 3306)}
+IMAGES = {"redis": ("redis:7", 6379), "mysql": ("mariadb:10.11", 3306), "postgres": ("postgres:15", 5432)}
+VARIABLES = {
+    "mysql": {"MARIADB_ALLOW_EMPTY_ROOT_PASSWORD": "1"},
+    "postgres": {"POSTGRES_HOST_AUTH_METHOD": "trust"},
+}
 ARGUMENTS = {
     ("redis", False): ["redis-server", "--save", "", "--databases", "16"],
     ("redis", True): ["redis-server", "--databases", "16", "--appendonly", "yes", "--appendfsync", "always"],
     ("mysql", False): ["--innodb-flush-log-at-trx-commit=0", "--max-connections=500"],
+    ("postgres", False): ["postgres", "-c", "fsync=off"],
     ("mysql", True): ["--innodb-flush-log-at-trx-commit=1", "--max-connections=500"],
 }
 
@@ -55,7 +60,9 @@ class ContainerServer(StoreServer):
         if self._container is None:
             image, port = IMAGES[self.name]
             container = DockerContainer(image).with_bind_ports(port, self.port).with_command(self.command())
-            self._container = container.with_env("MARIADB_ALLOW_EMPTY_ROOT_PASSWORD", "1").start()
+            for name, value in VARIABLES.get(self.name, {}).items():
+                container = container.with_env(name, value)
+            self._container = container.start()
         else:
             self._container.get_wrapped_container().start()
         deadline = time.monotonic() + 4 * READY_WITHIN_S

@@ -1,6 +1,6 @@
 """Fixtures that start real stores, once per run and only where a selected test needs them.
 
-redis_server, mysql_server                    fast settings, shared by all tests
+redis_server, mysql_server, postgres_server   fast settings, shared by all tests
 durable_redis_server, durable_mysql_server    what they answered survives kill -9; one per test
 redis_places, mysql_places, sqlite_places     `.fresh()` is the URL of an empty place for one shard
 """
@@ -42,6 +42,12 @@ def redis_server() -> Iterator[StoreServer]:
 @pytest.fixture(scope="session")
 def mysql_server() -> Iterator[StoreServer]:
     yield from _started("mysql")
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[StoreServer]:
+    """For outboxes: no shard of a service."""
+    yield from _started("postgres")
 
 
 @pytest.fixture

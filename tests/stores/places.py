@@ -9,6 +9,7 @@ from typing import Protocol
 
 from tests.stores.containers import ContainerServer, docker_answers
 from tests.stores.mariadb_server import MariadbServer, empty_mysql
+from tests.stores.postgres_server import PostgresServer
 from tests.stores.process import StoreMissing, StoreServer
 from tests.stores.redis_server import RedisServer, empty_redis
 
@@ -19,7 +20,7 @@ Everything in their databases 0 to 15 (Redis) or `pinlater_test_0` to `pinlater_
 """
 
 PLACES = 16
-SERVERS: dict[str, type[StoreServer]] = {"redis": RedisServer, "mysql": MariadbServer}
+SERVERS: dict[str, type[StoreServer]] = {"redis": RedisServer, "mysql": MariadbServer, "postgres": PostgresServer}
 EMPTY = {"redis": empty_redis, "mysql": empty_mysql}
 
 
