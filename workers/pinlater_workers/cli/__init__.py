@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from pinlater_workers.cli.listings import jobs, retry
+from pinlater_workers.cli.outbox_commands import outbox
 from pinlater_workers.cli.process_exit import failures_as_exit_codes
 from pinlater_workers.cli.run import run, worker_options
 from pinlater_workers.observability import logs
@@ -37,6 +38,7 @@ Examples:
   pinlater-worker --app shop.jobs:app --reload
   pinlater-worker jobs --app shop.jobs:app
   pinlater-worker retry "exponential first=1s factor=2 cap=1h"
+  pinlater-worker outbox --database postgresql+psycopg://shop@db/shop --app shop.jobs:app
 
 \b
 Signals: SIGTERM or SIGINT takes no new jobs, gives those that run --grace to end, and gives the rest back without an
@@ -100,3 +102,4 @@ def main(
 
 main.add_command(jobs)
 main.add_command(retry)
+main.add_command(outbox)

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from pinlater.clock import Clock
 from pinlater.model import Job
 from pinlater_workers.errors import WorkerError
+
+
+class WithBody(Protocol):
+    """A job, or what becomes one."""
+
+    @property
+    def body(self) -> bytes: ...
+
+
+JobT = TypeVar("JobT", bound=WithBody)
 
 JOBS_PER_CALL = 500
 BYTES_PER_CALL = 4 * 1024 * 1024
@@ -45,7 +55,7 @@ class EnqueuedInPart(WorkerError):
         self.wanted = wanted
 
 
-def slices(jobs: Sequence[Job]) -> Iterator[Sequence[Job]]:
+def slices(jobs: Sequence[JobT]) -> Iterator[Sequence[JobT]]:
     """The jobs in order, in as few calls as the bounds of a call allow."""
     start, size = 0, 0
     for index, job in enumerate(jobs):

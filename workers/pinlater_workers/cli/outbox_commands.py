@@ -1,0 +1,256 @@
+"""`pinlater-worker outbox`: the relay of an outbox as a process, and the commands about an outbox."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import click
+
+from pinlater.errors import PinLaterError
+from pinlater.printable import json_text, printable
+from pinlater.schedule import duration_text, parse_duration
+from pinlater_workers.app.app import App
+from pinlater_workers.app.loader import load, pass_on_servers
+from pinlater_workers.cli.listings import write_table
+from pinlater_workers.cli.process_exit import EXIT_FAILED, say
+from pinlater_workers.cli.sidecars import optional
+from pinlater_workers.errors import ConfigurationError, WorkerError
+from pinlater_workers.observability import logs
+from pinlater_workers.outbox import Outbox
+from pinlater_workers.outbox.database import Database
+from pinlater_workers.outbox.outbox_view import OutboxView
+from pinlater_workers.outbox.relay import DEFAULT_BATCH, DEFAULT_POLL_S, MAX_BATCH, OutboxRelay, failure_text
+from pinlater_workers.outbox.schema import DEFAULT_TABLE, DIALECTS, creation
+
+CommandT = TypeVar("CommandT", bound=Callable[..., Any])
+
+VARIABLE = "PINLATER_OUTBOX_DATABASE"
+_log = logging.getLogger("pinlater_workers.outbox")
+
+
+def _database_options(command: CommandT) -> CommandT:
+    command = click.option(
+        "--table", metavar="NAME", default=DEFAULT_TABLE, show_default=True, help="The outbox's table."
+    )(command)
+    return click.option(
+        "--database",
+        metavar="URL",
+        envvar=VARIABLE,
+        help="Where the outbox is: a URL of SQLAlchemy, or django:ALIAS.  [env var: PINLATER_OUTBOX_DATABASE, which "
+        "other users of the machine do not see]",
+    )(command)
+
+
+@click.group(
+    invoke_without_command=True,
+    epilog="""\b
+Examples:
+  pinlater-worker outbox --database postgresql+psycopg://shop@db/shop --app shop.jobs:app
+  PINLATER_OUTBOX_DATABASE=mysql+pymysql://shop:secret@db/shop pinlater-worker outbox --server queue-1:9010
+  DJANGO_SETTINGS_MODULE=shop.settings pinlater-worker outbox --database django:default --app shop.jobs:app
+  pinlater-worker outbox --database sqlite:///shop.db --once
+  pinlater-worker --log-format json outbox --database sqlite:///shop.db --http 127.0.0.1:9013
+  pinlater-worker outbox schema --dialect postgresql
+  pinlater-worker outbox status --database sqlite:///shop.db
+
+\b
+Any number of relays may run: they take turns, and keep the order of one. SIGTERM or SIGINT ends it after the batch
+under way; a second one ends it at once, and that batch may come again.""",
+)
+@_database_options
+@click.option("--app", metavar="MODULE:NAME", help="The app whose servers get the jobs.")
+@click.option(
+    "--config", metavar="FILE", type=click.Path(dir_okay=False), help="A TOML file that names them, or the app."
+)
+@click.option(
+    "--server", "servers", multiple=True, metavar="HOST:PORT", help="A server, in place of these; repeatable."
+)
+@click.option("--cluster", metavar="NAME", help="The servers that clusters.toml has under this name.")
+@click.option(
+    "--poll",
+    metavar="DURATION",
+    default=duration_text(DEFAULT_POLL_S),
+    show_default=True,
+    help="The pause between two looks at an empty outbox.",
+)
+@click.option(
+    "--batch",
+    metavar="N",
+    type=click.IntRange(1, MAX_BATCH),
+    default=DEFAULT_BATCH,
+    show_default=True,
+    help="Jobs in one turn.",
+)
+@click.option("--once", is_flag=True, help="Hand over what is there, say how many jobs that was, and end.")
+@click.option("--http", metavar="HOST:PORT", help="Serve /metrics for Prometheus there.")
+@click.pass_context
+def outbox(
+    ctx: click.Context,
+    database: str | None,
+    table: str,
+    app: str | None,
+    config: str | None,
+    servers: tuple[str, ...],
+    cluster: str | None,
+    poll: str,
+    batch: int,
+    once: bool,
+    http: str | None,
+) -> None:
+    """Hand over the jobs of an outbox, as long as it runs: a table in an application's database."""
+    if ctx.invoked_subcommand is not None:
+        return
+    given = ctx.find_root().params
+    logs.configure(given["log_level"], given["log_format"])
+    target = load(app, config).app if app or config else App()
+    if servers or cluster:
+        pass_on_servers(target, servers, cluster)
+    _log.debug("servers %s", " ".join(target.servers))  # that there are some is said now, not with the first job
+    try:
+        poll_s = parse_duration(poll)
+    except ValueError as error:
+        raise ConfigurationError(f"--poll: {error}") from None
+    relay = Outbox(target, table=table).relay(_database(database), poll=poll_s, batch=batch)
+    with _database_errors(table):
+        _run(relay, once=once, http=http)
+    target.close()
+
+
+def _run(relay: OutboxRelay, *, once: bool, http: str | None) -> None:
+    """Until a signal."""
+
+    def stop(number: int, _frame: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        _log.info("%s: no more after this batch", signal.Signals(number).name)
+        relay.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    if http:
+        optional("pinlater_workers.outbox.relay_metrics", "--http").serve_metrics(relay, http)
+    if once:
+        click.echo(f"{relay.run_once()} jobs handed over")
+    else:
+        relay.run()
+
+
+@outbox.command(
+    epilog="""\b
+Examples:
+  pinlater-worker outbox schema --dialect postgresql | psql shop
+  pinlater-worker outbox schema --dialect mysql --table mail_outbox"""
+)
+@click.option("--dialect", type=click.Choice(DIALECTS), required=True, help="Whose SQL; of MariaDB too it is mysql.")
+@click.option("--table", metavar="NAME", default=DEFAULT_TABLE, show_default=True, help="The outbox's table.")
+def schema(dialect: str, table: str) -> None:
+    """Print the statements that make an outbox's tables."""
+    for statement in creation(table, dialect):
+        click.echo(f"{statement};\n")
+
+
+@outbox.command(
+    epilog="""\b
+Examples:
+  pinlater-worker outbox status --database sqlite:///shop.db
+  pinlater-worker outbox status --database django:default -o json"""
+)
+@_database_options
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def status(database: str | None, table: str, output: str) -> None:
+    """Show how many jobs wait, how old they are, what was refused, and what the relays do."""
+    with _view(database, table) as view:
+        found = view.status()
+    if output == "json":
+        click.echo(json_text(found.as_json(), indent=2))
+        return
+    rows = [
+        (each.queue, each.waiting, duration_text(round(each.oldest_s)) if each.waiting else "-", each.refused)
+        for each in found.queues
+    ]
+    write_table(("queue", "waiting", "oldest", "refused"), rows or [("-", 0, "-", 0)])
+    click.echo()
+    if not found.relay:
+        click.echo("no relay was ever here: start one with `pinlater-worker outbox`")
+        return
+    ago = duration_text(round(found.seen_s))
+    click.echo(f"last relay {printable(found.relay)}, {ago} ago; {found.handed_over} jobs handed over in all")
+    if found.error:
+        click.echo(f"no server has taken jobs for {duration_text(round(found.error_s))}: {printable(found.error)}")
+
+
+@outbox.command(
+    epilog="""\b
+Examples:
+  pinlater-worker outbox refused --database sqlite:///shop.db
+  pinlater-worker outbox refused --database sqlite:///shop.db --queue mail --limit 10 -o json"""
+)
+@_database_options
+@click.option("--queue", metavar="QUEUE", help="Those of this queue alone.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="So many at most.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def refused(database: str | None, table: str, queue: str | None, limit: int, output: str) -> None:
+    """List the jobs that the servers refused, with the error of each. They stay until they are retried or deleted."""
+    with _view(database, table) as view:
+        jobs = view.refused(limit, queue)
+    if output == "json":
+        click.echo(json_text([job._asdict() for job in jobs], indent=2))
+        return
+    rows = [(job.id, job.queue, job.job, job.size, _time(job.refused_at_ms), job.error) for job in jobs]
+    write_table(("id", "queue", "job", "bytes", "refused", "error"), rows)
+
+
+@outbox.command(
+    epilog="""\b
+Examples:
+  pinlater-worker outbox retry --database sqlite:///shop.db 17 18
+  pinlater-worker outbox retry --database sqlite:///shop.db --queue mail
+  pinlater-worker outbox retry --database sqlite:///shop.db --all"""
+)
+@_database_options
+@click.argument("ids", nargs=-1, type=int, metavar="[ID]...")
+@click.option("--queue", metavar="QUEUE", help="All of this queue.")
+@click.option("--all", "everything", is_flag=True, help="All.")
+def retry(database: str | None, table: str, ids: tuple[int, ...], queue: str | None, everything: bool) -> None:
+    """Let refused jobs wait again, behind those that do: by their IDs, of a queue, or all."""
+    if sum([bool(ids), queue is not None, everything]) != 1:
+        raise click.UsageError("give IDs, --queue QUEUE or --all")
+    with _view(database, table) as view:
+        click.echo(f"{view.retry(queue, ids)} jobs wait again")
+
+
+def _time(at_ms: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_ms / 1000))
+
+
+def _database(database: str | None) -> Database:
+    if not database:
+        raise ConfigurationError(f"no database: give --database URL, or set {VARIABLE}")
+    return Database.of(database)
+
+
+@contextmanager
+def _view(database: str | None, table: str) -> Iterator[OutboxView]:
+    where = _database(database)
+    with _database_errors(table):
+        view = OutboxView(where, table)
+        try:
+            yield view
+        finally:
+            view.close()
+
+
+@contextmanager
+def _database_errors(table: str) -> Iterator[None]:
+    """Whatever a driver raises, as a line."""
+    try:
+        yield
+    except (click.ClickException, WorkerError, PinLaterError):
+        raise
+    except Exception as error:
+        say(f"the outbox cannot be used: {failure_text(error, table)}")
+        raise SystemExit(EXIT_FAILED) from error
