@@ -21,7 +21,7 @@ from pinlater.errors import (
     ShardConnectionFailed,
 )
 from pinlater.maintenance import Periodic
-from pinlater.model import DequeuedJob, DequeueRequest, Job, RequestContext
+from pinlater.model import DequeuedJob, DequeueFromQueuesRequest, DequeueRequest, Job, RequestContext
 from pinlater.overflow.ownership import STORE, OwnedOverflow, OwnerDirectory, OwnerLock, own, read_address
 from pinlater.overflow.service import OverflowService
 from pinlater.overflow.store import ServerContext
@@ -206,10 +206,20 @@ class Overflow:
 
     async def dequeue(self, request: DequeueRequest, context: RequestContext | None) -> list[DequeuedJob] | None:
         """Jobs of this server's overflow shard; None: it has none, or cannot be asked."""
+        return await self._ask(lambda owner: owner.dequeue(request, context=context))
+
+    async def dequeue_from_queues(
+        self, request: DequeueFromQueuesRequest, context: RequestContext | None
+    ) -> list[DequeuedJob] | None:
+        """As `dequeue`. That a queue is not there means nothing here: it comes with its jobs."""
+        dequeued = await self._ask(lambda owner: owner.dequeue_from_queues(request, context=context))
+        return None if dequeued is None else list(dequeued)
+
+    async def _ask(self, call: Callable[[Api], Coroutine[Any, Any, R]]) -> R | None:
         if self._owned is None and not self._wants_it():
             return None
         try:
-            return await self.at(self.id, lambda owner: owner.dequeue(request, context=context))
+            return await self.at(self.id, call)
         except RequestInvalid:
             raise
         except PinLaterError:

@@ -29,7 +29,9 @@ from pinlater.model import (
     AckOutcome,
     CancelOutcome,
     Checkpoint,
+    DequeuedFromQueues,
     DequeuedJob,
+    DequeueFromQueuesRequest,
     DequeueRequest,
     Job,
     JobInfo,
@@ -94,21 +96,57 @@ class RoutedCalls:
         """
         if is_limited(self._overflow.context.queues.settings(request.queue)):  # nothing will come from there
             raise refusal
-        ends_s = began_s + min(request.wait_ms, self._service.settings.max_wait_ms) / 1000
+        ours = replace(request, release_on_disconnect=False, confirms_receipt=False)
+        return await self._until_shards_are_back(
+            request.wait_ms,
+            began_s,
+            refusal,
+            lambda wait_ms: self._overflow.dequeue(replace(ours, wait_ms=wait_ms), context),
+            lambda wait_ms: self._service.dequeue(replace(request, wait_ms=wait_ms), context=context),
+        )
+
+    async def dequeue_from_queues(
+        self,
+        request: DequeueFromQueuesRequest,
+        context: RequestContext | None,
+        began_s: float,
+        refusal: NoHealthyShards,
+    ) -> DequeuedFromQueues:
+        settings = self._overflow.context.queues.settings
+        free = [share for share in request.queues if not is_limited(settings(share.queue))]
+        if not free:
+            raise refusal
+        request = replace(request, acks=())
+        ours = replace(request, queues=free, release_on_disconnect=False, confirms_receipt=False)
+        dequeued = await self._until_shards_are_back(
+            request.wait_ms,
+            began_s,
+            refusal,
+            lambda wait_ms: self._overflow.dequeue_from_queues(replace(ours, wait_ms=wait_ms), context),
+            lambda wait_ms: self._service.dequeue_from_queues(replace(request, wait_ms=wait_ms), context=context),
+        )
+        return dequeued if isinstance(dequeued, DequeuedFromQueues) else DequeuedFromQueues(dequeued)
+
+    async def _until_shards_are_back(
+        self,
+        wait_ms: int,
+        began_s: float,
+        refusal: NoHealthyShards,
+        ours: Callable[[int], Coroutine[Any, Any, list[DequeuedJob] | None]],
+        theirs: Callable[[int], Coroutine[Any, Any, list[DequeuedJob]]],
+    ) -> list[DequeuedJob]:
+        """Both dequeue for so many milliseconds: from the overflow shard, and from the shards when one can be used."""
+        ends_s = began_s + min(wait_ms, self._service.settings.max_wait_ms) / 1000
         while True:
             look_s = min(monotonic() + LOOK_BACK_S, ends_s)
-            slice_ms = max(0, round((look_s - monotonic()) * 1000))
-            jobs = await self._overflow.dequeue(
-                replace(request, wait_ms=slice_ms, release_on_disconnect=False, confirms_receipt=False), context
-            )
+            jobs = await ours(max(0, round((look_s - monotonic()) * 1000)))
             if jobs or self._overflow.is_leaving:
                 return jobs or []
             if jobs is None or monotonic() >= ends_s:
                 raise refusal
             await asyncio.sleep(look_s - monotonic())  # an owner that ends lets nobody wait
             if self._members.healthy():
-                wait_ms = max(0, round((ends_s - monotonic()) * 1000))
-                return await self._service.dequeue(replace(request, wait_ms=wait_ms), context=context)
+                return await theirs(max(0, round((ends_s - monotonic()) * 1000)))
 
     # -- calls that name jobs ----------------------------------------------------------------------------------------
 

@@ -20,7 +20,9 @@ from pinlater.model import (
     CancelOutcome,
     Checkpoint,
     ConnectionRef,
+    DequeuedFromQueues,
     DequeuedJob,
+    DequeueFromQueuesRequest,
     DequeueRequest,
     Job,
     JobInfo,
@@ -83,6 +85,17 @@ class OverflowService(OverflowStore):
             await self.ack(request.ack_queue or request.queue, request.succeeded, request.failed, context=context)
             return []
         return await self.service.dequeue(request, context=context)
+
+    async def dequeue_from_queues(
+        self, request: DequeueFromQueuesRequest, *, context: RequestContext | None = None
+    ) -> DequeuedFromQueues:
+        """Nothing of such queues either."""
+        free = [share for share in request.queues if not is_limited(self._context.queues.settings(share.queue))]
+        if free:
+            return await self.service.dequeue_from_queues(replace(request, queues=free), context=context)
+        for each in request.acks:
+            await self.ack(each.queue, each.succeeded, each.failed, context=context)
+        return DequeuedFromQueues()
 
     async def ack(
         self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], *, context: RequestContext | None = None

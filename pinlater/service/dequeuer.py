@@ -84,7 +84,7 @@ class Dequeuer:
         self._connection_claims = connection_claims
         self.overflow: OverflowCalls | None = None
         """Hands out jobs where no shard can be used."""
-        self._slice_bytes = SLICE_BYTES + settings.max_body_bytes
+        self.slice_bytes = SLICE_BYTES + settings.max_body_bytes
         """What one claim may bring. A slice in which the next job did not fit has more than SLICE_BYTES."""
 
     async def dequeue_with_acks(self, request: DequeueRequest, context: RequestContext | None) -> list[DequeuedJob]:
@@ -117,7 +117,7 @@ class Dequeuer:
         shard_id = self._router.sole_shard()
         if shard_id is None or self._clock.uncertainty_ms or is_limited(self._queues.settings(queue)):
             return None
-        if request.wait_ms and self._long_polls.poller(queue) is not None:
+        if request.wait_ms and self._long_polls.has_waiters(queue):
             return None
         errors = EntryErrors()
         try:
@@ -145,21 +145,26 @@ class Dequeuer:
         settings = self._queues.settings(queue)
         timeout_ms = request.claim_timeout_ms
         timeout_ms = settings.claim_timeout_ms if timeout_ms is None else min(timeout_ms, bounds.max_claim_timeout_ms)
+        at_once = limit
+        if request.prefetch and not request.dry_run and not is_limited(settings):
+            at_once = min(limit + request.prefetch, self._validator.max_jobs)
         connection = context.connection if request.release_on_disconnect and context is not None else None
         claim_descriptor = self._claims.next(source, None if connection is None else timeout_ms)
-        limit, max_bytes = response_budget(bounds.max_answer_bytes, queue, claim_descriptor, limit)
+        at_once, max_bytes = response_budget(bounds.max_answer_bytes, queue, claim_descriptor, at_once)
+        if at_once < limit:
+            limit = at_once
         priorities, coverage = self._validator.priorities, request.coverage
         try:
             if request.dry_run:
                 now_ms, max_bytes = self._clock.now_ms(), min(max_bytes, _PEEK_BYTES)
                 return await self._router.peek(queue, priorities, limit, max_bytes, now_ms, coverage=coverage)
-            max_bytes = min(max_bytes, limit * bounds.max_body_bytes)
-            claim = ClaimRequest(claim_descriptor, limit, priorities, timeout_ms, min(max_bytes, self._slice_bytes))
+            max_bytes = min(max_bytes, at_once * bounds.max_body_bytes)
+            claim = ClaimRequest(claim_descriptor, at_once, priorities, timeout_ms, min(max_bytes, self.slice_bytes))
             wait_ms = min(request.wait_ms, bounds.max_wait_ms) if request.wait_ms else 0
             if riding is not None and riding.joined is not None:
-                jobs = await self._claim_with_acks(queue, claim, wait_ms, riding, riding.joined)
+                jobs = await self._claim_with_acks(queue, claim, limit, wait_ms, riding, riding.joined)
             elif wait_ms:
-                jobs = await self._wait(queue, settings, claim, coverage, wait_ms)
+                jobs = await self._wait(queue, settings, claim, limit, coverage, wait_ms)
             elif is_limited(settings):
                 jobs = await self._claim_now(queue, settings, claim, coverage)
             else:
@@ -169,18 +174,20 @@ class Dequeuer:
                 raise
             return await self.overflow.dequeue(request, context, began_s, error)
         if jobs:
-            if len(jobs) < limit and max_bytes > self._slice_bytes:
+            if len(jobs) < limit and max_bytes > self.slice_bytes:
                 take_room = None if context is None else context.take_room
-                jobs = await self._claim_more(jobs, request, settings, claim, limit, max_bytes, take_room)
-            self._dequeued(queue, settings, jobs)
+                jobs = await self.claim_more(jobs, request, settings, claim, limit, max_bytes, take_room)
+            self.count(queue, settings, jobs)
             if connection is not None:
                 self._connection_claims.bind(connection, jobs)
         return jobs
 
     async def _claim_with_acks(
-        self, queue: str, claim: ClaimRequest, wait_ms: int, riding: RidingAcks, acks: PreparedAcks
+        self, queue: str, claim: ClaimRequest, limit: int, wait_ms: int, riding: RidingAcks, acks: PreparedAcks
     ) -> list[DequeuedJob]:
-        """The first claim, and the acks ahead of it, in one call of the store; then it waits as any other."""
+        """The first claim, and the acks ahead of it, in one call of the store; then it waits as any other, for up to
+        `limit` jobs.
+        """
         rules = self._queues.end_rules().get(queue)
         (on_shard,) = acks.by_shard.values()
         # the shard is chosen here, before anything is waited for
@@ -190,7 +197,7 @@ class Dequeuer:
         ticket = self._long_polls.ticket()
         claiming = self._ack_and_claim(call, riding, acks)
         jobs = await self._lifecycle.finish_even_if_cancelled(claiming, self._long_polls.requeuer.requeue_later)
-        return jobs or await self._long_polls.wait(queue, claim, wait_ms, ticket)
+        return jobs or await self._long_polls.wait(queue, self._without_prefetch(claim, limit), wait_ms, ticket)
 
     async def _ack_and_claim(
         self,
@@ -207,30 +214,43 @@ class Dequeuer:
         riding.acked = self._lifecycle.settle(acks, [outcomes])
         return jobs
 
+    def _without_prefetch(self, claim: ClaimRequest, limit: int) -> ClaimRequest:
+        """As it waits: what is fetched beyond the limit is there at once, or not at all."""
+        if claim.limit <= limit:
+            return claim
+        return replace(claim, limit=limit, max_bytes=min(claim.max_bytes, limit * self._settings.max_body_bytes))
+
     async def _wait(
-        self, queue: str, settings: QueueSettings, claim: ClaimRequest, coverage: float, wait_ms: int
+        self,
+        queue: str,
+        settings: QueueSettings,
+        claim: ClaimRequest,
+        limit: int,
+        coverage: float,
+        wait_ms: int,
     ) -> list[DequeuedJob]:
         ticket, throttle = self._long_polls.ticket(), None
-        if self._long_polls.poller(queue) is not None:
+        if self._long_polls.has_waiters(queue):
             if self.overflow is not None:
                 self._router.members.require_any()
         else:
             try:
                 if is_limited(settings):
-                    jobs, throttle = await self._claim_limited(queue, settings, claim, coverage)
+                    jobs, throttle = await self.claim_limited(queue, settings, claim, coverage)
                 else:
                     (jobs,) = await self._router.claim(queue, (claim,), self._clock.now_ms(), coverage=coverage)
             except Overloaded:  # thousands come at once after a restart: as waiters they have room, and one poll
                 jobs = []
             if jobs:
                 return jobs
+        claim = self._without_prefetch(claim, limit)
         return await self._long_polls.wait(queue, claim, wait_ms, ticket, throttle)
 
     async def _claim_now(
         self, queue: str, settings: QueueSettings, claim: ClaimRequest, coverage: float
     ) -> list[DequeuedJob]:
         """What the limits allow now; DequeueRateLimited where the rate allows nothing."""
-        jobs, throttle = await self._claim_limited(queue, settings, claim, coverage)
+        jobs, throttle = await self.claim_limited(queue, settings, claim, coverage)
         if throttle is not None:
             self._limits.count(1, queue, throttle.reason)
             error = throttle.error()
@@ -238,7 +258,7 @@ class Dequeuer:
                 raise error
         return jobs
 
-    async def _claim_limited(
+    async def claim_limited(
         self, queue: str, settings: QueueSettings, claim: ClaimRequest, coverage: float
     ) -> tuple[list[DequeuedJob], Throttle | None]:
         """What can be handed out at once, and what kept it from more. DequeueRateLimited where the queue is paused."""
@@ -249,7 +269,7 @@ class Dequeuer:
         (jobs,), throttle = await self._limits.count_and_claim(queue, settings, claim, coverage)
         return jobs, throttle
 
-    async def _claim_more(
+    async def claim_more(
         self,
         jobs: list[DequeuedJob],
         request: DequeueRequest,
@@ -263,20 +283,20 @@ class Dequeuer:
         `take_room` is asked before each of them, with its bytes; False: no more now.
         """
         queue, requeuer = request.queue, self._long_polls.requeuer
-        taken, full = _body_bytes(jobs), self._slice_bytes - self._settings.max_body_bytes
+        taken, full = body_bytes(jobs), self.slice_bytes - self._settings.max_body_bytes
         last = taken
         try:
             while last > full and len(jobs) < limit and taken < max_bytes:
-                if take_room is not None and not take_room(self._slice_bytes):
+                if take_room is not None and not take_room(self.slice_bytes):
                     break
-                room = min(max_bytes - taken, self._slice_bytes)
+                room = min(max_bytes - taken, self.slice_bytes)
                 claim = replace(self._claims.renew(claim), limit=limit - len(jobs), max_bytes=room)
                 if is_limited(settings):
-                    more, _ = await self._claim_limited(queue, settings, claim, request.coverage)
+                    more, _ = await self.claim_limited(queue, settings, claim, request.coverage)
                 else:
                     now_ms = self._clock.now_ms()
                     (more,) = await self._router.claim(queue, (claim,), now_ms, coverage=request.coverage)
-                last = _body_bytes(more)
+                last = body_bytes(more)
                 if taken + last > max_bytes:
                     requeuer.requeue_later(more)
                     break
@@ -289,7 +309,7 @@ class Dequeuer:
             raise
         return jobs
 
-    def _dequeued(self, queue: str, settings: QueueSettings, jobs: Sequence[DequeuedJob]) -> None:
+    def count(self, queue: str, settings: QueueSettings, jobs: Sequence[DequeuedJob]) -> None:
         """Count them; they are in order of priority."""
         if settings.max_pending is not None:
             self._pending.left(queue, len(jobs))
@@ -313,7 +333,7 @@ def response_budget(max_answer_bytes: int, queue: str, claim_descriptor: str, li
     return limit, max_answer_bytes - limit * per_job
 
 
-def _body_bytes(jobs: Sequence[DequeuedJob]) -> int:
+def body_bytes(jobs: Sequence[DequeuedJob]) -> int:
     return sum([len(job.body) for job in jobs])
 
 

@@ -15,7 +15,9 @@ from pinlater.model import (
     AckOutcome,
     CancelOutcome,
     Checkpoint,
+    DequeuedFromQueues,
     DequeuedJob,
+    DequeueFromQueuesRequest,
     DequeueRequest,
     Job,
     JobInfo,
@@ -47,6 +49,15 @@ class OverflowCalls(Protocol):
         """From the overflow shard, as no shard can be used. `began_s`: when a long poll began, by time.monotonic. The
         riding acks were carried out.
         """
+
+    async def dequeue_from_queues(
+        self,
+        request: DequeueFromQueuesRequest,
+        context: RequestContext | None,
+        began_s: float,
+        refusal: NoHealthyShards,
+    ) -> DequeuedFromQueues:
+        """As `dequeue`."""
 
     async def ack(
         self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], context: RequestContext | None

@@ -116,7 +116,19 @@ class Service:
         self._dequeuer = Dequeuer(
             router, clock, settings, validator, claims, queues, metrics, pending, limits, long_polls, lifecycle, bound
         )
-        self._queues_dequeuer = QueuesDequeuer(validator, self._dequeuer, lifecycle, long_polls)
+        self._queues_dequeuer = QueuesDequeuer(
+            router,
+            clock,
+            settings,
+            validator,
+            claims,
+            queues,
+            limits,
+            long_polls,
+            lifecycle,
+            bound,
+            self._dequeuer,
+        )
         self._queries = JobQueries(router, clock, settings, validator, parser)
         self._audit = Audit(router.members, clock, claims.server)
         self._admin = AdminPassword(settings.admin_password_hash, self._audit)
@@ -131,7 +143,8 @@ class Service:
 
     def attach_overflow(self, overflow: OverflowCalls) -> None:
         """From now on what no shard takes or hands out, and what names overflow shards, goes there."""
-        self._overflow = self._lifecycle.overflow = self._dequeuer.overflow = overflow
+        self._overflow = self._lifecycle.overflow = overflow
+        self._dequeuer.overflow = self._queues_dequeuer.overflow = overflow
         self._parser.refuse_overflow()
 
     async def open(self) -> None:

@@ -16,7 +16,8 @@ from pinlater.errors import NoHealthyShards, NothingStored, Overloaded, PinLater
 from pinlater.model import Ack, Checkpoint, DequeuedJob, DequeueRequest, Job, JobFilter, JobState
 from pinlater.service import ServiceSettings
 from pinlater.service.longpoll.due import DueTimes
-from pinlater.service.longpoll.poller import FIRST_BACKOFF_S, PollerState
+from pinlater.service.longpoll.poller import FIRST_BACKOFF_S
+from pinlater.service.longpoll.poller_context import PollerState
 from pinlater.service.longpoll.wait_queue import Waiter, WaitQueue
 from tests.queues import drop_queue
 from tests.unit.breaking import HeldTime, settled, until_quiet

@@ -41,6 +41,6 @@ The states of a waiter (`Waiter` in wait_queue.py):
 """
 
 from pinlater.service.longpoll.long_polls import LongPolls
-from pinlater.service.longpoll.poller import LongPollSettings
+from pinlater.service.longpoll.poller_context import LongPollSettings
 
 __all__ = ["LongPollSettings", "LongPolls"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 
 from pinlater.errors import PinLaterError, QueueNotFound
 from pinlater.shards.handle import answers, ask_all
@@ -63,55 +63,56 @@ class DueTimes:
 _QUEUES = 500
 """In one question."""
 
-_Asked = asyncio.Future[int | None]
+_Times = Mapping[str, int | None]
+_Asked = list[tuple[Sequence[str], asyncio.Future[_Times]]]
+"""The queues of each caller, and where its answer goes."""
 
 
 class DueQuery:
-    """Pollers that ask at the same moment, or while a question is under way, share the next one."""
+    """Those who ask at the same moment, or while a question is under way, share the next one."""
 
     def __init__(self, members: ShardSet) -> None:
         self._members = members
-        self._asked: dict[tuple[int, ...], dict[str, _Asked]] = {}
+        self._asked: dict[tuple[int, ...], _Asked] = {}
         self._task: asyncio.Task[None] | None = None
 
     async def next_due(self, queue: str, priorities: Sequence[int]) -> int | None:
-        """The smallest run_after of a queue's pending jobs; None: there are none. QueueNotFound; errors of the shards.
+        """The smallest run_after of its pending jobs; None: there are none. QueueNotFound; errors of the shards."""
+        times = await self.next_due_of((queue,), priorities)
+        if queue not in times:
+            raise QueueNotFound.of(queue)
+        return times[queue]
 
-        One poller asks for a queue at a time.
-        """
+    async def next_due_of(self, queues: Sequence[str], priorities: Sequence[int]) -> _Times:
+        """The same of several queues, by name; one that is not there is left out. Others may stand in it as well."""
         loop = asyncio.get_running_loop()
-        asked: _Asked = loop.create_future()
-        self._asked.setdefault(tuple(priorities), {})[queue] = asked
+        answer: asyncio.Future[_Times] = loop.create_future()
+        self._asked.setdefault(tuple(priorities), []).append((queues, answer))
         if self._task is None:
             self._task = loop.create_task(self._ask_all())
-        return await asked
+        return await answer
 
     async def _ask_all(self) -> None:
         while self._asked:
-            priorities, asked = self._asked.popitem()
-            queues = list(asked)
-            for first in range(0, len(queues), _QUEUES):
-                some = queues[first : first + _QUEUES]
-                await self._ask(priorities, {queue: asked[queue] for queue in some})
+            await self._ask(*self._asked.popitem())
         self._task = None
 
-    async def _ask(self, priorities: Sequence[int], asked: dict[str, _Asked]) -> None:
+    async def _ask(self, priorities: Sequence[int], asked: _Asked) -> None:
         try:
-            times = await self._earliest(list(asked), priorities)
+            queues = list(dict.fromkeys(queue for some, _ in asked for queue in some))
+            times: dict[str, int | None] = {}
+            for first in range(0, len(queues), _QUEUES):
+                times |= await self._earliest(queues[first : first + _QUEUES], priorities)
         except PinLaterError as error:
             error.__traceback__ = None  # it keeps the frames, and they what was asked
-            _fail(asked.values(), error)
+            _fail(asked, error)
             return
         except Exception as error:  # unforeseen: without an answer these and later callers would wait for ever
-            _fail(asked.values(), error)
+            _fail(asked, error)
             return
-        for queue, each in asked.items():
-            if each.done():
-                continue
-            if queue in times:
-                each.set_result(times[queue])
-            else:
-                each.set_exception(QueueNotFound.of(queue))
+        for _, answer in asked:
+            if not answer.done():
+                answer.set_result(times)
 
     async def _earliest(self, queues: Sequence[str], priorities: Sequence[int]) -> dict[str, int | None]:
         """Over the shards that answer. A queue that none of them has is left out."""
@@ -126,7 +127,7 @@ class DueQuery:
         return earliest
 
 
-def _fail(asked: Iterable[_Asked], error: Exception) -> None:
-    for each in asked:
-        if not each.done():
-            each.set_exception(copy.copy(error))
+def _fail(asked: _Asked, error: Exception) -> None:
+    for _, answer in asked:
+        if not answer.done():
+            answer.set_exception(copy.copy(error))

@@ -9,22 +9,24 @@ that is at its rate rests until the next job is allowed, whatever comes meanwhil
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
 from pinlater.backends.base import UNKNOWN_CHANGE, ClaimRequest, Notification
 from pinlater.clock import Clock
 from pinlater.eager import after_first_suspend
-from pinlater.errors import Overloaded, QueueNotFound
+from pinlater.errors import DequeueRateLimited, Overloaded, PinLaterError, QueueNotFound
 from pinlater.metrics import Metrics
 from pinlater.model import DequeuedJob
 from pinlater.queues.settings import QueueSettings
 from pinlater.service.descriptors import ClaimTokens
 from pinlater.service.longpoll.due import DueQuery
-from pinlater.service.longpoll.poller import LongPollSettings, PollerContext, PollerState, QueuePoller
+from pinlater.service.longpoll.poller import QueuePoller
+from pinlater.service.longpoll.poller_context import LongPollSettings, Outlook, PollerContext, PollerState
+from pinlater.service.longpoll.shared_waiter import SetAside, SharedWaiter
 from pinlater.service.longpoll.subscriptions import Subscriptions
-from pinlater.service.longpoll.wait_queue import Ticket, Waiter
+from pinlater.service.longpoll.wait_queue import Ticket, Waiter, fresh
 from pinlater.service.queue_limits import QueueLimits, Throttle, is_limited
 from pinlater.service.requeuer import Requeuer
 from pinlater.shards.router import Router
@@ -55,6 +57,7 @@ class LongPolls:
         )
         self._due = self._context.due
         self._pollers = self._context.pollers
+        self._aside = SetAside()
         self._keeps_order = router.members.keep_order()
         self._tickets = self._wakeups = 0
         self.waiters = 0
@@ -65,8 +68,13 @@ class LongPolls:
         """Nobody waits any more."""
         return self._context.is_draining
 
+    def has_waiters(self, queue: str) -> bool:
+        """Whether somebody waits for its jobs."""
+        poller = self._pollers.get(queue)
+        return poller is not None and bool(poller.waiters.entries)
+
     def poller(self, queue: str) -> QueuePoller | None:
-        """What looks after a queue for which somebody waits, or did a moment ago."""
+        """What looks after a queue for which somebody waits, or did a moment ago; see `poller.KEEP_S`."""
         return self._pollers.get(queue)
 
     # -- what wakes a poller -----------------------------------------------------------------------------------------
@@ -90,7 +98,12 @@ class LongPolls:
         or transaction of the store, where that keeps the order. The jobs are to be announced as any others.
         """
         poller = self._pollers.get(queue)
-        if poller is None or poller.wakeup is None or poller.state is not PollerState.IDLE:
+        if (
+            poller is None
+            or poller.wakeup is None
+            or poller.state is not PollerState.IDLE
+            or not poller.waiters.entries
+        ):
             return enqueue
         if not jobs or not self._keeps_order or is_limited(settings):
             return enqueue
@@ -138,6 +151,9 @@ class LongPolls:
             else:
                 self._limits.count(len(poller.waiters), poller.queue, "paused")
                 poller.fail(rejection)
+        for name in self._aside.queues(queue):
+            if self._limits.rejection_of(name) is None:
+                self._come_back(name)
 
     def queue_deleted(self, queue: str) -> None:
         """Every waiter gets QueueNotFound."""
@@ -180,8 +196,7 @@ class LongPolls:
         """
         if self._context.is_draining:
             return []
-        if self.waiters >= self._settings.max_waiters:
-            raise Overloaded.by("waiting_dequeues", f"{self.waiters} dequeues wait already", retry_after_ms=1_000)
+        self._check_room()
         rejection = self._limits.rejection_of(queue)  # it may be paused since its first claim began
         if rejection is not None:
             self._limits.count(1, queue, "paused")
@@ -195,6 +210,8 @@ class LongPolls:
         waiters.join(waiter)
         if missed_wakeup:
             poller.poll_now()
+        if poller.state is PollerState.PARKED:
+            poller.joined()
         timer = asyncio.get_running_loop().call_later(wait_ms / 1000, poller.end_wait, waiter)
         self.waiters += 1
         try:
@@ -206,6 +223,10 @@ class LongPolls:
             if not waiters.entries and poller.wakeup is not None:
                 poller.notify()
 
+    def _check_room(self) -> None:
+        if self.waiters >= self._settings.max_waiters:
+            raise Overloaded.by("waiting_dequeues", f"{self.waiters} dequeues wait already", retry_after_ms=1_000)
+
     def _begin(self, queue: str, throttle: Throttle | None) -> QueuePoller:
         is_known = throttle is None and self.subscriptions.is_subscribed(queue) and self._due.is_known(queue)
         pause_ms = self._settings.poll_subscribed_ms if is_known else self._settings.poll_min_ms
@@ -213,3 +234,113 @@ class LongPolls:
         poller.throttle_by(throttle)
         poller.task = asyncio.get_running_loop().create_task(poller.run())
         return poller
+
+    # -- waiting for several queues ----------------------------------------------------------------------------------
+
+    def outlooks(self, queues: Iterable[str]) -> list[Outlook]:
+        """Of each of them, for a dequeue that may wait."""
+        now_s, now_ms = asyncio.get_running_loop().time(), self._context.clock.now_ms()
+        outlooks = []
+        for queue in queues:
+            poller = self._pollers.get(queue) or self._begin(queue, None)
+            poller.keep()
+            outlooks.append(poller.outlook(now_s, now_ms))
+        return outlooks
+
+    async def due_now(self, queues: Sequence[str], priorities: Sequence[int]) -> dict[str, bool]:
+        """Whether each has eligible jobs, by one question; one that is not there is left out. Errors of the shards."""
+        context = self._context
+        now_ms = context.clock.now_ms()
+        before = []
+        for queue in queues:
+            self._due.take(queue, now_ms)  # what comes next is told by the answer
+            poller = self._pollers.get(queue)
+            before.append(-1 if poller is None else poller.events)
+        times = await context.due_query.next_due_of(queues, priorities)
+        now_ms = context.clock.now_ms()
+        found: dict[str, bool] = {}
+        for queue, events in zip(queues, before, strict=True):
+            if queue not in times:
+                continue
+            due_ms, poller = times[queue], self._pollers.get(queue)
+            is_due = found[queue] = due_ms is not None and due_ms <= now_ms
+            if poller is None:
+                continue
+            poller.is_full = is_due
+            if due_ms is not None and not is_due:
+                self._due.add(queue, (due_ms,))
+            if not is_due:
+                poller.found_empty(events)
+        return found
+
+    def claimed(self, queue: str, *, is_full: bool, throttle: Throttle | None) -> None:
+        """What a claim at once, of a dequeue from several queues, found out about one."""
+        poller = self._pollers.get(queue)
+        if poller is not None:
+            poller.is_full = is_full
+            if throttle is not None and not poller.waiters.entries:
+                poller.throttle_by(throttle)
+
+    async def wait_for_several(
+        self,
+        queues: Sequence[str],
+        request: ClaimRequest,
+        claim_for: Callable[[str], ClaimRequest],
+        wait_ms: int,
+        ticket: Ticket,
+        errors: Mapping[str, PinLaterError],
+    ) -> tuple[list[DequeuedJob], dict[str, PinLaterError]]:
+        """Jobs of the first of these queues that has some, and why others cannot be served; `errors`: of those of which
+        that is known by now. With no jobs, also why a queue gave none although it has some.
+
+        Overloaded. The error of the shards, where no queue could be looked at.
+        """
+        if self._context.is_draining:
+            return [], dict(errors)
+        self._check_room()
+        has_missed = ticket.wakeups != self._wakeups
+        waiter = SharedWaiter(ticket.number, request, claim_for, self._aside)
+        for queue, error in errors.items():
+            waiter.set_aside(queue, error)
+        self.waiters += 1
+        timer = asyncio.get_running_loop().call_later(wait_ms / 1000, waiter.end)
+        try:
+            self._join(waiter, queues, has_missed)
+            jobs = await waiter.answer
+            return jobs, waiter.errors if jobs else self._reasons(waiter)
+        finally:
+            timer.cancel()
+            self.waiters -= 1
+            waiter.leave()
+
+    def _join(self, waiter: SharedWaiter, queues: Iterable[str], has_missed: bool) -> None:
+        for queue in queues:
+            poller = self._pollers.get(queue)
+            if poller is None:
+                poller = self._begin(queue, None)
+                if has_missed:
+                    poller.poll_now()
+            poller.keep()
+            waiter.join(queue, poller)
+            poller.joined()
+
+    def _come_back(self, queue: str) -> None:
+        """A queue that was set aside may be served again."""
+        for waiter in self._aside.take(queue):
+            waiter.errors.pop(queue, None)
+            if not waiter.answer.done():
+                self._join(waiter, (queue,), True)
+
+    def _reasons(self, waiter: SharedWaiter) -> dict[str, PinLaterError]:
+        """Why it got nothing."""
+        errors = waiter.errors
+        of_shards: list[PinLaterError] = []
+        for queue, poller in waiter.pollers.items():
+            error = poller.reason_for_nothing()
+            if error is not None:
+                errors[queue] = fresh(error)
+                if not isinstance(error, DequeueRateLimited):
+                    of_shards.append(errors[queue])
+        if of_shards and len(of_shards) == len(waiter.pollers) and len(errors) == len(of_shards):
+            raise of_shards[0]
+        return errors

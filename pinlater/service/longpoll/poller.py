@@ -7,26 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from enum import Enum
+from collections.abc import Iterable, Sequence
 
 import structlog
 
 from pinlater.background_tasks import exponential_backoff_s
-from pinlater.clock import Clock
 from pinlater.eager import InlineFuture
-from pinlater.errors import Draining, PinLaterError, QueueNotFound, UnknownError
+from pinlater.errors import DequeueRateLimited, Draining, PinLaterError, QueueNotFound, UnknownError
 from pinlater.model import DequeuedJob
 from pinlater.queues.settings import QueueSettings
-from pinlater.service.descriptors import ClaimTokens
-from pinlater.service.longpoll.due import DueQuery, DueTimes
-from pinlater.service.longpoll.subscriptions import Subscriptions
+from pinlater.service.longpoll.poller_context import Outlook, PollerContext, PollerState
+from pinlater.service.longpoll.shared_waiter import SharedWaiter
 from pinlater.service.longpoll.wait_queue import Waiter, WaitQueue, fresh
-from pinlater.service.queue_limits import QueueLimits, Throttle
-from pinlater.service.requeuer import Requeuer
-from pinlater.shards.router import Router
+from pinlater.service.queue_limits import Throttle
 
 _log = structlog.get_logger("pinlater.service")
 
@@ -43,6 +36,11 @@ _TICK_S = 0.001
 _MAX_THROTTLE_MS = 1_000
 """A queue with a slow rate is looked at this often all the same: others may have given tokens back."""
 
+KEEP_S = 10.0
+"""How long the poller of a queue that is one of several to a waiter is kept, parked, after the last of them: most come
+back at once, and to begin a hundred pollers each time would cost more than all else.
+"""
+
 FIRST_BACKOFF_S = 0.5
 MAX_BACKOFF_S = 10.0
 """After an unforeseen error a queue is served again so much later, twice as long after each further one."""
@@ -51,52 +49,7 @@ LOG_FAILURES_EVERY_S = 60.0
 """With its traceback, for one queue."""
 
 
-@dataclass(frozen=True, slots=True)
-class LongPollSettings:
-    """The settings of all pollers. `poll_subscribed_ms` is the pause between polls of a queue whose shards report new
-    jobs themselves.
-    """
-
-    max_waiters: int
-    poll_min_ms: int
-    poll_max_ms: int
-    poll_subscribed_ms: int
-
-
-class PollerState(Enum):
-    """See the package's docstring."""
-
-    IDLE = "idle"
-    DUE = "due"
-    POLLING = "polling"
-    CLAIMING = "claiming"
-    THROTTLED = "throttled"
-    BACKING_OFF = "backing_off"
-    ENDED = "ended"
-
-
-@dataclass(slots=True)
-class PollerContext:
-    """The parts that all pollers of a process share."""
-
-    router: Router
-    clock: Clock
-    settings: LongPollSettings
-    limits: QueueLimits
-    claims: ClaimTokens
-    requeuer: Requeuer
-    subscriptions: Subscriptions
-    due_query: DueQuery
-    due: DueTimes = field(default_factory=DueTimes)
-    pollers: dict[str, QueuePoller] = field(default_factory=dict)
-    phase_s: float = field(default_factory=random.random)
-    """All poll on one beat, so that one question serves them all; servers do not poll at the same moments."""
-
-    failures: dict[str, int] = field(default_factory=dict)
-    """Queues whose last round failed in an unforeseen way: how many rounds did, in a row."""
-
-    logged_s: dict[str, float] = field(default_factory=dict)
-    is_draining: bool = False
+_AT_REST = (PollerState.IDLE, PollerState.PARKED)
 
 
 class QueuePoller:
@@ -104,12 +57,18 @@ class QueuePoller:
 
     __slots__ = (
         "_context",
+        "_empty_at",
+        "_keep_until_s",
         "_loop",
+        "_parked",
         "_throttled_until_s",
         "_timer",
+        "_trusted_until_s",
         "due_passed",
         "error",
+        "events",
         "inflight_jobs",
+        "is_full",
         "is_invalid",
         "pause_ms",
         "queue",
@@ -133,6 +92,16 @@ class QueuePoller:
         """Between two polls."""
         self.is_invalid = False
         """Something may have happened since the poll that is under way, or the last one, began."""
+        self.events = 0
+        """How often something was told that may have brought jobs."""
+        self._empty_at = -1
+        """So many events there had been at the last poll, which found nothing; -1: there may be jobs."""
+        self._trusted_until_s = 0.0
+        self.is_full = False
+        """There were more jobs than the last caller could take, as far as it is known."""
+        self._keep_until_s = 0.0
+        self._parked: InlineFuture[None] | None = None
+        """There while it is parked."""
         self.due_passed = False
         """A delayed job's time has come: when the next one's will, is not known."""
         self.error: PinLaterError | None = None
@@ -161,6 +130,7 @@ class QueuePoller:
 
     def expect(self, jobs: int) -> None:
         """So many jobs became eligible; of no use to a queue that is throttled."""
+        self.events += 1
         if not self._throttled_until_s or self.throttled_for() == 0:
             self.ready_estimate += jobs
             if self.wakeup is not None:
@@ -170,6 +140,7 @@ class QueuePoller:
         """So many jobs are on their way to the store, ahead of any claim that begins now. `expect` announces them. For
         a poller that rests in IDLE: it claims at once.
         """
+        self.events += 1
         self.inflight_jobs = jobs
         self.ready_estimate += jobs
         self.notify()
@@ -182,6 +153,7 @@ class QueuePoller:
 
     def poll_now(self) -> None:
         """Something may have happened that no store reports; of no use to a queue that is throttled."""
+        self.events += 1
         if self.throttled_for() == 0:
             self.pause_ms = 0
             self.is_invalid = True
@@ -194,6 +166,7 @@ class QueuePoller:
 
     def unthrottle(self) -> None:
         """What kept jobs back may be over: poll now."""
+        self.events += 1
         self._throttled_until_s = 0.0
         self.pause_ms = 0
         self.notify()
@@ -215,28 +188,120 @@ class QueuePoller:
 
     def end_wait(self, waiter: Waiter) -> None:
         """The time is over: an answer now, or when the claim that is under way for it returns."""
+        if isinstance(waiter, SharedWaiter):
+            waiter.end()
+            return
         waiter.is_over = True
         if waiter.in_claim or waiter.answer.done():
             return
         self.waiters.leave(waiter)
-        error = self.error
-        if error is None and self.throttle is not None and not self._context.is_draining:
-            error = self.throttle.error()
+        error = self.reason_for_nothing()
         if error is None:
             waiter.answer.set_result([])
         else:
             waiter.answer.set_exception(fresh(error))
+
+    def reason_for_nothing(self) -> PinLaterError | None:
+        """The error of a waiter whose time is over; None: there was no job."""
+        if self.error is None and self.throttle is not None and not self._context.is_draining:
+            return self.throttle.error()
+        return self.error
 
     def end_waits(self) -> None:
         """The server drains: waiters get nothing, those in a claim what it brings."""
         for waiter in list(self.waiters.waiters()):
             self.end_wait(waiter)
         self.notify()
+        self._unpark()
 
     def fail(self, error: PinLaterError) -> None:
-        """Every waiter gets this error now."""
-        self.waiters.fail(error)
+        """Every waiter of this queue alone gets this error now; those of several set the queue aside, but for errors
+        that pass by themselves.
+        """
+        self.events += 1
+        self.is_full = False
+        waiters = self.waiters
+        waiters.fail(error)
+        for waiter in list(waiters.entries):
+            if not isinstance(waiter, SharedWaiter):
+                continue
+            if isinstance(error, QueueNotFound | DequeueRateLimited):
+                waiter.set_aside(self.queue, error)
+            elif all(poller.state is PollerState.BACKING_OFF for poller in waiter.pollers.values()):
+                waiter.end()
         self.notify()
+
+    # -- waiters of several queues -----------------------------------------------------------------------------------
+
+    def keep(self) -> None:
+        """A dequeue from several queues asks for this one: most of those come again and again."""
+        self._keep_until_s = self._loop.time() + KEEP_S
+
+    def outlook(self, now_s: float, now_ms: int) -> Outlook:
+        """For a dequeue that may wait."""
+        if self._empty_at == self.events and now_s < self._trusted_until_s:
+            due_ms = self._context.due.next(self.queue)
+            if due_ms is None or due_ms > now_ms:
+                return Outlook.EMPTY
+        if self.waiters.entries or self.state is PollerState.BACKING_OFF or now_s < self._throttled_until_s:
+            return Outlook.TAKEN
+        return Outlook.FULL if self.is_full else Outlook.UNKNOWN
+
+    def found_empty(self, events: int) -> None:
+        """As `was_empty`, after a question that was not this poller's own."""
+        if self.events == events and not self.waiters.entries and self.state in _AT_REST:
+            self.was_empty(events)
+
+    def was_empty(self, events: int) -> None:
+        """A poll found nothing eligible that began after so many events."""
+        context = self._context
+        is_subscribed = context.subscriptions.is_subscribed(self.queue)
+        self.pause_ms = context.settings.poll_subscribed_ms if is_subscribed else self._slower_ms()
+        self._empty_at, self.is_full = events, False
+        self._trusted_until_s = self._loop.time() + self.pause_ms / 1000
+        if is_subscribed:
+            context.due.confirm(self.queue)
+        if events == self.events and not self.waiters.entries:
+            self.ready_estimate, self.is_invalid = 0, False
+
+    def joined(self) -> None:
+        """A waiter of several queues has joined: it is polled again, unless it is known to be empty."""
+        if self.waiters.has_passed_over:
+            self.serve_passed_over()
+        elif self._parked is not None:
+            if self._empty_at != self.events:
+                self.pause_ms = 0
+            self._unpark()
+        elif self.wakeup is not None and self._empty_at != self.events and self.throttled_for() == 0:
+            self.pause_ms = 0
+            self.notify()
+
+    def serve_passed_over(self) -> None:
+        """A waiter is free, or a new one has come, that can be claimed for: there were jobs."""
+        self.waiters.has_passed_over = False
+        if self._parked is not None:
+            self.pause_ms = 0
+            self._unpark()
+        else:
+            self.expect(_SOME)
+
+    async def _park(self) -> None:
+        """Rest, while nobody waits, until somebody does; what is told meanwhile is noted."""
+        self.state = PollerState.PARKED
+        self._timer = self._loop.call_at(self._keep_until_s, self._unpark)
+        self._parked = InlineFuture(self._loop)
+        await self._parked
+
+    def _unpark(self) -> None:
+        parked = self._parked
+        if parked is not None:
+            self._parked = None
+            if self._timer is not None:
+                self._timer.cancel()
+            parked.set_result(None)
+
+    def _is_kept(self) -> bool:
+        return self._loop.time() < self._keep_until_s and not self._context.is_draining
 
     # -- the rounds --------------------------------------------------------------------------------------------------
 
@@ -244,8 +309,11 @@ class QueuePoller:
         """Until nobody waits, and it is known when the next delayed job is due: callers that left come back."""
         context, waiters = self._context, self.waiters
         try:
-            while waiters.entries or self.due_passed:
+            while waiters.entries or self.due_passed or self._is_kept():
                 try:
+                    if not waiters.entries and not self.due_passed:
+                        await self._park()
+                        continue
                     if self._throttled_until_s and (left_s := self.throttled_for()) > 0:
                         self.state = PollerState.THROTTLED
                         await self._rest(self._loop.time() + left_s)
@@ -271,6 +339,8 @@ class QueuePoller:
             del context.pollers[self.queue]
             if waiters.entries:  # it was cancelled
                 waiters.fail(Draining("this server stops serving dequeues"))
+                for waiter in list(waiters.entries):  # of several queues
+                    waiter.answer.set_exception(Draining("this server stops serving dequeues"))
             context.subscriptions.left(self.queue)
 
     def _rest(self, until_s: float) -> InlineFuture[None]:
@@ -295,7 +365,7 @@ class QueuePoller:
         due = self._context.due
         now_ms, now_s = self._context.clock.now_ms(), self._loop.time()
         if due.take(self.queue, now_ms):
-            self.ready_estimate, self.due_passed = _SOME, True
+            self.ready_estimate, self.due_passed, self._empty_at = _SOME, True, -1
             return None
         if next_poll_at_s <= now_s + _TICK_S:
             return None
@@ -323,16 +393,18 @@ class QueuePoller:
                 self.ready_estimate = 0
                 claimed = []
                 if batch:
-                    self.state = PollerState.CLAIMING
+                    self.state, self._empty_at = PollerState.CLAIMING, -1
                     requests = []
                     for waiter in batch:
                         waiter.in_claim = True
-                        requests.append(waiter.request)
+                        requests.append(waiter.claim_for(self.queue) if waiter.is_shared else waiter.request)
                     claimed = await context.router.claim(self.queue, requests, context.clock.now_ms())
                 if inflight:
                     self.ready_estimate -= min(inflight, sum(map(len, claimed)))
         except QueueNotFound:
+            self._keep_until_s = 0.0
             self.fail(QueueNotFound.of(self.queue))
+            _free(batch)
             return
         except PinLaterError as error:
             self.error = error
@@ -341,6 +413,9 @@ class QueuePoller:
             claimed = [[] for _ in batch]
             for waiter in batch:  # the old claim may still be under way
                 waiter.request = context.claims.renew(waiter.request)
+        except BaseException:
+            _free(batch)
+            raise
         else:
             self.error = None
         self._answer(batch, claimed)
@@ -349,21 +424,19 @@ class QueuePoller:
         """Ask the stores whether jobs are to be expected, or when the next one is due."""
         self.state = PollerState.POLLING
         self.due_passed = self.is_invalid = False
-        context = self._context
+        context, events = self._context, self.events
         due_ms = await context.due_query.next_due(self.queue, self.waiters.priorities)
-        is_subscribed, slower_ms = context.subscriptions.is_subscribed(self.queue), self._slower_ms()
         if due_ms is not None and due_ms <= context.clock.now_ms():
             self.ready_estimate = max(self.ready_estimate, _SOME)
-            self.pause_ms = slower_ms
+            self._empty_at = -1
+            self.pause_ms = self._slower_ms()
             context.due.invalidate(self.queue)
             return
         if due_ms is not None:
             context.due.add(self.queue, (due_ms,))
         if self.is_invalid:
             return  # what was found may be older than what there is: once more, without a pause
-        self.pause_ms = context.settings.poll_subscribed_ms if is_subscribed else slower_ms
-        if is_subscribed:
-            context.due.confirm(self.queue)
+        self.was_empty(events)
 
     def _slower_ms(self) -> int:
         settings = self._context.settings
@@ -382,14 +455,16 @@ class QueuePoller:
             self.throttle, self._throttled_until_s = None, 0.0
             return []
         self.ready_estimate = 0
-        self.state = PollerState.CLAIMING
+        self.state, self._empty_at = PollerState.CLAIMING, -1
         wanted = min(_READY_LIMIT, sum([waiter.request.limit for waiter in waiters.waiters()]))
         ready = await context.router.count_ready(self.queue, waiters.priorities, wanted, context.clock.now_ms())
         self.pause_ms = self._slower_ms()
         batch += waiters.first_for(ready)
+        requests = []
         for waiter in batch:
             waiter.in_claim = True
-        claimed = await context.limits.claim(self.queue, settings, ready, [waiter.request for waiter in batch])
+            requests.append(waiter.claim_for(self.queue) if waiter.is_shared else waiter.request)
+        claimed = await context.limits.claim(self.queue, settings, ready, requests)
         self.throttle_by(claimed.throttle)
         if claimed.throttle is not None:
             self._count_throttled(claimed.throttle.reason, batch, claimed.jobs)
@@ -397,11 +472,13 @@ class QueuePoller:
 
     def _count_throttled(self, reason: str, batch: Sequence[Waiter], claimed: Sequence[Sequence[DequeuedJob]]) -> None:
         """Each waiter once, however often it is passed over."""
-        new = [waiter for waiter, jobs in zip(batch, claimed, strict=True) if not jobs and not waiter.was_throttled]
-        for waiter in new:
-            waiter.was_throttled = True
+        new = 0
+        for waiter, jobs in zip(batch, claimed, strict=True):
+            if not jobs and self.queue not in waiter.throttled:
+                waiter.throttled += (self.queue,)
+                new += 1
         if new:
-            self._context.limits.count(len(new), self.queue, reason)
+            self._context.limits.count(new, self.queue, reason)
 
     def _answer(self, batch: Sequence[Waiter], claimed: list[list[DequeuedJob]]) -> None:
         served = False
@@ -409,16 +486,23 @@ class QueuePoller:
             claimed += [[] for _ in batch[len(claimed) :]]
             self.ready_estimate = max(self.ready_estimate, _SOME)
         for waiter, jobs in zip(batch, claimed, strict=True):
-            waiter.in_claim = False
             if jobs:
                 served = True
+                waiter.in_claim = False
                 if waiter.answer.done():
                     self._context.requeuer.requeue_later(jobs)
+                elif waiter.is_shared and waiter not in self.waiters.entries:  # the queue was set aside meanwhile
+                    self._context.requeuer.requeue_later(jobs)
+                    _free((waiter,))
                 else:
                     self.waiters.entries.pop(waiter, None)
                     waiter.answer.set_result(jobs)
-            elif waiter.is_over:
-                self.end_wait(waiter)
+            elif waiter.is_shared:
+                _free((waiter,))
+            else:
+                waiter.in_claim = False
+                if waiter.is_over:
+                    self.end_wait(waiter)
         if served or self.due_passed:
             self.pause_ms = 0 if self.waiters.entries else self._context.settings.poll_min_ms
 
@@ -448,3 +532,10 @@ class QueuePoller:
         while not context.is_draining and loop.time() < ends_at_s:
             await self._rest(ends_at_s)
         self.pause_ms = 0
+
+
+def _free(batch: Iterable[Waiter]) -> None:
+    """A claim brought those of them nothing that wait for several queues: others may claim for them."""
+    for waiter in batch:
+        if isinstance(waiter, SharedWaiter):
+            waiter.free()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from pinlater.backends.base import ClaimRequest
 from pinlater.eager import InlineFuture
@@ -27,10 +27,12 @@ class Ticket(NamedTuple):
 
 class Waiter:
     """One dequeue that waits. `in_claim`: a claim for it is under way; `is_over`: its time ended meanwhile;
-    `was_throttled`: that it got nothing because of a limit was counted.
+    `throttled`: the queues of which it was counted that a limit left it nothing.
     """
 
-    __slots__ = ("answer", "in_claim", "is_over", "number", "request", "was_throttled")
+    __slots__ = ("answer", "in_claim", "is_over", "number", "request", "throttled")
+    is_shared: ClassVar[bool] = False
+    """It waits for several queues at once: a SharedWaiter."""
 
     def __init__(self, number: int, request: ClaimRequest) -> None:
         self.number = number
@@ -38,7 +40,11 @@ class Waiter:
         self.answer: InlineFuture[list[DequeuedJob]] = InlineFuture(asyncio.get_running_loop())
         self.in_claim = False
         self.is_over = False
-        self.was_throttled = False
+        self.throttled: tuple[str, ...] = ()
+
+    def claim_for(self, queue: str) -> ClaimRequest:
+        """What one of the queues that it waits for is asked for it."""
+        return self.request
 
 
 class WaitQueue:
@@ -47,12 +53,14 @@ class WaitQueue:
     `entries` is empty where nobody waits; only `waiters` reads it in order.
     """
 
-    __slots__ = ("_is_in_order", "_last_number", "entries", "priorities")
+    __slots__ = ("_is_in_order", "_last_number", "entries", "has_passed_over", "priorities")
 
     def __init__(self) -> None:
         self.entries: dict[Waiter, None] = {}
         self._last_number = 0
         self._is_in_order = True
+        self.has_passed_over = False
+        """The last batch lacks a waiter for which another queue's claim was under way."""
         self.priorities: Sequence[int] = ()
         """Those of the waiter that joined last: all dequeues of a server ask for the same."""
 
@@ -83,17 +91,23 @@ class WaitQueue:
         """The first waiters, as many as so many jobs can serve if each takes all it may."""
         batch: list[Waiter] = []
         size = 0
+        self.has_passed_over = False
         for waiter in self.entries if self._is_in_order else self.waiters():
             if jobs <= 0 or len(batch) == _BATCH or size >= _BATCH_BYTES:
                 break
+            if waiter.in_claim:
+                self.has_passed_over = True
+                continue
             batch.append(waiter)
             jobs -= waiter.request.limit
             size += waiter.request.max_bytes
         return batch
 
     def fail(self, error: PinLaterError) -> None:
-        """Every waiter gets this error, and what is claimed for them meanwhile goes back."""
+        """Every waiter of this queue alone gets this error, and what is claimed for them meanwhile goes back."""
         for waiter in list(self.waiters()):
+            if waiter.is_shared:
+                continue
             self.leave(waiter)
             if not waiter.answer.done():
                 waiter.answer.set_exception(fresh(error))
