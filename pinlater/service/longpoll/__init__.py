@@ -5,7 +5,7 @@
     enqueues, acks, ──────┘               │
     stores (Subscriptions), settings      └─ when it ends, its queue has no poller until the next dequeue waits
 
-The states of a queue's poller, and what moves it between them (`PollerState` in poller.py):
+The states of a queue's poller, and what moves it between them (`PollerState` in poller_context.py):
 
          first waiter
               │            a due time comes within a millisecond
@@ -27,6 +27,9 @@ The states of a queue's poller, and what moves it between them (`PollerState` in
         └──────────────────────────────────────────────────────────────────────────┘
 
     Any state ─── nobody waits, and the next due time is known ───► ENDED
+                                  └── one that served dequeues from several queues ───► PARKED: for 10 s it notes what
+                                      is told, and asks nothing. A waiter that comes wakes it; where it is known to be
+                                      empty, without a poll
 
 The states of a waiter (`Waiter` in wait_queue.py):
 
@@ -38,6 +41,17 @@ The states of a waiter (`Waiter` in wait_queue.py):
        └── the queue was deleted, is paused, or cannot be served ───► answered with that error
 
     A waiter whose time ends while it is IN_CLAIM still gets what that claim brings.
+
+A dequeue from several queues is one waiter in many wait queues (`SharedWaiter` in shared_waiter.py):
+
+    WaitQueue of a ──┐                     ┌── the first poller that claims for it has it IN_CLAIM; the others pass it
+    WaitQueue of b ──┼── one SharedWaiter ─┤   over, and remember that they did (`has_passed_over`)
+    WaitQueue of c ──┘    one timer        │
+          ▲                                ├── the claim brought jobs ──► answered; it leaves all the wait queues
+          │ something changed              │
+    SetAside: d (paused), e (not there) ◄──┤── a queue cannot be served ──► set aside, and named in the answer
+                                           │
+                                           └── the claim brought none ──► free: pollers that passed it over claim now
 """
 
 from pinlater.service.longpoll.long_polls import LongPolls

@@ -210,7 +210,7 @@ class LongPolls:
         waiters.join(waiter)
         if missed_wakeup:
             poller.poll_now()
-        if poller.state is PollerState.PARKED:
+        if waiters.has_passed_over or poller.state is PollerState.PARKED:
             poller.joined()
         timer = asyncio.get_running_loop().call_later(wait_ms / 1000, poller.end_wait, waiter)
         self.waiters += 1
