@@ -47,8 +47,8 @@ Examples:
 def create(client: Client, names: tuple[str, ...]) -> None:
     """Create queues. One that is there already is left as it is.
 
-    A name is letters, digits and underscores, up to 64. Shards that are out are named: they get the queues before
-    they serve again.
+    A name is letters, digits, _ and -, up to 64, with no - in front. Shards that are out are named: they get the
+    queues before they serve again.
     """
     for name in names:
         client.create_queue(name)

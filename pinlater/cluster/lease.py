@@ -26,6 +26,11 @@ MAX_QUEUES = 500
 """A lease has the counters of so many queues at most."""
 
 
+DASHED_NAMES = "dashed_queue_names"
+KNOWS = (DASHED_NAMES,)
+"""What earlier versions take for a mistake: nobody begins with it before every live process says that it knows it."""
+
+
 class ServerName(NamedTuple):
     """A server process: its server's id, its own id there, where others reach it, and when it began."""
 
@@ -67,6 +72,12 @@ class Lease:
     @property
     def name(self) -> str:
         return f"{self.server}/{self.process}"
+
+    @property
+    def knows(self) -> Collection[str]:
+        """Of KNOWS, what its version knows."""
+        said = self.more.get("knows")
+        return said if isinstance(said, list | tuple) else ()
 
     @property
     def age(self) -> tuple[int, int]:

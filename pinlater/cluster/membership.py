@@ -16,7 +16,7 @@ import structlog
 
 from pinlater.clock import Clock
 from pinlater.cluster.clocks import ClusterClock
-from pinlater.cluster.lease import Lease, LeaseTable, ServerName, encode
+from pinlater.cluster.lease import KNOWS, Lease, LeaseTable, ServerName, encode
 from pinlater.cluster.throughput import QueueCounters, Throughput
 from pinlater.errors import PinLaterError
 from pinlater.metrics import Metrics
@@ -80,6 +80,11 @@ class Membership:
         if not self._is_given_up:
             newest[self.me.lease_name] = self._mine
         return [newest[name] for name in sorted(newest)]
+
+    def unaware_of(self, feature: str) -> list[str]:
+        """The live processes of others whose version does not know one of `lease.KNOWS`, as SERVER/PROCESS."""
+        others = (lease for lease in self.alive() if lease.name != self.me.lease_name)
+        return [lease.name for lease in others if feature not in lease.knows]
 
     def owner(self, shard_id: str) -> str | None:
         """The process that owns a shard, as SERVER/PROCESS; None where none is ready and can use it."""
@@ -163,7 +168,7 @@ class Membership:
             shards_out=_ids(member for member in self._members.all if not member.is_healthy),
             shards_full=_ids(self._members.full()),
             counters=self._counters.read(),
-            more={**self._describe(), **self.clocks.describe(self._members.all)},
+            more={**self._describe(), **self.clocks.describe(self._members.all), "knows": KNOWS},
         )
 
     def _owned(self) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pinlater.clock import Clock
+from pinlater.cluster.lease import DASHED_NAMES
 from pinlater.cluster.membership import Membership
 from pinlater.cluster.stats import StatsCollector
 from pinlater.config.values import rate_text
@@ -31,6 +32,10 @@ class Cluster:
         await self._stats.refresh()
         servers = [lease.view() for lease in self._membership.alive()]
         return ClusterStatus(self._clock.now_ms(), servers, self._shards(), self._with_rates(queues))
+
+    def unaware_of_dashes(self) -> list[str]:
+        """The live processes that would refuse the name of a queue with a dash, as SERVER/PROCESS."""
+        return self._membership.unaware_of(DASHED_NAMES)
 
     def _shards(self) -> list[ShardView]:
         views = [member.view() for member in self._members.all]

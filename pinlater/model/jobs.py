@@ -227,7 +227,9 @@ class ScanPage:
     missing_shards: list[str] = field(default_factory=list)
 
 
-_QUEUE_NAME = re.compile(r"[A-Za-z0-9_]{1,64}", re.ASCII)
+QUEUE_NAME_PATTERN = r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}"
+QUEUE_NAME_ALLOWED = "1 to 64 letters, digits, _ and -, with no - in front"
+_QUEUE_NAME = re.compile(QUEUE_NAME_PATTERN, re.ASCII)
 
 
 def is_queue_name(name: str) -> bool:
@@ -262,7 +264,9 @@ class JobRef(NamedTuple):
     id: int
 
 
-_DESCRIPTOR = re.compile(r"([A-Za-z0-9_]{1,64}):s([A-Za-z0-9]{1,16}):p([1-9][0-9]{0,2}):([1-9][0-9]{15})", re.ASCII)
+_DESCRIPTOR = re.compile(
+    rf"({QUEUE_NAME_PATTERN}):s([A-Za-z0-9]{{1,16}}):p([1-9][0-9]{{0,2}}):([1-9][0-9]{{15}})", re.ASCII
+)
 
 
 def parse_descriptor(text: str) -> JobRef | None:
@@ -280,7 +284,7 @@ def parse_descriptor(text: str) -> JobRef | None:
     return JobRef(queue, shard, int(priority), int(job_id))
 
 
-_ANY_DESCRIPTOR = re.compile(r"\w+:s[^:\ufffd]+:p[0-9]+:[0-9]+", re.ASCII)
+_ANY_DESCRIPTOR = re.compile(r"[\w-]+:s[^:\ufffd]+:p[0-9]+:[0-9]+", re.ASCII)
 """Of any server of this interface; ids of the classic one are shorter than ours. U+FFFD stands for what was not UTF-8.
 """
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import structlog
 
 from pinlater.config.loader import ConfigInvalid, Mistake
-from pinlater.model import is_queue_name
+from pinlater.model import QUEUE_NAME_ALLOWED, is_queue_name
 from pinlater.queues.layers import Layer, as_layer
 from pinlater.queues.settings import known_key
 
@@ -87,7 +87,7 @@ def read_layers(path: Path) -> FileLayers:
         of_queues = {}
     for name, table in of_queues.items():
         if not is_queue_name(name):
-            allowed = "the name of a queue: 1 to 64 letters, digits and underscores"
+            allowed = f"the name of a queue: {QUEUE_NAME_ALLOWED}"
             mistakes.append(Mistake(f"queues.{name}", name, allowed, str(path)))
         queues[name] = _layer(f"queues.{name}", table, path, mistakes)
     _refuse_chains(queues, path, mistakes)

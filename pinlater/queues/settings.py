@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from pinlater.config.values import DAY_MS, Duration, Flag, Integer, Kind, OrNone, Rate, Size, Text
+from pinlater.model import QUEUE_NAME_PATTERN
 
 _UNITS = ("_ms", "_bytes")
 _MIB = 2**20
@@ -78,7 +79,7 @@ class QueueSettings:
         OrNone(Integer(0, 1_000_000)), None, "So many jobs are in progress at most, over the whole cluster."
     )
     dead_letter_queue: str = _row(
-        Text(r"[A-Za-z0-9_]{0,64}", "the name of a queue, or nothing"),
+        Text(f"({QUEUE_NAME_PATTERN})?", "the name of a queue, or nothing"),
         "",
         "A job that failed for good is copied to this queue, which has none of its own.",
     )

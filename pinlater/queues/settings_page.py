@@ -9,7 +9,7 @@ _PAGE = """# Queues
 <!-- Written by `python -m pinlater.queues`. Edit pinlater/queues/settings.py and settings_page.py instead. -->
 
 A queue is made by `pinlater queue create NAME` (createQueue), and deleted with all its jobs by `pinlater queue delete`.
-Its name is 1 to 64 letters, digits and underscores.
+Its name is 1 to 64 letters, digits, underscores and dashes, with no dash in front.
 
 ## Settings
 

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pinlater.clock import Clock
-from pinlater.errors import RequestInvalid
+from pinlater.errors import QueueNameInvalid, RequestInvalid
 from pinlater.model import Changed, ClusterStatus, QueueView, WorkersPage
 from pinlater.queues.directory import QueueDirectory
 from pinlater.queues.layers import DEFAULTS
@@ -18,6 +18,7 @@ from pinlater.service.audit import OPEN, PROTECTED, Audit
 from pinlater.shards.handle import missing
 from pinlater.shards.shard_set import ShardSet
 
+_SHOWN = 5
 _MAX_CHANGES = 100
 """Settings in one command; there are fewer."""
 
@@ -32,12 +33,15 @@ class QueueAdmin:
         clock: Clock,
         admin: AdminPassword,
         audit: Audit,
+        unaware_of_dashes: Callable[[], Sequence[str]] = list,
     ) -> None:
+        """`unaware_of_dashes`: the live processes that would refuse a name with a dash."""
         self._members = members
         self._queues = queues
         self._clock = clock
         self._admin = admin
         self._audit = audit
+        self._unaware_of_dashes = unaware_of_dashes
 
     async def names(self) -> set[str]:
         """The queues, those that another server made a moment ago among them."""
@@ -47,10 +51,20 @@ class QueueAdmin:
         return self._queues.names()
 
     async def create(self, name: str, who: str) -> None:
-        validation.new_queue(name)
+        self._check_new(name)
         made = await self._queues.create(name, who)
         if made.is_new:
             await self._audit.write(who, "create_queue", name, _missed(made), part=OPEN)
+
+    def _check_new(self, name: str) -> None:
+        """QueueNameInvalid, QueueNameTooLong."""
+        validation.new_queue(name)
+        if "-" in name and not self._queues.has(name) and (unaware := self._unaware_of_dashes()):
+            some = ", ".join(unaware[:_SHOWN])
+            raise QueueNameInvalid(
+                f"queue name {name!r} has a dash, which servers of an earlier version do not know: {some}; "
+                "allowed when all are of this version"
+            )
 
     async def delete(self, name: str, password: str, who: str, peer: object) -> None:
         await self._admin.check(password, peer, who)
@@ -71,7 +85,7 @@ class QueueAdmin:
     ) -> Changed:
         await self._admin.check(password, peer, who)
         if name != DEFAULTS:
-            (validation.new_queue if create else validation.existing_queue)(name)
+            (self._check_new if create else validation.existing_queue)(name)
         if len(set) + len(unset) > _MAX_CHANGES:
             raise RequestInvalid.of("the number of settings", len(set) + len(unset), f"at most {_MAX_CHANGES}")
         made = await self._queues.change(name, set, unset, create, who)

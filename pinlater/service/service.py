@@ -64,6 +64,9 @@ class StatusOfAll(Protocol):
     async def status(self, queues: Sequence[str] | None) -> ClusterStatus:
         """See Api.cluster_status."""
 
+    def unaware_of_dashes(self) -> Sequence[str]:
+        """The live processes that would refuse the name of a queue with a dash, for people."""
+
 
 class HeardWorkers(Protocol):
     """The list of workers."""
@@ -132,7 +135,8 @@ class Service:
         self._queries = JobQueries(router, clock, settings, validator, parser)
         self._audit = Audit(router.members, clock, claims.server)
         self._admin = AdminPassword(settings.admin_password_hash, self._audit)
-        self._queue_admin = QueueAdmin(router.members, queues, clock, self._admin, self._audit)
+        unaware = list if cluster is None else cluster.unaware_of_dashes
+        self._queue_admin = QueueAdmin(router.members, queues, clock, self._admin, self._audit, unaware)
         self._bulk_ops = BulkOps(
             router, clock, settings, validator, parser, lifecycle, long_polls, metrics, self._audit
         )

@@ -24,6 +24,7 @@ from pinlater.model import (
     MAX_QUEUES,
     MAX_TIME_MS,
     MAX_WEIGHT,
+    QUEUE_NAME_ALLOWED,
     DequeueFromQueuesRequest,
     DequeueRequest,
     JobFilter,
@@ -33,7 +34,7 @@ from pinlater.model import (
 from pinlater.model import is_queue_name as is_queue_name
 from pinlater.service.settings import ServiceSettings
 
-_NAME_CHARS = re.compile(r"[A-Za-z0-9_]+", re.ASCII)
+_NAME_CHARS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*", re.ASCII)
 _STATES = frozenset(JobState)
 
 
@@ -152,7 +153,7 @@ class Validator(JobLimits):
 def new_queue(name: str) -> None:
     """A name that a queue may be given."""
     if not _NAME_CHARS.fullmatch(name):
-        raise QueueNameInvalid(f"queue name {name[:100]!r} is invalid; allowed: letters, digits and underscores")
+        raise QueueNameInvalid(f"queue name {name[:100]!r} is invalid; allowed: {QUEUE_NAME_ALLOWED}")
     if len(name) > MAX_QUEUE_NAME_CHARS:
         raise QueueNameTooLong(f"a queue name has {len(name)} characters; allowed: 1 to {MAX_QUEUE_NAME_CHARS}")
 

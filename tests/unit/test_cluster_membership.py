@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 
+import pytest
 from structlog.testing import capture_logs
 
-from pinlater.cluster.lease import COUNTED, MAX_QUEUES, Lease, decode, encode
+from pinlater.cluster.lease import COUNTED, KNOWS, MAX_QUEUES, Lease, decode, encode
 from pinlater.cluster.membership import KIND
-from pinlater.errors import OutcomeUnknown
+from pinlater.errors import OutcomeUnknown, QueueNameInvalid
+from pinlater.service.admin_password import AdminPassword
+from pinlater.service.audit import Audit
+from pinlater.service.queue_admin import QueueAdmin
 from tests.unit.breaking import HeldClock
 from tests.unit.cluster_stand import LEASE_MS, ClusterStand, Server, cluster_stand
 
@@ -232,7 +236,12 @@ async def test_a_lease_says_what_was_counted_and_what_others_should_know() -> No
             "failed": 1,
             "retried": 1,
         }
-        assert lease.more == {"overflow_address": "a:9010", "overflow_jobs": 3, "clocks": {"1": [-1, 1]}}
+        assert lease.more == {
+            "overflow_address": "a:9010",
+            "overflow_jobs": 3,
+            "clocks": {"1": [-1, 1]},
+            "knows": list(KNOWS),
+        }
         view = lease.view()
         assert (view.server, view.process, view.address, view.overflow_jobs) == ("a", "1", "a:9010", 3)
 
@@ -287,3 +296,34 @@ def test_a_lease_of_a_newer_version_is_understood() -> None:
         more={"from_the_future": [1]},
     )
     assert decode(encode(lease)) == lease
+
+
+async def test_a_name_with_a_dash_is_for_when_every_live_process_knows_it() -> None:
+    async with cluster_stand() as at:
+        one, two = await at.server("a"), await at.server("b")
+        await at.round()
+        assert one.cluster.unaware_of_dashes() == two.cluster.unaware_of_dashes() == []
+        admin = QueueAdmin(
+            one.members,
+            one.queues,
+            at.clock,
+            AdminPassword("", Audit(one.members, at.clock, "a")),
+            Audit(one.members, at.clock, "a"),
+            one.cluster.unaware_of_dashes,
+        )
+        now_ms = at.clock.now_ms()
+        before = {**json.loads(encode(two.membership.alive()[0])), "server": "old", "process": "7"}
+        del before["knows"]  # as the version before writes it
+        await at.stores[0].kv_put(KIND, "old/7", json.dumps(before).encode(), now_ms + LEASE_MS, now_ms)
+        await at.round(1)
+        assert one.cluster.unaware_of_dashes() == two.cluster.unaware_of_dashes() == ["old/7"]
+        with pytest.raises(QueueNameInvalid, match=r"'a-b' has a dash, which servers of an earlier version.*old/7"):
+            await admin.create("a-b", "ann")
+        await admin.create("a_b", "ann")
+        at.clock.tick(LEASE_MS)
+        await at.round(1)
+        await admin.create("a-b", "ann")
+        assert one.queues.has("a-b")
+        await at.stores[0].kv_put(KIND, "old/7", json.dumps(before).encode(), at.clock.now_ms() + LEASE_MS, now_ms)
+        await at.round(1)
+        await admin.create("a-b", "ann")  # it is there

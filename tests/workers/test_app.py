@@ -119,7 +119,7 @@ def test_policies_for_types_of_exception_stand_beside_the_default_one() -> None:
         ({"retry": "nowhere:policy"}, "retry is 'nowhere:policy': importing nowhere failed: ModuleNotFoundError"),
         ({"retry_on": {"NoError": "never"}}, "'NoError' is no type of exception"),
         ({"retry_on": {int: "never"}}, "<class 'int'> is no type of exception"),
-        ({"queue": "a b"}, "queue is 'a b'; allowed: the name of a queue: 1 to 64 letters, digits and _"),
+        ({"queue": "a b"}, "queue is 'a b'; allowed: the name of a queue: 1 to 64 letters, digits, _ and -"),
         ({"name": ""}, "a job named ''; allowed: 1 to 200 letters"),
         ({"name": "a/b"}, "a job named 'a/b'; allowed: 1 to 200 letters"),
     ],

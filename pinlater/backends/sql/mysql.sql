@@ -4,7 +4,7 @@
 -- before it is changed, named jobs in the order of their ids; transactions that take whatever is there skip what others hold.
 -- FORCE INDEX: on a small table the planner would rather read, and lock, every row.
 -- Text is utf8mb4_bin: other collations hold "a" and "A" for equal. No statement compares text but names of queues,
--- which are letters, digits and underscores; claim descriptors are compared under the lock, by Python, exactly.
+-- which are letters, digits, underscores and dashes; claim descriptors are compared under the lock, by Python, exactly.
 
 -- name: schema
 CREATE TABLE IF NOT EXISTS pinlater_meta (

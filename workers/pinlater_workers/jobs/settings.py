@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from pinlater.model import is_queue_name
+from pinlater.model import QUEUE_NAME_ALLOWED, is_queue_name
 from pinlater.schedule import Delay, parse_duration
 from pinlater_workers.envelope import ENCODINGS, Encoding
 from pinlater_workers.errors import ConfigurationError
@@ -29,7 +29,7 @@ PoolName = Literal["thread", "process", "async"]
 
 POOLS: tuple[PoolName, ...] = ("thread", "process", "async")
 
-QUEUE_NAME = "1 to 64 letters, digits and _"
+QUEUE_NAME = QUEUE_NAME_ALLOWED
 
 DEFAULT_TIME_LIMIT_S = 3600.0
 DEFAULT_MAX_SNOOZES = 100
