@@ -33,6 +33,7 @@ class EveryCall:
         self._ack(now, failing, claims)
         self._scan(now)
         self._retry(failing)
+        self._dequeue_from_queues(failing)
         self._cancel(now, later)
         self._steer(now)
         self._delete()
@@ -146,6 +147,25 @@ class EveryCall:
         again = self.dequeue()
         assert list(again.jobs) == [failing]
         assert again.jobMetadata[failing].attemptsRemaining == 5
+
+    def _dequeue_from_queues(self, failing: str) -> None:
+        """A failure that is retried rides on the call, which brings that job again."""
+        types = self.types
+        failed = types.PinLaterJobAckRequest(
+            queueName=self.queue, jobsFailed=[types.PinLaterJobAckInfo(jobDescriptor=failing)]
+        )
+        shares = [types.QueueShare(queueName=self.queue, weight=3), types.QueueShare(queueName="nowhere")]
+        request = types.DequeueFromQueuesRequest(queues=shares, limit=2, acks=[failed], waitMillis=1000)
+        answer = self.client.dequeueFromQueues(self.context, request)
+        assert list(answer.jobs) == [failing]
+        assert answer.jobMetadata[failing].attemptsRemaining == 4
+        (error,) = answer.queueErrors
+        assert (error.queueName, error.reason, error.retryable) == ("nowhere", "QUEUE_NOT_FOUND", False)
+        assert answer.ackOutcomes is None
+        again = types.DequeueFromQueuesRequest(queues=shares[:1], limit=1, acks=[failed, failed])
+        ignored, retried = self.types.AckOutcome.IGNORED, self.types.AckOutcome.RETRIED
+        answer = self.client.dequeueFromQueues(self.context, again)
+        assert ([list(each) for each in answer.ackOutcomes], list(answer.jobs)) == ([[retried], [ignored]], [failing])
 
     def _cancel(self, now: str, later: str) -> None:
         request = self.types.CancelJobsRequest(queueName=self.queue, jobDescriptors=[later, now])

@@ -16,13 +16,17 @@ from pinlater.model import (
     AckOutcome,
     CancelOutcome,
     Checkpoint,
+    DequeuedFromQueues,
     DequeuedJob,
     DequeuedJobs,
+    DequeueFromQueuesRequest,
     DequeueRequest,
     Job,
     JobFilter,
     JobInfo,
     JobState,
+    QueueAcks,
+    QueueShare,
     RequestContext,
     ScanPage,
     WorkerJob,
@@ -155,6 +159,65 @@ def test_dequeue_requests(protocol: Protocol, wire_limits: WireLimits, sent: Deq
     if not sent.succeeded and not sent.failed:
         sent.ack_queue, sent.succeeded, sent.failed = "", (), ()
     assert got == sent
+
+
+shares = st.lists(st.builds(QueueShare, text, number, number), max_size=4)
+queue_acks = st.lists(st.builds(QueueAcks, text, st.lists(acks, max_size=2), st.lists(acks, max_size=2)), max_size=3)
+
+
+@given(
+    protocols,
+    limits,
+    st.builds(
+        DequeueFromQueuesRequest,
+        shares,
+        number,
+        queue_acks,
+        number,
+        st.none() | number,
+        st.booleans(),
+        st.booleans(),
+        st.none() | workers,
+    ),
+)
+def test_requests_for_many_queues(protocol: Protocol, wire_limits: WireLimits, sent: DequeueFromQueuesRequest) -> None:
+    request = convert.dequeue_from_queues_to_wire(sent)
+    got = through("dequeueFromQueues", protocol, wire_limits, 1, request=request).request
+    assert convert.dequeue_from_queues_from_wire(got) == sent
+
+
+@given(
+    protocols,
+    limits,
+    st.lists(dequeued, max_size=6, unique_by=lambda job: job.descriptor),
+    st.lists(outcomes, max_size=3),
+    st.booleans(),
+    st.booleans(),
+)
+def test_jobs_of_many_queues_with_errors_outcomes_and_whether_a_receipt_is_awaited(
+    protocol: Protocol,
+    wire_limits: WireLimits,
+    sent: list[DequeuedJob],
+    told: list[list[AckOutcome]],
+    has_error: bool,
+    awaits_receipt: bool,
+) -> None:
+    error = errors.DequeueRateLimited("it is paused", reason="QUEUE_PAUSED", retry_after_ms=5)
+    dequeued_jobs = DequeuedFromQueues(sent, {"mail": error} if has_error else {}, told)
+    wire = convert.dequeued_from_queues_to_wire(dequeued_jobs, awaits_receipt=awaits_receipt)
+    response = answered("dequeueFromQueues", protocol, wire_limits, wire)
+    assert bool(response.awaits_receipt) is awaits_receipt
+    for empty in (False, True):
+        if empty:
+            response = answered("dequeueFromQueues", protocol, wire_limits, convert.emptied_to_wire(dequeued_jobs))
+        got = convert.dequeued_from_queues_from_wire(response)
+        assert got == ([] if empty else sent)
+        assert [list(each) for each in got.ack_outcomes] == told
+        assert set(got.queue_errors) == ({"mail"} if has_error else set())
+        for each in got.queue_errors.values():
+            assert type(each) is errors.DequeueRateLimited
+            assert (each.message, each.reason, each.retryable) == ("it is paused", "QUEUE_PAUSED", True)
+            assert each.retry_after_ms == 5
 
 
 @given(protocols, limits, st.lists(dequeued, max_size=6, unique_by=lambda job: job.descriptor))
