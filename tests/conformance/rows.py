@@ -40,6 +40,7 @@ from tests.conformance import test_tokens as tokens
 from tests.conformance import test_undelivered as undelivered
 from tests.server import test_deliveries as deliveries
 from tests.server import test_full_stores as full_stores
+from tests.unit import test_longpoll_shared as shared
 
 Tests = tuple[Callable[..., Any], ...]
 
@@ -319,5 +320,14 @@ DECISIONS: Mapping[str, Tests] = {
         acks_and_claims.test_each_gets_what_the_two_calls_would_give,
         acks_and_claims.test_acks_for_an_unknown_queue_have_no_effect_anywhere,
         acks_and_claims.test_steps_at_once_hand_out_each_job_once_and_never_exceed_the_quota,
+    ),
+    "27": (
+        shared.test_queues_that_stay_full_share_by_weight,
+        shared.test_what_one_queue_does_not_need_goes_to_the_others,
+        shared.test_who_came_first_is_served_first_whether_for_one_queue_or_for_several,
+        shared.test_it_never_gets_more_than_its_limit_from_all_queues_together,
+        shared.test_no_job_is_forgotten_and_none_is_handed_out_twice,
+        shared.test_a_queue_that_is_paused_meanwhile_keeps_nobody_from_the_others,
+        shared.test_without_any_shard_it_is_refused_as_a_plain_dequeue_is,
     ),
 }
