@@ -16,7 +16,6 @@ import pinlater
 from pinlater.client.addresses import cluster_names
 from pinlater.errors import PinLaterError
 from pinlater.model import queue_order
-from pinlater.queues.settings import SETTINGS
 
 _TIMEOUT_S = 1.0
 _VARIABLE = "_{}_COMPLETE"
@@ -27,7 +26,8 @@ Offer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 """What may stand in place of the word that has begun so; `shell_complete` of an argument or option."""
 
 
-def _begun(texts: Iterable[str], incomplete: str) -> list[CompletionItem]:
+def begun_with(texts: Iterable[str], incomplete: str) -> list[CompletionItem]:
+    """Those of the texts that the word may become."""
     return [CompletionItem(text) for text in texts if text.startswith(incomplete)]
 
 
@@ -47,33 +47,21 @@ def _asked(ctx: click.Context, ask: Callable[[Any], Iterable[str]]) -> list[str]
 
 def offer_queues(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The names of queues, as people count."""
-    return _begun(sorted(_asked(ctx, lambda client: client.queue_names()), key=queue_order), incomplete)
+    return begun_with(sorted(_asked(ctx, lambda client: client.queue_names()), key=queue_order), incomplete)
 
 
 def offer_shards(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    return _begun(_asked(ctx, lambda client: [each.id for each in client.cluster_status(queues=[]).shards]), incomplete)
+    return begun_with(
+        _asked(ctx, lambda client: [each.id for each in client.cluster_status(queues=[]).shards]), incomplete
+    )
 
 
 def offer_clusters(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The names in clusters.toml."""
     try:
-        return _begun(cluster_names(), incomplete)
+        return begun_with(cluster_names(), incomplete)
     except ValueError:
         return []
-
-
-def offer_settings(
-    ctx: click.Context, param: click.Parameter, incomplete: str, suffix: str = ""
-) -> list[CompletionItem]:
-    """The first word is a queue, unless --defaults is there; the others are settings."""
-    if not ctx.params.get("defaults") and not ctx.params.get(param.name or ""):
-        return offer_queues(ctx, param, incomplete)
-    return _begun((each.name + suffix for each in SETTINGS if not each.by_server), incomplete)
-
-
-def offer_assignments(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """As `offer_settings`, each with its equals sign."""
-    return offer_settings(ctx, param, incomplete, "=")
 
 
 def only_first(offer: Offer) -> Offer:
@@ -87,7 +75,7 @@ def only_first(offer: Offer) -> Offer:
 
 def one_of(*words: str) -> Offer:
     def offer(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        return _begun(words, incomplete.lower())
+        return begun_with(words, incomplete.lower())
 
     return offer
 

@@ -27,6 +27,7 @@ from pinlater.errors import (
     PasswordInvalid,
     PinLaterError,
     PriorityNotSupported,
+    ProtocolError,
     QueueNameInvalid,
     QueueNameTooLong,
     RequestInvalid,
@@ -105,7 +106,7 @@ def exit_code(error: PinLaterError) -> int:
 
 def _told(error: PinLaterError) -> str:
     """For a person, who needs no word for programs in front of what says where the mistake is."""
-    if isinstance(error, ServerUnreachable):
+    if isinstance(error, ServerUnreachable | ProtocolError):
         return error.message
     told = error.wire_message().removeprefix(f"{RequestInvalid.reason}: ")
     if isinstance(error, PasswordInvalid) and (origin := password_origin()):

@@ -6,15 +6,17 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from pinlater.cli.admin import PASSWORD_HELP, admin_password, needs_password
-from pinlater.cli.completion import offer_assignments, offer_queues, offer_settings, only_first
+from pinlater.cli.completion import begun_with, offer_queues, only_first
 from pinlater.cli.connection import say_missed, talks_to_server
 from pinlater.cli.output import Row, output_option, write_all
 from pinlater.cli.times import duration_option, moment_option, time_text
 from pinlater.client.client import Client
 from pinlater.clock import SystemClock
 from pinlater.model import QueueView
+from pinlater.queues.settings import SETTINGS
 
 DEFAULTS = "@defaults"
 """What the server calls the settings for all queues."""
@@ -42,6 +44,20 @@ def name_and_others(words: Sequence[str], defaults: bool, metavar: str) -> tuple
     if len(words) == 1:
         raise click.UsageError(f"Missing argument '{metavar}'.")
     return words[0], words[1:]
+
+
+def offer_settings(
+    ctx: click.Context, param: click.Parameter, incomplete: str, suffix: str = ""
+) -> list[CompletionItem]:
+    """The first word is a queue, unless --defaults is there; the others are settings."""
+    if not ctx.params.get("defaults") and not ctx.params.get(param.name or ""):
+        return offer_queues(ctx, param, incomplete)
+    return begun_with((each.name + suffix for each in SETTINGS if not each.by_server), incomplete)
+
+
+def offer_assignments(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """As `offer_settings`, each with its equals sign."""
+    return offer_settings(ctx, param, incomplete, "=")
 
 
 _RATE = "max_jobs_per_second"

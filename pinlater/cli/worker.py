@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import click
 
+from pinlater.cli.completion import offer_queues
 from pinlater.cli.connection import EXIT_CODES, EXIT_INCOMPLETE, ServerGroup, say, talks_to_server
 from pinlater.cli.output import Row, counted, open_output, output_option
 from pinlater.cli.times import age_text, time_text
@@ -139,7 +140,9 @@ Examples:
   pinlater worker list --name shop.jobs --running                       each running job, and since when
   pinlater worker list -o json | jq '.[] | select(.stuck_slots > 0)'""",
 )
-@click.option("--queue", metavar="NAME", help="Only workers that take jobs from this queue.")
+@click.option(
+    "--queue", metavar="NAME", shell_complete=offer_queues, help="Only workers that take jobs from this queue."
+)
 @click.option("--name", metavar="NAME", help="Only workers of this name.")
 @click.option("--running", is_flag=True, help="A row for each running job: its queue, type, and since when.")
 @output_option

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, cast
 
-from pinlater.client.addresses import Address
+from pinlater.client.addresses import DEFAULT_PORT, Address
 from pinlater.errors import PinLaterError, ProtocolError, RequestInvalid
 from pinlater.wire import message
 from pinlater.wire.codec import ApplicationError, decode_reply, decode_result, encode_struct
@@ -235,7 +235,8 @@ class ClientConnection(asyncio.Protocol):
                 if self._transport is None:
                     return
         except StrangerError as error:
-            self._break(ProtocolError(f"{self._address} is no port of a PinLater server: it speaks {error.protocol}"))
+            what = f"{self._address} is no port of a PinLater server: it speaks {error.protocol}"
+            self._break(ProtocolError(f"{what}; jobs go to port {DEFAULT_PORT} unless a server says otherwise"))
         except WireError as error:
             self._break(ProtocolError(f"{self._address} answered what is not the contract: {error}"))
 

@@ -31,7 +31,7 @@ h1{font-size:1.3em}h2{font-size:1.05em;margin:1.8em 0 .4em}
 table{border-collapse:collapse;width:100%;background:var(--paper)}
 th,td{padding:.3em .7em;text-align:left;border-bottom:1px solid var(--line);vertical-align:top}
 th{color:var(--quiet);font-weight:600;white-space:nowrap}td:first-child{white-space:nowrap}
-td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
+td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}td.zero{color:var(--quiet)}
 .good{color:var(--good)}.bad{color:var(--bad);font-weight:600}.held{color:var(--held);font-weight:600}
 .quiet{color:var(--quiet)}
 @media(max-width:60em){
@@ -40,7 +40,7 @@ table,tbody,tr{display:block}tr.head{display:none}
 tr{border:1px solid var(--line);border-radius:.4em;margin:0 0 .7em;padding:.3em 0}
 td,td.n{display:flex;justify-content:space-between;gap:1em;border:0;padding:.15em .7em;text-align:right}
 td::before{content:attr(data-label);color:var(--quiet);text-align:left;flex:none}
-td:empty{display:none}td:first-child{font-weight:600;white-space:normal}td span{overflow-wrap:anywhere}
+td:empty,td.zero{display:none}td:first-child{font-weight:600;white-space:normal}td span{overflow-wrap:anywhere}
 td.only{display:block;text-align:left}
 }
 """
@@ -56,7 +56,7 @@ def cluster_page(status: Mapping[str, Any]) -> str:
     verdict = _bad("; ".join(troubles)) if troubles else _good("well")
     noticed = [f"failed jobs in {failed:,} of {len(queues):,} queues"] if failed else []
     paused = sum(queue["pause"] is not None for queue in queues)
-    noticed += [f"{paused:,} paused"] if paused else []
+    noticed += [f"{paused:,} queue{'' if paused == 1 else 's'} paused"] if paused else []
     return "".join(
         (
             _HEAD.format(title=_text("; ".join(troubles) or "well"), style=_STYLE),
@@ -200,6 +200,9 @@ def _server(server: Mapping[str, Any], now_ms: int) -> Row:
     )
 
 
+_ZERO = ' class="n zero"'
+
+
 def _table(title: str, columns: Sequence[str], rows: Iterable[Row]) -> str:
     """A column whose name begins with > holds numbers. The cells are HTML already. On a phone a row is a card, whose
     cells say what they are.
@@ -210,7 +213,7 @@ def _table(title: str, columns: Sequence[str], rows: Iterable[Row]) -> str:
     body = "".join(
         "<tr>"
         + "".join(
-            f'<td{css} data-label="{name}">{_whole(cell)}</td>'
+            f'<td{_ZERO if css and cell == "0" else css} data-label="{name}">{_whole(cell)}</td>'
             for css, name, cell in zip(classes, names, row, strict=True)
         )
         + "</tr>"

@@ -57,6 +57,7 @@ def offered(shell: Shell, line: str, **variables: str | None) -> list[str]:
         ("pinlater queue set-rate m", ["mail", "mq2", "mq10"]),
         ("pinlater queue set-rate mail ", []),
         ("pinlater shard drain ", ["1"]),
+        ("pinlater worker list --queue mai", ["mail"]),
         ("pinlater check --queue mai", ["mail"]),
         ("pinlater queue list --cluster ", ["production", "spare"]),
         ("pinlater queue stats --cluster production mq1", ["mq10"]),

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,7 +42,7 @@ ARGUMENTS = {
     "queue drain": ["mail"],
     "queue replay": ["mail"],
     "queue delete": ["mail", "--yes"],
-    "job enqueue": ["mail", "x"],
+    "job enqueue": ["mail", "x", "--timeout", "1s"],
     "job get": ["mail:s1:p1:1790000000000000"],
     "job scan": ["mail", "--state", "failed"],
     "job count": ["mail", "--state", "failed"],
@@ -51,6 +52,7 @@ ARGUMENTS = {
     "shard list": [],
     "shard health": [],
     "shard drain": ["1"],
+    "worker list": [],
     "cluster status": [],
     "top": ["--once"],
     "audit": [],
@@ -92,7 +94,7 @@ def test_the_summary_of_every_command_fits_into_its_line(group: str) -> None:
 
 
 def test_every_command_is_tested_here() -> None:
-    without_a_server = {"serve", "admin"}
+    without_a_server = {"serve", "admin", "completion"}
     found = {"check"}
     for name in COMMANDS.keys() - without_a_server:
         command = main.get_command(click.Context(main), name)
@@ -205,6 +207,23 @@ def test_a_reader_that_goes_away_is_no_error_message(shell: Shell, format: str) 
     command.stderr.close()
     assert command.stdin is not None
     command.stdin.close()
+
+
+def test_a_port_that_is_not_pinlaters_is_said_to_be_none(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(100)
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        told = Shell(tmp_path, address)("queue", "list", code=1).err
+        answering.join()
+    assert told.startswith(f"pinlater: {address} is no port of a PinLater server: it speaks HTTP; ")
 
 
 def test_a_status_cannot_forge_lines_or_move_the_cursor_of_a_table(shell: Shell, address: str) -> None:

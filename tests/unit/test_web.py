@@ -183,7 +183,7 @@ def test_the_page_says_who_paused_a_queue_and_why_and_until_when_and_counts_as_p
     assert rows[3].replace(" :", ":").endswith(f"{said}, limited to 5/s".replace(" :", ":"))
     assert rows[0].endswith("paused , until it is resumed")
     assert page.count('<span class="bad">3</span>') == 2
-    assert "failed jobs in 1 of 3 queues; 2 paused" in page
+    assert "failed jobs in 1 of 3 queues; 2 queues paused" in page
     assert "not ready: ABCDEFGHIJ/4711" in page
 
 
