@@ -36,6 +36,7 @@ class EveryCall:
         self._dequeue_from_queues(failing)
         self._cancel(now, later)
         self._steer(now)
+        self._say_who_works()
         self._delete()
 
     def refused(self, call: Callable[..., object], *arguments: object) -> str:
@@ -197,6 +198,29 @@ class EveryCall:
         assert [(shard.id, shard.state) for shard in status.shards] == [("1", "in")]
         entries = client.getAudit(context, types.GetAuditRequest(limit=1000)).entries
         assert any(entry.target == self.queue and entry.who == SOURCE for entry in entries)
+
+    def _say_who_works(self) -> None:
+        client, context, types = self.client, self.context, self.types
+        job = types.WorkerJob(jobDescriptor=f"{self.queue}:s1:p1:1790000000000000", jobType="send", runningMillis=2_000)
+        report = types.WorkerReport(
+            id=f"id of {self.queue}",
+            name="wörker",
+            upMillis=60_000,
+            queues={self.queue: 2},
+            slots=4,
+            busySlots=1,
+            running=[job],
+        )
+        nothing = types.PinLaterCheckpointJobsRequest(queueName=self.queue, requests=[], worker=report)
+        client.checkpointJobs(context, nothing)
+        wanted = types.GetWorkersRequest(queueName=self.queue, includeRunning=True)
+        found = client.getWorkers(context, wanted)
+        (worker,) = found.workers
+        assert (found.total, found.slots, worker.name, worker.queues) == (1, 4, "wörker", {self.queue: 2})
+        assert [(each.jobType, worker.seenMillis - each.sinceMillis) for each in worker.running] == [("send", 2_000)]
+        report.upMillis, report.hasStopped = 60_001, True
+        client.dequeueJobs(context, types.PinLaterDequeueRequest(queueName=self.queue, limit=1, worker=report))
+        assert client.getWorkers(context, wanted).workers == []
 
     def _delete(self) -> None:
         succeeded = self.types.PinLaterJobState.SUCCEEDED

@@ -25,6 +25,9 @@ from pinlater.model import (
     ServerView,
     SettingView,
     ShardView,
+    WorkerInfo,
+    WorkerJobInfo,
+    WorkersPage,
 )
 from pinlater.wire import convert_operators
 from pinlater.wire.message import Protocol, WireLimits
@@ -135,6 +138,48 @@ def test_what_missed_a_change(protocol: Protocol, wire_limits: WireLimits, versi
 def test_the_audit(protocol: Protocol, wire_limits: WireLimits, entries: list[AuditEntry]) -> None:
     answer = answered("getAudit", protocol, wire_limits, convert_operators.audit_to_wire(entries))
     assert convert_operators.audit_from_wire(answer) == entries
+
+
+natural = st.integers(0, 2**31 - 1)
+worker_infos = st.builds(
+    WorkerInfo,
+    text,
+    text,
+    text,
+    natural,
+    st.dictionaries(text, natural, max_size=3),
+    natural,
+    natural,
+    natural,
+    st.lists(st.builds(WorkerJobInfo, text, text, time_ms), max_size=3),
+    st.none() | time_ms,
+    st.dictionaries(text, text, max_size=3),
+    st.booleans(),
+    time_ms,
+    time_ms,
+    st.none() | time_ms,
+)
+
+
+@given(
+    protocols,
+    limits,
+    st.builds(
+        WorkersPage, time_ms, st.lists(worker_infos, max_size=3), natural, time_ms, time_ms, time_ms, text, texts
+    ),
+)
+def test_the_list_of_workers(protocol: Protocol, wire_limits: WireLimits, page: WorkersPage) -> None:
+    assert convert_operators.workers_from_wire(answered("getWorkers", protocol, wire_limits, page)) == page
+
+
+@given(protocols, limits, text, text, st.booleans(), text, natural)
+def test_what_is_asked_of_the_list(
+    protocol: Protocol, wire_limits: WireLimits, queue: str, name: str, running: bool, continuation: str, limit: int
+) -> None:
+    request = convert_operators.get_workers_to_wire(queue, name, running, continuation, limit)
+    read = through("getWorkers", protocol, wire_limits, 1, request=request).request
+    assert (read.queue_name or "", read.name or "", read.include_running) == (queue, name, running)
+    assert (read.continuation, read.limit) == (continuation, limit)
 
 
 def test_an_action_that_does_not_exist_is_an_invalid_request() -> None:
