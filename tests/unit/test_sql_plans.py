@@ -15,6 +15,7 @@ from pinlater.backends.sql.mysql import MysqlShard
 from pinlater.backends.sql.records import load_statements, parts
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.model import Job, JobState, parse_descriptor
+from pinlater.model.status_text import append_status, prepend_status
 from tests.queues import make_queue
 from tests.stores.places import Places
 
@@ -44,8 +45,8 @@ def connection() -> Iterator[sqlite3.Connection]:
     made = sqlite3.connect(":memory:")
     for statement in parts(load_statements("sqlite.sql")["schema"]):
         made.execute(statement)
-    made.create_function("append_status", 2, lambda status, text: status + text)
-    made.create_function("prepend_status", 2, lambda status, text: text + status)
+    made.create_function("append_status", 3, append_status)
+    made.create_function("prepend_status", 2, prepend_status)
     yield made
     made.close()
 

@@ -87,7 +87,7 @@ class ForgetClaims(msgspec.Struct, tag="Forget"):
     numbers: list[int]
 
 
-class Alive(msgspec.Struct, tag="Alive"):
+class Alive(msgspec.Struct, tag="Alive", omit_defaults=True):
     """To the process: the worker's event loop goes round. `worker`: what it runs, where that is news."""
 
     worker: WorkerState | None = None
