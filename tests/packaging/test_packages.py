@@ -123,6 +123,34 @@ def test_the_base_install_imports_the_workers_without_their_extras(base_install:
     assert base_install.python(f"{code}print(*({EXTRAS_OF_WORKERS!r} & set(sys.modules)))").strip() == ""
 
 
+OUTBOX = """
+import sqlite3, sys
+from pinlater_workers import App
+from pinlater_workers.outbox import Outbox
+app = App(servers=["127.0.0.1:PORT"])
+app.client.create_queue("mail")
+outbox = Outbox(app)
+
+@app.job(queue="mail")
+def send(to: str) -> None: ...
+
+def connect():
+    return sqlite3.connect("app.db")
+
+connection = connect()
+outbox.create_table(connection)
+outbox.enqueue(connection, send, "ada")
+connection.commit()
+print(outbox.relay(connect).run_once(), "sqlalchemy" in sys.modules)
+app.close()
+"""
+
+
+def test_the_base_install_has_outboxes_and_relays_without_sqlalchemy(base_install: Environment, tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        assert base_install.python(OUTBOX.replace("PORT", str(server.port))).strip() == "1 False"
+
+
 def test_the_base_install_has_the_command_of_the_workers(base_install: Environment) -> None:
     assert "Usage:" in base_install.run(base_install.program("pinlater-worker"), "--help")
 

@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import aiosqlite
 import asyncpg
 import django
-import MySQLdb
 import psycopg
 import psycopg2
 import psycopg2.extras
@@ -67,7 +67,8 @@ def of_pymysql(place: OutboxPlace) -> Iterator[Any]:
 @contextlib.contextmanager
 def of_mysqldb(place: OutboxPlace) -> Iterator[Any]:
     where = {"host": place.host, "port": place.port, "user": place.user, "database": place.name}
-    with contextlib.closing(MySQLdb.connect(**where, charset="utf8mb4")) as connection:
+    library = import_module("MySQLdb")  # left out together with the store
+    with contextlib.closing(library.connect(**where, charset="utf8mb4")) as connection:
         yield connection
 
 

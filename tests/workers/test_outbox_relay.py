@@ -158,6 +158,25 @@ def test_refused_jobs_are_set_aside_and_come_again_when_told_to(place: OutboxPla
         shop.app.close()
 
 
+def test_a_job_that_is_too_large_for_the_servers_keeps_nobody_waiting(server: str, tmp_path: Path) -> None:
+    """One beyond the bound of bodies, and one beyond what a server reads at all."""
+    place = OutboxPlace(f"sqlite:///{tmp_path}/app.db")
+    with fresh_queue(server, "sizes") as client:
+        shop = Shop(server)
+        jobs = [Job(b"first"), Job(b"x" * 9_000_000), Job(b"y" * 20_000_000), Job(b"last")]
+        with place.engine.begin() as connection:
+            shop.outbox.create_table(connection)
+            shop.outbox.enqueue_jobs(connection, "sizes", jobs)
+        with shop.outbox.relay(place.url, poll=0.01) as relay:
+            until(lambda: place.waiting() == 0, "nothing waits")
+            until(lambda: relay.stats.refused == 2, "two are refused")
+        assert [job.body for job in client.dequeue(DequeueRequest("sizes", limit=10))] == [b"first", b"last"]
+        view = OutboxView(Database.of(place.url), "pinlater_outbox")
+        assert [job.size for job in view.refused(10)] == [9_000_000, 20_000_000]
+        view.close()
+        shop.app.close()
+
+
 def test_jobs_wait_for_servers_that_are_away_and_the_status_says_so(
     place: OutboxPlace, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

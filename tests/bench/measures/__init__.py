@@ -22,6 +22,7 @@ NAMES = (
     "peers",
     "together",
     "pickup",
+    "outbox",
     "delayed",
     "idle",
     "idle_queues",

@@ -10,8 +10,10 @@ from typing import assert_type
 
 from pinlater import AsyncClient, Client, Job
 from pinlater_workers import App, EnqueueOptions, JobFunction, JobType, Reschedule, Retry, Snooze
+from pinlater_workers.outbox import Outbox
 
 app = App()
+outbox = Outbox(app)
 
 
 @app.job(queue="q")
@@ -116,3 +118,19 @@ async def on_the_client_for_event_loops(client: AsyncClient) -> None:
 def names_of_other_frameworks_are_none_here() -> None:
     resize.delay("a")  # error: attr-defined
     resize.apply_async(("a",))  # error: attr-defined
+
+
+async def an_outbox_takes_what_the_function_takes(connection: object) -> None:
+    assert_type(outbox.enqueue(connection, resize, "a", 1, "x", crop=True, mode="m"), str)
+    outbox.enqueue(connection, resize.options(delay="5m", priority=2), "a", crop=True)
+    outbox.enqueue(connection, raw, b"body")
+    outbox.enqueue(connection, remind, delay=1, priority="high", queue=["a"])
+    outbox.enqueue(connection, resize, "a")  # error: call-arg
+    outbox.enqueue(connection, resize, 1, crop=True)  # error: arg-type
+    outbox.enqueue(connection, resize.options(delay="5m"), "a", crop=1)  # error: arg-type
+    outbox.enqueue(connection, resize, "a", crop=True, colour="red")  # error: call-arg
+    outbox.enqueue(connection, print, "a")  # error: arg-type
+    assert_type(await outbox.enqueue_async(connection, fetch, "u", accept="text"), str)
+    await outbox.enqueue_async(connection, fetch, "u", accept=1)  # error: arg-type
+    assert_type(outbox.enqueue_many(connection, resize, [("a",), {"path": "b"}]), list[str])
+    assert_type(outbox.enqueue_jobs(connection, "q", Job(b"x")), list[str])

@@ -63,7 +63,7 @@ class Outbox:
             raise ConfigurationError(f"an outbox of {app!r:.100}; allowed: the App whose jobs it takes")
         self.app = app
         self.table = TableNames.of(table).jobs
-        self._relays: weakref.WeakSet[OutboxRelay] = weakref.WeakSet()
+        self._relays: tuple[weakref.ref[OutboxRelay], ...] = ()
 
     # -- producers -------------------------------------------------------------------------------------------------
 
@@ -169,13 +169,15 @@ class Outbox:
         `poll`: seconds between two looks at an empty outbox. ConfigurationError: what cannot be.
         """
         relay = OutboxRelay(self.app, Database.of(database), self.table, poll_s=poll, batch=batch)
-        self._relays.add(relay)
+        self._relays = (*(each for each in self._relays if each() is not None), weakref.ref(relay))
         return relay
 
     def wake_relays(self) -> None:
         """The relays of this process look soon, and some times again: a commit is near, or has just been."""
-        for relay in self._relays:
-            relay.wake()
+        for each in self._relays:
+            relay = each()
+            if relay is not None:
+                relay.wake()
 
     def hand_over(self, connection: Any) -> int:
         """Hand over all that this connection sees, in its transaction; how many. For tests, and for scripts.
