@@ -97,8 +97,11 @@ class Site:
 
     def counted(self, worker: Worker, name: str) -> Counter[str]:
         """A counter of all types, by what it is counted by."""
-        series = self.metrics.read(worker.view())
-        return Counter({labels[1]: int(values[0]) for labels, values in series.items() if labels[0] == name})
+        found: Counter[str] = Counter()
+        for labels, values in self.metrics.read(worker.view()).items():
+            if labels[0] == name:
+                found[labels[1]] += int(values[0])
+        return found
 
 
 async def ending(worker: Worker) -> ExitReason:

@@ -26,7 +26,8 @@ def busy() -> WorkerMetrics:
     metrics.ended("thumbnail", Action.RETRY, run_s=7200, is_last=True, error="ValueError")
     metrics.dropped("thumbnail")
     metrics.ignored("thumbnail")
-    metrics.unknown("mail")
+    metrics.unknown("mail", "type")
+    metrics.unknown_failed("mail", "body")
     metrics.unreadable("mail")
     return metrics
 
@@ -40,7 +41,7 @@ def test_every_way_to_end_is_counted_and_a_retry_without_attempts_is_a_failure()
         assert counted[name] == [1], name
     assert series["errors", "thumbnail", "OSError"] == [2]
     assert series["errors", "thumbnail", "ValueError"] == [1]
-    assert series["unknown_types", "mail"] == [1]
+    assert series["unknown_types", "mail", "type"] == [1]
     assert series["unreadable", "mail"] == [1]
 
 

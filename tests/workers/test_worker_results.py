@@ -128,6 +128,11 @@ async def test_jobs_of_unknown_types_are_requeued_and_said_once(
                 assert site.counted(worker, "unknown_types") == {site.queue: 5}
         infos = await site.client.lookup(descriptors)
         assert {(info.state, info.attempts_remaining) for info in infos.values()} == {(JobState.PENDING, 1)}
+        whys = ["type elsewhere"] * 3 + ["a body of a later version, PINLATER/2", "a body that is not the framework's"]
+        for descriptor, why in zip(descriptors, whys, strict=True):
+            assert infos[descriptor].custom_status.startswith(
+                f"not run: {why}, unknown to the workers of queue {site.queue}"
+            )
         assert [text for text in caplog.messages if "elsewhere" in text] == caplog.messages[:1]
         assert len([text for text in caplog.messages if "unknown here" in text]) == 3
 

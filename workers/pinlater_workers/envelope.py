@@ -29,6 +29,9 @@ from pinlater_workers.pydantic_models import is_model, write_model
 
 __all__ = ["ENCODINGS", "Encoding", "Envelope", "next_body", "plain", "read_envelope", "write_envelope"]
 
+VERSION_TYPE = "PINLATER/"
+"""What the name of the type begins with for a body of a later version. No type has a name with a slash."""
+
 _FIRST_LINES = {encoding: f"PINLATER/{VERSION} {name}\n".encode() for encoding, name in CONTENT_TYPES.items()}
 
 
@@ -84,7 +87,7 @@ def read_envelope(body: bytes) -> Envelope | None:
         if match is None:
             return None
         if int(match[1]) > VERSION:
-            return Envelope(f"PINLATER/{int(match[1])}")
+            return Envelope(f"{VERSION_TYPE}{int(match[1])}")
         encoding, start = _encoding(match), match.end()
     try:
         found = DECODERS[encoding](memoryview(body)[start:])

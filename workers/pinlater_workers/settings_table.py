@@ -15,6 +15,7 @@ from pinlater_workers.errors import ConfigurationError
 
 MAX_I32 = 2**31 - 1
 DAY_S = 86_400.0
+NEVER = "never"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +58,12 @@ def integer(field: str, low: int, high: int = MAX_I32) -> Key:
     return Key(field, parse, f"{low} or more" if high == MAX_I32 else f"{low} to {high}")
 
 
-def duration(field: str, low_s: float, high_s: float) -> Key:
-    """Seconds, a timedelta, or a text such as "10m" or "600"."""
+def duration(field: str, low_s: float, high_s: float, *, never: bool = False) -> Key:
+    """Seconds, a timedelta, or a text such as "10m" or "600". With `never` that text too, which is infinite."""
 
     def parse(value: object) -> float:
+        if never and value == NEVER:
+            return float("inf")
         try:
             seconds = parse_duration(value)
         except ValueError:
@@ -69,7 +72,8 @@ def duration(field: str, low_s: float, high_s: float) -> Key:
             raise ValueError
         return seconds
 
-    return Key(field, parse, f"{duration_text(low_s)} to {duration_text(high_s)}, as in 30s, 10m, 1h30m")
+    allowed = f"{duration_text(low_s)} to {duration_text(high_s)}, as in 30s, 10m, 1h30m"
+    return Key(field, parse, f"{allowed}; or {NEVER}" if never else allowed)
 
 
 def word(field: str, words: Sequence[str], *, none: bool = False) -> Key:

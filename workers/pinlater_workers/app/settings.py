@@ -29,7 +29,8 @@ class WorkerSettings:
     counts up to a third of the lease (None: that, or LONGEST_POLL_S). `grace_s`: how long running jobs may go on after
     SIGTERM.
     `recycle_jobs`, `recycle_mib`: after so many jobs, or above so much memory, a process of the pool is replaced; 0:
-    never. `unknown_delay_s`: how long a job of an unknown type stays away. `http` and `statsd`: HOST:PORT, "": none.
+    never. `unknown_delay_s`: how long a job of an unknown type stays away at first; `unknown_limit_s`: after so long it
+    fails, infinite: never. `http` and `statsd`: HOST:PORT, "": none.
     `name`: that in the list of workers; "": as the app's module or file.
     """
 
@@ -43,6 +44,7 @@ class WorkerSettings:
     recycle_jobs: int = 0
     recycle_mib: int = 0
     unknown_delay_s: float = 10.0
+    unknown_limit_s: float = DAY_S
     http: str = ""
     statsd: str = ""
     statsd_prefix: str = "pinlater_worker"
@@ -111,6 +113,7 @@ WORKER_KEYS: dict[str, Key] = {
     "recycle_jobs": integer("recycle_jobs", 0),
     "recycle_mib": integer("recycle_mib", 0),
     "unknown_delay": duration("unknown_delay_s", 0.0, DAY_S),
+    "unknown_limit": duration("unknown_limit_s", 1.0, 365 * DAY_S, never=True),
     "http": text("http", "HOST:PORT, or nothing", _is_host_port),
     "statsd": text("statsd", "HOST:PORT, or nothing", _is_host_port),
     "statsd_prefix": text("statsd_prefix", "a text"),

@@ -63,7 +63,15 @@ FAMILIES: dict[str, MetricFamily] = {
         "Results that had no effect: the claim was lost, and the job may run again, or somebody else had ended it.",
     ),
     "errors": MetricFamily("counter", ("type", "error"), "Attempts that failed, by the exception's type."),
-    "unknown_types": MetricFamily("counter", ("queue",), "Jobs requeued because this worker does not know their type."),
+    "unknown_types": MetricFamily(
+        "counter",
+        ("queue", "kind"),
+        "Jobs that this worker could not run, each time it got one: an unknown type, a body that is not the "
+        "framework's, or one of a later version.",
+    ),
+    "unknown_failed": MetricFamily(
+        "counter", ("queue", "kind"), "Those of them that were ended, as no worker knew them for so long."
+    ),
     "unreadable": MetricFamily(
         "counter", ("queue",), "Jobs failed for good without having run: the body says it is ours and cannot be read."
     ),
@@ -96,7 +104,7 @@ class WorkerMetrics:
 
     def __init__(self) -> None:
         self._types: defaultdict[str, _OfType] = defaultdict(_OfType)
-        self._unknown: dict[str, int] = {}
+        self._unknown: dict[tuple[str, str, str], int] = {}
         self._unreadable: dict[str, int] = {}
 
     def started(self, job: str, wait_s: float) -> None:
@@ -130,9 +138,17 @@ class WorkerMetrics:
         """The result of an attempt had no effect."""
         self._types[job].counts[_IGNORED] += 1
 
-    def unknown(self, queue: str) -> None:
-        """A job of an unknown type: counted by queue, as what names bodies hold is not bounded."""
-        self._unknown[queue] = self._unknown.get(queue, 0) + 1
+    def unknown(self, queue: str, kind: str) -> None:
+        """A job that cannot be run here: counted by queue and kind, as what names bodies hold is not bounded."""
+        self._count_unknown("unknown_types", queue, kind)
+
+    def unknown_failed(self, queue: str, kind: str) -> None:
+        """Such a job was ended."""
+        self._count_unknown("unknown_failed", queue, kind)
+
+    def _count_unknown(self, *counted: str) -> None:
+        family, queue, kind = counted
+        self._unknown[family, queue, kind] = self._unknown.get((family, queue, kind), 0) + 1
 
     def unreadable(self, queue: str) -> None:
         """A body that is ours and cannot be read: what type of job it was nobody knows."""
@@ -140,7 +156,7 @@ class WorkerMetrics:
 
     def read(self, view: WorkerView) -> Series:
         """All of it, with the gauges of this moment."""
-        series: Series = {("unknown_types", queue): [amount] for queue, amount in self._unknown.items()}
+        series: Series = {labels: [amount] for labels, amount in self._unknown.items()}
         series.update({("unreadable", queue): [amount] for queue, amount in self._unreadable.items()})
         for job, of_type in self._types.items():
             series.update(_of_type(job, of_type))

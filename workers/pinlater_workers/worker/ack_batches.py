@@ -7,6 +7,7 @@ checkpoint that moves the job back to PENDING, and goes by a call of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from pinlater.model import Ack, Checkpoint, parse_descriptor
 from pinlater_workers.jobs.context import RunningJob
@@ -20,6 +21,13 @@ MAX_BODY_BYTES = 1 << 16
 Result = tuple[RunningJob, Outcome]
 ACKS = frozenset({Action.SUCCEED, Action.RETRY, Action.FAIL})
 """The server is told by an ack; else by a requeue, which is a checkpoint to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRequeue(Outcome):
+    """A requeue until a moment that stays the same, whenever the call gets through."""
+
+    run_after_ms: int = 0
 
 
 class AckQueue:
@@ -172,7 +180,9 @@ def _requeue(running: RunningJob, outcome: Outcome, now_ms: int) -> Checkpoint:
     """What is requeued without a delay keeps its place in the queue; RESCHEDULE brings all attempts back."""
     job = running.job
     run_after_ms: int | None = now_ms + outcome.delay_ms
-    if outcome.action is Action.GIVE_BACK and not outcome.delay_ms:
+    if isinstance(outcome, PlannedRequeue):
+        run_after_ms = outcome.run_after_ms
+    elif outcome.action is Action.GIVE_BACK and not outcome.delay_ms:
         run_after_ms = job.run_after_ms or None
     return Checkpoint(
         job.descriptor,

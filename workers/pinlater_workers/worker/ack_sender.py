@@ -18,9 +18,10 @@ from pinlater.errors import BodyTooLarge, PinLaterError, RequestInvalid
 from pinlater.model import AckOutcome
 from pinlater_workers.jobs.context import RunningJob, StopReason
 from pinlater_workers.observability.metrics import WorkerMetrics
-from pinlater_workers.worker.ack_batches import AckBatch, AckQueue, Result, acks, in_order, requeues
+from pinlater_workers.worker.ack_batches import ACKS, AckBatch, AckQueue, Result, acks, in_order, requeues
 from pinlater_workers.worker.claims import ClaimKeeper
 from pinlater_workers.worker.queue_state import IncidentLog, log, pause_s
+from pinlater_workers.worker.unknown_jobs import UnknownJobs
 
 CALL_TIMEOUT_S = 5.0
 REFUSED = (RequestInvalid, BodyTooLarge)
@@ -33,6 +34,7 @@ class AckSender:
     def __init__(
         self,
         client: AsyncClient,
+        unknown: UnknownJobs,
         claims: ClaimKeeper,
         ack_delay_s: float,
         clock: Clock,
@@ -41,6 +43,7 @@ class AckSender:
         done: Callable[[asyncio.Task[None]], None],
     ) -> None:
         self._client = client
+        self._unknown = unknown
         self._claims = claims
         self._ack_delay_s = ack_delay_s
         self._clock = clock
@@ -195,8 +198,14 @@ class AckSender:
 
     async def _call(self, batch: AckBatch) -> Sequence[AckOutcome]:
         if batch.requeues:
-            listed = requeues(batch.results, self._clock.now_ms())
-            await self._client.checkpoint(batch.queue, listed, timeout=CALL_TIMEOUT_S)
+            batch.results = await self._unknown.decide(batch.results, CALL_TIMEOUT_S)
+            ended = [result for result in batch.results if result[1].action in ACKS]
+            if ended:
+                await self._client.ack(batch.queue, *acks(ended), timeout=CALL_TIMEOUT_S)
+            back = [result for result in batch.results if result[1].action not in ACKS]
+            if back:
+                listed = requeues(back, self._clock.now_ms())
+                await self._client.checkpoint(batch.queue, listed, timeout=CALL_TIMEOUT_S)
             return ()
         return await self._client.ack(batch.queue, *acks(batch.results), timeout=CALL_TIMEOUT_S)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -22,6 +21,7 @@ from pinlater_workers.worker.ack_batches import Result
 from pinlater_workers.worker.ack_sender import AckSender
 from pinlater_workers.worker.claims import ClaimKeeper
 from pinlater_workers.worker.queue_state import log
+from pinlater_workers.worker.unknown_jobs import UNKNOWN, kind_of
 
 UNACKED_PER_SLOT = 20
 LEAST_UNACKED = 10_000
@@ -29,8 +29,6 @@ LEAST_UNACKED = 10_000
 
 _GIVEN_BACK = Outcome(Action.GIVE_BACK)
 
-MAX_UNKNOWN_LOGGED = 1_000
-"""The most unknown types that are logged: bodies can hold any name."""
 LOOK_EVERY_S = 0.2
 
 
@@ -211,13 +209,10 @@ class RunningJobs:
 class JobLoader:
     """Reads each body once. The app's types are those of the worker's start. Times are of time.monotonic."""
 
-    def __init__(self, app: App, unknown_delay_s: float, metrics: WorkerMetrics) -> None:
+    def __init__(self, app: App, metrics: WorkerMetrics) -> None:
         self._types = {name: each for name, each in app.job_types.items() if not each.settings.raw}
         self._raw = {each.settings.queue: each for each in app.job_types.values() if each.settings.raw}
-        self._unknown_delay_s = unknown_delay_s
         self._metrics = metrics
-        self._rng = random.Random()
-        self._said: set[tuple[str, str]] = set()
 
     def load(self, job: DequeuedJob, queue: str, now_s: float, now_ms: int) -> tuple[RunningJob, Outcome | None]:
         """The job, ready to run; or with what becomes of it where this worker cannot run it."""
@@ -227,25 +222,14 @@ class JobLoader:
             self._metrics.unreadable(queue)
             status = f"attempt {attempt_number(job)}: BodyInvalid: {error}\n"
             log.warning("job %s failed, no attempt follows: %s", job.descriptor, status.rstrip())
-            return _not_run(job, queue, now_s), Outcome(Action.FAIL, status=status, error="BodyInvalid")
+            return RunningJob(job, queue, None, now_s, now_s), Outcome(Action.FAIL, status=status, error="BodyInvalid")
         job_type = self._raw.get(queue) if envelope is None else self._types.get(envelope.job)
         if job_type is None:
-            name = "a body that is no envelope" if envelope is None else envelope.job
-            return _not_run(job, queue, now_s), self._unknown(queue, name)
+            running = RunningJob(job, queue, None, now_s, now_s, envelope)
+            self._metrics.unknown(queue, kind_of(running)[0])
+            return running, UNKNOWN
         limit_s = job_type.settings.time_limit_s
         return RunningJob(job, queue, job_type, now_s, now_s + limit_s, envelope, now_ms + int(limit_s * 1000)), None
-
-    def _unknown(self, queue: str, name: str) -> Outcome:
-        """Back to where a worker that knows it may take it. No attempt is spent."""
-        self._metrics.unknown(queue)
-        if (queue, name) not in self._said and len(self._said) < MAX_UNKNOWN_LOGGED:
-            self._said.add((queue, name))
-            log.warning("queue %s has jobs of a type that is unknown here, %.100s; they are requeued", queue, name)
-        return Outcome(Action.GIVE_BACK, int(self._unknown_delay_s * 1000 * self._rng.uniform(0.75, 1.25)))
-
-
-def _not_run(job: DequeuedJob, queue: str, now_s: float) -> RunningJob:
-    return RunningJob(job, queue, None, now_s, now_s)
 
 
 class TimeLimitReaper:

@@ -23,6 +23,7 @@ from pinlater_workers.worker.fetcher import Fetcher
 from pinlater_workers.worker.identity import WorkerIdentity
 from pinlater_workers.worker.jobs import JobLoader, RunningJobs, TimeLimitReaper
 from pinlater_workers.worker.queue_state import IncidentLog, log
+from pinlater_workers.worker.unknown_jobs import UnknownJobs
 
 STAY_S = 60.0
 """About how long the calls stay with one of several servers."""
@@ -104,13 +105,14 @@ class Engine:
             self._describe,
         )
         incidents = IncidentLog()
+        unknown = UnknownJobs(self._client, settings.unknown_delay_s, settings.unknown_limit_s, app.clock, metrics)
         self._acks = AckSender(
-            self._client, self._claims, settings.ack_delay_s, app.clock, incidents, metrics, stop.look_at
+            self._client, unknown, self._claims, settings.ack_delay_s, app.clock, incidents, metrics, stop.look_at
         )
         self._checkpoints = checkpoints = CheckpointWriter(self._client)
         self._jobs = RunningJobs(
             settings.concurrency,
-            JobLoader(app, settings.unknown_delay_s, metrics),
+            JobLoader(app, metrics),
             lambda jobs: PoolRouter(app, app_spec, settings, jobs.ended, checkpoints),
             self._acks,
             self._claims,
