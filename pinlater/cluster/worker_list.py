@@ -55,9 +55,12 @@ READ_FOR_S = 1.0
 MAX_WORKERS = 10_000
 """A process keeps so many, those that it heard of last."""
 
+MAX_BYTES = 16 * 1024 * 1024
+"""And so much of it."""
+
 PAGE_WORKERS = 1_000
-PAGE_JOBS = 10_000
-"""A page ends after so many running jobs."""
+PAGE_BYTES = 4 * 1024 * 1024
+"""A page ends after about so much."""
 
 READ_WITHIN_S = 2.0
 GAUGES_WITHIN_S = 0.5
@@ -80,6 +83,8 @@ class WorkerList:
         """By id, those heard of last at the end. One that has stopped stays: what others heard before counts less."""
         self._lines: dict[str, bytes] = {}
         """Of those, as they are written."""
+        self._kept_bytes = 0
+        self._writing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._written_s = float("-inf")
         self._is_troubled = False
@@ -101,15 +106,17 @@ class WorkerList:
         if not told.id or (known is not None and known.report.up_ms >= told.up_ms):
             return
         self._forget(told.id)
-        self._heard[told.id] = SeenWorker(told, self._clock.now_ms())
-        if len(self._heard) > MAX_WORKERS:
+        worker = SeenWorker(told, self._clock.now_ms())
+        self._heard[told.id], self._lines[told.id] = worker, encode_worker(worker)
+        self._kept_bytes += len(self._lines[told.id])
+        while len(self._heard) > MAX_WORKERS or self._kept_bytes > MAX_BYTES:
             self._forget(next(iter(self._heard)))
         is_known = known is not None and _phase(known.report) == _phase(told)
         self._write_within(WRITE_AFTER_S if is_known else SOON_S)
 
     def _forget(self, id: str) -> None:
         self._heard.pop(id, None)
-        self._lines.pop(id, None)
+        self._kept_bytes -= len(self._lines.pop(id, b""))
 
     def _write_within(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
@@ -122,8 +129,11 @@ class WorkerList:
 
     def _begin_write(self) -> None:
         self._timer = None
+        if self._writing is not None and not self._writing.done():  # an older state must not come after a newer one
+            self._write_within(WRITES_APART_S)
+            return
         self._written_s = asyncio.get_running_loop().time()
-        self._tasks.start(self._write())
+        self._writing = self._tasks.start(self._write())
 
     async def _write(self) -> None:
         """All that was heard and still counts, on one shard; where that fails, again a little later. Raises nothing."""
@@ -135,8 +145,7 @@ class WorkerList:
         if chosen is None:
             return
         try:
-            lines = [self._line(id) for id in list(self._heard)]
-            for number, body in enumerate(entries(lines)):
+            for number, body in enumerate(entries([*self._lines.values()])):
                 await shards[chosen].kv_put(KIND, f"{self._process}/{number}", body, now_ms + KEEP_MS, now_ms)
         except PinLaterError as error:
             if not self._is_troubled:
@@ -147,12 +156,6 @@ class WorkerList:
             _log.exception("workers_not_written", shard=chosen)
         else:
             self._is_troubled = False
-
-    def _line(self, id: str) -> bytes:
-        line = self._lines.get(id)
-        if line is None:
-            line = self._lines[id] = encode_worker(self._heard[id])
-        return line
 
     async def close(self) -> None:
         """What is not written yet is written, if that is possible at once: others keep it for as long as it counts."""
@@ -182,14 +185,15 @@ class WorkerList:
             if (not queue or queue in each.report.queues) and (not name or name == each.report.name)
         ]
         page = WorkersPage(self._clock.now_ms(), [], *sums(found), missing_shards=missing)
-        jobs = 0
+        size = 0
         last: SeenWorker | None = None
         for worker in found if after is None else [each for each in found if each.order > after]:
-            jobs += len(worker.report.running) if include_running else 0
-            if last is not None and (len(page.workers) >= min(limit, PAGE_WORKERS) or jobs > PAGE_JOBS):
+            view = worker.view(include_running=include_running)
+            size += len(msgspec.json.encode(view))
+            if last is not None and (len(page.workers) >= min(limit, PAGE_WORKERS) or size > PAGE_BYTES):
                 page.continuation = msgspec.json.encode(last.order).decode()
                 break
-            page.workers.append(worker.view(include_running=include_running))
+            page.workers.append(view)
             last = worker
         return page
 

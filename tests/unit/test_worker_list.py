@@ -14,15 +14,18 @@ from pinlater.cluster.worker_entries import MAX_RUNNING, SeenWorker, decode_entr
 from pinlater.cluster.worker_list import (
     KEEP_MS,
     KIND,
-    PAGE_JOBS,
+    MAX_BYTES,
+    PAGE_BYTES,
     READ_FOR_S,
     READ_WITHIN_S,
     SOON_S,
     WRITE_AFTER_S,
+    WRITES_APART_S,
     WorkerList,
 )
 from pinlater.errors import ContinuationInvalid, StoreRefused
 from pinlater.model import CONTINUATION_END, CONTINUATION_START, WorkerJob, WorkerReport, WorkersPage
+from pinlater.wire.codec import encode_reply
 from tests.unit.breaking import HeldTime, until_quiet
 from tests.unit.cluster_stand import ClusterStand, Server, cluster_stand
 
@@ -269,15 +272,53 @@ async def test_pages_go_by_name_and_together_have_each_worker_once(stand: Stand)
     assert got == sorted((f"n{number % 5}", number) for number in range(25))
 
 
-async def test_a_page_ends_where_it_has_very_many_running_jobs(stand: Stand) -> None:
+def crowded(number: int) -> WorkerReport:
+    """As long as a report can be, in characters of four bytes."""
+    long = "\U0001f600" * 200
+    return WorkerReport(
+        f"{number}",
+        long,
+        1,
+        long,
+        queues={f"{each}{long}": 1 for each in range(100)},
+        running=[WorkerJob(long, long, 1)] * MAX_RUNNING,
+        versions={f"{each}{long}": long for each in range(20)},
+    )
+
+
+async def test_no_crowd_of_workers_makes_an_answer_too_long_or_a_process_too_large(stand: Stand) -> None:
     _, one = await stand.server("a")
-    jobs = [WorkerJob(f"mail:s1:p1:{1790000000000000 + number}", "send", number) for number in range(MAX_RUNNING)]
-    for number in range(PAGE_JOBS // MAX_RUNNING + 3):
-        one.hear(replace(REPORT, id=f"id{number}", running=jobs))
-    first = await listed(one, limit=10_000)
-    assert len(first.workers) == PAGE_JOBS // MAX_RUNNING
-    assert len((await listed(one, limit=10_000, continuation=first.continuation)).workers) == 3
-    assert len((await listed(one, limit=10_000, include_running=False)).workers) == first.total
+    for number in range(300):
+        one.hear(crowded(number))
+    kept = (await listed(one, limit=1)).total
+    assert 50 < kept < 150
+    assert kept * len(encode_worker(SeenWorker(crowded(0), 0))) > MAX_BYTES / 4
+    got, continuation = 0, CONTINUATION_START
+    while continuation != CONTINUATION_END:
+        page = await listed(one, limit=10_000, continuation=continuation)
+        assert len(encode_reply("getWorkers", 1, page)) <= PAGE_BYTES
+        got, continuation = got + len(page.workers), page.continuation
+    assert got == kept
+    assert len((await listed(one, limit=10_000, include_running=False)).workers) > len(page.workers)
+
+
+async def test_a_write_that_takes_long_is_not_overtaken_by_the_next(stand: Stand) -> None:
+    server, one = await stand.server("a")
+    time = HeldTime(*server.reach)
+    held = [reach.hold("kv_put") for reach in server.reach]
+    one.hear(REPORT)
+    await time.leap(SOON_S)
+    one.hear(replace(REPORT, up_ms=6_000, has_stopped=True))
+    await time.leap(2)
+    assert sum(reach.begun["kv_put"] for reach in server.reach) == 1
+    for gate in held:
+        gate.set()
+    await until_quiet(*server.reach)
+    await time.leap(WRITES_APART_S)
+    await until_quiet(*server.reach)
+    assert sum(reach.begun["kv_put"] for reach in server.reach) == 2
+    _, other = await stand.server("b")
+    assert await names(other) == []
 
 
 async def test_the_list_can_be_of_one_queue_or_one_name(stand: Stand) -> None:
