@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import pickle
 from datetime import timedelta
 from pathlib import Path
 
@@ -45,6 +46,16 @@ def test_an_exception_is_a_failure_and_the_policy_says_when_to_try_again() -> No
     found = outcome(ValueError("no such size"))
     assert (found.action, found.delay_ms, found.error) == (Action.RETRY, 30_000, "ValueError")
     assert found.status == "attempt 1 of 9: ValueError: no such size\n"
+
+
+@pytest.mark.parametrize("after", [300, "5m", "300", timedelta(minutes=5)])
+def test_what_a_job_raises_takes_seconds_a_text_or_a_timedelta(after: float | str | timedelta) -> None:
+    raised = (Retry(after=after), Snooze(after), Reschedule(after))
+    assert [error.after_s for error in raised] == [300, 300, 300]
+    assert [pickle.loads(pickle.dumps(error)).after_s for error in raised] == [300, 300, 300]
+    for kind in (lambda: Retry(after="soon"), lambda: Snooze("soon"), lambda: Reschedule("soon")):
+        with pytest.raises(ValueError, match=r"a delay of 'soon'; allowed: 0 seconds or more, a text as in 30s, 10m"):
+            kind()
 
 
 def test_the_policy_for_the_type_of_exception_counts() -> None:

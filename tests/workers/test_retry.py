@@ -138,6 +138,9 @@ def test_jitter_spreads_delays_at_the_cap_too() -> None:
         lambda: Constant(1, cap_s=-1),
         lambda: Constant(1, jitter=1.5),
         lambda: Delays([1], retries=-2),
+        lambda: Constant("30s"),  # type: ignore[arg-type]
+        lambda: Constant(timedelta(seconds=30)),  # type: ignore[arg-type]
+        lambda: Delays([1, "5m"]),  # type: ignore[list-item]
     ],
 )
 def test_numbers_that_mean_nothing_are_refused(wrong: object) -> None:
@@ -146,7 +149,12 @@ def test_numbers_that_mean_nothing_are_refused(wrong: object) -> None:
         wrong()
 
 
-@pytest.mark.parametrize("answer", [-1, float("nan"), float("inf"), timedelta(seconds=-1)])
+@pytest.mark.parametrize("answer", [300, 300.0, "5m", "300", timedelta(minutes=5)])
+def test_a_function_answers_with_seconds_a_text_or_a_timedelta(answer: float | str | timedelta) -> None:
+    assert Function(lambda *_: answer).delay_s(1, ERROR, NO_RANDOM) == 300
+
+
+@pytest.mark.parametrize("answer", [-1, float("nan"), float("inf"), timedelta(seconds=-1), "soon"])
 def test_a_function_that_answers_with_nonsense_is_an_error(answer: float) -> None:
     with pytest.raises(ValueError, match="allowed"):
         Function(lambda *_: answer).delay_s(1, ERROR, NO_RANDOM)
