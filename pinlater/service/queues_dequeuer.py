@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
+from typing import Any
 
 from pinlater.backends.base import ClaimRequest
 from pinlater.clock import Clock
@@ -23,6 +24,7 @@ from pinlater.model import (
     DequeuedJob,
     DequeueFromQueuesRequest,
     DequeueRequest,
+    QueueAcks,
     QueueShare,
     RequestContext,
     is_queue_name,
@@ -31,7 +33,7 @@ from pinlater.queues.directory import QueueDirectory
 from pinlater.service.connection_claims import ConnectionClaims
 from pinlater.service.dequeuer import Dequeuer, body_bytes, response_budget
 from pinlater.service.descriptors import ClaimTokens
-from pinlater.service.job_lifecycle import JobLifecycle
+from pinlater.service.job_lifecycle import Acked, JobLifecycle
 from pinlater.service.longpoll import LongPolls
 from pinlater.service.longpoll.poller_context import Outlook
 from pinlater.service.overflow_calls import OverflowCalls
@@ -131,19 +133,28 @@ class QueuesDequeuer:
     async def _ack(
         self, request: DequeueFromQueuesRequest, context: RequestContext | None
     ) -> list[Sequence[AckOutcome]]:
-        """Empty where all had an effect. An error is that of the first that has one, after all were carried out."""
-        acked, failure = [], None
-        for each in request.acks:
-            acking = self._lifecycle.ack(each.queue, each.succeeded, each.failed, context)
-            try:
-                done = await (self._lifecycle.finish_even_if_cancelled(acking) if request.wait_ms else acking)
-                failure = failure or done.error
-                acked.append(done)
-            except PinLaterError as error:
-                failure = failure or error
-        if failure is not None:
-            raise failure
-        return [] if all(each.had_effect for each in acked) else [each.outcomes for each in acked]
+        """Of all queues at the same time; empty where every ack had an effect. An error is that of the first that has
+        one, after all were carried out.
+        """
+        acking = [self._ack_one(each, context, request.wait_ms > 0) for each in request.acks]
+        if len(acking) < 2:
+            acked: list[Acked | BaseException] = [await each for each in acking]
+        else:
+            acked = await asyncio.gather(*acking, return_exceptions=True)
+        outcomes: list[Sequence[AckOutcome]] = []
+        had_effect = True
+        for done in acked:
+            if isinstance(done, BaseException):
+                raise done
+            if done.error is not None:
+                raise done.error
+            outcomes.append(done.outcomes)
+            had_effect = had_effect and done.had_effect
+        return [] if had_effect else outcomes
+
+    def _ack_one(self, acks: QueueAcks, context: RequestContext | None, may_wait: bool) -> Coroutine[Any, Any, Acked]:
+        acking = self._lifecycle.ack(acks.queue, acks.succeeded, acks.failed, context)
+        return self._lifecycle.finish_even_if_cancelled(acking) if may_wait else acking
 
     async def _dequeue(
         self, request: DequeueFromQueuesRequest, limit: int, context: RequestContext | None
@@ -190,8 +201,7 @@ class QueuesDequeuer:
         """What is known of the queues, before any is asked."""
         bounds, shares = self._settings, request.queues
         longest = max((share.queue for share in shares), key=len)
-        prefetch = max(share.prefetch for share in shares) * min(limit, len(shares))
-        most = min(limit + prefetch, self._validator.max_jobs)
+        most = min(limit + max(share.prefetch for share in shares), self._validator.max_jobs)
         descriptor = self._claims.next("" if context is None else context.source, bounds.max_claim_timeout_ms)
         most, max_bytes = response_budget(bounds.max_answer_bytes, longest, descriptor, most)
         slice_bytes = min(max_bytes, self._dequeuer.slice_bytes)
@@ -221,15 +231,17 @@ class QueuesDequeuer:
 
     async def _claim_at_once(self, call: _Call) -> None:
         """Adds to the call's jobs and errors, until it has what it may have or no queue has more."""
+        parts = 1
         while call.full or call.unknown:
             room = call.limit - call.amount
             if room <= 0 or not self._has_room(call):
                 return
-            drawn = deal([*call.full, *call.unknown], room, self._rng)
+            parts *= 2  # those that were asked had little
+            drawn = deal([*call.full, *call.unknown], room, parts, self._rng)
             unknown = set(map(id, call.unknown))
             if unknown and any(id(share) in unknown for share, _ in drawn):
                 await self._look(call)
-                drawn = deal(call.full, room, self._rng)
+                drawn = deal(call.full, room, parts, self._rng)
             if drawn and call.failure is None:
                 await self._claim_from(call, drawn)
             if call.failure is not None:
@@ -292,7 +304,7 @@ class QueuesDequeuer:
         """Adds to the call; whether the queue may have more."""
         queue, settings = share.queue, self._queues.settings(share.queue)
         limited = is_limited(settings)
-        extra = 0 if limited else min(share.prefetch, call.prefetch)
+        extra = 0 if limited else min(share.prefetch * amount // call.limit, call.prefetch)
         call.prefetch -= extra
         wanted = amount + extra
         claim = self._claim_request(call, queue, wanted, max_bytes)
@@ -359,12 +371,30 @@ class QueuesDequeuer:
         return jobs
 
 
-def deal(shares: Sequence[QueueShare], amount: int, rng: random.Random) -> list[tuple[QueueShare, int]]:
+_JOBS_PER_PART = 16
+"""A dequeue asks one more queue at a time for each so many jobs."""
+
+
+def deal(shares: Sequence[QueueShare], amount: int, parts: int, rng: random.Random) -> list[tuple[QueueShare, int]]:
+    """So many jobs dealt by weight, in a random order, among a few of the queues: a claim for each single job would
+    cost the store many times as much, and over several calls the shares are the same.
+    """
+    parts = min(amount, 2 * parts + amount // _JOBS_PER_PART)
+    size, rest = divmod(amount, parts)
+    dealt = []
+    for share, places in _draw(shares, parts, rng):
+        more = min(rest, places)
+        rest -= more
+        dealt.append((share, places * size + more))
+    return dealt
+
+
+def _draw(shares: Sequence[QueueShare], amount: int, rng: random.Random) -> list[tuple[QueueShare, int]]:
     """So many places dealt by weight: each gets its share, rounded up or down by chance, in a random order."""
     if not shares:
         return []
-    if amount == 1:
-        return [(rng.choices(shares, [share.weight for share in shares])[0], 1)]
+    if amount == 1 or len(shares) == 1:
+        return [(rng.choices(shares, [share.weight for share in shares])[0], amount)]
     shuffled = list(shares)
     rng.shuffle(shuffled)
     total = sum(share.weight for share in shuffled)
