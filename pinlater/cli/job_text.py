@@ -94,14 +94,20 @@ def body_fields(body: bytes) -> Row:
 
 
 def table_row(info: JobInfo, *, whole_body: bool = False) -> Row:
-    """A line: of several lines of status the last one, of a body its beginning."""
+    """A line: of several lines of status the last record, of a body its beginning."""
     row = {**job_row(info), "attempts": attempts_text(info), "custom_status": _last_line(info.custom_status)}
     return row if info.body is None else {**row, "body": _one_line(info.body, None if whole_body else _BODY_CHARS)}
 
 
 def _last_line(status: str) -> str:
+    """Of a failure its own line: those of its traceback stand in from the edge.
+
+    >>> _last_line("attempt 1: a\\nattempt 2: b\\n  File x\\n")
+    '... attempt 2: b'
+    """
     lines = [line for line in status.splitlines() if line.strip()] or [""]
-    shown = lines[-1] if len(lines) == 1 else f"... {lines[-1].strip()}"
+    last = next((line for line in reversed(lines) if not line[0:1].isspace()), lines[-1])
+    shown = lines[-1] if len(lines) == 1 else f"... {last.strip()}"
     return _cut(shown, _STATUS_CHARS) if len(lines) > 1 else shown
 
 
