@@ -118,6 +118,15 @@ def test_a_queue_that_comes_to_be_gets_its_jobs_and_a_new_minute_when_it_goes() 
     assert handover.send(rows("b")).refused == []
 
 
+def test_a_queue_whose_jobs_are_gone_is_forgotten() -> None:
+    servers = Servers(lambda _queue, _bodies: QueueNotFound("no queue mail"))
+    handover = servers.handover()
+    handover.send(rows("a"))
+    servers.now_s += 3600
+    assert handover.waiting_queues() == []
+    assert handover.held == {}
+
+
 def test_a_queue_that_is_full_waits_without_end_and_by_what_it_asks_for() -> None:
     servers = Servers(lambda _queue, _bodies: EnqueueRejected("full", retry_after_ms=30_000))
     handover = servers.handover()

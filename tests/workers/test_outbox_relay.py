@@ -146,7 +146,8 @@ def test_refused_jobs_are_set_aside_and_come_again_when_told_to(place: OutboxPla
         assert "priority" in refused.error
         status = view.status()
         assert {(each.queue, each.waiting, each.refused) for each in status.queues} == {(queue, 0, 1), (later, 1, 0)}
-        assert (status.relay, status.handed_over, status.error) == (relay.name, 2, "")
+        assert (status.relay, status.handed_over) == (relay.name, 2)
+        assert status.error.startswith(f"queue {later} takes no jobs: ")
         place.run("UPDATE pinlater_outbox_refused SET priority = 1")
         assert view.retry(queue) == 1
         assert view.retry() == 0
@@ -201,6 +202,29 @@ def test_jobs_wait_for_servers_that_are_away_and_the_status_says_so(
     said = [record.getMessage() for record in caplog.records if "take no jobs" in record.getMessage()]
     assert len(said) == 2, said
     assert said[1].startswith("over after ")
+
+
+def test_a_queue_that_is_missing_is_told_in_log_and_status_until_it_is_there(
+    server: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "pinlater_workers.outbox")
+    place = OutboxPlace(f"sqlite:///{tmp_path}/app.db")
+    shop = Shop(server)
+    with place.engine.begin() as connection:
+        shop.outbox.create_table(connection)
+        shop.outbox.enqueue_jobs(connection, "missing", Job(b"early"))
+    view = OutboxView(Database.of(place.url), "pinlater_outbox")
+    with shop.outbox.relay(place.url, poll=0.01) as relay:
+        until(lambda: view.status().error.startswith("queue missing takes no jobs: "), "the status says so")
+        assert not relay.stats.is_away
+        shop.app.client.create_queue("missing")
+        until(lambda: relay.stats.handed_over == 1, "it is there")
+        until(lambda: not view.status().error, "the status is good again")
+    view.close()
+    shop.app.close()
+    said = [record.getMessage() for record in caplog.records if "queue missing" in record.getMessage()]
+    assert len(said) == 2, said
+    assert said[1].endswith(": queue missing takes no jobs")
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.store(name)) for name in ("postgres", "mysql")])

@@ -180,7 +180,7 @@ def status(database: str | None, table: str, output: str) -> None:
     ago = duration_text(round(found.seen_s))
     click.echo(f"last relay {printable(found.relay)}, {ago} ago; {found.handed_over} jobs handed over in all")
     if found.error:
-        click.echo(f"no server has taken jobs for {duration_text(round(found.error_s))}: {printable(found.error)}")
+        click.echo(f"for {duration_text(round(found.error_s))}: {printable(found.error)}")
 
 
 @outbox.command(

@@ -86,7 +86,7 @@ class Database:
 
     @classmethod
     def _of_django(cls, alias: str) -> Database:
-        """A connection belongs to a thread there: this one opens the one of the thread that asks."""
+        """A connection belongs to the thread there that opens it."""
         try:
             django = importlib.import_module("django")
             connections = importlib.import_module("django.db").connections
@@ -102,7 +102,7 @@ class Database:
             raise ConfigurationError(f"{DJANGO}{alias}: settings.DATABASES has {', '.join(connections)}")
 
         def open_connection() -> Any:
-            connection = connections[alias]
+            connection = connections.create_connection(alias)  # beside the one of the thread's own transactions
             connection.ensure_connection()
             connection.set_autocommit(False)
             return connection

@@ -36,6 +36,7 @@ PATIENCE_S = 60.0
 
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 10.0
+FORGOTTEN_S = 300.0
 LARGE_BYTES = 1024 * 1024
 """A call of so much may have been cut off because it is larger than the servers read: they do not say then."""
 
@@ -94,8 +95,10 @@ class Handover:
         self.held: dict[str, QueueHold] = {}
 
     def waiting_queues(self) -> list[str]:
-        """Those that nothing is sent to for now."""
+        """Those that nothing is sent to for now. One that nobody sends to any more is forgotten after a while."""
         now_s = self._now_s()
+        for queue in [queue for queue, hold in self.held.items() if now_s - hold.until_s > FORGOTTEN_S]:
+            del self.held[queue]
         return [queue for queue, hold in self.held.items() if hold.until_s > now_s]
 
     def send(self, rows: Iterable[OutboxRow]) -> BatchOutcome:

@@ -27,7 +27,7 @@ class QueueBacklog:
 
 @dataclass(slots=True)
 class OutboxStatus:
-    """`relay`: the last one that was here, "" where none ever was; `error`: why it could hand nothing over."""
+    """`relay`: the last one that was here, "" where none ever was; `error`: what keeps jobs waiting."""
 
     queues: list[QueueBacklog] = field(default_factory=list)
     relay: str = ""

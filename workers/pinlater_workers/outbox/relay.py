@@ -93,6 +93,7 @@ class OutboxRelay:
         self._look_s = 0.0
         self._is_busy = True
         self._noted_s = -NOTE_S
+        self._queues: dict[str, Outage] = {}
         self._servers = Outage(_log, "the servers take no jobs")
         self._storage = Outage(_log, f"the outbox in {database.shown} cannot be used")
 
@@ -241,12 +242,17 @@ class OutboxRelay:
             gone += ids
         if gone:
             session.execute(statements.delete(gone))
-        handed_over = len(outcome.handed_over)
-        if outcome.away is not None:
-            values = [self.name, now_ms, handed_over, _error_text(str(outcome.away)), now_ms]
-            session.execute(statements.note_error(), values)
+        handed_over, trouble = len(outcome.handed_over), self._trouble(outcome)
+        if trouble:
+            session.execute(statements.note_error(), [self.name, now_ms, handed_over, _error_text(trouble), now_ms])
         else:
             session.execute(statements.note(), [self.name, now_ms, handed_over])
+
+    def _trouble(self, outcome: BatchOutcome) -> str:
+        """What keeps jobs waiting, for the status."""
+        if outcome.away is not None:
+            return f"no server takes jobs: {outcome.away}"
+        return "; ".join(f"queue {queue} takes no jobs: {hold.why}" for queue, hold in self._handover.held.items())
 
     def _settled(self, outcome: BatchOutcome) -> None:
         """It is committed."""
@@ -255,6 +261,13 @@ class OutboxRelay:
         self.stats.handed_over += len(outcome.handed_over)
         if outcome.handed_over:
             _log.debug("handed over %d jobs", len(outcome.handed_over))
+        held = self._handover.held
+        for queue in [queue for queue in self._queues if queue not in held]:
+            self._queues.pop(queue).end()
+        for queue, hold in held.items():
+            outage = self._queues.setdefault(queue, Outage(_log, f"queue {queue} takes no jobs"))
+            if outage.failures < hold.failures:
+                outage.begin(hold.why)
         for rows, why in outcome.refused:
             self.stats.refused += len(rows)
             _log.warning(
