@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from functools import partial, wraps
 from typing import Any, TypeVar
 
 import click
@@ -77,6 +77,48 @@ def state_option(command: Callable[..., Any]) -> Callable[..., Any]:
         shell_complete=one_of(*(state.name.lower() for state in JobState)),
         help=f"The state of the jobs: {', '.join(state.name.lower() for state in JobState)}.",
     )(command)
+
+
+SCHEDULED = "scheduled"
+"""In place of a state: pending jobs that may run only later."""
+
+_state = state_choice(*JobState)
+
+
+def _state_or_scheduled(text: str | JobState) -> JobState | str:
+    if isinstance(text, str) and text.lower() == SCHEDULED:
+        return SCHEDULED
+    try:
+        return _state(text)
+    except click.BadParameter as wrong:
+        raise click.BadParameter(f"{wrong.message}, {SCHEDULED}") from None
+
+
+def looked_for_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--state and --future, as `state` and `future`."""
+    words = [*(state.name.lower() for state in JobState), SCHEDULED]
+
+    @wraps(command)
+    def with_state(state: JobState | str, future: bool, **options: Any) -> None:
+        is_scheduled = state == SCHEDULED
+        command(state=JobState.PENDING if is_scheduled else state, future=future or is_scheduled, **options)
+
+    decorated: Callable[..., Any] = with_state
+    for option in (
+        click.option(
+            "--future", is_flag=True, help="Jobs that may run only later, in place of those whose time has come."
+        ),
+        click.option(
+            "--state",
+            type=_state_or_scheduled,
+            required=True,
+            metavar="STATE",
+            shell_complete=one_of(*words),
+            help=f"The state of the jobs: {', '.join(words[:-1])}; or {SCHEDULED}, which is pending with --future.",
+        ),
+    ):
+        decorated = option(decorated)
+    return decorated
 
 
 def match_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -225,7 +267,6 @@ def _add_bodies(client: Client, infos: Sequence[JobInfo]) -> None:
             info.body = found[info.descriptor].body
 
 
-_FUTURE_HELP = "Jobs that may run only later, in place of those whose time has come."
 _ALL_PRIORITIES = "Only jobs of this priority. [default: all]"
 
 
@@ -233,14 +274,13 @@ _ALL_PRIORITIES = "Only jobs of this priority. [default: all]"
     epilog="""\b
 Examples:
   pinlater job scan mail --state failed
-  pinlater job scan mail --state pending --future --limit 20
+  pinlater job scan mail --state scheduled --limit 20
   pinlater job scan mail --state failed --match 'timed? ?out' --all -o jsonl
   pinlater job scan mail --state failed --body -o jsonl | jq -r .type | sort | uniq -c"""
 )
 @click.argument("queue", shell_complete=offer_queues)
-@state_option
+@looked_for_options
 @priority_option(_ALL_PRIORITIES)
-@click.option("--future", is_flag=True, help=_FUTURE_HELP)
 @match_option
 @click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many jobs.")
 @click.option("--all", "everything", is_flag=True, help="All jobs, however many.")
@@ -294,9 +334,8 @@ Examples:
   pinlater job count mail --state failed --priority 1 --match '"to": "ada@' -o json"""
 )
 @click.argument("queue", shell_complete=offer_queues)
-@state_option
+@looked_for_options
 @priority_option(_ALL_PRIORITIES)
-@click.option("--future", is_flag=True, help=_FUTURE_HELP)
 @match_option
 @click.option("--partial", is_flag=True, help="Count what is there although a shard cannot be read.")
 @output_option

@@ -48,7 +48,7 @@ def offered(shell: Shell, line: str, **variables: str | None) -> list[str]:
         ("pinlater queue stats ", ["mail", "mq2", "mq10"]),
         ("pinlater queue stats mail mq", ["mq2", "mq10"]),
         ("pinlater job scan m", ["mail", "mq2", "mq10"]),
-        ("pinlater job scan mail --state ", ["pending", "in_progress", "succeeded", "failed"]),
+        ("pinlater job scan mail --state ", ["pending", "in_progress", "succeeded", "failed", "scheduled"]),
         ("pinlater job scan mail --state f", ["failed"]),
         ("pinlater job cancel --queue ma", ["mail"]),
         ("pinlater queue replay mail --state ", ["pending", "failed"]),

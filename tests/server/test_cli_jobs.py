@@ -371,6 +371,10 @@ def test_scan_lists_jobs_over_pages(shell: Shell, queue: str, client: Client, fo
     assert listed("--limit", "1200") == newest_first[:1_200]
     assert listed("--match", "^1[0-9]$") == newest_first[1_480:1_490]
     assert listed("--future") == []
+    client.enqueue(queue, Job(b"later", run_after_ms=2**52))
+    out = shell("job", "scan", queue, "--state", "scheduled", "-o", format).out
+    assert [row["descriptor"] for row in rows(format, out)] == listed("--future")
+    assert len(listed("--future")) == 1
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -386,6 +390,10 @@ def test_count(shell: Shell, queue: str, client: Client, format: str, expected: 
     client.enqueue(queue, [Job(b"a1"), Job(b"a2", 2), Job(b"a3", 3), Job(b"b", 1), Job(b"a4", 1, 2**52)])
     assert shell("job", "count", queue, "--state", "pending", "--match", "^a", "-o", format).out == expected
     assert shell("job", "count", queue, "--state", "pending", "--future").out == "1\n"
+    assert shell("job", "count", queue, "--state", "scheduled").out == "1\n"
+    assert "allowed: pending, in_progress, succeeded, failed, scheduled" in (
+        shell("job", "count", queue, "--state", "done", code=2).err
+    )
     assert shell("job", "count", queue, "--state", "pending", "--priority", "1", "--partial").out == "2\n"
 
 
