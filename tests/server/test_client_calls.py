@@ -157,7 +157,7 @@ async def test_errors_are_typed_and_say_what_is_wrong(address: str) -> None:
         with pytest.raises(errors.PriorityNotSupported):
             await client.enqueue("typed", [Job(b"", priority=9), Job(b"")])
         with pytest.raises(errors.QueueNameInvalid):
-            await client.create_queue("no-dashes")
+            await client.create_queue("no.dots")
         with pytest.raises(errors.PasswordInvalid):
             await client.delete_queue("typed", "wrong")
         with pytest.raises(errors.ContinuationInvalid):
