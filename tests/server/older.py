@@ -21,6 +21,12 @@ class OlderServer:
         self._tasks: set[asyncio.Task[None]] = set()
         self.calls: Counter[str] = Counter()
         self.address = ""
+        self.lost = asyncio.Event()
+        self._loses_after = -2
+
+    def lose_after(self, calls: int) -> None:
+        """One call after so many more reaches nobody, and has no answer."""
+        self._loses_after = calls
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -41,6 +47,10 @@ class OlderServer:
     async def _answer(self, message: bytes, reader: asyncio.StreamReader, behind: asyncio.StreamWriter) -> bytes:
         header = read_header(message)
         self.calls[header.name] += 1
+        self._loses_after -= 1
+        if self._loses_after == -1:
+            self.lost.set()
+            await asyncio.Event().wait()
         if header.name in self._unknown:
             text = f"there is no method {header.name!r}"
             return encode_application_exception(header.name, header.seqid, ApplicationErrorKind.UNKNOWN_METHOD, text)

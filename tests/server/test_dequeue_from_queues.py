@@ -15,6 +15,7 @@ from pinlater import (
     AckOutcome,
     AsyncClient,
     Client,
+    DequeuedFromQueues,
     DequeuedJob,
     DequeueFromQueuesRequest,
     Job,
@@ -22,16 +23,24 @@ from pinlater import (
     QueueAcks,
     QueueShare,
 )
-from pinlater.errors import QueueNotFound, RequestInvalid
+from pinlater.client.queue_rounds import SHORTEST_PAUSE_S
+from pinlater.data_folder.password import hash_password
+from pinlater.errors import Overloaded, QueueNotFound, RequestInvalid
+from pinlater.wire.codec import WireCall, encode_reply
+from pinlater.wire.convert import dequeued_from_queues_to_wire
+from pinlater.wire.faults import exception_from_error
 from tests.server.older import older_server
 from tests.server.running import RunningServer, running
+from tests.server.test_client_failures import framed, scripted
 
 CALL = "dequeueFromQueues"
+PASSWORD = "let me in"
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    with running(tmp_path_factory.mktemp("queues")) as started:
+    password_hash = hash_password(PASSWORD)
+    with running(tmp_path_factory.mktemp("queues"), PINLATER_ADMIN_PASSWORD_HASH=password_hash) as started:
         yield started
 
 
@@ -191,3 +200,68 @@ def test_a_client_without_asyncio_has_it_too(server: RunningServer, tmp_path: Pa
         client.enqueue("plain", Job(b"x"))
         (job,) = client.dequeue_from_queues(DequeueFromQueuesRequest([QueueShare("plain")], 1))
         client.ack("plain", [Ack(job.descriptor)])
+
+
+async def test_acks_that_were_carried_out_are_not_sent_again_and_the_wait_gets_shorter() -> None:
+    def answer(call: WireCall) -> bytes:
+        if len(seen) == 1:
+            refusal = exception_from_error(Overloaded("busy", retry_after_ms=50, acks_applied=True))
+            return framed(encode_reply(call.name, call.seqid, exception=refusal))
+        return framed(encode_reply(call.name, call.seqid, dequeued_from_queues_to_wire(DequeuedFromQueues())))
+
+    async with scripted(answer) as (address, seen), AsyncClient(address) as client:
+        request = DequeueFromQueuesRequest(
+            [QueueShare("one")], 1, [QueueAcks("one", [Ack("one:s1:p1:1790000000000000")])], wait_ms=5_000
+        )
+        assert await client.dequeue_from_queues(request) == []
+        first, second = [call.args.request for call in seen]
+        assert first.acks is not None
+        assert second.acks is None
+        assert 0 < second.wait_ms < first.wait_ms == 5_000
+
+
+# -- rounds of plain dequeues, at a server that does not know the call -------------------------------------------------
+
+
+async def test_rounds_keep_a_pace_and_end_when_nobody_wants_to_wait_any_more(server: RunningServer) -> None:
+    async with older_server(server.port, CALL) as older, AsyncClient(older.address) as client:
+        shares = await queues(client, "one", "two")
+        assert await client.dequeue_from_queues(DequeueFromQueuesRequest(shares, 1, wait_ms=1_000)) == []
+        rounds = older.calls["dequeueJobs"] / len(shares)
+        assert 2 <= rounds <= 1 + 1 / SHORTEST_PAUSE_S + 1
+        poll = asyncio.create_task(client.dequeue_from_queues(DequeueFromQueuesRequest(shares, 1, wait_ms=60_000)))
+        await asyncio.sleep(0.2)
+        client.cancel_long_polls()
+        assert await asyncio.wait_for(poll, 20) == []
+
+
+async def test_rounds_pass_by_a_queue_whose_rate_is_used_up_and_name_it(server: RunningServer) -> None:
+    async with older_server(server.port, CALL) as older, AsyncClient(older.address, timeout=30) as client:
+        shares = await queues(client, "slow", "quick")
+        await client.update_queue("slow", PASSWORD, set={"max_jobs_per_second": "1/h"})
+        await client.enqueue("slow", [Job(b"x")] * 5)
+        taken = await client.dequeue_from_queues(DequeueFromQueuesRequest(shares, 5))
+        await client.enqueue("quick", Job(b"x"))
+        async with asyncio.timeout(20):  # not the minutes that its rate takes
+            jobs = await client.dequeue_from_queues(DequeueFromQueuesRequest(shares, 5))
+        assert [queue_of(job) for job in jobs] == ["quick"]
+        assert jobs.queue_errors["slow"].reason == "RATE_LIMITED"
+        await ended(client, [*taken, *jobs])
+
+
+async def test_a_caller_that_goes_in_the_middle_of_a_round_gives_its_jobs_back(server: RunningServer) -> None:
+    async with older_server(server.port, CALL) as older, AsyncClient(older.address) as client:
+        shares = await queues(client, "one", "two")
+        for share in shares:
+            await client.enqueue(share.queue, Job(b"x", attempts_allowed=1))
+        older.lose_after(2)  # the unknown call, and the first of the plain ones
+        poll = asyncio.create_task(client.dequeue_from_queues(DequeueFromQueuesRequest(shares, 2)))
+        await asyncio.wait_for(older.lost.wait(), 20)
+        poll.cancel()
+        await asyncio.wait([poll])
+        got: list[DequeuedJob] = []
+        async with asyncio.timeout(30):
+            while len(got) < 2:
+                got += await client.dequeue_from_queues(DequeueFromQueuesRequest(shares, 2, wait_ms=1_000))
+        assert {job.attempts_remaining for job in got} == {1}
+        await ended(client, got)

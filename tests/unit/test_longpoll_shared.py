@@ -335,6 +335,21 @@ async def test_a_rate_is_told_where_it_left_nothing_when_the_time_is_over_and_at
             assert {queue: error.reason for queue, error in jobs.queue_errors.items()} == {"slow": "RATE_LIMITED"}
 
 
+async def test_a_rate_that_keeps_nothing_back_any_more_is_not_told() -> None:
+    async with stand() as at:
+        shares = await made(at, "slow", "empty")
+        await set_queue(at, "slow", max_jobs_per_second="1/s")
+        descriptors = await at.service.enqueue("slow", [Job(b"x")] * 9)
+        while await asked(at, shares, 9):
+            pass
+        assert set((await asked(at, shares, 1, 20)).queue_errors) == {"slow"}
+        await at.service.cancel("slow", descriptors)
+        at.clock.tick(5_000)
+        async with asyncio.timeout(WITHIN_S):
+            while (await asked(at, shares, 1, 50)).queue_errors:
+                await asyncio.sleep(0.01)
+
+
 async def test_capacity_that_is_freed_answers_one_that_waits() -> None:
     async with stand(settings=SELDOM) as at:
         shares = await made(at, "few", "other")

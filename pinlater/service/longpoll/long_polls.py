@@ -243,7 +243,7 @@ class LongPolls:
         outlooks = []
         for queue in queues:
             poller = self._pollers.get(queue) or self._begin(queue, None)
-            poller.keep()
+            poller.keep(now_s)
             outlooks.append(poller.outlook(now_s, now_ms))
         return outlooks
 
@@ -314,13 +314,14 @@ class LongPolls:
             waiter.leave()
 
     def _join(self, waiter: SharedWaiter, queues: Iterable[str], has_missed: bool) -> None:
+        now_s = asyncio.get_running_loop().time()
         for queue in queues:
             poller = self._pollers.get(queue)
             if poller is None:
                 poller = self._begin(queue, None)
                 if has_missed:
                     poller.poll_now()
-            poller.keep()
+            poller.keep(now_s)
             waiter.join(queue, poller)
             poller.joined()
 

@@ -233,9 +233,9 @@ class QueuePoller:
 
     # -- waiters of several queues -----------------------------------------------------------------------------------
 
-    def keep(self) -> None:
+    def keep(self, now_s: float) -> None:
         """A dequeue from several queues asks for this one: most of those come again and again."""
-        self._keep_until_s = self._loop.time() + KEEP_S
+        self._keep_until_s = now_s + KEEP_S
 
     def outlook(self, now_s: float, now_ms: int) -> Outlook:
         """For a dequeue that may wait."""
@@ -250,6 +250,7 @@ class QueuePoller:
     def found_empty(self, events: int) -> None:
         """As `was_empty`, after a question that was not this poller's own."""
         if self.events == events and not self.waiters.entries and self.state in _AT_REST:
+            self.throttle, self._throttled_until_s, self.error = None, 0.0, None
             self.was_empty(events)
 
     def was_empty(self, events: int) -> None:
