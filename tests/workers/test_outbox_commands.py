@@ -8,6 +8,7 @@ import re
 import signal
 import sqlite3
 import subprocess
+import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -99,6 +100,22 @@ def test_once_hands_over_what_is_there_and_ends(server: str, place: OutboxPlace,
     write(place, "mail", b"1", b"2", b"3")
     done = outbox(tmp_path, "--once", "--server", server, PINLATER_OUTBOX_DATABASE=place.url)
     assert (done.returncode, done.stdout, place.waiting()) == (0, "3 jobs handed over\n", 0)
+
+
+def test_what_stands_before_the_command_counts_too(server: str, place: OutboxPlace, tmp_path: Path) -> None:
+    write(place, "mail", b"1")
+    command = [PROGRAM, "--log-level", "debug", "--server", server, "outbox", "--once", "--database", place.url]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=WITHIN_S * 3)
+    assert (done.returncode, done.stdout) == (0, "1 jobs handed over\n")
+    assert "handed over 1 jobs" in done.stderr
+
+
+def test_a_worker_does_not_import_what_outboxes_need() -> None:
+    code = "import sys, pinlater_workers.cli; print([name for name in sys.modules if 'outbox' in name])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=WITHIN_S * 3
+    )
+    assert done.stdout == "[]\n"
 
 
 def test_once_fails_with_a_line_where_no_server_is(place: OutboxPlace, tmp_path: Path) -> None:

@@ -6,19 +6,31 @@ wrong, and a line says what to do; 130 Ctrl-C before it ran.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import click
 
 from pinlater_workers.cli.listings import jobs, retry
-from pinlater_workers.cli.outbox_commands import outbox
 from pinlater_workers.cli.process_exit import failures_as_exit_codes
 from pinlater_workers.cli.run import run, worker_options
 from pinlater_workers.observability import logs
 
+WHEN_NEEDED = {"outbox": "pinlater_workers.cli.outbox_commands"}
+"""Commands by the modules that have them: a worker does not import what it does not run."""
+
 
 class Commands(click.Group):
     """Without a command, the worker itself."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *WHEN_NEEDED])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in WHEN_NEEDED:
+            return super().get_command(ctx, cmd_name)
+        command: click.Command = getattr(import_module(WHEN_NEEDED[cmd_name]), cmd_name)
+        return command
 
     def invoke(self, ctx: click.Context) -> Any:
         with failures_as_exit_codes():
@@ -102,4 +114,3 @@ def main(
 
 main.add_command(jobs)
 main.add_command(retry)
-main.add_command(outbox)

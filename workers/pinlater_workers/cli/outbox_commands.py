@@ -107,6 +107,8 @@ def outbox(
         return
     given = ctx.find_root().params
     logs.configure(given["log_level"], given["log_format"])
+    app, config = app or given["app"], config or given["config"]
+    servers, cluster = servers or given["servers"], cluster or given["cluster"]
     target = load(app, config).app if app or config else App()
     if servers or cluster:
         pass_on_servers(target, servers, cluster)
