@@ -63,6 +63,15 @@ def test_neither_errors_about_arguments_nor_statuses_show_them() -> None:
     assert "1234567" not in attempt(login, body=body, remaining=1).status
 
 
+def test_the_log_has_no_traceback_that_could_show_them(caplog: pytest.LogCaptureFixture) -> None:
+    attempt(login, "ada", "hunter2", remaining=1)
+    attempt(login, "ada", "", remaining=1)
+    secret, plain = (record for record in caplog.records if record.name == "pinlater_workers.jobs")
+    assert "ValueError: ada with *** (" in secret.getMessage()
+    assert (secret.exc_info, plain.exc_info is None) == (None, False)
+    assert "hunter2" not in caplog.text
+
+
 def test_others_are_shown() -> None:
     with pytest.raises(ArgumentsInvalid, match="user is 1234567: "):
         login.enqueue(1234567, "hunter2")  # type: ignore[arg-type]

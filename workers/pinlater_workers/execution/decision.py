@@ -228,6 +228,8 @@ def _log_outcome(context: JobContext, outcome: Outcome, error: BaseException | N
     is_last = outcome.action is Action.FAIL or context.attempts_left == 0
     end = "no attempt follows" if is_last else f"again in {outcome.delay_ms / 1000:g} s"
     shown = error if is_last or _outcome_log.isEnabledFor(logging.DEBUG) else None
+    if shown is not None and secret_values(context.body):
+        shown = None  # it may say what is secret; the one in the status does not
     _outcome_log.warning("%s failed, %s: %s", job, end, status, exc_info=shown)
 
 
