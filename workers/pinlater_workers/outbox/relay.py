@@ -227,7 +227,7 @@ class OutboxRelay:
         if session.dialect == "sqlite":
             session.commit()  # nobody who writes waits for a server
         outcome = self._handover.send(map(OutboxRow._make, rows))
-        self._unsure = outcome.handed_over
+        self._unsure = [*self._unsure, *outcome.handed_over]  # until the commit
         is_full = len(heads) == self._batch or len(chosen) < len(heads)
         return outcome, is_full and bool(outcome.handed_over or outcome.refused)
 
