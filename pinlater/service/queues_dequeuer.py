@@ -42,6 +42,9 @@ from pinlater.service.settings import ServiceSettings
 from pinlater.service.validation import Validator
 from pinlater.shards.router import Router
 
+_ERROR_BYTES = 400
+"""What an answer may say of a queue in error: its name, twice more in the text, and the text."""
+
 
 @dataclass(slots=True)
 class _Call:
@@ -203,7 +206,8 @@ class QueuesDequeuer:
         longest = max((share.queue for share in shares), key=len)
         most = min(limit + max(share.prefetch for share in shares), self._validator.max_jobs)
         descriptor = self._claims.next("" if context is None else context.source, bounds.max_claim_timeout_ms)
-        most, max_bytes = response_budget(bounds.max_answer_bytes, longest, descriptor, most)
+        of_errors = min(_ERROR_BYTES * len(shares), bounds.max_answer_bytes // 2)
+        most, max_bytes = response_budget(bounds.max_answer_bytes - of_errors, longest, descriptor, most)
         slice_bytes = min(max_bytes, self._dequeuer.slice_bytes)
         limit = min(limit, most)
         call = _Call(request, context, limit, max_bytes, slice_bytes, most - limit)
@@ -231,17 +235,17 @@ class QueuesDequeuer:
 
     async def _claim_at_once(self, call: _Call) -> None:
         """Adds to the call's jobs and errors, until it has what it may have or no queue has more."""
-        parts = 1
+        widening = 1
         while call.full or call.unknown:
             room = call.limit - call.amount
             if room <= 0 or not self._has_room(call):
                 return
-            parts *= 2  # those that were asked had little
-            drawn = deal([*call.full, *call.unknown], room, parts, self._rng)
+            drawn = deal([*call.full, *call.unknown], room, widening, self._rng)
             unknown = set(map(id, call.unknown))
             if unknown and any(id(share) in unknown for share, _ in drawn):
                 await self._look(call)
-                drawn = deal(call.full, room, parts, self._rng)
+                drawn = deal(call.full, room, widening, self._rng)
+            widening *= 2  # those that are asked now have little, where it goes on
             if drawn and call.failure is None:
                 await self._claim_from(call, drawn)
             if call.failure is not None:
@@ -371,15 +375,20 @@ class QueuesDequeuer:
         return jobs
 
 
+_FEW = 4
+"""So many queues are all asked at once; of more, half as many."""
+
 _JOBS_PER_PART = 16
 """A dequeue asks one more queue at a time for each so many jobs."""
 
 
-def deal(shares: Sequence[QueueShare], amount: int, parts: int, rng: random.Random) -> list[tuple[QueueShare, int]]:
+def deal(shares: Sequence[QueueShare], amount: int, widening: int, rng: random.Random) -> list[tuple[QueueShare, int]]:
     """So many jobs dealt by weight, in a random order, among a few of the queues: a claim for each single job would
-    cost the store many times as much, and over several calls the shares are the same.
+    cost the store many times as much, and over several calls the shares are the same. `widening`: so many times as many
+    queues.
     """
-    parts = min(amount, 2 * parts + amount // _JOBS_PER_PART)
+    few = _FEW if len(shares) <= _FEW else _FEW // 2
+    parts = min(amount, few * widening + amount // _JOBS_PER_PART)
     size, rest = divmod(amount, parts)
     dealt = []
     for share, places in _draw(shares, parts, rng):

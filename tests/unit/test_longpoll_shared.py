@@ -10,9 +10,19 @@ import pytest
 
 from pinlater.data_folder.password import hash_password
 from pinlater.errors import DequeueRateLimited, NoHealthyShards, NothingStored, Overloaded, QueueNotFound, UnknownError
-from pinlater.model import Ack, DequeuedFromQueues, DequeueFromQueuesRequest, DequeueRequest, Job, QueueShare
+from pinlater.model import (
+    MAX_QUEUE_NAME_CHARS,
+    Ack,
+    DequeuedFromQueues,
+    DequeueFromQueuesRequest,
+    DequeueRequest,
+    Job,
+    QueueShare,
+)
 from pinlater.queues.quota_balancer import QuotaBalancer
 from pinlater.service import ServiceSettings
+from pinlater.wire.codec import encode_reply
+from pinlater.wire.convert import dequeued_from_queues_to_wire
 from tests.unit.breaking import HeldTime, settled, until_quiet
 from tests.unit.stand import ME, Stand, stand
 
@@ -404,6 +414,18 @@ async def test_large_bodies_of_many_queues_fit_the_answer_and_none_is_lost() -> 
             assert sum(len(job.body) for job in jobs) <= 1_000_000
             got += len(jobs)
         assert got == 24
+
+
+async def test_an_answer_with_errors_of_many_queues_and_large_bodies_fits_too() -> None:
+    settings = ServiceSettings(max_body_bytes=10_000, max_answer_bytes=600_000)
+    async with stand(settings=settings) as at:
+        (share,) = await made(at, "a")
+        await at.service.enqueue("a", [Job(bytes(10_000))] * 70)
+        missing = [QueueShare(f"q{number:03}".ljust(MAX_QUEUE_NAME_CHARS, "x")) for number in range(600)]
+        jobs = await asked(at, [share, *missing], 100)
+        assert len(jobs.queue_errors) == len(missing)
+        assert jobs
+        assert len(encode_reply("dequeueFromQueues", 1, dequeued_from_queues_to_wire(jobs))) <= 600_000
 
 
 # -- shares ----------------------------------------------------------------------------------------------------------
