@@ -13,7 +13,7 @@ from pinlater_workers.observability import web
 from pinlater_workers.observability.metrics import ERRORS_MAX, FAMILIES, OTHER, WorkerMetrics, WorkerView
 from pinlater_workers.observability.statsd import WorkerStatsd
 
-VIEW = WorkerView(since_good_poll_s=1.5, slots=8, running=3, stuck=1, unacked=2)
+VIEW = WorkerView(since_good_poll_s=1.5, slots=8, running=3, stuck=1, unacked=2, at_hand=4)
 
 
 def busy() -> WorkerMetrics:
@@ -51,6 +51,7 @@ def test_gauges_are_those_of_the_view() -> None:
         ("slots",): [8],
         ("slots_busy",): [3],
         ("slots_stuck",): [1],
+        ("at_hand",): [4],
         ("unacked",): [2],
         ("last_good_poll_seconds",): [1.5],
     }

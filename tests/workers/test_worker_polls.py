@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pinlater import AsyncClient, DequeueRequest, Job, JobState
+from pinlater import AsyncClient, DequeueFromQueuesRequest, DequeueRequest, Job, JobState
 from pinlater.data_folder.password import hash_password
 from tests.server.running import RunningServer, running
 from tests.workers.site import WITHIN_S, Site, until
@@ -37,6 +37,20 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[DequeueRequest]:
         return await dequeue(self, request, **more)
 
     monkeypatch.setattr(AsyncClient, "dequeue", noting)
+    return noted
+
+
+@pytest.fixture
+def many_calls(monkeypatch: pytest.MonkeyPatch) -> list[DequeueFromQueuesRequest]:
+    """Every dequeue from many queues that is sent."""
+    noted: list[DequeueFromQueuesRequest] = []
+    dequeue = AsyncClient.dequeue_from_queues
+
+    async def noting(self: AsyncClient, request: DequeueFromQueuesRequest, **more: Any) -> Any:
+        noted.append(request)
+        return await dequeue(self, request, **more)
+
+    monkeypatch.setattr(AsyncClient, "dequeue_from_queues", noting)
     return noted
 
 
@@ -87,7 +101,7 @@ async def test_the_next_dequeue_is_on_its_way_before_the_jobs_of_the_last_begin(
         assert seen == [True]
 
 
-async def test_never_more_jobs_are_claimed_than_there_are_slots(server: RunningServer) -> None:
+async def test_without_prefetch_never_more_jobs_are_claimed_than_there_are_slots(server: RunningServer) -> None:
     async with Site(server.port) as site:
         gate = threading.Semaphore(0)
 
@@ -96,7 +110,7 @@ async def test_never_more_jobs_are_claimed_than_there_are_slots(server: RunningS
             gate.acquire()
 
         await waits.enqueue_many_async([(number,) for number in range(12)])
-        async with site.working(concurrency=3) as worker:
+        async with site.working(concurrency=3, prefetch_s=0.0) as worker:
 
             async def are_claimed() -> bool:
                 claimed = await site.count(JobState.IN_PROGRESS)
@@ -157,16 +171,122 @@ async def test_a_worker_waits_for_a_third_of_its_lease_at_most_and_says_so_when_
     assert ("more than a third of the lease" in caplog.text) is says
 
 
-async def test_an_idle_worker_waits_instead_of_asking(server: RunningServer, calls: list[DequeueRequest]) -> None:
+async def test_an_idle_worker_of_a_hundred_queues_holds_one_poll(
+    server: RunningServer, calls: list[DequeueRequest], many_calls: list[DequeueFromQueuesRequest]
+) -> None:
     async with Site(server.port) as site:
-        other = f"{site.queue}_2"
-        await site.client.create_queue(other)
-        async with site.working(queues={site.queue: 3, other: 1}, concurrency=8):
-            await until(lambda: any(call.wait_ms for call in calls))
+        queues = {f"{site.queue}_{number}": number + 1 for number in range(100)}
+        await asyncio.gather(*(site.client.create_queue(queue) for queue in queues))
+        async with site.working(queues=queues, concurrency=8):
+            await until(lambda: many_calls)
             await asyncio.sleep(0.5)
-        assert len(calls) <= 4
-        waiting = {call.queue: call.limit for call in calls if call.wait_ms}
-        assert waiting == {site.queue: 6, other: 2}
+        assert len(many_calls) == 1
+        assert calls == []
+        assert {share.queue: share.weight for share in many_calls[0].queues} == queues
+        assert many_calls[0].limit == 4
+        assert many_calls[0].wait_ms > 2_000
+        assert many_calls[0].confirms_receipt
+
+
+async def test_slots_that_become_free_while_a_poll_waits_need_no_other_poll(
+    server: RunningServer, calls: list[DequeueRequest]
+) -> None:
+    async with Site(server.port) as site:
+        gate = threading.Event()
+
+        @site.app.job(queue=site.queue)
+        def waits(number: int) -> None:
+            gate.wait(WITHIN_S)
+
+        await waits.enqueue_many_async([(number,) for number in range(6)])
+        async with site.working(concurrency=8, ack_delay_s=0.01) as worker:
+            await until(lambda: worker.view().running == 6 and calls[-1].wait_ms)
+            before = len(calls)
+            gate.set()
+            await until(lambda: worker.view().running == 0 and worker.view().unacked == 0)
+            assert len(calls) == before
+            await waits.enqueue_many_async([(number,) for number in range(20)])
+            await site.all_succeeded(26)
+
+
+async def test_the_acks_of_several_queues_ride_on_one_call(
+    server: RunningServer, many_calls: list[DequeueFromQueuesRequest]
+) -> None:
+    async with Site(server.port) as site:
+        other = f"{site.queue}_other"
+        await site.client.create_queue(other)
+
+        @site.app.job(queue=site.queue, attempts=1)
+        def runs(number: int) -> None:
+            if number % 10 == 0:
+                raise ValueError("no good")
+
+        await runs.enqueue_many_async([(number,) for number in range(200)])
+        await site.client.enqueue(other, [Job(runs.body(number), attempts_allowed=1) for number in range(200)])
+        async with site.working(queues={site.queue: 1, other: 1}, concurrency=8, ack_delay_s=1.0) as worker:
+            for queue in (site.queue, other):
+                await site.all_succeeded(180, queue)
+                assert await site.count(JobState.FAILED, queue) == 20
+            await until(lambda: worker.view().unacked == 0)
+        assert any(len(call.acks) == 2 for call in many_calls)
+        assert all(not call.wait_ms for call in many_calls if call.acks)
+
+
+async def test_a_queue_in_trouble_neither_ends_nor_slows_the_others(
+    server: RunningServer, many_calls: list[DequeueFromQueuesRequest], caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that is not there, and one that is paused: each is said once at its begin and once at its end."""
+    async with Site(server.port) as site:
+        missing, paused = f"{site.queue}_missing", f"{site.queue}_paused"
+        await site.client.create_queue(paused)
+        await site.client.update_queue(paused, PASSWORD, set={"paused": "true"})
+
+        @site.app.job(queue=site.queue)
+        def quick() -> None:
+            pass
+
+        queues = {site.queue: 1, missing: 1, paused: 1}
+        with caplog.at_level("INFO", "pinlater_workers"):
+            async with site.working(queues=queues) as worker:
+                for done in range(20):
+                    await quick.enqueue_async()
+                    await site.all_succeeded(done + 1)
+                await until(lambda: worker.view().queues[missing].state == "not found")
+                await until(lambda: worker.view().queues[paused].state == "paused")
+                assert worker.view().queues[site.queue].state == "polling"
+                before = len(many_calls)
+                await asyncio.sleep(0.5)
+                assert len(many_calls) <= before + 2
+                await site.client.create_queue(missing)
+                await site.client.update_queue(paused, PASSWORD, set={"paused": "false"})
+                for queue in (missing, paused):
+                    await site.client.enqueue(queue, Job(quick.body()))
+                    await site.all_succeeded(1, queue)
+                await until(lambda: {each.state for each in worker.view().queues.values()} == {"polling"})
+        for queue in (missing, paused):
+            assert len([text for text in caplog.messages if queue in text]) == 2
+        assert not [text for text in caplog.messages if "keeps trying" in text]
+
+
+async def test_queues_are_created_while_the_others_are_served(server: RunningServer) -> None:
+    async with Site(server.port) as site:
+        missing = [f"{site.queue}_missing_{number}" for number in range(3)]
+
+        @site.app.job(queue=site.queue)
+        def quick() -> None:
+            pass
+
+        await quick.enqueue_async()
+        async with site.working(queues=dict.fromkeys([site.queue, *missing], 1), create_queues=True):
+            await site.all_succeeded(1)
+
+            async def are_there() -> bool:
+                return set(missing) <= await site.client.queue_names()
+
+            await until(are_there)
+            for queue in missing:
+                await site.client.enqueue(queue, Job(quick.body()))
+                await site.all_succeeded(1, queue)
 
 
 async def test_a_paused_queue_is_asked_now_and_then_and_goes_on_when_it_may(
@@ -205,7 +325,7 @@ async def test_a_rate_does_not_keep_the_slots_from_other_queues(server: RunningS
             pass
 
         await site.client.enqueue(slow, [Job(quick.body()) for _ in range(5)])
-        async with site.working(queues={slow: 9, site.queue: 1}, concurrency=2) as worker:
+        async with site.working(queues={slow: 9, site.queue: 1}, concurrency=2, poll_wait_s=0.5) as worker:
             await until(lambda: worker.view().queues[slow].state == "rate limited")
             await quick.enqueue_many_async([()] * 20)
             await site.all_succeeded(20)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pinlater.model import is_queue_name
+from pinlater.model import MAX_QUEUES, is_queue_name
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.jobs.settings import POOLS, QUEUE_NAME, PoolName
 from pinlater_workers.settings_table import DAY_S, Key, duration, flag, integer, read_table, text, word
@@ -26,7 +26,8 @@ class WorkerSettings:
     """The settings of a worker. `queues`: their weights. Times are seconds.
 
     `lease_s`: how long a claim holds without a heartbeat. `poll_wait_s`: how long a server may hold back its answer; it
-    counts up to a third of the lease (None: that, or LONGEST_POLL_S). `grace_s`: how long running jobs may go on after
+    counts up to a third of the lease (None: that, or LONGEST_POLL_S). `prefetch_s`: how long a claimed job may wait
+    here for a slot, before it is handed back; 0: none waits. `grace_s`: how long running jobs may go on after
     SIGTERM.
     `recycle_jobs`, `recycle_mib`: after so many jobs, or above so much memory, a process of the pool is replaced; 0:
     never. `unknown_delay_s`: how long a job of an unknown type stays away at first; `unknown_limit_s`: after so long it
@@ -41,6 +42,7 @@ class WorkerSettings:
     grace_s: float = 30.0
     poll_wait_s: float | None = None
     ack_delay_s: float = 0.05
+    prefetch_s: float = 0.05
     recycle_jobs: int = 0
     recycle_mib: int = 0
     unknown_delay_s: float = 10.0
@@ -74,10 +76,10 @@ def queue_weights(value: object) -> dict[str, int]:
         if not value:
             raise ValueError("it names no queue; left out, it means all of the app's jobs")
     if isinstance(value, Mapping):
-        return {name: _weight(weight, name) for name, weight in value.items()}
+        return _not_too_many({name: _weight(weight, name) for name, weight in value.items()})
     if not isinstance(value, list | tuple):
         raise TypeError
-    weights = {}
+    weights: dict[str, int] = {}
     for part in value:
         if not isinstance(part, str):
             raise TypeError(f"{part!r} is no name of a queue")
@@ -86,6 +88,13 @@ def queue_weights(value: object) -> dict[str, int]:
             raise ValueError(f"queue {name!r} stands there twice")
         weight = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else text
         weights[name] = _weight(weight if equals else 1, name)
+    return _not_too_many(weights)
+
+
+def _not_too_many(weights: dict[str, int]) -> dict[str, int]:
+    """One dequeue asks all of them."""
+    if len(weights) > MAX_QUEUES:
+        raise ValueError(f"{len(weights)} queues; one worker takes from {MAX_QUEUES} at most: use several workers")
     return weights
 
 
@@ -110,6 +119,7 @@ WORKER_KEYS: dict[str, Key] = {
     "grace": duration("grace_s", 0.0, DAY_S),
     "poll_wait": duration("poll_wait_s", 0.0, 60.0),
     "ack_delay": duration("ack_delay_s", 0.0, 1.0),
+    "prefetch": duration("prefetch_s", 0.0, 1.0),
     "recycle_jobs": integer("recycle_jobs", 0),
     "recycle_mib": integer("recycle_mib", 0),
     "unknown_delay": duration("unknown_delay_s", 0.0, DAY_S),

@@ -7,7 +7,6 @@ import importlib
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import click
@@ -108,7 +107,7 @@ def with_queues(app: App, settings: WorkerSettings) -> WorkerSettings:
             "in the app's module; or name functions in a file (conf/jobs.toml)"
         )
     if not settings.queues:
-        return replace(settings, queues=dict.fromkeys(own, 1))
+        return worker_settings({"queues": own}, "the app's jobs", settings)
     for queue in settings.queues.keys() - own:
         _log.warning("no job of this app belongs to queue %s: what comes there will be requeued", queue)
     return settings
@@ -140,6 +139,7 @@ OPTIONS: dict[str, Option] = {
     "grace": Option("DURATION", "How long running jobs may go on after SIGTERM."),
     "poll-wait": Option("DURATION", "How long a server may hold back an empty answer; at most a third of the lease."),
     "ack-delay": Option("DURATION", "How long a result may wait for others to travel with."),
+    "prefetch": Option("DURATION", "How long a job may wait in the worker for a slot; 0: none does."),
     "unknown-delay": Option("DURATION", "How long a job of an unknown type stays away at first."),
     "unknown-limit": Option("DURATION", "A job that no worker knows for so long fails; or never."),
     "recycle-jobs": Option("N", "Replace a process of the pool after so many jobs; 0: never.", int),

@@ -47,7 +47,8 @@ class RunningJob(msgspec.Struct, eq=False, gc=False):
     """A job that a worker runs. `type` None: none that this worker knows. `envelope` None: a body that has none.
 
     `began_s` and `until_s` (the time limit) are of time.monotonic, `deadline_ms` is the limit by the wall clock.
-    `stop_reason` is why it was told to stop, if it was.
+    `stop_reason` is why it was told to stop, if it was. `ahead`: it is with its pool, and has not begun. `turn`: when
+    it came, as prefetch.py counts time.
     """
 
     job: DequeuedJob
@@ -58,6 +59,16 @@ class RunningJob(msgspec.Struct, eq=False, gc=False):
     envelope: Envelope | None = None
     deadline_ms: int = 0
     stop_reason: StopReason | None = None
+    ahead: bool = False
+    turn: int = 0
+
+    def begin(self, now_s: float) -> None:
+        """It begins then: that it has waited since it was read does not count. Also from the thread that runs it."""
+        waited_s = now_s - self.began_s
+        self.began_s = now_s
+        self.until_s += waited_s
+        self.deadline_ms += int(waited_s * 1000)
+        self.ahead = False
 
 
 def attempt_number(job: DequeuedJob) -> int:
@@ -148,6 +159,10 @@ class JobContext:
     def record(self) -> AttemptRecord | None:
         """Of the attempt until now; None: it has not begun."""
         return AttemptRecord.since(self._began_s) if self._began_s else None
+
+    def move_deadline(self, deadline_ms: int) -> None:
+        """The attempt begins later than this context was made."""
+        self._deadline_ms = deadline_ms
 
     # -- being told to stop ----------------------------------------------------------------------------------------
 

@@ -82,6 +82,7 @@ FAMILIES: dict[str, MetricFamily] = {
     "slots_stuck": MetricFamily(
         "gauge", (), "Slots of threads and coroutines that did not stop when their job was over its limit."
     ),
+    "at_hand": MetricFamily("gauge", (), "Jobs that are claimed and wait here for a slot."),
     "unacked": MetricFamily("gauge", (), "Results that the server has not confirmed yet."),
     "last_good_poll_seconds": MetricFamily("gauge", (), "Seconds since a server last answered a dequeue."),
 }
@@ -129,6 +130,10 @@ class WorkerMetrics:
             kinds = of_type.errors
             name = error if error in kinds or len(kinds) < ERRORS_MAX else OTHER
             kinds[name] = kinds.get(name, 0) + 1
+
+    def handed_back(self, job: str) -> None:
+        """A job was requeued that had not begun."""
+        self._types[job].counts[Action.GIVE_BACK] += 1
 
     def dropped(self, job: str) -> None:
         """No server took the result of an attempt."""
@@ -181,6 +186,7 @@ def _gauges(view: WorkerView) -> Iterator[tuple[str, float]]:
     yield "slots", view.slots
     yield "slots_busy", view.running
     yield "slots_stuck", view.stuck
+    yield "at_hand", view.at_hand
     yield "unacked", view.unacked
     yield "last_good_poll_seconds", view.since_good_poll_s
 
@@ -203,7 +209,8 @@ class WorkerView:
     is 0 then, and counts again from when a slot became free.
 
     `running` are the jobs that run; `stuck` the slots beside these whose thread or coroutine goes on although its job
-    has ended; what is left of `slots` is free. `unacked` are the results that no server has confirmed yet.
+    has ended; what is left of `slots` is free. `at_hand` are claimed and wait for a slot. `unacked` are
+    the results that no server has confirmed yet.
     """
 
     since_good_poll_s: float
@@ -213,3 +220,4 @@ class WorkerView:
     unacked: int = 0
     is_stopping: bool = False
     queues: Mapping[str, QueueSummary] = field(default_factory=dict)
+    at_hand: int = 0

@@ -150,6 +150,7 @@ def _told(view: WorkerView, is_well: bool, sick_after_s: float) -> dict[str, Any
         "slots": view.slots,
         "running": view.running,
         "stuck": view.stuck,
+        "at_hand": view.at_hand,
         "unacked": view.unacked,
         "stopping": view.is_stopping,
         "queues": {name: asdict(queue) for name, queue in view.queues.items()},

@@ -37,8 +37,9 @@ class PoolRouter:
         self._app = app
         self._settings = settings
         self._processes = ProcessPool(app_spec, settings, ended, save)
+        self._threads = ThreadPool(app, settings, ended, save)
         self._pools: dict[PoolName, JobPool] = {
-            "thread": ThreadPool(app, settings, ended, save),
+            "thread": self._threads,
             "async": AsyncPool(app, settings, ended, save),
             "process": self._processes,
         }
@@ -56,6 +57,14 @@ class PoolRouter:
         await self._pools["async"].open()
         if self._needs_processes():
             await self._processes.open()
+
+    def may_lead(self, running: RunningJob) -> bool:
+        """Whether it may be submitted before a slot is free: it runs in a thread, which takes it when it can."""
+        return (self._of_type.get(running.type) or self._pool(running)) is self._threads
+
+    def withdraw(self) -> list[RunningJob]:
+        """Takes back what was submitted and has not begun in a thread, in order."""
+        return self._threads.withdraw()
 
     def submit(self, running: RunningJob) -> None:
         pool = self._of_type.get(running.type) or self._pool(running)

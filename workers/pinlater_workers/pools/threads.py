@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
+from time import monotonic
 from types import FrameType
 
 import msgspec
@@ -110,6 +111,19 @@ class ThreadPool:
         if not self._wakeup_sent:
             self._wake_thread()
 
+    def withdraw(self) -> list[RunningJob]:
+        """Takes those back that no thread has begun, in order: they do not begin, and nothing is told of them."""
+        withdrawn: list[RunningJob] = []
+        while True:
+            try:
+                task = self._pending.pop()
+            except IndexError:
+                break
+            del self._tasks[task.running]
+            withdrawn.append(task.running)
+        withdrawn.reverse()
+        return withdrawn
+
     def stop(self, running: RunningJob, reason: StopReason) -> None:
         task = self._tasks.get(running)
         if task is None or task.finished:
@@ -185,6 +199,9 @@ class ThreadPool:
             running = task.running
             task.thread = thread
             assert running.type is not None
+            if running.ahead:
+                running.begin(monotonic())
+                task.context.move_deadline(running.deadline_ms)
             try:
                 outcome = run_attempt(self._app, running.type, running.job, task.context)
             except BaseException as error:  # KeyboardInterrupt too, which a thread can only have raised by itself

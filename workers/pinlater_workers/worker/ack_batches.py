@@ -61,11 +61,17 @@ class AckQueue:
         """Since when the ack waits that waits longest; None: there is none."""
         return min(self._since_s.values(), default=None)
 
-    def take_for(self, queue: str) -> AckBatch | None:
-        """Acks to ride on a dequeue of this queue: its own, or else of the queue whose acks wait longest."""
-        if not self._acks:
-            return None
-        return self._take_acks(queue if queue in self._acks else min(self._since_s, key=self._since_s.__getitem__))
+    def take_riding(self, queue: str) -> list[AckBatch]:
+        """Acks to ride on a dequeue: of this queue; or, where it is "", of all queues, as many as one call takes."""
+        if queue:
+            return [self._take_acks(queue)] if queue in self._acks else []
+        batches: list[AckBatch] = []
+        room = MAX_RESULTS
+        while self._acks and room > 0:
+            batch = self._take_acks(min(self._since_s, key=self._since_s.__getitem__), room)
+            room -= len(batch.results)
+            batches.append(batch)
+        return batches
 
     def take_waiting(self, since_s: float) -> list[AckBatch]:
         """All acks of queues where one waits since then or longer."""
@@ -80,17 +86,18 @@ class AckQueue:
         return list(self._requeues)
 
     def take_requeues(self, queue: str) -> AckBatch | None:
-        return self._take(self._requeues, queue, requeues=True) if queue in self._requeues else None
+        if queue not in self._requeues:
+            return None
+        return self._take(self._requeues, queue, fitting(self._requeues[queue]), requeues=True)
 
-    def _take_acks(self, queue: str) -> AckBatch:
-        batch = self._take(self._acks, queue, requeues=False)
+    def _take_acks(self, queue: str, most: int = MAX_RESULTS) -> AckBatch:
+        batch = self._take(self._acks, queue, most, requeues=False)
         if queue not in self._acks:
             del self._since_s[queue]
         return batch
 
-    def _take(self, results: dict[str, list[Result]], queue: str, *, requeues: bool) -> AckBatch:
+    def _take(self, results: dict[str, list[Result]], queue: str, count: int, *, requeues: bool) -> AckBatch:
         waiting = results[queue]
-        count = fitting(waiting) if requeues else MAX_RESULTS
         if len(waiting) <= count:
             taken = results.pop(queue)
         else:

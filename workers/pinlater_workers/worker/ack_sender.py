@@ -72,12 +72,13 @@ class AckSender:
 
     # -- riding on a dequeue ---------------------------------------------------------------------------------------
 
-    def piggyback(self, queue: str) -> AckBatch | None:
-        """Acks for a dequeue of this queue to carry; the caller says what became of them."""
-        batch = self._queue.take_for(queue)
-        if batch is not None:
-            self._in_flight += len(batch.results)
-        return batch
+    def piggyback(self, queue: str) -> list[AckBatch]:
+        """Acks for a dequeue of this queue to carry, or for one of all queues ("" ); the caller says what became of
+        them.
+        """
+        batches = self._queue.take_riding(queue)
+        self._in_flight += sum(len(batch.results) for batch in batches)
+        return batches
 
     def acked(self, batch: AckBatch, outcomes: Sequence[AckOutcome] = ()) -> None:
         """`outcomes`: of each result in the order of `acks`, where the server says them."""

@@ -1,41 +1,94 @@
-"""Dequeues: one under way per queue; the next when one returns and slots are free, with the acks so far riding."""
+"""Dequeues: one under way at a time, for all queues of the worker, with the acks so far riding.
+
+A worker with one queue sends dequeueJobs, whose acks join the claim; one with several sends dequeueFromQueues. The next
+leaves when one returns, or later, when a slot is free that no job here will take: then it may wait for jobs. While
+there are jobs at hand, it leaves when half of them have begun, keeps one slot for what it brings, and does not wait.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from pinlater.client.async_client import AsyncClient
 from pinlater.errors import PinLaterError, QueueNotFound
-from pinlater.model import DequeuedJob, DequeueRequest
+from pinlater.model import (
+    AckOutcome,
+    DequeuedJob,
+    DequeueFromQueuesRequest,
+    DequeueRequest,
+    QueueAcks,
+    QueueShare,
+)
 from pinlater_workers.app.settings import WorkerSettings
 from pinlater_workers.observability.metrics import QueueSummary
 from pinlater_workers.worker.ack_batches import AckBatch, acks
 from pinlater_workers.worker.ack_sender import REFUSED, AckSender
-from pinlater_workers.worker.queue_state import UNANSWERED, IncidentLog, QueueStates, log
-from pinlater_workers.worker.scheduler import Fetch, FetchScheduler
+from pinlater_workers.worker.prefetch import PrefetchPlan
+from pinlater_workers.worker.queue_state import LOOK_AGAIN_S, UNANSWERED, IncidentLog, QueueStates, log
 
 LAST_ANSWERS_S = 2.0
+MAX_LIMIT = 10_000
+"""The server cuts a dequeue to so many jobs."""
+
+FULL_SHARE = 0.5
+"""With so much of what was asked for beyond the limit there is more: the parts of queues are rounded."""
 
 CREATED_PAUSE_S = 0.5
 """After a queue was created: a server that does not know it yet is not asked in a loop. All do within 2 s."""
 
 
 class Slots(Protocol):
-    """The jobs that run, as the fetcher sees them."""
+    """The jobs that run and those at hand, as the fetcher sees them."""
+
+    reserved: int
+    """Free slots that are kept for jobs on their way; the fetcher counts them."""
 
     def free(self) -> int:
-        """How many slots are free; those that are reserved for dequeues under way count as free."""
+        """How many slots have no job; those that are reserved count as free. Below 0: so many jobs wait in the pool."""
 
-    def take(self, queue: str, jobs: Sequence[DequeuedJob]) -> None:
-        """Jobs that have just been claimed: they take up slots, and begin."""
+    @property
+    def at_hand(self) -> int:
+        """How many jobs wait here for a slot, those in the pool left out."""
+
+    @property
+    def leads(self) -> bool:
+        """A slot will be free in a moment, if none is now."""
+
+    def at_hand_of(self) -> Counter[str]:
+        """How many jobs wait, here or in the pool, by queue."""
+
+    def take(self, jobs: Mapping[str, Sequence[DequeuedJob]]) -> None:
+        """Jobs that have just been claimed, by queue: they begin, or wait at hand."""
+
+    def refill(self, now_s: float) -> None:
+        """Slots are reserved no more: jobs at hand begin in them."""
+
+
+class Fetch(NamedTuple):
+    """One dequeue. So many slots as its limit are reserved until it is answered, or has failed. `prefetch`: by queue.
+    `wait_s` 0: answered at once.
+    """
+
+    limit: int
+    prefetch: Mapping[str, int]
+    wait_s: float
+
+
+class Fetched(NamedTuple):
+    """The answer. `ack_outcomes`: of each batch that rode, in order; empty where all had an effect."""
+
+    jobs: Mapping[str, Sequence[DequeuedJob]]
+    queue_errors: Mapping[str, PinLaterError]
+    ack_outcomes: Sequence[Sequence[AckOutcome]]
 
 
 class Fetcher:
-    """Dequeues jobs for the free slots of a worker. `done` gets the task of each dequeue at its end."""
+    """Dequeues jobs for the slots of a worker. `done` gets the task of each dequeue at its end."""
 
     def __init__(
         self,
@@ -44,44 +97,66 @@ class Fetcher:
         ack_sender: AckSender,
         incidents: IncidentLog,
         jobs: Slots,
+        prefetch: PrefetchPlan,
         done: Callable[[asyncio.Task[None]], None],
     ) -> None:
         self._client = client
         self._settings = settings
         self._acks = ack_sender
         self._jobs = jobs
+        self._prefetch = prefetch
         self._done = done
         self._lease_ms = int(settings.lease_s * 1000)
+        self._weights = settings.queues
+        self._sole = next(iter(settings.queues)) if len(settings.queues) == 1 else ""
+        self._half = min((settings.concurrency + 1) // 2, MAX_LIMIT)
         self._loop = asyncio.get_running_loop()
         self._states = QueueStates(settings.queues, incidents, random.Random())
-        self._scheduler = FetchScheduler(settings.queues, settings.concurrency, settings.poll_s)
-        self._fetches: set[asyncio.Task[None]] = set()
-        self._claimed = 0
-        """Jobs that have been claimed, and are about to be taken."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_under_way = False
+        self._not_before_s = float("-inf")
+        self._arriving: Counter[str] = Counter()
+        """Jobs that have been claimed and are about to be taken, by queue."""
+        self._arriving_slots = 0
+        """The slots that are reserved for them."""
+        self._creating: set[str] = set()
         self._stopped = False
         self.good_s = time.monotonic()
         """When a server last answered."""
 
     def go_on(self) -> None:
-        """Sends the dequeues that there are free slots for. Called whenever something has changed."""
-        if self._stopped:
+        """Sends the dequeue that there are free slots for, if none is under way. Called whenever something changed."""
+        if self._stopped or self._is_under_way:
             return
-        for fetch in self._scheduler.next(
-            self._jobs.free() - self._claimed - self._scheduler.reserved, time.monotonic()
-        ):
-            riding = self._acks.piggyback(fetch.queue)
-            task = self._loop.create_task(self._fetch(fetch, riding))
-            self._fetches.add(task)
-            task.add_done_callback(self._fetches.discard)
-            task.add_done_callback(self._done)
+        jobs = self._jobs
+        free = jobs.free()
+        waiting = jobs.at_hand + max(0, -free) + self._arriving.total() - self._arriving_slots
+        if free <= jobs.reserved and (jobs.reserved or not waiting or not jobs.leads):
+            return
+        spare = free - jobs.reserved - waiting
+        if spare <= 0 and not self._prefetch.wants_more(waiting):
+            return
+        now_s = time.monotonic()
+        if now_s < self._not_before_s:
+            return
+        fetch = Fetch(
+            # quick jobs of several queues: the server shares a limit by weight, and by it what comes beyond
+            min(max(spare, self._half if jobs.leads and not self._sole else 1), self._half),
+            self._prefetch.next(self._jobs.at_hand_of() + self._arriving),
+            self._wait_s() if spare > 0 else 0.0,
+        )
+        self._is_under_way = True
+        self._jobs.reserved += fetch.limit
+        riding = self._acks.piggyback(self._sole)
+        self._start(self._fetch(fetch, riding))
 
     async def stop(self) -> None:
         """No more jobs, but for those that are on their way already; they come before this returns."""
         self._stopped = True
         self._client.cancel_long_polls()
-        if self._fetches:
-            await asyncio.wait(self._fetches, timeout=LAST_ANSWERS_S)
-        left = list(self._fetches)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=LAST_ANSWERS_S)
+        left = list(self._tasks)
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
@@ -91,52 +166,110 @@ class Fetcher:
 
     # -- one dequeue -----------------------------------------------------------------------------------------------
 
-    async def _fetch(self, fetch: Fetch, riding: AckBatch | None) -> None:
-        """Acks that ride are not kept waiting for their answer; nor is the news that a trouble is over."""
-        queue = fetch.queue
-        request = DequeueRequest(
-            queue, fetch.limit, claim_timeout_ms=self._lease_ms, release_on_disconnect=True, confirms_receipt=True
-        )
-        if riding is None and not self._states.is_troubled(queue):
-            request.wait_ms = int(fetch.wait_s * 1000)
-        if riding is not None:
-            request.succeeded, request.failed = acks(riding.results)
-            request.ack_queue = riding.queue
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
+
+    def _wait_s(self) -> float:
+        """The news that a trouble is over is not kept waiting for: it comes at once where there is nothing but trouble,
+        and in a while where other queues are waited for.
+        """
+        troubled = len(self._states.troubled) + len(self._creating)
+        if troubled >= len(self._weights):
+            return 0.0
+        return min(self._settings.poll_s, LOOK_AGAIN_S) if troubled else self._settings.poll_s
+
+    async def _fetch(self, fetch: Fetch, riding: Sequence[AckBatch]) -> None:
+        """Acks that ride are not kept waiting for their answer."""
         try:
-            jobs = await self._client.dequeue(request)
+            fetched = await self._call(fetch, riding, 0 if riding else int(fetch.wait_s * 1000))
         except PinLaterError as error:
-            if riding is not None:
-                self._settle(riding, error)
-            await self._failed(fetch, error)
+            self._end(fetch.limit)
+            for batch in riding:
+                self._settle(batch, error)
+            self._failed(error)
         except asyncio.CancelledError:
-            if riding is not None:
-                self._acks.not_acked(riding, "the worker stops")
+            for batch in riding:
+                self._acks.not_acked(batch, "the worker stops")
             raise
         else:
-            if riding is not None:
-                self._acks.acked(riding, jobs.ack_outcomes)
+            for number, batch in enumerate(riding):
+                self._acks.acked(batch, fetched.ack_outcomes[number] if fetched.ack_outcomes else ())
             self.good_s = time.monotonic()
-            self._states.answered(queue)
-            self._scheduler.answered(fetch, len(jobs), self.good_s)
-            if jobs:
-                await self._taken(queue, jobs)
-                return
-        self.go_on()
+            await self._answered(fetch, fetched)
 
-    async def _taken(self, queue: str, jobs: list[DequeuedJob]) -> None:
-        """The next dequeue leaves first, in the loop's next turn: the server works on it while these are read and run.
+    async def _call(self, fetch: Fetch, riding: Sequence[AckBatch], wait_ms: int) -> Fetched:
+        if self._sole:
+            return await self._call_sole(fetch, riding, wait_ms)
+        found = await self._client.dequeue_from_queues(
+            DequeueFromQueuesRequest(
+                [QueueShare(queue, weight, fetch.prefetch.get(queue, 0)) for queue, weight in self._weights.items()],
+                fetch.limit,
+                [QueueAcks(batch.queue, *acks(batch.results)) for batch in riding],
+                wait_ms=wait_ms,
+                claim_timeout_ms=self._lease_ms,
+                release_on_disconnect=True,
+                confirms_receipt=True,
+            )
+        )
+        jobs: dict[str, list[DequeuedJob]] = {}
+        for job in found:
+            jobs.setdefault(job.descriptor.partition(":")[0], []).append(job)
+        return Fetched(jobs, found.queue_errors, found.ack_outcomes)
+
+    async def _call_sole(self, fetch: Fetch, riding: Sequence[AckBatch], wait_ms: int) -> Fetched:
+        request = DequeueRequest(
+            self._sole,
+            fetch.limit,
+            wait_ms=wait_ms,
+            claim_timeout_ms=self._lease_ms,
+            release_on_disconnect=True,
+            confirms_receipt=True,
+            prefetch=fetch.prefetch.get(self._sole, 0),
+        )
+        for batch in riding:
+            request.succeeded, request.failed = acks(batch.results)
+            request.ack_queue = batch.queue
+        jobs = await self._client.dequeue(request)
+        return Fetched({self._sole: jobs} if jobs else {}, {}, [jobs.ack_outcomes] if jobs.ack_outcomes else ())
+
+    def _end(self, slots: int) -> None:
+        self._is_under_way = False
+        self._jobs.reserved -= slots
+
+    async def _answered(self, fetch: Fetch, fetched: Fetched) -> None:
+        """The next dequeue leaves first, in the loop's next turn: the server works on it while these jobs are read and
+        run.
 
         It is their receipt too, or the client sends another in that turn: so a job that kills this worker has been
         received. They are taken whatever happens meanwhile, as they are claimed.
         """
-        self._claimed += len(jobs)
+        jobs = fetched.jobs
+        came = {queue: len(of_queue) for queue, of_queue in jobs.items()}
+        count = sum(came.values())
+        slots = min(count, fetch.limit)
+        self._end(fetch.limit - slots)
+        self._note_states(fetched)
+        if count < fetch.limit + max(fetch.prefetch.values(), default=0) * FULL_SHARE:
+            self._prefetch.ran_dry()
+        if not count:
+            self._jobs.refill(self.good_s)
+            self.go_on()
+            return
+        self._arriving.update(came)
+        self._arriving_slots += slots
         self.go_on()
         try:
             await asyncio.sleep(0)
             await asyncio.sleep(0)
         finally:
-            self._claimed -= len(jobs)
-            self._jobs.take(queue, jobs)
+            self._arriving.subtract(came)
+            self._arriving += Counter()
+            self._arriving_slots -= slots
+            self._jobs.reserved -= slots
+            self._jobs.take(jobs)
 
     def _settle(self, riding: AckBatch, error: PinLaterError) -> None:
         """Where some are invalid the others were carried out; which ones are found out by sending them again."""
@@ -145,20 +278,52 @@ class Fetcher:
         else:
             self._acks.not_acked(riding, str(error))
 
-    async def _failed(self, fetch: Fetch, error: PinLaterError) -> None:
-        """The queue's slots are free for others while it is not asked."""
+    # -- queues in trouble -----------------------------------------------------------------------------------------
+
+    def _note_states(self, fetched: Fetched) -> None:
+        """A queue that gave nothing but an error is asked again with the others. Where there are no others, a while is
+        left to them.
+        """
+        errors = fetched.queue_errors
+        if not errors:
+            self._states.answered(self._weights)
+            return
+        self._states.answered(self._weights.keys() - errors.keys())
+        hold_s = min(self._queue_failed(queue, error) for queue, error in errors.items())
+        if len(errors) == len(self._weights):
+            self._hold(hold_s)
+
+    def _failed(self, error: PinLaterError) -> None:
+        """A dequeue as a whole."""
         if self._stopped:
             return
         if not isinstance(error, UNANSWERED):
             self.good_s = time.monotonic()
-        if self._settings.create_queues and isinstance(error, QueueNotFound):
-            failure = await self._create(fetch.queue)
+        self._hold(max(self._queue_failed(queue, error) for queue in self._weights))
+        self._jobs.refill(time.monotonic())
+
+    def _queue_failed(self, queue: str, error: PinLaterError) -> float:
+        """The seconds to leave it alone."""
+        if not (self._settings.create_queues and isinstance(error, QueueNotFound)):
+            return self._states.failed(queue, error)
+        if queue not in self._creating:
+            self._creating.add(queue)
+            self._start(self._create(queue))
+        return CREATED_PAUSE_S
+
+    async def _create(self, queue: str) -> None:
+        try:
+            await self._client.create_queue(queue)
+        except PinLaterError as error:
+            self._states.failed(queue, error)
         else:
-            failure = error
-        hold_s = CREATED_PAUSE_S if failure is None else self._states.failed(fetch.queue, failure)
-        until_s = time.monotonic() + hold_s
-        self._scheduler.failed(fetch, until_s)
-        self._go_on_at(until_s)
+            log.info("queue %s was not there: created", queue)
+        self._loop.call_later(CREATED_PAUSE_S, self._creating.discard, queue)
+
+    def _hold(self, seconds: float) -> None:
+        """No dequeue for so long."""
+        self._not_before_s = time.monotonic() + seconds
+        self._go_on_at(self._not_before_s)
 
     def _go_on_at(self, until_s: float) -> None:
         """Not before that moment: a timer may fire a little early, by another clock, and nothing may come after it."""
@@ -167,11 +332,3 @@ class Fetcher:
             self._loop.call_later(left_s, self._go_on_at, until_s)
         else:
             self.go_on()
-
-    async def _create(self, queue: str) -> PinLaterError | None:
-        try:
-            await self._client.create_queue(queue)
-        except PinLaterError as error:
-            return error
-        log.info("queue %s was not there: created", queue)
-        return None

@@ -45,7 +45,8 @@ class WorkerIdentity:
     def state(self, jobs: RunningJobs, *, is_stopping: bool) -> WorkerState:
         """What the worker runs now; the jobs that began first are named, those that hold stuck slots before them."""
         stuck = jobs.pool.stuck_jobs() if jobs.pool.stuck else ()
-        named = islice((*stuck, *islice(jobs.running, MAX_RUNNING)), MAX_RUNNING)
+        begun = jobs.begun()
+        named = islice((*stuck, *begun[:MAX_RUNNING]), MAX_RUNNING)
         running = [
             RunningEntry(each.job.descriptor, "" if each.type is None else each.type.name, each.began_s)
             for each in named
@@ -58,7 +59,7 @@ class WorkerIdentity:
             self._began_s,
             self._queues,
             self._slots,
-            len(jobs.running),
+            len(begun),
             jobs.pool.stuck,
             running,
             self._versions,

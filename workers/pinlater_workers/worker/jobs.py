@@ -1,11 +1,15 @@
-"""The jobs that run in this worker, from the claim to the result, and the end of those over their time limit."""
+"""The jobs that run in this worker, from the claim to the result, and the end of those over their time limit.
+
+A job that finds no free slot waits at hand until one becomes free, or is handed back when that takes too long
+(prefetch.py). All that counts from a job's begin counts from when it gets its slot.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from pinlater.clock import Clock
@@ -16,10 +20,11 @@ from pinlater_workers.errors import BodyInvalid
 from pinlater_workers.jobs.context import ENDING_REASONS, RunningJob, StopReason, attempt_number, waited_s
 from pinlater_workers.jobs.outcome import Action, Outcome
 from pinlater_workers.observability.metrics import WorkerMetrics
-from pinlater_workers.pools.base import JobPool
+from pinlater_workers.pools.router import PoolRouter
 from pinlater_workers.worker.ack_batches import Result
 from pinlater_workers.worker.ack_sender import AckSender
 from pinlater_workers.worker.claims import ClaimKeeper
+from pinlater_workers.worker.prefetch import TURNS, JobsAtHand, PrefetchPlan
 from pinlater_workers.worker.queue_state import log
 from pinlater_workers.worker.unknown_jobs import UNKNOWN, kind_of
 
@@ -41,7 +46,7 @@ class JobsListener(Protocol):
 
 
 class RunningJobs:
-    """The jobs that run. `pool` makes the pool that runs them.
+    """The jobs that run, and those at hand. `pool` makes the pool that runs them.
 
     All of it is called on the event loop; a job costs a few microseconds here, and neither a task nor a timer.
     """
@@ -49,8 +54,10 @@ class RunningJobs:
     def __init__(
         self,
         concurrency: int,
+        prefetch: PrefetchPlan,
+        wait_s: float,
         loader: JobLoader,
-        pool: Callable[[RunningJobs], JobPool],
+        pool: Callable[[RunningJobs], PoolRouter],
         ack_sender: AckSender,
         claims: ClaimKeeper,
         metrics: WorkerMetrics,
@@ -59,6 +66,8 @@ class RunningJobs:
     ) -> None:
         self._listener = listener
         self._concurrency = concurrency
+        self._prefetch = prefetch
+        self._turn_s = wait_s / TURNS
         self._loader = loader
         self._acks = ack_sender
         self._claims = claims
@@ -67,6 +76,16 @@ class RunningJobs:
         self._max_unacked = max(LEAST_UNACKED, UNACKED_PER_SLOT * concurrency)
         self._is_stopping = False
         self._closed = False
+        self._loop = asyncio.get_running_loop()
+        self._at_hand = JobsAtHand()
+        self._turn: asyncio.TimerHandle | None = None
+        self._ended_in_turn = 0
+        self._busy_s = 0.0
+        """When jobs last ended, where others went on; else 0."""
+        self._uncounted: set[RunningJob] = set()
+        """Jobs that the pool may have begun by itself."""
+        self.reserved = 0
+        """Free slots that are kept for jobs on their way. The fetcher counts them."""
         self.running: dict[RunningJob, None] = {}
         self.idle = asyncio.Event()
         """Set when nothing runs any more, once no more jobs are taken."""
@@ -76,39 +95,142 @@ class RunningJobs:
         self.pool = pool(self)
 
     def free(self) -> int:
-        """Slots for jobs to come, dequeues under way not counted out. May be below 0."""
+        """Slots without a job; those that are reserved count as free. Below 0: so many jobs wait in the pool."""
         if self._is_stopping or self._acks.unacked > self._max_unacked:
             return 0
         return self._concurrency - len(self.running) - self.pool.stuck
 
-    def take(self, queue: str, jobs: Sequence[DequeuedJob]) -> None:
-        """They take up slots, and begin. What cannot run here, or comes when the worker stops, is answered instead.
+    @property
+    def at_hand(self) -> int:
+        """How many jobs wait here for a slot, those that wait in the pool left out."""
+        return len(self._at_hand)
+
+    @property
+    def leads(self) -> bool:
+        """Jobs take so little time that the pool begins some by itself: a slot is free in a moment, if none is now."""
+        return self._prefetch.lead > 0 and not self._is_stopping
+
+    def at_hand_of(self) -> Counter[str]:
+        """How many wait here or in the pool, by queue."""
+        waiting = self._at_hand.of()
+        waiting.update(running.queue for running in self._uncounted if running.ahead)
+        return waiting
+
+    def held(self) -> Iterator[RunningJob]:
+        """All that are claimed and not answered yet."""
+        yield from self.running
+        yield from self._at_hand
+
+    def take(self, jobs: Mapping[str, Sequence[DequeuedJob]]) -> None:
+        """Jobs that have been claimed, by queue. They take up slots and begin, or wait at hand for a slot. What cannot
+        run here, or comes when the worker stops, is answered instead.
 
         Claims are kept alive before a job begins: it may hold the interpreter from its first instant, for minutes.
         """
         now_s, now_ms = time.monotonic(), self._clock.now_ms()
-        beginning: list[RunningJob] = []
+        loaded: list[RunningJob] = []
         answered: list[Result] = []
         load = self._loader.load
-        for job in jobs:
-            running, outcome = load(job, queue, now_s, now_ms)
-            if outcome is None and not self._is_stopping:
-                beginning.append(running)
-            else:
-                answered.append((running, outcome or _GIVEN_BACK))
-        self._claims.take([*beginning, *(running for running, _ in answered)], now_s)
-        self.running.update(dict.fromkeys(beginning))
+        for queue, of_queue in jobs.items():
+            self._prefetch.took(queue, of_queue)
+            for job in of_queue:
+                running, outcome = load(job, queue, now_s, now_ms)
+                if outcome is None and not self._is_stopping:
+                    loaded.append(running)
+                else:
+                    answered.append((running, outcome or _GIVEN_BACK))
+        self._claims.take([*loaded, *(running for running, _ in answered)], now_s)
         if answered:
             self._acks.put(answered)
-        self._begin(beginning, now_ms)
+        slots = self.free() - self.reserved
+        if not self._at_hand and len(loaded) <= slots:
+            self._begin(loaded, now_ms)
+        else:
+            self._at_hand.add(loaded)
+            self._begin_at_hand(now_s, now_ms)
+
+    def refill(self, now_s: float) -> None:
+        """Slots have become free, and jobs at hand begin in them, at that moment."""
+        if self._at_hand:
+            self._begin_at_hand(now_s, self._clock.now_ms())
+
+    def _begin_at_hand(self, now_s: float, now_ms: int) -> None:
+        slots = self.free() - self.reserved
+        taken = self._at_hand.take(max(0, slots + self._prefetch.lead))
+        if self._prefetch.lead:
+            may_lead = self.pool.may_lead
+            at = next((at for at, running in enumerate(taken) if not may_lead(running)), len(taken))
+            self._lead(taken[:at])
+            left = max(0, slots - at)
+            self._at_hand.put_back(taken[at + left :])
+            taken = taken[at : at + left]
+        for running in taken:
+            running.begin(now_s)
+        if taken:
+            self._begin(taken, now_ms)
+        if self._at_hand and self._turn is None:
+            self._turn = self._loop.call_later(self._turn_s, self._pass_turn)
 
     def _begin(self, beginning: Sequence[RunningJob], now_ms: int) -> None:
+        self.running.update(dict.fromkeys(beginning))
         started, submit = self._metrics.started, self.pool.submit
         for running in beginning:
             assert running.type is not None
             started(running.type.name, waited_s(running.job, now_ms))
             submit(running)
         self._listener.jobs_began()
+
+    def _lead(self, jobs: Sequence[RunningJob]) -> None:
+        """The pool begins them when it has a slot; that they began is counted later."""
+        self.running.update(dict.fromkeys(jobs))
+        self._uncounted.update(jobs)
+        for running in jobs:
+            running.ahead = True
+            self.pool.submit(running)
+        self._listener.jobs_began()
+
+    def _withdraw(self) -> None:
+        """What the pool has not begun waits here again."""
+        withdrawn = self.pool.withdraw()
+        for running in withdrawn:
+            if running.ahead:
+                del self.running[running]
+                self._uncounted.discard(running)
+            else:
+                self.pool.submit(running)
+        self._at_hand.put_back([running for running in withdrawn if running.ahead])
+
+    def count_started(self, now_s: float) -> None:
+        """Of jobs that go on, those that the pool began by itself."""
+        now_ms = self._clock.now_ms()
+        for running in [each for each in self._uncounted if not each.ahead]:
+            assert running.type is not None
+            self._uncounted.remove(running)
+            began_ms = now_ms - int((now_s - running.began_s) * 1000)
+            self._metrics.started(running.type.name, waited_s(running.job, began_ms))
+
+    def _pass_turn(self) -> None:
+        """Hands back what waits for too long: another worker may have a slot."""
+        self._turn = None
+        if self._is_stopping:
+            return
+        if -self.free() > self._ended_in_turn:
+            self._withdraw()
+        self._ended_in_turn = 0
+        overdue = self._at_hand.turn()
+        if overdue:
+            self._hand_back(overdue)
+        self.refill(time.monotonic())
+        if self._turn is None and self.free() < 0:
+            self._turn = self._loop.call_later(self._turn_s, self._pass_turn)
+
+    def _hand_back(self, jobs: Sequence[RunningJob]) -> None:
+        """They have not begun: no attempt is spent, and each keeps its place in its queue."""
+        for running in jobs:
+            assert running.type is not None
+            self._metrics.handed_back(running.type.name)
+            self._prefetch.handed_back(running.queue)
+        self._acks.put([(running, _GIVEN_BACK) for running in jobs])
 
     def ended(self, results: Sequence[Result]) -> None:
         """A pool reports. A job whose claim is lost is another worker's: nothing is said of it.
@@ -118,35 +240,51 @@ class RunningJobs:
         now_s = time.monotonic()
         if self.free() <= 0:
             self.freed_s = now_s
+        self._ended_in_turn += len(results)
         counted: list[Result] = []
-        succeeded: dict[tuple[str, float], int] = {}
-        ran, ended = self._claims.ran, self._metrics.ended
+        succeeded: dict[tuple[str, str, float], int] = {}
+        ran, ended, took = self._claims.ran, self._metrics.ended, self._prefetch.ended
+        uncounted, now_ms = self._uncounted, self._clock.now_ms()
+        # those that the pool began by itself since the last time took up the slots together
+        span_s = now_s - (self._busy_s or results[0][0].began_s)
+        slot_s = span_s * min(1.0, self._concurrency / len(results))
         for result in results:
             running, outcome = result
             del self.running[running]
             assert running.type is not None
-            name, run_s = running.type.name, now_s - running.began_s
+            name, queue, run_s = running.type.name, running.queue, now_s - running.began_s
+            if running in uncounted:
+                if run_s <= span_s:
+                    run_s = slot_s
+                uncounted.remove(running)
+                self._metrics.started(name, waited_s(running.job, now_ms - int(run_s * 1000)))
             if running.stop_reason is StopReason.CLAIM_LOST:
                 ran(name, run_s)
+                took(queue, run_s, 1)
                 self._metrics.dropped(name)
                 continue
             counted.append(result)
             if outcome.action is Action.SUCCEED:
                 if outcome.error:
                     self._say_dropped(name, outcome.dropped)
-                alike = (name, run_s)
+                alike = (name, queue, run_s)
                 succeeded[alike] = succeeded.get(alike, 0) + 1
             else:
                 ran(name, run_s)
+                took(queue, run_s, 1)
                 is_last = running.job.attempts_remaining <= 1
                 ended(name, outcome.action, run_s, is_last=is_last, error=outcome.error)
-        for (name, run_s), times in succeeded.items():
+        for (name, queue, run_s), times in succeeded.items():
             ran(name, run_s, times)
+            took(queue, run_s, times)
             ended(name, Action.SUCCEED, run_s, times=times)
         self._acks.put(counted)
         if self._is_stopping:
             self._note_idle()
         self._listener.slots_freed()
+        if self._at_hand:
+            self._begin_at_hand(now_s, now_ms)
+        self._busy_s = now_s if self.running else 0.0
 
     def _say_dropped(self, name: str, kind: str) -> None:
         """Once for each type of job, whichever process ran it."""
@@ -160,21 +298,29 @@ class RunningJobs:
             )
 
     def lost(self, running: RunningJob, reason: StopReason) -> None:
-        """Heartbeats say so of a job that runs."""
+        """Heartbeats say so of a job that runs, or is at hand: that one is gone, if another worker has it."""
+        if running.ahead and reason is StopReason.CLAIM_LOST:
+            self._withdraw()
         if running in self.running:
             self.stop(running, reason)
+        elif reason is StopReason.CLAIM_LOST:
+            self._at_hand.discard(running)
 
     def is_answered(self, running: RunningJob) -> bool:
-        """It does not run here any more: its result is with the AckSender."""
-        return running not in self.running
+        """It does not run here any more, nor will it: its result is with the AckSender."""
+        return running not in self.running and running not in self._at_hand
 
     def stop(self, running: RunningJob, reason: StopReason) -> None:
         running.stop_reason = reason
         self.pool.stop(running, reason)
 
+    def begun(self) -> list[RunningJob]:
+        """Those that have a slot; the others wait in the pool."""
+        return [running for running in self.running if not running.ahead]
+
     def running_of(self) -> Counter[str]:
-        """How many run, by queue."""
-        return Counter(running.queue for running in self.running)
+        """How many have a slot, by queue."""
+        return Counter(running.queue for running in self.begun())
 
     def _note_idle(self) -> None:
         if not self.running:
@@ -183,8 +329,10 @@ class RunningJobs:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def take_no_more(self) -> None:
-        """Tells running jobs to stop; jobs that still come are requeued."""
+        """Tells running jobs to stop; those at hand are handed back, and jobs that still come too."""
         self._is_stopping = True
+        self._withdraw()
+        self._hand_back(self._at_hand.take_all())
         for running in list(self.running):
             if running.stop_reason is None:
                 self.stop(running, StopReason.STOPPING)
@@ -195,6 +343,8 @@ class RunningJobs:
         if self._closed:
             return 0
         self._closed = True
+        self._withdraw()
+        self._hand_back(self._at_hand.take_all())
         await self.pool.close()
         left = [running for running in self.running if running.stop_reason is not StopReason.CLAIM_LOST]
         self.running.clear()
@@ -258,9 +408,12 @@ class TimeLimitReaper:
         self._timer = None
         now_s = time.monotonic()
         for running in [
-            each for each in self._jobs.running if each.until_s <= now_s and each.stop_reason not in ENDING_REASONS
+            each
+            for each in self._jobs.running
+            if each.until_s <= now_s and not each.ahead and each.stop_reason not in ENDING_REASONS
         ]:
             self._jobs.stop(running, StopReason.TIME_LIMIT)
+        self._jobs.count_started(now_s)
         self._claims.watch_late(now_s)
         self._on_reaped()
         if self._claims.holds_any or self._jobs.pool.stuck:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from pinlater.errors import DequeueRateLimited, OutcomeUnknown, PinLaterError, QueueNotFound, ServerUnreachable
 from pinlater_workers.observability.metrics import QueueSummary
@@ -44,15 +44,14 @@ class QueueStates:
         self._incidents = incidents
         self._rng = rng
         self._queues = {queue: QueueState() for queue in weights}
+        self.troubled: set[str] = set()
+        """The queues whose last dequeue failed."""
 
-    def is_troubled(self, name: str) -> bool:
-        """Its last dequeue failed."""
-        return self._queues[name].failures > 0
-
-    def answered(self, name: str) -> None:
-        """A dequeue went well."""
-        queue = self._queues[name]
-        if queue.failures:
+    def answered(self, names: Iterable[str]) -> None:
+        """A dequeue from these went well."""
+        for name in self.troubled.intersection(names) if self.troubled else ():
+            self.troubled.remove(name)
+            queue = self._queues[name]
             self._enter(name, queue, "polling", "")
             queue.failures = 0
 
@@ -60,6 +59,7 @@ class QueueStates:
         """The seconds to leave it alone."""
         queue = self._queues[name]
         queue.failures += 1
+        self.troubled.add(name)
         if isinstance(error, DequeueRateLimited):
             self._enter(name, queue, "paused" if error.reason == QUEUE_PAUSED else "rate limited", error.message)
             return self._held_s(error)

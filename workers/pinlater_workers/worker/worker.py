@@ -22,6 +22,7 @@ from pinlater_workers.worker.claims import CheckpointWriter, ClaimKeeper
 from pinlater_workers.worker.fetcher import Fetcher
 from pinlater_workers.worker.identity import WorkerIdentity
 from pinlater_workers.worker.jobs import JobLoader, RunningJobs, TimeLimitReaper
+from pinlater_workers.worker.prefetch import PrefetchPlan
 from pinlater_workers.worker.queue_state import IncidentLog, log
 from pinlater_workers.worker.unknown_jobs import UnknownJobs
 
@@ -110,8 +111,11 @@ class Engine:
             self._client, unknown, self._claims, settings.ack_delay_s, app.clock, incidents, metrics, stop.look_at
         )
         self._checkpoints = checkpoints = CheckpointWriter(self._client)
+        prefetch = PrefetchPlan(settings.queues, settings.concurrency, settings.prefetch_s)
         self._jobs = RunningJobs(
             settings.concurrency,
+            prefetch,
+            settings.prefetch_s,
             JobLoader(app, metrics),
             lambda jobs: PoolRouter(app, app_spec, settings, jobs.ended, checkpoints),
             self._acks,
@@ -120,7 +124,7 @@ class Engine:
             app.clock,
             self,
         )
-        self._fetcher = Fetcher(self._client, settings, self._acks, incidents, self._jobs, stop.look_at)
+        self._fetcher = Fetcher(self._client, settings, self._acks, incidents, self._jobs, prefetch, stop.look_at)
         self._reaper = TimeLimitReaper(self._jobs, self._claims, self._on_reaped)
         self._binding: asyncio.Task[None] | None = None
         self.is_stuck = False
@@ -161,6 +165,7 @@ class Engine:
             self._acks.unacked,
             self._stop.asked.is_set(),
             queues,
+            self._jobs.at_hand_of().total(),
         )
 
     def _describe(self) -> WorkerState:
@@ -179,7 +184,7 @@ class Engine:
         self._claims.hand_over_all()
         self._jobs.take_no_more()
         self._claims.say_alive()
-        await self._checkpoints.keep(list(self._jobs.running))
+        await self._checkpoints.keep(list(self._jobs.held()))
         await self._fetcher.stop()
         await self._stop.unless_hurried(self._jobs.idle, self._settings.grace_s)
         left = await self._jobs.close()
@@ -213,7 +218,7 @@ class Engine:
 
     async def _bind(self) -> None:
         await asyncio.sleep(0)
-        await self._checkpoints.keep(list(self._jobs.running))
+        await self._checkpoints.keep(list(self._jobs.held()))
 
 
 def _named(jobs: Sequence[RunningJob]) -> str:
