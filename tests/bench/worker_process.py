@@ -14,7 +14,7 @@ import sys
 import time
 from typing import NamedTuple
 
-from pinlater_workers import App
+from pinlater_workers import App, Batch
 from pinlater_workers.app.settings import WorkerSettings
 from pinlater_workers.cli.run import loop_factory
 from pinlater_workers.observability.metrics import WorkerMetrics
@@ -22,6 +22,7 @@ from pinlater_workers.worker import Worker
 from tests.bench.processes import cpu_seconds, started_by_main_thread
 
 QUEUE = "bench"
+BATCH_QUEUE = "bench_batches"
 LOOK_EVERY_S = 0.02
 QUIET_S = 3.0
 """A machine that others use too can stand still for more than a second."""
@@ -38,7 +39,7 @@ class Look(NamedTuple):
 
 
 def make_app(server: str) -> App:
-    """With a job that does nothing, as a plain function and as a coroutine."""
+    """With a job that does nothing: a plain function, a coroutine, and batches of 100, in a queue of their own."""
     app = App(servers=[server])
 
     @app.job(queue=QUEUE, name="thread")
@@ -47,6 +48,10 @@ def make_app(server: str) -> App:
 
     @app.job(queue=QUEUE, name="async")
     async def coroutine(number: int) -> None:
+        pass
+
+    @app.job(queue=BATCH_QUEUE, name="batch", batch=100)
+    def batched(batch: Batch[int]) -> None:
         pass
 
     return app
@@ -78,13 +83,15 @@ def succeeded(metrics: WorkerMetrics, worker: Worker, pool: str) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--server", required=True, help="HOST:PORT")
-    parser.add_argument("--pool", choices=("thread", "async"), required=True)
+    parser.add_argument("--pool", choices=("thread", "async", "batch"), required=True)
     parser.add_argument("--concurrency", type=int, default=200)
     parser.add_argument("--profile", metavar="FILE", help="write a profile of the main thread there (slow)")
     options = parser.parse_args()
     metrics = WorkerMetrics()
-    settings = WorkerSettings(queues={QUEUE: 1}, concurrency=options.concurrency, pool=options.pool)
-    worker = Worker(make_app(options.server), settings, "tests.bench.worker_process:app", metrics)
+    app = make_app(options.server)
+    queue, pool = app.job_types[options.pool].settings.queue, "async" if options.pool == "async" else "thread"
+    settings = WorkerSettings(queues={queue: 1}, concurrency=options.concurrency, pool=pool)
+    worker = Worker(app, settings, "tests.bench.worker_process:app", metrics)
     print("ready", flush=True)
     sys.stdin.readline()
     profile = cProfile.Profile() if options.profile else None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.bench.processes import CpuWatch, Program, Server, per_job, served
-from tests.bench.worker_process import QUEUE, Look, make_app
+from tests.bench.worker_process import Look, make_app
 from tests.stores.process import StoreServer
 
 SETTLED_S = 1.0
@@ -20,7 +20,7 @@ Progress = list[tuple[float, int]]
 
 @dataclass(frozen=True)
 class Shape:
-    """So many worker processes, each with so many slots."""
+    """So many worker processes, each with so many slots. `pool` "batch": threads, with batches of 100."""
 
     pool: str
     processes: int
@@ -39,8 +39,9 @@ def drained(store: StoreServer, shape: Shape, jobs: int) -> tuple[float, dict[st
     store.empty(0)
     with served([store.url(0)], 1) as server:
         app = make_app(server.address)
-        app.client.create_queue(QUEUE)
-        app.job_types[shape.pool].enqueue_many([(number,) for number in range(jobs)])
+        job_type = app.job_types[shape.pool]
+        app.client.create_queue(job_type.settings.queue)
+        job_type.enqueue_many([(number,) for number in range(jobs)])
         app.close()
         workers = started(server, shape)
         watch = CpuWatch({"redis": store.pid, **server.pids()})

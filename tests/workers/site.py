@@ -49,9 +49,9 @@ class Site:
         await self.app.close_async()
         self.app.close()
 
-    def worker(self, **settings: Any) -> Worker:
+    def worker(self, *, app_spec: str = "tests.workers.site:no_app", **settings: Any) -> Worker:
         named = {"queues": {self.queue: 1}, "concurrency": 4, "grace_s": 5.0, **settings}
-        return Worker(self.app, WorkerSettings(**named), "tests.workers.site:no_app", self.metrics)
+        return Worker(self.app, WorkerSettings(**named), app_spec, self.metrics)
 
     @contextlib.asynccontextmanager
     async def working(self, **settings: Any) -> AsyncIterator[Worker]:

@@ -142,9 +142,9 @@ def test_the_policies_of_a_job_are_shown_with_those_for_its_exceptions() -> None
 def test_the_jobs_of_an_app_are_a_table_of_what_counts() -> None:
     rows = [line.split("  ") for line in answer("jobs", "--app", "cli_shop:app").stdout.rstrip().split("\n")]
     cells = [[cell.strip() for cell in row if cell] for row in rows]
-    assert cells[0] == ["JOB", "QUEUE", "ATTEMPTS", "RETRY", "LIMIT", "PRIORITY", "POOL", "ENCODING"]
-    assert cells[1] == ["report", "reports", "11", "default", "1h", "3", "event loop", "msgpack"]
-    assert cells[2] == ["send", "mail", "3", "linear step=10s; KeyError: never", "1m30s", "1", "process", "json"]
+    assert cells[0] == ["JOB", "QUEUE", "ATTEMPTS", "RETRY", "LIMIT", "PRIORITY", "POOL", "ENCODING", "BATCH"]
+    assert cells[1] == ["report", "reports", "11", "default", "1h", "3", "event loop", "msgpack", "-"]
+    assert cells[2] == ["send", "mail", "3", "linear step=10s; KeyError: never", "1m30s", "1", "process", "json", "-"]
 
 
 def test_help_has_examples_and_the_exit_codes() -> None:

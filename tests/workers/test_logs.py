@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from pinlater.model import Checkpoint, DequeuedJob
+from pinlater_workers import App, Batch, testing
 from pinlater_workers.execution.decision import log_outcome
 from pinlater_workers.jobs.context import CURRENT, JobContext
 from pinlater_workers.jobs.outcome import SUCCEEDED, Action, Outcome
@@ -91,6 +92,24 @@ def test_json_lines_say_which_job_logs(err: Err) -> None:
         "attempt": 2,
         "trace_id": trace.trace_id,
     }
+
+
+def test_what_a_batch_logs_names_it_and_in_a_block_the_job(err: Err) -> None:
+    app = App(servers=["127.0.0.1:1"])
+
+    @app.job(queue="mail", batch=3)
+    def send(batch: Batch[int]) -> None:
+        log.info("all")
+        with batch[1]:
+            log.info("one")
+
+    logs.configure("info", "json")
+    with testing.in_memory(app) as jobs:
+        send.enqueue_many([(1,), (2,)])
+        jobs.run_all()
+    whole, one = err.lines()
+    assert (whole["job"], whole["batch"], "descriptor" in whole) == ("send", 2, False)
+    assert (one["job"], one["descriptor"], one["attempt"]) == ("send", "mail:memory:2", 1)
 
 
 def test_lines_for_people_end_with_what_is_known(err: Err) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pinlater_workers.app.app import App
     from pinlater_workers.app.loader import load_app, load_file
     from pinlater_workers.errors import ArgumentsInvalid, ConfigurationError, WorkerError
+    from pinlater_workers.jobs.batch import Batch, BatchJob
     from pinlater_workers.jobs.context import JobContext, StopReason, current
     from pinlater_workers.jobs.enqueue_calls import EnqueuedInPart
     from pinlater_workers.jobs.enqueue_options import EnqueueOptions
@@ -41,6 +42,8 @@ __all__ = [
     "Action",
     "App",
     "ArgumentsInvalid",
+    "Batch",
+    "BatchJob",
     "ConfigurationError",
     "Constant",
     "Default",
@@ -73,6 +76,7 @@ _HOMES = {
     "app.app": ("App",),
     "app.loader": ("load_app", "load_file"),
     "errors": ("ArgumentsInvalid", "ConfigurationError", "WorkerError"),
+    "jobs.batch": ("Batch", "BatchJob"),
     "jobs.context": ("JobContext", "StopReason", "current"),
     "jobs.enqueue_calls": ("EnqueuedInPart",),
     "jobs.enqueue_options": ("EnqueueOptions",),

@@ -2,13 +2,18 @@
 
 Given to the app, in order: `before` goes first to last, `after` and `error` last to first. All of them run where the
 job runs, in its thread or on its event loop, and `pinlater_workers.jobs.context.current()` is the job's.
+
+Of a batch they are called for each job, each in context variables of its own, which the function does not see; what is
+to hold once and for all of them, as a transaction does, is `around_batch`.
 """
 
 from __future__ import annotations
 
 from collections.abc import MutableMapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from pinlater_workers.jobs.batch import Batch
 from pinlater_workers.jobs.context import JobContext
 from pinlater_workers.jobs.outcome import Outcome
 
@@ -30,3 +35,10 @@ class Middleware:
 
         Snooze and Reschedule come here too. Called where `before` was called and did not raise.
         """
+
+    def around_batch(self, batch: Batch[Any]) -> AbstractContextManager[object]:
+        """Entered before the function of a batch is called, left after it, in its context variables.
+
+        What is raised fails the jobs of the batch that have no outcome of their own.
+        """
+        return nullcontext()

@@ -15,6 +15,7 @@ SHAPES = {
     "worker_drain/asyncio": (Shape("async", 2), AtLeast(50_000)),
     "worker_drain/one, threads": (Shape("thread", 1), AtLeast(20_000)),
     "worker_drain/one, asyncio": (Shape("async", 1), AtLeast(20_000)),
+    "worker_drain/one, batches of 100": (Shape("batch", 1), AtLeast(20_000)),
 }
 
 

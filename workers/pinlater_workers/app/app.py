@@ -11,7 +11,7 @@ from datetime import timedelta
 from functools import wraps
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar, Unpack, cast, overload
 
 import pinlater
 from pinlater.client.addresses import target_servers
@@ -21,6 +21,7 @@ from pinlater_workers.app.catalogue import Catalogue, Include
 from pinlater_workers.app.settings import FileSettings, WorkerSettings, read_file
 from pinlater_workers.envelope import Encoding
 from pinlater_workers.errors import ConfigurationError
+from pinlater_workers.jobs.batch import ArgumentT, Batch
 from pinlater_workers.jobs.enqueue_calls import JobSink
 from pinlater_workers.jobs.job_type import JobFunction, JobType
 from pinlater_workers.jobs.settings import (
@@ -39,8 +40,31 @@ if TYPE_CHECKING:
 
 
 P = ParamSpec("P")
-ResultT = TypeVar("ResultT")
+T = TypeVar("T")
 MethodT = TypeVar("MethodT", bound=Callable[..., Any])
+
+Duration = float | str | timedelta
+
+
+class RawJobOptions(TypedDict, total=False):
+    """The options of `App.raw_job` that mean the same for every function."""
+
+    name: str | None
+    attempts: int | None
+    retry: RetryOption | None
+    retry_on: Mapping[type[BaseException], RetryOption] | None
+    time_limit: Duration
+    priority: int
+    pool: PoolName | None
+
+
+class JobOptions(RawJobOptions, total=False):
+    """Those of `App.job`."""
+
+    encoding: Encoding
+    max_snoozes: int
+    secret: Sequence[str]
+
 
 _making = threading.Lock()
 """Held for an assignment, so that many threads at once have one client."""
@@ -96,6 +120,14 @@ class App:
 
     # -- types of job ----------------------------------------------------------------------------------------------
 
+    @overload
+    def job(self, *, queue: str, **options: Unpack[JobOptions]) -> Callable[[Callable[P, T]], JobFunction[P, T]]: ...
+
+    @overload
+    def job(
+        self, *, queue: str, batch: int, wait: Duration = ..., **options: Unpack[JobOptions]
+    ) -> Callable[[Callable[[Batch[ArgumentT]], T]], JobFunction[[ArgumentT], T]]: ...
+
     @_says_queue
     def job(
         self,
@@ -105,24 +137,37 @@ class App:
         attempts: int | None = None,
         retry: RetryOption | None = None,
         retry_on: Mapping[type[BaseException], RetryOption] | None = None,
-        time_limit: float | str | timedelta = DEFAULT_TIME_LIMIT_S,
+        time_limit: Duration = DEFAULT_TIME_LIMIT_S,
         priority: int = 1,
         pool: PoolName | None = None,
         encoding: Encoding = "json",
         max_snoozes: int = DEFAULT_MAX_SNOOZES,
         secret: Sequence[str] = (),
-    ) -> Callable[[Callable[P, ResultT]], JobFunction[P, ResultT]]:
+        batch: int | None = None,
+        wait: Duration | None = None,
+    ) -> Callable[[Callable[..., Any]], JobFunction[..., Any]]:
         """Make a function a type of job.
 
         `name` defaults to the function's own. `attempts` defaults to the policy's retries and one more. `retry`: a
         policy, a text, a list of seconds, or a function of (attempt, error); `retry_on`: others for types of exception.
         `time_limit`: of one attempt, seconds or "10m". `priority`: 1 is the highest. `pool`: where it runs, whatever
-        the worker's own choice. `secret`: parameters whose values no display shows. ConfigurationError: what cannot be.
+        the worker's own choice. `secret`: parameters whose values no display shows. `batch`: the function takes a Batch
+        of so many jobs at most, which `wait` for each other (0.2 s unless said). ConfigurationError: what cannot be.
         """
         options = {"queue": queue, "attempts": attempts, "retry": retry, "retry_on": retry_on, "time_limit": time_limit}
         options |= {"priority": priority, "pool": pool, "encoding": encoding, "max_snoozes": max_snoozes}
-        options |= {"secret": secret or None}
+        options |= {"secret": secret or None, "batch": batch, "wait": wait}
         return self._declaration(name, options)
+
+    @overload
+    def raw_job(
+        self, *, queue: str, **options: Unpack[RawJobOptions]
+    ) -> Callable[[Callable[[bytes], T]], JobFunction[[bytes], T]]: ...
+
+    @overload
+    def raw_job(
+        self, *, queue: str, batch: int, wait: Duration = ..., **options: Unpack[RawJobOptions]
+    ) -> Callable[[Callable[[Batch[bytes]], T]], JobFunction[[bytes], T]]: ...
 
     @_says_queue
     def raw_job(
@@ -133,13 +178,15 @@ class App:
         attempts: int | None = None,
         retry: RetryOption | None = None,
         retry_on: Mapping[type[BaseException], RetryOption] | None = None,
-        time_limit: float | str | timedelta = DEFAULT_TIME_LIMIT_S,
+        time_limit: Duration = DEFAULT_TIME_LIMIT_S,
         priority: int = 1,
         pool: PoolName | None = None,
-    ) -> Callable[[Callable[[bytes], ResultT]], JobFunction[[bytes], ResultT]]:
+        batch: int | None = None,
+        wait: Duration | None = None,
+    ) -> Callable[[Callable[..., Any]], JobFunction[[bytes], Any]]:
         """Make a function of the whole body the one for all jobs of a queue that have no envelope of ours."""
         options = {"queue": queue, "attempts": attempts, "retry": retry, "retry_on": retry_on, "time_limit": time_limit}
-        options |= {"priority": priority, "pool": pool, "raw": True}
+        options |= {"priority": priority, "pool": pool, "raw": True, "batch": batch, "wait": wait}
         return self._declaration(name, options)
 
     def _declaration(self, name: str | None, options: Mapping[str, object]) -> Callable[..., JobFunction[Any, Any]]:

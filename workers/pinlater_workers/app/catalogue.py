@@ -67,6 +67,11 @@ class Catalogue:
         for key in _NOT_BESIDE_CODE:
             if key in table:
                 raise ConfigurationError(f"{where}: {key} is {table[key]!r}; code declares the job: leave {key} out")
+        if "batch" in table and settings.batch is None:
+            raise ConfigurationError(
+                f"{where}: batch is {table['batch']!r}, and code declares a function that takes one job: "
+                "leave batch out, or let code say batch= and take a Batch"
+            )
         return job_settings(table, where, settings)
 
     def follow(self, file: FileSettings) -> None:

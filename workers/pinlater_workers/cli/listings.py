@@ -18,7 +18,7 @@ from pinlater_workers.jobs.retry import DEFAULT_RETRY, Policy, RetryRules, delay
 from pinlater_workers.jobs.retry_text import policy_text
 from pinlater_workers.jobs.settings import retry_policy
 
-_COLUMNS = ("job", "queue", "attempts", "retry", "limit", "priority", "pool", "encoding")
+_COLUMNS = ("job", "queue", "attempts", "retry", "limit", "priority", "pool", "encoding", "batch")
 
 
 @click.command(
@@ -47,6 +47,7 @@ def jobs(app: str | None, config: str | None) -> None:
                 settings.priority,
                 pool,
                 encoding,
+                "-" if settings.batch is None else f"{settings.batch} in {duration_text(settings.batch_wait_s)}",
             )
         )
     write_table(_COLUMNS, rows)

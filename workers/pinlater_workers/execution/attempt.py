@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Sequence
-from contextvars import copy_context
+from collections.abc import Coroutine, Sequence
+from contextvars import Context, copy_context
 from random import Random
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from pinlater.model import DequeuedJob
 from pinlater_workers.envelope import read_envelope
@@ -27,6 +27,7 @@ from pinlater_workers.tracing import set_trace
 
 _log = logging.getLogger("pinlater_workers.execution")
 _of_thread = threading.local()
+OutcomeT = TypeVar("OutcomeT", bound=Outcome)
 
 
 class HasMiddleware(Protocol):
@@ -46,11 +47,17 @@ def run_attempt(
     apart = copy_context()
     if not job_type.is_coroutine:
         return apart.run(_attempt, app.middleware, job_type, job, context, rng)
+    try:
+        return run_on_kept_loop(run_attempt_async(app, job_type, job, context, rng), apart)
+    except SystemExit as error:  # of a task that the job made: asyncio lets it through all that awaits it
+        return apart.run(failed, (), job_type, job, context, error, rng)
+
+
+def run_on_kept_loop(attempt: Coroutine[Any, Any, OutcomeT], apart: Context) -> OutcomeT:
+    """On the event loop that this thread keeps for coroutines. Tasks that it leaves behind end with it."""
     runner = _runner()
     try:
-        return runner.run(run_attempt_async(app, job_type, job, context, rng), context=apart)
-    except SystemExit as error:  # of a task that the job made: asyncio lets it through all that awaits it
-        return apart.run(_failed, (), job_type, job, context, error, rng)
+        return runner.run(attempt, context=apart)
     finally:
         _end_tasks(runner)
 
@@ -61,21 +68,21 @@ async def run_attempt_async(
     """Run a coroutine function on this loop, in a task of its own: context variables stay set in it."""
     begun: list[Middleware] = []
     try:
-        args, kwargs = _prepare(job_type, job, context)
+        args, kwargs = prepare(job_type, job, context)
         if app.middleware:
-            _before(app.middleware, begun, context)
+            before(app.middleware, begun, context)
         result = await job_type.function(*args, **kwargs)
         if begun:
-            _after(begun, context, result)
-        outcome = SUCCEEDED if result is None or job_type.result_said else _with_result(job_type, begun, result)
+            after(begun, context, result)
+        outcome = SUCCEEDED if result is None or job_type.result_said else with_result(job_type, begun, result)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+        if isinstance(error, asyncio.CancelledError) and is_cancelled():
             if begun and context.cancel_reason is not None:
-                _error(begun, context, error, _stopped(job_type, job, context))
+                tell_error(begun, context, error, stopped(job_type, job, context))
             raise
-        return _failed(begun, job_type, job, context, error, rng)
+        return failed(begun, job_type, job, context, error, rng)
     log_outcome(context, outcome)
     return outcome
 
@@ -93,26 +100,26 @@ def _attempt(
 ) -> Outcome:
     begun: list[Middleware] = []
     try:
-        args, kwargs = _prepare(job_type, job, context)
+        args, kwargs = prepare(job_type, job, context)
         if middleware:
-            _before(middleware, begun, context)
+            before(middleware, begun, context)
         result = job_type.function(*args, **kwargs)
         if begun:
-            _after(begun, context, result)
-        outcome = SUCCEEDED if result is None or job_type.result_said else _with_result(job_type, begun, result)
+            after(begun, context, result)
+        outcome = SUCCEEDED if result is None or job_type.result_said else with_result(job_type, begun, result)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        return _failed(begun, job_type, job, context, error, rng)
+        return failed(begun, job_type, job, context, error, rng)
     log_outcome(context, outcome)
     return outcome
 
 
-def _prepare(job_type: JobType, job: DequeuedJob, context: JobContext) -> tuple[Sequence[Any], dict[str, Any]]:
+def prepare(job_type: JobType, job: DequeuedJob, context: JobContext) -> tuple[Sequence[Any], dict[str, Any]]:
     """The arguments. ArgumentsInvalid: the function takes others, as code and producer differ. BodyInvalid."""
     CURRENT.set(context)
     context.begin()
-    if job_type.settings.raw:
+    if job_type.is_raw:
         set_trace({})
         return (job.body,), {}
     envelope = context.envelope
@@ -124,18 +131,18 @@ def _prepare(job_type: JobType, job: DequeuedJob, context: JobContext) -> tuple[
     return job_type.arguments(envelope)
 
 
-def _before(middleware: Sequence[Middleware], begun: list[Middleware], context: JobContext) -> None:
+def before(middleware: Sequence[Middleware], begun: list[Middleware], context: JobContext) -> None:
     for each in middleware:
         each.before(context)
         begun.append(each)
 
 
-def _after(begun: Sequence[Middleware], context: JobContext, result: Any) -> None:
+def after(begun: Sequence[Middleware], context: JobContext, result: Any) -> None:
     for each in reversed(begun):
         each.after(context, result)
 
 
-def _with_result(job_type: JobType, begun: Sequence[Middleware], result: Any) -> Outcome:
+def with_result(job_type: JobType, begun: Sequence[Middleware], result: Any) -> Outcome:
     """The outcome of the first attempt of a type that returned something: says so, unless middleware has it."""
     job_type.result_said = True
     if any(type(each).after is not Middleware.after for each in begun):
@@ -143,12 +150,13 @@ def _with_result(job_type: JobType, begun: Sequence[Middleware], result: Any) ->
     return Outcome(Action.SUCCEED, error=type(result).__qualname__[:MAX_TYPE_CHARS])
 
 
-def _stopped(job_type: JobType, job: DequeuedJob, context: JobContext) -> Outcome:
+def stopped(job_type: JobType, job: DequeuedJob, context: JobContext) -> Outcome:
+    """Its outcome, when it has been told why it is ended."""
     assert context.cancel_reason is not None
     return decide_stopped(job_type.settings, job, context.cancel_reason, record=context.record())
 
 
-def _failed(
+def failed(
     begun: Sequence[Middleware],
     job_type: JobType,
     job: DequeuedJob,
@@ -157,12 +165,12 @@ def _failed(
     rng: Random | None,
 ) -> Outcome:
     outcome = decide(job_type.settings, job, error, rng, body=context.body, record=context.record())
-    _error(begun, context, error, outcome)
+    tell_error(begun, context, error, outcome)
     log_outcome(context, outcome, error)
     return outcome
 
 
-def _error(begun: Sequence[Middleware], context: JobContext, error: BaseException, outcome: Outcome) -> None:
+def tell_error(begun: Sequence[Middleware], context: JobContext, error: BaseException, outcome: Outcome) -> None:
     for each in reversed(begun):
         try:
             each.error(context, error, outcome)
@@ -170,7 +178,7 @@ def _error(begun: Sequence[Middleware], context: JobContext, error: BaseExceptio
             _log.exception("Middleware %s failed when told of a failure", type(each).__qualname__)
 
 
-def _is_cancelled() -> bool:
+def is_cancelled() -> bool:
     """Somebody cancelled this very task, rather than a job raising CancelledError by itself."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

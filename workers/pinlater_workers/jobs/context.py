@@ -70,6 +70,11 @@ class RunningJob(msgspec.Struct, eq=False, gc=False):
         self.deadline_ms += int(waited_s * 1000)
         self.ahead = False
 
+    def context(self, host: Host) -> JobContext:
+        """For a job of a known type."""
+        assert self.type is not None
+        return JobContext(self.type.name, self.queue, self.job, host, self.deadline_ms, self.envelope)
+
 
 def attempt_number(job: DequeuedJob) -> int:
     """1 for the first; at least 1 for a job that an operator gave more attempts."""

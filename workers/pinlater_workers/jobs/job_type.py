@@ -13,6 +13,7 @@ from pinlater.schedule import Delay
 from pinlater_workers.envelope import Envelope, write_envelope
 from pinlater_workers.errors import ArgumentsInvalid, ConfigurationError
 from pinlater_workers.jobs.arguments import Arguments
+from pinlater_workers.jobs.batch import call_alone, call_signature, takes_batch
 from pinlater_workers.jobs.enqueue_calls import Producer
 from pinlater_workers.jobs.enqueue_options import Call, EnqueueOptions
 from pinlater_workers.jobs.settings import JobSettings
@@ -35,7 +36,9 @@ ELSEWHERE = {
 
 
 class JobType:
-    """Called, it is the plain function. `settings` may be changed by a file after it was made, never while it runs."""
+    """Called, it is the plain function; that of batches gets a batch of one. `settings` may be changed by a file after
+    it was made, never while it runs.
+    """
 
     def __init__(self, producer: Producer, function: Callable[..., Any], name: str, settings: JobSettings) -> None:
         """ConfigurationError: a function that cannot be a job."""
@@ -45,7 +48,11 @@ class JobType:
         self.function: Callable[..., Any] = function.function if isinstance(function, JobType) else function
         self.name = name
         self.is_coroutine = inspect.iscoroutinefunction(self.function)
-        self._arguments = Arguments(self.function, name)
+        self.is_raw = settings.raw
+        self.is_batch = settings.batch is not None
+        if not self.is_batch and takes_batch(self.function):
+            raise ConfigurationError(f"job {name!r} takes a Batch: say how many jobs at most, as in batch=100")
+        self._arguments = Arguments(call_signature(self.function, name) if self.is_batch else self.function, name)
         self.settings = settings
         self._former = FORMER_OPTIONS - self._arguments.names
         self._plain: EnqueueOptions[...] = EnqueueOptions(self)
@@ -72,7 +79,10 @@ class JobType:
         return self._producer
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.function(*args, **kwargs)
+        if not self.is_batch:
+            return self.function(*args, **kwargs)
+        self._arguments.check(args, kwargs, self.settings.encoding)
+        return call_alone(self.function, args[0])
 
     if not TYPE_CHECKING:
 
@@ -173,8 +183,15 @@ class JobType:
             raise ArgumentsInvalid(f"job {self.name!r}: {error}") from error
 
     def arguments(self, envelope: Envelope) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments in a body, as the function's annotations want them. ArgumentsInvalid: it does not take them."""
-        return self._arguments.read(envelope.args, envelope.kwargs, envelope.encoding)
+        """The arguments in a body, as the function's annotations want them. ArgumentsInvalid: it does not take them.
+
+        A job of a batch has one argument. A body that names several is read as a map of them: it was enqueued when the
+        function took one job, by these names.
+        """
+        args, kwargs = envelope.args, envelope.kwargs
+        if self.is_batch and kwargs and not args:
+            args, kwargs = [kwargs], {}
+        return self._arguments.read(args, kwargs, envelope.encoding)
 
     def _former_options(self, kwargs: dict[str, Any]) -> tuple[EnqueueOptions[...], dict[str, Any]]:
         """The options that stand among the arguments by name, as they did before `options`; and the arguments."""

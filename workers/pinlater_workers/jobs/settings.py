@@ -33,6 +33,9 @@ QUEUE_NAME = QUEUE_NAME_ALLOWED
 
 DEFAULT_TIME_LIMIT_S = 3600.0
 DEFAULT_MAX_SNOOZES = 100
+DEFAULT_BATCH_WAIT_S = 0.2
+MAX_BATCH = 10_000
+LONGEST_BATCH_WAIT_S = 600.0
 
 RetryOption = Policy | RetryRules | str | Sequence[Delay] | Callable[[int, BaseException], Delay | None]
 
@@ -44,7 +47,8 @@ class JobSettings:
 
     `time_limit_s`: how long one attempt may run. `raw`: the function takes the whole body as bytes, and runs whatever
     job of its queue has no envelope. `max_snoozes`: how often Snooze may be raised before a Reschedule, retries
-    counted in. `secret`: the parameters whose values no display shows.
+    counted in. `secret`: the parameters whose values no display shows. `batch`: so many jobs at most for one call of
+    the function; None: it takes one job. `batch_wait_s`: how long the first of a batch waits for others.
     """
 
     queue: str
@@ -57,6 +61,8 @@ class JobSettings:
     max_snoozes: int = DEFAULT_MAX_SNOOZES
     raw: bool = False
     secret: tuple[str, ...] = ()
+    batch: int | None = None
+    batch_wait_s: float = DEFAULT_BATCH_WAIT_S
 
     @property
     def attempts_allowed(self) -> int:
@@ -119,6 +125,8 @@ JOB_KEYS: dict[str, Key] = {
     "max_snoozes": integer("max_snoozes", 0),
     "raw": flag("raw"),
     "secret": Key("secret", _names, 'a list of names of parameters, as in ["password"]'),
+    "batch": integer("batch", 1, MAX_BATCH),
+    "wait": duration("batch_wait_s", 0.0, LONGEST_BATCH_WAIT_S),
     "function": text("function", "MODULE:NAME"),
 }
 
@@ -128,6 +136,8 @@ def job_settings(options: Mapping[str, object], where: str, base: JobSettings | 
     fields = read_table(JOB_KEYS, options, where)
     fields.pop("function", None)
     fields.update(_retry(fields, DEFAULT_RETRY if base is None else base.retry))
+    if "batch_wait_s" in fields and "batch" not in fields and (base is None or base.batch is None):
+        raise ConfigurationError(f"{where}: wait is how long jobs wait for their batch; say batch too, or leave it out")
     if base is not None:
         return replace(base, **fields)
     if "queue" not in fields:

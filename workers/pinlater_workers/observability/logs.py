@@ -1,7 +1,8 @@
 """Logs on stderr: lines that a person reads, or one JSON object per line. The standard library's logging, no more.
 
-What is logged while a job runs, by its own code too, carries the job's name, descriptor, attempt and trace id; so does
-what is given as `extra`. An app that sets up logging by itself when it is imported has the last word.
+What is logged while a job runs, by its own code too, carries the job's name, descriptor, attempt and trace id; while a
+batch runs, its name and how many jobs it has. So does what is given as `extra`. An app that sets up logging by itself
+when it is imported has the last word.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import time
 from typing import Any, TextIO
 
 from pinlater.printable import json_text, printable, printable_lines
+from pinlater_workers.jobs.batch import BATCH_SIZE
 from pinlater_workers.jobs.context import current
 from pinlater_workers.tracing import current_trace
 
@@ -94,7 +96,9 @@ def _add_job(record: logging.LogRecord) -> bool:
         context = current()
         fields |= {"job": context.job, "descriptor": context.descriptor, "attempt": context.attempt}
     except LookupError:
-        pass
+        batch = BATCH_SIZE.get(None)
+        if batch is not None:
+            fields = {"job": batch[0], "batch": batch[1]}
     trace = current_trace()
     if trace is not None:
         fields["trace_id"] = trace.trace_id

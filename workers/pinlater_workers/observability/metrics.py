@@ -82,7 +82,9 @@ FAMILIES: dict[str, MetricFamily] = {
     "slots_stuck": MetricFamily(
         "gauge", (), "Slots of threads and coroutines that did not stop when their job was over its limit."
     ),
-    "at_hand": MetricFamily("gauge", (), "Jobs that are claimed and wait here for a slot."),
+    "at_hand": MetricFamily(
+        "gauge", (), "Jobs that are claimed and wait here for a slot, or for others of their batch."
+    ),
     "unacked": MetricFamily("gauge", (), "Results that the server has not confirmed yet."),
     "last_good_poll_seconds": MetricFamily("gauge", (), "Seconds since a server last answered a dequeue."),
 }
@@ -209,8 +211,8 @@ class WorkerView:
     is 0 then, and counts again from when a slot became free.
 
     `running` are the jobs that run; `stuck` the slots beside these whose thread or coroutine goes on although its job
-    has ended; what is left of `slots` is free. `at_hand` are claimed and wait for a slot. `unacked` are
-    the results that no server has confirmed yet.
+    has ended; what is left of `slots` is free. `at_hand` are claimed and wait for a slot, or for others of
+    their batch. `unacked` are the results that no server has confirmed yet.
     """
 
     since_good_poll_s: float

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context
+from itertools import zip_longest
 from types import FrameType
-from typing import Protocol
+from typing import Any, Protocol
 
 from pinlater.model import Checkpoint
 from pinlater_workers.errors import ClaimLost
 from pinlater_workers.execution.decision import decide, decide_stopped, log_outcome
 from pinlater_workers.execution.failure_text import stack_trace
 from pinlater_workers.jobs.attempt_record import AttemptRecord
-from pinlater_workers.jobs.context import CURRENT, Host, JobContext, RunningJob, StopReason
-from pinlater_workers.jobs.outcome import Outcome
+from pinlater_workers.jobs.batch import BatchContext, BatchJob, MemberOutcomes, RunningBatch
+from pinlater_workers.jobs.context import CURRENT, JobContext, RunningJob, StopReason
+from pinlater_workers.jobs.outcome import SUCCEEDED, Action, Outcome
 
 JobsEnded = Callable[[Sequence[tuple[RunningJob, Outcome]]], None]
 """Told on the event loop, once for each job that was submitted: what became of it. As many at a time as there are."""
@@ -50,30 +52,55 @@ class JobPool(Protocol):
         goes on.
         """
 
+    def lose(self, batch: RunningBatch, index: int) -> None:
+        """One job of a batch, counted from 0, is told that its claim is lost; the batch goes on."""
+
     async def close(self) -> None:
         """End all at once: what still runs is killed or left behind. Nothing that ends later is told."""
 
 
-def make_context(running: RunningJob, host: Host) -> JobContext:
-    """For a job of a known type."""
-    assert running.type is not None
-    return JobContext(running.type.name, running.queue, running.job, host, running.deadline_ms, running.envelope)
-
-
 def outcome_on_error(running: RunningJob, error: BaseException) -> Outcome:
-    """By the retry rules of its type."""
+    """By the retry rules of its type. Of a batch the outcomes of its jobs, by their own attempts."""
+    if isinstance(running, RunningBatch):
+        return MemberOutcomes(Action.RETRY, members=tuple(outcome_on_error(each, error) for each in running.members))
     assert running.type is not None
     record = AttemptRecord.since(running.began_s)
     return _logged(running, decide(running.type.settings, running.job, error, record=record))
 
 
-def stopped_outcome(running: RunningJob, reason: StopReason, frames: Sequence[FrameType] = ()) -> Outcome:
+def stopped_outcome(
+    running: RunningJob, reason: StopReason, context: JobContext | None = None, frames: Sequence[FrameType] = ()
+) -> Outcome:
     """The outcome of a job that was ended because of `reason`, one of ENDING_REASONS. `frames`: where it stood, from
-    the outermost on.
+    the outermost on. Jobs of a batch may have outcomes of their own by then.
     """
+    if isinstance(running, RunningBatch):
+        jobs = context.jobs if isinstance(context, BatchContext) else ()
+        ended = [
+            _stopped_member(each, job, reason, context, frames) for each, job in zip_longest(running.members, jobs)
+        ]
+        return MemberOutcomes(Action.RETRY, members=tuple(ended))
     assert running.type is not None
     record, trace = AttemptRecord.since(running.began_s), stack_trace(frames)
     return _logged(running, decide_stopped(running.type.settings, running.job, reason, record=record, trace=trace))
+
+
+def tell_lost(context: JobContext, index: int) -> None:
+    """To the context of a batch."""
+    assert isinstance(context, BatchContext)
+    context.lose(index)
+
+
+def _stopped_member(
+    running: RunningJob,
+    job: BatchJob[Any] | None,
+    reason: StopReason,
+    context: JobContext | None,
+    frames: Sequence[FrameType],
+) -> Outcome:
+    if job is None or not job.settled:
+        return stopped_outcome(running, reason, context, frames)
+    return SUCCEEDED if job.error is None else outcome_on_error(running, job.error)
 
 
 def has_ended() -> ClaimLost:
@@ -82,7 +109,7 @@ def has_ended() -> ClaimLost:
 
 
 def _logged(running: RunningJob, outcome: Outcome) -> Outcome:
-    Context().run(_log, make_context(running, _Nobody()), outcome)
+    Context().run(_log, running.context(_Nobody()), outcome)
     return outcome
 
 

@@ -28,15 +28,20 @@ from pinlater_workers.app.loader import load_app
 from pinlater_workers.child_sockets import BlockingSocket
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.execution.attempt import close_loop, run_attempt
+from pinlater_workers.execution.batch_attempt import run_batch
 from pinlater_workers.execution.decision import decide
 from pinlater_workers.jobs.attempt_record import use_worker
+from pinlater_workers.jobs.batch import BatchContext
 from pinlater_workers.jobs.context import JobContext, StopReason
 from pinlater_workers.jobs.outcome import Action, Outcome
 from pinlater_workers.observability import logs
 from pinlater_workers.pools.messages import (
+    BatchEnded,
     JobEnded,
+    LoseJob,
     Message,
     Ready,
+    RunBatch,
     RunJob,
     SaveAnswer,
     SaveRequest,
@@ -115,11 +120,11 @@ def _last_lines(error: BaseException) -> str:
 
 def _work(app: App, jobs: BlockingSocket[ToProcess], control: Control) -> None:
     process = os.getpid()
-    while isinstance(job := jobs.receive(), RunJob):
-        outcome = _run(app, job, control)
+    while isinstance(job := jobs.receive(), RunJob | RunBatch):
+        ended = JobEnded(_run(app, job, control)) if isinstance(job, RunJob) else _run_batch(app, job, control)
         if os.getpid() != process:
             os._exit(0)  # the job has forked, and this is the other one
-        _send(jobs, JobEnded(outcome))
+        _send(jobs, ended)
 
 
 def _send(jobs: BlockingSocket[ToProcess], message: Message) -> None:
@@ -132,7 +137,7 @@ def _send(jobs: BlockingSocket[ToProcess], message: Message) -> None:
 
 def _run(app: App, run: RunJob, control: Control) -> Outcome:
     job_type = app.find(run.name) if run.name else app.raw(run.queue)
-    if job_type is None:
+    if job_type is None or job_type.is_batch:
         return Outcome(Action.GIVE_BACK, run.unknown_delay_ms)  # the code has changed since the worker was started
     context = JobContext(job_type.name, run.queue, run.job, JobHost(control, run.number), run.deadline_ms)
     control.begin(run.number, context)
@@ -140,6 +145,23 @@ def _run(app: App, run: RunJob, control: Control) -> Outcome:
         return run_attempt(app, job_type, run.job, context)
     except BaseException as error:  # KeyboardInterrupt too, which only the job itself can have raised
         return decide(job_type.settings, run.job, error, record=context.record())
+    finally:
+        control.end()
+
+
+def _run_batch(app: App, run: RunBatch, control: Control) -> BatchEnded:
+    job_type = app.find(run.name) if run.name else app.raw(run.queue)
+    if job_type is None or not job_type.is_batch:
+        return BatchEnded([Outcome(Action.GIVE_BACK, run.unknown_delay_ms)] * len(run.jobs))
+    host = JobHost(control, run.number)
+    name, deadline_ms = job_type.name, run.deadline_ms
+    members = [(job, JobContext(name, run.queue, job, host, deadline_ms)) for job in run.jobs]
+    context = BatchContext(members, host, deadline_ms)
+    control.begin(run.number, context)
+    try:
+        return BatchEnded(list(run_batch(app, job_type, context).members))
+    except BaseException as error:
+        return BatchEnded([decide(job_type.settings, job, error) for job in run.jobs])
     finally:
         control.end()
 
@@ -152,7 +174,7 @@ class Control:
         self._lock = threading.Lock()
         self._number = 0
         self._context: JobContext | None = None
-        self._told: tuple[int, StopReason] | None = None
+        self._told: list[StopJob | LoseJob] = []
         self._asks = itertools.count()
         self._asked: dict[int, Future[None]] = {}
 
@@ -163,9 +185,9 @@ class Control:
         """This job runs from now on. It may have been told already, as that comes by another connection."""
         with self._lock:
             self._number, self._context = number, context
-            told = self._told
-        if told is not None and told[0] == number:
-            context.request_stop(told[1])
+            told, self._told = [each for each in self._told if each.number == number], []
+        for message in told:
+            _tell(context, message)
 
     def end(self) -> None:
         with self._lock:
@@ -182,18 +204,19 @@ class Control:
 
     def _serve(self) -> None:
         while (message := self._socket.receive()) is not None:
-            if isinstance(message, StopJob):
-                self._stop(message.number, StopReason(message.reason))
+            if isinstance(message, StopJob | LoseJob):
+                self._stop(message)
             elif isinstance(message, SaveAnswer):
                 self._answer(message)
         os._exit(1)  # the worker is gone, and what the job does is for nobody
 
-    def _stop(self, number: int, reason: StopReason) -> None:
+    def _stop(self, message: StopJob | LoseJob) -> None:
         with self._lock:
-            self._told = number, reason
-            context = self._context if self._number == number else None
+            if message.number > self._number:
+                self._told.append(message)
+            context = self._context if self._number == message.number else None
         if context is not None:
-            context.request_stop(reason)
+            _tell(context, message)
 
     def _answer(self, answer: SaveAnswer) -> None:
         asked = self._asked.pop(answer.ask)
@@ -202,6 +225,14 @@ class Control:
             asked.set_result(None)
         else:
             asked.set_exception(error)
+
+
+def _tell(context: JobContext, message: StopJob | LoseJob) -> None:
+    if isinstance(message, LoseJob):
+        assert isinstance(context, BatchContext)
+        context.lose(message.index)
+    else:
+        context.request_stop(StopReason(message.reason))
 
 
 class JobHost:

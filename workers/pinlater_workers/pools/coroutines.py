@@ -11,7 +11,9 @@ import msgspec
 from pinlater.model import Checkpoint
 from pinlater_workers.app.settings import WorkerSettings
 from pinlater_workers.execution.attempt import HasMiddleware, run_attempt_async
+from pinlater_workers.execution.batch_attempt import run_batch_async
 from pinlater_workers.execution.failure_text import frames_of_coroutine
+from pinlater_workers.jobs.batch import RunningBatch
 from pinlater_workers.jobs.context import ENDING_REASONS, JobContext, RunningJob, StopReason
 from pinlater_workers.jobs.outcome import Outcome
 from pinlater_workers.pools.base import (
@@ -19,9 +21,9 @@ from pinlater_workers.pools.base import (
     JobsEnded,
     SaveCheckpoint,
     has_ended,
-    make_context,
     outcome_on_error,
     stopped_outcome,
+    tell_lost,
 )
 
 CANCEL_AGAIN_S = 1.0
@@ -84,7 +86,7 @@ class AsyncPool:
 
     def submit(self, running: RunningJob) -> None:
         host = _Host(running, self._save)
-        task = self._tasks[running] = _Task(running, host, make_context(running, host))
+        task = self._tasks[running] = _Task(running, host, running.context(host))
         task.asyncio_task = self._loop.create_task(self._run(task))
 
     def stop(self, running: RunningJob, reason: StopReason) -> None:
@@ -99,6 +101,11 @@ class AsyncPool:
             task.asyncio_task.add_done_callback(lambda _: self._report_stopped(task, reason))
             self._cancel(task)
 
+    def lose(self, batch: RunningBatch, index: int) -> None:
+        task = self._tasks.get(batch)
+        if task is not None:
+            tell_lost(task.context, index)
+
     async def close(self) -> None:
         self._closed = True
         self._completed.close()
@@ -112,7 +119,10 @@ class AsyncPool:
         running = task.running
         assert running.type is not None
         try:
-            outcome = await run_attempt_async(self._app, running.type, running.job, task.context)
+            if running.type.is_batch:
+                outcome: Outcome = await run_batch_async(self._app, running.type, task.context)
+            else:
+                outcome = await run_attempt_async(self._app, running.type, running.job, task.context)
         except BaseException as error:  # KeyboardInterrupt is the job's own: that of the terminal comes as a signal
             if self._closed or task.reason is not None:
                 return
@@ -142,7 +152,7 @@ class AsyncPool:
         """Told once, here or when it has ended."""
         if not task.host.ended:
             frames, task.frames = task.frames, ()
-            self._end(task, stopped_outcome(task.running, reason, frames))
+            self._end(task, stopped_outcome(task.running, reason, task.context, frames))
 
     def _end(self, task: _Task, outcome: Outcome) -> None:
         task.host.ended = True

@@ -15,7 +15,8 @@ import pinlater_workers.errors
 from pinlater.model import Checkpoint, DequeuedJob
 from pinlater_workers.child_sockets import frame
 from pinlater_workers.errors import WorkerError
-from pinlater_workers.jobs.outcome import Outcome
+from pinlater_workers.jobs.batch import MemberOutcomes
+from pinlater_workers.jobs.outcome import SUCCEEDED, Outcome
 
 _ENCODER = msgspec.msgpack.Encoder()
 
@@ -54,10 +55,38 @@ class RunJob(Message, tag="Run"):
     unknown_delay_ms: int
 
 
+class RunBatch(Message, tag="RunBatch"):
+    """Starts a batch: its jobs are of one type."""
+
+    number: int
+    name: str
+    queue: str
+    jobs: list[DequeuedJob]
+    deadline_ms: int
+    unknown_delay_ms: int
+
+
 class JobEnded(Message, tag="Ended"):
     """Tells the outcome of a job."""
 
     outcome: Outcome
+
+
+class BatchEnded(Message, tag="BatchEnded"):
+    """Tells the outcomes of the jobs of a batch, in order."""
+
+    outcomes: list[Outcome]
+
+    def whole(self) -> MemberOutcomes:
+        """As the worker knows the outcome of a batch."""
+        return MemberOutcomes(SUCCEEDED.action, members=tuple(self.outcomes))
+
+
+class LoseJob(Message, tag="LoseJob"):
+    """Tells one job of the batch of that number, counted from 0, that its claim is lost; the batch goes on."""
+
+    number: int
+    index: int
 
 
 class StopJob(Message, tag="Tell"):
@@ -97,8 +126,8 @@ class SaveAnswer(Message, tag="Answer"):
         return WorkerError(f"{self.error}: {self.message}")
 
 
-ToProcess = StartApp | RunJob | StopJob | SaveAnswer
-FromProcess = Ready | StartFailed | JobEnded | SaveRequest
+ToProcess = StartApp | RunJob | RunBatch | StopJob | LoseJob | SaveAnswer
+FromProcess = Ready | StartFailed | JobEnded | BatchEnded | SaveRequest
 
 read_by_process = msgspec.msgpack.Decoder(ToProcess).decode
 read_by_worker = msgspec.msgpack.Decoder(FromProcess).decode

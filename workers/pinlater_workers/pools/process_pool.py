@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from pinlater_workers.app.settings import WorkerSettings
 from pinlater_workers.errors import ProcessDied
+from pinlater_workers.jobs.batch import RunningBatch
 from pinlater_workers.jobs.context import ENDING_REASONS, RunningJob, StopReason
 from pinlater_workers.jobs.outcome import Action, Outcome
 from pinlater_workers.pools.base import (
@@ -20,7 +21,17 @@ from pinlater_workers.pools.base import (
     outcome_on_error,
     stopped_outcome,
 )
-from pinlater_workers.pools.messages import FromProcess, JobEnded, RunJob, SaveAnswer, SaveRequest, StopJob
+from pinlater_workers.pools.messages import (
+    BatchEnded,
+    FromProcess,
+    JobEnded,
+    LoseJob,
+    RunBatch,
+    RunJob,
+    SaveAnswer,
+    SaveRequest,
+    StopJob,
+)
 from pinlater_workers.pools.process_set import JobProcess, ProcessSet
 
 CLOSE_S = 2.0
@@ -73,6 +84,11 @@ class ProcessPool:
         else:
             process.send_control(StopJob(process.jobs, reason))
 
+    def lose(self, batch: RunningBatch, index: int) -> None:
+        process = self._where.get(batch)
+        if process is not None:
+            process.send_control(LoseJob(process.jobs, index))
+
     async def close(self) -> None:
         """An outcome that is on its way is taken."""
         self._closed = True
@@ -95,8 +111,8 @@ class ProcessPool:
                 self._checkpoints.start(running, message.checkpoint, done)
             else:
                 done(has_ended())
-        elif isinstance(message, JobEnded) and running is not None:
-            self._end(process, message.outcome)
+        elif isinstance(message, JobEnded | BatchEnded) and running is not None:
+            self._end(process, message.outcome if isinstance(message, JobEnded) else message.whole())
             if not process.ending:
                 self._next(process)
 
@@ -116,9 +132,16 @@ class ProcessPool:
         process.running = running
         process.jobs += 1
         self._where[running] = process
-        name = "" if running.type.settings.raw else running.type.name
+        name = "" if running.type.is_raw else running.type.name
         delay_ms = int(self._settings.unknown_delay_s * 1000)
-        process.send(RunJob(process.jobs, name, running.queue, running.job, running.deadline_ms, delay_ms))
+        if isinstance(running, RunningBatch):
+            jobs = [member.job for member in running.members]
+            process.send(RunBatch(process.jobs, name, running.queue, jobs, running.deadline_ms, delay_ms))
+            for index, member in enumerate(running.members):
+                if member.stop_reason is StopReason.CLAIM_LOST:
+                    process.send_control(LoseJob(process.jobs, index))
+        else:
+            process.send(RunJob(process.jobs, name, running.queue, running.job, running.deadline_ms, delay_ms))
         if running.stop_reason is not None:
             process.send_control(StopJob(process.jobs, running.stop_reason))
         if process.jobs == self._settings.recycle_jobs:

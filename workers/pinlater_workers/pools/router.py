@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pinlater_workers.app.app import App
 from pinlater_workers.app.settings import WorkerSettings
+from pinlater_workers.jobs.batch import RunningBatch
 from pinlater_workers.jobs.context import RunningJob, StopReason
 from pinlater_workers.jobs.job_type import JobType
 from pinlater_workers.jobs.settings import PoolName
@@ -72,6 +73,9 @@ class PoolRouter:
 
     def stop(self, running: RunningJob, reason: StopReason) -> None:
         self._pool(running).stop(running, reason)
+
+    def lose(self, batch: RunningBatch, index: int) -> None:
+        self._pool(batch).lose(batch, index)
 
     async def close(self) -> None:
         for pool in self._pools.values():

@@ -18,7 +18,9 @@ import msgspec
 from pinlater.model import Checkpoint
 from pinlater_workers.app.settings import WorkerSettings
 from pinlater_workers.execution.attempt import HasMiddleware, close_loop, run_attempt
+from pinlater_workers.execution.batch_attempt import run_batch
 from pinlater_workers.execution.failure_text import frames_of_stack
+from pinlater_workers.jobs.batch import RunningBatch
 from pinlater_workers.jobs.context import ENDING_REASONS, JobContext, RunningJob, StopReason
 from pinlater_workers.jobs.outcome import Action, Outcome
 from pinlater_workers.pools.base import (
@@ -28,9 +30,9 @@ from pinlater_workers.pools.base import (
     JobsEnded,
     SaveCheckpoint,
     has_ended,
-    make_context,
     outcome_on_error,
     stopped_outcome,
+    tell_lost,
 )
 
 _log = logging.getLogger("pinlater_workers.pools")
@@ -99,7 +101,7 @@ class ThreadPool:
         self._loop = asyncio.get_running_loop()
 
     def submit(self, running: RunningJob) -> None:
-        task = self._tasks[running] = _Task(running, make_context(running, _Host(self, running)))
+        task = self._tasks[running] = _Task(running, running.context(_Host(self, running)))
         if self._threads < self._settings.concurrency and self._threads < len(self._tasks) + len(self._stuck):
             try:
                 threading.Thread(target=self._work, name=f"job-{self._threads + 1}", daemon=True).start()
@@ -133,7 +135,12 @@ class ThreadPool:
             task.dropped = True
             self._stuck.add(task)
             del self._tasks[running]
-            self._completed.add(running, stopped_outcome(running, reason, _frames(task)))
+            self._completed.add(running, stopped_outcome(running, reason, task.context, _frames(task)))
+
+    def lose(self, batch: RunningBatch, index: int) -> None:
+        task = self._tasks.get(batch)
+        if task is not None:
+            tell_lost(task.context, index)
 
     async def close(self) -> None:
         self._deliver()
@@ -203,7 +210,10 @@ class ThreadPool:
                 running.begin(monotonic())
                 task.context.move_deadline(running.deadline_ms)
             try:
-                outcome = run_attempt(self._app, running.type, running.job, task.context)
+                if running.type.is_batch:
+                    outcome: Outcome = run_batch(self._app, running.type, task.context)
+                else:
+                    outcome = run_attempt(self._app, running.type, running.job, task.context)
             except BaseException as error:  # KeyboardInterrupt too, which a thread can only have raised by itself
                 outcome = outcome_on_error(running, error)
             task.finished = True

@@ -12,8 +12,9 @@ What a server would refuse is refused here too, by the same code and with the sa
 beyond its bounds, and a queue that is none of the app's (`in_memory(app, queues=["vip"])` has more).
 
 Time is virtual and starts now: it goes on by the delays of jobs and by `context.wait`, without anybody waiting. Jobs
-run one after the other: by priority, then by when they are due, then by age. Delays have no jitter, and time limits are
-not enforced. Nothing here needs pytest, and nothing stands in its way.
+run one after the other: by priority, then by when they are due, then by age. A batch is what is due within the time
+that its first job waits. Delays have no jitter, and time limits are not enforced. Nothing here needs pytest, and
+nothing stands in its way.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from pinlater_workers.app.app import App
 from pinlater_workers.envelope import read_envelope
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.execution.attempt import close_loop, run_attempt, run_attempt_async
+from pinlater_workers.execution.batch_attempt import run_batch, run_batch_async
+from pinlater_workers.jobs.batch import MemberOutcomes
 from pinlater_workers.jobs.context import StopReason
 from pinlater_workers.jobs.job_type import JobType
 from pinlater_workers.jobs.outcome import Outcome
@@ -43,6 +46,7 @@ from pinlater_workers.testing.memory import (
     Run,
     RunHost,
     RunSchedule,
+    VirtualBatchContext,
     VirtualClock,
     VirtualContext,
 )
@@ -98,12 +102,13 @@ def in_memory(app: App, *, queues: Sequence[str] = (), limits: JobLimits | None 
 
 @dataclass(slots=True)
 class _Attempt:
-    """`middleware` makes it an app in the eyes of `executing`."""
+    """`runs`: one, or those of a batch. `middleware` makes it an app in the eyes of `execution`."""
 
     middleware: Sequence[Middleware]
     type: JobType
+    runs: Sequence[Run]
     claimed: DequeuedJob
-    context: VirtualContext
+    context: VirtualContext | VirtualBatchContext
 
 
 class Jobs:
@@ -156,15 +161,14 @@ class Jobs:
     async def run_all_async(self, *, max_runs: int = MAX_RUNS, only: Run | None = None) -> None:
         """As `run_all`, for tests that are coroutines: coroutine jobs run on their loop, all else in a thread."""
         while (due := self._next(math.inf, max_runs, only)) is not None:
-            attempt = self._begin(due)
-            work = run_attempt_async if attempt.type.is_coroutine else _run_in_thread
-            self._end(due, await work(attempt, attempt.type, attempt.claimed, attempt.context, None))
+            attempt = self._begin(due, math.inf, alone=only is not None)
+            self._end(attempt, await _run_async(attempt))
 
     def _run(self, end_ms: float, max_runs: int, only: Run | None) -> None:
         try:
             while (due := self._next(end_ms, max_runs, only)) is not None:
-                attempt = self._begin(due)
-                self._end(due, run_attempt(attempt, attempt.type, attempt.claimed, attempt.context, None))
+                attempt = self._begin(due, end_ms, alone=only is not None)
+                self._end(attempt, _run(attempt))
         finally:
             close_loop()
 
@@ -199,25 +203,61 @@ class Jobs:
             )
         return chosen
 
-    def _begin(self, run: Run) -> _Attempt:
+    def _begin(self, run: Run, end_ms: float, *, alone: bool) -> _Attempt:
         job_type = self._type(run.queue, run.body)
-        claimed = run.claim()
+        runs = self._batch(run, job_type, end_ms, alone=alone) if job_type.is_batch else [run]
         deadline_ms = self.clock.now_ms() + math.ceil(job_type.settings.time_limit_s * 1000)
-        context = VirtualContext(job_type.name, run.queue, claimed, RunHost(run, self._limits), deadline_ms)
-        context.clock = self.clock
+        members = [(each.claim(), each) for each in runs]
+        contexts = [self._context(job_type, claimed, each, deadline_ms) for claimed, each in members]
+        context: VirtualContext | VirtualBatchContext = contexts[0]
+        claimed = members[0][0]
+        if job_type.is_batch:
+            jobs = [(job, each) for (job, _), each in zip(members, contexts, strict=True)]
+            context = VirtualBatchContext(jobs, RunHost(run, self._limits), deadline_ms)
+            context.clock = self.clock
         if self.tell is not None:
             context.request_stop(self.tell)
         self._now_running = run
-        return _Attempt((Recorder(run), *self._app.middleware), job_type, claimed, context)
+        recorder = Recorder({job.descriptor: each for job, each in members})
+        return _Attempt((recorder, *self._app.middleware), job_type, runs, claimed, context)
 
-    def _end(self, run: Run, outcome: Outcome) -> None:
+    def _context(self, job_type: JobType, claimed: DequeuedJob, run: Run, deadline_ms: int) -> VirtualContext:
+        context = VirtualContext(job_type.name, run.queue, claimed, RunHost(run, self._limits), deadline_ms)
+        context.clock = self.clock
+        return context
+
+    def _batch(self, first: Run, job_type: JobType, end_ms: float, *, alone: bool) -> list[Run]:
+        """With it, what else of its type is due within the time that the first of a batch waits, or until the batch is
+        full; that time is over then.
+        """
+        most = job_type.settings.batch or 1
+        wait_end_ms = self.clock.now_ms() + math.ceil(job_type.settings.batch_wait_s * 1000)
+        others = [] if alone else self._schedule.like(first, wait_end_ms)
+        runs = [first, *others[: most - 1]]
+        due_ms = max(each.run_after_ms for each in runs) if len(runs) == most else wait_end_ms
+        self.clock.advance_to(int(min(due_ms, end_ms)))
+        return runs
+
+    def _end(self, attempt: _Attempt, outcome: Outcome) -> None:
         self._now_running = None
-        if outcome.body is not None:
-            self._limits.body(outcome.body, QUEUE_LIMITS.max_body_bytes)
-        run.end(outcome, self.clock.now_ms())
-        if run.state is JobState.PENDING:
-            self._schedule.add(run)
+        outcomes = outcome.members if isinstance(outcome, MemberOutcomes) else (outcome,)
+        for run, each in zip(attempt.runs, outcomes, strict=True):
+            if each.body is not None:
+                self._limits.body(each.body, QUEUE_LIMITS.max_body_bytes)
+            run.end(each, self.clock.now_ms())
+            if run.state is JobState.PENDING:
+                self._schedule.add(run)
 
 
-async def _run_in_thread(*attempt: Any) -> Outcome:
-    return await asyncio.to_thread(run_attempt, *attempt)
+def _run(attempt: _Attempt) -> Outcome:
+    if attempt.type.is_batch:
+        return run_batch(attempt, attempt.type, attempt.context, None)
+    return run_attempt(attempt, attempt.type, attempt.claimed, attempt.context, None)
+
+
+async def _run_async(attempt: _Attempt) -> Outcome:
+    if not attempt.type.is_coroutine:
+        return await asyncio.to_thread(_run, attempt)
+    if attempt.type.is_batch:
+        return await run_batch_async(attempt, attempt.type, attempt.context, None)
+    return await run_attempt_async(attempt, attempt.type, attempt.claimed, attempt.context, None)

@@ -6,6 +6,7 @@ import heapq
 import math
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from pinlater.model import Checkpoint, DequeuedJob, Job, JobState
 from pinlater.model.status_text import append_at, append_status, prepend_status
 from pinlater_workers.envelope import read_envelope
 from pinlater_workers.jobs.attempt_record import AttemptRecord, worker_name
+from pinlater_workers.jobs.batch import BatchContext
 from pinlater_workers.jobs.context import JobContext, refuse_on_loop
 from pinlater_workers.jobs.outcome import Action, Outcome
 from pinlater_workers.middleware import Middleware
@@ -152,16 +154,16 @@ class Run:
 
 
 class Recorder(Middleware):
-    """Told what the job returns or raises."""
+    """Told what the jobs of these descriptors return or raise."""
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
+    def __init__(self, runs: Mapping[str, Run]) -> None:
+        self._runs = runs
 
     def after(self, context: JobContext, result: Any) -> None:
-        self._run.result = result
+        self._runs[context.descriptor].result = result
 
     def error(self, context: JobContext, exception: BaseException, outcome: Outcome) -> None:
-        self._run.errors.append(exception)
+        self._runs[context.descriptor].errors.append(exception)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,18 +180,12 @@ class RunHost:
         self.checkpoint(checkpoint)
 
 
-class VirtualContext(JobContext):
-    """Waits, and tells how long it took, by the clock of the test."""
+class VirtualWaits(JobContext):
+    """Waits by the clock of the test."""
 
-    __slots__ = ("_began_ms", "clock")
+    __slots__ = ()
 
     clock: VirtualClock
-
-    def begin(self) -> None:
-        self._began_ms = self.clock.now_ms()
-
-    def record(self) -> AttemptRecord:
-        return AttemptRecord(self._began_ms, (self.clock.now_ms() - self._began_ms) / 1000, worker_name())
 
     def wait(self, seconds: float) -> bool:
         refuse_on_loop("wait_async")
@@ -202,6 +198,24 @@ class VirtualContext(JobContext):
         if not self.cancelled:
             self.clock.advance(seconds)
         return self.cancelled
+
+
+class VirtualContext(VirtualWaits):
+    """That of one job. It tells how long it took by that clock too."""
+
+    __slots__ = ("_began_ms", "clock")
+
+    def begin(self) -> None:
+        self._began_ms = self.clock.now_ms()
+
+    def record(self) -> AttemptRecord:
+        return AttemptRecord(self._began_ms, (self.clock.now_ms() - self._began_ms) / 1000, worker_name())
+
+
+class VirtualBatchContext(VirtualWaits, BatchContext):
+    """That of a batch."""
+
+    __slots__ = ("clock",)
 
 
 class RunSchedule:
@@ -218,6 +232,17 @@ class RunSchedule:
     def add(self, run: Run) -> None:
         """A run that is PENDING now."""
         heapq.heappush(self._later, (run.run_after_ms, run.number, run.times, run))
+
+    def like(self, first: Run, until_ms: int) -> list[Run]:
+        """The others of its type and queue that are due by then, in order."""
+        waiting = {run for *_, run in self._due} | {run for *_, run in self._later}
+        others = [
+            run
+            for run in waiting
+            if run is not first and (run.job, run.queue) == (first.job, first.queue) and run.state is JobState.PENDING
+        ]
+        due = [run for run in others if run.run_after_ms <= until_ms]
+        return sorted(due, key=lambda run: (run.priority, run.run_after_ms, run.number))
 
     def first(self, end_ms: float) -> Run | None:
         """The next one, which stays in the line; the clock goes on to when it is due. None: none until then."""

@@ -4,6 +4,7 @@ worker        run, stop, view; the parts, and the order of the end
 fetcher       dequeues, with acks riding           scheduler    from which queues, how many, how long (pure)
 queue_state   what each queue's last answers said, and incidents in the log
 jobs          the jobs that run, and their time limits
+batches       jobs that gather, and begin together
 claims        claims kept alive, and checkpoints
 ack_sender    results, until a server has them     ack_batches  what one call carries
 """

@@ -28,6 +28,7 @@ from pinlater_workers.app.settings import WorkerSettings
 from pinlater_workers.observability.metrics import QueueSummary
 from pinlater_workers.worker.ack_batches import AckBatch, acks
 from pinlater_workers.worker.ack_sender import REFUSED, AckSender
+from pinlater_workers.worker.batches import BatchQueues
 from pinlater_workers.worker.prefetch import PrefetchPlan
 from pinlater_workers.worker.queue_state import LOOK_AGAIN_S, UNANSWERED, IncidentLog, QueueStates, log
 
@@ -62,6 +63,9 @@ class Slots(Protocol):
     def at_hand_of(self) -> Counter[str]:
         """How many jobs wait, here or in the pool, by queue."""
 
+    def gathering(self, queue: str) -> int:
+        """How many jobs of the queue wait for others of their batch."""
+
     def take(self, jobs: Mapping[str, Sequence[DequeuedJob]]) -> None:
         """Jobs that have just been claimed, by queue: they begin, or wait at hand."""
 
@@ -71,11 +75,12 @@ class Slots(Protocol):
 
 class Fetch(NamedTuple):
     """One dequeue. So many slots as its limit are reserved until it is answered, or has failed. `prefetch`: by queue.
-    `wait_s` 0: answered at once.
+    `planned`: the most that the plan wants of a queue, batches left out. `wait_s` 0: answered at once.
     """
 
     limit: int
     prefetch: Mapping[str, int]
+    planned: int
     wait_s: float
 
 
@@ -99,12 +104,14 @@ class Fetcher:
         jobs: Slots,
         prefetch: PrefetchPlan,
         done: Callable[[asyncio.Task[None]], None],
+        batch_queues: BatchQueues | None = None,
     ) -> None:
         self._client = client
         self._settings = settings
         self._acks = ack_sender
         self._jobs = jobs
         self._prefetch = prefetch
+        self._batch_queues = batch_queues
         self._done = done
         self._lease_ms = int(settings.lease_s * 1000)
         self._weights = settings.queues
@@ -130,7 +137,7 @@ class Fetcher:
             return
         jobs = self._jobs
         free = jobs.free()
-        waiting = jobs.at_hand + max(0, -free) + self._arriving.total() - self._arriving_slots
+        waiting = jobs.at_hand + max(0, -free) + self._slots_of(self._arriving) - self._arriving_slots
         if free <= jobs.reserved and (jobs.reserved or not waiting or not jobs.leads):
             return
         spare = free - jobs.reserved - waiting
@@ -139,12 +146,13 @@ class Fetcher:
         now_s = time.monotonic()
         if now_s < self._not_before_s:
             return
-        fetch = Fetch(
-            # quick jobs of several queues: the server shares a limit by weight, and by it what comes beyond
-            min(max(spare, self._half if jobs.leads and not self._sole else 1), self._half),
-            self._prefetch.next(self._jobs.at_hand_of() + self._arriving),
-            self._wait_s() if spare > 0 else 0.0,
-        )
+        # quick jobs of several queues: the server shares a limit by weight, and by it what comes beyond
+        limit = min(max(spare, self._half if jobs.leads and not self._sole else 1), self._half)
+        prefetch = self._prefetch.next(self._jobs.at_hand_of() + self._arriving)
+        planned = max(prefetch.values(), default=0)
+        if self._batch_queues is not None:
+            prefetch |= self._batch_queues.extra(limit, self._weights, self._jobs.gathering)
+        fetch = Fetch(limit, prefetch, planned, self._wait_s() if spare > 0 else 0.0)
         self._is_under_way = True
         self._jobs.reserved += fetch.limit
         riding = self._acks.piggyback(self._sole)
@@ -220,20 +228,28 @@ class Fetcher:
         return Fetched(jobs, found.queue_errors, found.ack_outcomes)
 
     async def _call_sole(self, fetch: Fetch, riding: Sequence[AckBatch], wait_ms: int) -> Fetched:
+        limit, prefetch = fetch.limit, fetch.prefetch.get(self._sole, 0)
+        if self._batch_queues is not None and self._batch_queues.is_whole(self._sole):
+            limit, prefetch = limit + prefetch, 0  # they all have their slots: also under a rate, and for a long poll
         request = DequeueRequest(
             self._sole,
-            fetch.limit,
+            limit,
             wait_ms=wait_ms,
             claim_timeout_ms=self._lease_ms,
             release_on_disconnect=True,
             confirms_receipt=True,
-            prefetch=fetch.prefetch.get(self._sole, 0),
+            prefetch=prefetch,
         )
         for batch in riding:
             request.succeeded, request.failed = acks(batch.results)
             request.ack_queue = batch.queue
         jobs = await self._client.dequeue(request)
         return Fetched({self._sole: jobs} if jobs else {}, {}, [jobs.ack_outcomes] if jobs.ack_outcomes else ())
+
+    def _slots_of(self, jobs: Mapping[str, int]) -> int:
+        if self._batch_queues is None:
+            return sum(jobs.values())
+        return sum(self._batch_queues.slots(queue, count) for queue, count in jobs.items())
 
     def _end(self, slots: int) -> None:
         self._is_under_way = False
@@ -249,10 +265,10 @@ class Fetcher:
         jobs = fetched.jobs
         came = {queue: len(of_queue) for queue, of_queue in jobs.items()}
         count = sum(came.values())
-        slots = min(count, fetch.limit)
+        slots = min(self._slots_of(came), fetch.limit)
         self._end(fetch.limit - slots)
         self._note_states(fetched)
-        if count < fetch.limit + max(fetch.prefetch.values(), default=0) * FULL_SHARE:
+        if self._slots_of(came) < fetch.limit + fetch.planned * FULL_SHARE:
             self._prefetch.ran_dry()
         if not count:
             self._jobs.refill(self.good_s)

@@ -17,12 +17,14 @@ from pinlater.model import DequeuedJob
 from pinlater_workers.app.app import App
 from pinlater_workers.envelope import read_envelope
 from pinlater_workers.errors import BodyInvalid
+from pinlater_workers.jobs.batch import RunningBatch
 from pinlater_workers.jobs.context import ENDING_REASONS, RunningJob, StopReason, attempt_number, waited_s
 from pinlater_workers.jobs.outcome import Action, Outcome
 from pinlater_workers.observability.metrics import WorkerMetrics
 from pinlater_workers.pools.router import PoolRouter
 from pinlater_workers.worker.ack_batches import Result
 from pinlater_workers.worker.ack_sender import AckSender
+from pinlater_workers.worker.batches import RunningBatches
 from pinlater_workers.worker.claims import ClaimKeeper
 from pinlater_workers.worker.prefetch import TURNS, JobsAtHand, PrefetchPlan
 from pinlater_workers.worker.queue_state import log
@@ -63,7 +65,10 @@ class RunningJobs:
         metrics: WorkerMetrics,
         clock: Clock,
         listener: JobsListener,
+        *,
+        batches: bool = False,
     ) -> None:
+        """`batches`: some type of job has batch=."""
         self._listener = listener
         self._concurrency = concurrency
         self._prefetch = prefetch
@@ -93,6 +98,7 @@ class RunningJobs:
         self.freed_s = time.monotonic()
         """Since when a slot is free, while one is."""
         self.pool = pool(self)
+        self._batches = RunningBatches(self, claims, metrics, clock) if batches else None
 
     def free(self) -> int:
         """Slots without a job; those that are reserved count as free. Below 0: so many jobs wait in the pool."""
@@ -102,8 +108,8 @@ class RunningJobs:
 
     @property
     def at_hand(self) -> int:
-        """How many jobs wait here for a slot, those that wait in the pool left out."""
-        return len(self._at_hand)
+        """How many jobs wait here for a slot, those that wait in the pool left out; a batch that is ready is one."""
+        return len(self._at_hand) + (0 if self._batches is None else self._batches.line.ready)
 
     @property
     def leads(self) -> bool:
@@ -118,12 +124,24 @@ class RunningJobs:
 
     def held(self) -> Iterator[RunningJob]:
         """All that are claimed and not answered yet."""
-        yield from self.running
+        for running in self.running:
+            yield from running.members if isinstance(running, RunningBatch) else (running,)
         yield from self._at_hand
+        if self._batches is not None:
+            yield from self._batches.line
+
+    @property
+    def gathered(self) -> int:
+        """How many jobs wait here for their batch to begin."""
+        return 0 if self._batches is None else len(self._batches.line)
+
+    def gathering(self, queue: str) -> int:
+        """How many jobs of the queue wait for others of their batch."""
+        return 0 if self._batches is None else self._batches.line.gathering(queue)
 
     def take(self, jobs: Mapping[str, Sequence[DequeuedJob]]) -> None:
-        """Jobs that have been claimed, by queue. They take up slots and begin, or wait at hand for a slot. What cannot
-        run here, or comes when the worker stops, is answered instead.
+        """Jobs that have been claimed, by queue. They take up slots and begin, or wait at hand for a slot, or for
+        others of their batch. What cannot run here, or comes when the worker stops, is answered instead.
 
         Claims are kept alive before a job begins: it may hold the interpreter from its first instant, for minutes.
         """
@@ -139,18 +157,26 @@ class RunningJobs:
                     loaded.append(running)
                 else:
                     answered.append((running, outcome or _GIVEN_BACK))
+        singles = loaded if self._batches is None else self._batches.gather(loaded, now_s)
         self._claims.take([*loaded, *(running for running, _ in answered)], now_s)
         if answered:
             self._acks.put(answered)
+        if self._batches is not None:
+            self._batches.begin(now_s)
+            self._listener.jobs_began()
         slots = self.free() - self.reserved
-        if not self._at_hand and len(loaded) <= slots:
-            self._begin(loaded, now_ms)
+        if not self._at_hand and len(singles) <= slots:
+            self._begin(singles, now_ms)
         else:
-            self._at_hand.add(loaded)
+            self._at_hand.add(singles)
             self._begin_at_hand(now_s, now_ms)
+        if self._batches is not None:
+            self._listener.slots_freed()  # those that gather have none
 
     def refill(self, now_s: float) -> None:
-        """Slots have become free, and jobs at hand begin in them, at that moment."""
+        """Slots have become free, and jobs at hand begin in them, at that moment; batches that are ready first."""
+        if self._batches is not None:
+            self._batches.begin(now_s)
         if self._at_hand:
             self._begin_at_hand(now_s, self._clock.now_ms())
 
@@ -219,12 +245,12 @@ class RunningJobs:
         self._ended_in_turn = 0
         overdue = self._at_hand.turn()
         if overdue:
-            self._hand_back(overdue)
+            self.hand_back(overdue)
         self.refill(time.monotonic())
         if self._turn is None and self.free() < 0:
             self._turn = self._loop.call_later(self._turn_s, self._pass_turn)
 
-    def _hand_back(self, jobs: Sequence[RunningJob]) -> None:
+    def hand_back(self, jobs: Sequence[RunningJob]) -> None:
         """They have not begun: no attempt is spent, and each keeps its place in its queue."""
         for running in jobs:
             assert running.type is not None
@@ -241,6 +267,11 @@ class RunningJobs:
         if self.free() <= 0:
             self.freed_s = now_s
         self._ended_in_turn += len(results)
+        if self._batches is not None:
+            results = self._end_batches(self._batches, results, now_s)
+            if not results:
+                self._go_on(now_s, self._clock.now_ms())
+                return
         counted: list[Result] = []
         succeeded: dict[tuple[str, str, float], int] = {}
         ran, ended, took = self._claims.ran, self._metrics.ended, self._prefetch.ended
@@ -266,7 +297,7 @@ class RunningJobs:
             counted.append(result)
             if outcome.action is Action.SUCCEED:
                 if outcome.error:
-                    self._say_dropped(name, outcome.dropped)
+                    self.say_dropped(name, outcome.dropped)
                 alike = (name, queue, run_s)
                 succeeded[alike] = succeeded.get(alike, 0) + 1
             else:
@@ -279,14 +310,32 @@ class RunningJobs:
             took(queue, run_s, times)
             ended(name, Action.SUCCEED, run_s, times=times)
         self._acks.put(counted)
+        self._go_on(now_s, now_ms)
+
+    def _go_on(self, now_s: float, now_ms: int) -> None:
+        """Slots have become free."""
         if self._is_stopping:
             self._note_idle()
+        if self._batches is not None:
+            self._batches.begin(now_s)
         self._listener.slots_freed()
         if self._at_hand:
             self._begin_at_hand(now_s, now_ms)
         self._busy_s = now_s if self.running else 0.0
 
-    def _say_dropped(self, name: str, kind: str) -> None:
+    def _end_batches(self, batches: RunningBatches, results: Sequence[Result], now_s: float) -> list[Result]:
+        """The results of single jobs; those of batches are told here."""
+        singles: list[Result] = []
+        for result in results:
+            batch, outcome = result
+            if not isinstance(batch, RunningBatch):
+                singles.append(result)
+                continue
+            del self.running[batch]
+            self._acks.put(batches.ended(batch, outcome, now_s - batch.began_s))
+        return singles
+
+    def say_dropped(self, name: str, kind: str) -> None:
         """Once for each type of job, whichever process ran it."""
         if name not in self._dropping:
             self._dropping.add(name)
@@ -303,12 +352,15 @@ class RunningJobs:
             self._withdraw()
         if running in self.running:
             self.stop(running, reason)
+        elif self._batches is not None and running in self._batches:
+            self._batches.lost(running, reason)
         elif reason is StopReason.CLAIM_LOST:
             self._at_hand.discard(running)
 
     def is_answered(self, running: RunningJob) -> bool:
         """It does not run here any more, nor will it: its result is with the AckSender."""
-        return running not in self.running and running not in self._at_hand
+        in_batch = self._batches is not None and running in self._batches
+        return running not in self.running and running not in self._at_hand and not in_batch
 
     def stop(self, running: RunningJob, reason: StopReason) -> None:
         running.stop_reason = reason
@@ -332,7 +384,9 @@ class RunningJobs:
         """Tells running jobs to stop; those at hand are handed back, and jobs that still come too."""
         self._is_stopping = True
         self._withdraw()
-        self._hand_back(self._at_hand.take_all())
+        self.hand_back(self._at_hand.take_all())
+        if self._batches is not None:
+            self._batches.close()
         for running in list(self.running):
             if running.stop_reason is None:
                 self.stop(running, StopReason.STOPPING)
@@ -344,9 +398,11 @@ class RunningJobs:
             return 0
         self._closed = True
         self._withdraw()
-        self._hand_back(self._at_hand.take_all())
+        self.hand_back(self._at_hand.take_all())
+        if self._batches is not None:
+            self._batches.close()
         await self.pool.close()
-        left = [running for running in self.running if running.stop_reason is not StopReason.CLAIM_LOST]
+        left = [running for running in self.held() if running.stop_reason is not StopReason.CLAIM_LOST]
         self.running.clear()
         self._acks.put([(running, _GIVEN_BACK) for running in left])
         for running in left:

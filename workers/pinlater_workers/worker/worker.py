@@ -18,6 +18,7 @@ from pinlater_workers.jobs.context import RunningJob
 from pinlater_workers.observability.metrics import QueueSummary, WorkerMetrics, WorkerView
 from pinlater_workers.pools.router import PoolRouter
 from pinlater_workers.worker.ack_sender import AckSender
+from pinlater_workers.worker.batches import BatchQueues
 from pinlater_workers.worker.claims import CheckpointWriter, ClaimKeeper
 from pinlater_workers.worker.fetcher import Fetcher
 from pinlater_workers.worker.identity import WorkerIdentity
@@ -112,6 +113,8 @@ class Engine:
         )
         self._checkpoints = checkpoints = CheckpointWriter(self._client)
         prefetch = PrefetchPlan(settings.queues, settings.concurrency, settings.prefetch_s)
+        types = app.job_types.values()
+        batch_queues = BatchQueues(types) if any(each.is_batch for each in types) else None
         self._jobs = RunningJobs(
             settings.concurrency,
             prefetch,
@@ -123,8 +126,10 @@ class Engine:
             metrics,
             app.clock,
             self,
+            batches=batch_queues is not None,
         )
-        self._fetcher = Fetcher(self._client, settings, self._acks, incidents, self._jobs, prefetch, stop.look_at)
+        parts = self._acks, incidents, self._jobs, prefetch, stop.look_at, batch_queues
+        self._fetcher = Fetcher(self._client, settings, *parts)
         self._reaper = TimeLimitReaper(self._jobs, self._claims, self._on_reaped)
         self._binding: asyncio.Task[None] | None = None
         self.is_stuck = False
@@ -165,7 +170,7 @@ class Engine:
             self._acks.unacked,
             self._stop.asked.is_set(),
             queues,
-            self._jobs.at_hand_of().total(),
+            self._jobs.at_hand_of().total() + self._jobs.gathered,
         )
 
     def _describe(self) -> WorkerState:

@@ -1,0 +1,188 @@
+"""One attempt at each job of a batch: one call of the function, and the outcome of each.
+
+Middleware is called for each job, in a context of its own, so that a span or a timer of one does not meet the others;
+`around_batch` is called once, where the function runs. A job whose arguments or middleware fail is not in the batch.
+
+Nothing that a batch raises leaves these functions, but what may leave those of `attempt`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from contextvars import Context, copy_context
+from random import Random
+from typing import Any
+
+from pinlater.model import DequeuedJob
+from pinlater_workers.execution.attempt import (
+    HasMiddleware,
+    after,
+    before,
+    failed,
+    is_cancelled,
+    prepare,
+    run_on_kept_loop,
+    stopped,
+    tell_error,
+    with_result,
+)
+from pinlater_workers.execution.decision import RANDOM, log_outcome
+from pinlater_workers.jobs.batch import BATCH_SIZE, Batch, BatchContext, BatchJob, MemberOutcomes
+from pinlater_workers.jobs.context import CURRENT, JobContext
+from pinlater_workers.jobs.job_type import JobType
+from pinlater_workers.jobs.outcome import SUCCEEDED, Outcome
+from pinlater_workers.middleware import Middleware
+
+
+def run_batch(
+    app: HasMiddleware, job_type: JobType, context: JobContext, rng: Random | None = RANDOM
+) -> MemberOutcomes:
+    """Run it in this thread, as `run_attempt` runs one job."""
+    apart = copy_context()
+    if not job_type.is_coroutine:
+        return apart.run(_run, app, job_type, context, rng)
+    attempts = BatchAttempts(app.middleware, job_type, context, rng)
+    try:
+        return run_on_kept_loop(_run_async(attempts), apart)
+    except SystemExit as error:  # of a task that the function made: asyncio lets it through all that awaits it
+        return attempts.end(error)
+
+
+async def run_batch_async(
+    app: HasMiddleware, job_type: JobType, context: JobContext, rng: Random | None = RANDOM
+) -> MemberOutcomes:
+    """Run a coroutine function on this loop, as `run_attempt_async` runs one job."""
+    return await _run_async(BatchAttempts(app.middleware, job_type, context, rng))
+
+
+def _run(app: HasMiddleware, job_type: JobType, context: JobContext, rng: Random | None) -> MemberOutcomes:
+    attempts = BatchAttempts(app.middleware, job_type, context, rng)
+    error: BaseException | None = None
+    result: object = None
+    try:
+        with attempts.begun() as batch:
+            if batch:
+                result = job_type.function(batch)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as raised:
+        error = raised
+    return attempts.end(error, result)
+
+
+async def _run_async(attempts: BatchAttempts) -> MemberOutcomes:
+    error: BaseException | None = None
+    result: object = None
+    try:
+        with attempts.begun() as batch:
+            if batch:
+                result = await attempts.job_type.function(batch)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as raised:
+        if isinstance(raised, asyncio.CancelledError) and is_cancelled():
+            attempts.cancelled(raised)
+            raise
+        error = raised
+    return attempts.end(error, result)
+
+
+class BatchAttempts:
+    """The attempts of one batch, from the bodies to the outcomes."""
+
+    def __init__(
+        self, middleware: Sequence[Middleware], job_type: JobType, context: JobContext, rng: Random | None
+    ) -> None:
+        assert isinstance(context, BatchContext)
+        self.job_type = job_type
+        self._middleware = middleware
+        self._context = context
+        self._attempts = [_MemberAttempt(job_type, job, each, rng) for job, each in context.members]
+
+    @contextmanager
+    def begun(self) -> Iterator[Batch[Any]]:
+        """The jobs whose arguments and middleware are well, with the middleware of the whole around them."""
+        jobs = [each.begin(self._middleware) for each in self._attempts]
+        self._context.jobs = jobs
+        batch: Batch[Any] = Batch([job for job in jobs if job is not None], self._context)
+        token = BATCH_SIZE.set((self.job_type.name, len(batch)))
+        try:
+            with ExitStack() as stack:
+                for each in self._middleware if batch else ():
+                    stack.enter_context(each.around_batch(batch))
+                yield batch
+        finally:
+            BATCH_SIZE.reset(token)
+
+    def end(self, error: BaseException | None, result: object = None) -> MemberOutcomes:
+        """`error`: what the function raised, which counts for the jobs without an outcome of their own."""
+        return MemberOutcomes(SUCCEEDED.action, members=tuple([each.end(error, result) for each in self._attempts]))
+
+    def cancelled(self, error: BaseException) -> None:
+        """The batch is ended: middleware hears so, as the pool says the outcomes."""
+        if self._context.cancel_reason is not None:
+            for each in self._attempts:
+                each.cancelled(error)
+
+
+class _MemberAttempt:
+    """The attempt of one job. `_outcome` is set where it never came to the function."""
+
+    __slots__ = ("_apart", "_batch_job", "_begun", "_context", "_outcome", "_rng", "_type", "job")
+
+    def __init__(self, job_type: JobType, job: DequeuedJob, context: JobContext, rng: Random | None) -> None:
+        self.job = job
+        self._type = job_type
+        self._context = context
+        self._rng = rng
+        self._apart: Context = copy_context()
+        self._begun: list[Middleware] = []
+        self._batch_job: BatchJob[Any] | None = None
+        self._outcome: Outcome | None = None
+
+    def begin(self, middleware: Sequence[Middleware]) -> BatchJob[Any] | None:
+        return self._apart.run(self._begin, middleware)
+
+    def end(self, error: BaseException | None, result: object) -> Outcome:
+        return self._apart.run(self._end, error, result)
+
+    def cancelled(self, error: BaseException) -> None:
+        if self._outcome is None:
+            outcome = stopped(self._type, self.job, self._context)
+            self._apart.run(tell_error, self._begun, self._context, error, outcome)
+
+    def _begin(self, middleware: Sequence[Middleware]) -> BatchJob[Any] | None:
+        try:
+            (arguments,), _ = prepare(self._type, self.job, self._context)
+            before(middleware, self._begun, self._context)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            self._outcome = self._failed(error)
+            return None
+        self._batch_job = BatchJob(arguments, self._context)
+        return self._batch_job
+
+    def _end(self, error: BaseException | None, result: object) -> Outcome:
+        if self._outcome is not None:
+            return self._outcome
+        if self._batch_job is not None and self._batch_job.settled:
+            error = self._batch_job.error
+        if error is not None:
+            return self._failed(error)
+        try:
+            after(self._begun, self._context, result)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as raised:
+            return self._failed(raised)
+        is_said = result is None or self._type.result_said
+        outcome = SUCCEEDED if is_said else with_result(self._type, self._begun, result)
+        log_outcome(self._context, outcome)
+        return outcome
+
+    def _failed(self, error: BaseException) -> Outcome:
+        CURRENT.set(self._context)
+        return failed(self._begun, self._type, self.job, self._context, error, self._rng)
