@@ -253,16 +253,17 @@ class LongPolls:
         now_ms = context.clock.now_ms()
         before = []
         for queue in queues:
-            self._due.take(queue, now_ms)  # what comes next is told by the answer
             poller = self._pollers.get(queue)
+            self._due.take(queue, now_ms)  # what comes next is told by the answer
             before.append(-1 if poller is None else poller.events)
         times = await context.due_query.next_due_of(queues, priorities)
         now_ms = context.clock.now_ms()
         found: dict[str, bool] = {}
         for queue, events in zip(queues, before, strict=True):
+            poller = self._pollers.get(queue)
             if queue not in times:
                 continue
-            due_ms, poller = times[queue], self._pollers.get(queue)
+            due_ms = times[queue]
             is_due = found[queue] = due_ms is not None and due_ms <= now_ms
             if poller is None:
                 continue
@@ -298,6 +299,10 @@ class LongPolls:
         if self._context.is_draining:
             return [], dict(errors)
         self._check_room()
+        errors = {**errors, **self._rejections(queues)}
+        queues = [queue for queue in queues if queue not in errors]
+        if not queues:
+            return [], errors
         has_missed = ticket.wakeups != self._wakeups
         waiter = SharedWaiter(ticket.number, request, claim_for, self._aside)
         for queue, error in errors.items():
@@ -312,6 +317,16 @@ class LongPolls:
             timer.cancel()
             self.waiters -= 1
             waiter.leave()
+
+    def _rejections(self, queues: Iterable[str]) -> dict[str, PinLaterError]:
+        """Of those that have been paused since the dequeue began."""
+        rejections: dict[str, PinLaterError] = {}
+        for queue in queues:
+            rejection = self._limits.rejection_of(queue)
+            if rejection is not None:
+                self._limits.count(1, queue, "paused")
+                rejections[queue] = rejection
+        return rejections
 
     def _join(self, waiter: SharedWaiter, queues: Iterable[str], has_missed: bool) -> None:
         now_s = asyncio.get_running_loop().time()

@@ -1,0 +1,44 @@
+"""Dequeues from several queues, where something happens just while they look at the queues."""
+
+from __future__ import annotations
+
+import asyncio
+
+from pinlater.model import Job
+from tests.unit.breaking import settled, until_quiet
+from tests.unit.stand import stand
+from tests.unit.test_longpoll_shared import LONG_MS, SELDOM, WITHIN_S, answered, asked, bodies, made, set_queue
+
+
+async def test_a_queue_that_is_paused_while_it_is_looked_at_hands_out_nothing() -> None:
+    async with stand(settings=SELDOM) as at:
+        shares = await made(at, "a", "b")
+        gate = at.stores[0].hold("next_due")
+        task = asyncio.create_task(asked(at, shares, 1, LONG_MS))
+        await at.stores[0].until_begun("next_due", 1)
+        await set_queue(at, "a", paused="true")
+        gate.set()
+        async with asyncio.timeout(WITHIN_S):
+            while not at.service.waiting:
+                await asyncio.sleep(0)
+        await at.service.enqueue("a", [Job(b"a")])
+        await settled()
+        await until_quiet(*at.stores)
+        assert not task.done()
+        await at.service.enqueue("b", [Job(b"b")])
+        jobs = await answered(task)
+        assert bodies(jobs) == [b"b"]
+        assert jobs.queue_errors["a"].reason == "QUEUE_PAUSED"
+
+
+async def test_it_is_answered_at_once_where_all_are_paused_while_they_are_looked_at() -> None:
+    async with stand(settings=SELDOM) as at:
+        shares = await made(at, "a")
+        gate = at.stores[0].hold("next_due")
+        task = asyncio.create_task(asked(at, shares, 1, LONG_MS))
+        await at.stores[0].until_begun("next_due", 1)
+        await set_queue(at, "a", paused="true")
+        gate.set()
+        jobs = await answered(task)
+        assert bodies(jobs) == []
+        assert jobs.queue_errors["a"].reason == "QUEUE_PAUSED"
