@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from pinlater.model import Job
-from tests.unit.breaking import settled, until_quiet
+from tests.unit.breaking import HeldTime, settled, until_quiet
 from tests.unit.stand import stand
-from tests.unit.test_longpoll_shared import LONG_MS, SELDOM, WITHIN_S, answered, asked, bodies, made, set_queue
+from tests.unit.test_longpoll_shared import LONG_MS, SELDOM, WITHIN_S, answered, asked, bodies, made, set_queue, waiting
 
 
 async def test_a_queue_that_is_paused_while_it_is_looked_at_hands_out_nothing() -> None:
@@ -42,3 +42,32 @@ async def test_it_is_answered_at_once_where_all_are_paused_while_they_are_looked
         jobs = await answered(task)
         assert bodies(jobs) == []
         assert jobs.queue_errors["a"].reason == "QUEUE_PAUSED"
+
+
+async def test_those_who_wait_get_delayed_jobs_although_another_has_looked_when_they_were_due() -> None:
+    async with stand(settings=SELDOM) as at:
+        time = HeldTime(*at.stores)
+        shares = await made(at, "a", "b")
+        task = await waiting(at, shares)
+        due_ms = at.clock.now_ms() + 1_000
+        await at.service.enqueue("a", [Job(b"1", run_after_ms=due_ms), Job(b"2", run_after_ms=due_ms)])
+        await settled()
+        at.clock.tick(1_000)
+        assert len(await asked(at, shares)) == 1
+        await time.leap(1.5)
+        assert len(await answered(task)) == 1
+
+
+async def test_those_who_wait_get_delayed_jobs_although_another_was_about_to_look_and_left() -> None:
+    async with stand(settings=SELDOM) as at:
+        time = HeldTime(*at.stores)
+        shares = await made(at, "a", "b")
+        task = await waiting(at, shares)
+        await at.service.enqueue("a", [Job(b"1", run_after_ms=at.clock.now_ms() + 1_000)])
+        await settled()
+        at.clock.tick(1_000)
+        leaving = asyncio.create_task(asked(at, shares))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        await time.leap(1.5)
+        assert bodies(await answered(task)) == [b"1"]

@@ -254,7 +254,8 @@ class LongPolls:
         before = []
         for queue in queues:
             poller = self._pollers.get(queue)
-            self._due.take(queue, now_ms)  # what comes next is told by the answer
+            if self._due.take(queue, now_ms) and poller is not None:  # what comes next is told by the answer
+                poller.due_taken()
             before.append(-1 if poller is None else poller.events)
         times = await context.due_query.next_due_of(queues, priorities)
         now_ms = context.clock.now_ms()

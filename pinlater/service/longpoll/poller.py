@@ -247,6 +247,14 @@ class QueuePoller:
             return Outlook.TAKEN
         return Outlook.FULL if self.is_full else Outlook.UNKNOWN
 
+    def due_taken(self) -> None:
+        """A dequeue that waits for nothing looks at the queue, whose next time has come: those who wait for it would
+        not be told of that time any more.
+        """
+        self._empty_at = -1
+        if self.waiters.entries:
+            self.poll_now()
+
     def found_empty(self, events: int) -> None:
         """As `was_empty`, after a question that was not this poller's own."""
         if self.events == events and not self.waiters.entries and self.state in _AT_REST:
