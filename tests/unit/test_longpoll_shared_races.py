@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from pinlater.model import Job
+from pinlater.model import Job, QueueShare
 from tests.unit.breaking import HeldTime, settled, until_quiet
 from tests.unit.stand import stand
 from tests.unit.test_longpoll_shared import LONG_MS, SELDOM, WITHIN_S, answered, asked, bodies, made, set_queue, waiting
@@ -71,3 +71,14 @@ async def test_those_who_wait_get_delayed_jobs_although_another_was_about_to_loo
         leaving.cancel()
         await time.leap(1.5)
         assert bodies(await answered(task)) == [b"1"]
+
+
+async def test_names_of_queues_that_are_not_there_are_not_kept() -> None:
+    """A caller may name others in every call."""
+    async with stand() as at:
+        for call in range(3):
+            names = [f"nowhere{call}_{number}" for number in range(100)]
+            answer = await asked(at, [QueueShare(name) for name in names], 1, LONG_MS)
+            assert len(answer.queue_errors) == 100
+            await settled()
+            assert not any(map(at.service.long_polls.poller, names))

@@ -263,6 +263,8 @@ class LongPolls:
         for queue, events in zip(queues, before, strict=True):
             poller = self._pollers.get(queue)
             if queue not in times:
+                if poller is not None:
+                    poller.keep_no_longer()
                 continue
             due_ms = times[queue]
             is_due = found[queue] = due_ms is not None and due_ms <= now_ms

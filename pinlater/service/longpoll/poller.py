@@ -237,6 +237,11 @@ class QueuePoller:
         """A dequeue from several queues asks for this one: most of those come again and again."""
         self._keep_until_s = now_s + KEEP_S
 
+    def keep_no_longer(self) -> None:
+        """The queue is not there: callers can name any number of such queues."""
+        self._keep_until_s = 0.0
+        self._unpark()
+
     def outlook(self, now_s: float, now_ms: int) -> Outlook:
         """For a dequeue that may wait."""
         if self._empty_at == self.events and now_s < self._trusted_until_s:
