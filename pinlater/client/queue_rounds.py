@@ -1,7 +1,7 @@
 """Rounds of plain dequeues, for a dequeue from many queues at a server that does not know that call.
 
-Each round asks the queues one after the other, in an order drawn by their weights, until the limit is full. Where
-nothing came the next round follows after a pause, as long as the call may wait.
+Each round asks the queues one after the other, in an order drawn by their weights, until the limit is full, or until
+it has brought jobs and taken a while. Where nothing came the next follows after a pause, as long as the call may wait.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ SHORTEST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 1.0
 _PAUSE_SHARE = 3
 """A pause is so many times as long as the round before it took: a server of many queues is not kept busy by this."""
+
+_LONGEST_ROUND_S = 0.1
+"""A round that has brought jobs ends after so long: nothing keeps their claims alive while it goes on."""
 
 _OF_ONE_QUEUE = (DequeueRateLimited, QueueNotFound)
 """Errors that say nothing about the other queues."""
@@ -74,11 +77,12 @@ class QueueRounds:
 
     async def _round(self, jobs: list[DequeuedJob]) -> dict[str, PinLaterError]:
         """Adds to `jobs`; the errors of queues. An error of the whole call is raised where there are no jobs yet."""
-        request = self._request
+        request, loop = self._request, asyncio.get_running_loop()
+        began_s = loop.time()
         errors: dict[str, PinLaterError] = {}
         for share in in_weighted_order(request.queues, self._rng):
             room = request.limit - len(jobs)
-            if room <= 0:
+            if room <= 0 or (jobs and loop.time() - began_s >= _LONGEST_ROUND_S):
                 break
             plain = DequeueRequest(
                 share.queue,
