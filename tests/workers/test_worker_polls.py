@@ -289,6 +289,18 @@ async def test_queues_are_created_while_the_others_are_served(server: RunningSer
                 await site.all_succeeded(1, queue)
 
 
+async def test_queues_are_created_before_the_others_are_waited_for(server: RunningServer) -> None:
+    async with Site(server.port) as site:
+        missing = f"{site.queue}_missing"
+        queues = dict.fromkeys([site.queue, missing], 1)
+        async with site.working(queues=queues, create_queues=True, poll_wait_s=60.0, lease_s=300.0):
+
+            async def is_there() -> bool:
+                return missing in await site.client.queue_names()
+
+            await until(is_there)
+
+
 async def test_a_paused_queue_is_asked_now_and_then_and_goes_on_when_it_may(
     server: RunningServer, calls: list[DequeueRequest], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -127,6 +127,8 @@ class Fetcher:
         self._arriving_slots = 0
         """The slots that are reserved for them."""
         self._creating: set[str] = set()
+        self._first_look = settings.create_queues and not self._sole
+        """Which queues are not there is asked before anything is waited for."""
         self._stopped = False
         self.good_s = time.monotonic()
         """When a server last answered."""
@@ -184,6 +186,8 @@ class Fetcher:
         """The news that a trouble is over is not kept waiting for: it comes at once where there is nothing but trouble,
         and in a while where other queues are waited for.
         """
+        if self._first_look:
+            return 0.0
         troubled = len(self._states.troubled) + len(self._creating)
         if troubled >= len(self._weights):
             return 0.0
@@ -300,7 +304,7 @@ class Fetcher:
         """A queue that gave nothing but an error is asked again with the others. Where there are no others, a while is
         left to them.
         """
-        errors = fetched.queue_errors
+        errors, self._first_look = fetched.queue_errors, False
         if not errors:
             self._states.answered(self._weights)
             return
