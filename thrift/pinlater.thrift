@@ -236,7 +236,7 @@ struct DequeueFromQueuesRequest {
   1: required list<QueueShare> queues,
   /** Of all queues together. */
   2: required i32 limit,
-  /** Carried out before the dequeue. */
+  /** Carried out before the dequeue; at most 1,000 of them. */
   3: optional list<PinLaterJobAckRequest> acks,
   /** Long poll: answer as soon as one of the queues has a job, at most so much later; cut at 60,000. */
   4: optional i32 waitMillis = 0,

@@ -17,8 +17,16 @@ from typing import Any
 
 from pinlater.backends.base import ClaimRequest
 from pinlater.clock import Clock
-from pinlater.errors import DequeueRateLimited, NoHealthyShards, Overloaded, PinLaterError, QueueNotFound
+from pinlater.errors import (
+    DequeueRateLimited,
+    NoHealthyShards,
+    Overloaded,
+    PinLaterError,
+    QueueNotFound,
+    RequestInvalid,
+)
 from pinlater.model import (
+    MAX_QUEUES,
     AckOutcome,
     DequeuedFromQueues,
     DequeuedJob,
@@ -139,6 +147,8 @@ class QueuesDequeuer:
         """Of all queues at the same time; empty where every ack had an effect. An error is that of the first that has
         one, after all were carried out.
         """
+        if len(request.acks) > MAX_QUEUES:
+            raise RequestInvalid.of("the length of acks", len(request.acks), f"at most {MAX_QUEUES}")
         acking = [self._ack_one(each, context, request.wait_ms > 0) for each in request.acks]
         if len(acking) < 2:
             acked: list[Acked | BaseException] = [await each for each in acking]

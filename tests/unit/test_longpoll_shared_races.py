@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from pinlater.model import Job, QueueShare
+import pytest
+
+from pinlater.errors import RequestInvalid
+from pinlater.model import MAX_QUEUES, Ack, DequeueFromQueuesRequest, Job, JobState, QueueAcks, QueueShare
 from tests.unit.breaking import HeldTime, settled, until_quiet
-from tests.unit.stand import stand
+from tests.unit.stand import ME, stand
 from tests.unit.test_longpoll_shared import LONG_MS, SELDOM, WITHIN_S, answered, asked, bodies, made, set_queue, waiting
 
 
@@ -82,3 +85,16 @@ async def test_names_of_queues_that_are_not_there_are_not_kept() -> None:
             assert len(answer.queue_errors) == 100
             await settled()
             assert not any(map(at.service.long_polls.poller, names))
+
+
+async def test_more_acks_than_there_may_be_queues_are_refused_before_any_is_carried_out() -> None:
+    async with stand(settings=SELDOM) as at:
+        shares = await made(at, "a")
+        await at.service.enqueue("a", [Job(b"x")])
+        (job,) = await asked(at, shares)
+        acks = [QueueAcks("a", [Ack(job.descriptor)], [])] * (MAX_QUEUES + 1)
+        with pytest.raises(RequestInvalid, match="length of acks is 1001; allowed: at most 1000") as refused:
+            await at.service.dequeue_from_queues(DequeueFromQueuesRequest(shares, 1, acks), context=ME)
+        assert refused.value.acks_applied is False
+        found = await at.service.lookup([job.descriptor])
+        assert found[job.descriptor].state is JobState.IN_PROGRESS
