@@ -157,6 +157,25 @@ async def test_what_finds_no_slot_is_handed_back_and_an_idle_worker_takes_it(ser
         assert len(gate.began) == KNOWN + 2
 
 
+async def test_jobs_that_are_all_with_the_pool_are_handed_back_too(server: RunningServer) -> None:
+    """None waits at hand beside them, and none was there before: they come to a worker at rest, more than its slots."""
+    async with Site(server.port) as site:
+        gate = Gate(site)
+        async with site.working(concurrency=4):
+            await gate.known_for_quick()
+            await gate.enqueue(12)
+            await until(lambda: len(gate.began) >= KNOWN + 4)
+
+            async def only_those_that_began() -> bool:
+                return await gate.in_progress() == 4
+
+            await until(only_those_that_began)
+            assert len(gate.began) == KNOWN + 4
+            gate.open.set()
+            await site.all_succeeded(KNOWN + 12)
+        assert len(gate.began) == KNOWN + 12
+
+
 async def test_a_stop_hands_back_what_has_not_begun_whole(server: RunningServer) -> None:
     """Without an attempt spent, and at its place in the queue."""
     async with Site(server.port) as site:

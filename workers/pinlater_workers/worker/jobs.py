@@ -194,7 +194,7 @@ class RunningJobs:
             running.begin(now_s)
         if taken:
             self._begin(taken, now_ms)
-        if self._at_hand and self._turn is None:
+        if self._turn is None and (self._at_hand or self.free() < 0):  # or all that wait are with the pool
             self._turn = self._loop.call_later(self._turn_s, self._pass_turn)
 
     def _begin(self, beginning: Sequence[RunningJob], now_ms: int) -> None:
