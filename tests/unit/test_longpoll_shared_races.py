@@ -87,6 +87,16 @@ async def test_names_of_queues_that_are_not_there_are_not_kept() -> None:
             assert not any(map(at.service.long_polls.poller, names))
 
 
+async def test_names_of_queues_that_are_not_there_are_not_subscribed_to() -> None:
+    """They would take the places of queues that are."""
+    async with stand() as at:
+        store = at.stores[0]
+        before = store.begun["subscribe"]
+        await asked(at, [QueueShare(f"nowhere_{number}") for number in range(100)], 1, LONG_MS)
+        await settled()
+        assert store.begun["subscribe"] == before
+
+
 async def test_more_acks_than_there_may_be_queues_are_refused_before_any_is_carried_out() -> None:
     async with stand(settings=SELDOM) as at:
         shares = await made(at, "a")

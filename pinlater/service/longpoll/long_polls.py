@@ -227,8 +227,11 @@ class LongPolls:
         if self.waiters >= self._settings.max_waiters:
             raise Overloaded.by("waiting_dequeues", f"{self.waiters} dequeues wait already", retry_after_ms=1_000)
 
-    def _begin(self, queue: str, throttle: Throttle | None) -> QueuePoller:
-        is_known = throttle is None and self.subscriptions.is_subscribed(queue) and self._due.is_known(queue)
+    def _begin(self, queue: str, throttle: Throttle | None, *, is_there: bool = True) -> QueuePoller:
+        """Without `is_there`, nobody has seen the queue yet: there is no subscription to what any caller may name."""
+        is_known = (
+            is_there and throttle is None and self.subscriptions.is_subscribed(queue) and self._due.is_known(queue)
+        )
         pause_ms = self._settings.poll_subscribed_ms if is_known else self._settings.poll_min_ms
         poller = self._pollers[queue] = QueuePoller(queue, pause_ms, self._context)
         poller.throttle_by(throttle)
@@ -242,7 +245,7 @@ class LongPolls:
         now_s, now_ms = asyncio.get_running_loop().time(), self._context.clock.now_ms()
         outlooks = []
         for queue in queues:
-            poller = self._pollers.get(queue) or self._begin(queue, None)
+            poller = self._pollers.get(queue) or self._begin(queue, None, is_there=False)
             poller.keep(now_s)
             outlooks.append(poller.outlook(now_s, now_ms))
         return outlooks
