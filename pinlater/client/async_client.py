@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Self, TypedDict, TypeVar, Unpack, overload
@@ -310,7 +311,9 @@ class AsyncClient(ClusterCalls):
         )
         try:
             return methods.DEQUEUE_FROM_QUEUES.result(await self._dispatcher.call(call))
-        except MethodUnknown:  # nothing was done
+        except MethodUnknown:  # nothing was done there; another server may have carried out the acks before
+            if args.request.acks is None:
+                request = replace(request, acks=())
             return await self._dequeue_in_rounds(request, context, timeout, wait_until_s)
 
     async def _dequeue_in_rounds(

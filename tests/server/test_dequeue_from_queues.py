@@ -26,9 +26,10 @@ from pinlater import (
 from pinlater.client.queue_rounds import SHORTEST_PAUSE_S
 from pinlater.data_folder.password import hash_password
 from pinlater.errors import Overloaded, QueueNotFound, RequestInvalid
-from pinlater.wire.codec import WireCall, encode_reply
-from pinlater.wire.convert import dequeued_from_queues_to_wire
+from pinlater.wire.codec import WireCall, encode_application_exception, encode_reply
+from pinlater.wire.convert import dequeued_from_queues_to_wire, dequeued_to_wire
 from pinlater.wire.faults import exception_from_error
+from pinlater.wire.message import ApplicationErrorKind
 from tests.server.older import older_server
 from tests.server.running import RunningServer, running
 from tests.server.test_client_failures import framed, scripted
@@ -218,6 +219,24 @@ async def test_acks_that_were_carried_out_are_not_sent_again_and_the_wait_gets_s
         assert first.acks is not None
         assert second.acks is None
         assert 0 < second.wait_ms < first.wait_ms == 5_000
+
+
+async def test_acks_that_a_newer_server_has_carried_out_are_not_sent_to_an_older_one() -> None:
+    """There they would have no effect, which says that what was done may be done again."""
+
+    def answer(call: WireCall) -> bytes:
+        if len(seen) == 1:
+            refusal = exception_from_error(Overloaded("busy", retry_after_ms=50, acks_applied=True))
+            return framed(encode_reply(call.name, call.seqid, exception=refusal))
+        if call.name == CALL:
+            unknown = ApplicationErrorKind.UNKNOWN_METHOD
+            return framed(encode_application_exception(call.name, call.seqid, unknown, "there is no such method"))
+        return framed(encode_reply(call.name, call.seqid, dequeued_to_wire([])))
+
+    async with scripted(answer) as (address, seen), AsyncClient(address) as client:
+        acks = [QueueAcks("one", [Ack("one:s1:p1:1790000000000000")])]
+        assert await client.dequeue_from_queues(DequeueFromQueuesRequest([QueueShare("one")], 1, acks)) == []
+        assert [call.name for call in seen] == [CALL, CALL, "dequeueJobs"]
 
 
 # -- rounds of plain dequeues, at a server that does not know the call -------------------------------------------------
