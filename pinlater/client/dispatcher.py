@@ -8,6 +8,7 @@ Dispatcher.begin  the same without a task, for a first attempt that can be sent 
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -37,6 +38,11 @@ from pinlater.errors import (
 )
 from pinlater.wire.faults import error_from_exception
 from pinlater.wire.methods import Idempotency, Method
+
+_log = logging.getLogger("pinlater.client")
+
+_SAY_AGAIN_S = 30.0
+"""How long a client is silent after it has said that no server answers."""
 
 Failure = CallFailed | PinLaterError
 
@@ -82,6 +88,7 @@ class Dispatcher:
         self._rng = rng
         self._balancer: LoadBalancer[Server] = LoadBalancer(rng, sticky_s)
         self._closed = False
+        self._say_again_s = 0.0
         self._long_polls_cancelled = False
 
     def cancel_long_polls(self, why: str) -> None:
@@ -158,9 +165,19 @@ class Dispatcher:
         is_over = self._closed or (self._long_polls_cancelled and call.long_poll)
         if pause_s is None or is_over or now_s + pause_s >= call.deadline_s:
             attempts.raise_verdict(error)
+        if attempts.rounds > MAX_ROUNDS and isinstance(error, CallFailed):
+            self._say_unanswered(call, error, now_s)
         await asyncio.sleep(pause_s)
         if call.revise is not None:
             call.revise(error)
+
+    def _say_unanswered(self, call: CallSpec, error: CallFailed, now_s: float) -> None:
+        """A caller that waits for a server that was never there would not know why."""
+        if now_s >= self._say_again_s:
+            self._say_again_s = now_s + _SAY_AGAIN_S
+            addresses = ", ".join(str(server.address) for server in self._servers.servers)
+            text = "no server answers at %s (%s); %s goes on for up to %.1f s"
+            _log.warning(text, addresses, error.why, call.method.name, call.deadline_s - now_s)
 
 
 class FirstAttempt:
@@ -207,9 +224,9 @@ class _Attempts:
         "_definite",
         "_maybe_done",
         "_retry_unavailable",
-        "_round",
         "_why",
         "call",
+        "rounds",
         "tried",
     )
 
@@ -217,7 +234,7 @@ class _Attempts:
         self.call = call
         self._retry_unavailable = retry_unavailable
         self._definite: Failure | None = None
-        self._round = 1
+        self.rounds = 1
         self._maybe_done = False
         self._busy = False
         self._why: dict[Address, str] = {}
@@ -252,12 +269,12 @@ class _Attempts:
 
     def _next_round(self, error: Failure, rng: random.Random, left_s: float) -> float | None:
         """Servers that restart are away for some seconds: a patient client goes on asking for as long as it may."""
-        self._round += 1
+        self.rounds += 1
         if isinstance(error, PinLaterError):
-            return backoff_s(self._round, error.retry_after_ms, rng)
-        if left_s < SHORTEST_ROUND_S or (not self._retry_unavailable and self._round > MAX_ROUNDS):
+            return backoff_s(self.rounds, error.retry_after_ms, rng)
+        if left_s < SHORTEST_ROUND_S or (not self._retry_unavailable and self.rounds > MAX_ROUNDS):
             return None
-        return min(backoff_s(self._round, None, rng), left_s / 2)
+        return min(backoff_s(self.rounds, None, rng), left_s / 2)
 
     def raise_verdict(self, error: Failure) -> NoReturn:
         """Raises what the caller gets: the server's own error, or what it means that no answer came.

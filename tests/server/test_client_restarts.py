@@ -55,3 +55,16 @@ async def test_producers_go_on_while_their_server_restarts_and_no_job_is_stored_
             assert len(set(stored)) == len(stored)
             assert len(stored) <= count <= len(stored) + unknown
             assert unknown <= PRODUCERS
+
+
+@pytest.mark.parametrize("is_patient", [True, False])
+async def test_a_client_that_goes_on_without_a_server_says_so_once(
+    is_patient: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    async with AsyncClient(address, timeout=3.0, retry_unavailable=is_patient) as client:
+        results = await asyncio.gather(*(client.queue_names() for _ in range(PRODUCERS)), return_exceptions=True)
+    assert {type(each) for each in results} == {errors.ServerUnreachable}
+    said = [each.getMessage() for each in caplog.records if each.name == "pinlater.client"]
+    assert len(said) == is_patient
+    assert all(text.startswith(f"no server answers at {address}") for text in said)
