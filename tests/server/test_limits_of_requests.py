@@ -175,14 +175,14 @@ async def test_a_priority_outside_its_levels_is_refused_before_anything_is_store
     assert await count(plain) == 0
 
 
-async def test_a_custom_status_is_cut_at_its_bound_from_the_first_on(plain: Plain) -> None:
+async def test_a_custom_status_is_cut_at_its_bound_and_keeps_what_came_last(plain: Plain) -> None:
     await clear(plain)
     first = "é" * 4_999
     answer = await plain.call("enqueueJobs", request=enqueue_to_wire("mail", [Job(b"", custom_status=first)]))
     (job,) = await dequeue(plain, 1)
     await plain.call("ackDequeuedJobs", request=acks_to_wire("mail", [Ack(job.descriptor, "🎈🎈")], []))
     found = lookup_from_wire(await plain.call("lookupJobs", request=lookup_to_wire(answer.job_descriptors, False)))
-    assert found[job.descriptor].custom_status == first + "🎈"
+    assert found[job.descriptor].custom_status == "é" * 4_996 + "…\n🎈🎈"
 
 
 async def test_the_time_out_of_a_claim_is_cut_to_its_bound(plain: Plain) -> None:

@@ -73,6 +73,15 @@ async function claim(now, failing) {
   assert.strictEqual(jobMetadata[now].attemptsRemaining, 2);
   assert.ok(jobMetadata[now].claimDescriptor.endsWith(`:${SOURCE}`));
   assert.ok(jobMetadata[now].enqueuedAtMillis.toNumber() > 1_600_000_000_000);
+  const none = await call('dequeueFromQueues', new types.DequeueFromQueuesRequest({
+    queues: [new types.QueueShare({ queueName: queue, weight: 3 }), new types.QueueShare({ queueName: 'nowhere' })],
+    limit: 5,
+    worker: new types.WorkerReport({
+      id: `${queue}/1`, name: queue, host: 'here', pid: 1, upMillis: 1, slots: 5, queues: { [queue]: 3 },
+    }),
+  }));
+  assert.deepStrictEqual(Object.keys(none.jobs || {}), []);
+  assert.deepStrictEqual(none.queueErrors.map((each) => each.queueName), ['nowhere']);
   return jobMetadata;
 }
 
@@ -140,6 +149,8 @@ async function steer(now) {
   await call('updateShard', new types.UpdateShardRequest({ shardId: '1', password, dequeueOnly: false }));
   const status = await call('getClusterStatus', new types.GetClusterStatusRequest({ queueNames: [queue] }));
   assert.deepStrictEqual(status.shards.map((shard) => [shard.id, shard.state]), [['1', 'in']]);
+  const { workers } = await call('getWorkers', new types.GetWorkersRequest({ queueName: queue }));
+  assert.deepStrictEqual(workers.map((each) => each.name), [queue]);
   const { entries } = await call('getAudit', new types.GetAuditRequest({ limit: 1000 }));
   assert.ok(entries.some((entry) => entry.target === queue && entry.who === SOURCE));
 }

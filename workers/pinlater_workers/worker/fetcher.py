@@ -127,8 +127,8 @@ class Fetcher:
         self._arriving_slots = 0
         """The slots that are reserved for them."""
         self._creating: set[str] = set()
-        self._first_look = settings.create_queues and not self._sole
-        """Which queues are not there is asked before anything is waited for."""
+        self._first_look = not self._sole
+        """Which queues are paused, or not there, is asked before anything is waited for."""
         self._stopped = False
         self.good_s = time.monotonic()
         """When a server last answered."""
@@ -304,6 +304,8 @@ class Fetcher:
         """A queue that gave nothing but an error is asked again with the others. Where there are no others, a while is
         left to them.
         """
+        if self._stopped:
+            return  # a wait that was cut short says nothing of the queues
         errors, self._first_look = fetched.queue_errors, False
         if not errors:
             self._states.answered(self._weights)

@@ -120,8 +120,12 @@ class PrefetchPlan:
         self._refill_at = 0
 
 
-Place = tuple[int, int, int, RunningJob]
-"""Priority, run_after, the order of arrival, and the job."""
+Place = tuple[int, int, int, int, RunningJob]
+"""The turn of arrival, priority, run_after, the order of arrival, and the job.
+
+The turn counts first: else the jobs of a queue that came late would stand behind all those of an older queue, turn
+after turn, whatever the weights are.
+"""
 
 
 class JobsAtHand:
@@ -159,7 +163,7 @@ class JobsAtHand:
         new: list[Place] = []
         for running in jobs:
             self._arrived += 1
-            new.append((running.job.priority, running.job.run_after_ms, self._arrived, running))
+            new.append((running.turn, running.job.priority, running.job.run_after_ms, self._arrived, running))
         new.sort()
         if places and new and new[0] < places[-1]:
             self._places = deque(merge(places, new))

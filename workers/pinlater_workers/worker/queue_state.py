@@ -83,7 +83,7 @@ class QueueStates:
     def _enter(self, name: str, queue: QueueState, state: str, trouble: str) -> None:
         if state != queue.state:
             queue.failures = min(queue.failures, 1)
-            self._leave(name, queue.state)
+            self._leave(name, state)
             queue.state = state
             self._say(name, state, trouble)
         queue.trouble = trouble
@@ -98,12 +98,14 @@ class QueueStates:
             self._incidents.begin("servers", f"no jobs come, and the worker keeps trying: {trouble}", name)
 
     def _leave(self, name: str, state: str) -> None:
-        if state == "not found":
+        """What this new state shows to be over. Without a server nobody knows whether a pause has ended."""
+        if state in ("no server", "refused"):
+            return
+        self._incidents.over("servers", "servers answer again", name)
+        if state != "not found":
             self._incidents.over(f"missing {name}", f"queue {name} is there")
-        elif state == "paused":
+        if state != "paused":
             self._incidents.over(f"paused {name}", f"queue {name} is not paused any more")
-        elif state in ("no server", "refused"):
-            self._incidents.over("servers", "servers answer again", name)
 
 
 def pause_s(failures: int, rng: random.Random) -> float:
