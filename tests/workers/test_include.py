@@ -90,3 +90,8 @@ def test_an_error_of_an_included_module_is_the_cause(package: Path) -> None:
     with pytest.raises(ConfigurationError, match="ZeroDivisionError") as failed:
         app_of(package, "{package}.broken")
     assert isinstance(failed.value.__cause__, ZeroDivisionError)
+
+
+def test_a_file_in_place_of_a_module_is_told_what_to_write() -> None:
+    with pytest.raises(ConfigurationError, match="write shop:app"):
+        load_app("shop.py:app")

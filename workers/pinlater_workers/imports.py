@@ -28,6 +28,8 @@ def import_object(spec: object, where: str, example: str = "mail.jobs:send") -> 
     if match is None:
         raise ConfigurationError(f"{where} is {spec!r}; allowed: MODULE:NAME, as in {example}")
     module, path = match.groups()
+    if module.endswith(".py") and not Path(*module.split(".")).exists():
+        raise ConfigurationError(f"{where} is {spec!r}: a module is named as in an import; write {module[:-3]}:{path}")
     found: object = import_module(module, f"{where} is {spec!r}")
     for name in path.split("."):
         try:

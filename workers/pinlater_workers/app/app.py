@@ -22,6 +22,7 @@ from pinlater_workers.app.settings import FileSettings, WorkerSettings, read_fil
 from pinlater_workers.envelope import Encoding
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.jobs.batch import ArgumentT, Batch
+from pinlater_workers.jobs.elsewhere import unknown_options
 from pinlater_workers.jobs.enqueue_calls import JobSink
 from pinlater_workers.jobs.job_type import JobFunction, JobType
 from pinlater_workers.jobs.settings import (
@@ -71,13 +72,16 @@ _making = threading.Lock()
 
 
 def _says_queue(method: MethodT) -> MethodT:
-    """ConfigurationError where `@app.job` stands without parentheses, or options are given by position."""
+    """ConfigurationError where `@app.job` stands without parentheses, or options are given by position or are none."""
 
     @wraps(method)
     def checked(self: App, *args: object, **options: Any) -> Any:
         if args or "queue" not in options:
             right = f"@app.{method.__name__}(queue=...)"
             raise ConfigurationError(f"a job wants its queue, by name; write {right} above the function")
+        said = unknown_options(options, method)
+        if said:
+            raise ConfigurationError(f"@app.{method.__name__}(...): {said}")
         return method(self, **options)
 
     return cast(MethodT, checked)

@@ -14,6 +14,7 @@ from pinlater_workers.envelope import Envelope, write_envelope
 from pinlater_workers.errors import ArgumentsInvalid, ConfigurationError
 from pinlater_workers.jobs.arguments import Arguments
 from pinlater_workers.jobs.batch import call_alone, call_signature, takes_batch
+from pinlater_workers.jobs.elsewhere import CALLS, says_unknown_options
 from pinlater_workers.jobs.enqueue_calls import Producer
 from pinlater_workers.jobs.enqueue_options import Call, EnqueueOptions
 from pinlater_workers.jobs.settings import JobSettings
@@ -23,16 +24,6 @@ ResultT = TypeVar("ResultT", covariant=True)
 
 FORMER_OPTIONS = frozenset({"delay", "run_after", "priority"})
 """What `enqueue` takes by name beside the arguments, where no parameter of the function has the name."""
-
-
-ELSEWHERE = {
-    "delay": "enqueue(...)",
-    "apply_async": "enqueue(...), or options(delay=..., priority=...).enqueue(...)",
-    "send": "enqueue(...)",
-    "send_with_options": "options(delay=..., priority=...).enqueue(...)",
-    "kiq": "enqueue_async(...), or enqueue(...)",
-}
-"""Calls of Celery, dramatiq and taskiq, and those that stand for them here."""
 
 
 class JobType:
@@ -88,7 +79,7 @@ class JobType:
 
         def __getattr__(self, name: str) -> object:
             """AttributeError: for the names of other frameworks it says what to write."""
-            here = ELSEWHERE.get(name)
+            here = CALLS.get(name)
             if here is None:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
             job = self.__dict__.get("name", "job")
@@ -97,6 +88,7 @@ class JobType:
     def __repr__(self) -> str:
         return f"<job {self.name!r} of queue {self.settings.queue!r}>"
 
+    @says_unknown_options
     def options(
         self,
         *,
