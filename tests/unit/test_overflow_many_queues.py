@@ -78,7 +78,7 @@ async def test_a_long_poll_waits_there_and_goes_back_to_the_shards(tmp_path: Pat
 async def test_one_that_waited_at_the_shards_gets_jobs_when_its_time_is_over(tmp_path: Path) -> None:
     async with process(tmp_path) as it:
         await with_another_queue(it)
-        poll = asyncio.ensure_future(asked(it, wait_ms=200))
+        poll = asyncio.ensure_future(asked(it, wait_ms=3_000))
         await settled()
         it.lose_shards()
         await it.api.enqueue("more", [Job(b"x")], context=ME)
