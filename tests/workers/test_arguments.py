@@ -378,15 +378,11 @@ def test_the_names_of_other_frameworks_say_what_to_write() -> None:
 
 
 def test_the_options_of_other_frameworks_say_what_to_write() -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"^@app\.job.*take max_retries=, for which write attempts="
-    ):
+    with pytest.raises(ConfigurationError, match=r"^@app\.job.*take max_retries=, for which write attempts="):
         App().job(queue="q", max_retries=3)  # type: ignore[call-overload]
     with pytest.raises(ConfigurationError, match=r"does not take colour=; allowed: queue, name, attempts"):
         App().raw_job(queue="q", colour=3)  # type: ignore[call-overload]
-    with pytest.raises(
-        TypeError, match=r'take countdown=, for which write delay="5m"; allowed: delay'
-    ):
+    with pytest.raises(TypeError, match=r'take countdown=, for which write delay="5m"; allowed: delay'):
         job(rest).options(countdown=5)  # type: ignore[call-arg]
 
 
