@@ -92,8 +92,6 @@ def delete(client: Client, name: str, yes: bool) -> None:
     if is_there and not yes:
         confirm(f"Delete queue {name!r} and all its jobs?", "nothing was deleted")
     client.delete_queue(name, admin_password(client))
-    if is_there:
-        say(f"queue {name} is deleted, with all its jobs")
     say_missed(out_shards(client))
 
 
