@@ -21,9 +21,10 @@ async def drain(client: AsyncClient, queue: str, ledger: Ledger | None = None) -
         if jobs:
             for job in jobs if ledger else ():
                 ledger.handed_out(job)  # type: ignore[union-attr]
-            await client.ack(queue, [Ack(job.descriptor, claim_descriptor=job.claim_descriptor) for job in jobs])
-            for job in jobs if ledger else ():
-                ledger.success_answered(job.descriptor)  # type: ignore[union-attr]
+            acks = [Ack(job.descriptor, claim_descriptor=job.claim_descriptor) for job in jobs]
+            outcomes = await client.ack(queue, acks)
+            for job, outcome in zip(jobs, outcomes, strict=True) if ledger else ():
+                ledger.ack_answered(job, outcome)  # type: ignore[union-attr]
         elif not await count(client, queue, JobState.PENDING, JobState.IN_PROGRESS):
             return
         else:

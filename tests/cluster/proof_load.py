@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Coroutine, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
-from pinlater.model import Ack, DequeuedJob, DequeueRequest, Job
+from pinlater.model import Ack, AckOutcome, DequeuedJob, DequeueRequest, Job
 from pinlater.wire.codec import Reply
 from pinlater.wire.convert import acks_to_wire, dequeue_to_wire, dequeued_from_wire, enqueue_to_wire
 from pinlater.wire.faults import error_from_exception
@@ -23,7 +23,7 @@ LATEST_MS = 1_000
 
 PAUSE_S = 0.03
 NO_ANSWER_S = 20.0
-ENQUEUE, DEQUEUE, ACK = "enqueueJobs", "dequeueJobs", "ackDequeuedJobs"
+ENQUEUE, DEQUEUE, ACK = "enqueueJobs", "dequeueJobs", "ackJobs"
 
 
 class Call(NamedTuple):
@@ -182,6 +182,7 @@ class Load:
         for job in bad:
             self._ledger.failure_sent(job)
         acks = [[Ack(job.descriptor, claim_descriptor=job.claim_descriptor) for job in each] for each in (good, bad)]
-        if await self._call(plain, port, ACK, shard, acks_to_wire(self._queue, *acks)) is not None:
-            for job in good:
-                self._ledger.success_answered(job.descriptor)
+        answer = await self._call(plain, port, ACK, shard, acks_to_wire(self._queue, *acks))
+        if answer is not None:
+            for job, outcome in zip(good, answer.success.outcomes, strict=False):  # then those of the failures
+                self._ledger.ack_answered(job, AckOutcome(outcome))

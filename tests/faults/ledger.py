@@ -5,16 +5,17 @@ The promise, checked event by event and once more at the end:
 * lost: a job whose enqueue was answered is handed out, or still there, whatever was killed in between;
 * early: no job is handed out before its run_after, by the clock that hands it out (tests and servers share one);
 * double: no job is handed out again before its claim's expiry, unless its holder failed it in between;
-* ended: no job is handed out again once its successful ack was answered.
+* ended: no job is handed out again once its successful ack was answered, unless its claim had expired by then.
 
 An answer that never came proves nothing: an enqueue may or may not be stored, an ack may or may not be applied.
 """
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 
-from pinlater.model import DequeuedJob
+from pinlater.model import AckOutcome, DequeuedJob
 
 
 @dataclass(slots=True)
@@ -70,6 +71,11 @@ class Ledger:
 
     def success_answered(self, descriptor: str) -> None:
         self.entries[descriptor].success_answered = True
+
+    def ack_answered(self, job: DequeuedJob, outcome: AckOutcome) -> None:
+        """The ack of a success was answered. It may have had no effect where its claim had expired by then."""
+        if outcome is not AckOutcome.IGNORED or time.time_ns() // 1_000_000 < job.claim_expires_at_ms:
+            self.success_answered(job.descriptor)
 
     def failure_sent(self, job: DequeuedJob) -> None:
         self.entries[job.descriptor].failed_sent_for = job.claim_descriptor
