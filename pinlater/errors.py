@@ -18,6 +18,8 @@
     ├── ShardConnectionFailed     502                          retryable: a shard that was needed cannot be reached
     │   ├── NothingStored         502       NOTHING_STORED     the call surely changed nothing; safe to try elsewhere
     │   │   ├── StoreConflict     502       NOTHING_STORED     an expected conflict (deadlock, lock wait): try again
+    │   │   ├── HomesChanged      502       HOMES_CHANGED      the store knows newer homes of keys than the call named
+    │   │   ├── HomeOut           502       HOME_OUT           the shard where jobs of this key live cannot be used
     │   │   └── StoreFull         502       NOTHING_STORED     the store lacks room for the write
     │   └── OutcomeUnknown        502       OUTCOME_UNKNOWN    the call may or may not have been carried out
     ├── StoreRefused              UNKNOWN   STORE_REFUSED      a store under another id, wiped, or two ids for one store
@@ -33,6 +35,7 @@ table above has no finer word and none is given.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import ClassVar
 
@@ -65,7 +68,9 @@ class ErrorCode(IntEnum):
 
 
 class PinLaterError(Exception):
-    """The root. `retry_after_ms` says when to send again; `acks_applied` whether riding acks were carried out."""
+    """The root. `retry_after_ms` says when to send again; `acks_applied` whether riding acks were carried out;
+    `job_descriptors` what of an enqueue is stored ("" for a job that is not) that failed in part.
+    """
 
     code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN
     reason: str = ""
@@ -82,6 +87,7 @@ class PinLaterError(Exception):
         retryable: bool | None = None,
         retry_after_ms: int | None = None,
         acks_applied: bool | None = None,
+        job_descriptors: Sequence[str] | None = None,
     ) -> None:
         if self.quotes_stores:
             message = redact(message)
@@ -92,6 +98,7 @@ class PinLaterError(Exception):
             self.retryable = retryable
         self.retry_after_ms = retry_after_ms
         self.acks_applied = acks_applied
+        self.job_descriptors = job_descriptors
 
     def wire_message(self) -> str:
         """The message as sent: where the code is UNKNOWN, and the reason says more, it begins with the reason."""
@@ -201,6 +208,14 @@ class NothingStored(ShardConnectionFailed):
 
 class StoreConflict(NothingStored):
     pass
+
+
+class HomesChanged(NothingStored):
+    reason = "HOMES_CHANGED"
+
+
+class HomeOut(NothingStored):
+    reason = "HOME_OUT"
 
 
 class StoreFull(NothingStored):

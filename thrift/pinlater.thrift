@@ -36,6 +36,55 @@ enum CancelOutcome {
   IN_PROGRESS = 1,
   ENDED = 2,
   NOT_FOUND = 3,
+  /** It runs, and its worker is asked to stop: only where the mode says so. */
+  REQUESTED = 4,
+}
+
+/** Which jobs a cancel means. */
+enum CancelMode {
+  /** PENDING jobs are removed; others stay as they are. */
+  ONLY_PENDING = 0,
+  /** And the workers of those in progress are asked to stop. */
+  ALSO_RUNNING = 1,
+}
+
+/** What an enqueue does where the job's dedupeKey is taken. */
+enum OnDuplicate {
+  /** Nothing is stored, and the answer names the job that stands. */
+  KEEP = 0,
+  /** A PENDING job gets the new body, run_after and attempts; any other is kept. */
+  REPLACE = 1,
+  /** ENQUEUE_REJECTED, reason DUPLICATE; only in a request of one job. */
+  REJECT = 2,
+}
+
+/** What became of one job of an enqueue. */
+enum EnqueueOutcome {
+  STORED = 0,
+  KEPT = 1,
+  REPLACED = 2,
+}
+
+/** What became of one heartbeat. */
+enum HeartbeatOutcome {
+  /** The claim stands, and its time-out begins anew. */
+  OK = 0,
+  /** The claim is gone: the job may run elsewhere. */
+  LOST = 1,
+  /** As OK, and the job is to stop: whatever it does but succeed ends it as cancelled. */
+  CANCEL = 2,
+  /** Its shard cannot be asked now. */
+  UNREACHABLE = 3,
+}
+
+/** What became of one job of a rescheduleJobs. */
+enum RescheduleOutcome {
+  RESCHEDULED = 0,
+  IN_PROGRESS = 1,
+  ENDED = 2,
+  NOT_FOUND = 3,
+  /** It was updated at another time than the one named. */
+  CHANGED = 4,
 }
 
 /** What became of one ack. */
@@ -49,6 +98,8 @@ enum AckOutcome {
   FAILED = 3,
   /** It was carried out by a server that does not say. */
   UNKNOWN = 4,
+  /** Failed for good, since it was to stop. */
+  CANCELLED = 5,
 }
 
 /** What changeJobs does to the jobs that it finds. */
@@ -77,7 +128,8 @@ exception PinLaterException {
   102: optional i64 retryAfterMillis,
   /** Whether the acks of the call, also those that rode on a refused dequeue, were carried out, but for invalid ones. */
   103: optional bool acksApplied,
-  // 104 jobDescriptors is reserved.
+  /** What of the request is stored, in the order of its jobs ("" for one that is not), where it failed in part. */
+  104: optional list<string> jobDescriptors,
 }
 
 struct RequestContext {
@@ -95,8 +147,22 @@ struct PinLaterJob {
   3: optional i64 runAfterTimestampMillis,
   4: optional i32 numAttemptsAllowed = 2,
   5: optional string customStatus = "",
-  // 100 dedupeKey, 101 serializeKey, 102 claimTimeoutMillis, 103 onDuplicate, 104 dedupeForMillis, 105 sendId and
-  // 106 expiresAtMillis are reserved.
+  /**
+   * The job's name in its queue, 1 to 255 bytes: while a job of that name is PENDING or IN_PROGRESS, and for
+   * dedupeForMillis after its end, no second one comes into being.
+   */
+  100: optional string dedupeKey,
+  /** 1 to 255 bytes: jobs of one key, in whichever queues, are handed out one at a time, as they were enqueued. */
+  101: optional string serializeKey,
+  /** Of this job's claims, where the dequeue names none; cut to the queue's bound. */
+  102: optional i32 claimTimeoutMillis,
+  103: optional OnDuplicate onDuplicate,
+  /** -1: as long as the job is kept. */
+  104: optional i64 dedupeForMillis = 0,
+  /** 1 to 64 bytes, random, the same on each resend of the request: a resend gets the first answer. */
+  105: optional string sendId,
+  /** Not handed out from then on: it ends as FAILED. */
+  106: optional i64 expiresAtMillis,
 }
 
 struct PinLaterEnqueueRequest {
@@ -107,7 +173,8 @@ struct PinLaterEnqueueRequest {
 struct PinLaterEnqueueResponse {
   /** In the order of the jobs. */
   1: required list<string> jobDescriptors,
-  // 100 outcomes is reserved.
+  /** In the order of the jobs; not set where all were stored. */
+  100: optional list<EnqueueOutcome> outcomes,
 }
 
 struct PinLaterJobAckInfo {
@@ -119,7 +186,8 @@ struct PinLaterJobAckInfo {
   100: optional string claimDescriptor,
   /** With a failure: no retry, straight to FAILED. */
   101: optional bool permanent = false,
-  // 102 result is reserved.
+  /** With a success: kept for callers that ask for it, up to the queue's max_result. */
+  102: optional binary result,
 }
 
 struct PinLaterJobAckRequest {
@@ -290,10 +358,33 @@ struct PinLaterCheckpointJobsRequest {
   100: optional WorkerReport worker,
 }
 
+/**
+ * A job by its keys. With a dedupeKey: the live job of that name in the queue, else the last one (with a serializeKey
+ * too, that of this serializeKey). With a serializeKey alone: the job that is now the first of that key, in whichever
+ * queue.
+ */
+struct KeyRef {
+  1: optional string dedupeKey,
+  2: optional string serializeKey,
+}
+
 struct PinLaterLookupJobRequest {
   1: required list<string> jobDescriptors,
   2: optional bool includeBody = false,
-  // 100 keys, 101 queueName, 102 waitMillis and 103 includeResult are reserved.
+  /** Jobs of queueName. */
+  100: optional list<KeyRef> keys,
+  101: optional string queueName,
+  /** Answer when the first of the jobs named has ended or is not there, at most so much later; cut at 60,000. */
+  102: optional i32 waitMillis = 0,
+  103: optional bool includeResult = false,
+}
+
+/** How far a job is, as its worker said last. */
+struct JobProgress {
+  /** 0.0 to 1.0. */
+  1: optional double fraction,
+  2: optional string text,
+  3: optional i64 atMillis,
 }
 
 struct PinLaterJobInfo {
@@ -316,7 +407,19 @@ struct PinLaterJobInfo {
   103: optional i64 claimedAtMillis,
   104: optional i64 claimExpiresAtMillis,
   105: optional i64 finishedAtMillis,
-  // 106 result, 107 dedupeKey, 108 serializeKey, 109 cancelled, 110 progress and 111 waitsFor are reserved.
+  /** Where it was asked for, and is still kept. */
+  106: optional binary result,
+  107: optional string dedupeKey,
+  108: optional string serializeKey,
+  /** FAILED because it was to stop. */
+  109: optional bool cancelled,
+  110: optional JobProgress progress,
+  /** The first job of its serializeKey, while it is not this one. */
+  111: optional string waitsFor,
+  112: optional i64 expiresAtMillis,
+  113: optional i32 claimTimeoutMillis,
+  /** Who asked it to stop. */
+  114: optional string cancelRequestedBy,
 }
 
 struct PinLaterGetJobCountRequest {
@@ -367,12 +470,62 @@ struct PinLaterDeleteJobsRequest {
 struct CancelJobsRequest {
   1: required string queueName,
   2: required list<string> jobDescriptors,
-  // 3 keys and 4 mode are reserved.
+  /** Each with a dedupeKey. */
+  3: optional list<KeyRef> keys,
+  4: optional CancelMode mode,
 }
 
 struct CancelJobsResponse {
   1: required map<string, CancelOutcome> outcomes,
-  // 2 keyOutcomes is reserved.
+  /** In the order of the keys. */
+  2: optional list<CancelOutcome> keyOutcomes,
+}
+
+/** A change of one PENDING job; what is not set stays. */
+struct RescheduleJob {
+  /** Or a key. */
+  1: optional string jobDescriptor,
+  /** With a dedupeKey. */
+  2: optional KeyRef key,
+  3: optional i64 runAfterTimestampMillis,
+  4: optional binary body,
+  /** Sets both the attempts allowed and those remaining. */
+  5: optional i32 numAttemptsAllowed,
+  /** Only if this is its updatedAtTimestampMillis. */
+  6: optional i64 onlyIfUpdatedAtMillis,
+}
+
+struct RescheduleJobsRequest {
+  1: required string queueName,
+  2: required list<RescheduleJob> jobs,
+}
+
+struct RescheduleJobsResponse {
+  /** In the order of the request. */
+  1: required list<RescheduleOutcome> outcomes,
+}
+
+/** Restarts the time-out of a claim, and changes nothing else. */
+struct JobHeartbeat {
+  1: required string jobDescriptor,
+  2: required string claimDescriptor,
+  /** How far it is; not set: as it was said last. */
+  3: optional double fraction,
+  /** Cut at 200 characters. */
+  4: optional string text,
+}
+
+struct HeartbeatJobsRequest {
+  1: required string queueName,
+  2: required list<JobHeartbeat> heartbeats,
+  3: optional WorkerReport worker,
+}
+
+struct HeartbeatJobsResponse {
+  /** In the order of the request. */
+  1: required list<HeartbeatOutcome> outcomes,
+  /** By job descriptor, for those whose outcome is CANCEL: who asked. */
+  2: optional map<string, string> cancelledBy,
 }
 
 struct GetQueuesRequest {
@@ -438,7 +591,10 @@ struct LevelView {
   6: required i64 failed,
   /** The smallest run_after among those ready. */
   7: optional i64 oldestReadyMillis,
-  // 8 waiting is reserved.
+  /** PENDING behind another job of its serializeKey; neither ready nor scheduled. */
+  8: optional i64 waiting,
+  /** FAILED because they were to stop; not among those failed. */
+  9: optional i64 cancelled,
 }
 
 /** Of a queue that hands out no jobs: who paused it, why, since when, and when it ends by itself. */
@@ -539,7 +695,8 @@ struct ChangeJobsResponse {
   /** Other than CONTINUATION_END: call again with it, there may be more. */
   4: optional string continuation = CONTINUATION_END,
   5: optional list<string> missingShards,
-  // 6 refusals is reserved.
+  /** By descriptor, why a job was left alone: it would have made a second live job of a dedupeKey. */
+  6: optional map<string, string> refusals,
 }
 
 struct GetAuditRequest {
@@ -613,8 +770,7 @@ struct GetWorkersResponse {
   8: optional list<string> missingShards,
 }
 
-// The names rescheduleJobs, heartbeatJobs, updateSchedule, getSchedules and deleteSchedule are reserved for methods, and
-// OnDuplicate, EnqueueOutcome and KeyRef for what they and the reserved fields need.
+// The names updateSchedule, getSchedules and deleteSchedule are reserved for methods.
 service PinLater {
   void createQueue(1: RequestContext context, 2: string name) throws (1: PinLaterException e),
 
@@ -655,6 +811,14 @@ service PinLater {
   i32 deleteJobs(1: RequestContext context, 2: PinLaterDeleteJobsRequest request) throws (1: PinLaterException e),
 
   CancelJobsResponse cancelJobs(1: RequestContext context, 2: CancelJobsRequest request)
+      throws (1: PinLaterException e),
+
+  /** Gives PENDING jobs another time, body or number of attempts. */
+  RescheduleJobsResponse rescheduleJobs(1: RequestContext context, 2: RescheduleJobsRequest request)
+      throws (1: PinLaterException e),
+
+  /** Keeps claims alive, says which are lost and which jobs are to stop. */
+  HeartbeatJobsResponse heartbeatJobs(1: RequestContext context, 2: HeartbeatJobsRequest request)
       throws (1: PinLaterException e),
 
   GetQueuesResponse getQueues(1: RequestContext context, 2: GetQueuesRequest request)

@@ -12,7 +12,10 @@ Every call
     OutcomeUnknown (it may have happened).
 
 A job is named on its shard by (queue, priority, id); a name whose priority is not the job's own names nothing.
-"Eligible" means PENDING with run_after <= now. Priority 1 is the highest.
+"Eligible" means PENDING with run_after <= now, before its expiry if it has one, and the first of its serialize key if
+it has one. Priority 1 is the highest.
+
+What few jobs have beside this is in extended.py: it lies apart from the job, so that other jobs cost nothing more.
 """
 
 from __future__ import annotations
@@ -21,7 +24,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from pinlater.model import MAX_TIME_MS, CancelOutcome, DequeuedJob, Job, JobInfo, JobState
+from pinlater.backends.extended import (
+    Barrier,
+    BlockedChain,
+    HeartbeatAnswer,
+    HeartbeatRequest,
+    KeyWindow,
+    Offer,
+    Offered,
+    RescheduleRequest,
+)
+from pinlater.model import (
+    MAX_TIME_MS,
+    CancelOutcome,
+    DequeuedJob,
+    Job,
+    JobInfo,
+    JobState,
+    KeyRef,
+    RescheduleOutcome,
+)
 from pinlater.model import AckOutcome as AckOutcome
 
 T = TypeVar("T")
@@ -90,6 +112,7 @@ class ClaimRequest:
     `priorities` are tried in the order given, highest first. At most `limit` jobs, and no more than fit into
     `max_bytes` of bodies, but always the first one. `claim_descriptor` is unique per request, never used again.
     `spare_ms`: the claim begins so much after now, where now is the earliest of the times that it may be.
+    `is_default_timeout`: a job's own claim time-out counts before `claim_timeout_ms`.
     """
 
     claim_descriptor: str
@@ -98,13 +121,15 @@ class ClaimRequest:
     claim_timeout_ms: int
     max_bytes: int
     spare_ms: int = 0
+    is_default_timeout: bool = False
 
 
 @dataclass(slots=True)
 class AckRequest:
     """One outcome. A `claim_descriptor` other than "" must be the job's current claim, else the ack is IGNORED.
 
-    A `retry_delay_ms` below 0 makes the job eligible from before now on.
+    A `retry_delay_ms` below 0 makes the job eligible from before now on. `result`, with a success, is kept for
+    `EndRules.result_ttl_ms`, also where the job itself is not kept.
     """
 
     priority: int
@@ -114,6 +139,7 @@ class AckRequest:
     retry_delay_ms: int = 0
     claim_descriptor: str = ""
     permanent: bool = False
+    result: bytes | None = None
 
 
 @dataclass(slots=True)
@@ -169,6 +195,7 @@ class ExpiryCounts(NamedTuple):
 
     retried: int
     failed: int
+    cancelled: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +221,7 @@ class EndRules(NamedTuple):
     keep_succeeded: bool = True
     keep_failed: bool = True
     dead_letters: bool = False
+    result_ttl_ms: int = 3_600_000
 
 
 NO_RULES = EndRules()
@@ -259,7 +287,10 @@ class Quota(NamedTuple):
 
 
 class LevelCounts(NamedTuple):
-    """The jobs of one priority of a queue. `oldest_ready_ms`: the smallest run_after of those eligible, or None."""
+    """The jobs of one priority of a queue. `oldest_ready_ms`: the smallest run_after of those eligible, or None.
+
+    `waiting` are PENDING, and neither ready nor scheduled; `cancelled` are FAILED, and not in `failed`.
+    """
 
     ready: int
     scheduled: int
@@ -267,6 +298,8 @@ class LevelCounts(NamedTuple):
     succeeded: int
     failed: int
     oldest_ready_ms: int | None
+    waiting: int = 0
+    cancelled: int = 0
 
 
 class StatsPosition(NamedTuple):
@@ -306,11 +339,34 @@ OnNotification = Callable[[Notification | None], None]
 """Told the notifications of one queue; None: there will be none any more."""
 
 
+class ShardEvents(Protocol):
+    """What a shard tells its process, in its event loop, right behind the answer of the call or when it hears of it."""
+
+    def jobs_freed(self, queue: str, run_after_ms: Sequence[int]) -> None:
+        """Jobs of this queue became the first of their serialize keys, by a call of this process. A store whose
+        `subscribe` returns True need not tell: these notifications come as well.
+        """
+
+    def jobs_ended(self, queue: str, ids: Sequence[int]) -> None:
+        """Jobs that `watch_ends` named have ended, or are gone."""
+
+
+class NoEvents:
+    """Hears nothing."""
+
+    def jobs_freed(self, queue: str, run_after_ms: Sequence[int]) -> None: ...
+
+    def jobs_ended(self, queue: str, ids: Sequence[int]) -> None: ...
+
+
 class Shard(Protocol):
     """One store. Built with its address and shard id; a coroutine method may be called only between open and close."""
 
     shard_id: str
     """1 to 16 letters and digits; stands in every descriptor this shard makes."""
+
+    events: ShardEvents
+    """Set once, before `open`."""
 
     @property
     def keeps_order(self) -> bool:
@@ -359,6 +415,22 @@ class Shard(Protocol):
         Ids ascend in the order given, and in the order of calls; see decision 15 in docs/semantics.md.
         QueueNotFound, and then nothing is stored.
         """
+
+    async def enqueue_extended(
+        self, queue: str, offers: Sequence[Offer], now_ms: int, homes_version: str = ""
+    ) -> list[Offered]:
+        """Store extended jobs, in order, each by itself: an offer sees what those before it did.
+
+        `homes_version`: the version of the config entry "@homes" by which the caller chose this shard; where the one
+        here is higher, HomesChanged, and nothing is stored ("": not compared). A resend (the send id stands here) gets
+        the outcome and descriptor of the first time. Else a dedupe key that is taken decides by `on_duplicate`; keys
+        are unique per queue and serialize key. Else the job is stored: PENDING, or WAITING where its serialize key has
+        a live job here already. The first extended job of a store raises its version: processes of older versions,
+        which would misread it, cannot open it any more. QueueNotFound, and then nothing is stored.
+        """
+
+    async def find_keys(self, queue: str, keys: Sequence[KeyRef]) -> list[str | None]:
+        """The descriptor of each key's job here (see KeyRef), whether or not it is kept; None where there is none."""
 
     async def count_ready(self, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[int]:
         """How many jobs are eligible per priority, each counted up to `limit`. QueueNotFound."""
@@ -427,6 +499,18 @@ class Shard(Protocol):
         unknown queue: all False.
         """
 
+    async def heartbeat(self, queue: str, heartbeats: Sequence[HeartbeatRequest], now_ms: int) -> list[HeartbeatAnswer]:
+        """Restart the time-outs of these claims, from now; nothing else of the jobs changes but their progress (and
+        `updated_at_ms`). LOST where the job is not in progress under that claim; CANCEL where it is to stop. An unknown
+        queue: all LOST.
+        """
+
+    async def reschedule(
+        self, queue: str, requests: Sequence[RescheduleRequest], now_ms: int
+    ) -> list[RescheduleOutcome]:
+        """Change PENDING jobs, in order. What waits for another job keeps its place. An unknown queue: all
+        NOT_FOUND."""
+
     async def requeue(self, queue: str, claims: Sequence[ClaimKey], now_ms: int) -> int:
         """IN_PROGRESS to PENDING where the claim matches: claim cleared, no attempt taken, run_after kept. How many."""
 
@@ -445,15 +529,21 @@ class Shard(Protocol):
         restarts when attempts remaining or run_after change. An unknown queue: none.
         """
 
-    async def cancel(self, queue: str, jobs: Sequence[JobKey], now_ms: int) -> list[CancelOutcome]:
-        """Remove PENDING jobs; says what each was. An unknown queue: all NOT_FOUND."""
+    async def cancel(self, queue: str, jobs: Sequence[JobKey], now_ms: int, by: str = "") -> list[CancelOutcome]:
+        """Remove PENDING jobs; says what each was. An unknown queue: all NOT_FOUND.
+
+        With `by` (who asks) those in progress are asked to stop, REQUESTED: see JobEnd; asking twice changes nothing.
+        """
 
     # -- queries -----------------------------------------------------------------------------------------------------
 
     async def lookup(
-        self, queue: str, jobs: Sequence[JobKey], *, with_body: bool, max_bytes: int
+        self, queue: str, jobs: Sequence[JobKey], *, with_body: bool, max_bytes: int, with_result: bool = False
     ) -> list[JobInfo | None]:
         """Each job, or None. With bodies: those beyond `max_bytes` in all come without, but for the first.
+
+        With results: those that are kept, which count as bodies; a job that is gone, but whose result is kept, is
+        SUCCEEDED, with what the result's entry tells of it.
 
         Read in slices of SLICE_BYTES, with other calls in between: each job as of one moment, not all of the same.
         """
@@ -467,6 +557,17 @@ class Shard(Protocol):
         Where values are large it may be read in slices, as `lookup` does.
         """
 
+    async def watch_ends(self, queue: str, jobs: Sequence[JobKey], until_ms: int, now_ms: int) -> bool:
+        """Have the ends of these jobs told (`ShardEvents.jobs_ended`), whichever process ends them, until then. One
+        that has ended before is not told: look behind this call. False: this store tells nobody.
+        """
+
+    async def blocked_chains(self, limit: int, now_ms: int) -> list[BlockedChain]:
+        """The serialize keys with most jobs waiting, at most so many, and those whose first job is oldest, likewise.
+
+        Cheap: it is asked every few seconds.
+        """
+
     # -- operators ---------------------------------------------------------------------------------------------------
 
     async def retry_failed(
@@ -475,14 +576,21 @@ class Shard(Protocol):
         """Up to `limit` FAILED jobs back to PENDING with attempts_remaining = `attempts`, attempts_allowed unchanged,
         crashes, claim and `moved_to` cleared, pending for `dead_letter` no more, run_after as given or now; oldest
         run_after first. How many. QueueNotFound.
+
+        CANCELLED jobs stay, and those whose dedupe key has another live job (`taken_keys` tells which);
+        a serialize key gives the job a new place at the end.
         """
 
     async def retry_listed(
         self, queue: str, jobs: Sequence[JobKey], attempts: int | None, run_after_ms: int | None, now_ms: int
     ) -> int:
-        """As `retry_failed`, for those of the jobs that are FAILED; `attempts` None: as many as were allowed.
+        """As `retry_failed`, for those of the jobs that are FAILED or CANCELLED; `attempts` None: as many as were
+        allowed. QueueNotFound.
+        """
 
-        QueueNotFound.
+    async def taken_keys(self, queue: str, jobs: Sequence[JobKey]) -> list[str | None]:
+        """For each job that has ended and whose dedupe key has another live job now: that job's descriptor, else None.
+        For a dead letter: as if it were the job that it is a copy of.
         """
 
     async def delete_jobs(self, queue: str, state: JobState, priority: int, limit: int, now_ms: int) -> int:
@@ -497,6 +605,7 @@ class Shard(Protocol):
 
         Same body and priority, run_after now, `attempts` allowed (None: as many as the origin was), the letter's status
         and its descriptor as `origin`; it is no dead letter itself. The new descriptors; None where nothing was done.
+        The new job has the keys of the origin; where its dedupe key has a live job, nothing is done (`taken_keys`).
         A letter named twice goes once. QueueNotFound.
         """
 
@@ -515,15 +624,23 @@ class Shard(Protocol):
         status. Counts per queue. A queue with nothing due costs nothing.
         """
 
+    async def expire_jobs(self, limit: int, now_ms: int, rules: PerQueue[EndRules]) -> Mapping[str, int]:
+        """Up to `limit` jobs that are PENDING with expires_at_ms <= now: to FAILED, with a status line (`expired`), as
+        a final ack would. Counts per queue. A store with nothing due costs nothing.
+
+        `claim` and `peek` leave such jobs out already.
+        """
+
     async def dead_letter(self, limit: int, now_ms: int, targets: Mapping[str, DeadLetterTarget]) -> Mapping[str, int]:
         """Up to `limit` jobs that are pending for it: in one step a copy comes into the target's queue, and the job is
         pending no more.
 
         The copy is PENDING with run_after now, same body and priority, the target's attempts, the original's status
         after a line of its history (`dead_letter_status`), and `origin`; the original stays FAILED, with `moved_to`,
-        and was updated now. A job without a target, or whose target queue is not there, stays pending, and does not
-        block others. A job that was retried or removed is not copied. Returns how many jobs left each queue. A queue
-        with nothing pending costs nothing.
+        and was updated now. The copy has the original's keys to show, and for `replay`: they count for nothing else. A
+        job without a target, or whose target queue is not there, stays pending, and does not block others. A job that
+        was retried or removed is not copied. Returns how many jobs left each queue. A queue with nothing pending costs
+        nothing.
         """
 
     async def prune(
@@ -532,8 +649,33 @@ class Shard(Protocol):
         """Remove up to `limit` jobs with finished_at + ttl < now, and up to `limit` leftovers of deleted queues.
 
         A job that is pending for `dead_letter` is kept. Counts per queue, leftovers under "". Tombstones of
-        deleted queues with a version below `tombstones_before` are removed too, and not counted.
+        deleted queues with a version below `tombstones_before` are removed too, and not counted. So are up to `limit`
+        key entries and results whose time has passed; and up to `limit` extended jobs of deleted queues leave their
+        chains, which frees those behind them.
         """
+
+    # -- the homes of keys, while they change --------------------------------------------------------------------------
+
+    async def key_slots(self) -> Sequence[int]:
+        """The slots of all keys that have an entry or a live job here."""
+
+    async def list_windows(self, limit: int, after: str, now_ms: int) -> list[KeyWindow]:
+        """Up to `limit` windows by name, behind `after` ("": from the beginning)."""
+
+    async def put_windows(self, windows: Sequence[KeyWindow], now_ms: int) -> None:
+        """Take those whose key has no entry here. QueueNotFound never: one of a queue that is gone is left out."""
+
+    async def drop_windows(self, windows: Sequence[KeyWindow]) -> None:
+        """Remove these, where they are as they were listed."""
+
+    async def has_chains(self, serialize_keys: Sequence[str]) -> list[bool]:
+        """Whether a job of the key is live here."""
+
+    async def list_barriers(self, limit: int) -> list[Barrier]:
+        """Some of the barriers."""
+
+    async def lift_barriers(self, barriers: Sequence[Barrier], now_ms: int) -> Mapping[str, Sequence[int]]:
+        """The first of each key's jobs here goes from WAITING to PENDING; the run_afters of these, by queue."""
 
     # -- what the servers of a cluster tell each other -----------------------------------------------------------------
 

@@ -56,6 +56,8 @@ class CancelOutcome(IntEnum):
     IN_PROGRESS = 1
     ENDED = 2
     NOT_FOUND = 3
+    REQUESTED = 4
+    """It is in progress, and its worker is asked to stop."""
 
 
 class AckOutcome(IntEnum):
@@ -69,6 +71,53 @@ class AckOutcome(IntEnum):
     FAILED = 3
     UNKNOWN = 4
     """No store says this. Who carried it out does not tell, or an earlier copy of this very ack may have come first."""
+
+    CANCELLED = 5
+    """FAILED for good, since it was to stop."""
+
+
+class OnDuplicate(IntEnum):
+    """What an enqueue does where the dedupe key is taken. The numbers are those of the wire contract."""
+
+    KEEP = 0
+    """Nothing is stored; the answer is the descriptor of the job that stands."""
+
+    REPLACE = 1
+    """A PENDING job gets the new body, run_after and attempts; any other is kept."""
+
+    REJECT = 2
+    """EnqueueRejected, reason DUPLICATE; for requests of one job."""
+
+
+class EnqueueOutcome(IntEnum):
+    """What became of one job of an enqueue. The numbers are those of the wire contract."""
+
+    STORED = 0
+    KEPT = 1
+    REPLACED = 2
+
+
+class HeartbeatOutcome(IntEnum):
+    """What became of one heartbeat. The numbers are those of the wire contract."""
+
+    OK = 0
+    LOST = 1
+    CANCEL = 2
+    """As OK, and the job is to stop."""
+
+    UNREACHABLE = 3
+    """Its shard cannot be asked now. No store says this."""
+
+
+class RescheduleOutcome(IntEnum):
+    """What became of one job of a reschedule. The numbers are those of the wire contract."""
+
+    RESCHEDULED = 0
+    IN_PROGRESS = 1
+    ENDED = 2
+    NOT_FOUND = 3
+    CHANGED = 4
+    """It was updated at another time than the one named."""
 
 
 @dataclass(slots=True)
@@ -94,6 +143,63 @@ class Job:
     run_after_ms: int | None = None
     attempts_allowed: int = 2
     custom_status: str = ""
+
+
+MAX_KEY_BYTES = 255
+"""Of a dedupe key or a serialize key, as UTF-8."""
+
+MAX_SEND_ID_BYTES = 64
+
+WHILE_KEPT = -1
+"""As `dedupe_for_ms`: as long as the job is kept."""
+
+
+@dataclass(slots=True)
+class ExtendedJob(Job):
+    """A job to enqueue that has what few jobs have. See docs/semantics.md.
+
+    `dedupe_key`, where not "": while a job of that name is PENDING or IN_PROGRESS in its queue, and for `dedupe_for_ms`
+    after its end (WHILE_KEPT: as long as it is kept), no second one comes into being; `on_duplicate` says what happens
+    instead. `serialize_key`, where not "": jobs of one key, in whichever queues, are handed out one at a time, in the
+    order in which they were enqueued. `claim_timeout_ms`: that of its claims where the dequeue names none.
+    `expires_at_ms`: not handed out from then on. `send_id`: the same on each resend, which gets the first answer.
+    """
+
+    dedupe_key: str = ""
+    serialize_key: str = ""
+    claim_timeout_ms: int | None = None
+    on_duplicate: OnDuplicate = OnDuplicate.KEEP
+    dedupe_for_ms: int = 0
+    expires_at_ms: int | None = None
+    send_id: str = ""
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether it lives where its keys say."""
+        return bool(self.dedupe_key or self.serialize_key or self.send_id)
+
+
+class KeyRef(NamedTuple):
+    """A job by its keys.
+
+    With a dedupe key: the live job of that name in the queue, else the last one; with both, that of this serialize key.
+    With a serialize key alone: the job that is now the first of that key, in whichever queue.
+    """
+
+    dedupe_key: str = ""
+    serialize_key: str = ""
+
+
+class EnqueuedJobs(list[str]):
+    """The descriptors that an enqueue answers with. `outcomes`: what became of each job; empty where all were stored,
+    or the server does not say.
+    """
+
+    __slots__ = ("outcomes",)
+
+    def __init__(self, descriptors: Iterable[str], outcomes: Sequence[EnqueueOutcome] = ()) -> None:
+        super().__init__(descriptors)
+        self.outcomes = outcomes
 
 
 @dataclass(slots=True)
@@ -126,12 +232,28 @@ class DequeuedJobs(list[DequeuedJob]):
         self.ack_outcomes = ack_outcomes
 
 
+class JobProgress(NamedTuple):
+    """How far a job is, as its worker said at `at_ms`: a fraction from 0 to 1, or None, and a short text."""
+
+    fraction: float | None
+    text: str
+    at_ms: int
+
+
+MAX_PROGRESS_CHARS = 200
+
+
 @dataclass(slots=True)
 class JobInfo:
     """Everything a store knows of one job; `body` only where it was asked for.
 
     `claim_descriptor` is that of the current claim, or of the last one for a job that ended; None for a pending one.
     `origin` is the job that this is a copy of (a dead letter, or one that was sent back), `moved_to` the copy of this.
+
+    What few jobs have is None where they do not: `result` (only where it was asked for, and is still kept), the keys,
+    `cancelled` (True: FAILED because it was to stop), `progress`, `waits_for` (the first job of its serialize key,
+    while it is not this one), `expires_at_ms`, `claim_timeout_ms`, `cancel_requested_by`. `dedupe_for_ms` is not on the
+    wire.
     """
 
     descriptor: str
@@ -151,6 +273,16 @@ class JobInfo:
     body: bytes | None = None
     origin: str | None = None
     moved_to: str | None = None
+    result: bytes | None = None
+    dedupe_key: str | None = None
+    serialize_key: str | None = None
+    cancelled: bool | None = None
+    progress: JobProgress | None = None
+    waits_for: str | None = None
+    expires_at_ms: int | None = None
+    claim_timeout_ms: int | None = None
+    cancel_requested_by: str | None = None
+    dedupe_for_ms: int = 0
 
 
 @dataclass(slots=True)
@@ -158,7 +290,7 @@ class Ack:
     """The outcome of one attempt, reported by a worker. Success or failure is told by the list it stands in.
 
     `claim_descriptor`, where not "", fences: only the holder of that claim can ack. `retry_delay_ms` and `permanent`
-    (no retry, straight to FAILED) count for failures only.
+    (no retry, straight to FAILED) count for failures only; `result` for successes only.
     """
 
     descriptor: str
@@ -166,6 +298,39 @@ class Ack:
     retry_delay_ms: int = 0
     claim_descriptor: str = ""
     permanent: bool = False
+    result: bytes | None = None
+
+
+@dataclass(slots=True)
+class Heartbeat:
+    """A sign of life of one claim, which changes nothing else. `fraction` None and `text` None leave the progress."""
+
+    descriptor: str
+    claim_descriptor: str
+    fraction: float | None = None
+    text: str | None = None
+
+
+class HeartbeatAnswer(NamedTuple):
+    """OK, LOST or CANCEL; `cancelled_by` says who asked for the latter."""
+
+    outcome: HeartbeatOutcome
+    cancelled_by: str = ""
+
+
+@dataclass(slots=True)
+class Reschedule:
+    """A change of one PENDING job, by its descriptor or else by a key with a dedupe key; None leaves a field as it is.
+
+    `only_if_updated_at_ms`: only where the job was last updated then.
+    """
+
+    descriptor: str = ""
+    key: KeyRef | None = None
+    run_after_ms: int | None = None
+    body: bytes | None = None
+    attempts_allowed: int | None = None
+    only_if_updated_at_ms: int | None = None
 
 
 @dataclass(slots=True)

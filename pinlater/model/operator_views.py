@@ -39,7 +39,9 @@ class Changed:
 
 @dataclass(slots=True)
 class LevelView:
-    """The jobs of one priority of a queue, over the shards that answered."""
+    """The jobs of one priority of a queue, over the shards that answered. `waiting` are PENDING behind another job of
+    their serialize key, and neither ready nor scheduled; `cancelled` are FAILED, and not in `failed`.
+    """
 
     priority: int
     ready: int = 0
@@ -48,6 +50,8 @@ class LevelView:
     succeeded: int = 0
     failed: int = 0
     oldest_ready_ms: int | None = None
+    waiting: int = 0
+    cancelled: int = 0
 
 
 @dataclass(slots=True)
@@ -164,13 +168,17 @@ class JobChange:
 
 @dataclass(slots=True)
 class JobsChanged:
-    """What one call did: `changed` jobs (`matched` ones for a dry run), up to ten samples, and how to go on."""
+    """What one call did: `changed` jobs (`matched` ones for a dry run), up to ten samples, and how to go on.
+
+    `refusals`: by descriptor, why a job was left alone that would have been a second live job of its dedupe key.
+    """
 
     changed: int
     looked_at: int
     samples: list[JobInfo] = field(default_factory=list)
     continuation: str = CONTINUATION_END
     missing_shards: list[str] = field(default_factory=list)
+    refusals: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

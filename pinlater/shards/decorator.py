@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from pinlater.backends.base import Shard
+from pinlater.backends.base import Shard, ShardEvents
 from pinlater.backends.operations import OPERATIONS
 
 if TYPE_CHECKING:
@@ -47,6 +47,14 @@ class ShardDecorator:
         self._innermost.shard_id = shard_id
 
     @property
+    def events(self) -> ShardEvents:
+        return self._innermost.events
+
+    @events.setter
+    def events(self, events: ShardEvents) -> None:
+        self._innermost.events = events
+
+    @property
     def keeps_order(self) -> bool:
         return self._innermost.keeps_order
 
@@ -65,6 +73,8 @@ class ShardDecorator:
     put_config = _forwarded(Shard.put_config)
     list_config = _forwarded(Shard.list_config)
     enqueue = _forwarded(Shard.enqueue)
+    enqueue_extended = _forwarded(Shard.enqueue_extended)
+    find_keys = _forwarded(Shard.find_keys)
     count_ready = _forwarded(Shard.count_ready)
     next_due = _forwarded(Shard.next_due)
     subscribe = _forwarded(Shard.subscribe)
@@ -73,6 +83,8 @@ class ShardDecorator:
     ack = _forwarded(Shard.ack)
     ack_and_claim = _forwarded(Shard.ack_and_claim)
     checkpoint = _forwarded(Shard.checkpoint)
+    heartbeat = _forwarded(Shard.heartbeat)
+    reschedule = _forwarded(Shard.reschedule)
     requeue = _forwarded(Shard.requeue)
     expire_disconnected = _forwarded(Shard.expire_disconnected)
     requeue_undelivered = _forwarded(Shard.requeue_undelivered)
@@ -80,15 +92,26 @@ class ShardDecorator:
     lookup = _forwarded(Shard.lookup)
     count = _forwarded(Shard.count)
     scan = _forwarded(Shard.scan)
+    watch_ends = _forwarded(Shard.watch_ends)
+    blocked_chains = _forwarded(Shard.blocked_chains)
     retry_failed = _forwarded(Shard.retry_failed)
     retry_listed = _forwarded(Shard.retry_listed)
+    taken_keys = _forwarded(Shard.taken_keys)
     delete_jobs = _forwarded(Shard.delete_jobs)
     delete_listed = _forwarded(Shard.delete_listed)
     replay = _forwarded(Shard.replay)
     mark_moved = _forwarded(Shard.mark_moved)
     expire_claims = _forwarded(Shard.expire_claims)
+    expire_jobs = _forwarded(Shard.expire_jobs)
     dead_letter = _forwarded(Shard.dead_letter)
     prune = _forwarded(Shard.prune)
+    key_slots = _forwarded(Shard.key_slots)
+    list_windows = _forwarded(Shard.list_windows)
+    put_windows = _forwarded(Shard.put_windows)
+    drop_windows = _forwarded(Shard.drop_windows)
+    has_chains = _forwarded(Shard.has_chains)
+    list_barriers = _forwarded(Shard.list_barriers)
+    lift_barriers = _forwarded(Shard.lift_barriers)
     kv_put = _forwarded(Shard.kv_put)
     kv_list = _forwarded(Shard.kv_list)
     take_tokens = _forwarded(Shard.take_tokens)

@@ -178,7 +178,7 @@ class ResilientShard(ShardDecorator):
         return calls.call(OPERATIONS["peek"], self.inner.peek, queue, priorities, limit, max_bytes, now_ms)
 
     def lookup(
-        self, queue: str, jobs: Sequence[JobKey], *, with_body: bool, max_bytes: int
+        self, queue: str, jobs: Sequence[JobKey], *, with_body: bool, max_bytes: int, with_result: bool = False
     ) -> Coroutine[Any, Any, list[JobInfo | None]]:
         calls = self._bulk_calls if with_body and len(jobs) > 1 else self._calls
         return calls.call(

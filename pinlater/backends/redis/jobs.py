@@ -135,7 +135,7 @@ class JobCommands(ScriptCaller):
         count: int = await self._store.call_queue("requeue_undelivered", queue, args)
         return count
 
-    async def cancel(self, queue: str, jobs: Sequence[JobKey], now_ms: int) -> list[CancelOutcome]:
+    async def cancel(self, queue: str, jobs: Sequence[JobKey], now_ms: int, by: str = "") -> list[CancelOutcome]:
         return [_CANCEL_OUTCOMES[code] for code in await self._store.call_queue("cancel", queue, key_args(jobs))]
 
 
@@ -157,7 +157,7 @@ _LEAST_KEYS = 16
 
 class Queries(ScriptCaller):
     async def lookup(
-        self, queue: str, jobs: Sequence[JobKey], *, with_body: bool, max_bytes: int
+        self, queue: str, jobs: Sequence[JobKey], *, with_body: bool, max_bytes: int, with_result: bool = False
     ) -> list[JobInfo | None]:
         """A script reads a slice, and the next one goes on behind it."""
         found: list[JobInfo | None] = [None] * len(jobs)

@@ -11,6 +11,7 @@ from pinlater.backends.redis.jobs import AdminCommands, JobCommands, Queries
 from pinlater.backends.redis.pubsub import PubSub
 from pinlater.backends.redis.scripts import RedisStore
 from pinlater.backends.store_warnings import warn_once
+from pinlater.backends.unfinished import Unfinished
 from pinlater.errors import StoreRefused
 
 CONNECT_TIMEOUT_MS = 2_000
@@ -22,7 +23,7 @@ _EVICTS = (
 )
 
 
-class RedisShard(ConfigCommands, JobCommands, PubSub, Queries, AdminCommands, Maintenance, Coordination):
+class RedisShard(ConfigCommands, JobCommands, PubSub, Queries, AdminCommands, Maintenance, Coordination, Unfinished):
     """A shard in Redis. Takes a `redis://` or `rediss://` URL (see connection.py); an id of "" lets the store's own
     record decide.
     """

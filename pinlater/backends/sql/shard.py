@@ -35,13 +35,14 @@ from pinlater.backends.base import (
 )
 from pinlater.backends.sql import admin, attempts, coordination, queries, ready_jobs
 from pinlater.backends.sql.coordination import Identity, ping
+from pinlater.backends.unfinished import Unfinished
 from pinlater.model import CancelOutcome, DequeuedJob, Job, JobInfo, JobState
 
 Result = TypeVar("Result")
 _JOBS_PER_SLICE = 64
 
 
-class SqlShard(ABC):
+class SqlShard(Unfinished, ABC):
     """A shard in an SQL database; a subclass per dialect says how a transaction is run."""
 
     keeps_order = False
@@ -126,13 +127,13 @@ class SqlShard(ABC):
     async def requeue_undelivered(self, queue: str, claims: Sequence[UnrenewedClaim], now_ms: int) -> int:
         return await self.write(ready_jobs.requeue_undelivered, queue, claims, now_ms)
 
-    async def cancel(self, queue: str, jobs: Sequence[JobKey], now_ms: int) -> list[CancelOutcome]:
+    async def cancel(self, queue: str, jobs: Sequence[JobKey], now_ms: int, by: str = "") -> list[CancelOutcome]:
         return await self.write(admin.cancel, queue, jobs)
 
     # -- looking -----------------------------------------------------------------------------------------------------
 
     async def lookup(
-        self, queue: str, jobs: Sequence[JobKey], *, with_body: bool, max_bytes: int
+        self, queue: str, jobs: Sequence[JobKey], *, with_body: bool, max_bytes: int, with_result: bool = False
     ) -> list[JobInfo | None]:
         """What is known of all in one transaction; bodies beyond the first slice in further ones."""
         found = await self.read(queries.lookup, queue, jobs, with_body, min(max_bytes, SLICE_BYTES))
