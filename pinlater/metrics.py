@@ -34,7 +34,9 @@ FAMILIES: dict[str, Family] = {
     "jobs_enqueued": Family("counter", _JOBS, "Jobs stored."),
     "jobs_dequeued": Family("counter", _JOBS, "Jobs handed out."),
     "jobs_acked": Family(
-        "counter", (*_JOBS, "outcome"), "Acks by what became of the job: succeeded, retried, failed, ignored."
+        "counter",
+        (*_JOBS, "outcome"),
+        "Acks by what became of the job: succeeded, retried, failed, cancelled, ignored.",
     ),
     "acks_without_effect": Family(
         "counter",
@@ -42,10 +44,20 @@ FAMILIES: dict[str, Family] = {
         "Acks that changed nothing. claim: the job is not under the claim they name; job: they name none, and the job "
         "is not in progress; not_here: no shard here has such a job of that queue.",
     ),
-    "claims_expired": Family("counter", ("queue", "outcome"), "Claims that timed out: retried or failed."),
+    "claims_expired": Family("counter", ("queue", "outcome"), "Claims that timed out: retried, failed or cancelled."),
     "claims_released": Family(
-        "counter", ("queue", "outcome"), "Bound claims that expired because their connection broke: retried or failed."
+        "counter",
+        ("queue", "outcome"),
+        "Bound claims that expired because their connection broke: retried, failed or cancelled.",
     ),
+    "jobs_deduplicated": Family(
+        "counter",
+        ("queue", "outcome"),
+        "Jobs that were not stored, since their dedupe key or send id stands: kept, replaced or rejected.",
+    ),
+    "jobs_expired": Family("counter", ("queue",), "Jobs that failed because they were not handed out in time."),
+    "jobs_cancelled": Family("counter", ("queue",), "Jobs in progress that ended because they were to stop."),
+    "results_kept": Family("counter", ("queue",), "Results that workers left with a success."),
     "jobs_undelivered": Family(
         "counter",
         ("queue",),
@@ -73,7 +85,7 @@ FAMILIES: dict[str, Family] = {
     "queue_jobs": Family(
         "gauge",
         ("shard", "queue", "priority", "state"),
-        "Jobs by state: ready, scheduled, in_progress, succeeded, failed; as of the last count.",
+        "Jobs by state: ready, scheduled, waiting, in_progress, succeeded, failed, cancelled; as of the last count.",
         merge="max",
     ),
     "queue_oldest_ready_seconds": Family(

@@ -18,6 +18,7 @@ class AckKind(NamedTuple):
     retry_delay_ms: int
     claim_descriptor: str
     permanent: bool
+    result: bytes | None = None
 
 
 class Acks(Sequence[AckRequest]):
@@ -39,6 +40,7 @@ class Acks(Sequence[AckRequest]):
                 ack.retry_delay_ms,
                 ack.claim_descriptor,
                 ack.permanent,
+                ack.result,
             )
             made.run(kind).append(ack.id)
         return made

@@ -54,7 +54,13 @@ def plus(one: LevelCounts, other: LevelCounts) -> LevelCounts:
         one.succeeded + other.succeeded,
         one.failed + other.failed,
         min(oldest, default=None),
+        one.waiting + other.waiting,
+        one.cancelled + other.cancelled,
     )
+
+
+def has_jobs(level: LevelCounts) -> bool:
+    return any(level._replace(oldest_ready_ms=None))
 
 
 def summed(pages: Iterable[Levels]) -> dict[int, LevelCounts]:
@@ -63,7 +69,7 @@ def summed(pages: Iterable[Levels]) -> dict[int, LevelCounts]:
     for levels in pages:
         for priority, counts in levels.items():
             found[priority] = plus(found[priority], counts) if priority in found else counts
-    return {priority: found[priority] for priority in sorted(found) if any(found[priority][:5])}
+    return {priority: found[priority] for priority in sorted(found) if has_jobs(found[priority])}
 
 
 def views(levels: Levels) -> list[LevelView]:
@@ -71,10 +77,21 @@ def views(levels: Levels) -> list[LevelView]:
     return [LevelView(priority, *counts) for priority, counts in sorted(levels.items())]
 
 
+_OLDER_FIELDS = 6
+"""Of a level: servers of a version without extended jobs read these alone, and no others."""
+
+
 def encode(counts: ShardCounts) -> bytes:
-    """The body of a key-value entry."""
-    queues = {queue: [at_ms, levels] for queue, (at_ms, levels) in counts.queues.items()}
+    """The body of a key-value entry. Where no job is extended it is as older servers write and read it."""
+    queues = {
+        queue: [at_ms, {priority: _encoded(level) for priority, level in levels.items()}]
+        for queue, (at_ms, levels) in counts.queues.items()
+    }
     return zlib.compress(json.dumps([counts.at_ms, queues], separators=(",", ":")).encode(), 1)
+
+
+def _encoded(level: LevelCounts) -> LevelCounts | tuple[int | None, ...]:
+    return level if any(level[_OLDER_FIELDS:]) else level[:_OLDER_FIELDS]
 
 
 def decode(body: bytes) -> ShardCounts:

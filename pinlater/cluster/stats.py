@@ -34,7 +34,7 @@ SHARE, SHARE_OF_SMALL = 0.01, 0.008
 """The parts of the time that counting takes at most: all queues together, and those that are not large. What the small
 ones leave of it, the large ones may take."""
 
-STATES = ("ready", "scheduled", "in_progress", "succeeded", "failed")
+STATES = ("ready", "scheduled", "in_progress", "succeeded", "failed", "waiting", "cancelled")
 _NO_JOBS = LevelCounts(0, 0, 0, 0, 0, None)
 
 
@@ -134,11 +134,11 @@ class StatsCollector:
         return [self._of(queue) for queue in sorted(known if names is None else known & set(names))]
 
     def pending(self, queue: str) -> int | None:
-        """Jobs that are ready or scheduled, over all shards, as they were last counted; None: not known."""
+        """Jobs that are ready, scheduled or waiting, over all shards, as they were last counted; None: not known."""
         found = self._published.of(queue)
         if not found:
             return None
-        return sum(level.ready + level.scheduled for each in found for level in each.levels.values())
+        return sum(level.ready + level.scheduled + level.waiting for each in found for level in each.levels.values())
 
     def unfinished(self, shard_id: str) -> tuple[int | None, int | None]:
         """The jobs of one shard that are pending or in progress, and when the oldest of them were counted; None, None:
@@ -164,7 +164,7 @@ class StatsCollector:
 
 def _unfinished(counts: QueueCounts) -> int:
     """Jobs that are pending or in progress."""
-    return sum(level.ready + level.scheduled + level.in_progress for level in counts.levels.values())
+    return sum(level.ready + level.scheduled + level.waiting + level.in_progress for level in counts.levels.values())
 
 
 class ShardStats:

@@ -1,4 +1,4 @@
-"""The tasks of maintenance: expired claims end, dead letters are copied, ended jobs whose time is over are removed.
+"""The tasks of maintenance: claims and jobs whose time is over end, dead letters are copied, ended jobs are removed.
 
 A further task is a class with these members, and an entry in `tasks`.
 """
@@ -81,13 +81,33 @@ class ExpireClaims:
     async def step(self, shard: Shard, limit: int, summary: Summary) -> int:
         counts = await shard.expire_claims(limit, self._clock.now_ms(), self._queues.end_rules())
         for queue, expired in counts.items():
-            for outcome, jobs in (("retried", expired.retried), ("failed", expired.failed)):
+            for outcome, jobs in expired._asdict().items():
                 if jobs:
                     summary.add(queue, outcome, jobs)
                     self._metrics.add(jobs, "claims_expired", queue, outcome)
+            if expired.cancelled:
+                self._metrics.add(expired.cancelled, "jobs_cancelled", queue)
             if expired.retried:
                 self._wake(queue, expired.retried)
         return sum(sum(expired) for expired in counts.values())
+
+
+class ExpireJobs:
+    """Ends jobs that were not handed out before their expiry."""
+
+    name, event = "expire_jobs", "jobs_expired"
+
+    def __init__(self, queues: Rules, clock: Clock, metrics: Metrics) -> None:
+        self._queues = queues
+        self._clock = clock
+        self._metrics = metrics
+
+    async def step(self, shard: Shard, limit: int, summary: Summary) -> int:
+        counts = await shard.expire_jobs(limit, self._clock.now_ms(), self._queues.end_rules())
+        for queue, jobs in counts.items():
+            summary.add(queue, "expired", jobs)
+            self._metrics.add(jobs, "jobs_expired", queue)
+        return sum(counts.values())
 
 
 class CopyDeadLetters:

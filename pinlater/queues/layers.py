@@ -112,9 +112,11 @@ class Layers:
         return found
 
     def _bounded(self, settings: QueueSettings) -> QueueSettings:
-        if settings.max_body_bytes <= self.server.max_body_bytes:
+        bound = self.server.max_body_bytes
+        if max(settings.max_body_bytes, settings.max_result_bytes) <= bound:
             return settings
-        return replace(settings, max_body_bytes=self.server.max_body_bytes)
+        max_body_bytes, max_result_bytes = min(settings.max_body_bytes, bound), min(settings.max_result_bytes, bound)
+        return replace(settings, max_body_bytes=max_body_bytes, max_result_bytes=max_result_bytes)
 
     def named_targets(self) -> dict[str, str]:
         """The dead-letter queues that are set for a queue by its name."""
@@ -204,6 +206,7 @@ def _end_rules_of(settings: QueueSettings) -> EndRules:
         keep_succeeded=settings.succeeded_ttl_ms > 0,
         keep_failed=settings.failed_ttl_ms > 0,
         dead_letters=settings.dead_letter_queue != "",
+        result_ttl_ms=settings.result_ttl_ms,
     )
 
 

@@ -72,6 +72,14 @@ class QueueSettings:
     )
     max_attempts: int | None = _row(OrNone(Integer(1, 2**31 - 1)), None, "Jobs that ask for more attempts are refused.")
     max_body_bytes: int = _row(Size(1, 512 * _MIB), _MIB, "Larger bodies are refused; never above the server's own.")
+    max_result_bytes: int = _row(
+        Size(0, 512 * _MIB),
+        64 * 1024,
+        "A success with a larger result fails the attempt; never above the server's own bound of bodies.",
+    )
+    result_ttl_ms: int = _row(
+        Duration(1000, 3650 * DAY_MS), 3_600_000, "How long the results of jobs are kept, whether or not the jobs are."
+    )
     max_pending: int | None = _row(
         OrNone(Integer(0, 2**53 - 1)), None, "With so many jobs pending, scheduled ones included, new ones are refused."
     )

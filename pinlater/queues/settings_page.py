@@ -51,7 +51,11 @@ Who paused a queue, why, since when and until when come from where `paused` come
 are forgotten when it is resumed. A pause whose `paused_until` is over counts as none; a command that sets such a one is
 refused.
 
-`max_body` above the server's own bound is refused from a command, and cut to that bound in the file.
+`max_body` above the server's own bound is refused from a command, and cut to that bound in the file; `max_result` is
+cut to it.
+
+A result is what a worker leaves with its success, for callers that ask for it. One above `max_result` makes a failure
+of the ack: the attempt counts as failed, and the status of the job says `RESULT_TOO_LARGE`.
 
 A dead-letter queue must exist when a command names it, has none of its own, and is not deleted while others name it.
 Where a file and a command together make a chain, the queue in its middle has none.

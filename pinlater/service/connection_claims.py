@@ -270,10 +270,13 @@ class DisconnectReaper:
     def _released(self, queue: str, shard_id: str, released: ExpiryCounts) -> None:
         if not any(released):
             return
-        for outcome, jobs in (("retried", released.retried), ("failed", released.failed)):
+        outcomes = released._asdict()
+        for outcome, jobs in outcomes.items():
             if jobs:
                 self._metrics.add(jobs, "claims_released", queue, outcome)
-        _log.info("claims_released", queue=queue, shard=shard_id, retried=released.retried, failed=released.failed)
+        if released.cancelled:
+            self._metrics.add(released.cancelled, "jobs_cancelled", queue)
+        _log.info("claims_released", queue=queue, shard=shard_id, **outcomes)
         self._long_polls.jobs_ready(queue, released.retried)
         self._long_polls.capacity_freed(queue)
 

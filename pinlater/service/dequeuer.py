@@ -144,6 +144,7 @@ class Dequeuer:
             limit = min(request.limit, self._validator.max_jobs)
         settings = self._queues.settings(queue)
         timeout_ms = request.claim_timeout_ms
+        is_default = timeout_ms is None
         timeout_ms = settings.claim_timeout_ms if timeout_ms is None else min(timeout_ms, bounds.max_claim_timeout_ms)
         at_once = limit
         if request.prefetch and not request.dry_run and not is_limited(settings):
@@ -159,7 +160,8 @@ class Dequeuer:
                 now_ms, max_bytes = self._clock.now_ms(), min(max_bytes, _PEEK_BYTES)
                 return await self._router.peek(queue, priorities, limit, max_bytes, now_ms, coverage=coverage)
             max_bytes = min(max_bytes, at_once * bounds.max_body_bytes)
-            claim = ClaimRequest(claim_descriptor, at_once, priorities, timeout_ms, min(max_bytes, self.slice_bytes))
+            max_slice = min(max_bytes, self.slice_bytes)
+            claim = ClaimRequest(claim_descriptor, at_once, priorities, timeout_ms, max_slice, 0, is_default)
             wait_ms = min(request.wait_ms, bounds.max_wait_ms) if request.wait_ms else 0
             if riding is not None and riding.joined is not None:
                 jobs = await self._claim_with_acks(queue, claim, limit, wait_ms, riding, riding.joined)

@@ -78,10 +78,17 @@ class DescriptorParser:
             self.parse(descriptor)
 
     def acks(
-        self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], now_ms: int, errors: EntryErrors
+        self,
+        queue: str,
+        succeeded: Sequence[Ack],
+        failed: Sequence[Ack],
+        now_ms: int,
+        errors: EntryErrors,
+        max_result_bytes: int = MAX_TIME_MS,
     ) -> dict[str, Acks]:
-        """What to tell each shard. A delay below 0 is none; one beyond all time is an error of its entry. A descriptor
-        that differs from the one before in its last three digits only is not read anew.
+        """What to tell each shard. A delay below 0 is none; one beyond all time is an error of its entry; a success
+        with a larger result is a failure. A descriptor that differs from the one before in its last three digits only
+        is not read anew.
         """
         groups: dict[str, Acks] = {}
         last_digits = _LAST_DIGITS
@@ -90,13 +97,13 @@ class DescriptorParser:
             ids: list[int] = []
             for ack in acks:
                 text = ack.descriptor
-                own = (ack.append_status, ack.retry_delay_ms, ack.claim_descriptor, ack.permanent)
+                own = (ack.append_status, ack.retry_delay_ms, ack.claim_descriptor, ack.permanent, ack.result)
                 if own == others and text[:-3] == before:
                     digits = last_digits.get(text[-3:])
                     if digits is not None:
                         ids.append(thousand + digits)
                         continue
-                status, delay_ms, claim_descriptor, permanent = others = own
+                status, delay_ms, claim_descriptor, permanent, result = others = own
                 before = None
                 place = self._prefixes.get(text[:-_ID_DIGITS]) or self._learn(text)
                 job_id = 0 if place is None else _job_id(text)
@@ -112,7 +119,11 @@ class DescriptorParser:
                 if place[0] != queue:
                     continue
                 before, thousand = text[:-3], job_id - job_id % 1000
-                kind = AckKind(place[2], is_success, status[:MAX_STATUS_CHARS], delay_ms, claim_descriptor, permanent)
+                if result is None:
+                    status = status[:MAX_STATUS_CHARS]
+                    kind = AckKind(place[2], is_success, status, delay_ms, claim_descriptor, permanent)
+                else:
+                    kind = _with_result(place[2], ack, is_success, delay_ms, max_result_bytes)
                 group = groups.get(place[1])
                 if group is None:
                     group = groups[place[1]] = Acks()
@@ -183,6 +194,17 @@ class DescriptorParser:
             if ref is not None and ref.queue == queue:
                 groups.setdefault(ref.shard, []).append(make(ref, item))
         return groups
+
+
+def _with_result(priority: int, ack: Ack, is_success: bool, delay_ms: int, max_bytes: int) -> AckKind:
+    """A result comes with a success; one that is too large makes a failure of it."""
+    status, result = ack.append_status, ack.result if is_success else None
+    if result is not None and len(result) > max_bytes:
+        told = f"[RESULT_TOO_LARGE: {len(result)} bytes; allowed: at most {max_bytes}, the max_result of the queue]\n"
+        status, result, is_success = status[: MAX_STATUS_CHARS - len(told)] + told, None, False
+    return AckKind(
+        priority, is_success, status[:MAX_STATUS_CHARS], delay_ms, ack.claim_descriptor, ack.permanent, result
+    )
 
 
 def _absurd(descriptor: str, delay_ms: int) -> RequestInvalid:

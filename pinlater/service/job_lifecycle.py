@@ -191,7 +191,8 @@ class JobLifecycle:
         """What to tell each shard; what is invalid is an error of its entry."""
         now_ms = from_ms = self._clock.now_ms()
         bound = self._connection_claims.ended_by(succeeded, failed)
-        by_shard = self._parser.acks(queue, succeeded, failed, now_ms, errors)
+        max_result_bytes = self._queues.settings(queue).max_result_bytes
+        by_shard = self._parser.acks(queue, succeeded, failed, now_ms, errors, max_result_bytes)
         spare_ms = self._clock.uncertainty_ms
         if spare_ms and by_shard:  # delays begin at the latest time that it may be; at once is at once
             from_ms += spare_ms
@@ -457,7 +458,12 @@ def _count_acked(metrics: Metrics, queue: str, acks: Acks, outcomes: Sequence[Ac
             amount = own.count(outcome)
             if amount:
                 metrics.add(amount, "jobs_acked", queue, kind.priority, _WORDS[outcome])
-                if outcome is AckOutcome.IGNORED:
+                if outcome is AckOutcome.SUCCEEDED:
+                    if kind.result is not None:
+                        metrics.add(amount, "results_kept", queue)
+                elif outcome is AckOutcome.CANCELLED:
+                    metrics.add(amount, "jobs_cancelled", queue)
+                elif outcome is AckOutcome.IGNORED:
                     ignored += amount
                     metrics.add(amount, "acks_without_effect", queue, "claim" if kind.claim_descriptor else "job")
     return ignored

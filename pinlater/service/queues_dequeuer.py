@@ -364,7 +364,8 @@ class QueuesDequeuer:
         is_bound = request.release_on_disconnect and context is not None and context.connection is not None
         descriptor = self._claims.next("" if context is None else context.source, timeout_ms if is_bound else None)
         max_bytes = min(max_bytes, limit * self._settings.max_body_bytes)
-        return ClaimRequest(descriptor, limit, self._validator.priorities, timeout_ms, max_bytes)
+        is_default = request.claim_timeout_ms is None
+        return ClaimRequest(descriptor, limit, self._validator.priorities, timeout_ms, max_bytes, 0, is_default)
 
     def _handed_out(self, call: _Call, queue: str, jobs: Sequence[DequeuedJob]) -> None:
         self._dequeuer.count(queue, self._queues.settings(queue), jobs)

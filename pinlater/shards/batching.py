@@ -20,9 +20,10 @@ import structlog
 
 from pinlater.backends.acks import Acks
 from pinlater.backends.base import NO_RULES, AckOutcome, AckRequest, ClaimRequest, EndRules, Shard
+from pinlater.backends.extended import Offer, Offered
 from pinlater.background_tasks import BackgroundTasks
 from pinlater.errors import OutcomeUnknown, Overloaded, PinLaterError, QueueNotFound
-from pinlater.model import DequeuedJob, Job
+from pinlater.model import DequeuedJob, Job, KeyRef
 from pinlater.shards.bulkhead import AcquireTimeout, ShardSlow
 from pinlater.shards.compensation import requeue
 from pinlater.shards.decorator import ShardDecorator
@@ -303,6 +304,9 @@ def _refuse(caller: _Caller[I, O], error: Exception) -> None:
         caller.answer.set_exception(error)
 
 
+_OfferKey = tuple[str, str]
+"""The queue, and the version of the homes of keys."""
+
 _AckKey = tuple[str, EndRules]
 _AckAndClaimKey = tuple[str, EndRules, bool]
 
@@ -319,7 +323,8 @@ _Outcomes = list[AckOutcome]
 
 
 class BatchingShard(ShardDecorator):
-    """Joins small enqueues, claims and acks that arrive while a call of the same kind and queue is under way.
+    """Joins small enqueues, claims, acks and searches for keys that arrive while a call of the same kind and queue is
+    under way.
 
     A caller that has gone still gets its acks carried out, and claims nothing.
     """
@@ -331,6 +336,12 @@ class BatchingShard(ShardDecorator):
         for_claims = replace(limits, max_bytes=limits.max_claim_bytes)
         slow_error = None if calls is None else calls.slow_error
         self._enqueues: Batcher[str, Job, str] = Batcher(inner.enqueue, _measure_jobs, limits, slow_error=slow_error)
+        self._offers: Batcher[_OfferKey, Offer, Offered] = Batcher(
+            self._send_offers, _measure_offers, limits, slow_error=slow_error
+        )
+        self._keys: Batcher[str, KeyRef, str | None] = Batcher(
+            lambda queue, keys, _: inner.find_keys(queue, keys), _measure_keys, limits, slow_error=slow_error
+        )
         self._claims: Batcher[str, ClaimRequest, list[DequeuedJob]] = Batcher(
             inner.claim, measure_claims, for_claims, compensate=self._requeue, slow_error=slow_error
         )
@@ -354,6 +365,8 @@ class BatchingShard(ShardDecorator):
         )
         self._batchers: tuple[Batcher[Any, Any, Any], ...] = (
             self._enqueues,
+            self._offers,
+            self._keys,
             self._claims,
             self._quota_claims,
             self._acks,
@@ -379,6 +392,20 @@ class BatchingShard(ShardDecorator):
 
     def enqueue(self, queue: str, jobs: Sequence[Job], now_ms: int) -> Coroutine[Any, Any, list[str]]:
         return self._enqueues.call(queue, jobs, now_ms)
+
+    # -- extended jobs -----------------------------------------------------------------------------------------------
+
+    def enqueue_extended(
+        self, queue: str, offers: Sequence[Offer], now_ms: int, homes_version: str = ""
+    ) -> Coroutine[Any, Any, list[Offered]]:
+        """Offers of several callers go together: each is answered by itself, whatever becomes of the others."""
+        return self._offers.call((queue, homes_version), offers, now_ms)
+
+    def _send_offers(self, key: _OfferKey, offers: Sequence[Offer], now_ms: int) -> Coroutine[Any, Any, list[Offered]]:
+        return self.inner.enqueue_extended(key[0], offers, now_ms, key[1])
+
+    def find_keys(self, queue: str, keys: Sequence[KeyRef]) -> Coroutine[Any, Any, list[str | None]]:
+        return self._keys.call(queue, keys, 0)
 
     # -- acks --------------------------------------------------------------------------------------------------------
 
@@ -484,6 +511,14 @@ def _measure_jobs(jobs: Sequence[Job]) -> tuple[int, int]:
     return len(jobs), sum([len(job.body) for job in jobs])
 
 
+def _measure_offers(offers: Sequence[Offer]) -> tuple[int, int]:
+    return len(offers), sum([len(offer.job.body) for offer in offers])
+
+
+def _measure_keys(keys: Sequence[KeyRef]) -> tuple[int, int]:
+    return len(keys), 0
+
+
 def measure_claims(requests: Sequence[ClaimRequest]) -> tuple[int, int]:
     """What a claim brings is held in memory until its caller has it."""
     return sum([request.limit for request in requests]), sum([request.max_bytes for request in requests])
@@ -493,7 +528,7 @@ def _measure_acks(acks: Sequence[AckRequest]) -> tuple[int, int]:
     jobs = size = 0
     for kind, ids in Acks.of(acks).runs:
         jobs += len(ids)
-        size += len(kind.append_status) * len(ids)
+        size += (len(kind.append_status) + len(kind.result or b"")) * len(ids)
     return jobs, size
 
 

@@ -180,7 +180,13 @@ class ResilientShard(ShardDecorator):
     def lookup(
         self, queue: str, jobs: Sequence[JobKey], *, with_body: bool, max_bytes: int, with_result: bool = False
     ) -> Coroutine[Any, Any, list[JobInfo | None]]:
-        calls = self._bulk_calls if with_body and len(jobs) > 1 else self._calls
+        calls = self._bulk_calls if (with_body or with_result) and len(jobs) > 1 else self._calls
         return calls.call(
-            OPERATIONS["lookup"], self.inner.lookup, queue, jobs, with_body=with_body, max_bytes=max_bytes
+            OPERATIONS["lookup"],
+            self.inner.lookup,
+            queue,
+            jobs,
+            with_body=with_body,
+            max_bytes=max_bytes,
+            with_result=with_result,
         )

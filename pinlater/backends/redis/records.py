@@ -275,7 +275,7 @@ def ack_args(acks: Acks) -> Args:
     for kind, ids in acks.runs:
         which += [kinds.setdefault(kind, len(kinds))] * len(ids)
     args: Args = [len(kinds)]
-    for priority, succeeded, status, delay_ms, claim, permanent in kinds:
+    for priority, succeeded, status, delay_ms, claim, permanent, _ in kinds:
         holder = claim.encode()
         about = _ACK_KIND.pack(1 if succeeded else 2 if permanent else 0, priority, delay_ms, len(holder))
         args.append(about + holder + status.encode())
