@@ -20,6 +20,8 @@
     │   │   ├── StoreConflict     502       NOTHING_STORED     an expected conflict (deadlock, lock wait): try again
     │   │   ├── HomesChanged      502       HOMES_CHANGED      the store knows newer homes of keys than the call named
     │   │   ├── HomeOut           502       HOME_OUT           the shard where jobs of this key live cannot be used
+    │   │   ├── HomeMoving        502       HOME_MOVING        the shard where jobs of this key live changes right now
+    │   │   ├── KeysNotYet        502       KEYS_NOT_YET       a server of the cluster does not know keys yet
     │   │   └── StoreFull         502       NOTHING_STORED     the store lacks room for the write
     │   └── OutcomeUnknown        502       OUTCOME_UNKNOWN    the call may or may not have been carried out
     ├── StoreRefused              UNKNOWN   STORE_REFUSED      a store under another id, wiped, or two ids for one store
@@ -216,6 +218,14 @@ class HomesChanged(NothingStored):
 
 class HomeOut(NothingStored):
     reason = "HOME_OUT"
+
+
+class HomeMoving(NothingStored):
+    reason = "HOME_MOVING"
+
+
+class KeysNotYet(NothingStored):
+    reason = "KEYS_NOT_YET"
 
 
 class StoreFull(NothingStored):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from pinlater.backends.base import AckOutcome, AckRequest, ClaimRequest, EndRules, Shard
+from pinlater.backends.extended import Offered
 from pinlater.errors import (
     NoHealthyShards,
     NothingStored,
@@ -22,10 +23,11 @@ from pinlater.errors import (
     ShardsFull,
     StoreFull,
 )
-from pinlater.model import DequeuedJob, Job, parse_descriptor
+from pinlater.model import DequeuedJob, ExtendedJob, Job, KeyRef, parse_descriptor
 from pinlater.shards.compensation import Compensator, requeue
 from pinlater.shards.cross_shard import CrossShardClaims, fitting
 from pinlater.shards.handle import ShardHandle, answers, ask_all, missing
+from pinlater.shards.homes.key_router import FixedHomes, Homes, KeyRouter
 from pinlater.shards.scan import Place, Scanned, ScanQuery, scan_over
 from pinlater.shards.shard_set import ShardSet
 
@@ -39,8 +41,10 @@ ShardCall = Callable[[Shard], Coroutine[Any, Any, R]]
 class Router:
     """The shards as one. Errors are those of the shards, NoHealthyShards where none is left."""
 
-    def __init__(self, handles: ShardSet) -> None:
+    def __init__(self, handles: ShardSet, homes: Homes | None = None) -> None:
+        """`homes`: where keys live, where other servers use these shards too."""
         self.members = handles
+        self.keys = KeyRouter(handles, homes or FixedHomes(handles))
         self.compensator = Compensator()
         deadline_ms = max(handle.deadline_ms for handle in handles.all)
         self._claims = CrossShardClaims(self._sample_shards, deadline_ms, self.compensator, self._requeue_all)
@@ -84,6 +88,21 @@ class Router:
             raise self._none_takes_jobs()
         answers(failures)
         raise AssertionError("answers() raises where there is none")
+
+    def enqueue_extended(self, queue: str, jobs: Sequence[Job], now_ms: int) -> Coroutine[Any, Any, list[Offered]]:
+        """Jobs that have keys, and what else few jobs have; see KeyRouter.enqueue."""
+        return self.keys.enqueue(queue, jobs, now_ms)
+
+    async def fire(self, queue: str, job: ExtendedJob, schedule: str, fires_at_ms: int, now_ms: int) -> Offered:
+        """The firing of a schedule for that time, at the home of its name; KEPT, with no descriptor, where one for that
+        time or a later one came before.
+        """
+        (offered,) = await self.keys.enqueue(queue, [job], now_ms, schedule=schedule, fires_at_ms=fires_at_ms)
+        return offered
+
+    def find_keys(self, queue: str, keys: Sequence[KeyRef]) -> Coroutine[Any, Any, list[str | None]]:
+        """The descriptors of the jobs that have these keys; see KeyRouter.find_keys."""
+        return self.keys.find_keys(queue, keys)
 
     def _none_takes_jobs(self) -> NoHealthyShards:
         full = [handle for handle in self.members.full() if not handle.dequeue_only]

@@ -1,0 +1,313 @@
+"""The router of calls that name keys: to the home of each key, and before that to where it may live still."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Protocol
+
+from pinlater.backends.extended import Offer, Offered, OfferOutcome
+from pinlater.errors import (
+    HomeMoving,
+    HomeOut,
+    HomesChanged,
+    NoHealthyShards,
+    NothingStored,
+    OutcomeUnknown,
+    PinLaterError,
+    QueueNotFound,
+    ShardConnectionFailed,
+)
+from pinlater.model import ExtendedJob, Job, KeyRef, parse_descriptor
+from pinlater.shards.handle import ShardHandle, answers
+from pinlater.shards.homes.record import HomesRecord, HomeTable, Membership, Places, slot_of_job, slot_of_key
+from pinlater.shards.homes.record import slot_of_schedule as slot_of_schedule
+from pinlater.shards.shard_set import ShardSet
+
+TRIES = 5
+"""Of a call whose store knows newer homes than this process did."""
+
+MOVING_RETRY_MS = 100
+_JOB_FIELDS = tuple(each.name for each in fields(Job))
+
+
+class Homes(Protocol):
+    """The homes of keys, as this process knows them."""
+
+    @property
+    def table(self) -> HomeTable | None:
+        """None: nobody has enqueued a keyed job yet, as far as is known here."""
+
+    async def begin(self) -> HomeTable:
+        """Make the first record, or learn of the one that another process made. NothingStored: not now."""
+
+    def check(self) -> None:
+        """KeysNotYet: a live process of the cluster does not know keys."""
+
+    async def catch_up(self, handle: ShardHandle) -> None:
+        """Learn what this shard knows of homes and queues, and tell it what it does not. Raises nothing."""
+
+
+class FixedHomes:
+    """All shards that are configured to take jobs: where a process has its stores for itself."""
+
+    def __init__(self, members: ShardSet) -> None:
+        self._members = members
+        self._table: HomeTable | None = None
+
+    @property
+    def table(self) -> HomeTable | None:
+        handles = self._members.all
+        ids: Membership = tuple(
+            sorted(each.shard.shard_id for each in handles if each.shard.shard_id and not each.dequeue_only)
+        ) or tuple(each.shard.shard_id for each in handles)
+        if self._table is None or self._table.record.members != ids:
+            self._table = HomeTable(HomesRecord(ids))
+        return self._table
+
+    async def begin(self) -> HomeTable:
+        raise NoHealthyShards("no shard is known yet", retry_after_ms=1_000)
+
+    def check(self) -> None: ...
+
+    async def catch_up(self, handle: ShardHandle) -> None: ...
+
+
+@dataclass(slots=True)
+class _Placing:
+    """One job on its way: `left` are the shards to ask yet, the home the last of them. The answer, or an error."""
+
+    offer: Offer
+    left: list[str]
+    answer: Offered | PinLaterError | None = None
+
+
+class KeyRouter:
+    """Keyed calls over the shards of a router. Errors: HomeOut, HomeMoving, KeysNotYet; those of the shards."""
+
+    def __init__(self, members: ShardSet, homes: Homes) -> None:
+        self._members = members
+        self.homes = homes
+
+    # -- enqueue -----------------------------------------------------------------------------------------------------
+
+    async def enqueue(
+        self,
+        queue: str,
+        jobs: Sequence[Job],
+        now_ms: int,
+        *,
+        leaving: str = "",
+        schedule: str = "",
+        fires_at_ms: int = 0,
+    ) -> list[Offered]:
+        """Offer each job to where its key lives; whole per home, in order. Those without keys go to any one shard.
+
+        `leaving`: the shard where the jobs themselves still are, which is not asked. `schedule`: they are its firing
+        for that time. Where part of the jobs is stored and part is not, the error says which (`job_descriptors`).
+        """
+        self.homes.check()
+        wanted = [_extended(job) for job in jobs]
+        placed: list[_Placing] = []
+        table = self.homes.table or await self.homes.begin()
+        for job in wanted:
+            slot = slot_of_schedule(schedule) if schedule else slot_of_job(queue, job)
+            offer = Offer(job, slot, schedule=schedule, fires_at_ms=fires_at_ms)
+            placed.append(_placing(offer, job.is_keyed or schedule != "", table, leaving))
+        for _ in range(TRIES):
+            await self._place(queue, placed, table, now_ms)
+            stale = [each for each in placed if isinstance(each.answer, HomesChanged)]
+            if not stale:
+                break
+            newer = self.homes.table
+            if newer is None or newer.version <= table.version:
+                break
+            table = newer
+            for each in stale:
+                offer = replace(each.offer, only_if_known=False, takes_no_jobs=False, behind="")
+                fresh = _placing(offer, True, table, leaving)
+                each.offer, each.left, each.answer = fresh.offer, fresh.left, fresh.answer
+        return _answers_of(placed)
+
+    async def _place(self, queue: str, placed: Sequence[_Placing], table: HomeTable, now_ms: int) -> None:
+        """Round by round, each job at the next shard of its own, until all have an answer."""
+        while True:
+            groups: dict[str, list[_Placing]] = {}
+            for each in placed:
+                if each.answer is None:
+                    groups.setdefault(each.left[0] if each.left else "", []).append(each)
+            if not groups:
+                return
+            if len(groups) == 1:
+                ((shard_id, group),) = groups.items()
+                await self._offer_group(shard_id, queue, group, table, now_ms)
+            else:
+                await asyncio.gather(
+                    *[self._offer_group(shard_id, queue, group, table, now_ms) for shard_id, group in groups.items()]
+                )
+
+    async def _offer_group(
+        self, shard_id: str, queue: str, group: Sequence[_Placing], table: HomeTable, now_ms: int
+    ) -> None:
+        try:
+            if not shard_id:
+                offered = await self._offer_anywhere(queue, [each.offer for each in group], now_ms)
+            else:
+                for each in group:
+                    is_home = len(each.left) == 1
+                    each.offer.only_if_known = not is_home
+                    each.offer.takes_no_jobs = not is_home and (
+                        each.offer.behind != "" or not table.takes_jobs(shard_id)
+                    )
+                offered = await self._offer_at(shard_id, queue, group, table, now_ms)
+        except PinLaterError as error:
+            for each in group:
+                each.answer = error.with_traceback(None)
+            return
+        for each, answer in zip(group, offered, strict=True):
+            if answer.outcome is OfferOutcome.CHAIN_HERE:
+                each.offer.behind = each.offer.behind or shard_id
+                del each.left[0]
+            elif answer.outcome is OfferOutcome.NOT_HERE:
+                del each.left[0]
+            else:
+                each.answer = answer
+
+    async def _offer_at(
+        self, shard_id: str, queue: str, group: Sequence[_Placing], table: HomeTable, now_ms: int
+    ) -> list[Offered]:
+        handle = self._usable(shard_id)
+        is_home = any(not each.offer.only_if_known for each in group)
+        if is_home and handle.full:
+            raise HomeOut(f"shard {shard_id}, where keys of this call live, has no room for new jobs: {handle.full}")
+        offers = [each.offer for each in group]
+        try:
+            return await handle.shard.enqueue_extended(queue, offers, now_ms, table.version)
+        except HomesChanged:
+            await self.homes.catch_up(handle)
+            raise
+        except QueueNotFound:
+            await self.homes.catch_up(handle)  # it may be new, or have missed the shard
+            return await handle.shard.enqueue_extended(queue, offers, now_ms, table.version)
+        except NothingStored as error:
+            raise HomeOut(f"shard {shard_id}, where keys of this call live: {error.message}") from error
+
+    async def _offer_anywhere(self, queue: str, offers: Sequence[Offer], now_ms: int) -> list[Offered]:
+        """Jobs without keys: as `Router.enqueue`."""
+        self._members.require_any()
+        handles = [handle for handle in self._members.healthy() if handle.takes_jobs]
+        if not handles:
+            raise NoHealthyShards("no shard that takes new jobs can be used now", retry_after_ms=1_000)
+        random.shuffle(handles)
+        failures: list[PinLaterError] = []
+        for handle in handles:
+            try:
+                return await handle.shard.enqueue_extended(queue, offers, now_ms)
+            except (NothingStored, QueueNotFound) as error:
+                failures.append(error.with_traceback(None))
+        answers(failures)
+        raise AssertionError("answers() raises where there is none")
+
+    def _usable(self, shard_id: str) -> ShardHandle:
+        handle = self._members.by_id(shard_id)
+        if handle is None:
+            raise HomeOut(f"shard {shard_id}, where keys of this call live, is not in the configuration of this server")
+        if not handle.is_healthy:
+            why = handle.last_error or "no answer"
+            raise HomeOut(f"shard {shard_id}, where keys of this call live, cannot be used now: {why}")
+        return handle
+
+    # -- queries -----------------------------------------------------------------------------------------------------
+
+    async def find_keys(self, queue: str, keys: Sequence[KeyRef]) -> list[str | None]:
+        """The descriptor of each key's job, None where there is none. HomeOut; QueueNotFound never."""
+        table = self.homes.table
+        if table is None:
+            await self._look_for_homes()
+            table = self.homes.table
+        if table is None:
+            return [None] * len(keys)
+        asked: dict[str, list[int]] = {}
+        places = [table.places(slot_of_key(queue, key)) for key in keys]
+        for number, place in enumerate(places):
+            for shard_id in (*place.former, place.home):
+                asked.setdefault(shard_id, []).append(number)
+        calls = [self._find_at(shard_id, queue, [keys[n] for n in numbers]) for shard_id, numbers in asked.items()]
+        found: list[dict[str, str]] = [{} for _ in keys]
+        for (shard_id, numbers), descriptors in zip(asked.items(), await asyncio.gather(*calls), strict=True):
+            for number, descriptor in zip(numbers, descriptors, strict=True):
+                if descriptor is not None:
+                    found[number][shard_id] = descriptor
+        return [_of_all(key, place, by_shard) for key, place, by_shard in zip(keys, places, found, strict=True)]
+
+    async def _look_for_homes(self) -> None:
+        """Another process may have made them a moment ago."""
+        for handle in self._members.healthy():
+            await self.homes.catch_up(handle)
+            if self.homes.table is not None:
+                return
+
+    async def _find_at(self, shard_id: str, queue: str, keys: Sequence[KeyRef]) -> list[str | None]:
+        try:
+            return await self._usable(shard_id).shard.find_keys(queue, keys)
+        except QueueNotFound:
+            return [None] * len(keys)
+
+
+def _extended(job: Job) -> ExtendedJob:
+    if isinstance(job, ExtendedJob):
+        return job
+    return ExtendedJob(**{name: getattr(job, name) for name in _JOB_FIELDS})
+
+
+def _placing(offer: Offer, is_keyed: bool, table: HomeTable, leaving: str) -> _Placing:
+    if not is_keyed:
+        return _Placing(offer, [])
+    places = table.places(offer.slot)
+    if places.is_moving:
+        error = HomeMoving(
+            "the homes of keys are changing, and the key of this job moves: send it again in a moment",
+            retry_after_ms=MOVING_RETRY_MS,
+        )
+        return _Placing(offer, [], error)
+    return _Placing(offer, [each for each in (*places.former, places.home) if each != leaving])
+
+
+def _of_all(key: KeyRef, places: Places, by_shard: dict[str, str]) -> str | None:
+    """Of the shards where a key may live: the newest job of a dedupe key, the oldest chain of a serialize key."""
+    if key.dedupe_key:
+        return max(by_shard.values(), key=_id_of, default=None)
+    order = (*reversed(places.former), places.home)
+    return next((by_shard[shard_id] for shard_id in order if shard_id in by_shard), None)
+
+
+def _id_of(descriptor: str) -> int:
+    ref = parse_descriptor(descriptor)
+    return 0 if ref is None else ref.id
+
+
+def _answers_of(placed: Sequence[_Placing]) -> list[Offered]:
+    """The answers, in the order of the jobs; or one error for all that have none, which says what is stored."""
+    done = [each.answer for each in placed if isinstance(each.answer, Offered)]
+    if len(done) == len(placed):
+        return done
+    failures = list(dict.fromkeys(each.answer for each in placed if isinstance(each.answer, PinLaterError)))
+    if not done and len(failures) == 1:
+        raise failures[0]
+    descriptors = [each.answer.descriptor if isinstance(each.answer, Offered) else "" for each in placed]
+    raise _combined(failures, descriptors if any(descriptors) else None)
+
+
+def _combined(failures: Sequence[PinLaterError], descriptors: Sequence[str] | None) -> PinLaterError:
+    """What kept jobs from being stored. Where others are, it never reads as if surely nothing was."""
+    text = "; ".join(failure.message for failure in failures)
+    first = failures[0]
+    if any(isinstance(failure, OutcomeUnknown) for failure in failures):
+        return OutcomeUnknown(text, job_descriptors=descriptors)
+    if descriptors is None and all(type(failure) is type(first) for failure in failures):
+        return type(first)(text, reason=first.reason, retry_after_ms=first.retry_after_ms)
+    reasons = {failure.reason for failure in failures}
+    reason = reasons.pop() if len(reasons) == 1 else None
+    return ShardConnectionFailed(text, reason=reason, retry_after_ms=first.retry_after_ms, job_descriptors=descriptors)
