@@ -654,6 +654,9 @@ class Shard(Protocol):
         chains, which frees those behind them.
         """
 
+    async def last_firings(self, schedules: Sequence[str]) -> list[int | None]:
+        """For each schedule the latest `fires_at_ms` of an offer of it that was stored here (see Offer), or None."""
+
     # -- the homes of keys, while they change --------------------------------------------------------------------------
 
     async def key_slots(self) -> Sequence[int]:

@@ -49,7 +49,8 @@ class Offer:
     has a live job here. `takes_no_jobs`: and the shard is being emptied, so a live serialize key takes no further job
     either. `behind`: a shard id; where this serialize key has no job here yet, the job waits until `lift_barriers`.
     `fires_at_ms`: the job is the firing of the schedule `schedule` for that time; where a firing for that time or a
-    later one was stored here before, it is KEPT, with a descriptor of "", also with `only_if_known`.
+    later one was stored here before, it is KEPT, with a descriptor of "", also with `only_if_known`. The mark of a
+    schedule (see `last_firings`) is never removed.
     """
 
     job: ExtendedJob

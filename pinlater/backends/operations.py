@@ -78,6 +78,8 @@ OPERATIONS = {
         Operation("expire_jobs", "expire_jobs"),
         Operation("dead_letter", "bury"),
         Operation("prune", "collect"),
+        # Schedules
+        Operation("last_firings", "last_firings", reads=True),
         # The homes of keys
         Operation("key_slots", "key_slots", reads=True),
         Operation("list_windows", "list_windows", reads=True),

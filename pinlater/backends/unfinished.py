@@ -34,6 +34,9 @@ class Unfinished:
     async def blocked_chains(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError
 
+    async def last_firings(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
     async def key_slots(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError
 

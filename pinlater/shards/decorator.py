@@ -105,6 +105,7 @@ class ShardDecorator:
     expire_jobs = _forwarded(Shard.expire_jobs)
     dead_letter = _forwarded(Shard.dead_letter)
     prune = _forwarded(Shard.prune)
+    last_firings = _forwarded(Shard.last_firings)
     key_slots = _forwarded(Shard.key_slots)
     list_windows = _forwarded(Shard.list_windows)
     put_windows = _forwarded(Shard.put_windows)
