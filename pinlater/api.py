@@ -15,7 +15,7 @@ from pinlater.model import (
     Ack,
     AckOutcome,
     AuditEntry,
-    CancelOutcome,
+    Cancelled,
     Changed,
     Checkpoint,
     ClusterStatus,
@@ -24,13 +24,18 @@ from pinlater.model import (
     DequeuedJob,
     DequeueFromQueuesRequest,
     DequeueRequest,
+    Heartbeat,
+    HeartbeatAnswer,
     Job,
     JobChange,
     JobFilter,
     JobInfo,
     JobsChanged,
+    KeyRef,
     QueueView,
     RequestContext,
+    Reschedule,
+    RescheduleOutcome,
     ScanPage,
     Unreceived,
     WorkerReport,
@@ -51,7 +56,9 @@ class Api(Protocol):
     async def enqueue(self, queue: str, jobs: Sequence[Job], *, context: RequestContext | None = None) -> list[str]:
         """Store all the jobs, on one shard, or none; a descriptor per job, in order.
 
-        OutcomeUnknown: they may be stored; sending again may then store them twice.
+        OutcomeUnknown: they may be stored; sending again may then store them twice. A request with an `ExtendedJob` is
+        whole per home of its keys: where it failed in part, `job_descriptors` of the error says what is stored. The
+        answer is an EnqueuedJobs where a job was kept or replaced. A send id makes sending again safe.
         """
 
     async def dequeue(self, request: DequeueRequest, *, context: RequestContext | None = None) -> list[DequeuedJob]:
@@ -94,10 +101,36 @@ class Api(Protocol):
         RequestInvalid or BodyTooLarge for those that are invalid, when the others were carried out.
         """
 
+    async def heartbeat(
+        self,
+        queue: str,
+        heartbeats: Sequence[Heartbeat],
+        *,
+        worker: WorkerReport | None = None,
+        context: RequestContext | None = None,
+    ) -> list[HeartbeatAnswer]:
+        """Restart the time-outs of claims, and change nothing else but the progress; an answer per heartbeat, in order.
+
+        LOST: the job may run elsewhere. CANCEL: it is to stop. RequestInvalid for those that are invalid, when the
+        others were carried out.
+        """
+
     async def lookup(
-        self, descriptors: Sequence[str], /, *, include_body: bool = False, context: RequestContext | None = None
+        self,
+        descriptors: Sequence[str],
+        /,
+        *,
+        include_body: bool = False,
+        include_result: bool = False,
+        wait_ms: int = 0,
+        queue: str = "",
+        keys: Sequence[KeyRef] = (),
+        context: RequestContext | None = None,
     ) -> dict[str, JobInfo]:
-        """The jobs that are found; others are left out."""
+        """The jobs that are found, by descriptor; others are left out. `keys` are of jobs of `queue`.
+
+        With `wait_ms`: when the first of these has ended or is not there, or so much later.
+        """
 
     async def count(
         self, filter: JobFilter, *, allow_partial: bool = False, context: RequestContext | None = None
@@ -130,9 +163,23 @@ class Api(Protocol):
         """Remove up to `limit` jobs of one state and priority; how many. `filter.future` does not count."""
 
     async def cancel(
-        self, queue: str, descriptors: Sequence[str], *, context: RequestContext | None = None
-    ) -> Mapping[str, CancelOutcome]:
-        """Remove jobs that are still pending; says per job what it found."""
+        self,
+        queue: str,
+        descriptors: Sequence[str],
+        *,
+        keys: Sequence[KeyRef] = (),
+        running: bool = False,
+        context: RequestContext | None = None,
+    ) -> Cancelled:
+        """Remove jobs that are still pending; says per job what it found. Each key has a dedupe key.
+
+        `running`: the workers of those in progress are asked to stop: REQUESTED.
+        """
+
+    async def reschedule(
+        self, queue: str, changes: Sequence[Reschedule], *, context: RequestContext | None = None
+    ) -> list[RescheduleOutcome]:
+        """Give pending jobs another time, body or number of attempts; an outcome per change, in order."""
 
     # -- operators of a cluster ----------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
@@ -18,8 +18,8 @@ from pinlater.client.addresses import default_source, target_servers
 from pinlater.client.cluster_calls import ClusterCalls
 from pinlater.client.dispatcher import CallSpec, Dispatcher, Failure
 from pinlater.client.enqueue_batching import EnqueueBatchLimits, Enqueuer
+from pinlater.client.job_calls import JobCalls
 from pinlater.client.job_times import check_time, check_times, delayed
-from pinlater.client.named_jobs import by_queue, named_jobs
 from pinlater.client.pool import PoolLimits
 from pinlater.client.queue_rounds import QueueRounds
 from pinlater.client.retry import may_be_done
@@ -30,7 +30,6 @@ from pinlater.model import (
     CONTINUATION_START,
     Ack,
     AckOutcome,
-    CancelOutcome,
     Checkpoint,
     DequeuedFromQueues,
     DequeuedJobs,
@@ -38,7 +37,6 @@ from pinlater.model import (
     DequeueRequest,
     Job,
     JobFilter,
-    JobInfo,
     RequestContext,
     ScanPage,
     WorkerReport,
@@ -50,8 +48,6 @@ from pinlater.wire.methods import Method
 ResultT = TypeVar("ResultT")
 
 DEFAULT_TIMEOUT_S = 10.0
-LOOKED_UP_AT_ONCE = 10_000
-"""More would be more than a client reads of one answer."""
 
 _IN_ORDER = attrgetter("priority", "run_after_ms")
 
@@ -64,7 +60,7 @@ class FormerOptions(TypedDict, total=False):
     joining: EnqueueBatchLimits
 
 
-class AsyncClient(ClusterCalls):
+class AsyncClient(JobCalls, ClusterCalls):
     """A client of one or more servers. Satisfies `pinlater.api.Api`; errors are those of `pinlater.errors`.
 
     `servers` are texts like "queue-1:9010"; without them and without a `cluster` (see clusters.toml) the environment
@@ -388,64 +384,6 @@ class AsyncClient(ClusterCalls):
 
     # -- looking ---------------------------------------------------------------------------------------------------
 
-    @overload
-    async def lookup(
-        self,
-        descriptors: Sequence[str],
-        /,
-        *,
-        include_body: bool = False,
-        context: RequestContext | None = None,
-        timeout: float | None = None,
-    ) -> dict[str, JobInfo]: ...
-
-    @overload
-    async def lookup(
-        self,
-        queue: str,
-        descriptors: Sequence[str],
-        *,
-        include_body: bool = False,
-        context: RequestContext | None = None,
-        timeout: float | None = None,
-    ) -> dict[str, JobInfo]: ...
-
-    @overload
-    async def lookup(
-        self,
-        *,
-        descriptors: Sequence[str],
-        include_body: bool = False,
-        context: RequestContext | None = None,
-        timeout: float | None = None,
-    ) -> dict[str, JobInfo]: ...
-
-    async def lookup(
-        self,
-        queue: str | Sequence[str] | None = None,
-        descriptors: Sequence[str] | None = None,
-        *,
-        include_body: bool = False,
-        context: RequestContext | None = None,
-        timeout: float | None = None,
-    ) -> dict[str, JobInfo]:
-        """The jobs that are found; others are left out. Descriptors name their queue; with a `queue`, only its jobs.
-        So many that one answer cannot hold them take several calls. RequestInvalid: a text that is no descriptor.
-        """
-        queue, descriptors = named_jobs(queue, descriptors)
-        if queue is not None:
-            descriptors = by_queue(descriptors).get(queue, [])
-        if len(descriptors) <= LOOKED_UP_AT_ONCE:
-            return await self._call(methods.LOOKUP, context, timeout, descriptors, include_body)
-        found: dict[str, JobInfo] = {}
-        ends_s = self._deadline_s(timeout)
-        for start in range(0, len(descriptors), LOOKED_UP_AT_ONCE):
-            some = descriptors[start : start + LOOKED_UP_AT_ONCE]
-            left_s = ends_s - asyncio.get_running_loop().time()
-            page = await self._call(methods.LOOKUP, context, left_s, some, include_body)
-            found.update(page)
-        return found
-
     async def count(
         self,
         filter: JobFilter,
@@ -524,43 +462,6 @@ class AsyncClient(ClusterCalls):
     ) -> int:
         """Remove up to `limit` jobs of one state and priority (1 where none is given); how many."""
         return await self._call(methods.DELETE_JOBS, context, timeout, filter, limit)
-
-    @overload
-    async def cancel(
-        self, descriptors: Sequence[str], /, *, context: RequestContext | None = None, timeout: float | None = None
-    ) -> Mapping[str, CancelOutcome]: ...
-
-    @overload
-    async def cancel(
-        self,
-        queue: str,
-        descriptors: Sequence[str],
-        *,
-        context: RequestContext | None = None,
-        timeout: float | None = None,
-    ) -> Mapping[str, CancelOutcome]: ...
-
-    async def cancel(
-        self,
-        queue: str | Sequence[str] | None = None,
-        descriptors: Sequence[str] | None = None,
-        *,
-        context: RequestContext | None = None,
-        timeout: float | None = None,
-    ) -> Mapping[str, CancelOutcome]:
-        """Remove jobs that are still pending; says per job what it found. Descriptors name their queue, and those of
-        several take a call for each; with a `queue`, jobs of another one are NOT_FOUND. RequestInvalid: a text that is
-        no descriptor.
-        """
-        queue, descriptors = named_jobs(queue, descriptors)
-        groups = by_queue(descriptors) if queue is None else {queue: descriptors}
-        ends_s = self._deadline_s(timeout)
-        found: dict[str, CancelOutcome] = {}
-        for name, some in groups.items():
-            left_s = ends_s - asyncio.get_running_loop().time()
-            outcomes = await self._call(methods.CANCEL, context, left_s, name, some)
-            found.update(outcomes)
-        return found
 
 
 def _without_effect(outcomes: Sequence[AckOutcome]) -> bool:

@@ -15,7 +15,7 @@ from pinlater.model import (
     Ack,
     AckOutcome,
     AuditEntry,
-    CancelOutcome,
+    Cancelled,
     Changed,
     Checkpoint,
     ClusterStatus,
@@ -23,13 +23,18 @@ from pinlater.model import (
     DequeuedJobs,
     DequeueFromQueuesRequest,
     DequeueRequest,
+    Heartbeat,
+    HeartbeatAnswer,
     Job,
     JobChange,
     JobFilter,
     JobInfo,
     JobsChanged,
+    KeyRef,
     QueueView,
     RequestContext,
+    Reschedule,
+    RescheduleOutcome,
     ScanPage,
     WorkerReport,
     WorkersPage,
@@ -174,18 +179,18 @@ class Client:
     ) -> None:
         self._run(AsyncClient.checkpoint, queue, checkpoints, worker=worker, context=context, timeout=timeout)
 
-    # -- looking ---------------------------------------------------------------------------------------------------
-
-    @overload
-    def lookup(
+    def heartbeat(
         self,
-        descriptors: Sequence[str],
-        /,
+        queue: str,
+        heartbeats: Sequence[Heartbeat],
         *,
-        include_body: bool = False,
+        worker: WorkerReport | None = None,
         context: RequestContext | None = None,
         timeout: float | None = None,
-    ) -> dict[str, JobInfo]: ...
+    ) -> list[HeartbeatAnswer]:
+        return self._run(AsyncClient.heartbeat, queue, heartbeats, worker=worker, context=context, timeout=timeout)
+
+    # -- looking ---------------------------------------------------------------------------------------------------
 
     @overload
     def lookup(
@@ -194,6 +199,24 @@ class Client:
         descriptors: Sequence[str],
         *,
         include_body: bool = False,
+        include_result: bool = False,
+        wait_ms: int = 0,
+        keys: Sequence[KeyRef] = (),
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> dict[str, JobInfo]: ...
+
+    @overload
+    def lookup(
+        self,
+        descriptors: Sequence[str] = (),
+        /,
+        *,
+        include_body: bool = False,
+        include_result: bool = False,
+        wait_ms: int = 0,
+        queue: str = "",
+        keys: Sequence[KeyRef] = (),
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> dict[str, JobInfo]: ...
@@ -204,21 +227,38 @@ class Client:
         *,
         descriptors: Sequence[str],
         include_body: bool = False,
+        include_result: bool = False,
+        wait_ms: int = 0,
+        keys: Sequence[KeyRef] = (),
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> dict[str, JobInfo]: ...
 
     def lookup(
         self,
-        queue: str | Sequence[str] | None = None,
+        *named: str | Sequence[str],
         descriptors: Sequence[str] | None = None,
-        *,
         include_body: bool = False,
+        include_result: bool = False,
+        wait_ms: int = 0,
+        queue: str | None = None,
+        keys: Sequence[KeyRef] = (),
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> dict[str, JobInfo]:
         lookup = cast(Callable[..., Coroutine[Any, Any, dict[str, JobInfo]]], AsyncClient.lookup)
-        return self._run(lookup, queue, descriptors, include_body=include_body, context=context, timeout=timeout)
+        return self._run(
+            lookup,
+            *named,
+            descriptors=descriptors,
+            include_body=include_body,
+            include_result=include_result,
+            wait_ms=wait_ms,
+            queue=queue,
+            keys=keys,
+            context=context,
+            timeout=timeout,
+        )
 
     def count(
         self,
@@ -293,29 +333,49 @@ class Client:
 
     @overload
     def cancel(
-        self, descriptors: Sequence[str], /, *, context: RequestContext | None = None, timeout: float | None = None
-    ) -> Mapping[str, CancelOutcome]: ...
+        self,
+        descriptors: Sequence[str],
+        /,
+        *,
+        running: bool = False,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> Cancelled: ...
 
     @overload
     def cancel(
         self,
         queue: str,
-        descriptors: Sequence[str],
+        descriptors: Sequence[str] = (),
         *,
+        keys: Sequence[KeyRef] = (),
+        running: bool = False,
         context: RequestContext | None = None,
         timeout: float | None = None,
-    ) -> Mapping[str, CancelOutcome]: ...
+    ) -> Cancelled: ...
 
     def cancel(
         self,
         queue: str | Sequence[str] | None = None,
         descriptors: Sequence[str] | None = None,
         *,
+        keys: Sequence[KeyRef] = (),
+        running: bool = False,
         context: RequestContext | None = None,
         timeout: float | None = None,
-    ) -> Mapping[str, CancelOutcome]:
-        cancel = cast(Callable[..., Coroutine[Any, Any, Mapping[str, CancelOutcome]]], AsyncClient.cancel)
-        return self._run(cancel, queue, descriptors, context=context, timeout=timeout)
+    ) -> Cancelled:
+        cancel = cast(Callable[..., Coroutine[Any, Any, Cancelled]], AsyncClient.cancel)
+        return self._run(cancel, queue, descriptors, keys=keys, running=running, context=context, timeout=timeout)
+
+    def reschedule(
+        self,
+        queue: str,
+        changes: Sequence[Reschedule],
+        *,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> list[RescheduleOutcome]:
+        return self._run(AsyncClient.reschedule, queue, changes, context=context, timeout=timeout)
 
     # -- operators of a cluster ---------------------------------------------------------------------------------------
 

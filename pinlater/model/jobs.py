@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
@@ -200,6 +200,16 @@ class EnqueuedJobs(list[str]):
     def __init__(self, descriptors: Iterable[str], outcomes: Sequence[EnqueueOutcome] = ()) -> None:
         super().__init__(descriptors)
         self.outcomes = outcomes
+
+
+class Cancelled(dict[str, CancelOutcome]):
+    """What a cancel found, by descriptor; `by_key`: of the jobs named by keys, in their order."""
+
+    __slots__ = ("by_key",)
+
+    def __init__(self, outcomes: Mapping[str, CancelOutcome], by_key: Sequence[CancelOutcome] = ()) -> None:
+        super().__init__(outcomes)
+        self.by_key = list(by_key)
 
 
 @dataclass(slots=True)

@@ -27,6 +27,7 @@ from pinlater.errors import (
 from pinlater.model import (
     Ack,
     AckOutcome,
+    Cancelled,
     CancelOutcome,
     Checkpoint,
     DequeuedFromQueues,
@@ -204,7 +205,7 @@ class RoutedCalls:
     async def cancel(
         self, queue: str, descriptors: Sequence[str], context: RequestContext | None
     ) -> Mapping[str, CancelOutcome]:
-        def call(mine: Sequence[str]) -> OwnerCall[Mapping[str, CancelOutcome]]:
+        def call(mine: Sequence[str]) -> OwnerCall[Cancelled]:
             return lambda owner: owner.cancel(queue, mine, context=context)
 
         others = self._service.cancel(queue, elsewhere(descriptors, str), context=context)

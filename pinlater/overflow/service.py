@@ -17,6 +17,7 @@ from pinlater.errors import EnqueueRejected, NoHealthyShards, OutcomeUnknown, Qu
 from pinlater.model import (
     Ack,
     AckOutcome,
+    Cancelled,
     CancelOutcome,
     Checkpoint,
     ConnectionRef,
@@ -27,6 +28,7 @@ from pinlater.model import (
     Job,
     JobInfo,
     JobState,
+    KeyRef,
     RequestContext,
     Unreceived,
     WorkerReport,
@@ -116,16 +118,34 @@ class OverflowService(OverflowStore):
         await self.service.checkpoint(queue, checkpoints, context=context)
 
     async def lookup(
-        self, descriptors: Sequence[str], *, include_body: bool = False, context: RequestContext | None = None
+        self,
+        descriptors: Sequence[str],
+        *,
+        include_body: bool = False,
+        include_result: bool = False,
+        wait_ms: int = 0,
+        queue: str = "",
+        keys: Sequence[KeyRef] = (),
+        context: RequestContext | None = None,
     ) -> dict[str, JobInfo]:
         """A job that was moved is answered as its copy is now; where the copy is gone, as it was when it was moved."""
         self._check_own(descriptors)
-        found = await self.service.lookup(descriptors, include_body=include_body, context=context)
+        found = await self.service.lookup(
+            descriptors,
+            include_body=include_body,
+            include_result=include_result,
+            wait_ms=wait_ms,
+            queue=queue,
+            keys=keys,
+            context=context,
+        )
         moved = _moved(found)
         if not moved:
             return found
         copies = list(dict.fromkeys(moved.values()))
-        live = await self._context.service.lookup(copies, include_body=include_body, context=context)
+        live = await self._context.service.lookup(
+            copies, include_body=include_body, include_result=include_result, context=context
+        )
         for old, new in moved.items():
             if new in live:
                 found[old] = replace(live[new], descriptor=old, moved_to=live[new].moved_to or new)
@@ -133,15 +153,21 @@ class OverflowService(OverflowStore):
         return found
 
     async def cancel(
-        self, queue: str, descriptors: Sequence[str], *, context: RequestContext | None = None
-    ) -> Mapping[str, CancelOutcome]:
+        self,
+        queue: str,
+        descriptors: Sequence[str],
+        *,
+        keys: Sequence[KeyRef] = (),
+        running: bool = False,
+        context: RequestContext | None = None,
+    ) -> Cancelled:
         """A job that was moved is cancelled where it is now."""
         self._check_own(descriptors)
-        outcomes = dict(await self.service.cancel(queue, descriptors, context=context))
+        outcomes = await self.service.cancel(queue, descriptors, keys=keys, running=running, context=context)
         ended = [descriptor for descriptor, outcome in outcomes.items() if outcome is CancelOutcome.ENDED]
         moved = _moved(await self.service.lookup(ended, context=context)) if ended else {}
         if moved:
-            live = await self._context.service.cancel(queue, list(moved.values()), context=context)
+            live = await self._context.service.cancel(queue, list(moved.values()), running=running, context=context)
             outcomes |= {old: live[new] for old, new in moved.items() if live[new] is not CancelOutcome.NOT_FOUND}
         return outcomes
 

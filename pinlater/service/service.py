@@ -11,13 +11,14 @@ from typing import Any, Protocol
 
 from pinlater import job_limits
 from pinlater.clock import Clock
+from pinlater.errors import RequestInvalid
 from pinlater.metrics import Metrics
 from pinlater.model import (
     CONTINUATION_START,
     Ack,
     AckOutcome,
     AuditEntry,
-    CancelOutcome,
+    Cancelled,
     Changed,
     Checkpoint,
     ClusterStatus,
@@ -26,13 +27,18 @@ from pinlater.model import (
     DequeuedJob,
     DequeueFromQueuesRequest,
     DequeueRequest,
+    Heartbeat,
+    HeartbeatAnswer,
     Job,
     JobChange,
     JobFilter,
     JobInfo,
     JobsChanged,
+    KeyRef,
     QueueView,
     RequestContext,
+    Reschedule,
+    RescheduleOutcome,
     ScanPage,
     Unreceived,
     WorkerReport,
@@ -284,11 +290,31 @@ class Service:
         """
         await self.long_polls.requeuer.requeue_undelivered(jobs)
 
+    async def heartbeat(
+        self,
+        queue: str,
+        heartbeats: Sequence[Heartbeat],
+        *,
+        worker: WorkerReport | None = None,
+        context: RequestContext | None = None,
+    ) -> list[HeartbeatAnswer]:
+        raise RequestInvalid("heartbeatJobs is not carried out yet")
+
     # -- reading -------------------------------------------------------------------------------------------------------
 
     async def lookup(
-        self, descriptors: Sequence[str], *, include_body: bool = False, context: RequestContext | None = None
+        self,
+        descriptors: Sequence[str],
+        *,
+        include_body: bool = False,
+        include_result: bool = False,
+        wait_ms: int = 0,
+        queue: str = "",
+        keys: Sequence[KeyRef] = (),
+        context: RequestContext | None = None,
     ) -> dict[str, JobInfo]:
+        if include_result or wait_ms or keys:
+            raise RequestInvalid("lookups with keys, results or a wait are not carried out yet")
         try:
             return await self._queries.lookup(descriptors, include_body)
         except NamesOverflow:
@@ -332,13 +358,26 @@ class Service:
         return await self._bulk_ops.delete_jobs(self._validator.source(context), filter, limit)
 
     async def cancel(
-        self, queue: str, descriptors: Sequence[str], *, context: RequestContext | None = None
-    ) -> Mapping[str, CancelOutcome]:
+        self,
+        queue: str,
+        descriptors: Sequence[str],
+        *,
+        keys: Sequence[KeyRef] = (),
+        running: bool = False,
+        context: RequestContext | None = None,
+    ) -> Cancelled:
+        if keys or running:
+            raise RequestInvalid("cancels by keys or of what runs are not carried out yet")
         try:
-            return await self._bulk_ops.cancel(self._validator.source(context), queue, descriptors)
+            return Cancelled(await self._bulk_ops.cancel(self._validator.source(context), queue, descriptors))
         except NamesOverflow:
             assert self._overflow is not None
-            return await self._overflow.cancel(queue, descriptors, context)
+            return Cancelled(await self._overflow.cancel(queue, descriptors, context))
+
+    async def reschedule(
+        self, queue: str, changes: Sequence[Reschedule], *, context: RequestContext | None = None
+    ) -> list[RescheduleOutcome]:
+        raise RequestInvalid("rescheduleJobs is not carried out yet")
 
     # -- operators of a cluster ----------------------------------------------------------------------------------------
 

@@ -188,6 +188,7 @@ class _Head(NamedTuple):
     """
 
     signature: Signature
+    forms: tuple[Layout, ...]
     at: int
     context_bytes: bytes
     body: int
@@ -212,20 +213,21 @@ class CallReader:
         if 8 < size <= self._limits.walk_over_bytes:
             head = self._heads.get(data[: 8 + data[7]])
             if head is not None and data.startswith(head.context_bytes, head.at):
-                signature, at, _, body, context = head
+                signature, forms, at, _, body, context = head
                 buffer = self._source.trans.cstringio_buf = BytesIO(data)
-                buffer.seek(body)
                 try:
-                    args = fastbinary.decode_binary(None, self._source, signature.others.decode_args)
-                    if size < _COPIED_BYTES or signature.bodies is None:
-                        hidden, again = 0, fastbinary.encode_binary(args, signature.others.encode_args)
-                    else:
-                        hidden = sum(map(len, signature.bodies(args)))
-                        again = fastbinary.encode_binary(args, signature.others.bodiless_args)
-                    if len(again) + hidden == size - body and again.find(_REPLACED) < 0 and buffer.tell() == size:
-                        args.context = context
-                        (seqid,) = _seqid_at(data, at - SEQID_BYTES)
-                        return _new_tuple(WireCall, (signature.name, seqid, args, _BINARY))
+                    for form in forms:
+                        buffer.seek(body)
+                        args = fastbinary.decode_binary(None, self._source, form.decode_args)
+                        if size < _COPIED_BYTES or signature.bodies is None:
+                            hidden, again = 0, fastbinary.encode_binary(args, form.encode_args)
+                        else:
+                            hidden = sum(map(len, signature.bodies(args)))
+                            again = fastbinary.encode_binary(args, form.bodiless_args)
+                        if len(again) + hidden == size - body and again.find(_REPLACED) < 0 and buffer.tell() == size:
+                            args.context = context
+                            (seqid,) = _seqid_at(data, at - SEQID_BYTES)
+                            return _new_tuple(WireCall, (signature.name, seqid, args, _BINARY))
                 except Exception:  # as in decode_struct
                     pass  # the careful reader says what is wrong
                 finally:
@@ -244,7 +246,7 @@ class CallReader:
         context_bytes = _CONTEXT_FIELD + encode_struct(call.args.context, _BINARY, CONTEXT.encode_args)
         if len(context_bytes) <= _LONGEST_CONTEXT and data.startswith(context_bytes, at):
             body = at + len(context_bytes)
-            self._heads[data[:name_end]] = _Head(signature, at, context_bytes, body, call.args.context)
+            self._heads[data[:name_end]] = _Head(signature, signature.forms, at, context_bytes, body, call.args.context)
 
 
 def decode_reply(data: bytes, limits: WireLimits = DEFAULT_LIMITS) -> Reply:
@@ -275,7 +277,10 @@ def decode_result(data: bytes, header: Header, method: Signature, limits: WireLi
 
 def encode_call(name: str, seqid: int, args: Any, protocol: Protocol = Protocol.BINARY) -> bytes:
     """A call. `args` is any object with the method's arguments as attributes, `SIGNATURES[name].args.cls` for one."""
-    return write_header(protocol, CALL, name, seqid) + encode_struct(args, protocol, SIGNATURES[name].args.encode_args)
+    signature = SIGNATURES[name]
+    plain = signature.plain
+    layout = signature.args if plain is None or type(args.request) is not plain.request else plain.args
+    return write_header(protocol, CALL, name, seqid) + encode_struct(args, protocol, layout.encode_args)
 
 
 def encode_reply(
@@ -328,7 +333,7 @@ def _decode_args(data: bytes, header: Header, method: Signature, limits: WireLim
 
 def _text_error(not_text: NotText) -> PinLaterError:
     text = f"{not_text.field} is not UTF-8: {not_text.raw[:100]!r}"
-    return RequestInvalid(text) if not_text.field == "bodyRegexToMatch" else QueueNameInvalid(text)
+    return QueueNameInvalid(text) if not_text.field in ("queueName", "name") else RequestInvalid(text)
 
 
 def _is_whole(data: bytes, header: Header, method: Signature, args: Any) -> bool:

@@ -11,23 +11,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pinlater.errors import ProtocolError, RequestInvalid
+from pinlater.errors import RequestInvalid
 from pinlater.model import (
     CONTINUATION_END,
     CONTINUATION_START,
     Ack,
     AckOutcome,
-    CancelOutcome,
     Checkpoint,
     DequeuedFromQueues,
     DequeuedJob,
     DequeuedJobs,
     DequeueFromQueuesRequest,
     DequeueRequest,
+    EnqueuedJobs,
+    EnqueueOutcome,
+    ExtendedJob,
     Job,
     JobFilter,
     JobInfo,
     JobState,
+    KeyRef,
     QueueAcks,
     QueueShare,
     RequestContext,
@@ -36,11 +39,14 @@ from pinlater.model import (
     WorkerReport,
     parse_descriptor,
 )
+from pinlater.wire.convert_keyed import enum_from_wire, job_from_wire, job_to_wire, keys_to_wire, progress_from_wire
 from pinlater.wire.dequeue_response import DequeueFromQueuesResponse, DequeueResponse
 from pinlater.wire.faults import error_from_exception
-from pinlater.wire.interface import SIGNATURES, struct
+from pinlater.wire.interface import SIGNATURES, filled, plain_request, struct
 
 _EnqueueRequest = struct("PinLaterEnqueueRequest")
+_PlainEnqueueRequest = plain_request("enqueueJobs")
+_Job = struct("PinLaterJob")
 _AckRequest = struct("PinLaterJobAckRequest")
 _DequeueRequest = struct("PinLaterDequeueRequest")
 _FromQueuesRequest = struct("DequeueFromQueuesRequest")
@@ -51,11 +57,9 @@ _CountRequest = struct("PinLaterGetJobCountRequest")
 _ScanRequest = struct("PinLaterScanJobsRequest")
 _RetryRequest = struct("PinLaterRetryFailedJobsRequest")
 _DeleteRequest = struct("PinLaterDeleteJobsRequest")
-_CancelRequest = struct("CancelJobsRequest")
 _EnqueueResponse = struct("PinLaterEnqueueResponse")
 _AckResponse = struct("AckJobsResponse")
 _ScanResponse = struct("PinLaterScanJobsResponse")
-_CancelResponse = struct("CancelJobsResponse")
 _STATES = {int(state): state for state in JobState}
 _ACK_OUTCOMES = {int(outcome): outcome for outcome in AckOutcome}
 _NO_METADATA = struct("PinLaterDequeueMetadata")()
@@ -72,15 +76,10 @@ def call_args(method: str, context: RequestContext, **arguments: Any) -> Any:
     return args
 
 
-def filled(cls: type, **values: Any) -> Any:
-    """A struct with these values; None, and what is not named, is not sent."""
-    target = cls()
-    vars(target).update(values)
-    return target
-
-
 def enqueue_to_wire(queue: str, jobs: Sequence[Job]) -> Any:
-    return filled(_EnqueueRequest, queue_name=queue, jobs=jobs)
+    if any(issubclass(kind, ExtendedJob) for kind in set(map(type, jobs))):
+        return filled(_EnqueueRequest, queue_name=queue, jobs=[job_to_wire(job) for job in jobs])
+    return filled(_PlainEnqueueRequest, queue_name=queue, jobs=jobs)
 
 
 def acks_to_wire(queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack]) -> Any:
@@ -152,8 +151,23 @@ def _is_text(body: bytes) -> bool:
     return True
 
 
-def lookup_to_wire(descriptors: Sequence[str], include_body: bool) -> Any:
-    return filled(_LookupRequest, job_descriptors=descriptors, include_body=include_body)
+def lookup_to_wire(
+    descriptors: Sequence[str],
+    include_body: bool,
+    include_result: bool = False,
+    wait_ms: int = 0,
+    queue: str = "",
+    keys: Sequence[KeyRef] = (),
+) -> Any:
+    return filled(
+        _LookupRequest,
+        job_descriptors=descriptors,
+        include_body=include_body,
+        include_result=include_result or None,
+        wait_ms=wait_ms or None,
+        queue_name=queue or None,
+        keys=keys_to_wire(keys),
+    )
 
 
 def count_to_wire(filter: JobFilter, allow_partial: bool) -> Any:
@@ -193,10 +207,6 @@ def retry_to_wire(queue: str, priority: int, attempts: int, run_after_ms: int | 
     )
 
 
-def cancel_to_wire(queue: str, descriptors: Sequence[str]) -> Any:
-    return filled(_CancelRequest, queue_name=queue, job_descriptors=descriptors)
-
-
 # -- a server reads arguments ------------------------------------------------------------------------------------------
 
 
@@ -205,7 +215,9 @@ def context_from_wire(context: Any) -> RequestContext:
 
 
 def jobs_from_wire(jobs: list[Any]) -> list[Job]:
-    """The jobs of an enqueue call, in order."""
+    """The jobs of an enqueue call, in order. All are of one class."""
+    if jobs and type(jobs[0]) is _Job:
+        return [job_from_wire(job) for job in jobs]
     return [
         Job(
             job.body,
@@ -228,6 +240,7 @@ def acks_from_wire(acks: list[Any] | None) -> list[Ack]:
             ack.retry_delay_ms or 0,
             ack.claim_descriptor or "",
             ack.permanent or False,
+            ack.result,
         )
         for ack in acks
     ]
@@ -341,6 +354,8 @@ def continuation_from_wire(request: Any) -> str:
 def enqueued_to_wire(descriptors: list[str]) -> Any:
     response = _EnqueueResponse()
     response.job_descriptors = descriptors
+    if type(descriptors) is EnqueuedJobs:
+        response.outcomes = descriptors.outcomes or None
     return response
 
 
@@ -379,12 +394,6 @@ def scan_page_to_wire(page: ScanPage) -> Any:
     response.scanned_jobs = page.jobs
     response.continuation = page.continuation
     response.missing_shards = page.missing_shards or None
-    return response
-
-
-def cancelled_to_wire(outcomes: Mapping[str, CancelOutcome]) -> Any:
-    response = _CancelResponse()
-    response.outcomes = dict(outcomes)
     return response
 
 
@@ -431,7 +440,7 @@ def job_info_from_wire(info: Any) -> JobInfo:
     created = info.created_at_ms
     return JobInfo(
         descriptor=info.descriptor,
-        state=_enum(JobState, info.state),
+        state=enum_from_wire(JobState, info.state),
         priority=_priority(info.descriptor),
         attempts_allowed=info.attempts_allowed,
         attempts_remaining=info.attempts_remaining,
@@ -447,6 +456,15 @@ def job_info_from_wire(info: Any) -> JobInfo:
         body=info.body,
         origin=info.origin,
         moved_to=info.moved_to,
+        result=info.result,
+        dedupe_key=info.dedupe_key,
+        serialize_key=info.serialize_key,
+        cancelled=info.cancelled,
+        progress=None if info.progress is None else progress_from_wire(info.progress),
+        waits_for=info.waits_for,
+        expires_at_ms=info.expires_at_ms,
+        claim_timeout_ms=info.claim_timeout_ms,
+        cancel_requested_by=info.cancel_requested_by,
     )
 
 
@@ -462,15 +480,11 @@ def scan_page_from_wire(response: Any) -> ScanPage:
     )
 
 
-def cancelled_from_wire(response: Any) -> dict[str, CancelOutcome]:
-    return {descriptor: _enum(CancelOutcome, number) for descriptor, number in response.outcomes.items()}
-
-
-def _enum(cls: Any, number: int) -> Any:
-    try:
-        return cls(number)
-    except ValueError as error:
-        raise ProtocolError(f"{number} is no {cls.__name__}") from error
+def enqueued_from_wire(response: Any) -> list[str]:
+    descriptors: list[str] = response.job_descriptors
+    if response.outcomes is None:
+        return descriptors
+    return EnqueuedJobs(descriptors, [enum_from_wire(EnqueueOutcome, number) for number in response.outcomes])
 
 
 def _priority(descriptor: str) -> int:

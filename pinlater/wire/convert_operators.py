@@ -28,8 +28,8 @@ from pinlater.model import (
     WorkerJobInfo,
     WorkersPage,
 )
-from pinlater.wire.convert import filled, job_info_from_wire, state_from_wire
-from pinlater.wire.interface import struct
+from pinlater.wire.convert import job_info_from_wire, state_from_wire
+from pinlater.wire.interface import filled, struct
 
 _GetQueuesRequest = struct("GetQueuesRequest")
 _GetQueuesResponse = struct("GetQueuesResponse")

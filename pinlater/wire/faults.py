@@ -21,6 +21,10 @@ _BY_REASON: dict[str, type[PinLaterError]] = {
         errors.Draining,
         errors.ShardsFull,
         errors.NothingStored,
+        errors.HomesChanged,
+        errors.HomeOut,
+        errors.HomeMoving,
+        errors.KeysNotYet,
         errors.OutcomeUnknown,
         errors.StoreRefused,
     )
@@ -51,6 +55,7 @@ def exception_from_error(error: PinLaterError) -> Any:
     exception.retryable = error.retryable
     exception.retry_after_ms = error.retry_after_ms
     exception.acks_applied = error.acks_applied
+    exception.job_descriptors = error.job_descriptors
     return exception
 
 
@@ -59,7 +64,7 @@ def error_of_queue(queue: str, error: PinLaterError) -> Any:
     told = _QueueError()
     told.queue_name = queue
     vars(told).update(vars(exception_from_error(error)))
-    del told.acks_applied
+    del told.acks_applied, told.job_descriptors
     return told
 
 
@@ -82,6 +87,7 @@ def error_from_exception(exception: Any) -> PinLaterError:
         retryable=exception.retryable,
         retry_after_ms=exception.retry_after_ms,
         acks_applied=getattr(exception, "acks_applied", None),
+        job_descriptors=getattr(exception, "job_descriptors", None),
     )
 
 

@@ -10,7 +10,7 @@ a copy. An optional field that was not sent is None: defaults belong to the conv
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from operator import attrgetter
@@ -26,6 +26,7 @@ BOOL, BYTE, DOUBLE, I16, I32, I64 = 2, 3, 4, 6, 8, 10
 STRING, STRUCT, MAP, SET, LIST = 11, 12, 13, 14, 15
 SIZES = {BOOL: 1, BYTE: 1, DOUBLE: 8, I16: 2, I32: 4, I64: 8}
 _THRIFTPY_BINARY = 18
+_MORE_THAN_ANY_ID = 1 << 15
 
 _RENAMED = {
     ("PinLaterJob", "numAttemptsAllowed"): "attempts_allowed",
@@ -38,6 +39,9 @@ _RENAMED = {
     ("PinLaterCheckpointJobRequest", "prependCustomStatus"): "prepend_status",
     ("PinLaterJobInfo", "jobDescriptor"): "descriptor",
     ("PinLaterJobInfo", "jobState"): "state",
+    ("RescheduleJob", "jobDescriptor"): "descriptor",
+    ("RescheduleJob", "numAttemptsAllowed"): "attempts_allowed",
+    ("JobHeartbeat", "jobDescriptor"): "descriptor",
     ("QueueShare", "queueName"): "queue",
 }
 """Attributes of the model that do not follow from the field's name."""
@@ -45,10 +49,16 @@ _RENAMED = {
 _KEPT_AS_BYTES = {("PinLaterCheckpointJobRequest", "newBody")}
 """Fields that the interface calls a string but whose bytes are kept as they came."""
 
-_STRICT = {"queueName", "name", "bodyRegexToMatch"}
-"""Text of requests that must be UTF-8: with one character exchanged it would name another queue, or match other jobs.
+_STRICT = {"queueName", "name", "bodyRegexToMatch", "dedupeKey", "serializeKey", "sendId"}
+"""Text of requests that must be UTF-8: with one character exchanged it would name another queue, key or request, or
+match other jobs.
 In all other text what is no UTF-8 becomes U+FFFD, as with every classic server; nothing that has a form (descriptors,
 passwords, continuations, keys of settings) is valid with that in it.
+"""
+
+
+_FEW_HAVE = {"PinLaterJob": 100}
+"""From which id on few messages have the fields of a struct: without them its jobs take less time (`Signature.plain`).
 """
 
 
@@ -93,7 +103,10 @@ class Struct:
         return f"{type(self).__name__}({shown})"
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and vars(self) == vars(other)
+        """Whether these are the same struct with the same values, whichever forms they were read in."""
+        if not isinstance(other, Struct):
+            return NotImplemented
+        return type(self).__name__ == type(other).__name__ and vars(self) == vars(other)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -173,17 +186,23 @@ def _type_args(node: Node, form: str) -> Any:
 
 
 class Layouts:
-    """The layouts of an interface, each derived once."""
+    """The layouts of an interface, each derived once. `fields_below`: of these structs, only fields with such ids."""
 
-    def __init__(self) -> None:
+    def __init__(self, fields_below: Mapping[str, int] | None = None) -> None:
         self._layouts: dict[type, Layout] = {}
+        self._fields_below = fields_below or {}
 
     def of(self, thrift_class: Any, *, all_required: bool = False) -> Layout:
         """The layout of one of thriftpy2's classes. `all_required` is for arguments, which the file does not mark."""
         layout = self._layouts.get(thrift_class)
         if layout is None:
             name = thrift_class.__name__
-            fields = [self._field(name, key, spec, all_required) for key, spec in thrift_class.thrift_spec.items()]
+            below = self._fields_below.get(name, _MORE_THAN_ANY_ID)
+            fields = [
+                self._field(name, key, spec, all_required)
+                for key, spec in thrift_class.thrift_spec.items()
+                if key < below
+            ]
             layout = self._layouts[thrift_class] = Layout(name, fields)
         return layout
 
@@ -242,6 +261,14 @@ def load() -> ModuleType:
     return thriftpy2.load(str(interface_path()), module_name="pinlater_thrift")
 
 
+class PlainArgs(NamedTuple):
+    """Arguments whose `request` is of this class, and their layouts, with the context and without."""
+
+    request: type
+    args: Layout
+    others: Layout
+
+
 @dataclass(frozen=True, slots=True)
 class Signature:
     """One call: what it takes and what it answers (`success` and, for an error, `e`)."""
@@ -258,6 +285,14 @@ class Signature:
 
     bodies: Callable[[Any], list[bytes]] | None = None
     """The bodies in its arguments, where it carries many; TypeError where one is missing."""
+
+    plain: PlainArgs | None = None
+    """The arguments without what few messages have, where this saves time."""
+
+    @property
+    def forms(self) -> tuple[Layout, ...]:
+        """The arguments without the context, in each form, the usual one first."""
+        return (self.others,) if self.plain is None else (self.plain.others, self.others)
 
 
 def _job_bodies(args: Any) -> list[bytes]:
@@ -276,13 +311,26 @@ def _methods(module: ModuleType, layouts: Layouts) -> dict[str, Signature]:
         methods[name] = Signature(
             name,
             args,
-            Layout(args.name, [field for field in args.fields.values() if field.name != "context"], args.cls),
+            _without_context(args),
             layouts.of(result),
             void=0 not in result.thrift_spec,
             reply_head=write_header(Protocol.BINARY, REPLY, name, 0)[:-SEQID_BYTES],
             bodies=_BODIES.get(name),
+            plain=_plain(service, args) if name in _BODIES else None,
         )
     return methods
+
+
+def _without_context(args: Layout) -> Layout:
+    return Layout(args.name, [field for field in args.fields.values() if field.name != "context"], args.cls)
+
+
+def _plain(service: Any, args: Layout) -> PlainArgs:
+    plain = Layouts(_FEW_HAVE).of(getattr(service, args.name), all_required=True)
+    plain = Layout(plain.name, list(plain.fields.values()), args.cls)
+    request = next(field.node.struct for field in plain.fields.values() if field.name == "request")
+    assert request is not None
+    return PlainArgs(request.cls, plain, _without_context(plain))
 
 
 MODULE = load()
@@ -294,3 +342,17 @@ SIGNATURES: dict[str, Signature] = _methods(MODULE, LAYOUTS)
 def struct(name: str) -> type:
     """The plain class that a struct of the interface is decoded into; a field that was not sent is None."""
     return LAYOUTS.of(getattr(MODULE, name)).cls
+
+
+def filled(cls: type, **values: Any) -> Any:
+    """A struct with these values; None, and what is not named, is not sent."""
+    target = cls()
+    vars(target).update(values)
+    return target
+
+
+def plain_request(method: str) -> type:
+    """The class of a method's `request` without what few messages have; see `Signature.plain`."""
+    plain = SIGNATURES[method].plain
+    assert plain is not None
+    return plain.request

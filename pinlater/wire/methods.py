@@ -13,8 +13,9 @@ from enum import Enum
 from typing import Any, Generic, TypeVar
 
 from pinlater.api import Api
-from pinlater.model import Ack, Checkpoint, DequeueRequest, RequestContext, WorkerReport
+from pinlater.model import Ack, Checkpoint, DequeueRequest, KeyRef, RequestContext, WorkerReport
 from pinlater.wire import convert
+from pinlater.wire import convert_keyed as keyed
 from pinlater.wire import convert_operators as operators
 from pinlater.wire.interface import SIGNATURES, Signature
 
@@ -147,7 +148,7 @@ ENQUEUE = Method(
     _enqueue,
     convert.enqueued_to_wire,
     convert.enqueue_to_wire,
-    result=lambda response: response.job_descriptors,
+    result=convert.enqueued_from_wire,
     pipelined=True,
 )
 
@@ -267,12 +268,55 @@ CHECKPOINT: Method[None] = Method(
 )
 
 
+async def _heartbeat(api: Api, args: Any, context: RequestContext) -> Any:
+    request = args.request
+    heartbeats = keyed.heartbeats_from_wire(request.heartbeats)
+    worker = None if request.worker is None else convert.worker_from_wire(request.worker)
+    answers = await api.heartbeat(request.queue_name, heartbeats, worker=worker, context=context)
+    return keyed.heartbeat_answers_to_wire(heartbeats, answers)
+
+
+HEARTBEAT: Method[Any] = Method(
+    "heartbeatJobs",
+    "heartbeat",
+    Idempotency.REPEAT,
+    _heartbeat,
+    request=keyed.heartbeats_to_wire,
+    pipelined=True,
+)
+"""Its result is read by `convert_keyed.heartbeat_answers_from_wire`, with the heartbeats."""
+
+
 # -- looking -----------------------------------------------------------------------------------------------------------
 
 
 def _lookup(api: Api, args: Any, context: RequestContext) -> Awaitable[Any]:
     request = args.request
-    return api.lookup(request.job_descriptors, include_body=request.include_body or False, context=context)
+    return api.lookup(
+        request.job_descriptors,
+        include_body=request.include_body or False,
+        include_result=request.include_result or False,
+        wait_ms=request.wait_ms or 0,
+        queue=request.queue_name or "",
+        keys=keyed.keys_from_wire(request.keys),
+        context=context,
+    )
+
+
+def _lookup_idempotency(
+    descriptors: Sequence[str],
+    include_body: bool,
+    include_result: bool = False,
+    wait_ms: int = 0,
+    queue: str = "",
+    keys: Sequence[KeyRef] = (),
+) -> Idempotency:
+    return Idempotency.SCAN if wait_ms else Idempotency.READ
+
+
+def _found_size(request: Any) -> tuple[int, bool]:
+    jobs = len(request.job_descriptors) + len(request.keys or ())
+    return jobs, request.include_body or request.include_result or False
 
 
 LOOKUP = Method(
@@ -282,7 +326,8 @@ LOOKUP = Method(
     _lookup,
     request=convert.lookup_to_wire,
     result=convert.lookup_from_wire,
-    answer_size=lambda request: (len(request.job_descriptors), request.include_body or False),
+    answer_size=_found_size,
+    idempotency_of=_lookup_idempotency,
 )
 
 
@@ -365,7 +410,14 @@ DELETE_JOBS = Method(
 
 
 def _cancel(api: Api, args: Any, context: RequestContext) -> Awaitable[Any]:
-    return api.cancel(args.request.queue_name, args.request.job_descriptors, context=context)
+    request = args.request
+    return api.cancel(
+        request.queue_name,
+        request.job_descriptors,
+        keys=keyed.keys_from_wire(request.keys),
+        running=keyed.cancels_running(request),
+        context=context,
+    )
 
 
 CANCEL = Method(
@@ -373,9 +425,24 @@ CANCEL = Method(
     "cancel",
     Idempotency.ONCE,
     _cancel,
-    convert.cancelled_to_wire,
-    convert.cancel_to_wire,
-    result=convert.cancelled_from_wire,
+    keyed.cancelled_to_wire,
+    keyed.cancel_to_wire,
+    result=keyed.cancelled_from_wire,
+)
+
+RESCHEDULE = Method(
+    "rescheduleJobs",
+    "reschedule",
+    Idempotency.ONCE,
+    lambda api, args, context: api.reschedule(
+        args.request.queue_name, keyed.reschedules_from_wire(args.request.jobs), context=context
+    ),
+    keyed.rescheduled_to_wire,
+    keyed.reschedule_to_wire,
+    result=keyed.rescheduled_from_wire,
+    idempotency_of=lambda queue, changes: (
+        Idempotency.ONCE if any(each.only_if_updated_at_ms is not None for each in changes) else Idempotency.REPEAT
+    ),
 )
 
 CHANGE_JOBS = Method(
@@ -499,12 +566,14 @@ METHODS: dict[str, Method[Any]] = {
         ACK_DEQUEUED,
         ACK,
         CHECKPOINT,
+        HEARTBEAT,
         LOOKUP,
         GET_JOB_COUNT,
         SCAN_JOBS,
         RETRY_FAILED,
         DELETE_JOBS,
         CANCEL,
+        RESCHEDULE,
         CHANGE_JOBS,
         GET_QUEUES,
         UPDATE_QUEUE,

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from pinlater.model import AckOutcome, ConnectionRef, DequeuedJob, DequeueRequest, Job, RequestContext
+from pinlater.model import AckOutcome, Cancelled, ConnectionRef, DequeuedJob, DequeueRequest, Job, RequestContext
 
 FIRST_ID = 1_790_000_000_000_000
 
@@ -85,7 +85,9 @@ class EchoService:
     async def checkpoint(self, queue: str, checkpoints: Any, *, context: RequestContext | None = None) -> None:
         self._note("checkpoint", (queue, checkpoints), context)
 
-    async def lookup(self, descriptors: Any, *, include_body: bool = False, context: Any = None) -> dict[str, Any]:
+    async def lookup(
+        self, descriptors: Any, *, include_body: bool = False, context: Any = None, **more: Any
+    ) -> dict[str, Any]:
         self._note("lookup", (descriptors, include_body), context)
         return {}
 
@@ -104,9 +106,9 @@ class EchoService:
         self._note("delete_jobs", (filter, limit), context)
         return 4
 
-    async def cancel(self, queue: str, descriptors: Any, *, context: Any = None) -> dict[str, Any]:
+    async def cancel(self, queue: str, descriptors: Any, *, context: Any = None, **more: Any) -> Cancelled:
         self._note("cancel", (queue, descriptors), context)
-        return {}
+        return Cancelled({})
 
     async def requeue(self, jobs: Sequence[DequeuedJob]) -> None:
         self.given_back.extend(jobs)

@@ -6,7 +6,7 @@ import pytest
 
 from pinlater.client.pool import ANSWER_LIMITS
 from pinlater.config.loader import load
-from pinlater.model import Ack, Job, JobInfo, JobState, RequestContext
+from pinlater.model import Ack, Job, JobInfo, JobProgress, JobState, RequestContext
 from pinlater.server.limits import ServerLimits
 from pinlater.service.settings import ServiceSettings
 from pinlater.wire import convert, convert_operators
@@ -66,6 +66,15 @@ def test_an_answer_may_hold_the_most_jobs_with_all_that_is_known_of_them() -> No
             body=b"body",
             origin=descriptor.format(1),
             moved_to=descriptor.format(2),
+            result=b"result",
+            dedupe_key="user-1",
+            serialize_key="account-2",
+            cancelled=True,
+            progress=JobProgress(0.5, "half", 11),
+            waits_for=descriptor.format(3),
+            expires_at_ms=12,
+            claim_timeout_ms=13,
+            cancel_requested_by="somebody",
         )
         for number in range(MOST)
     }

@@ -1,0 +1,249 @@
+"""The calls of AsyncClient about jobs by name: by descriptor, or by key."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, TypeVar, overload
+
+from pinlater.client.dispatcher import CallSpec, Dispatcher, Failure
+from pinlater.client.job_times import check_time
+from pinlater.client.named_jobs import by_queue, named_jobs
+from pinlater.errors import RequestInvalid
+from pinlater.model import (
+    Cancelled,
+    Heartbeat,
+    HeartbeatAnswer,
+    JobInfo,
+    KeyRef,
+    RequestContext,
+    Reschedule,
+    RescheduleOutcome,
+    WorkerReport,
+)
+from pinlater.wire import methods
+from pinlater.wire.convert_keyed import heartbeat_answers_from_wire
+from pinlater.wire.methods import Method
+
+ResultT = TypeVar("ResultT")
+
+LOOKED_UP_AT_ONCE = 10_000
+"""More would be more than a client reads of one answer."""
+
+
+class JobCalls(ABC):
+    """A part of AsyncClient."""
+
+    _dispatcher: Dispatcher
+    _context: RequestContext
+
+    @abstractmethod
+    async def _call(
+        self, method: Method[ResultT], context: RequestContext | None, timeout: float | None, *values: Any
+    ) -> ResultT:
+        """One call of the table: its arguments in order, and what it returns."""
+
+    @abstractmethod
+    def _deadline_s(self, timeout: float | None) -> float:
+        """The time of the loop's clock at which a call is given up."""
+
+    # -- workers ---------------------------------------------------------------------------------------------------
+
+    async def heartbeat(
+        self,
+        queue: str,
+        heartbeats: Sequence[Heartbeat],
+        *,
+        worker: WorkerReport | None = None,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> list[HeartbeatAnswer]:
+        """Restart the time-outs of claims, and change nothing else but the progress; an answer per heartbeat, in order.
+        LOST: the job may run elsewhere. CANCEL: it is to stop. MethodUnknown: an older server; `checkpoint` is a
+        heartbeat there.
+        """
+        response = await self._call(methods.HEARTBEAT, context, timeout, queue, heartbeats, worker)
+        return heartbeat_answers_from_wire(heartbeats, response)
+
+    # -- looking ---------------------------------------------------------------------------------------------------
+
+    @overload
+    async def lookup(
+        self,
+        queue: str,
+        descriptors: Sequence[str],
+        *,
+        include_body: bool = False,
+        include_result: bool = False,
+        wait_ms: int = 0,
+        keys: Sequence[KeyRef] = (),
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> dict[str, JobInfo]: ...
+
+    @overload
+    async def lookup(
+        self,
+        descriptors: Sequence[str] = (),
+        /,
+        *,
+        include_body: bool = False,
+        include_result: bool = False,
+        wait_ms: int = 0,
+        queue: str = "",
+        keys: Sequence[KeyRef] = (),
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> dict[str, JobInfo]: ...
+
+    @overload
+    async def lookup(
+        self,
+        *,
+        descriptors: Sequence[str],
+        include_body: bool = False,
+        include_result: bool = False,
+        wait_ms: int = 0,
+        keys: Sequence[KeyRef] = (),
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> dict[str, JobInfo]: ...
+
+    async def lookup(
+        self,
+        *named: str | Sequence[str],
+        descriptors: Sequence[str] | None = None,
+        include_body: bool = False,
+        include_result: bool = False,
+        wait_ms: int = 0,
+        queue: str | None = None,
+        keys: Sequence[KeyRef] = (),
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> dict[str, JobInfo]:
+        """The jobs that are found, by descriptor; others are left out. Descriptors name their queue; with a `queue`,
+        only its jobs. Keys are of jobs of `queue`. So many that one answer cannot hold them take several calls. With
+        `wait_ms`, the answer comes when the first of these jobs has ended or is not there, or so much later; `wait`
+        does more. RequestInvalid: a text that is no descriptor.
+        """
+        queue, descriptors = named_jobs(named, queue, descriptors, keys)
+        if queue is not None:
+            descriptors = by_queue(descriptors).get(queue, [])
+        if wait_ms:
+            return await self._wait_once(
+                queue or "", descriptors, keys, include_body, include_result, wait_ms, context, timeout
+            )
+        more = (include_result, 0, queue or "") if include_result or keys else ()
+        if len(descriptors) + len(keys) <= LOOKED_UP_AT_ONCE:
+            with_keys = (keys,) if keys else ()
+            return await self._call(methods.LOOKUP, context, timeout, descriptors, include_body, *more, *with_keys)
+        found: dict[str, JobInfo] = {}
+        ends_s = self._deadline_s(timeout)
+        for names, which in ((descriptors, False), (keys, True)):
+            for start in range(0, len(names), LOOKED_UP_AT_ONCE):
+                some = names[start : start + LOOKED_UP_AT_ONCE]
+                left_s = ends_s - asyncio.get_running_loop().time()
+                arguments = ((), include_body, *more, some) if which else (some, include_body, *more)
+                page = await self._call(methods.LOOKUP, context, left_s, *arguments)
+                found.update(page)
+        return found
+
+    async def _wait_once(
+        self,
+        queue: str,
+        descriptors: Sequence[str],
+        keys: Sequence[KeyRef],
+        include_body: bool,
+        include_result: bool,
+        wait_ms: int,
+        context: RequestContext | None,
+        timeout: float | None,
+    ) -> dict[str, JobInfo]:
+        """A lookup that waits, in one call. Sent again, it waits for what is left of the time."""
+        if len(descriptors) + len(keys) > LOOKED_UP_AT_ONCE:
+            raise RequestInvalid(f"a lookup that waits may name {LOOKED_UP_AT_ONCE} jobs")
+        values = (descriptors, include_body, include_result, wait_ms, queue, keys)
+        args = methods.LOOKUP.arguments(context or self._context, *values)
+        loop = asyncio.get_running_loop()
+        waits_until_s = loop.time() + wait_ms / 1000
+
+        def revise(error: Failure) -> None:
+            args.request.wait_ms = max(1, int((waits_until_s - loop.time()) * 1000))
+
+        call = CallSpec(
+            methods.LOOKUP,
+            args,
+            methods.LOOKUP.idempotency_with(*values),
+            self._deadline_s(timeout) + wait_ms / 1000,
+            long_poll=True,
+            revise=revise,
+        )
+        return methods.LOOKUP.result(await self._dispatcher.call(call))
+
+    # -- changing --------------------------------------------------------------------------------------------------
+
+    @overload
+    async def cancel(
+        self,
+        descriptors: Sequence[str],
+        /,
+        *,
+        running: bool = False,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> Cancelled: ...
+
+    @overload
+    async def cancel(
+        self,
+        queue: str,
+        descriptors: Sequence[str] = (),
+        *,
+        keys: Sequence[KeyRef] = (),
+        running: bool = False,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> Cancelled: ...
+
+    async def cancel(
+        self,
+        queue: str | Sequence[str] | None = None,
+        descriptors: Sequence[str] | None = None,
+        *,
+        keys: Sequence[KeyRef] = (),
+        running: bool = False,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> Cancelled:
+        """Remove jobs that are still pending; says per job what it found. Descriptors name their queue, and those of
+        several take a call for each; with a `queue`, jobs of another one are NOT_FOUND. Keys are of jobs of `queue`,
+        each with a dedupe key. `running`: the workers of those in progress are asked to stop: REQUESTED.
+        RequestInvalid: a text that is no descriptor.
+        """
+        named = [each for each in (queue, descriptors) if each is not None]
+        queue, descriptors = named_jobs(named, None, None, keys)
+        groups = by_queue(descriptors) if queue is None else {queue: descriptors}
+        ends_s = self._deadline_s(timeout)
+        found = Cancelled({})
+        for name, some in groups.items():
+            left_s = ends_s - asyncio.get_running_loop().time()
+            outcomes = await self._call(methods.CANCEL, context, left_s, name, some, keys, running)
+            found.update(outcomes)
+            found.by_key.extend(outcomes.by_key)
+        return found
+
+    async def reschedule(
+        self,
+        queue: str,
+        changes: Sequence[Reschedule],
+        *,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> list[RescheduleOutcome]:
+        """Give pending jobs of a queue another time, body or number of attempts; an outcome per change, in order.
+        MethodUnknown: an older server.
+        """
+        for change in changes:
+            check_time(change.run_after_ms)
+        return await self._call(methods.RESCHEDULE, context, timeout, queue, changes)
