@@ -45,20 +45,22 @@ class CallFailed(Exception):
 class MethodCodec:
     """One method as bytes: calls of it, and answers to them. What is the same in every call is made once."""
 
-    __slots__ = ("_args", "_call_head", "_header", "_method", "_reply_head", "may_await_receipt", "name")
+    __slots__ = ("_call_head", "_encode_args", "_header", "_method", "_reply_head", "may_await_receipt", "name")
 
     def __init__(self, method: Signature) -> None:
         self.name = method.name
         self._method = method
         self.may_await_receipt = method.name in ("dequeueJobs", "dequeueFromQueues")
-        self._args = method.args.encode_args
+        self._encode_args = method.encode_args
         self._call_head = write_header(BINARY, CALL, method.name, 0)[:-SEQID_BYTES]
         self._reply_head = write_header(BINARY, REPLY, method.name, 0)[:-SEQID_BYTES]
         self._header = Header(BINARY, REPLY, method.name, 0, len(self._reply_head) + SEQID_BYTES)
 
     def call(self, seqid: int, args: Any) -> bytes:
         """One call; TypeError and others where it cannot be encoded."""
-        return self._call_head + seqid.to_bytes(SEQID_BYTES, "big") + encode_struct(args, BINARY, self._args)
+        return (
+            self._call_head + seqid.to_bytes(SEQID_BYTES, "big") + encode_struct(args, BINARY, self._encode_args(args))
+        )
 
     def due(self, seqid: int) -> bytes:
         """With what the answer to that call begins."""

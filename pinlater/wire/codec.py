@@ -277,10 +277,7 @@ def decode_result(data: bytes, header: Header, method: Signature, limits: WireLi
 
 def encode_call(name: str, seqid: int, args: Any, protocol: Protocol = Protocol.BINARY) -> bytes:
     """A call. `args` is any object with the method's arguments as attributes, `SIGNATURES[name].args.cls` for one."""
-    signature = SIGNATURES[name]
-    plain = signature.plain
-    layout = signature.args if plain is None or type(args.request) is not plain.request else plain.args
-    return write_header(protocol, CALL, name, seqid) + encode_struct(args, protocol, layout.encode_args)
+    return write_header(protocol, CALL, name, seqid) + encode_struct(args, protocol, SIGNATURES[name].encode_args(args))
 
 
 def encode_reply(

@@ -289,6 +289,11 @@ class Signature:
     plain: PlainArgs | None = None
     """The arguments without what few messages have, where this saves time."""
 
+    def encode_args(self, args: Any) -> list[Any]:
+        """That of the form which these arguments have."""
+        plain = self.plain
+        return (self.args if plain is None or type(args.request) is not plain.request else plain.args).encode_args
+
     @property
     def forms(self) -> tuple[Layout, ...]:
         """The arguments without the context, in each form, the usual one first."""
