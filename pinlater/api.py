@@ -37,6 +37,9 @@ from pinlater.model import (
     Reschedule,
     RescheduleOutcome,
     ScanPage,
+    ScheduleChange,
+    SchedulesPage,
+    ScheduleUpdated,
     Unreceived,
     WorkerReport,
     WorkersPage,
@@ -236,6 +239,44 @@ class Api(Protocol):
         self, *, limit: int = 100, before_ms: int | None = None, context: RequestContext | None = None
     ) -> list[AuditEntry]:
         """Changes by operators, the latest first."""
+
+    # -- schedules -----------------------------------------------------------------------------------------------------
+
+    async def update_schedule(
+        self,
+        change: ScheduleChange,
+        password: str,
+        *,
+        dry_run: bool = False,
+        only_if_version: str | None = None,
+        context: RequestContext | None = None,
+    ) -> ScheduleUpdated:
+        """Make or change a schedule; the answer has its next five firings. All or nothing; a dry run only checks.
+
+        `only_if_version` "": only where it is not there. Needs one healthy shard. PasswordInvalid; RequestInvalid, with
+        the reason CHANGED where the version is another one; QueueNotFound for a queue that is not there.
+        """
+
+    async def get_schedules(
+        self,
+        names: Sequence[str] | None = None,
+        *,
+        queue: str = "",
+        made_by: str = "",
+        include_body: bool = False,
+        next_limit: int = 1,
+        continuation: str = CONTINUATION_START,
+        limit: int = 100,
+        context: RequestContext | None = None,
+    ) -> SchedulesPage:
+        """One page of schedules by name: of all, or those that are there of the ones named. ContinuationInvalid."""
+
+    async def delete_schedule(
+        self, name: str, password: str, *, only_if_version: str | None = None, context: RequestContext | None = None
+    ) -> Changed:
+        """Delete a schedule; jobs that it enqueued stay. One that is not there is no error, and has the version "".
+        PasswordInvalid, RequestInvalid.
+        """
 
 
 class ServedApi(Api, Protocol):

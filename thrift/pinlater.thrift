@@ -770,7 +770,105 @@ struct GetWorkersResponse {
   8: optional list<string> missingShards,
 }
 
-// The names updateSchedule, getSchedules and deleteSchedule are reserved for methods.
+/** What becomes of the times of a schedule at which no server was there. */
+enum Misfire {
+  SKIP = 0,
+  /** One job, for the last of them. */
+  RUN_ONCE = 1,
+  /** A job for each, the last maxCatchUp. */
+  RUN_ALL = 2,
+}
+
+/**
+ * A job that is enqueued again and again. In a change, what is not set stays as it is, or as a new schedule has it: a
+ * new one needs queueName, and cron or everyMillis, which take each other's place.
+ */
+struct Schedule {
+  /** 1 to 64 letters, digits, _ - . and :, with none of - . : in front. */
+  1: required string name,
+  2: optional string queueName,
+  3: optional binary body,
+  /** Five fields: minute, hour, day of the month, month, day of the week. */
+  4: optional string cron,
+  /** Of cron, as in Europe/Berlin. */
+  5: optional string timezone = "UTC",
+  /** 1,000 or more, counted from startMillis, else from when it was made. */
+  6: optional i64 everyMillis,
+  7: optional i32 priority = 1,
+  8: optional i32 numAttemptsAllowed = 2,
+  /** "": none. */
+  9: optional string serializeKey = "",
+  10: optional Misfire misfire = RUN_ONCE,
+  11: optional i32 maxCatchUp = 10,
+  /** Each job is handed out so much after its time at most. */
+  12: optional i64 jitterMillis = 0,
+  /** No time before it counts; 0: none. */
+  13: optional i64 startMillis = 0,
+  /** No time from it on counts; 0: none. */
+  14: optional i64 endMillis = 0,
+  15: optional bool paused = false,
+  /** The program that made it and keeps it; "" for people. */
+  16: optional string madeBy = "",
+}
+
+struct ScheduleView {
+  /** Whole, but for the body where it was not asked for. */
+  1: required Schedule schedule,
+  2: optional string version,
+  3: optional i64 createdAtMillis,
+  4: optional i64 updatedAtMillis,
+  5: optional string updatedBy,
+  6: optional i64 lastFiredMillis,
+  /** The next firings; of a paused one, those that it would have. */
+  7: optional list<i64> nextMillis,
+  /** Why it does not fire as it should. */
+  8: optional string trouble,
+  9: optional i32 bodySize,
+}
+
+struct UpdateScheduleRequest {
+  1: required Schedule schedule,
+  2: required string password,
+  /** Check it and answer with what it would be, its next firings too; change nothing. */
+  3: optional bool dryRun = false,
+  /** Only where this is its version; "": only where it is not there. Else REQUEST_INVALID, reason CHANGED. */
+  4: optional string onlyIfVersion,
+}
+
+struct UpdateScheduleResponse {
+  1: required ScheduleView view,
+  /** False: it was as it is to be already. */
+  2: optional bool isChanged,
+  3: optional list<string> missedShards,
+}
+
+struct GetSchedulesRequest {
+  /** Those that are there of these; not set: all that match. */
+  1: optional list<string> names,
+  2: optional string queueName,
+  /** Those that this program made. */
+  3: optional string madeBy,
+  4: optional bool includeBody = false,
+  /** How many of the next firings of each, at most 100. */
+  5: optional i32 nextLimit = 1,
+  /** At most 1,000. */
+  6: optional i32 limit = 100,
+  7: optional string continuation = CONTINUATION_START,
+}
+
+struct GetSchedulesResponse {
+  /** By name. */
+  1: required list<ScheduleView> schedules,
+  2: optional string continuation = CONTINUATION_END,
+}
+
+struct DeleteScheduleRequest {
+  1: required string name,
+  2: required string password,
+  /** As in UpdateScheduleRequest. */
+  3: optional string onlyIfVersion,
+}
+
 service PinLater {
   void createQueue(1: RequestContext context, 2: string name) throws (1: PinLaterException e),
 
@@ -840,5 +938,16 @@ service PinLater {
       throws (1: PinLaterException e),
 
   GetWorkersResponse getWorkers(1: RequestContext context, 2: GetWorkersRequest request)
+      throws (1: PinLaterException e),
+
+  /** Makes or changes a schedule. */
+  UpdateScheduleResponse updateSchedule(1: RequestContext context, 2: UpdateScheduleRequest request)
+      throws (1: PinLaterException e),
+
+  GetSchedulesResponse getSchedules(1: RequestContext context, 2: GetSchedulesRequest request)
+      throws (1: PinLaterException e),
+
+  /** One that is not there is no error; the version is "" then. */
+  ChangeResponse deleteSchedule(1: RequestContext context, 2: DeleteScheduleRequest request)
       throws (1: PinLaterException e),
 }

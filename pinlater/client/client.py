@@ -36,6 +36,9 @@ from pinlater.model import (
     Reschedule,
     RescheduleOutcome,
     ScanPage,
+    ScheduleChange,
+    SchedulesPage,
+    ScheduleUpdated,
     WorkerReport,
     WorkersPage,
 )
@@ -464,3 +467,67 @@ class Client:
         timeout: float | None = None,
     ) -> list[AuditEntry]:
         return self._run(AsyncClient.audit, limit=limit, before_ms=before_ms, context=context, timeout=timeout)
+
+    def update_schedule(
+        self,
+        change: ScheduleChange,
+        password: str,
+        *,
+        dry_run: bool = False,
+        only_if_version: str | None = None,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> ScheduleUpdated:
+        return self._run(
+            AsyncClient.update_schedule,
+            change,
+            password,
+            dry_run=dry_run,
+            only_if_version=only_if_version,
+            context=context,
+            timeout=timeout,
+        )
+
+    def get_schedules(
+        self,
+        names: Sequence[str] | None = None,
+        *,
+        queue: str = "",
+        made_by: str = "",
+        include_body: bool = False,
+        next_limit: int = 1,
+        continuation: str = CONTINUATION_START,
+        limit: int = 100,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> SchedulesPage:
+        return self._run(
+            AsyncClient.get_schedules,
+            names,
+            queue=queue,
+            made_by=made_by,
+            include_body=include_body,
+            next_limit=next_limit,
+            continuation=continuation,
+            limit=limit,
+            context=context,
+            timeout=timeout,
+        )
+
+    def delete_schedule(
+        self,
+        name: str,
+        password: str,
+        *,
+        only_if_version: str | None = None,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> Changed:
+        return self._run(
+            AsyncClient.delete_schedule,
+            name,
+            password,
+            only_if_version=only_if_version,
+            context=context,
+            timeout=timeout,
+        )

@@ -1,4 +1,4 @@
-"""The calls of AsyncClient for operators of a cluster: queues and their settings, shards, status, workers, audit."""
+"""The calls of AsyncClient for operators of a cluster: queues and their settings, shards, status, workers, audit, schedules."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from pinlater.model import (
     JobsChanged,
     QueueView,
     RequestContext,
+    ScheduleChange,
+    SchedulesPage,
+    ScheduleUpdated,
     WorkersPage,
 )
 from pinlater.wire import methods
@@ -110,3 +113,52 @@ class ClusterCalls(ABC):
     ) -> list[AuditEntry]:
         """Changes by operators, the latest first."""
         return await self._call(methods.GET_AUDIT, context, timeout, limit, before_ms)
+
+    async def update_schedule(
+        self,
+        change: ScheduleChange,
+        password: str,
+        *,
+        dry_run: bool = False,
+        only_if_version: str | None = None,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> ScheduleUpdated:
+        """Make or change a schedule; the answer has its next five firings. `dry_run` changes nothing;
+        `only_if_version` "": only where it is not there. PasswordInvalid, RequestInvalid, QueueNotFound.
+        """
+        return await self._call(
+            methods.UPDATE_SCHEDULE, context, timeout, change, password, dry_run, only_if_version
+        )
+
+    async def get_schedules(
+        self,
+        names: Sequence[str] | None = None,
+        *,
+        queue: str = "",
+        made_by: str = "",
+        include_body: bool = False,
+        next_limit: int = 1,
+        continuation: str = CONTINUATION_START,
+        limit: int = 100,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> SchedulesPage:
+        """One page of schedules by name: of all, or those that are there of the ones named. MethodUnknown: an older
+        server.
+        """
+        return await self._call(
+            methods.GET_SCHEDULES, context, timeout, names, queue, made_by, include_body, next_limit, continuation, limit
+        )
+
+    async def delete_schedule(
+        self,
+        name: str,
+        password: str,
+        *,
+        only_if_version: str | None = None,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> Changed:
+        """Delete a schedule; one that is not there is no error, and has the version ""."""
+        return await self._call(methods.DELETE_SCHEDULE, context, timeout, name, password, only_if_version)

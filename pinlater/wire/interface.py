@@ -43,6 +43,8 @@ _RENAMED = {
     ("RescheduleJob", "numAttemptsAllowed"): "attempts_allowed",
     ("JobHeartbeat", "jobDescriptor"): "descriptor",
     ("QueueShare", "queueName"): "queue",
+    ("Schedule", "queueName"): "queue",
+    ("Schedule", "numAttemptsAllowed"): "attempts_allowed",
 }
 """Attributes of the model that do not follow from the field's name."""
 
