@@ -253,8 +253,8 @@ class Api(Protocol):
     ) -> ScheduleUpdated:
         """Make or change a schedule; the answer has its next five firings. All or nothing; a dry run only checks.
 
-        `only_if_version` "": only where it is not there. Needs one healthy shard. PasswordInvalid; RequestInvalid, with
-        the reason CHANGED where the version is another one; QueueNotFound for a queue that is not there.
+        `only_if_version` "": only where it is not there. Needs one healthy shard. PasswordInvalid; RequestInvalid;
+        RecordChanged; QueueNotFound for a queue that is not there.
         """
 
     async def get_schedules(
@@ -275,7 +275,7 @@ class Api(Protocol):
         self, name: str, password: str, *, only_if_version: str | None = None, context: RequestContext | None = None
     ) -> Changed:
         """Delete a schedule; jobs that it enqueued stay. One that is not there is no error, and has the version "".
-        PasswordInvalid, RequestInvalid.
+        PasswordInvalid, RequestInvalid, RecordChanged.
         """
 
 

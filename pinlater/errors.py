@@ -2,6 +2,7 @@
 
     PinLaterError
     ├── RequestInvalid            UNKNOWN   REQUEST_INVALID    a field has a value that is not allowed
+    │   └── RecordChanged         UNKNOWN   CHANGED            what was to be changed is of another version by now
     ├── BodyTooLarge              UNKNOWN   BODY_TOO_LARGE     a body over its bound
     ├── ContinuationInvalid       400
     ├── PasswordInvalid           403
@@ -122,6 +123,10 @@ class RequestInvalid(PinLaterError):
         error = cls(f"{field} is {shown[:100]}; allowed: {allowed}")
         error.field = field
         return error
+
+
+class RecordChanged(RequestInvalid):
+    reason = "CHANGED"
 
 
 class BodyTooLarge(PinLaterError):

@@ -831,7 +831,7 @@ struct UpdateScheduleRequest {
   2: required string password,
   /** Check it and answer with what it would be, its next firings too; change nothing. */
   3: optional bool dryRun = false,
-  /** Only where this is its version; "": only where it is not there. Else REQUEST_INVALID, reason CHANGED. */
+  /** Only where this is its version; "": only where it is not there. Else an error whose reason is CHANGED. */
   4: optional string onlyIfVersion,
 }
 

@@ -1,4 +1,4 @@
-"""The calls of AsyncClient for operators of a cluster: queues and their settings, shards, status, workers, audit, schedules."""
+"""The calls of AsyncClient for operators of a cluster: queues, shards, status, workers, audit, schedules."""
 
 from __future__ import annotations
 
@@ -127,9 +127,7 @@ class ClusterCalls(ABC):
         """Make or change a schedule; the answer has its next five firings. `dry_run` changes nothing;
         `only_if_version` "": only where it is not there. PasswordInvalid, RequestInvalid, QueueNotFound.
         """
-        return await self._call(
-            methods.UPDATE_SCHEDULE, context, timeout, change, password, dry_run, only_if_version
-        )
+        return await self._call(methods.UPDATE_SCHEDULE, context, timeout, change, password, dry_run, only_if_version)
 
     async def get_schedules(
         self,
@@ -148,7 +146,16 @@ class ClusterCalls(ABC):
         server.
         """
         return await self._call(
-            methods.GET_SCHEDULES, context, timeout, names, queue, made_by, include_body, next_limit, continuation, limit
+            methods.GET_SCHEDULES,
+            context,
+            timeout,
+            names,
+            queue,
+            made_by,
+            include_body,
+            next_limit,
+            continuation,
+            limit,
         )
 
     async def delete_schedule(

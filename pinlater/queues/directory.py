@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 import structlog
@@ -65,6 +65,7 @@ class QueueDirectory:
         self._layers = Layers(server or QueueSettings())
         self._replicator = ConfigReplicator(members, clock, self._on_merge)
         self._callbacks: list[Callable[[str], None]] = []
+        self._record_callbacks: dict[str, Callable[[Sequence[ConfigEntry]], None]] = {}
         self._names: set[str] = set()
         self._overrides: dict[str, QueueSettings] = {}
         self._defaults = self._layers.defaults()
@@ -132,6 +133,10 @@ class QueueDirectory:
         """Call it with the name of each queue that came, went or has other settings; "" may mean any of them."""
         self._callbacks.append(callback)
 
+    def on_records(self, prefix: str, callback: Callable[[Sequence[ConfigEntry]], None]) -> None:
+        """Call it with the entries whose names begin so ("@KIND/") when they are read, and whenever they change."""
+        self._record_callbacks[prefix] = callback
+
     def tombstones_before(self, now_ms: int) -> str:
         """The version below which tombstones of deleted queues are no longer kept."""
         return f"{max(0, now_ms - KEEP_TOMBSTONES_MS) * 1000:016d}"
@@ -192,6 +197,10 @@ class QueueDirectory:
         result = await self._apply(SHARD_PREFIX + shard_id, update, who)
         self._override_shards()
         return result
+
+    async def change_record(self, name: str, update: Update, who: str) -> ChangeResult:
+        """Change an entry that is no queue's. NoHealthyShards, and what `update` raises."""
+        return await self._apply(name, update, who)
 
     def _target_names(self) -> dict[str, str]:
         """Each queue's dead-letter queue."""
@@ -282,16 +291,27 @@ class QueueDirectory:
     def _on_merge(self, names: set[str]) -> None:
         """The latest entries of these names changed."""
         came_or_went = set()
+        is_of_queues = False
+        records: dict[str, list[ConfigEntry]] = {}
         for name in names:
             entry = self._replicator.latest[name]
             if not name.startswith("@"):
+                is_of_queues = True
                 if entry.is_deleted == (name in self._names):
                     came_or_went.add(name)
                 (self._names.discard if entry.is_deleted else self._names.add)(name)
                 self._layers.take(name, entry)
             elif name == DEFAULTS:
+                is_of_queues = True
                 self._layers.take(name, entry)
-        self._recompute(came_or_went)
+            else:
+                kind, slash, _ = name.partition("/")
+                records.setdefault(kind + slash, []).append(entry)
+        if is_of_queues:
+            self._recompute(came_or_went)
+        for prefix, entries in records.items():
+            if prefix in self._record_callbacks:
+                self._record_callbacks[prefix](entries)
 
     def _recompute(self, also: Iterable[str] = ()) -> None:
         """Derive what counts, and publish what is new. A pause that is over is removed."""

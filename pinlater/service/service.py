@@ -40,12 +40,16 @@ from pinlater.model import (
     Reschedule,
     RescheduleOutcome,
     ScanPage,
+    ScheduleChange,
+    SchedulesPage,
+    ScheduleUpdated,
     Unreceived,
     WorkerReport,
     WorkersPage,
 )
 from pinlater.queues.cluster_limits import PendingCounts
 from pinlater.queues.directory import QueueDirectory
+from pinlater.schedules.book import ScheduleBook
 from pinlater.service.admin_password import AdminPassword
 from pinlater.service.audit import Audit
 from pinlater.service.bulk_ops import BulkOps
@@ -59,6 +63,7 @@ from pinlater.service.overflow_calls import NamesOverflow, OverflowCalls
 from pinlater.service.queue_admin import QueueAdmin
 from pinlater.service.queue_limits import QueueLimits
 from pinlater.service.queues_dequeuer import QueuesDequeuer
+from pinlater.service.schedule_admin import ScheduleAdmin
 from pinlater.service.settings import ServiceSettings, queue_defaults
 from pinlater.service.validation import Validator
 from pinlater.shards.router import Router
@@ -143,6 +148,8 @@ class Service:
         self._admin = AdminPassword(settings.admin_password_hash, self._audit)
         unaware = list if cluster is None else cluster.unaware_of_dashes
         self._queue_admin = QueueAdmin(router.members, queues, clock, self._admin, self._audit, unaware)
+        self.schedules = ScheduleBook(queues, clock)
+        self._schedule_admin = ScheduleAdmin(self.schedules, queues, router, clock, validator, self._admin, self._audit)
         self._bulk_ops = BulkOps(
             router, clock, settings, validator, parser, lifecycle, long_polls, metrics, self._audit
         )
@@ -378,6 +385,40 @@ class Service:
         self, queue: str, changes: Sequence[Reschedule], *, context: RequestContext | None = None
     ) -> list[RescheduleOutcome]:
         raise RequestInvalid("rescheduleJobs is not carried out yet")
+
+    # -- schedules -----------------------------------------------------------------------------------------------------
+
+    async def update_schedule(
+        self,
+        change: ScheduleChange,
+        password: str,
+        *,
+        dry_run: bool = False,
+        only_if_version: str | None = None,
+        context: RequestContext | None = None,
+    ) -> ScheduleUpdated:
+        who = self._validator.source(context)
+        return await self._schedule_admin.update(change, password, dry_run, only_if_version, who, _peer(context))
+
+    async def get_schedules(
+        self,
+        names: Sequence[str] | None = None,
+        *,
+        queue: str = "",
+        made_by: str = "",
+        include_body: bool = False,
+        next_limit: int = 1,
+        continuation: str = CONTINUATION_START,
+        limit: int = 100,
+        context: RequestContext | None = None,
+    ) -> SchedulesPage:
+        return await self._schedule_admin.page(names, queue, made_by, include_body, next_limit, continuation, limit)
+
+    async def delete_schedule(
+        self, name: str, password: str, *, only_if_version: str | None = None, context: RequestContext | None = None
+    ) -> Changed:
+        who = self._validator.source(context)
+        return await self._schedule_admin.delete(name, password, only_if_version, who, _peer(context))
 
     # -- operators of a cluster ----------------------------------------------------------------------------------------
 

@@ -100,6 +100,16 @@ class Router:
         (offered,) = await self.keys.enqueue(queue, [job], now_ms, schedule=schedule, fires_at_ms=fires_at_ms)
         return offered
 
+    async def last_firings(self, schedules: Sequence[str]) -> dict[str, int]:
+        """The last firing of each schedule that has one, as far as the shards know that answer."""
+        found: dict[str, int] = {}
+        if schedules:
+            for marks in answers(await ask_all(self._healthy(), lambda shard: shard.last_firings(schedules))):
+                for name, at_ms in zip(schedules, marks, strict=True):
+                    if at_ms is not None:
+                        found[name] = max(at_ms, found.get(name, 0))
+        return found
+
     def find_keys(self, queue: str, keys: Sequence[KeyRef]) -> Coroutine[Any, Any, list[str | None]]:
         """The descriptors of the jobs that have these keys; see KeyRouter.find_keys."""
         return self.keys.find_keys(queue, keys)

@@ -15,8 +15,7 @@ from pinlater.model import (
     ScheduleUpdated,
     ScheduleView,
 )
-from pinlater.wire.convert import filled
-from pinlater.wire.interface import struct
+from pinlater.wire.interface import filled, struct
 
 _UpdateRequest = struct("UpdateScheduleRequest")
 _GetRequest = struct("GetSchedulesRequest")

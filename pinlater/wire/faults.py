@@ -16,6 +16,7 @@ _BY_REASON: dict[str, type[PinLaterError]] = {
     cls.reason: cls
     for cls in (
         errors.RequestInvalid,
+        errors.RecordChanged,
         errors.BodyTooLarge,
         errors.Overloaded,
         errors.Draining,

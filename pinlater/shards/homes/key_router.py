@@ -113,7 +113,7 @@ class KeyRouter:
         placed: list[_Placing] = []
         table = self.homes.table or await self.homes.begin()
         for job in wanted:
-            slot = slot_of_schedule(schedule) if schedule else slot_of_job(queue, job)
+            slot = slot_of_job(queue, job)
             offer = Offer(job, slot, schedule=schedule, fires_at_ms=fires_at_ms)
             placed.append(_placing(offer, job.is_keyed or schedule != "", table, leaving))
         for _ in range(TRIES):

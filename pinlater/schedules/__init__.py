@@ -1,0 +1,1 @@
+"""Recurring schedules: their times, their records in the cluster, and their firing."""

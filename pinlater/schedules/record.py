@@ -1,0 +1,149 @@
+"""The record of a schedule: an entry `@schedule/NAME` that all shards agree on, and what a change makes of it. Pure."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+import structlog
+
+from pinlater.backends.base import ConfigEntry
+from pinlater.errors import RequestInvalid
+from pinlater.model import MAX_CATCH_UP, MAX_KEY_BYTES, MAX_TIME_MS, Misfire, Schedule, ScheduleChange
+from pinlater.timetable import Firings, TimetableInvalid
+
+_log = structlog.get_logger("pinlater.schedules")
+
+SCHEDULE_PREFIX = "@schedule/"
+MAX_BODY_BYTES = 65_536
+"""Of a schedule: every server has all of them at hand."""
+
+MAX_JITTER_MS = 86_400_000
+KEY_MOVES_MS = 2_000
+"""A new serialize key may be at home elsewhere: no time counts until every server knows of it."""
+
+_PLAIN = Schedule(name="")
+_FIELDS = tuple(name for name in Schedule.__dataclass_fields__ if name not in ("name", "body", "misfire"))
+_TIMES = ("cron", "timezone", "every_ms", "start_ms", "end_ms", "paused", "serialize_key")
+"""Where one of these changes, the times before the change count no more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleRecord:
+    """A schedule as of one version. Only times after `counts_from_ms` count."""
+
+    schedule: Schedule
+    version: str = ""
+    created_at_ms: int = 0
+    updated_at_ms: int = 0
+    updated_by: str = ""
+    counts_from_ms: int = 0
+
+    @property
+    def entry_name(self) -> str:
+        return SCHEDULE_PREFIX + self.schedule.name
+
+    def firings(self) -> Firings:
+        """TimetableInvalid: this server does not know the time zone, or a newer one made the schedule."""
+        return Firings(self.schedule, self.created_at_ms)
+
+    def text(self) -> str:
+        """The text of its entry."""
+        own = {name: getattr(self.schedule, name) for name in _FIELDS}
+        told: dict[str, Any] = {name: value for name, value in own.items() if value != getattr(_PLAIN, name)}
+        if self.schedule.body:
+            told["body"] = base64.b64encode(self.schedule.body).decode("ascii")
+        if self.schedule.misfire is not _PLAIN.misfire:
+            told["misfire"] = int(self.schedule.misfire)
+        told |= {"created": self.created_at_ms, "updated": self.updated_at_ms, "by": self.updated_by}
+        return json.dumps(told | {"from": self.counts_from_ms}, separators=(",", ":"))
+
+
+def read_record(entry: ConfigEntry | None) -> ScheduleRecord | None:
+    """The record of an entry; None where there is none, or it cannot be read, which is logged. What a newer server
+    added is left out.
+    """
+    if entry is None or entry.is_deleted:
+        return None
+    name = entry.name.removeprefix(SCHEDULE_PREFIX)
+    try:
+        told = json.loads(entry.text)
+        schedule = Schedule(name=name, **{field: told[field] for field in _FIELDS if field in told})
+        schedule.body = base64.b64decode(told.get("body", ""))
+        schedule.misfire = Misfire(told.get("misfire", _PLAIN.misfire))
+        return ScheduleRecord(
+            schedule=schedule,
+            version=entry.version,
+            created_at_ms=int(told["created"]),
+            updated_at_ms=int(told["updated"]),
+            updated_by=str(told["by"]),
+            counts_from_ms=int(told["from"]),
+        )
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        _log.warning("schedule_not_understood", schedule=name, error=str(error))
+        return None
+
+
+def changed(before: ScheduleRecord | None, change: ScheduleChange, who: str, now_ms: int) -> ScheduleRecord:
+    """The record after a change that is made now; the same where nothing is new. RequestInvalid.
+
+    Queue, priority, attempts and the body's bound of that queue are checked by the service.
+    """
+    had = before.schedule if before else Schedule(name=change.name)
+    told = {name: getattr(change, name) for name in ScheduleChange.__dataclass_fields__}
+    new: dict[str, Any] = {name: value for name, value in told.items() if value is not None}
+    if change.cron and change.every_ms is not None:
+        raise RequestInvalid.of("everyMillis", change.every_ms, "not together with cron: one takes the other's place")
+    if change.cron:
+        new["every_ms"] = None
+    elif change.every_ms is not None:
+        new["cron"] = ""
+    for name in ("start_ms", "end_ms"):
+        if name in new:
+            new[name] = new[name] or None
+    schedule = replace(had, **new)
+    _check(schedule)
+    if before is not None and schedule == had:
+        return before
+    counts_from_ms = before.counts_from_ms if before else now_ms
+    if before and any(getattr(schedule, name) != getattr(had, name) for name in _TIMES):
+        moves = schedule.serialize_key != had.serialize_key
+        counts_from_ms = now_ms + (KEY_MOVES_MS if moves else 0)
+    record = ScheduleRecord(
+        schedule=schedule,
+        created_at_ms=before.created_at_ms if before else now_ms,
+        updated_at_ms=now_ms,
+        updated_by=who,
+        counts_from_ms=counts_from_ms,
+    )
+    try:
+        firings = record.firings()
+    except TimetableInvalid as error:
+        raise RequestInvalid.of(error.field, error.value, error.allowed) from None
+    if not before and not schedule.paused and firings.after(now_ms) is None:
+        raise RequestInvalid.of("endMillis", schedule.end_ms, "a time after the first firing")
+    return record
+
+
+def _check(schedule: Schedule) -> None:
+    if len(schedule.body) > MAX_BODY_BYTES:
+        allowed = f"at most {MAX_BODY_BYTES} bytes; a larger one belongs into a store of its own, and its name here"
+        raise RequestInvalid.of("the size of the schedule's body", len(schedule.body), allowed)
+    key = schedule.serialize_key
+    if len(key.encode()) > MAX_KEY_BYTES or key.startswith("@"):
+        raise RequestInvalid.of("serializeKey", key, f"up to {MAX_KEY_BYTES} bytes of UTF-8, with no @ in front")
+    if not 1 <= schedule.max_catch_up <= MAX_CATCH_UP:
+        raise RequestInvalid.of("maxCatchUp", schedule.max_catch_up, f"1 to {MAX_CATCH_UP}")
+    if not 0 <= schedule.jitter_ms <= MAX_JITTER_MS:
+        raise RequestInvalid.of("jitterMillis", schedule.jitter_ms, f"0 to {MAX_JITTER_MS}, a day")
+    for field, value in (("startMillis", schedule.start_ms), ("endMillis", schedule.end_ms)):
+        if value is not None and not 0 < value <= MAX_TIME_MS:
+            raise RequestInvalid.of(field, value, "0 for none, or milliseconds since 1970")
+    if schedule.start_ms is not None and schedule.end_ms is not None and schedule.end_ms <= schedule.start_ms:
+        raise RequestInvalid.of("endMillis", schedule.end_ms, f"a time after the start, {schedule.start_ms}")
+    if len(schedule.made_by) > 200:
+        raise RequestInvalid.of("madeBy", schedule.made_by, "up to 200 characters")
+    if schedule.every_ms is not None and schedule.every_ms > MAX_TIME_MS // 2:
+        raise RequestInvalid.of("everyMillis", schedule.every_ms, "less than that")

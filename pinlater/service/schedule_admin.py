@@ -1,0 +1,201 @@
+"""The schedules as operators see and change them. Each change is recorded with its author.
+
+`who` is what the caller calls itself, `peer` the caller's address as sockets have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import islice
+
+from pinlater.clock import Clock
+from pinlater.errors import ContinuationInvalid, PinLaterError, QueueNotFound, RequestInvalid
+from pinlater.model import (
+    CONTINUATION_END,
+    CONTINUATION_START,
+    SCHEDULE_NAME_ALLOWED,
+    Changed,
+    Job,
+    Schedule,
+    ScheduleChange,
+    SchedulesPage,
+    ScheduleUpdated,
+    ScheduleView,
+    is_queue_name,
+    is_schedule_name,
+)
+from pinlater.queues.directory import QueueDirectory
+from pinlater.schedules.book import ScheduleBook
+from pinlater.schedules.record import ScheduleRecord
+from pinlater.service.admin_password import AdminPassword
+from pinlater.service.audit import PROTECTED, Audit
+from pinlater.service.validation import Validator
+from pinlater.shards.router import Router
+from pinlater.timetable import TimetableInvalid
+
+NEXT_SHOWN = 5
+"""Of the next firings, in the answer to a change."""
+
+MAX_NEXT = 100
+MAX_PAGE = 1_000
+
+_NOTHING_NEXT = "it has ended: no time is left"
+
+
+class ScheduleAdmin:
+    """Schedules, for one service."""
+
+    def __init__(
+        self,
+        book: ScheduleBook,
+        queues: QueueDirectory,
+        router: Router,
+        clock: Clock,
+        validator: Validator,
+        admin: AdminPassword,
+        audit: Audit,
+    ) -> None:
+        self.trouble_of: Callable[[ScheduleRecord], str] = lambda _: ""
+        """Why a schedule does not fire as it should, as far as those know who fire."""
+        self._book = book
+        self._queues = queues
+        self._router = router
+        self._clock = clock
+        self._validator = validator
+        self._admin = admin
+        self._audit = audit
+
+    async def update(
+        self,
+        change: ScheduleChange,
+        password: str,
+        dry_run: bool,
+        only_if_version: str | None,
+        who: str,
+        peer: object,
+    ) -> ScheduleUpdated:
+        await self._admin.check(password, peer, who)
+        if not is_schedule_name(change.name):
+            raise RequestInvalid.of("name", change.name, SCHEDULE_NAME_ALLOWED)
+        await self._book.refresh()
+        record, is_changed = self._book.preview(change, who, only_if_version)
+        self._check_job(record.schedule)
+        if dry_run:
+            return ScheduleUpdated(await self._view(record, NEXT_SHOWN, True), is_changed)
+        record, made = await self._book.change(change, who, only_if_version)
+        if made.is_new:
+            detail = _told(change) + (
+                f"; missed by shard {', '.join(made.missed_shards)}" if made.missed_shards else ""
+            )
+            await self._audit.write(who, "update_schedule", change.name, detail, part=PROTECTED)
+        return ScheduleUpdated(await self._view(record, NEXT_SHOWN, True), made.is_new, made.missed_shards)
+
+    def _check_job(self, schedule: Schedule) -> None:
+        """What every firing would be refused for. QueueNotFound and others."""
+        queue = schedule.queue
+        if not is_queue_name(queue) or not self._queues.has(queue):
+            raise QueueNotFound.of(queue[:100])
+        if schedule.attempts_allowed < 1:
+            raise RequestInvalid.of("numAttemptsAllowed", schedule.attempts_allowed, "1 or more")
+        job = Job(schedule.body, schedule.priority, None, schedule.attempts_allowed)
+        self._validator.enqueue(queue, [job], self._clock.now_ms(), self._queues.settings(queue))
+
+    async def delete(self, name: str, password: str, only_if_version: str | None, who: str, peer: object) -> Changed:
+        await self._admin.check(password, peer, who)
+        if not is_schedule_name(name):
+            raise RequestInvalid.of("name", name, SCHEDULE_NAME_ALLOWED)
+        made = await self._book.delete(name, who, only_if_version)
+        if not made.is_new:
+            return Changed("", [])
+        await self._audit.write(who, "delete_schedule", name, part=PROTECTED)
+        return Changed(made.version, made.missed_shards)
+
+    async def page(
+        self,
+        names: Sequence[str] | None,
+        queue: str,
+        made_by: str,
+        include_body: bool,
+        next_limit: int,
+        continuation: str,
+        limit: int,
+    ) -> SchedulesPage:
+        """One page, by name."""
+        if limit < 1:
+            raise RequestInvalid.of("limit", limit, "1 or more")
+        if not 0 <= next_limit <= MAX_NEXT:
+            raise RequestInvalid.of("nextLimit", next_limit, f"0 to {MAX_NEXT}")
+        if names is not None:
+            self._validator.amount("names", names)
+        after = "" if continuation == CONTINUATION_START else continuation
+        if after and not is_schedule_name(after):
+            raise ContinuationInvalid(f"{continuation[:100]!r} is no continuation of getSchedules")
+        await self._book.refresh()
+        asked = self._book.names(after) if names is None else sorted({name for name in names if name > after})
+        matching = (record for record in map(self._book.get, asked) if record and _matches(record, queue, made_by))
+        records = list(islice(matching, min(limit, MAX_PAGE) + 1))
+        is_last = len(records) <= min(limit, MAX_PAGE)
+        shown = records if is_last else records[:-1]
+        fired = await self._last_fired(shown)
+        views = [self._view_of(each, next_limit, include_body, fired.get(each.schedule.name)) for each in shown]
+        return SchedulesPage(views, CONTINUATION_END if is_last else shown[-1].schedule.name)
+
+    async def _view(self, record: ScheduleRecord, next_limit: int, include_body: bool) -> ScheduleView:
+        fired = await self._last_fired([record])
+        return self._view_of(record, next_limit, include_body, fired.get(record.schedule.name))
+
+    async def _last_fired(self, records: Sequence[ScheduleRecord]) -> dict[str, int]:
+        """What the shards that answer know."""
+        try:
+            return await self._router.last_firings([record.schedule.name for record in records])
+        except PinLaterError:
+            return {}
+
+    def _view_of(
+        self, record: ScheduleRecord, next_limit: int, include_body: bool, last_fired_ms: int | None
+    ) -> ScheduleView:
+        schedule = record.schedule
+        trouble, next_ms = "", []
+        try:
+            firings = record.firings()
+        except TimetableInvalid as error:
+            trouble = str(error)
+        else:
+            from_ms = max(self._clock.now_ms(), record.counts_from_ms)
+            next_ms = firings.next(from_ms, next_limit)
+            if not schedule.paused:
+                is_over = not (next_ms or firings.next(from_ms, 1))
+                trouble = _NOTHING_NEXT if is_over else self._trouble(record)
+        return ScheduleView(
+            schedule=schedule if include_body else replace(schedule, body=b""),
+            version=record.version,
+            created_at_ms=record.created_at_ms,
+            updated_at_ms=record.updated_at_ms,
+            updated_by=record.updated_by,
+            last_fired_ms=last_fired_ms,
+            next_ms=next_ms,
+            trouble=trouble,
+            body_size=len(schedule.body),
+        )
+
+    def _trouble(self, record: ScheduleRecord) -> str:
+        queue = record.schedule.queue
+        if not self._queues.has(queue):
+            return f"its queue {queue!r} is not there: no job comes into being until it is made"
+        return self.trouble_of(record)
+
+
+def _matches(record: ScheduleRecord, queue: str, made_by: str) -> bool:
+    schedule = record.schedule
+    return (not queue or schedule.queue == queue) and (not made_by or schedule.made_by == made_by)
+
+
+def _told(change: ScheduleChange) -> str:
+    """For the audit; of a body, its size."""
+    values = {name: getattr(change, name) for name in ScheduleChange.__dataclass_fields__ if name != "name"}
+    if change.body is not None:
+        values["body"] = f"{len(change.body)} bytes"
+    if change.misfire is not None:
+        values["misfire"] = change.misfire.name.lower()
+    return ", ".join(f"{name}={value}" for name, value in values.items() if value is not None)
