@@ -57,6 +57,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "jobs_expired": Family("counter", ("queue",), "Jobs that failed because they were not handed out in time."),
     "jobs_cancelled": Family("counter", ("queue",), "Jobs in progress that ended because they were to stop."),
+    "jobs_asked_to_stop": Family("counter", ("queue",), "Jobs in progress whose workers were asked to stop."),
     "results_kept": Family("counter", ("queue",), "Results that workers left with a success."),
     "jobs_undelivered": Family(
         "counter",

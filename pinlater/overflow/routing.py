@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
+from itertools import repeat
 from operator import attrgetter
 from time import monotonic
 from typing import Any, TypeVar
@@ -34,9 +35,14 @@ from pinlater.model import (
     DequeuedJob,
     DequeueFromQueuesRequest,
     DequeueRequest,
+    Heartbeat,
+    HeartbeatAnswer,
+    HeartbeatOutcome,
     Job,
     JobInfo,
     RequestContext,
+    Reschedule,
+    RescheduleOutcome,
 )
 from pinlater.overflow.descriptors import MARK, by_overflow, elsewhere, fit, overflow_of
 from pinlater.overflow.overflow import Overflow
@@ -49,6 +55,8 @@ OwnerCall = Callable[[Api], Coroutine[Any, Any, T]]
 _log = structlog.get_logger("pinlater.overflow")
 _descriptor = attrgetter("descriptor")
 _OF_SHARDS = (ShardConnectionFailed, NoHealthyShards, Overloaded)
+
+_UNREACHABLE = HeartbeatAnswer(HeartbeatOutcome.UNREACHABLE)
 
 LOOK_BACK_S = 1.0
 """A long poll at the overflow shard looks so often whether shards are back."""
@@ -188,13 +196,33 @@ class RoutedCalls:
         groups = by_overflow(checkpoints, _descriptor)
         await self._everywhere(others, {shard_id: call(mine) for shard_id, mine in groups.items()})
 
+    async def heartbeat(
+        self, queue: str, heartbeats: Sequence[Heartbeat], context: RequestContext | None
+    ) -> list[HeartbeatAnswer]:
+        def call(mine: Sequence[Heartbeat]) -> OwnerCall[list[HeartbeatAnswer]]:
+            return lambda owner: owner.heartbeat(queue, mine, context=context)
+
+        others = self._service.heartbeat(queue, elsewhere(heartbeats, _descriptor), context=context)
+        groups = by_overflow(heartbeats, _descriptor)
+        ours = [_outcome(self._overflow.at(shard_id, call(mine))) for shard_id, mine in groups.items()]
+        outcomes = await asyncio.gather(_outcome(others), *ours)
+        told = {
+            shard_id: repeat(_UNREACHABLE) if isinstance(outcome, PinLaterError) else iter(outcome)
+            for shard_id, outcome in zip((None, *groups), outcomes, strict=True)
+        }
+        return [next(told[overflow_of(each.descriptor)]) for each in heartbeats]
+
     async def lookup(
-        self, descriptors: Sequence[str], include_body: bool, context: RequestContext | None
+        self, descriptors: Sequence[str], include_body: bool, include_result: bool, context: RequestContext | None
     ) -> dict[str, JobInfo]:
         def call(mine: Sequence[str]) -> OwnerCall[dict[str, JobInfo]]:
-            return lambda owner: owner.lookup(mine, include_body=include_body, context=context)
+            return lambda owner: owner.lookup(
+                mine, include_body=include_body, include_result=include_result, context=context
+            )
 
-        others = self._service.lookup(elsewhere(descriptors, str), include_body=include_body, context=context)
+        others = self._service.lookup(
+            elsewhere(descriptors, str), include_body=include_body, include_result=include_result, context=context
+        )
         groups = by_overflow(descriptors, str)
         found: dict[str, JobInfo] = {}
         for part in await self._everywhere(others, {shard_id: call(mine) for shard_id, mine in groups.items()}):
@@ -203,17 +231,29 @@ class RoutedCalls:
         return found
 
     async def cancel(
-        self, queue: str, descriptors: Sequence[str], context: RequestContext | None
+        self, queue: str, descriptors: Sequence[str], running: bool, context: RequestContext | None
     ) -> Mapping[str, CancelOutcome]:
         def call(mine: Sequence[str]) -> OwnerCall[Cancelled]:
-            return lambda owner: owner.cancel(queue, mine, context=context)
+            return lambda owner: owner.cancel(queue, mine, running=running, context=context)
 
-        others = self._service.cancel(queue, elsewhere(descriptors, str), context=context)
+        others = self._service.cancel(queue, elsewhere(descriptors, str), running=running, context=context)
         groups = by_overflow(descriptors, str)
         outcomes = dict.fromkeys(descriptors, CancelOutcome.NOT_FOUND)
         for part in await self._everywhere(others, {shard_id: call(mine) for shard_id, mine in groups.items()}):
             outcomes |= part
         return outcomes
+
+    async def reschedule(
+        self, queue: str, changes: Sequence[Reschedule], context: RequestContext | None
+    ) -> list[RescheduleOutcome]:
+        def call(mine: Sequence[Reschedule]) -> OwnerCall[list[RescheduleOutcome]]:
+            return lambda owner: owner.reschedule(queue, mine, context=context)
+
+        groups = by_overflow(changes, _descriptor)
+        others = self._service.reschedule(queue, elsewhere(changes, _descriptor), context=context)
+        calls = {shard_id: call(mine) for shard_id, mine in groups.items()}
+        parts = dict(zip((None, *calls), map(iter, await self._everywhere(others, calls)), strict=True))
+        return [next(parts[overflow_of(each.descriptor)]) for each in changes]
 
     async def requeue(self, jobs: Sequence[DequeuedJob]) -> Sequence[DequeuedJob]:
         if not any(MARK in job.descriptor for job in jobs):

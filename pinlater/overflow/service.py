@@ -25,11 +25,15 @@ from pinlater.model import (
     DequeuedJob,
     DequeueFromQueuesRequest,
     DequeueRequest,
+    Heartbeat,
+    HeartbeatAnswer,
     Job,
     JobInfo,
     JobState,
     KeyRef,
     RequestContext,
+    Reschedule,
+    RescheduleOutcome,
     Unreceived,
     WorkerReport,
     parse_descriptor,
@@ -117,6 +121,18 @@ class OverflowService(OverflowStore):
         self._check_own(each.descriptor for each in checkpoints)
         await self.service.checkpoint(queue, checkpoints, context=context)
 
+    async def heartbeat(
+        self,
+        queue: str,
+        heartbeats: Sequence[Heartbeat],
+        *,
+        worker: WorkerReport | None = None,
+        context: RequestContext | None = None,
+    ) -> list[HeartbeatAnswer]:
+        """As `checkpoint`."""
+        self._check_own(each.descriptor for each in heartbeats)
+        return await self.service.heartbeat(queue, heartbeats, context=context)
+
     async def lookup(
         self,
         descriptors: Sequence[str],
@@ -169,6 +185,23 @@ class OverflowService(OverflowStore):
         if moved:
             live = await self._context.service.cancel(queue, list(moved.values()), running=running, context=context)
             outcomes |= {old: live[new] for old, new in moved.items() if live[new] is not CancelOutcome.NOT_FOUND}
+        return outcomes
+
+    async def reschedule(
+        self, queue: str, changes: Sequence[Reschedule], *, context: RequestContext | None = None
+    ) -> list[RescheduleOutcome]:
+        """A job that was moved is rescheduled where it is now."""
+        self._check_own(each.descriptor for each in changes)
+        outcomes = await self.service.reschedule(queue, changes, context=context)
+        ended = [place for place, outcome in enumerate(outcomes) if outcome is RescheduleOutcome.ENDED]
+        found = await self.service.lookup([changes[place].descriptor for place in ended], context=context)
+        moved = _moved(found)
+        there = [place for place in ended if changes[place].descriptor in moved]
+        if there:
+            on_shards = [replace(changes[place], descriptor=moved[changes[place].descriptor]) for place in there]
+            live = await self._context.service.reschedule(queue, on_shards, context=context)
+            for place, outcome in zip(there, live, strict=True):
+                outcomes[place] = outcome
         return outcomes
 
     async def requeue(self, jobs: Sequence[DequeuedJob]) -> None:

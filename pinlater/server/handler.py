@@ -26,7 +26,7 @@ from pinlater.wire.codec import (
 from pinlater.wire.convert import emptied_to_wire
 from pinlater.wire.faults import exception_from_error
 from pinlater.wire.message import ApplicationErrorKind, Header, read_header
-from pinlater.wire.methods import DEQUEUE, DEQUEUE_FROM_QUEUES, METHODS, Method
+from pinlater.wire.methods import DEQUEUE, DEQUEUE_FROM_QUEUES, LOOKUP, METHODS, Method
 
 if TYPE_CHECKING:
     from pinlater.server.connection import InflightCall
@@ -79,6 +79,8 @@ class Handler:
             method = METHODS[name]
             if method is DEQUEUE or method is DEQUEUE_FROM_QUEUES:
                 success = await self._dequeue(method, args, context, call)
+            elif method is LOOKUP and args.request.wait_ms:
+                success = await self._wait(method, args, context, call)
             else:
                 if method.answer_size is not None:
                     await self._reserve(call, *method.answer_size(args.request))
@@ -123,6 +125,18 @@ class Handler:
             call.jobs = jobs
             call.needs_receipt = bool(request.confirms_receipt)
         return method.answer(jobs, awaits_receipt=call.needs_receipt)
+
+    async def _wait(self, method: Method[Any], args: Any, context: RequestContext, call: InflightCall) -> Any:
+        """A lookup that waits, until its caller is gone. No room is kept meanwhile."""
+        call.is_parked = call.is_long_poll = True
+        try:
+            return method.answer(await method.serve(self._service, args, context))
+        except asyncio.CancelledError:
+            if not call.caller_gone:
+                raise
+            return method.answer({})
+        finally:
+            call.is_parked = False
 
     async def _reserve(self, call: InflightCall, jobs: int, with_bodies: bool) -> None:
         """Before a call that may bring much begins: room for its answer, if all jobs are as large as can be."""

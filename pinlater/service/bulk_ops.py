@@ -12,7 +12,7 @@ import asyncio
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple
 
 from pinlater import job_limits
@@ -31,6 +31,7 @@ from pinlater.model import (
     CONTINUATION_END,
     CONTINUATION_START,
     MAX_TIME_MS,
+    Cancelled,
     CancelOutcome,
     JobAction,
     JobChange,
@@ -38,12 +39,15 @@ from pinlater.model import (
     JobInfo,
     JobsChanged,
     JobState,
+    KeyRef,
+    descriptor_prefix,
 )
 from pinlater.service import validation
 from pinlater.service.audit import OPEN, Audit
 from pinlater.service.body_pattern import BodyPattern
 from pinlater.service.descriptors import DescriptorParser
-from pinlater.service.job_lifecycle import JobLifecycle
+from pinlater.service.end_waits import EndWaits
+from pinlater.service.job_commands import JobCommands
 from pinlater.service.job_queries import Search
 from pinlater.service.longpoll import LongPolls
 from pinlater.service.settings import ServiceSettings
@@ -59,6 +63,9 @@ _RETRIED = "jobs_retried_by_operator"
 _DELETED = "jobs_deleted_by_operator"
 
 _SAMPLES = 10
+_REFUSALS = 1_000
+"""Told in one answer; the next slice has the others."""
+
 _TAKES: dict[JobAction, tuple[JobState, ...]] = {
     JobAction.RETRY: (JobState.FAILED,),
     JobAction.DELETE: (),
@@ -93,8 +100,9 @@ class BulkOps:
         settings: ServiceSettings,
         validator: Validator,
         parser: DescriptorParser,
-        lifecycle: JobLifecycle,
+        commands: JobCommands,
         long_polls: LongPolls,
+        end_waits: EndWaits,
         metrics: Metrics,
         audit: Audit,
     ) -> None:
@@ -103,8 +111,9 @@ class BulkOps:
         self._settings = settings
         self._validator = validator
         self._parser = parser
-        self._lifecycle = lifecycle
+        self._commands = commands
         self._long_polls = long_polls
+        self._end_waits = end_waits
         self._metrics = metrics
         self._audit = audit
 
@@ -149,11 +158,16 @@ class BulkOps:
         await self._record(who, "delete_jobs", queue, deleted, detail, _DELETED)
         return deleted
 
-    async def cancel(self, who: str, queue: str, descriptors: Sequence[str]) -> Mapping[str, CancelOutcome]:
-        outcomes = await self._lifecycle.cancel(queue, descriptors)
-        cancelled = list(outcomes.values()).count(CancelOutcome.CANCELLED)
-        await self._record(who, "cancel_jobs", queue, cancelled, f", of {len(outcomes)} that were named", _DELETED)
-        return outcomes
+    async def cancel(
+        self, who: str, queue: str, descriptors: Sequence[str], keys: Sequence[KeyRef], running: bool
+    ) -> Cancelled:
+        cancelled = await self._commands.cancel(queue, descriptors, keys, running, who)
+        outcomes = [*cancelled.values(), *cancelled.by_key]
+        removed, named = outcomes.count(CancelOutcome.CANCELLED), f", of {len(outcomes)} that were named"
+        await self._record(who, "cancel_jobs", queue, removed, named, _DELETED)
+        asked = outcomes.count(CancelOutcome.REQUESTED)
+        await self._record(who, "ask_jobs_to_stop", queue, asked, named, "jobs_asked_to_stop")
+        return cancelled
 
     async def change_jobs(self, who: str, change: JobChange) -> JobsChanged:
         """RequestInvalid, ContinuationInvalid, QueueNotFound; a shard that fails is named, and the others go on."""
@@ -274,7 +288,7 @@ class BulkOps:
         if slice_.change.dry_run:
             slice_.sample(jobs)
             return
-        act = self._act(slice_.change)
+        act = self._act(slice_)
         groups = self._parser.keys(slice_.change.queue, [job.descriptor for job in jobs])
         named = [member for member in self._router.members.all if member.shard.shard_id in groups]
         members = [member for member in named if member.is_healthy]
@@ -296,23 +310,33 @@ class BulkOps:
         for queue, amount in pending.items():
             self._long_polls.jobs_ready(queue, *((0, [at_ms]) if at_ms > now_ms else (amount, [])))
 
-    def _act(self, change: JobChange) -> _Act:
+    def _act(self, slice_: _Slice) -> _Act:
         """What is done to jobs of one shard."""
-        queue, now_ms = change.queue, self._clock.now_ms()
+        change, now_ms = slice_.change, self._clock.now_ms()
+        queue = change.queue
 
         async def retry(shard: Shard, jobs: Sequence[JobKey]) -> Pending:
             retried = await shard.retry_listed(queue, jobs, change.attempts, change.run_after_ms, now_ms)
+            if retried < len(jobs):
+                await slice_.tell_refusals(shard, jobs)
             return Counter({queue: retried})
 
         async def delete(shard: Shard, jobs: Sequence[JobKey]) -> int:
             assert change.state is not None
-            return await shard.delete_listed(queue, change.state, jobs, now_ms)
+            deleted = await shard.delete_listed(queue, change.state, jobs, now_ms)
+            self._end_waits.ended(shard.shard_id, queue, [job.id for job in jobs])
+            return deleted
 
         async def cancel(shard: Shard, jobs: Sequence[JobKey]) -> int:
-            return (await shard.cancel(queue, jobs, now_ms)).count(CancelOutcome.CANCELLED)
+            outcomes = await shard.cancel(queue, jobs, now_ms)
+            self._end_waits.ended(shard.shard_id, queue, [job.id for job in jobs])
+            return outcomes.count(CancelOutcome.CANCELLED)
 
         async def replay(shard: Shard, jobs: Sequence[JobKey]) -> Pending:
             descriptors = await shard.replay(queue, jobs, now_ms, change.attempts)
+            left = [job for job, descriptor in zip(jobs, descriptors, strict=True) if descriptor is None]
+            if left:
+                await slice_.tell_refusals(shard, left)
             return Counter(descriptor.partition(":")[0] for descriptor in descriptors if descriptor)
 
         acts: dict[JobAction, _Act] = {
@@ -365,6 +389,8 @@ def _is_meant(job: JobInfo, change: JobChange, began_ms: int) -> bool:
         return False
     if change.created_after_ms is not None and job.created_at_ms < change.created_after_ms:
         return False
+    if change.action is JobAction.RETRY:  # what somebody stopped is not what failed
+        return not job.cancelled
     return change.action is not JobAction.REPLAY or job.origin is not None
 
 
@@ -383,12 +409,13 @@ class _Slice:
         self.looked_at = 0
         self._samples: list[JobInfo] = []
         self.missing: list[ShardHandle] = []
+        self._refusals: dict[str, str] = {}
 
     def remaining(self) -> int:
         return self.change.limit - self.changed
 
     def is_full(self) -> bool:
-        return self.remaining() <= 0
+        return self.remaining() <= 0 or len(self._refusals) >= _REFUSALS
 
     def miss(self, members: Sequence[ShardHandle]) -> None:
         self.missing += [member for member in members if member not in self.missing]
@@ -399,10 +426,22 @@ class _Slice:
             job.body = None
             self._samples.append(job)
 
+    async def tell_refusals(self, shard: Shard, jobs: Sequence[JobKey]) -> None:
+        """Of these, some were left alone: those whose dedupe key has another live job are named. Raises nothing."""
+        queue = self.change.queue
+        try:
+            taken = await shard.taken_keys(queue, jobs)
+        except PinLaterError:
+            return  # the others are done, and that counts
+        for job, live in zip(jobs, taken, strict=True):
+            if live is not None:
+                descriptor = f"{descriptor_prefix(queue, shard.shard_id, job.priority)}{job.id}"
+                self._refusals[descriptor] = f"its dedupeKey has another live job, {live}"
+
     def answer(self, mark: Mark | None) -> JobsChanged:
         shard_ids = [member.shard.shard_id or "?" for member in self.missing]
         continuation = CONTINUATION_END if mark is None else write_mark(self.change, mark)
-        return JobsChanged(self.changed, self.looked_at, self._samples, continuation, shard_ids)
+        return JobsChanged(self.changed, self.looked_at, self._samples, continuation, shard_ids, self._refusals)
 
 
 _PLACE = r"([0-9]{1,16})\.([A-Za-z0-9]{1,16})\.([0-9]{1,16})|-"

@@ -13,12 +13,13 @@ from itertools import islice
 
 import structlog
 
-from pinlater.backends.base import CheckpointRequest, ExpiryCounts, SilentClaim
+from pinlater.backends.base import CheckpointRequest, ExpiryCounts, JobKey, SilentClaim
+from pinlater.backends.extended import HeartbeatRequest
 from pinlater.background_tasks import BackgroundTasks
 from pinlater.clock import Clock
 from pinlater.errors import PinLaterError
 from pinlater.metrics import Metrics
-from pinlater.model import Ack, BoundClaim, ConnectionRef, DequeuedJob, Unreceived, descriptor_prefix
+from pinlater.model import Ack, BoundClaim, ConnectionRef, DequeuedJob, JobState, Unreceived, descriptor_prefix
 from pinlater.queues.directory import QueueDirectory
 from pinlater.service.descriptors import DescriptorParser, bound_timeout
 from pinlater.service.longpoll import LongPolls
@@ -104,13 +105,39 @@ class ConnectionClaims:
                 timeout_ms = bound_timeout(claim_descriptor)
             if timeout_ms is None:
                 continue
-            if connection is None or each.move_to_pending:
-                self._drop(claim)
-            else:
-                self._drop(claim)
-                claim = BoundClaim(descriptor, claim_descriptor, now_ms, each.expiry_ms(timeout_ms, now_ms), connection)
-                self._by_job[descriptor] = connection.claims[descriptor] = claim
-                self._bound(connection)
+            self._drop(claim)
+            if connection is not None and not each.move_to_pending:
+                expires_at_ms = each.expiry_ms(timeout_ms, now_ms)
+                self._renew(BoundClaim(descriptor, claim_descriptor, now_ms, expires_at_ms, connection))
+
+    def on_heartbeats(
+        self,
+        connection: ConnectionRef | None,
+        queue: str,
+        shard_id: str,
+        heartbeats: Sequence[HeartbeatRequest],
+        stand: Sequence[bool],
+        now_ms: int,
+    ) -> None:
+        """Heartbeats came by way of a connection: the claims that stand are bound to it from now on, where they are to
+        be bound.
+        """
+        for each, stands in zip(heartbeats, stand, strict=True):
+            timeout_ms = bound_timeout(each.claim_descriptor) if stands else None
+            if timeout_ms is None:
+                continue
+            descriptor = f"{descriptor_prefix(queue, shard_id, each.priority)}{each.id}"
+            claim = self._by_job.get(descriptor)
+            if claim is not None and claim.last_seen_ms > now_ms:
+                continue
+            self._drop(claim)
+            if connection is not None:
+                expires_at_ms = now_ms + timeout_ms
+                self._renew(BoundClaim(descriptor, each.claim_descriptor, now_ms, expires_at_ms, connection))
+
+    def _renew(self, claim: BoundClaim) -> None:
+        self._by_job[claim.descriptor] = claim.connection.claims[claim.descriptor] = claim
+        self._bound(claim.connection)
 
     def _bound(self, connection: ConnectionRef) -> None:
         if connection.is_broken:  # it broke while the store was asked
@@ -260,6 +287,31 @@ class DisconnectReaper:
         _log.warning("claims_not_released", queue=queue, shard=shard_id, claims=len(claims), error=told)
 
     async def _ask(self, queue: str, shard_id: str, claims: Sequence[SilentClaim]) -> ExpiryCounts:
+        released = await self._expire(queue, shard_id, claims)
+        if sum(released) < len(claims):
+            own = await self._with_own_timeouts(queue, shard_id, claims)
+            if own:
+                released = ExpiryCounts(*map(sum, zip(released, await self._expire(queue, shard_id, own), strict=True)))
+        return released
+
+    async def _with_own_timeouts(self, queue: str, shard_id: str, claims: Sequence[SilentClaim]) -> list[SilentClaim]:
+        """Those of jobs with a time-out of their own, not renewed since they were made: from the expiry of such a claim
+        this process could not tell when it was made.
+        """
+        keys = [JobKey(claim.priority, claim.id) for claim in claims]
+        (found,) = await self._router.call_by_shard(
+            [(shard_id, lambda shard: shard.lookup(queue, keys, with_body=False, max_bytes=0))]
+        )
+        own = []
+        for claim, info in zip(claims, found or (), strict=False):
+            if info is None or info.claim_timeout_ms is None or info.claimed_at_ms is None:
+                continue
+            is_same = info.state is JobState.IN_PROGRESS and info.claim_descriptor == claim.claim_descriptor
+            if is_same and info.claim_expires_at_ms == info.claimed_at_ms + info.claim_timeout_ms:
+                own.append(claim._replace(last_seen_ms=info.claimed_at_ms))
+        return own
+
+    async def _expire(self, queue: str, shard_id: str, claims: Sequence[SilentClaim]) -> ExpiryCounts:
         rules = self._queues.end_rules().get(queue)
         now_ms = self._clock.now_ms()
         (released,) = await self._router.call_by_shard(

@@ -1,4 +1,4 @@
-"""The calls of a job's life beside the dequeue: enqueue, ack, checkpoint, cancel.
+"""The calls of a job's life beside the dequeue: enqueue, ack, checkpoint.
 
 A job's end by an ack is known in `JobLifecycle.settle`, right behind the store's answer: whatever has to know of ends
 is told there. (Claims that expire end jobs in `maintenance`, broken connections in `connection_claims`.)
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import chain
 from typing import Any, NamedTuple, NoReturn, TypeVar, overload
@@ -26,11 +26,14 @@ from pinlater.errors import (
     RequestInvalid,
 )
 from pinlater.metrics import Metrics
-from pinlater.model import Ack, AckOutcome, BoundClaim, CancelOutcome, Checkpoint, ConnectionRef, Job, RequestContext
+from pinlater.model import Ack, AckOutcome, BoundClaim, Checkpoint, ConnectionRef, Job, RequestContext
 from pinlater.queues.cluster_limits import PendingCounts
 from pinlater.queues.directory import QueueDirectory
 from pinlater.service.connection_claims import ConnectionClaims
 from pinlater.service.descriptors import DescriptorParser
+from pinlater.service.end_waits import EndWaits
+from pinlater.service.extended_enqueue import ExtendedEnqueue
+from pinlater.service.extended_limits import extended_jobs
 from pinlater.service.longpoll import LongPolls
 from pinlater.service.overflow_calls import NamesOverflow, OverflowCalls
 from pinlater.service.validation import EntryErrors, Validator
@@ -77,6 +80,7 @@ class JobLifecycle:
         metrics: Metrics,
         long_polls: LongPolls,
         connection_claims: ConnectionClaims,
+        end_waits: EndWaits,
     ) -> None:
         self._router = router
         self._clock = clock
@@ -87,6 +91,8 @@ class JobLifecycle:
         self._metrics = metrics
         self._long_polls = long_polls
         self._connection_claims = connection_claims
+        self._end_waits = end_waits
+        self._extended = ExtendedEnqueue(router, pending, metrics, long_polls)
         self.overflow: OverflowCalls | None = None
         """Takes what no shard takes, and what names jobs of overflow shards."""
         self._acking: set[asyncio.Task[Any]] = set()
@@ -106,6 +112,9 @@ class JobLifecycle:
             checked, later_ms = self._validator.enqueue(queue, jobs, now_ms, settings)
             if not checked:
                 return []
+            extended = None
+            if [type(job) for job in checked].count(Job) != len(checked):
+                extended = extended_jobs(checked, self._validator.max_claim_timeout_ms)
             if settings.draining:
                 raise EnqueueRejected(f"queue {queue!r} is draining: it takes no new jobs", reason="QUEUE_DRAINING")
             if max_pending is not None:
@@ -113,6 +122,8 @@ class JobLifecycle:
         except PinLaterError as error:
             self._reject(queue, error)
         ready = len(checked) - len(later_ms)
+        if extended is not None:
+            return await self._extended.store(queue, extended, ready, now_ms, settings)
         try:
             storing = self._router.enqueue(queue, checked, now_ms)
             descriptors = await self._long_polls.claim_behind(queue, ready, settings, storing)
@@ -204,7 +215,7 @@ class JobLifecycle:
         """What the outcomes mean, shard by shard: for the metrics, for bound claims, for callers that wait for jobs."""
         queue, by_shard = prepared.queue, prepared.by_shard
         carried_out = ignored = 0
-        for acks, results in zip(by_shard.values(), outcomes, strict=True):
+        for (shard_id, acks), results in zip(by_shard.items(), outcomes, strict=True):
             if not results:
                 continue
             carried_out += len(results)
@@ -212,6 +223,8 @@ class JobLifecycle:
                 ignored += _count_acked(self._metrics, queue, acks, results)
             else:
                 ignored += len(results)
+            if self._end_waits.waiters:
+                self._end_waits.acked(queue, shard_id, acks, results)
             if acks.has_failures:
                 self._long_polls.jobs_ready(queue, *requeue_times(acks, results, prepared.now_ms))
         if carried_out:
@@ -261,7 +274,7 @@ class JobLifecycle:
         outcomes: list[AckOutcome] = []
         had_effect = True
         most = self._validator.max_jobs
-        slices = [(some, ()) for some in _sliced(succeeded, most)] + [((), some) for some in _sliced(failed, most)]
+        slices = [(some, ()) for some in sliced(succeeded, most)] + [((), some) for some in sliced(failed, most)]
         for goods, bads in slices:
             own = EntryErrors()
             try:
@@ -297,7 +310,7 @@ class JobLifecycle:
             await self._checkpoint(queue, source, valid, connection, errors)
         else:
             self._parser.require_shards(each.descriptor for each in valid)
-            await one_by_one(self._checkpoint(queue, source, some, connection, errors) for some in _sliced(valid, most))
+            await one_by_one(self._checkpoint(queue, source, some, connection, errors) for some in sliced(valid, most))
         if errors.count:
             raise errors.summary("checkpoints", len(checkpoints))
 
@@ -334,33 +347,6 @@ class JobLifecycle:
             if moved:
                 self._long_polls.capacity_freed(queue)
 
-    # -- cancel ------------------------------------------------------------------------------------------------------
-
-    async def cancel(self, queue: str, descriptors: Sequence[str]) -> Mapping[str, CancelOutcome]:
-        """In slices of `max_jobs`."""
-        outcomes = dict.fromkeys(descriptors, CancelOutcome.NOT_FOUND)
-        most = self._validator.max_jobs
-        if len(outcomes) <= most:
-            await self._cancel(queue, list(outcomes), outcomes)
-        else:
-            self._parser.require_shards(outcomes)
-            await one_by_one(self._cancel(queue, some, outcomes) for some in _sliced(list(outcomes), most))
-        return outcomes
-
-    async def _cancel(self, queue: str, descriptors: Sequence[str], outcomes: dict[str, CancelOutcome]) -> None:
-        """Records what became of these."""
-        groups = self._parser.keys(queue, descriptors)
-        if not groups:
-            return
-        now_ms = self._clock.now_ms()
-        calls = [
-            (shard_id, lambda shard, named=named: shard.cancel(queue, [key for _, key in named], now_ms))
-            for shard_id, named in groups.items()
-        ]
-        for named, results in zip(groups.values(), await self._router.call_by_shard(calls), strict=True):
-            for (descriptor, _), outcome in zip(named, results or (), strict=False):
-                outcomes[descriptor] = outcome
-
 
 def _ack_on(
     queue: str, now_ms: int, rules: EndRules, acks: Acks, shard: Shard
@@ -389,7 +375,7 @@ async def one_by_one(steps: Iterable[Coroutine[Any, Any, None]]) -> None:
         raise combine_errors(failures)
 
 
-def _sliced(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+def sliced(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     return (items[start : start + size] for start in range(0, len(items), size))
 
 

@@ -1,6 +1,6 @@
 """The calls that read jobs: lookup, count and scan, with the continuations of scans and the bound of an answer.
 
-With a pattern they read bodies in bounded pages, and for a bounded time.
+With a pattern they read bodies in bounded pages, and for a bounded time. A lookup may wait for the end of a job.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -16,9 +16,12 @@ from pinlater.backends.base import JobKey, Shard
 from pinlater.clock import Clock
 from pinlater.errors import ContinuationInvalid, RequestInvalid, UnknownError
 from pinlater.job_limits import MAX_INT32
-from pinlater.model import CONTINUATION_END, CONTINUATION_START, MAX_TIME_MS, JobFilter, JobInfo, ScanPage
+from pinlater.model import CONTINUATION_END, CONTINUATION_START, MAX_TIME_MS, JobFilter, JobInfo, KeyRef, ScanPage
 from pinlater.service.body_pattern import BodyPattern
 from pinlater.service.descriptors import DescriptorParser
+from pinlater.service.end_waits import MAX_JOBS, EndWaits, has_ended
+from pinlater.service.extended_limits import named_keys
+from pinlater.service.overflow_calls import NamesOverflow
 from pinlater.service.settings import ServiceSettings
 from pinlater.service.validation import Validator
 from pinlater.shards.handle import ShardHandle, missing
@@ -28,6 +31,9 @@ from pinlater.shards.scan import Place, ScanQuery, place_of
 _GROUPS_AT_ONCE = 16
 """Queues and shards that one lookup asks at the same time: each may bring a body, whatever the bound."""
 
+_LOOK_AGAIN_S = 0.25
+"""At a job in an overflow shard, of whose end nobody is told."""
+
 _Group = tuple[tuple[str, str], list[tuple[str, JobKey]]]
 """A shard and queue, and the jobs named there."""
 
@@ -36,8 +42,15 @@ class JobQueries:
     """Reads, for one service."""
 
     def __init__(
-        self, router: Router, clock: Clock, settings: ServiceSettings, validator: Validator, parser: DescriptorParser
+        self,
+        router: Router,
+        clock: Clock,
+        settings: ServiceSettings,
+        validator: Validator,
+        parser: DescriptorParser,
+        end_waits: EndWaits,
     ) -> None:
+        self._end_waits = end_waits
         self._router = router
         self._clock = clock
         self._settings = settings
@@ -46,26 +59,72 @@ class JobQueries:
 
     # -- lookup ------------------------------------------------------------------------------------------------------
 
-    async def lookup(self, descriptors: Sequence[str], include_body: bool) -> dict[str, JobInfo]:
+    async def find(self, queue: str, keys: Sequence[KeyRef]) -> list[str | None]:
+        """The descriptors of the jobs that have these keys. HomeOut."""
+        self._validator.amount("keys", keys)
+        named_keys(keys, by_dedupe_key=False)
+        return await self._router.find_keys(queue, keys) if keys else []
+
+    async def until_ended(
+        self, descriptors: Sequence[str], wait_ms: int, look: Callable[[], Awaitable[dict[str, JobInfo]]]
+    ) -> dict[str, JobInfo]:
+        """What `look` finds when the first of these jobs has ended or is not there, or the time is over. Overloaded."""
+        if len(descriptors) > MAX_JOBS:
+            allowed = f"at most {MAX_JOBS} with waitMillis"
+            raise RequestInvalid.of("the number of jobs", len(descriptors), allowed)
+        refs, look_again_s = [], None
+        for descriptor in descriptors:
+            try:
+                ref = self._parser.parse(descriptor)
+            except NamesOverflow:  # its owner may be another process, and it moves
+                look_again_s = _LOOK_AGAIN_S
+            else:
+                refs += [] if ref is None else [ref]
+        waiter = self._end_waits.join(refs, min(wait_ms, self._settings.max_wait_ms))
+        try:
+            await waiter.until_watched()
+            while True:
+                is_over = waiter.is_over
+                found = await look()
+                if is_over or any(has_ended(found.get(descriptor)) for descriptor in descriptors):
+                    return found
+                await waiter.until_told(look_again_s)
+        finally:
+            self._end_waits.leave(waiter)
+
+    async def lookup(
+        self, descriptors: Sequence[str], include_body: bool, include_result: bool = False
+    ) -> dict[str, JobInfo]:
         """In steps, since each job may bring a long status, and each group of a queue and shard is a call."""
         ends_at = asyncio.get_running_loop().time() + self._settings.long_call_ms / 1000
         wanted = list(dict.fromkeys(descriptors))
         found: dict[str, JobInfo] = {}
-        room = self._settings.max_answer_bytes if include_body else 0
+        room = self._settings.max_answer_bytes if include_body or include_result else 0
         for start in range(0, len(wanted), self._settings.page_jobs):
             groups = list(self._parser.places(wanted[start : start + self._settings.page_jobs]).items())
             for first in range(0, len(groups), _GROUPS_AT_ONCE):
                 if (start or first) and asyncio.get_running_loop().time() >= ends_at:
                     raise self._too_late("lookup", "look up fewer at a time")
-                for descriptor, info in await self._look_up(groups[first : first + _GROUPS_AT_ONCE], room):
+                some = groups[first : first + _GROUPS_AT_ONCE]
+                for descriptor, info in await self._look_up(
+                    some, room, with_body=include_body, with_result=include_result
+                ):
                     found[descriptor] = info
-                    room = max(0, room - len(info.body or b""))
+                    room = max(0, room - _value_bytes(info))
             self._fit(found)
         return found
 
-    async def _look_up(self, groups: Sequence[_Group], max_bytes: int) -> list[tuple[str, JobInfo]]:
+    async def _look_up(
+        self, groups: Sequence[_Group], max_bytes: int, *, with_body: bool, with_result: bool
+    ) -> list[tuple[str, JobInfo]]:
+        look = partial(
+            _lookup_on,
+            with_body=with_body and max_bytes > 0,
+            with_result=with_result and max_bytes > 0,
+            max_bytes=max_bytes,
+        )
         calls = [
-            (shard_id, partial(self._lookup_on, queue=queue, keys=[key for _, key in named], max_bytes=max_bytes))
+            (shard_id, partial(look, queue=queue, keys=[key for _, key in named]))
             for (shard_id, queue), named in groups
         ]
         return [
@@ -75,23 +134,20 @@ class JobQueries:
             if info is not None
         ]
 
-    async def _lookup_on(self, shard: Shard, *, queue: str, keys: list[JobKey], max_bytes: int) -> list[JobInfo | None]:
-        return await shard.lookup(queue, keys, with_body=max_bytes > 0, max_bytes=max_bytes)
-
     def _fit(self, found: dict[str, JobInfo]) -> None:
-        """Bodies beyond the bound of an answer are left out, but for the first; without them it must fit."""
+        """Bodies and results beyond the bound of an answer are left out, but for the first; the rest must fit."""
         bound = self._settings.max_answer_bytes
-        bare = sum(info_bytes(info) - len(info.body or b"") for info in found.values())
+        bare = sum(info_bytes(info) - _value_bytes(info) for info in found.values())
         if bare > bound and len(found) > 1:
             allowed = f"fewer: these take {bare} bytes, and an answer may have {bound}"
             raise RequestInvalid.of("the length of jobDescriptors", len(found), allowed)
         size = bare
         for index, info in enumerate(found.values()):
-            if info.body is not None:
-                size += len(info.body)
+            if info.body is not None or info.result is not None:
+                size += _value_bytes(info)
                 if size > bound and index:
-                    size -= len(info.body)
-                    info.body = None
+                    size -= _value_bytes(info)
+                    info.body = info.result = None
 
     # -- count -------------------------------------------------------------------------------------------------------
 
@@ -225,6 +281,12 @@ def _page(
     return ScanPage(jobs, continuation, [member.shard.shard_id or "?" for member in missed])
 
 
+async def _lookup_on(
+    shard: Shard, *, queue: str, keys: list[JobKey], with_body: bool, with_result: bool, max_bytes: int
+) -> list[JobInfo | None]:
+    return await shard.lookup(queue, keys, with_body=with_body, max_bytes=max_bytes, with_result=with_result)
+
+
 _TOKEN = re.compile(r"([0-9]{1,16})\.([A-Za-z0-9]{1,16})\.([0-9]{1,16})\.([0-9]{1,16})\.([0-9a-f]{16})", re.ASCII)
 
 
@@ -258,12 +320,23 @@ _FIELDS_BYTES = 160
 """Bytes of one job in an answer: its numbers, and the headers of its fields; on the safe side."""
 
 
+_EXTENDED_BYTES = 200
+
+
 def info_bytes(job: JobInfo) -> int:
     """What one job of a scan or lookup takes."""
     size = _FIELDS_BYTES + 2 * len(job.descriptor) + _bytes(job.custom_status)
     if job.claim_descriptor:
         size += _bytes(job.claim_descriptor)
-    return size if job.body is None else size + len(job.body)
+    for text in (job.dedupe_key, job.serialize_key, job.progress and job.progress.text, job.cancel_requested_by):
+        if text is not None:
+            size += _EXTENDED_BYTES + _bytes(text)
+    return size + _value_bytes(job)
+
+
+def _value_bytes(job: JobInfo) -> int:
+    """The body and the result, where they were asked for."""
+    return len(job.body or b"") + len(job.result or b"")
 
 
 def fitting_infos(jobs: Sequence[JobInfo], max_answer_bytes: int) -> int:

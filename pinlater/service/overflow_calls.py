@@ -19,9 +19,13 @@ from pinlater.model import (
     DequeuedJob,
     DequeueFromQueuesRequest,
     DequeueRequest,
+    Heartbeat,
+    HeartbeatAnswer,
     Job,
     JobInfo,
     RequestContext,
+    Reschedule,
+    RescheduleOutcome,
 )
 
 
@@ -68,13 +72,21 @@ class OverflowCalls(Protocol):
         self, queue: str, checkpoints: Sequence[Checkpoint], context: RequestContext | None
     ) -> None: ...
 
+    async def heartbeat(
+        self, queue: str, heartbeats: Sequence[Heartbeat], context: RequestContext | None
+    ) -> list[HeartbeatAnswer]: ...
+
     async def lookup(
-        self, descriptors: Sequence[str], include_body: bool, context: RequestContext | None
+        self, descriptors: Sequence[str], include_body: bool, include_result: bool, context: RequestContext | None
     ) -> dict[str, JobInfo]: ...
 
     async def cancel(
-        self, queue: str, descriptors: Sequence[str], context: RequestContext | None
+        self, queue: str, descriptors: Sequence[str], running: bool, context: RequestContext | None
     ) -> Mapping[str, CancelOutcome]: ...
+
+    async def reschedule(
+        self, queue: str, changes: Sequence[Reschedule], context: RequestContext | None
+    ) -> list[RescheduleOutcome]: ...
 
     async def requeue(self, jobs: Sequence[DequeuedJob]) -> Sequence[DequeuedJob]:
         """Takes back those of overflow shards, and returns the others."""

@@ -56,6 +56,9 @@ from pinlater.service.bulk_ops import BulkOps
 from pinlater.service.connection_claims import ConnectionClaims, DisconnectReaper
 from pinlater.service.dequeuer import Dequeuer
 from pinlater.service.descriptors import ClaimTokens, DescriptorParser
+from pinlater.service.end_waits import EndWaits
+from pinlater.service.heartbeats import Heartbeats
+from pinlater.service.job_commands import JobCommands
 from pinlater.service.job_lifecycle import JobLifecycle
 from pinlater.service.job_queries import JobQueries
 from pinlater.service.longpoll import LongPolls, LongPollSettings
@@ -65,6 +68,7 @@ from pinlater.service.queue_limits import QueueLimits
 from pinlater.service.queues_dequeuer import QueuesDequeuer
 from pinlater.service.schedule_admin import ScheduleAdmin
 from pinlater.service.settings import ServiceSettings, queue_defaults
+from pinlater.service.shard_news import ShardNews
 from pinlater.service.validation import Validator
 from pinlater.shards.router import Router
 
@@ -124,9 +128,20 @@ class Service:
         self.long_polls = long_polls = LongPolls(router, clock, polls, limits, claims, metrics)
         reaper = DisconnectReaper(router, clock, parser, queues, metrics, long_polls)
         self.connection_claims = bound = ConnectionClaims(clock, settings.release_grace_ms, reaper)
-        self._lifecycle = lifecycle = JobLifecycle(
-            router, clock, validator, parser, queues, pending, metrics, long_polls, bound
+        self.end_waits = end_waits = EndWaits(
+            router,
+            clock,
+            max_waiters=settings.max_waiters,
+            poll_min_ms=settings.poll_min_ms,
+            poll_max_ms=settings.poll_max_ms,
         )
+        for member in router.members.all:
+            member.shard.events = ShardNews(member, clock, long_polls, end_waits)
+        self._lifecycle = lifecycle = JobLifecycle(
+            router, clock, validator, parser, queues, pending, metrics, long_polls, bound, end_waits
+        )
+        self._heartbeats = Heartbeats(router, clock, validator, parser, bound)
+        self._commands = commands = JobCommands(router, clock, validator, parser, queues, long_polls, end_waits)
         self._dequeuer = Dequeuer(
             router, clock, settings, validator, claims, queues, metrics, pending, limits, long_polls, lifecycle, bound
         )
@@ -143,7 +158,7 @@ class Service:
             bound,
             self._dequeuer,
         )
-        self._queries = JobQueries(router, clock, settings, validator, parser)
+        self._queries = JobQueries(router, clock, settings, validator, parser, end_waits)
         self._audit = Audit(router.members, clock, claims.server)
         self._admin = AdminPassword(settings.admin_password_hash, self._audit)
         unaware = list if cluster is None else cluster.unaware_of_dashes
@@ -151,7 +166,7 @@ class Service:
         self.schedules = ScheduleBook(queues, clock)
         self._schedule_admin = ScheduleAdmin(self.schedules, queues, router, clock, validator, self._admin, self._audit)
         self._bulk_ops = BulkOps(
-            router, clock, settings, validator, parser, lifecycle, long_polls, metrics, self._audit
+            router, clock, settings, validator, parser, commands, long_polls, end_waits, metrics, self._audit
         )
         self._parser = parser
         self._overflow: OverflowCalls | None = None
@@ -171,8 +186,9 @@ class Service:
         await self.router.open()
 
     def start_draining(self) -> None:
-        """Long polls are answered now, with nothing, and no new one waits."""
+        """Long polls are answered now, with nothing, and no new one waits; so are lookups, with what there is."""
         self.long_polls.start_draining()
+        self.end_waits.start_draining()
         if self._overflow is not None:
             self._overflow.start_draining()
 
@@ -181,6 +197,7 @@ class Service:
         await self.connection_claims.close()
         await self._lifecycle.drain()
         await self.long_polls.drain()
+        await self.end_waits.drain()
         await self._limits.drain()
         self._admin.close()
         await self._audit.drain()
@@ -305,7 +322,15 @@ class Service:
         worker: WorkerReport | None = None,
         context: RequestContext | None = None,
     ) -> list[HeartbeatAnswer]:
-        raise RequestInvalid("heartbeatJobs is not carried out yet")
+        if worker is not None:
+            self._hear(worker)
+        self._validator.source(context)
+        connection = None if context is None else context.connection
+        try:
+            return await self._heartbeats.beat(queue, heartbeats, connection)
+        except NamesOverflow:
+            assert self._overflow is not None
+            return await self._overflow.heartbeat(queue, heartbeats, context)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -320,13 +345,21 @@ class Service:
         keys: Sequence[KeyRef] = (),
         context: RequestContext | None = None,
     ) -> dict[str, JobInfo]:
-        if include_result or wait_ms or keys:
-            raise RequestInvalid("lookups with keys, results or a wait are not carried out yet")
-        try:
-            return await self._queries.lookup(descriptors, include_body)
-        except NamesOverflow:
-            assert self._overflow is not None
-            return await self._overflow.lookup(descriptors, include_body, context)
+        if wait_ms < 0:
+            raise RequestInvalid.of("waitMillis", wait_ms, "0 or more")
+        by_key = await self._queries.find(queue, keys) if keys else []
+        named = [*descriptors, *[each for each in by_key if each is not None]]
+
+        async def look() -> dict[str, JobInfo]:
+            try:
+                return await self._queries.lookup(named, include_body, include_result)
+            except NamesOverflow:
+                assert self._overflow is not None
+                return await self._overflow.lookup(named, include_body, include_result, context)
+
+        if wait_ms and named and None not in by_key:
+            return await self._queries.until_ended(named, wait_ms, look)
+        return await look()
 
     async def count(
         self, filter: JobFilter, *, allow_partial: bool = False, context: RequestContext | None = None
@@ -373,18 +406,24 @@ class Service:
         running: bool = False,
         context: RequestContext | None = None,
     ) -> Cancelled:
-        if keys or running:
-            raise RequestInvalid("cancels by keys or of what runs are not carried out yet")
+        who = self._validator.source(context)
         try:
-            return Cancelled(await self._bulk_ops.cancel(self._validator.source(context), queue, descriptors))
+            return await self._bulk_ops.cancel(who, queue, descriptors, keys, running)
         except NamesOverflow:
             assert self._overflow is not None
-            return Cancelled(await self._overflow.cancel(queue, descriptors, context))
+            outcomes = await self._overflow.cancel(queue, descriptors, running, context)
+            named = await self._bulk_ops.cancel(who, queue, (), keys, running) if keys else Cancelled({})
+            return Cancelled(outcomes, named.by_key)
 
     async def reschedule(
         self, queue: str, changes: Sequence[Reschedule], *, context: RequestContext | None = None
     ) -> list[RescheduleOutcome]:
-        raise RequestInvalid("rescheduleJobs is not carried out yet")
+        self._validator.source(context)
+        try:
+            return await self._commands.reschedule(queue, changes)
+        except NamesOverflow:
+            assert self._overflow is not None
+            return await self._overflow.reschedule(queue, changes, context)
 
     # -- schedules -----------------------------------------------------------------------------------------------------
 

@@ -74,6 +74,7 @@ class Validator(JobLimits):
     def __init__(self, settings: ServiceSettings) -> None:
         super().__init__(settings.num_priority_levels, settings.max_body_bytes, settings.max_jobs)
         self._settings = settings
+        self.max_claim_timeout_ms = settings.max_claim_timeout_ms
         self.priorities: tuple[int, ...] = tuple(range(1, settings.num_priority_levels + 1))
 
     def source(self, context: RequestContext | None) -> str:

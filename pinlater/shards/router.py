@@ -209,16 +209,22 @@ class Router:
 
         ShardConnectionFailed, after all the others were done, where one that is needed cannot be reached.
         """
-        if len(calls) == 1:
-            only = await self._call_on(*calls[0])
+        outcomes = await self.ask_by_shard(calls)
+        if len(outcomes) == 1:
+            (only,) = outcomes
             if isinstance(only, PinLaterError):
                 raise only
             return [only]
-        outcomes = await asyncio.gather(*[self._call_on(*each) for each in calls])
         failures = [outcome for outcome in outcomes if isinstance(outcome, PinLaterError)]
         if failures:
             raise combine_errors(failures)
         return [outcome for outcome in outcomes if not isinstance(outcome, PinLaterError)]
+
+    async def ask_by_shard(self, calls: Sequence[tuple[str, ShardCall[R]]]) -> list[R | PinLaterError | None]:
+        """As `call_by_shard`, with an answer or an error for each; one that cannot be reached keeps no other back."""
+        if len(calls) == 1:
+            return [await self._call_on(*calls[0])]
+        return await asyncio.gather(*[self._call_on(*each) for each in calls])
 
     async def _call_on(self, shard_id: str, call: ShardCall[R]) -> R | PinLaterError | None:
         handle = self.members.by_id(shard_id)

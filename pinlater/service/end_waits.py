@@ -1,0 +1,377 @@
+"""The waits for ends of jobs: lookups that are answered when the first of the jobs they name has ended.
+
+    lookup ─ join() ─► EndWaits ──► ShardEnds (one per shard, while somebody waits for its jobs) ──► EndWaiter
+                          ▲              │  has the store tell (watch_ends), or looks at all that is waited for at once
+    acks, cancels, ───────┘              │
+    stores (jobs_ended)                  └─ when nobody waits, it asks nothing
+
+Whoever is told of an end looks the job up by itself: what is told may be wrong, and costs one look then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import TypeVar
+
+import structlog
+
+from pinlater.backends.acks import Acks
+from pinlater.backends.base import JobKey
+from pinlater.clock import Clock
+from pinlater.errors import Overloaded, PinLaterError
+from pinlater.model import AckOutcome, JobInfo, JobRef, JobState
+from pinlater.shards.handle import ShardHandle
+from pinlater.shards.router import Router
+
+T = TypeVar("T")
+_log = structlog.get_logger("pinlater.service")
+_Name = tuple[str, int]
+"""A queue, and the id of a job."""
+
+MAX_JOBS = 1_000
+"""Named by one lookup that waits."""
+
+_MAX_WATCHED = 200_000
+"""Jobs that are waited for, in all."""
+
+_SLICE = 1_000
+"""Jobs in one call of a store."""
+
+_SPARE_S = 30.0
+"""A store is asked to tell for so much longer than the first who waits needs: others may come for the same job."""
+
+_TRY_AGAIN_S = 5.0
+"""After a shard would not, or could not, tell of ends."""
+
+_SAFETY_S = 5.0
+"""How often a store that tells of ends is looked at nevertheless: its message may have been lost."""
+
+_BUSY_SHARE = 0.1
+"""Looking takes no more than this part of the time."""
+
+_ENDS = (AckOutcome.SUCCEEDED, AckOutcome.FAILED, AckOutcome.CANCELLED)
+
+
+def has_ended(info: JobInfo | None) -> bool:
+    """Or is not there."""
+    return info is None or info.state in (JobState.SUCCEEDED, JobState.FAILED)
+
+
+class EndWaiter:
+    """One lookup that waits."""
+
+    __slots__ = ("_ends_s", "_hint", "_is_hinted", "_loop", "_places", "_watches", "is_over")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, ends_s: float) -> None:
+        self._loop = loop
+        self._ends_s = ends_s
+        self._hint: asyncio.Future[None] | None = None
+        self._is_hinted = False
+        self._places: list[tuple[ShardEnds, str, int]] = []
+        self._watches: list[asyncio.Future[None]] = []
+        self.is_over = False
+        """Its time is over, or the server drains: it looks once more, and answers with what it finds."""
+
+    @property
+    def ends_s(self) -> float:
+        return self._ends_s
+
+    def join(self, place: ShardEnds, queue: str, key: JobKey) -> None:
+        self._places.append((place, queue, key.id))
+        watched = place.join(self, queue, key)
+        if watched is not None and watched not in self._watches:
+            self._watches.append(watched)
+
+    async def until_watched(self) -> None:
+        """Until the stores were asked to tell of the ends of its jobs."""
+        if self._watches:
+            await asyncio.wait(self._watches)
+
+    async def until_told(self, at_most_s: float | None = None) -> None:
+        """Until one of its jobs may have ended, or it `is_over`."""
+        if not self._is_hinted and not self.is_over:
+            self._hint = self._loop.create_future()
+            until_s = self._ends_s if at_most_s is None else self._loop.time() + at_most_s
+            if until_s < self._ends_s:
+                timer = self._loop.call_at(until_s, self.hint)
+            else:
+                timer = self._loop.call_at(self._ends_s, self.end)
+            try:
+                await self._hint
+            finally:
+                timer.cancel()
+                self._hint = None
+        self._is_hinted = False
+
+    def hint(self) -> None:
+        """One of its jobs may have ended."""
+        self._is_hinted = True
+        if self._hint is not None and not self._hint.done():
+            self._hint.set_result(None)
+
+    def end(self) -> None:
+        self.is_over = True
+        self.hint()
+
+    def leave(self) -> None:
+        for place, queue, job_id in self._places:
+            place.leave(self, queue, job_id)
+
+
+class _WatchedJob:
+    """A job that somebody waits for. `told_until_s`: so long its store tells of its end, where it was asked to."""
+
+    __slots__ = ("key", "told_until_s", "waiters")
+
+    def __init__(self, key: JobKey) -> None:
+        self.key = key
+        self.waiters: dict[EndWaiter, None] = {}
+        self.told_until_s = 0.0
+
+
+class ShardEnds:
+    """The jobs of one shard that are waited for."""
+
+    def __init__(self, member: ShardHandle, clock: Clock, min_pause_s: float, max_pause_s: float) -> None:
+        self.member = member
+        self._clock = clock
+        self._min_pause_s = min_pause_s
+        self._max_pause_s = max_pause_s
+        self._jobs: dict[_Name, _WatchedJob] = {}
+        self._untold: dict[_Name, _WatchedJob] = {}
+        """Those of whose ends the store does not tell, or not yet."""
+        self._new: dict[str, dict[_WatchedJob, float]] = {}
+        """By queue, those that the store is to be asked about, and how long it is to tell of them."""
+        self._watched: asyncio.Future[None] | None = None
+        """Done when it was asked about these."""
+        self._under_way: asyncio.Future[None] | None = None
+        """Done when the question is answered that was sent before."""
+        self._not_before_s = 0.0
+        self._wakeup: asyncio.Future[None] | None = None
+        self._pause_s = min_pause_s
+        self._look_at_s = 0.0
+        self.task: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def join(self, waiter: EndWaiter, queue: str, key: JobKey) -> asyncio.Future[None] | None:
+        """What is done when the store was asked to tell of its end; None: it was, or tells nobody."""
+        loop = asyncio.get_running_loop()
+        name = (queue, key.id)
+        job = self._jobs.get(name)
+        if job is None:
+            job = self._jobs[name] = _WatchedJob(key)
+        job.waiters[waiter] = None
+        if self.task is None:
+            self.task = loop.create_task(self._run())
+        if job.told_until_s >= waiter.ends_s:
+            return self._under_way
+        now_s = loop.time()
+        self._untold[name] = job
+        self._pause_s = self._min_pause_s
+        self._look_at_s = min(self._look_at_s, now_s + self._min_pause_s)
+        self._wake()
+        if now_s < self._not_before_s:
+            return None
+        self._new.setdefault(queue, {})[job] = waiter.ends_s + _SPARE_S
+        if self._watched is None:
+            self._watched = loop.create_future()
+        return self._watched
+
+    def leave(self, waiter: EndWaiter, queue: str, job_id: int) -> None:
+        job = self._jobs.get((queue, job_id))
+        if job is None:
+            return
+        job.waiters.pop(waiter, None)
+        if not job.waiters:
+            del self._jobs[queue, job_id]
+            self._untold.pop((queue, job_id), None)
+            if not self._jobs:
+                self._wake()
+
+    def ended(self, queue: str, ids: Iterable[int]) -> None:
+        """These may have ended."""
+        for job_id in ids:
+            job = self._jobs.get((queue, job_id))
+            if job is not None:
+                for waiter in job.waiters:
+                    waiter.hint()
+
+    def _wake(self) -> None:
+        if self._wakeup is not None and not self._wakeup.done():
+            self._wakeup.set_result(None)
+
+    async def _run(self) -> None:
+        """As long as somebody waits."""
+        loop = asyncio.get_running_loop()
+        look_at_all_s = loop.time() + _SAFETY_S
+        try:
+            while self._jobs:
+                now_s = loop.time()
+                if self._watched is not None:
+                    await self._watch(now_s)
+                    continue
+                is_all = now_s >= look_at_all_s
+                if not is_all and not (self._untold and now_s >= self._look_at_s):
+                    await self._rest(loop, min(look_at_all_s, self._look_at_s) if self._untold else look_at_all_s)
+                    continue
+                took_s = await self._look(self._jobs if is_all else self._untold)
+                now_s = loop.time()
+                self._pause_s = min(2 * self._pause_s, self._max_pause_s)
+                self._look_at_s = now_s + max(self._pause_s, took_s / _BUSY_SHARE)
+                if is_all:
+                    look_at_all_s = now_s + _SAFETY_S
+        except Exception as error:  # unforeseen: what waits still ends with its time
+            _log.error("end_waits_failed", shard=self.member.shard.shard_id, exc_info=error)
+        finally:
+            self.task = None
+            for watched in (self._watched, self._under_way):
+                if watched is not None:
+                    watched.set_result(None)
+            self._watched = self._under_way = None
+            self._new.clear()
+
+    async def _rest(self, loop: asyncio.AbstractEventLoop, until_s: float) -> None:
+        self._wakeup = loop.create_future()
+        timer = loop.call_at(until_s, self._wake)
+        try:
+            await self._wakeup
+        finally:
+            timer.cancel()
+            self._wakeup = None
+
+    async def _watch(self, now_s: float) -> None:
+        """Ask the store to tell of the ends of what is new."""
+        new, self._new = self._new, {}
+        self._under_way, self._watched = self._watched, None
+        now_ms = self._clock.now_ms()
+        tells = True
+        try:
+            for queue, jobs in new.items():
+                until_s = max(jobs.values())
+                until_ms = now_ms + int(1000 * (until_s - now_s))
+                for some in _slices(list(jobs)):
+                    keys = [job.key for job in some]
+                    tells = tells and await self.member.shard.watch_ends(queue, keys, until_ms, now_ms)
+                    if tells:
+                        for job in some:
+                            job.told_until_s = until_s
+                            self._untold.pop((queue, job.key.id), None)
+        except PinLaterError:
+            tells = False
+        if not tells:
+            self._not_before_s = asyncio.get_running_loop().time() + _TRY_AGAIN_S
+        if self._under_way is not None:
+            self._under_way.set_result(None)
+            self._under_way = None
+
+    async def _look(self, jobs: Mapping[_Name, _WatchedJob]) -> float:
+        """At these jobs; how long it took."""
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        by_queue: dict[str, list[JobKey]] = {}
+        for (queue, _), job in jobs.items():
+            by_queue.setdefault(queue, []).append(job.key)
+        try:
+            for queue, named in by_queue.items():
+                for keys in _slices(named):
+                    infos = await self.member.shard.lookup(queue, keys, with_body=False, max_bytes=0)
+                    self.ended(queue, [key.id for key, info in zip(keys, infos, strict=True) if has_ended(info)])
+        except PinLaterError:
+            pass  # who waits is told when its time is over
+        return loop.time() - began_s
+
+
+def _slices(items: Sequence[T]) -> Iterable[Sequence[T]]:
+    return (items[start : start + _SLICE] for start in range(0, len(items), _SLICE))
+
+
+class EndWaits:
+    """Those of one service. Told of ends by `acked` and `ended`."""
+
+    def __init__(
+        self, router: Router, clock: Clock, *, max_waiters: int, poll_min_ms: int = 5, poll_max_ms: int = 40
+    ) -> None:
+        self._router = router
+        self._clock = clock
+        self._max_waiters = max_waiters
+        self._pauses_s = (poll_min_ms / 1000, poll_max_ms / 1000)
+        self._shards: dict[str, ShardEnds] = {}
+        self._waiters: dict[EndWaiter, None] = {}
+        self.is_draining = False
+
+    @property
+    def waiters(self) -> int:
+        """Lookups that wait now."""
+        return len(self._waiters)
+
+    def join(self, jobs: Sequence[JobRef], wait_ms: int) -> EndWaiter:
+        """A waiter for the first of these jobs; `leave` is for the caller to call. Overloaded."""
+        if len(self._waiters) >= self._max_waiters:
+            raise Overloaded.by("waiting_lookups", f"{self.waiters} lookups wait already", retry_after_ms=1_000)
+        watched = sum(len(shard) for shard in self._shards.values())
+        if watched + len(jobs) > _MAX_WATCHED:
+            raise Overloaded.by("watched_jobs", f"{watched} jobs are waited for already", retry_after_ms=1_000)
+        loop = asyncio.get_running_loop()
+        waiter = EndWaiter(loop, loop.time() + wait_ms / 1000)
+        if self.is_draining:
+            waiter.end()
+            return waiter
+        self._waiters[waiter] = None
+        for job in jobs:
+            place = self._place(job.shard)
+            if place is not None:
+                waiter.join(place, job.queue, JobKey(job.priority, job.id))
+        return waiter
+
+    def leave(self, waiter: EndWaiter) -> None:
+        """It waits no more."""
+        self._waiters.pop(waiter, None)
+        waiter.leave()
+
+    def _place(self, shard_id: str) -> ShardEnds | None:
+        member = self._router.members.by_id(shard_id)
+        if member is None:
+            return None
+        place = self._shards.get(shard_id)
+        if place is None or place.member is not member:
+            place = self._shards[shard_id] = ShardEnds(member, self._clock, *self._pauses_s)
+        return place
+
+    # -- what is told of ends ----------------------------------------------------------------------------------------
+
+    def ended(self, shard_id: str, queue: str, ids: Iterable[int]) -> None:
+        """These jobs may have ended."""
+        place = self._shards.get(shard_id)
+        if place is not None:
+            place.ended(queue, ids)
+
+    def acked(self, queue: str, shard_id: str, acks: Acks, outcomes: Sequence[AckOutcome]) -> None:
+        """This process carried out acks."""
+        place = self._shards.get(shard_id)
+        if place is None or not len(place):
+            return
+        told = iter(outcomes)
+        for _, ids in acks.runs:
+            some = zip(ids, islice(told, len(ids)), strict=False)
+            place.ended(queue, [job_id for job_id, outcome in some if outcome in _ENDS])
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def start_draining(self) -> None:
+        """From now on nobody waits: waiters answer with what they find."""
+        self.is_draining = True
+        for waiter in self._waiters:
+            waiter.end()
+
+    async def drain(self) -> None:
+        """Until nobody asks the stores any more."""
+        self.start_draining()
+        tasks = [place.task for place in self._shards.values() if place.task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)

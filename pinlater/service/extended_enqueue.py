@@ -1,0 +1,82 @@
+"""The enqueue of jobs with keys, an expiry or a send id: to the homes of their keys, answered job by job."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from pinlater.backends.extended import Offered, OfferOutcome
+from pinlater.errors import EnqueueRejected, PinLaterError, RequestInvalid
+from pinlater.metrics import Metrics
+from pinlater.model import EnqueuedJobs, EnqueueOutcome, ExtendedJob
+from pinlater.queues.cluster_limits import PendingCounts
+from pinlater.queues.settings import QueueSettings
+from pinlater.service.longpoll import LongPolls
+from pinlater.shards.router import Router
+
+_DEDUPLICATED = {
+    OfferOutcome.KEPT: "kept",
+    OfferOutcome.REPLACED: "replaced",
+    OfferOutcome.REJECTED: "rejected",
+}
+
+
+class ExtendedEnqueue:
+    """For one service."""
+
+    def __init__(self, router: Router, pending: PendingCounts, metrics: Metrics, long_polls: LongPolls) -> None:
+        self._router = router
+        self._pending = pending
+        self._metrics = metrics
+        self._long_polls = long_polls
+
+    async def store(
+        self, queue: str, jobs: Sequence[ExtendedJob], ready: int, now_ms: int, settings: QueueSettings
+    ) -> EnqueuedJobs:
+        """Jobs that were checked, of which so many may run at once. EnqueueRejected, reason DUPLICATE; RequestInvalid
+        for a REPLACE of what cannot be replaced; errors of the router.
+        """
+        storing = self._router.enqueue_extended(queue, jobs, now_ms)
+        try:
+            offered = await self._long_polls.claim_behind(queue, ready, settings, storing)
+        except PinLaterError as error:
+            stored = [descriptor for descriptor in error.job_descriptors or () if descriptor]
+            self._long_polls.jobs_ready(queue, len(stored))  # some of them; a claim tells
+            raise
+        self._count(queue, jobs, offered)
+        times_ms = [each.ready_at_ms for each in offered if each.ready_at_ms is not None]
+        later_ms = [time_ms for time_ms in times_ms if time_ms > now_ms]
+        self._long_polls.jobs_ready(queue, len(times_ms) - len(later_ms), later_ms)
+        _raise_refusals(jobs, offered)
+        descriptors = [each.descriptor for each in offered]
+        if all(each.outcome is OfferOutcome.STORED for each in offered):
+            return EnqueuedJobs(descriptors)
+        return EnqueuedJobs(descriptors, [EnqueueOutcome(each.outcome) for each in offered])
+
+    def _count(self, queue: str, jobs: Sequence[ExtendedJob], offered: Sequence[Offered]) -> None:
+        stored = [job.priority for job, each in zip(jobs, offered, strict=True) if each.outcome is OfferOutcome.STORED]
+        for priority, amount in Counter(stored).items():
+            self._metrics.add(amount, "jobs_enqueued", queue, priority)
+        self._pending.added(queue, len(stored))
+        for outcome, amount in Counter(each.outcome for each in offered).items():
+            if outcome in _DEDUPLICATED:
+                self._metrics.add(amount, "jobs_deduplicated", queue, _DEDUPLICATED[outcome])
+
+
+def _raise_refusals(jobs: Sequence[ExtendedJob], offered: Sequence[Offered]) -> None:
+    """What the store would not take is an error of the call, which says what it did take."""
+    for number, (job, each) in enumerate(zip(jobs, offered, strict=True), 1):
+        if each.outcome is OfferOutcome.REJECTED:
+            told = f"dedupeKey {job.dedupe_key[:100]!r} is taken by {each.descriptor}"
+            raise EnqueueRejected(told, reason="DUPLICATE", retryable=False)
+        if each.outcome is OfferOutcome.DIFFERENT:
+            error = RequestInvalid.of(
+                f"priority or serializeKey of job {number}",
+                (job.priority, job.serialize_key),
+                f"those of {each.descriptor}, which it would replace",
+            )
+            if len(jobs) > 1:
+                error.job_descriptors = [
+                    "" if other.outcome is OfferOutcome.DIFFERENT else other.descriptor for other in offered
+                ]
+            raise error

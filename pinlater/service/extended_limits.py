@@ -1,0 +1,105 @@
+"""The limits of what few jobs have: keys, expiries, time-outs of their own, send ids. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import fields, replace
+
+from pinlater import job_limits
+from pinlater.errors import RequestInvalid
+from pinlater.model import (
+    MAX_KEY_BYTES,
+    MAX_SEND_ID_BYTES,
+    WHILE_KEPT,
+    ExtendedJob,
+    Job,
+    KeyRef,
+    OnDuplicate,
+)
+
+MAX_DEDUPE_FOR_MS = 3_650 * 86_400_000
+_PLAIN_FIELDS = tuple(each.name for each in fields(Job))
+_NOT_UTF8 = "\ufffd"
+"""Stands for what was not UTF-8: two such texts cannot be told apart, and would be one key."""
+
+
+def extended_jobs(jobs: Sequence[Job], max_claim_timeout_ms: int) -> list[ExtendedJob]:
+    """The jobs of one request as the stores get them; those without anything of this kind too. RequestInvalid.
+
+    The jobs that share a send id get one of their own each, `SEND_ID/PLACE`.
+    """
+    checked = [_checked(_extended(job), max_claim_timeout_ms) for job in jobs]
+    if len(checked) > 1:
+        _refuse_unsafe(checked)
+    places: defaultdict[str, int] = defaultdict(int)
+    for index, job in enumerate(checked):
+        if job.send_id:
+            checked[index] = replace(job, send_id=f"{job.send_id}/{places[job.send_id]}")
+            places[job.send_id] += 1
+    return checked
+
+
+def _extended(job: Job) -> ExtendedJob:
+    if isinstance(job, ExtendedJob):
+        return job
+    return ExtendedJob(**{name: getattr(job, name) for name in _PLAIN_FIELDS})
+
+
+def _checked(job: ExtendedJob, max_claim_timeout_ms: int) -> ExtendedJob:
+    if job.dedupe_key:
+        key_text("dedupeKey", job.dedupe_key)
+    elif job.on_duplicate is not OnDuplicate.KEEP:
+        raise RequestInvalid.of("onDuplicate", job.on_duplicate.name, "KEEP, of a job without a dedupeKey")
+    if job.serialize_key:
+        key_text("serializeKey", job.serialize_key)
+    if job.send_id:
+        _text("sendId", job.send_id, MAX_SEND_ID_BYTES)
+    if not WHILE_KEPT <= job.dedupe_for_ms <= MAX_DEDUPE_FOR_MS:
+        raise RequestInvalid.of("dedupeForMillis", job.dedupe_for_ms, f"-1 to {MAX_DEDUPE_FOR_MS}")
+    timeout_ms, expires_at_ms = job.claim_timeout_ms, job.expires_at_ms
+    if timeout_ms is not None:
+        timeout_ms = min(timeout_ms, max_claim_timeout_ms) if timeout_ms > 0 else None
+    expires_at_ms = job_limits.run_at("expiresAtMillis", expires_at_ms)
+    if timeout_ms == job.claim_timeout_ms and expires_at_ms == job.expires_at_ms:
+        return job
+    return replace(job, claim_timeout_ms=timeout_ms, expires_at_ms=expires_at_ms)
+
+
+def _refuse_unsafe(jobs: Sequence[ExtendedJob]) -> None:
+    """Several jobs may be stored in part where they have several homes: sending them again must then be safe."""
+    if any(job.on_duplicate is OnDuplicate.REJECT for job in jobs):
+        raise RequestInvalid.of("onDuplicate", OnDuplicate.REJECT.name, "REJECT in a request of one job only")
+    homes = {job.serialize_key or (job.dedupe_key, job.send_id) for job in jobs}
+    if len(homes) > 1 and not all(job.dedupe_key for job in jobs):
+        without = next(index for index, job in enumerate(jobs) if not job.dedupe_key)
+        raise RequestInvalid.of(
+            f"dedupeKey of job {without + 1}", "", "one for each job of a request with several keys or send ids"
+        )
+
+
+def key_text(field: str, key: str) -> None:
+    """A key that a caller may give to a job."""
+    _text(field, key, MAX_KEY_BYTES)
+    if key.startswith("@"):
+        raise RequestInvalid.of(field, key, "a text without @ in front; those are the keys of schedules")
+
+
+def named_keys(keys: Sequence[KeyRef], *, by_dedupe_key: bool) -> None:
+    """Keys that name jobs in a request; `by_dedupe_key`: each has one."""
+    for key in keys:
+        if not key.dedupe_key and (by_dedupe_key or not key.serialize_key):
+            allowed = "a dedupeKey" if by_dedupe_key else "a dedupeKey, a serializeKey, or both"
+            raise RequestInvalid.of("a key", tuple(key), allowed)
+        for field, text in zip(("dedupeKey", "serializeKey"), key, strict=True):
+            if text:
+                _text(field, text, MAX_KEY_BYTES)
+
+
+def _text(field: str, text: str, max_bytes: int) -> None:
+    try:
+        length = len(text.encode())
+    except UnicodeEncodeError:
+        length = 0
+    if not 1 <= length <= max_bytes or _NOT_UTF8 in text:
+        raise RequestInvalid.of(field, text, f"1 to {max_bytes} bytes of UTF-8")

@@ -1,0 +1,90 @@
+"""The heartbeats of claims, and what they are told: whether the claim stands, and whether the job is to stop."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+
+from pinlater.backends.base import Shard
+from pinlater.backends.extended import HeartbeatRequest
+from pinlater.clock import Clock
+from pinlater.errors import PinLaterError
+from pinlater.model import MAX_PROGRESS_CHARS, ConnectionRef, Heartbeat, HeartbeatAnswer, HeartbeatOutcome
+from pinlater.service.connection_claims import ConnectionClaims
+from pinlater.service.descriptors import DescriptorParser
+from pinlater.service.validation import Validator
+from pinlater.shards.router import Router
+
+_LOST = HeartbeatAnswer(HeartbeatOutcome.LOST)
+_UNREACHABLE = HeartbeatAnswer(HeartbeatOutcome.UNREACHABLE)
+
+
+class Heartbeats:
+    """For one service."""
+
+    def __init__(
+        self,
+        router: Router,
+        clock: Clock,
+        validator: Validator,
+        parser: DescriptorParser,
+        connection_claims: ConnectionClaims,
+    ) -> None:
+        self._router = router
+        self._clock = clock
+        self._validator = validator
+        self._parser = parser
+        self._connection_claims = connection_claims
+
+    async def beat(
+        self, queue: str, heartbeats: Sequence[Heartbeat], connection: ConnectionRef | None
+    ) -> list[HeartbeatAnswer]:
+        """An answer for each, in order, in slices of `max_jobs`: one shard that fails keeps no other from answering.
+        `connection`: the one by which they come.
+        """
+        self._parser.require_shards(each.descriptor for each in heartbeats)
+        answers: list[HeartbeatAnswer] = []
+        most = self._validator.max_jobs
+        for start in range(0, len(heartbeats), most):
+            answers += await self._beat(queue, heartbeats[start : start + most], connection)
+        return answers
+
+    async def _beat(
+        self, queue: str, heartbeats: Sequence[Heartbeat], connection: ConnectionRef | None
+    ) -> list[HeartbeatAnswer]:
+        from_ms = self._clock.now_ms() + self._clock.uncertainty_ms
+        answers = [_LOST] * len(heartbeats)
+        places: dict[str, list[int]] = {}
+        requests: dict[str, list[HeartbeatRequest]] = {}
+        for place, each in enumerate(heartbeats):
+            ref = self._parser.parse(each.descriptor)
+            if ref is not None and ref.queue == queue:
+                request = HeartbeatRequest(ref.priority, ref.id, each.claim_descriptor, *_progress(each))
+                places.setdefault(ref.shard, []).append(place)
+                requests.setdefault(ref.shard, []).append(request)
+        calls = [(shard_id, partial(_beat_on, queue, some, from_ms)) for shard_id, some in requests.items()]
+        for shard_id, told in zip(requests, await self._router.ask_by_shard(calls), strict=True):
+            if isinstance(told, PinLaterError):
+                told = [_UNREACHABLE] * len(requests[shard_id])
+            elif told is None:
+                continue
+            else:
+                stands = [answer.outcome is not HeartbeatOutcome.LOST for answer in told]
+                self._connection_claims.on_heartbeats(connection, queue, shard_id, requests[shard_id], stands, from_ms)
+            for place, answer in zip(places[shard_id], told, strict=True):
+                answers[place] = answer
+        return answers
+
+
+async def _beat_on(
+    queue: str, heartbeats: Sequence[HeartbeatRequest], now_ms: int, shard: Shard
+) -> list[HeartbeatAnswer]:
+    return await shard.heartbeat(queue, heartbeats, now_ms)
+
+
+def _progress(heartbeat: Heartbeat) -> tuple[float | None, str | None]:
+    fraction, text = heartbeat.fraction, heartbeat.text
+    if fraction is not None:
+        fraction = None if math.isnan(fraction) else min(max(fraction, 0.0), 1.0)
+    return fraction, None if text is None else text[:MAX_PROGRESS_CHARS]

@@ -1,0 +1,160 @@
+"""The calls that change jobs by their descriptors or keys: cancel and reschedule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from pinlater import job_limits
+from pinlater.backends.base import JobKey, Shard
+from pinlater.backends.extended import RescheduleRequest
+from pinlater.clock import Clock
+from pinlater.errors import RequestInvalid
+from pinlater.model import Cancelled, CancelOutcome, KeyRef, Reschedule, RescheduleOutcome
+from pinlater.queues.directory import QueueDirectory
+from pinlater.queues.settings import QueueSettings
+from pinlater.service.descriptors import DescriptorParser
+from pinlater.service.end_waits import EndWaits
+from pinlater.service.extended_limits import named_keys
+from pinlater.service.job_lifecycle import one_by_one, sliced
+from pinlater.service.longpoll import LongPolls
+from pinlater.service.validation import Validator
+from pinlater.shards.router import Router
+
+_UNKNOWN = "unknown"
+"""Who asks a job to stop, where the caller does not say who it is."""
+
+
+class JobCommands:
+    """For one service."""
+
+    def __init__(
+        self,
+        router: Router,
+        clock: Clock,
+        validator: Validator,
+        parser: DescriptorParser,
+        queues: QueueDirectory,
+        long_polls: LongPolls,
+        end_waits: EndWaits,
+    ) -> None:
+        self._router = router
+        self._clock = clock
+        self._validator = validator
+        self._parser = parser
+        self._queues = queues
+        self._long_polls = long_polls
+        self._end_waits = end_waits
+
+    # -- cancel ------------------------------------------------------------------------------------------------------
+
+    async def cancel(
+        self, queue: str, descriptors: Sequence[str], keys: Sequence[KeyRef], running: bool, who: str
+    ) -> Cancelled:
+        """In slices of `max_jobs`. With `running`, those in progress are asked to stop, in the name of `who`."""
+        named_keys(keys, by_dedupe_key=True)
+        self._validator.amount("keys", keys)
+        found = await self._router.find_keys(queue, keys) if keys else []
+        outcomes = dict.fromkeys(descriptors, CancelOutcome.NOT_FOUND)
+        by_key = dict.fromkeys([each for each in found if each is not None], CancelOutcome.NOT_FOUND)
+        both = outcomes | by_key
+        by = (who or _UNKNOWN) if running else ""
+        most = self._validator.max_jobs
+        if len(both) <= most:
+            await self._cancel(queue, list(both), both, by)
+        else:
+            self._parser.require_shards(both)
+            await one_by_one(self._cancel(queue, some, both, by) for some in sliced(list(both), most))
+        return Cancelled(
+            {descriptor: both[descriptor] for descriptor in outcomes},
+            [CancelOutcome.NOT_FOUND if each is None else both[each] for each in found],
+        )
+
+    async def _cancel(
+        self, queue: str, descriptors: Sequence[str], outcomes: dict[str, CancelOutcome], by: str
+    ) -> None:
+        """Records what became of these."""
+        groups = self._parser.keys(queue, descriptors)
+        if not groups:
+            return
+        now_ms = self._clock.now_ms()
+        calls = [
+            (shard_id, partial(_cancel_on, queue, [key for _, key in named], now_ms, by))
+            for shard_id, named in groups.items()
+        ]
+        for (shard_id, named), results in zip(groups.items(), await self._router.call_by_shard(calls), strict=True):
+            for (descriptor, _), outcome in zip(named, results or (), strict=False):
+                outcomes[descriptor] = outcome
+            self._end_waits.ended(shard_id, queue, [key.id for _, key in named])
+
+    # -- reschedule --------------------------------------------------------------------------------------------------
+
+    async def reschedule(self, queue: str, changes: Sequence[Reschedule]) -> list[RescheduleOutcome]:
+        """An outcome for each, in order. RequestInvalid, BodyTooLarge before anything is changed."""
+        self._validator.amount("jobs", changes)
+        now_ms, settings = self._clock.now_ms(), self._queues.settings(queue)
+        changes = [self._checked(each, settings, now_ms) for each in changes]
+        keys = [each.key for each in changes if each.key is not None]
+        found = iter(await self._router.find_keys(queue, keys) if keys else ())
+        outcomes = [RescheduleOutcome.NOT_FOUND] * len(changes)
+        places: dict[str, list[int]] = {}
+        requests: dict[str, list[RescheduleRequest]] = {}
+        for place, each in enumerate(changes):
+            descriptor = each.descriptor if each.key is None else next(found)
+            ref = None if descriptor is None else self._parser.parse(descriptor)
+            if ref is not None and ref.queue == queue:
+                places.setdefault(ref.shard, []).append(place)
+                requests.setdefault(ref.shard, []).append(
+                    RescheduleRequest(
+                        ref.priority,
+                        ref.id,
+                        each.run_after_ms,
+                        each.body,
+                        each.attempts_allowed,
+                        each.only_if_updated_at_ms,
+                    )
+                )
+        calls = [(shard_id, partial(_reschedule_on, queue, some, now_ms)) for shard_id, some in requests.items()]
+        for shard_id, told in zip(requests, await self._router.call_by_shard(calls), strict=True):
+            for place, outcome in zip(places[shard_id], told or (), strict=False):
+                outcomes[place] = outcome
+        self._announce(queue, changes, outcomes, now_ms)
+        return outcomes
+
+    def _checked(self, change: Reschedule, settings: QueueSettings, now_ms: int) -> Reschedule:
+        if (change.key is None) == (not change.descriptor):
+            given = change.descriptor or change.key
+            raise RequestInvalid.of("jobDescriptor or key", given, "one of the two")
+        if change.key is not None:
+            named_keys([change.key], by_dedupe_key=True)
+        if change.body is not None:
+            self._validator.body(change.body, settings.max_body_bytes)
+        run_after_ms, attempts = change.run_after_ms, change.attempts_allowed
+        if run_after_ms is not None:
+            run_after_ms = job_limits.run_at("runAfterTimestampMillis", run_after_ms) or now_ms
+        if attempts is not None:
+            attempts = job_limits.attempts("numAttemptsAllowed", attempts, settings.max_attempts)
+        return replace(change, run_after_ms=run_after_ms, attempts_allowed=attempts)
+
+    def _announce(
+        self, queue: str, changes: Sequence[Reschedule], outcomes: Sequence[RescheduleOutcome], now_ms: int
+    ) -> None:
+        """A job that waits for another one is announced too: a claim tells."""
+        times_ms = [
+            each.run_after_ms
+            for each, outcome in zip(changes, outcomes, strict=True)
+            if outcome is RescheduleOutcome.RESCHEDULED and each.run_after_ms is not None
+        ]
+        later_ms = [time_ms for time_ms in times_ms if time_ms > now_ms]
+        self._long_polls.jobs_ready(queue, len(times_ms) - len(later_ms), later_ms)
+
+
+async def _cancel_on(queue: str, jobs: Sequence[JobKey], now_ms: int, by: str, shard: Shard) -> list[CancelOutcome]:
+    return await shard.cancel(queue, jobs, now_ms, by)
+
+
+async def _reschedule_on(
+    queue: str, requests: Sequence[RescheduleRequest], now_ms: int, shard: Shard
+) -> list[RescheduleOutcome]:
+    return await shard.reschedule(queue, requests, now_ms)
