@@ -625,8 +625,8 @@ class Shard(Protocol):
         """
 
     async def expire_jobs(self, limit: int, now_ms: int, rules: PerQueue[EndRules]) -> Mapping[str, int]:
-        """Up to `limit` jobs that are PENDING with expires_at_ms <= now: to FAILED, with a status line (`expired`), as
-        a final ack would. Counts per queue. A store with nothing due costs nothing.
+        """Up to `limit` jobs that are PENDING with expires_at_ms <= now: to FAILED, with a line (`job_expired_status`),
+        as a final ack would. Counts per queue. A store with nothing due costs nothing.
 
         `claim` and `peek` leave such jobs out already.
         """

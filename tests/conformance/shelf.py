@@ -70,3 +70,4 @@ async def emptied(shard: Shard) -> None:
         pass
     left = [record for record in (await shard.list_config(0, ALL_AT_ONCE)).entries if "@" not in record.name]
     assert left == []
+    assert not await shard.key_slots(), "a key is left"

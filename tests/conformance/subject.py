@@ -35,6 +35,7 @@ TIMEOUT_MS = 60_000
 DAY_MS = 24 * 3_600_000
 ALL = (1, 2, 3)
 NO_BOUND = 2**30
+NONE_EXPIRED = ExpiryCounts(0, 0)
 _claims = count(1)
 _names = count(1)
 

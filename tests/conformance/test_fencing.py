@@ -6,7 +6,7 @@ import pytest
 
 from pinlater.backends.base import AckOutcome, AckRequest
 from pinlater.model import Job, JobState
-from tests.conformance.subject import START_MS, TIMEOUT_MS, Subject, key_of, new_claim
+from tests.conformance.subject import NONE_EXPIRED, START_MS, TIMEOUT_MS, Subject, key_of, new_claim
 
 NOT_IN_PROGRESS = [JobState.PENDING, JobState.SUCCEEDED, JobState.FAILED]
 
@@ -70,7 +70,7 @@ async def test_a_worker_whose_claim_expired_cannot_end_the_next_attempt(subject:
     assert await subject.succeed(descriptor, claim_descriptor=late.claim_descriptor) is AckOutcome.IGNORED
     assert not await subject.checkpoint(descriptor, claim_descriptor=late.claim_descriptor)
     assert await subject.requeue(late) == 0
-    assert await subject.expire_disconnected(late) == (0, 0)
+    assert await subject.expire_disconnected(late) == NONE_EXPIRED
     assert (await subject.info(descriptor)).claim_descriptor == current.claim_descriptor
 
 

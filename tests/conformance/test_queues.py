@@ -18,7 +18,7 @@ from pinlater.backends.base import (
 )
 from pinlater.errors import QueueNotFound
 from pinlater.model import CancelOutcome, Job, JobState
-from tests.conformance.subject import NO_BOUND, START_MS, TIMEOUT_MS, Subject, key_of
+from tests.conformance.subject import NO_BOUND, NONE_EXPIRED, START_MS, TIMEOUT_MS, Subject, key_of
 from tests.queues import drop_queue, make_queue, names_of
 
 NOW = START_MS
@@ -86,7 +86,7 @@ async def test_what_names_jobs_of_an_unknown_queue_changes_nothing_without_an_er
     assert await shard.ack("none", [AckRequest(*KEY, True)] * 2, NOW) == [AckOutcome.IGNORED] * 2
     assert await shard.checkpoint("none", [CheckpointRequest(*KEY, "worker")], NOW) == [False]
     assert await shard.requeue("none", [CLAIM], NOW) == 0
-    assert await shard.expire_disconnected("none", [SilentClaim(*CLAIM, NOW)], NOW) == (0, 0)
+    assert await shard.expire_disconnected("none", [SilentClaim(*CLAIM, NOW)], NOW) == NONE_EXPIRED
     assert await shard.cancel("none", [KEY] * 2, NOW) == [CancelOutcome.NOT_FOUND] * 2
     assert await shard.lookup("none", [KEY] * 2, with_body=True, max_bytes=NO_BOUND) == [None, None]
     assert await shard.mark_moved("none", [(CLAIM, "none:s2:p1:1790000000000000")], NOW) == [False]

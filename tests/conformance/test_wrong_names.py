@@ -6,7 +6,7 @@ import pytest
 
 from pinlater.backends.base import AckOutcome, AckRequest, CheckpointRequest, ClaimKey, EndRules, JobKey
 from pinlater.model import CancelOutcome, DequeuedJob, JobInfo, JobState
-from tests.conformance.subject import NO_BOUND, Subject, claim_key_of, key_of
+from tests.conformance.subject import NO_BOUND, NONE_EXPIRED, Subject, claim_key_of, key_of
 from tests.queues import make_queue
 
 
@@ -52,7 +52,10 @@ async def test_a_claim_under_a_wrong_name_is_neither_requeued_nor_released(subje
     claim = ClaimKey(*key, job.claim_descriptor)
     assert await subject.shard.requeue(queue, [claim], subject.now_ms) == 0
     quiet = subject.silent(job)._replace(priority=key.priority, id=key.id)
-    assert await subject.shard.expire_disconnected(queue, [quiet], subject.now_ms, EndRules(crash_budget=1)) == (0, 0)
+    assert (
+        await subject.shard.expire_disconnected(queue, [quiet], subject.now_ms, EndRules(crash_budget=1))
+        == NONE_EXPIRED
+    )
     fresh = subject.fresh(job)._replace(priority=key.priority, id=key.id)
     assert await subject.shard.requeue_undelivered(queue, [fresh], subject.now_ms) == 0
     assert await subject.info(job.descriptor) == before
@@ -83,7 +86,7 @@ async def test_a_job_under_another_claim_is_neither_requeued_nor_released(subjec
     stale = claim_key_of(job)._replace(claim_descriptor=job.claim_descriptor + "x")
     assert await subject.shard.requeue(subject.queue, [stale], subject.now_ms) == 0
     quiet = subject.silent(job)._replace(claim_descriptor=stale.claim_descriptor)
-    assert await subject.shard.expire_disconnected(subject.queue, [quiet], subject.now_ms) == (0, 0)
+    assert await subject.shard.expire_disconnected(subject.queue, [quiet], subject.now_ms) == NONE_EXPIRED
     fresh = subject.fresh(job)._replace(claim_descriptor=stale.claim_descriptor)
     assert await subject.shard.requeue_undelivered(subject.queue, [fresh], subject.now_ms) == 0
     assert await subject.info(job.descriptor) == before
@@ -100,7 +103,7 @@ async def test_what_is_not_in_progress_is_neither_requeued_nor_released(subject:
     before = await subject.info(job.descriptor)
     subject.tick(5)
     assert await subject.requeue(job) == 0
-    assert await subject.expire_disconnected(job) == (0, 0)
+    assert await subject.expire_disconnected(job) == NONE_EXPIRED
     assert await subject.requeue_undelivered(job) == 0
     assert await subject.info(job.descriptor) == before
 

@@ -44,7 +44,7 @@ class Maintenance(ScriptCaller):
         for queue, own in rules.of.items():
             args += (queue, *expiry_rules(own))
         parts = iter(await self._store.call("expire_claims", *args))
-        return {queue.decode(): ExpiryCounts(*counts) for queue, *counts in zip(parts, parts, parts, strict=True)}
+        return {queue.decode(): ExpiryCounts(*counts) for queue, *counts in zip(*[parts] * 4, strict=True)}
 
     async def dead_letter(self, limit: int, now_ms: int, targets: Mapping[str, DeadLetterTarget]) -> Mapping[str, int]:
         args: Args = [limit, now_ms, lowest_id(now_ms), self.shard_id, *history_templates(now_ms)]
@@ -56,7 +56,7 @@ class Maintenance(ScriptCaller):
     async def prune(
         self, limit: int, now_ms: int, retention: PerQueue[Retention], *, tombstones_before: str = ""
     ) -> Mapping[str, int]:
-        args: Args = [limit, *_before(now_ms, retention.default), tombstones_before]
+        args: Args = [limit, *_before(now_ms, retention.default), tombstones_before, now_ms]
         for queue, own in retention.of.items():
             args += (queue, *_before(now_ms, own))
         parts = iter(await self._store.call("prune", *args))

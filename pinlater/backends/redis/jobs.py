@@ -120,7 +120,7 @@ class JobCommands(ScriptCaller):
         return [code == ord("1") for code in codes]
 
     async def requeue(self, queue: str, claims: Sequence[ClaimKey], now_ms: int) -> int:
-        count: int = await self._store.call_queue("requeue", queue, [now_ms, *key_args(claims)])
+        count: int = await self._store.call_queue("requeue", queue, [queue, now_ms, *key_args(claims)])
         return count
 
     async def expire_disconnected(
@@ -131,16 +131,22 @@ class JobCommands(ScriptCaller):
         return ExpiryCounts(*await self._store.call_queue("expire_disconnected", queue, args))
 
     async def requeue_undelivered(self, queue: str, claims: Sequence[UnrenewedClaim], now_ms: int) -> int:
-        args = [now_ms, UNDELIVERED_IN_A_ROW, *key_args(claims)]
+        args = [queue, now_ms, UNDELIVERED_IN_A_ROW, *key_args(claims)]
         count: int = await self._store.call_queue("requeue_undelivered", queue, args)
         return count
 
     async def cancel(self, queue: str, jobs: Sequence[JobKey], now_ms: int, by: str = "") -> list[CancelOutcome]:
-        return [_CANCEL_OUTCOMES[code] for code in await self._store.call_queue("cancel", queue, key_args(jobs))]
+        codes = await self._store.call_queue("cancel", queue, [queue, now_ms, by, *key_args(jobs)])
+        return [_CANCEL_OUTCOMES[code] for code in codes]
 
 
 def _ack_args(acks: Sequence[AckRequest], rules: EndRules) -> Args:
-    return [int(rules.keep_succeeded), int(rules.keep_failed), int(rules.dead_letters), *ack_args(Acks.of(acks))]
+    return [
+        int(rules.keep_succeeded),
+        int(rules.keep_failed),
+        int(rules.dead_letters),
+        *ack_args(Acks.of(acks), rules.result_ttl_ms),
+    ]
 
 
 def _ack_outcomes(codes: bytes) -> list[AckOutcome]:
@@ -149,6 +155,9 @@ def _ack_outcomes(codes: bytes) -> list[AckOutcome]:
         return [outcomes[codes[0]]] * len(codes) if codes else []
     return [outcomes[code] for code in codes]
 
+
+_STATES = {state: str(int(state)) for state in JobState} | {JobState.PENDING: "04", JobState.FAILED: "35"}
+"""What is PENDING may wait for another job (4), what is FAILED may have been cancelled (5)."""
 
 _NO_BODIES, _BODIES_THAT_FIT, _FIRST_HOWEVER_LARGE = 0, 1, 2
 _LEAST_KEYS = 16
@@ -163,7 +172,7 @@ class Queries(ScriptCaller):
         found: list[JobInfo | None] = [None] * len(jobs)
         start, slice_jobs, bodies = 0, len(jobs), _FIRST_HOWEVER_LARGE if with_body else _NO_BODIES
         while start < len(jobs):
-            args = [bodies, max_bytes, *key_args(jobs[start : start + slice_jobs])]
+            args = [bodies, max_bytes, int(with_result), *key_args(jobs[start : start + slice_jobs])]
             looked_at, *flat = await self._store.call_queue("lookup", queue, args)
             for place, info in described(flat, queue, self.shard_id):
                 found[start + place] = info
@@ -178,7 +187,7 @@ class Queries(ScriptCaller):
 
     async def count(self, queue: str, state: JobState, priorities: Sequence[int], future: bool, now_ms: int) -> int:
         low, high = _run_after_range(future, now_ms)
-        count: int = await self._store.call_queue("count", queue, (queue, int(state), low, high, *priorities))
+        count: int = await self._store.call_queue("count", queue, (queue, _STATES[state], low, high, *priorities))
         return count
 
     async def scan(self, queue: str, request: ScanRequest, now_ms: int) -> list[JobInfo]:
@@ -188,7 +197,7 @@ class Queries(ScriptCaller):
         after, limit, room = request.after, request.limit, request.max_bytes
         while True:
             low, high, *place = _behind(after, request.future, now_ms)
-            args = (queue, int(request.state), low, high, limit, *place, bodies, room, *request.priorities)
+            args = (queue, _STATES[request.state], low, high, limit, *place, bodies, room, *request.priorities)
             goes_on, *flat = await self._store.call_queue("scan", queue, args)
             page = [info for _, info in described(flat, queue, self.shard_id)]
             found += page
@@ -206,12 +215,13 @@ class Queries(ScriptCaller):
     ) -> StatsPage:
         """Redis keeps counts, so everything is in one page, and of one moment."""
         parts = iter(await self._store.call_queue("stats", queue, (queue, now_ms, *priorities)))
-        levels = {
-            priority: LevelCounts(ready, scheduled, in_progress, succeeded, failed, int(oldest) if oldest else None)
-            for priority, ready, scheduled, in_progress, succeeded, failed, oldest in zip(
-                priorities, *[parts] * 6, strict=True
+        levels = {}
+        for priority, *counts in zip(priorities, *[parts] * 8, strict=True):
+            ready, scheduled, in_progress, succeeded, failed, oldest, waiting, cancelled = counts
+            oldest_ms = int(oldest) if oldest else None
+            levels[priority] = LevelCounts(
+                ready, scheduled, in_progress, succeeded, failed, oldest_ms, waiting, cancelled
             )
-        }
         return StatsPage(levels, None)
 
 
@@ -249,11 +259,15 @@ class AdminCommands(ScriptCaller):
         return count
 
     async def delete_jobs(self, queue: str, state: JobState, priority: int, limit: int, now_ms: int) -> int:
-        count: int = await self._store.call_queue("delete_jobs", queue, (queue, int(state), priority, limit))
+        count: int = await self._store.call_queue(
+            "delete_jobs", queue, (queue, _STATES[state], priority, limit, now_ms)
+        )
         return count
 
     async def delete_listed(self, queue: str, state: JobState, jobs: Sequence[JobKey], now_ms: int) -> int:
-        count: int = await self._store.call_queue("delete_listed", queue, [queue, int(state), *key_args(jobs)])
+        count: int = await self._store.call_queue(
+            "delete_listed", queue, [queue, _STATES[state], now_ms, *key_args(jobs)]
+        )
         return count
 
     async def replay(self, queue: str, jobs: Sequence[JobKey], now_ms: int, attempts: int | None) -> list[str | None]:

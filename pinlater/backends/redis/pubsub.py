@@ -3,6 +3,8 @@
 A message on the channel of a queue is `PUBLISHER READY DUE`: READY jobs are eligible now, and the earliest of the
 others will be at DUE (0: there are no others). PUBLISHER is the process that enqueued them, which knows already, or
 "-". They come on a connection of their own, since one with channels takes no calls.
+
+A message on the channel of ends is `QUEUE:IDS`, eight bytes each: jobs whose end somebody waits for.
 """
 
 from __future__ import annotations
@@ -14,15 +16,21 @@ from typing import Any, cast
 
 import hiredis
 
-from pinlater.backends.base import Notification, OnNotification
+from pinlater.backends.base import JobKey, NoEvents, Notification, OnNotification, ShardEvents
 from pinlater.backends.redis.connection import ReplyError
-from pinlater.backends.redis.records import base_key
+from pinlater.backends.redis.records import ID, base_key
 from pinlater.backends.redis.scripts import RedisStore, ScriptCaller
 from pinlater.errors import PinLaterError
 from pinlater.model import Job
 
 UNCLEAR = Notification(1, None)
 """What a message of another form is taken for."""
+
+
+ENDS = b":ends"
+"""Behind the root: the channel of ends."""
+
+_MANY_WATCHED = 10_000
 
 
 def channel_of(base: bytes) -> bytes:
@@ -159,8 +167,15 @@ def _nothing() -> None:
 class PubSub(ScriptCaller):
     """The subscriptions of a shard in Redis. Connects with the first one, and again after a break."""
 
+    events: ShardEvents
+
     def __init__(self, shard_id: str, store: RedisStore) -> None:
         super().__init__(shard_id, store)
+        self.events = NoEvents()
+        self._many_watched = _MANY_WATCHED
+        self._watched: dict[tuple[str, int], int] = {}
+        """Until when. A break of the connection may hide the ends of these."""
+        self._hears_ends: asyncio.Future[Any] | None = None
         self._connection: PubSubConnection | None = None
         self._connecting: asyncio.Task[PubSubConnection | None] | None = None
         self._listeners: dict[bytes, OnNotification] = {}
@@ -185,6 +200,42 @@ class PubSub(ScriptCaller):
             return False
         return True
 
+    async def watch_ends(self, queue: str, jobs: Sequence[JobKey], until_ms: int, now_ms: int) -> bool:
+        """The channel is heard before the jobs are watched; `jobs_ended` is also told of all that a break may hide."""
+        if not await self._subscribed_to_ends():
+            return False
+        if len(self._watched) > self._many_watched:
+            self._watched = {job: until for job, until in self._watched.items() if until > now_ms}
+            self._many_watched = max(_MANY_WATCHED, 2 * len(self._watched))
+        for _, job_id in jobs:
+            self._watched[queue, job_id] = max(until_ms, self._watched.get((queue, job_id), 0))
+        await self._store.call_queue("watch_ends", queue, [now_ms, until_ms, *(ID.pack(each.id) for each in jobs)])
+        return True
+
+    async def _subscribed_to_ends(self) -> bool:
+        connection = await self._connected()
+        if connection is None:
+            return False
+        if self._hears_ends is None:
+            self._hears_ends = connection.subscribe(self._store.root + ENDS)
+        hears = self._hears_ends
+        try:
+            await asyncio.shield(hears)
+        except (ReplyError, OSError):
+            if self._hears_ends is hears:
+                self._hears_ends = None
+            return False
+        return self._hears_ends is hears
+
+    def _on_ends(self, message: bytes) -> None:
+        queue, _, ids = message.partition(b":")
+        name, own = queue.decode(), []
+        for (job_id,) in ID.iter_unpack(ids[: len(ids) // ID.size * ID.size]):
+            if self._watched.pop((name, job_id), None) is not None:
+                own.append(job_id)
+        if own:
+            self.events.jobs_ended(name, own)
+
     async def _connected(self) -> PubSubConnection | None:
         """The connection, made anew where it has to be; None where there is none to be had."""
         if self._connection is not None or self._are_closed:
@@ -207,6 +258,8 @@ class PubSub(ScriptCaller):
         """What is not of the right form is worth a look all the same."""
         on_event = self._listeners.get(channel)
         if on_event is None:
+            if channel.endswith(ENDS):
+                self._on_ends(message)
             return
         try:
             publisher_id, notification = parse(message)
@@ -220,6 +273,14 @@ class PubSub(ScriptCaller):
         listeners, self._listeners = self._listeners, {}
         for on_event in listeners.values():
             on_event(None)
+        self._hears_ends = None
+        watched, self._watched = self._watched, {}
+        if not self._are_closed:
+            ids_of: dict[str, list[int]] = {}
+            for queue, job_id in watched:
+                ids_of.setdefault(queue, []).append(job_id)
+            for queue, ids in ids_of.items():
+                self.events.jobs_ended(queue, ids)
 
     async def close_pubsub(self) -> None:
         self._are_closed = True

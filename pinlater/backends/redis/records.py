@@ -30,6 +30,30 @@ Every key begins with the root, whose braces are a hash tag. Numbers in records 
     BASE:undelivered              hash    id -> how often in a row nobody received it (requeue_undelivered.lua)
     BASE:links                    hash    id -> where the job came from and went to (_links.lua); missing for most jobs
 
+What few jobs have (extended.py); none of it is there while no job has it:
+
+    BASE:extra                    hash    id -> EXTRA, keys, who asked it to stop, progress
+    BASE:s:4:PRIORITY             zset    id -> run_after of WAITING jobs, and of those whose time is over (_sweep.lua)
+    BASE:s:5:PRIORITY             zset    id -> run_after of CANCELLED jobs; they are in BASE:ended:3 too
+    BASE:keys                     hash    dedupe key or send id -> the job that it names (KEY_ENTRY; _keys.lua)
+    BASE:until                    zset    id -> expires_at of all PENDING jobs that have one (and of some that were)
+    BASE:expired                  zset    the same of those that were set aside
+    BASE:results                  hash    id -> RESULT, result
+    BASE:watched                  zset    id -> until when somebody waits for its end; it goes away by itself
+
+    ROOT:heads                    hash    serialize key -> CHAIN_HEAD, the first of its jobs (_chain.lua) or a shard id
+    ROOT:chain:KEY                zset    the jobs behind it -> place; only of keys where some wait
+    ROOT:waiting, ROOT:since      zset    serialize key -> how many wait; since when its first job is the first
+    ROOT:barriers                 hash    serialize key -> the shard where its jobs end first
+    ROOT:slots                    hash    slot -> how many entries of BASE:keys and live jobs in chains it has
+    ROOT:windows                  zset    QUEUE:name in BASE:keys -> when it ends to count
+    ROOT:results                  zset    QUEUE:id -> until when the result is kept
+    ROOT:until                    zset    queue -> lower bound of its earliest expires_at
+    ROOT:fired                    hash    schedule -> the latest time for which it fired
+    ROOT:orphan:QUEUE:KIND:N      hash    BASE:extra or BASE:keys of a deleted queue, which `prune` undoes
+    ROOT:orphans:KIND             set     what stands behind ROOT:orphan: in the names of these
+    ROOT:ends                     channel: the ends that somebody waits for
+
 Stored names are older than some words of the code: `shares` are quotas, `notes` key-value entries, `marks` tombstones,
 and `news` notifications.
 
@@ -39,6 +63,7 @@ ROOT and, where they work on one queue, BASE as KEYS, and derive the rest: all i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import repeat
@@ -56,8 +81,9 @@ from pinlater.backends.base import (
     SilentClaim,
     UnrenewedClaim,
 )
+from pinlater.backends.extended import SEND_ID_KEPT_MS
 from pinlater.backends.status_lines import crash_budget_status, dead_letter_status
-from pinlater.model import MAX_STATUS_CHARS, DequeuedJob, Job, JobInfo, JobState, descriptor_prefix
+from pinlater.model import MAX_STATUS_CHARS, DequeuedJob, Job, JobInfo, JobProgress, JobState, descriptor_prefix
 from pinlater.model.status_text import CUT_MARK, MAX_WITH_MARK
 
 MAX_PRIORITY = 127
@@ -70,6 +96,20 @@ def root_key(prefix: str) -> bytes:
 
 def base_key(root: bytes, queue: str) -> bytes:
     return b"%s:q:%s" % (root, queue.encode())
+
+
+STORE_VERSION = 2
+"""Stands behind the shard id in the identity once there were extended jobs, as `1 (version 2)`: versions before take it
+for another shard then, and leave it alone.
+"""
+
+_VERSION_OF_SHARD = re.compile(r"([A-Za-z0-9]*)(?: \(version ([0-9]+)\))?")
+
+
+def shard_and_version(text: str) -> tuple[str, int]:
+    """The shard id of an identity, and the version of the store."""
+    found = _VERSION_OF_SHARD.fullmatch(text)
+    return (found[1], int(found[2] or 1)) if found else (text, 1)
 
 
 HEAD = Struct(">QIBH")
@@ -100,20 +140,49 @@ LAST_DIGITS = [f"{number:03}" for number in range(1000)]
 _CLAIM_START, _CLAIM_END = Struct(">QQ"), Struct(">IB")
 """A claim in two parts: what its request says, and what the script adds of the job."""
 
-_REQUEST = Struct(">qqQQB")
-"""What a script is told of a claim: limit, max_bytes, the start of the claim, number of priorities; behind it the
-priorities, a byte each, and the descriptor.
+_REQUEST = Struct(">qqQQBB")
+"""What a script is told of a claim: limit, max_bytes, the start of the claim, its time-out, whether a job's own one
+counts before that, number of priorities; behind it the priorities, a byte each, and the descriptor.
 """
 
 _ACK_KIND = Struct(">BBqI")
-"""What a script is told of acks of one kind: 1 succeeded or 0 failed or 2 failed for good, priority, retry delay, bytes
-of the claim descriptor; that and the status to append follow.
+"""What a script is told of acks of one kind: 1 succeeded or 0 failed or 2 failed for good or 3 succeeded with a result,
+priority, retry delay, bytes of the claim descriptor; that and the status to append follow. With a result _ACK_RESULT
+stands before the status, and the result behind it.
 """
+
+_ACK_RESULT = Struct(">QI")
+"""How long the result is kept, bytes of the status."""
 
 _CREATED = Struct(">Q")
 """What HEAD begins with; behind it stands what jobs of one kind have in common."""
 
-_LUA_CODES = {"Q": "I8", "q": "i8", "I": "I4", "H": "I2", "B": "B", ">": ">"}
+EXTRA = Struct(">QQqHBBBBBH")
+"""claim time-out, expires_at (0: none), dedupe_for, slot, priority, flags (1 it is to stop, 2 its keys are to show);
+the bytes of dedupe key, serialize key, send id, and of who asked it to stop, which follow; then PROGRESS and its text,
+where it has any.
+"""
+
+PROGRESS = Struct(">dQ")
+"""The fraction (below 0: none), and when it was told."""
+
+KEY_ENTRY = Struct(">QHBB")
+"""Behind the id of the job that a key names (0: of another shard, whose descriptor follows): when the entry ends to
+count (0: the job is live), slot, priority, OfferOutcome.
+"""
+
+CHAIN_HEAD = Struct(">QB")
+"""Since when; what is behind it (_chain.lua). Behind it stand id, a byte of priority and the queue."""
+
+RESULT = Struct(">QQQIIB")
+"""created_at, run_after, finished_at, attempts_allowed, attempts_remaining, priority; the result follows."""
+
+OFFER = Struct(">QBBQB")
+"""What a script is told of an offer: run_after, on_duplicate, flags (1 only if known, 2 takes no jobs), fires_at, bytes
+of the shard id of a barrier; that and the name of the schedule follow.
+"""
+
+_LUA_CODES = {"d": "d", "Q": "I8", "q": "i8", "I": "I4", "H": "I2", "B": "B", ">": ">"}
 
 
 def _lua_format(record: Struct) -> str:
@@ -139,6 +208,19 @@ LUA_LAYOUT = {
     "MAX_WITH_MARK": str(MAX_WITH_MARK),
     "CUT_MARK": CUT_MARK.replace("\n", "\\n"),
     "SLICE_BYTES": str(SLICE_BYTES),
+    "ACK_RESULT": _lua_format(_ACK_RESULT),
+    "EXTRA": _lua_format(EXTRA),
+    "EXTRA_FLAGS_AT": str(Struct(">QQqHB").size + 1),
+    "PROGRESS": _lua_format(PROGRESS),
+    "PROGRESS_BYTES": str(PROGRESS.size),
+    "KEY_ENTRY": _lua_format(KEY_ENTRY),
+    "KEY_ENTRY_BYTES": str(KEY_ENTRY.size),
+    "CHAIN_HEAD": _lua_format(CHAIN_HEAD),
+    "RESULT": _lua_format(RESULT),
+    "RESULT_BYTES": str(RESULT.size),
+    "OFFER": _lua_format(OFFER),
+    "SEND_ID_KEPT_MS": str(SEND_ID_KEPT_MS),
+    "STORE_VERSION": str(STORE_VERSION),
 }
 """What scripts have in place of `$NAME`, so that the layout is written once."""
 
@@ -218,7 +300,8 @@ def claim_args(requests: Sequence[ClaimRequest], now_ms: int) -> Args:
     for request in requests:
         priorities = request.priorities
         from_ms = now_ms + request.spare_ms
-        about = _REQUEST.pack(request.limit, request.max_bytes, from_ms, request.claim_timeout_ms, len(priorities))
+        times = (from_ms, request.claim_timeout_ms, request.is_default_timeout)
+        about = _REQUEST.pack(request.limit, request.max_bytes, *times, len(priorities))
         args.append(about + bytes(priorities) + request.claim_descriptor.encode())
     return args
 
@@ -226,10 +309,12 @@ def claim_args(requests: Sequence[ClaimRequest], now_ms: int) -> Args:
 def dequeued(
     answer: Sequence[Any], queue: str, shard: str, claim_descriptor: str, expires_at_ms: int
 ) -> list[DequeuedJob]:
-    """Jobs from their ids, run_afters, values, and what has changed, if anything has (see claim.lua)."""
+    """Jobs from their ids, run_afters, values, what has changed, if anything has, and expiries of their own (see
+    claim.lua).
+    """
     if not answer:
         return []
-    packed_ids, scores, values, changes = answer
+    packed_ids, scores, values, changes, *expiries = answer
     ids: Iterable[int] = _ids(len(values)).unpack(packed_ids)
     jobs: list[DequeuedJob] = []
     append, head_bytes = jobs.append, HEAD.size
@@ -265,20 +350,26 @@ def dequeued(
                 expires_at_ms,
             )
         )
+    if expiries and expiries[0]:
+        own = iter(expiries[0])
+        for place, own_expires_at_ms in zip(own, own, strict=True):
+            jobs[place - 1].claim_expires_at_ms = int(own_expires_at_ms)
     return jobs
 
 
-def ack_args(acks: Acks) -> Args:
+def ack_args(acks: Acks, result_ttl_ms: int) -> Args:
     """Number of kinds, the kinds, which ack is of which kind, the ids (see _ack.lua)."""
     kinds: dict[AckKind, int] = {}
     which: list[int] = []
     for kind, ids in acks.runs:
         which += [kinds.setdefault(kind, len(kinds))] * len(ids)
     args: Args = [len(kinds)]
-    for priority, succeeded, status, delay_ms, claim, permanent, _ in kinds:
-        holder = claim.encode()
-        about = _ACK_KIND.pack(1 if succeeded else 2 if permanent else 0, priority, delay_ms, len(holder))
-        args.append(about + holder + status.encode())
+    for priority, succeeded, status, delay_ms, claim, permanent, result in kinds:
+        holder, text = claim.encode(), status.encode()
+        ending = 1 if succeeded else 2 if permanent else 0
+        if succeeded and result is not None:
+            ending, text = 3, _ACK_RESULT.pack(result_ttl_ms, len(text)) + text + result
+        args.append(_ACK_KIND.pack(ending, priority, delay_ms, len(holder)) + holder + text)
     args.append(b"" if len(kinds) == 1 else Struct(f">{len(which)}H").pack(*which))
     args.append(_ids(len(which)).pack(*acks.ids))
     return args
@@ -305,12 +396,82 @@ def checkpoint_args(queue: str, checkpoints: Sequence[CheckpointRequest], now_ms
 
 
 def described(flat: Sequence[Any], queue: str, shard: str) -> list[tuple[int, JobInfo]]:
-    """Places and jobs from eleven values per job (see lookup.lua)."""
+    """Places and jobs from fourteen values per job (see lookup.lua)."""
     parts = iter(flat)
     return [
-        (place, _info(queue, shard, JobState(state), job_id, int(score), *rest))
-        for place, state, job_id, score, *rest in zip(*[parts] * 11, strict=True)
+        (place, _described(queue, shard, state, job_id, score, rest))
+        for place, state, job_id, score, *rest in zip(*[parts] * 14, strict=True)
     ]
+
+
+_GONE = 6
+_STATES = {**{int(state): state for state in JobState}, 4: JobState.PENDING, 5: JobState.FAILED}
+
+
+def _described(queue: str, shard: str, state: int, job_id: bytes, score: bytes, rest: list[Any]) -> JobInfo:
+    *common, extra, head, result = rest
+    if state == _GONE:
+        return _gone(queue, shard, job_id, result)
+    info = _info(queue, shard, _STATES[state], job_id, int(score), *common)
+    if extra:
+        _extend(info, extra)
+        info.cancelled = True if state == _CANCELLED else None
+    if head:
+        info.waits_for = first_of_chain(head, shard)
+    info.result = result[RESULT.size :] if result else None
+    return info
+
+
+_CANCELLED = 5
+
+
+def _gone(queue: str, shard: str, job_id: bytes, result: bytes) -> JobInfo:
+    """What the result tells of a job that is not kept."""
+    created_at_ms, run_after_ms, finished_at_ms, allowed, remaining, priority = RESULT.unpack_from(result)
+    return JobInfo(
+        named(queue, shard, priority, job_id),
+        JobState.SUCCEEDED,
+        priority,
+        allowed,
+        remaining,
+        "",
+        created_at_ms,
+        run_after_ms,
+        finished_at_ms,
+        finished_at_ms=finished_at_ms,
+        result=result[RESULT.size :],
+    )
+
+
+def _extend(info: JobInfo, extra: bytes) -> None:
+    timeout_ms, expires_at_ms, dedupe_for_ms, _, _, _, *sizes = EXTRA.unpack_from(extra)
+    texts, at = [], EXTRA.size
+    for size in sizes:
+        texts.append(extra[at : at + size].decode())
+        at += size
+    dedupe_key, serialize_key, _, cancelled_by = texts
+    info.claim_timeout_ms, info.expires_at_ms = timeout_ms or None, expires_at_ms or None
+    info.dedupe_key, info.serialize_key = dedupe_key or None, serialize_key or None
+    info.cancel_requested_by, info.dedupe_for_ms = cancelled_by or None, dedupe_for_ms
+    if at < len(extra):
+        fraction, at_ms = PROGRESS.unpack_from(extra, at)
+        info.progress = JobProgress(None if fraction < 0 else fraction, extra[at + PROGRESS.size :].decode(), at_ms)
+
+
+def named(queue: str, shard: str, priority: int, job_id: bytes) -> str:
+    """The descriptor of a job."""
+    return f"{_prefix(queue, shard, priority)}{ID.unpack(job_id)[0]}"
+
+
+def first_of_chain(head: bytes, shard: str) -> str | None:
+    """The descriptor of the job that is the head of a chain; None for a barrier, or where there is none."""
+    if not head or CHAIN_HEAD.unpack_from(head)[1] == _BARRIER:
+        return None
+    member = head[CHAIN_HEAD.size :]
+    return named(member[ID.size + 1 :].decode(), shard, member[ID.size], member[: ID.size])
+
+
+_BARRIER = 2
 
 
 def _info(
@@ -334,7 +495,7 @@ def _info(
         updated_at_ms, remaining, allowed, crashes = CHANGED.unpack_from(changed)
         status = changed[CHANGED.size :]
     info = JobInfo(
-        _prefix(queue, shard, priority) + str(ID.unpack(job_id)[0]),
+        named(queue, shard, priority, job_id),
         state,
         priority,
         allowed,

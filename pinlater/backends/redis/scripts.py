@@ -21,7 +21,7 @@ from importlib.resources import files
 from typing import Any, NoReturn
 
 from pinlater.backends.redis.connection import PipelinedConnection, RedisAddress, ReplyError, is_read_only, mapped
-from pinlater.backends.redis.records import LUA_LAYOUT, Arg, root_key
+from pinlater.backends.redis.records import LUA_LAYOUT, Arg, root_key, shard_and_version
 from pinlater.errors import NothingStored, OutcomeUnknown, QueueNotFound, ShardConnectionFailed, StoreRefused
 
 _INCLUDE = re.compile(r"^--#include ([a-z]+)$", re.MULTILINE)
@@ -201,6 +201,7 @@ class RedisStore:
 
     def check_identity(self, shard: str, store: str) -> None:
         """StoreRefused where the store is not the one that was opened."""
+        shard, _ = shard_and_version(shard)
         if (shard, store) != self.identity:
             was = "nothing (it was wiped)" if not store else f"shard {shard!r}, store {store}"
             raise StoreRefused(f"redis {self.address.shown} carries {was}; opened was shard and store {self.identity}")

@@ -7,11 +7,12 @@ import secrets
 from pinlater.backends.base import StoreStatus
 from pinlater.backends.redis.connection import FULL, parse_address
 from pinlater.backends.redis.coordination import ConfigCommands, Coordination, Maintenance
+from pinlater.backends.redis.extended import ExtendedCommands, KeyHomes
 from pinlater.backends.redis.jobs import AdminCommands, JobCommands, Queries
 from pinlater.backends.redis.pubsub import PubSub
+from pinlater.backends.redis.records import STORE_VERSION, shard_and_version
 from pinlater.backends.redis.scripts import RedisStore
 from pinlater.backends.store_warnings import warn_once
-from pinlater.backends.unfinished import Unfinished
 from pinlater.errors import StoreRefused
 
 CONNECT_TIMEOUT_MS = 2_000
@@ -23,7 +24,17 @@ _EVICTS = (
 )
 
 
-class RedisShard(ConfigCommands, JobCommands, PubSub, Queries, AdminCommands, Maintenance, Coordination, Unfinished):
+class RedisShard(
+    ConfigCommands,
+    JobCommands,
+    ExtendedCommands,
+    PubSub,
+    Queries,
+    AdminCommands,
+    Maintenance,
+    KeyHomes,
+    Coordination,
+):
     """A shard in Redis. Takes a `redis://` or `rediss://` URL (see connection.py); an id of "" lets the store's own
     record decide.
     """
@@ -44,7 +55,13 @@ class RedisShard(ConfigCommands, JobCommands, PubSub, Queries, AdminCommands, Ma
     async def open(self) -> str:
         store, given = self._store, self.shard_id
         answer = await store.call("open", given, secrets.token_hex(16))
-        shard, store_id = (str(part, "ascii") for part in answer)
+        about, store_id = (str(part, "ascii") for part in answer)
+        shard, version = shard_and_version(about)
+        if version > STORE_VERSION:
+            raise StoreRefused(
+                f"redis {store.address.shown} has jobs of a newer PinLater (version {version}, this one knows "
+                f"{STORE_VERSION}): run that one"
+            )
         if not shard:
             raise StoreRefused(f"redis {store.address.shown} has no shard id yet: give it one, as in ID=URL")
         if given and shard != given:

@@ -1,7 +1,8 @@
 -- Hand out eligible jobs to each request in turn. The first write removes, so a Redis out of memory can be emptied.
--- ARGV has from `at` on, packed, one per request: limit, max_bytes, claimed_at, time-out, number of priorities, priorities
--- of a byte each, descriptor. `within_quota`: no more than the queue's quota leaves.
--- Returns per request {ids, run_afters with commas between, values, changed or ''}, the last left out where all are ''.
+-- ARGV has from `at` on, packed, one per request: limit, max_bytes, claimed_at, time-out, 1 where a job's own time-out
+-- counts before that, else 0, number of priorities, priorities of a byte each, descriptor. `within_quota`: no more than the queue's quota leaves.
+-- Returns per request {ids, run_afters with commas between, values, changed or '', expiries of their own}: of the last
+-- two, changed is left out where all are '', expiries (place from 0 and time in turn) where there are none.
 -- BOUND    limits and max_bytes; no request is looked at once the bodies come to SLICE_BYTES: the answer is shorter then
 local PAGE, SLICE_BYTES = 128, $SLICE_BYTES
 
@@ -30,9 +31,14 @@ local function claim(root, base, queue, now, within_quota, at)
   local claims_key, expiry_key = base .. ':claims', base .. ':expiry'
   -- What this script adds there belongs to jobs that it has handed out, so it need not look again.
   local any_changed = call('EXISTS', changed_key) == 1
+  local any_extra = call('EXISTS', base .. ':extra') == 1
+  if any_extra and not sweep(base, now, SWEPT) then
+    redis.pcall('PUBLISH', base .. ':news', '- 1 0')  -- there are more of them: come again
+    return {{}}
+  end
 
   -- Up to `left` jobs of one priority into `out`; returns how many and the bytes that are left, negative when full.
-  local function take(out, priority, left, room, expiry, prefix, descriptor)
+  local function take(out, priority, left, room, expiry, prefix, descriptor, claimed_at, is_default)
     local pending, taken = base .. ':s:0:' .. priority, 0
     local records, ids_out, scores_out, values_out = {}, out[1], out[2], out[3]
     while taken < left and room >= 0 do
@@ -48,6 +54,7 @@ local function claim(root, base, queue, now, within_quota, at)
       end
       local values = call('HMGET', jobs_key, unpack(ids, 1, n))
       local changed = any_changed and call('HMGET', changed_key, unpack(ids, 1, n))
+      local extras = any_extra and is_default and call('HMGET', base .. ':extra', unpack(ids, 1, n))
       local moved, expiries, claims, first_status, fit, o = {}, {}, {}, {}, 0, #ids_out
       for i = 1, n do
         local value = values[i]
@@ -67,6 +74,14 @@ local function claim(root, base, queue, now, within_quota, at)
         moved[2 * i - 1], moved[2 * i] = scores[i], id
         expiries[2 * i - 1], expiries[2 * i] = expiry, id
         claims[2 * i - 1], claims[2 * i] = id, record[1]
+        local own = extras and extras[i] and unpack_record($EXTRA, extras[i]) or 0
+        if own > 0 then
+          local own_expiry = string.format('%d', claimed_at + own)
+          expiries[2 * i - 1] = own_expiry
+          claims[2 * i] = pack($CLAIM_START, claimed_at, own) .. sub(record[1], #prefix + 1)
+          out[5][#out[5] + 1], out[5][#out[5] + 2] = o, own_expiry
+          earliest = math.min(earliest or math.huge, claimed_at + own)
+        end
         local was = changed and changed[i] or ''
         if record[2] > 0 and was == '' then
           first_status[#first_status + 1] = id
@@ -97,21 +112,21 @@ local function claim(root, base, queue, now, within_quota, at)
 
   local answer = {}
   while at <= #ARGV and given < SLICE_BYTES do
-    local request, out = ARGV[at], {{}, {}, {}, {}}
-    local limit, room, claimed_at, timeout, levels = unpack_record($REQUEST, request)
+    local request, out = ARGV[at], {{}, {}, {}, {}, {}}
+    local limit, room, claimed_at, timeout, is_default, levels = unpack_record($REQUEST, request)
     local left, expiry = math.min(limit, free), string.format('%d', claimed_at + timeout)
     local last = $REQUEST_BYTES + levels
     local prefix, descriptor = pack($CLAIM_START, claimed_at, timeout), sub(request, last + 1)
     for p = $REQUEST_BYTES + 1, last do
       if left <= 0 or room < 0 then break end
       local taken
-      taken, room = take(out, byte(request, p), left, room, expiry, prefix, descriptor)
+      taken, room = take(out, byte(request, p), left, room, expiry, prefix, descriptor, claimed_at, is_default == 1)
       left = left - taken
     end
     free = free - #out[1]
     local any = #out[1] > 0
     if any and (not earliest or tonumber(expiry) < earliest) then earliest = tonumber(expiry) end
-    answer[#answer + 1] = any and {table.concat(out[1]), table.concat(out[2], ','), out[3], out[4]} or {}
+    answer[#answer + 1] = any and {table.concat(out[1]), table.concat(out[2], ','), out[3], out[4], out[5]} or {}
     at = at + 1
   end
   if earliest then call('ZADD', root .. ':claimed', 'LT', string.format('%d', earliest), queue) end

@@ -3,19 +3,39 @@ local function named(queue, shard, priority, id)
   return queue .. ':s' .. shard .. ':p' .. priority .. ':' .. string.format('%.0f', (unpack_record($ID, id)))
 end
 
+-- The keys of a job that is copied, where it has any.
+local function keys_of(base, id)
+  local record = redis.call('HGET', base .. ':extra', id)
+  local e = record and extra_of(record)
+  if not e or (e.dedupe == '' and e.serialize == '') then return nil end
+  e.timeout, e.expires, e.send, e.by, e.rest = 0, 0, '', '', ''
+  return e
+end
+
 -- Store a copy of a job as a new pending one of another queue, to run now; returns its descriptor.
 -- `value` is what the original has in `jobs`: the copy has its body, and its head but for the time, attempts and status.
--- `lowest` is the lowest id that may be given.
-local function copy(root, shard, queue, value, attempts, status, now, lowest, origin, origin_attempts)
+-- `lowest` is the lowest id that may be given. `e` is what the original has of keys, or nil: of a dead letter they are
+-- to show alone, else its dedupe key must be free.
+local function copy(root, shard, queue, value, attempts, status, now, lowest, origin, origin_attempts, e)
   local base, head = root .. ':q:' .. queue, {unpack_record(HEAD, value)}
   local priority, body = head[3], sub(value, $HEAD_BYTES + 1 + head[4])
   head[1], head[2], head[4] = tonumber(now), attempts, #status
   local number = math.max((tonumber(redis.call('GET', root .. ':last')) or 0) + 1, lowest)
   local id = pack($ID, number)
   redis.call('SET', root .. ':last', string.format('%.0f', number))
-  redis.call('ZADD', base .. ':s:0:' .. priority, now, id)
+  local state = 0
+  if e then
+    if origin_attempts == '' then
+      e.now, e.flags = tonumber(now), 0
+      if not come_alive(root, queue, id, e) then state = WAITING end
+    else
+      e.flags = HISTORY
+    end
+    redis.call('HSET', base .. ':extra', id, pack_extra(e))
+  end
+  redis.call('ZADD', base .. ':s:' .. state .. ':' .. priority, now, id)
   redis.call('HSET', base .. ':jobs', id, pack(HEAD, unpack(head, 1, #head - 1)) .. status .. body)
   link(base, id, origin, origin_attempts, '')
-  notify(base, tonumber(now), {now})
+  if state == 0 then notify(base, tonumber(now), {now}) end
   return named(queue, shard, priority, id)
 end

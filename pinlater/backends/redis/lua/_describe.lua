@@ -1,11 +1,19 @@
--- All that is known of jobs whose state and run_after are known, as six values per job:
--- value (with or without body), changed or '', claim or '', expiry or '', finished_at or '', link or ''.
+-- All that is known of jobs whose state and run_after are known, as eight values per job:
+-- value (with or without body), changed or '', claim or '', expiry or '', finished_at or '', link or '', extra or '', and
+-- of one that waits the head of its chain or ''.
 -- `state_of(i)` and `emit(i, ...)` work on positions in `ids`; `emit` answers false to stop.
 -- Returns how many of the ids were read: a caller with large values goes on behind them in a call of its own.
 -- BOUND: SLICE_BYTES of values in all, and the one that goes beyond; PAGE values at a time.
 local PAGE, SLICE_BYTES = 64, $SLICE_BYTES
 
-local function describe(base, ids, state_of, emit)
+-- The head of the chain that a job is in, where it waits.
+local function waits_behind(root, extra)
+  local e = extra_of(extra)
+  return e.serialize ~= '' and redis.call('HGET', root .. ':heads', e.serialize) or ''
+end
+
+local function describe(root, base, ids, state_of, emit)
+  local any_extra = redis.call('EXISTS', base .. ':extra') == 1
   local first, any_link, read_bytes = 1, redis.call('EXISTS', base .. ':links') == 1, 0
   while first <= #ids and read_bytes < SLICE_BYTES do
     local last = first - 1
@@ -17,13 +25,17 @@ local function describe(base, ids, state_of, emit)
     local changed = redis.call('HMGET', base .. ':changed', unpack(ids, first, last))
     local claims = redis.call('HMGET', base .. ':claims', unpack(ids, first, last))
     local links = any_link and redis.call('HMGET', base .. ':links', unpack(ids, first, last)) or {}
+    local extras = any_extra and redis.call('HMGET', base .. ':extra', unpack(ids, first, last)) or {}
     for i = first, last do
       local at, state = i - first + 1, state_of(i)
       local expiry = state == 1 and redis.call('ZSCORE', base .. ':expiry', ids[i]) or ''
-      local finished = state >= 2 and redis.call('ZSCORE', base .. ':ended:' .. state, ids[i])
+      local has_ended = state >= 2 and state ~= WAITING
+      local finished = has_ended and redis.call('ZSCORE', base .. ':ended:' .. math.min(state, 3), ids[i])
       if state == 3 and not finished then finished = redis.call('ZSCORE', base .. ':dead', ids[i]) end
       local change, claim, link = changed[at] or '', claims[at] or '', links[at] or ''
-      if not emit(i, values[at], change, claim, expiry, finished or '', link) then return #ids end
+      local extra = extras[at] or ''
+      local head = state == WAITING and extra ~= '' and waits_behind(root, extra) or ''
+      if not emit(i, values[at], change, claim, expiry, finished or '', link, extra, head) then return #ids end
     end
     first = last + 1
   end

@@ -1,18 +1,21 @@
 -- End claims as expired or released: back to PENDING, or to FAILED without attempts or over the crash budget.
 -- `jobs` are {id, claim} of jobs in progress, each once. `words`: the status line around the attempts that remain, and
 -- the one around the crashes. `dead_letters`: those that fail wait to be copied as dead letters. Returns how many
--- went back and how many failed.
+-- went back, how many failed and how many ended as cancelled.
 -- The first write removes, and removing is allowed in a Redis out of memory; then so is the rest of the script.
 local function expire(root, queue, jobs, now, budget, dead_letters, words)
   local base = root .. ':q:' .. queue
   local ids = {}
   for i, job in ipairs(jobs) do ids[i] = job[1] end
-  if #ids == 0 then return 0, 0 end
+  if #ids == 0 then return 0, 0, 0 end
   write('ZREM', base .. ':expiry', ids)
   local changed = read('HMGET', base .. ':changed', ids)
+  local any_extra, any_watched = apart(base)
+  local extras = any_extra and read('HMGET', base .. ':extra', ids) or {}
+  local ends, told, pending, cancelled = any_extra and new_ends(root, now), {}, {}, 0
   local new, moves, freed, ended = {}, {}, {}, {}
   local at_once, retried, failed = string.format('%.0f', now), 0, 0
-  local of_claim, of_changed = {}, {}  -- claims that expire together are mostly alike: a quarter of the script's time
+  local ended_as_cancelled, of_claim, of_changed = {}, {}, {}  -- claims that expire together are mostly alike: a quarter of the script's time
   for i, id in ipairs(ids) do
     local claim, was = jobs[i][2], changed[i]
     local known = was and of_changed or of_claim
@@ -32,17 +35,27 @@ local function expire(root, queue, jobs, now, budget, dead_letters, words)
     local priority = byte(claim, DESCRIPTOR_AT - 1)
     local move = moves[priority]
     if not move then
-      move = {out = {}, pending = {}, failed = {}, failed_ids = {}}
+      move = {out = {}, pending = {}, failed = {}, failed_ids = {}, cancelled_ids = {}}
       moves[priority] = move
     end
     move.out[#move.out + 1] = id
-    if expired.retries then
+    local extra = extras[i]
+    if extra and is_to_stop(extra) then
+      cancelled = cancelled + 1
+      ended_as_cancelled[2 * cancelled - 1], ended_as_cancelled[2 * cancelled] = at_once, id
+      move.cancelled_ids[#move.cancelled_ids + 1] = id
+      add_end(ends, queue, id, extra, true, STAYS)
+      told[#told + 1] = id
+    elseif expired.retries then
+      if extra then pending[#pending + 1] = id end
       retried = retried + 1
       freed[retried] = id
       local n = #move.pending
       move.pending[n + 1], move.pending[n + 2] = at_once, id
     else
       failed = failed + 1
+      if extra then add_end(ends, queue, id, extra, true, STAYS) end
+      told[#told + 1] = id
       ended[2 * failed - 1], ended[2 * failed] = at_once, id
       move.failed_ids[#move.failed_ids + 1] = id
     end
@@ -53,7 +66,10 @@ local function expire(root, queue, jobs, now, budget, dead_letters, words)
       move.failed[2 * i - 1] = run_after[i]
       move.failed[2 * i] = id
     end
+    local cancelled_at, into = read('ZMSCORE', base .. ':s:1:' .. priority, move.cancelled_ids), {}
+    for i, id in ipairs(move.cancelled_ids) do into[2 * i - 1], into[2 * i] = cancelled_at[i], id end
     write('ZREM', base .. ':s:1:' .. priority, move.out)
+    write('ZADD', base .. ':s:5:' .. priority, into)
     write('ZADD', base .. ':s:0:' .. priority, move.pending)
     write('ZADD', base .. ':s:3:' .. priority, move.failed)
   end
@@ -62,8 +78,15 @@ local function expire(root, queue, jobs, now, budget, dead_letters, words)
   local index = dead_letters and ':dead' or ':ended:3'
   write('ZADD', base .. index, ended)
   if failed > 0 then redis.call('ZADD', root .. index, 'LT', at_once, queue) end
+  write('ZADD', base .. ':ended:3', ended_as_cancelled)
+  if cancelled > 0 then redis.call('ZADD', root .. ':ended:3', 'LT', at_once, queue) end
   local times = {}
   for i = 1, retried do times[i] = now end
   notify(base, now, times)
-  return retried, failed
+  if any_extra then
+    expire_again(root, base, queue, pending)
+    finish_ends(ends)
+  end
+  if any_watched then tell_ends(root, queue, told) end
+  return retried, failed, cancelled
 end

@@ -1,26 +1,58 @@
--- Jobs of one priority that are FAILED, each given once, back to PENDING. `attempts` '': as many as were allowed.
--- The first write removes.
-local function retry(base, priority, ids, attempts, run_after, now)
-  if #ids == 0 then return end
-  local changed, new, pending, times = read('HMGET', base .. ':changed', ids), {}, {}, {}
+-- Jobs of one priority and state, FAILED or CANCELLED, each given once, back to PENDING. `attempts` '': as many as were
+-- allowed. Those whose dedupe key has another live job stay. Returns how many went. The first write removes.
+local function retry(root, queue, priority, state, given, attempts, run_after, now)
+  local base = root .. ':q:' .. queue
+  local extras = redis.call('EXISTS', base .. ':extra') == 1 and read('HMGET', base .. ':extra', given) or {}
+  local ids, extended, taken = {}, {}, {}
+  for i, id in ipairs(given) do
+    local e = extras[i] and extra_of(extras[i])
+    if e and is_flagged(e.flags, HISTORY) then e.dedupe, e.serialize, e.send = '', '', '' end
+    local name = e and e.dedupe ~= '' and dedupe_name(e)
+    if not (name and (taken[name] or taken_by(base, e, id))) then
+      ids[#ids + 1] = id
+      if name then taken[name] = true end
+      if e then extended[id] = e end
+    end
+  end
+  if #ids == 0 then return 0 end
+  local changed, new, pending, waiting, times = read('HMGET', base .. ':changed', ids), {}, {}, {}, {}
+  write('ZREM', base .. ':s:' .. state .. ':' .. priority, ids)
+  write('ZREM', base .. ':ended:3', ids)
+  write('ZREM', base .. ':dead', ids)
+  write('HDEL', base .. ':claims', ids)
+  local again = {}
   for i, id in ipairs(ids) do
     local _, _, allowed = unpack_record(CHANGED, changed[i])
     local remaining = attempts ~= '' and tonumber(attempts) or allowed
     new[2 * i - 1] = id
     new[2 * i] = pack(CHANGED, now, remaining, allowed, 0) .. sub(changed[i], CHANGED_STATUS_AT)
-    pending[2 * i - 1], pending[2 * i] = run_after, id
-    times[i] = run_after
+    local e, is_first = extended[id], true
+    if e then
+      e.now = now
+      is_first = come_alive(root, queue, id, e)
+      again[#again + 1] = id
+      -- What asked it to stop is done with. A dead letter's keys are not among those of `e`.
+      local record = extra_of(redis.call('HGET', base .. ':extra', id))
+      if is_flagged(record.flags, STOP) then
+        record.flags, record.by = record.flags - STOP, ''
+        redis.call('HSET', base .. ':extra', id, pack_extra(record))
+      end
+    end
+    local into = is_first and pending or waiting
+    into[#into + 1] = run_after
+    into[#into + 1] = id
+    if is_first then times[#times + 1] = run_after end
   end
-  write('ZREM', base .. ':s:3:' .. priority, ids)
-  write('ZREM', base .. ':ended:3', ids)
-  write('ZREM', base .. ':dead', ids)
-  write('HDEL', base .. ':claims', ids)
   write('HSET', base .. ':changed', new)
   write('ZADD', base .. ':s:0:' .. priority, pending)
+  write('ZADD', base .. ':s:4:' .. priority, waiting)
+  expire_again(root, base, queue, again)
   notify(base, now, times)
-  if redis.call('EXISTS', base .. ':links') == 0 then return end
-  for _, id in ipairs(ids) do
-    local origin, origin_attempts, moved_to = linked(base, id)
-    if moved_to ~= '' then link(base, id, origin, origin_attempts, '') end
+  if redis.call('EXISTS', base .. ':links') == 1 then
+    for _, id in ipairs(ids) do
+      local origin, origin_attempts, moved_to = linked(base, id)
+      if moved_to ~= '' then link(base, id, origin, origin_attempts, '') end
+    end
   end
+  return #ids
 end

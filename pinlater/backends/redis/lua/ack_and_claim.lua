@@ -7,7 +7,11 @@
 --#include many
 --#include layout
 --#include notify
+--#include extra
+--#include chain
+--#include ends
 --#include ack
+--#include sweep
 --#include claim
 if redis.call('HEXISTS', KEYS[1] .. ':queues', ARGV[1]) == 0 then return false end
 local outcomes, at = ack(KEYS[1], KEYS[2], ARGV[1], ARGV[2], 4)

@@ -1,23 +1,42 @@
--- Remove pending jobs.
+-- Remove pending jobs; ask those in progress to stop, where somebody says so.
 -- KEYS     1 ROOT   2 BASE
--- ARGV     per job: priority, id
--- RETURNS  one character per job: 0 cancelled, 1 in progress, 2 ended, 3 not found
+-- ARGV     1 queue   2 now   3 who asks those in progress to stop, or ''   then per job: priority, id
+-- RETURNS  one character per job: 0 cancelled, 1 in progress, 2 ended, 3 not found, 4 in progress and asked to stop
 -- BOUND    the jobs given
 --#include many
+--#include layout
+--#include notify
+--#include extra
+--#include chain
+--#include ends
 --#include forget
-local base, call, outcome = KEYS[2], redis.call, {}
-local gone = {}
-for at = 1, #ARGV, 2 do
+local root, base, queue, now, by = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]
+local call, outcome, gone = redis.call, {}, {}
+
+local function ask_to_stop(priority, id)
+  local key = base .. ':extra'
+  local record = call('HGET', key, id)
+  local e = record and extra_of(record) or plain_extra(tonumber(priority))
+  if is_flagged(e.flags, STOP) then return end
+  e.flags, e.by = e.flags + STOP, by
+  call('HDEL', key, id)  -- first, since a Redis out of memory refuses to begin with the other
+  call('HSET', key, id, pack_extra(e))
+end
+
+for at = 4, #ARGV, 2 do
   local priority, id, code = ARGV[at], ARGV[at + 1], '3'
-  if call('ZREM', base .. ':s:0:' .. priority, id) == 1 then
+  if call('ZREM', base .. ':s:0:' .. priority, id) == 1 or call('ZREM', base .. ':s:4:' .. priority, id) == 1 then
     gone[#gone + 1] = id
     code = '0'
   elseif call('ZSCORE', base .. ':s:1:' .. priority, id) then
-    code = '1'
-  elseif call('ZSCORE', base .. ':s:2:' .. priority, id) or call('ZSCORE', base .. ':s:3:' .. priority, id) then
-    code = '2'
+    code = by ~= '' and '4' or '1'
+    if by ~= '' then ask_to_stop(priority, id) end
+  else
+    for _, state in ipairs({2, 3, CANCELLED}) do
+      if call('ZSCORE', base .. ':s:' .. state .. ':' .. priority, id) then code = '2' end
+    end
   end
   outcome[#outcome + 1] = code
 end
-forget(base, 0, gone)
+forget(root, queue, 0, gone, now)
 return table.concat(outcome)

@@ -4,8 +4,13 @@
 --          4 to PENDING), run_after, attempts, status to put in front, body, the latest expiry that run_after may give
 -- RETURNS  one character per heartbeat: 1 done, 0 no match
 -- BOUND    the heartbeats given
+--#include many
 --#include layout
 --#include notify
+--#include extra
+--#include chain
+--#include ends
+--#include stop
 local base, now = KEYS[2], tonumber(ARGV[2])
 local call = redis.call
 local BEFORE_SOURCE = '^[^:]*:[^:]*:[^:]*:[^:]*:(.*)$'
@@ -30,6 +35,7 @@ local function replace_body(id, body)
   call('HSET', base .. ':jobs', id, sub(value, 1, $HEAD_BYTES + status_bytes) .. body)
 end
 
+local any_extra, ends, again = apart(base), new_ends(KEYS[1], now), {}
 local outcome, earliest, times = {}, nil, {}
 for at = 3, #ARGV, 10 do
   local priority, id, flags = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 4])
@@ -39,13 +45,18 @@ for at = 3, #ARGV, 10 do
     local remaining, allowed, crashes, status = mutable(call('HGET', base .. ':changed', id), claim)
     if flags % 4 >= 2 then remaining, allowed = tonumber(ARGV[at + 6]), tonumber(ARGV[at + 6]) end
     call('ZREM', base .. ':expiry', id)
-    call('HSET', base .. ':changed', id, pack(CHANGED, now, remaining, allowed, crashes) .. cut(ARGV[at + 7] .. status))
+    local changed = pack(CHANGED, now, remaining, allowed, crashes) .. cut(ARGV[at + 7] .. status)
+    call('HSET', base .. ':changed', id, changed)
     if flags % 2 == 1 then replace_body(id, ARGV[at + 8]) end
     if flags >= 4 then
+      local extra = any_extra and call('HGET', base .. ':extra', id)
       call('ZREM', running, id)
-      call('HDEL', base .. ':claims', id)
-      call('ZADD', base .. ':s:0:' .. priority, ARGV[at + 5], id)
-      times[#times + 1] = ARGV[at + 5]
+      if not stop(ends, base, ARGV[1], priority, id, extra, ARGV[at + 5], changed) then
+        call('HDEL', base .. ':claims', id)
+        call('ZADD', base .. ':s:0:' .. priority, ARGV[at + 5], id)
+        times[#times + 1] = ARGV[at + 5]
+        if extra then again[#again + 1] = id end
+      end
     else
       local _, timeout = unpack_record(CLAIM, claim)
       call('ZADD', running, ARGV[at + 5], id)
@@ -59,4 +70,6 @@ end
 -- Earlier than the claim's own only where a clock was set back.
 if earliest then call('ZADD', KEYS[1] .. ':claimed', 'LT', string.format('%.0f', earliest), ARGV[1]) end
 notify(base, now, times)
+expire_again(KEYS[1], base, ARGV[1], again)
+finish_ends(ends)
 return table.concat(outcome)

@@ -4,9 +4,13 @@
 --          line of history   then per queue with a target: queue, the target's queue, attempts allowed there
 -- RETURNS  {queue, copied, ...}
 -- BOUND    limit jobs, BYTES of values and one more; the queues that have jobs pending
+--#include many
 --#include layout
---#include links
 --#include notify
+--#include extra
+--#include chain
+--#include keys
+--#include links
 --#include copy
 local BYTES = 33554432
 local root, now, call = KEYS[1], ARGV[2], redis.call
@@ -27,7 +31,8 @@ local function move(queue, base, id, finished, target)
     .. crashes .. ARGV[9]
   local status = sub(changed, CHANGED_STATUS_AT)
   local attempts, letter_status = target.attempts, cut(history .. status)
-  local moved_to = copy(root, shard, target.queue, value, attempts, letter_status, now, lowest, origin, tostring(allowed))
+  local e, was_allowed = keys_of(base, id), tostring(allowed)
+  local moved_to = copy(root, shard, target.queue, value, attempts, letter_status, now, lowest, origin, was_allowed, e)
   local came_from, came_with = linked(base, id)
   link(base, id, came_from, came_with, moved_to)
   call('HSET', base .. ':changed', id, pack(CHANGED, tonumber(now), remaining, allowed, crashes) .. status)

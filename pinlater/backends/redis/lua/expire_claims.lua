@@ -3,11 +3,14 @@
 -- ARGV     1 limit   2 now   3-6 the words of the status lines   7 crash budget
 --          8 send failed ones to the dead letters (1 or 0)
 --          then per queue with rules of its own: queue, crash budget, send failed ones to the dead letters
--- RETURNS  {queue, retried, failed, ...}
+-- RETURNS  {queue, retried, failed, cancelled, ...}
 -- BOUND    limit jobs, and QUEUES queues more: those whose claims were all ended otherwise take none of the limit
 --#include many
 --#include layout
 --#include notify
+--#include extra
+--#include chain
+--#include ends
 --#include expire
 local QUEUES = 1000
 local root, left, now = KEYS[1], tonumber(ARGV[1]), ARGV[2]
@@ -22,11 +25,11 @@ for _, queue in ipairs(due) do
   local claims, jobs = read('HMGET', base .. ':claims', ids), {}
   for i, id in ipairs(ids) do jobs[i] = {id, claims[i]} end
   local rules = rules_of[queue] or others
-  local retried, failed = expire(root, queue, jobs, tonumber(now), rules.budget, rules.dead_letters, words)
+  local retried, failed, cancelled = expire(root, queue, jobs, tonumber(now), rules.budget, rules.dead_letters, words)
   left = left - #ids
   if #ids > 0 then
     local n = #answer
-    answer[n + 1], answer[n + 2], answer[n + 3] = queue, retried, failed
+    answer[n + 1], answer[n + 2], answer[n + 3], answer[n + 4] = queue, retried, failed, cancelled
   end
   local first = redis.call('ZRANGE', base .. ':expiry', 0, 0, 'WITHSCORES')
   redis.call('ZREM', root .. ':claimed', queue)  -- first, since a Redis out of memory refuses to begin with the other

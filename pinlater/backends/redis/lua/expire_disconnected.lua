@@ -3,11 +3,14 @@
 -- ARGV     1 queue   2 now   3 crash budget   4 send failed ones to the dead letters (1 or 0)
 --          5-8 the words of the status lines
 --          then per job: priority, id, descriptor, when the claim was last seen
--- RETURNS  {retried, failed}
+-- RETURNS  {retried, failed, cancelled}
 -- BOUND    the jobs given
 --#include many
 --#include layout
 --#include notify
+--#include extra
+--#include chain
+--#include ends
 --#include expire
 local base, jobs, seen = KEYS[2], {}, {}
 for at = 9, #ARGV, 4 do

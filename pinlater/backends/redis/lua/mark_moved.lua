@@ -3,10 +3,16 @@
 -- ARGV     1 queue   2 now   then per job: priority, id, claim descriptor, descriptor of the copy
 -- RETURNS  one character per job: 1 done, 0 no match
 -- BOUND    the jobs given
+--#include many
 --#include layout
+--#include notify
+--#include extra
+--#include chain
+--#include ends
 --#include links
 local root, base, now, call = KEYS[1], KEYS[2], ARGV[2], redis.call
-local outcome = {}
+local any_extra, any_watched = apart(base)
+local outcome, ends = {}, new_ends(root, now)
 for at = 3, #ARGV, 4 do
   local priority, id, code = ARGV[at], ARGV[at + 1], '0'
   local run_after = call('ZSCORE', base .. ':s:1:' .. priority, id)
@@ -20,7 +26,11 @@ for at = 3, #ARGV, 4 do
     call('ZADD', root .. ':ended:2', 'LT', now, ARGV[1])
     local origin, attempts = linked(base, id)
     link(base, id, origin, attempts, ARGV[at + 3])
+    local extra = any_extra and call('HGET', base .. ':extra', id)
+    if extra then add_end(ends, ARGV[1], id, extra, true, STAYS) end
+    if any_watched then tell_ends(root, ARGV[1], {id}) end
   end
   outcome[#outcome + 1] = code
 end
+finish_ends(ends)
 return table.concat(outcome)

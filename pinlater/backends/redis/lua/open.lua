@@ -2,7 +2,7 @@
 -- store is from before there were any.
 -- KEYS     1 ROOT
 -- ARGV     1 shard id, or '' for what the record says   2 a random store id
--- RETURNS  {shard id, store id}, or {'', ''} where there is none and none is given
+-- RETURNS  {shard id, perhaps with the version of the store behind it, store id}, or {'', ''} where there is none and none is given
 -- BOUND    the number of queues
 --#include config
 local root = KEYS[1]
@@ -12,7 +12,7 @@ if not (known[1] and known[2]) then
   redis.call('HSET', root, 'shard', ARGV[1], 'store', ARGV[2])
   return {ARGV[1], ARGV[2]}
 end
-if ARGV[1] ~= '' and ARGV[1] ~= known[1] then return known end
+if ARGV[1] ~= '' and ARGV[1] ~= string.match(known[1], '^%w*') then return known end
 local queues = redis.call('HGETALL', root .. ':queues')
 for i = 1, #queues, 2 do
   local name, micros = queues[i], tonumber(queues[i + 1]) * 1000

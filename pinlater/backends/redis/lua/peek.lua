@@ -3,9 +3,12 @@
 -- ARGV     1 queue   2 now   3 limit   4 max_bytes   5.. priorities
 -- RETURNS  {ids, run_afters with commas between, values, changed or ''}; nil: no such queue
 -- BOUND    limit and max_bytes; one page of values at a time
+--#include many
 --#include layout
+--#include sweep
 local base = KEYS[2]
 if redis.call('HEXISTS', KEYS[1] .. ':queues', ARGV[1]) == 0 then return false end
+if redis.call('EXISTS', base .. ':extra') == 1 and not sweep(base, ARGV[2], SWEPT) then return {} end
 local PAGE = 128
 local left, room = tonumber(ARGV[3]), tonumber(ARGV[4])
 local ids_out, scores_out, values_out, changed_out = {}, {}, {}, {}

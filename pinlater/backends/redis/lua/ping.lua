@@ -1,7 +1,7 @@
 -- The identity, the clock, and whether there is room. The last write does nothing but fail where all writes would fail;
 -- the one before changes nothing either, and fails where a Redis out of memory refuses what adds.
 -- KEYS     1 ROOT
--- RETURNS  {shard id or '', store id or '', seconds, microseconds, 1 where memory is used up, else 0, last id or '0'}
+-- RETURNS  {shard id and version or '', store id or '', seconds, microseconds, 1 where memory is used up, else 0, last id or '0'}
 -- BOUND    constant
 local known, time = redis.call('HMGET', KEYS[1], 'shard', 'store'), redis.call('TIME')
 local full = 0

@@ -1,18 +1,23 @@
--- Remove jobs that ended long enough ago, over the queues whose first ended job may have, and old tombstones of queues.
+-- Remove jobs that ended long enough ago, over the queues whose first ended job may have, and old tombstones of queues;
+-- results and windows of keys whose time has passed; and what extended jobs of deleted queues have left.
 -- KEYS     1 ROOT
--- ARGV     1 limit   2 succeeded before this   3 failed before this   4 tombstones below this version, or ''
+-- ARGV     1 limit   2 succeeded before this   3 failed before this   4 tombstones below this version, or ''   5 now
 --          then per queue with times of its own: queue, succeeded before this, failed before this
 -- RETURNS  {queue, removed, ...}; a queue may come twice
--- BOUND    limit jobs, limit tombstones, and per state the queues with times of their own and QUEUES more: those whose ended
+-- BOUND    limit jobs, results, windows, jobs and keys of deleted queues, and tombstones each, and per state the queues with times of their own and QUEUES more: those whose ended
 --          jobs are all gone take none of the limit
 --#include many
 --#include layout
---#include forget
 --#include config
+--#include notify
+--#include extra
+--#include chain
+--#include ends
+--#include forget
 local QUEUES = 1000
 local root, left, answer, call = KEYS[1], tonumber(ARGV[1]), {}, redis.call
 local own, names = {}, {}
-for at = 5, #ARGV, 3 do
+for at = 6, #ARGV, 3 do
   own[ARGV[at]] = {[2] = ARGV[at + 1], [3] = ARGV[at + 2]}
   names[#names + 1] = ARGV[at]
 end
@@ -41,12 +46,16 @@ for state = 2, 3 do
     local ids = call('ZRANGEBYSCORE', ended, '-inf', before, 'LIMIT', 0, left)
     local claims, out = read('HMGET', base .. ':claims', ids), {}
     for i, id in ipairs(ids) do
-      local priority = byte(claims[i], DESCRIPTOR_AT - 1)
+      local priority = claims[i] and byte(claims[i], DESCRIPTOR_AT - 1)
+      priority = priority or byte(call('HGET', base .. ':extra', id), $EXTRA_FLAGS_AT - 1)  -- it expired unclaimed
       out[priority] = out[priority] or {}
       table.insert(out[priority], id)
     end
-    for priority, members in pairs(out) do write('ZREM', base .. ':s:' .. state .. ':' .. priority, members) end
-    forget(base, state, ids)
+    for priority, members in pairs(out) do
+      write('ZREM', base .. ':s:' .. state .. ':' .. priority, members)
+      if state == 3 then write('ZREM', base .. ':s:5:' .. priority, members) end
+    end
+    forget(root, queue, state, ids, ARGV[5], WINDOWS)
     left = left - #ids
     if #ids > 0 then
       answer[#answer + 1] = queue
@@ -58,9 +67,79 @@ for state = 2, 3 do
   end
 end
 
+local now, limit = ARGV[5], tonumber(ARGV[1])
+
+-- Queue and the rest of up to `limit` members of an index by time whose time has passed.
+local function passed(index)
+  local members = call('ZRANGEBYSCORE', root .. index, '-inf', now, 'LIMIT', 0, limit)
+  write('ZREM', root .. index, members)
+  local list = {}
+  for i, member in ipairs(members) do list[i] = {string.match(member, '^([^:]+):(.*)$')} end
+  return list
+end
+
+for _, each in ipairs(passed(':results')) do call('HDEL', root .. ':q:' .. each[1] .. ':results', each[2]) end
+
+local deltas = {}
+local function drop_key(base, name, slot)
+  call('HDEL', base .. ':keys', name)
+  deltas[slot] = (deltas[slot] or 0) - 1
+end
+
+for _, each in ipairs(passed(':windows')) do
+  local base, name = root .. ':q:' .. each[1], each[2]
+  local entry = call('HGET', base .. ':keys', name)
+  local until_ms, slot = unpack_record($KEY_ENTRY, entry or string.rep('\0', 20), 9)
+  if until_ms > tonumber(now) and until_ms ~= KEPT then
+    call('ZADD', root .. ':windows', string.format('%.0f', until_ms), each[1] .. ':' .. name)
+  elseif until_ms > 0 and until_ms ~= KEPT then
+    -- The name of a job that is kept is found until that goes.
+    local is_kept = sub(name, 1, 1) == 'd' and call('HEXISTS', base .. ':extra', sub(entry, 1, 8)) == 1
+    if not is_kept then drop_key(base, name, slot) end
+  end
+end
+
+-- Up to `limit` fields of the hashes that deleted queues have left, by the kind of hash: {queue, field, value}.
+local function orphans(kind)
+  local index, list = root .. ':orphans:' .. kind, {}
+  for _, name in ipairs(call('SRANDMEMBER', index, limit)) do
+    local wanted, key = limit - #list, root .. ':orphan:' .. name
+    if wanted <= 0 then break end
+    local queue, found, fields = string.match(name, '^([^:]+):'), call('HRANDFIELD', key, wanted, 'WITHVALUES'), {}
+    for i = 1, #found, 2 do
+      list[#list + 1] = {queue, found[i], found[i + 1]}
+      fields[#fields + 1] = found[i]
+    end
+    write('HDEL', key, fields)
+    if #fields < wanted then call('SREM', index, name) end
+  end
+  return list
+end
+
+for _, each in ipairs(orphans('keys')) do
+  local _, slot = unpack_record($KEY_ENTRY, each[3], 9)
+  deltas[slot] = (deltas[slot] or 0) - 1
+end
+count_slots(root, deltas)
+local freed, left_chains, left_behind = {}, {}, orphans('extra')
+if #left_behind > 0 then
+  answer[#answer + 1] = ''
+  answer[#answer + 1] = #left_behind
+end
+for _, each in ipairs(left_behind) do
+  local e = extra_of(each[3])
+  if e.serialize ~= '' and not is_flagged(e.flags, HISTORY) then
+    local head = call('HGET', root .. ':heads', e.serialize)
+    local left = leave_chain(root, e.serialize, head, {member_of(each[1], each[2], e.priority)}, tonumber(now), freed)
+    left_chains[e.slot] = (left_chains[e.slot] or 0) - left
+  end
+end
+count_slots(root, left_chains)
+notify_freed(root, tonumber(now), freed)
+
 local below = ARGV[4]
 if below ~= '' then
-  local until_time, limit = string.match(below, '^%d+'), tonumber(ARGV[1])
+  local until_time = string.match(below, '^%d+')
   local old = call('ZRANGEBYSCORE', root .. ':marks', '-inf', until_time, 'LIMIT', 0, limit)
   for _, name in ipairs(old) do
     if above(below, (parts(call('HGET', root .. ':records', name)))) then

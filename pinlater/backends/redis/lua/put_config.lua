@@ -8,18 +8,31 @@
 local root, call = KEYS[1], redis.call
 if call('HGET', root, 'store') ~= ARGV[2] then return false end
 
+-- What is to be undone one by one when its queue is gone: `prune` does, in slices.
+local function set_aside(base, queue, kind)
+  if call('EXISTS', base .. ':' .. kind) == 0 then return end
+  local name = queue .. ':' .. kind .. ':' .. call('INCR', root .. ':orphaned')
+  call('RENAME', base .. ':' .. kind, root .. ':orphan:' .. name)
+  call('SADD', root .. ':orphans:' .. kind, name)
+end
+
 -- Delete a queue with all that it has; Redis frees the memory in the background.
 local function drop(queue)
   if call('HDEL', root .. ':queues', queue) == 0 then return end
-  for _, index in ipairs({':claimed', ':ended:2', ':ended:3', ':dead'}) do call('ZREM', root .. index, queue) end
+  for _, index in ipairs({':claimed', ':ended:2', ':ended:3', ':dead', ':until'}) do call('ZREM', root .. index, queue) end
   for _, hash in ipairs({':shares', ':buckets'}) do call('HDEL', root .. hash, queue) end
   local base = root .. ':q:' .. queue
+  set_aside(base, queue, 'extra')
+  set_aside(base, queue, 'keys')
+  local watched = call('ZRANGE', base .. ':watched', 0, -1)
+  if #watched > 0 then redis.pcall('PUBLISH', root .. ':ends', queue .. ':' .. table.concat(watched)) end
   local keys = {
     base .. ':jobs', base .. ':changed', base .. ':claims', base .. ':links', base .. ':expiry', base .. ':ended:2',
     base .. ':ended:3', base .. ':dead', base .. ':undelivered',
+    base .. ':until', base .. ':expired', base .. ':watched', base .. ':results',
   }
   for priority = 1, tonumber(ARGV[3]) do
-    for state = 0, 3 do keys[#keys + 1] = base .. ':s:' .. state .. ':' .. priority end
+    for state = 0, 5 do keys[#keys + 1] = base .. ':s:' .. state .. ':' .. priority end
   end
   call('UNLINK', unpack(keys))
 end

@@ -6,9 +6,13 @@
 -- BOUND    the jobs given
 --#include many
 --#include layout
+--#include notify
+--#include extra
+--#include chain
+--#include keys
+--#include ends
 --#include forget
 --#include links
---#include notify
 --#include copy
 local root, base, queue, now, call = KEYS[1], KEYS[2], ARGV[1], ARGV[2], redis.call
 if redis.call('HEXISTS', KEYS[1] .. ':queues', ARGV[1]) == 0 then return false end
@@ -18,6 +22,8 @@ local function replay(priority, id)
   if attempts == '' then return '' end
   local home = string.match(origin, '^[^:]+')
   if call('HEXISTS', root .. ':queues', home) == 0 then return '' end
+  local e = keys_of(base, id)
+  if e and taken_by(root .. ':q:' .. home, e, '') then return '' end
   local state
   if call('ZREM', base .. ':s:0:' .. priority, id) == 1 then
     state = 0
@@ -31,8 +37,8 @@ local function replay(priority, id)
   local status = changed and sub(changed, CHANGED_STATUS_AT) or sub(value, $HEAD_BYTES + 1, $HEAD_BYTES + status_bytes)
   local allowed = tonumber(ARGV[5] ~= '' and ARGV[5] or attempts)
   local letter = named(queue, ARGV[4], priority, id)
-  forget(base, state, {id})
-  return copy(root, ARGV[4], home, value, allowed, status, now, tonumber(ARGV[3]), letter, '')
+  forget(root, queue, state, {id}, now)
+  return copy(root, ARGV[4], home, value, allowed, status, now, tonumber(ARGV[3]), letter, '', e)
 end
 
 local descriptors = {}

@@ -1,13 +1,15 @@
 -- Jobs of one state by run_after, newest first, then by id, oldest first, behind a place in that order.
 -- KEYS     1 ROOT   2 BASE
--- ARGV     1 queue   2 state   3 lowest   4 highest run_after (as ZRANGEBYSCORE takes them)   5 limit
+-- ARGV     1 queue   2 states, a digit each   3 lowest   4 highest run_after (as ZRANGEBYSCORE takes them)   5 limit
 --          6 run_after and 7 id of the place to go on from, or '' and ''   8 with body (2: the first however large, 1, or 0)
 --          9 max_bytes
 --          10.. priorities
 -- RETURNS  first 1 where others may follow within the limit, else 0; then per job as lookup.lua, but the place is
 --          always 0; nil: no such queue
 -- BOUND    limit jobs of each priority; SLICE_BYTES of values; bodies up to max_bytes
+--#include many
 --#include layout
+--#include extra
 --#include describe
 local base, call = KEYS[2], redis.call
 local low, high, limit, after, after_id = ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7])
@@ -59,31 +61,41 @@ local function ordered(key)
   return list
 end
 
-local all = {}
+local all, lists = {}, 0
 for p = 10, #ARGV do
-  for _, job in ipairs(ordered(base .. ':s:' .. ARGV[2] .. ':' .. ARGV[p])) do all[#all + 1] = job end
+  for state in string.gmatch(ARGV[2], '%d') do
+    local own = ordered(base .. ':s:' .. state .. ':' .. ARGV[p])
+    if #own > 0 then lists = lists + 1 end
+    for _, job in ipairs(own) do
+      job[4] = tonumber(state)
+      all[#all + 1] = job
+    end
+  end
 end
-if #ARGV > 10 then
+if lists > 1 then
   table.sort(all, function(a, b)
     if a[3] ~= b[3] then return a[3] > b[3] end
     return number(a[1]) < number(b[1])
   end)
 end
-local ids, state, out = {}, tonumber(ARGV[2]), {0}
+local ids, out = {}, {0}
 local full, first = ARGV[8] ~= '0' and 1 or 0, ARGV[8] == '2'
 for i = 1, math.min(limit, #all) do ids[i] = all[i][1] end
 local room = tonumber(ARGV[9])
-local read_ids = describe(base, ids, function() return state end, function(i, value, changed, claim, expiry, finished, link)
+local function emit(i, value, changed, claim, expiry, finished, link, extra, head)
+  if not value then return true end
   local n, short = #out, bodiless(value)
   if full == 1 then
     room = room - (#value - #short)
     if room < 0 and not first then return false end
     first = false
   end
-  out[n + 1], out[n + 2], out[n + 3], out[n + 4], out[n + 5] = 0, state, all[i][1], all[i][2], full
+  out[n + 1], out[n + 2], out[n + 3], out[n + 4], out[n + 5] = 0, all[i][4], all[i][1], all[i][2], full
   out[n + 6] = full == 1 and value or short
   out[n + 7], out[n + 8], out[n + 9], out[n + 10], out[n + 11] = changed, claim, expiry, finished, link
+  out[n + 12], out[n + 13], out[n + 14] = extra, head, ''
   return true
-end)
+end
+local read_ids = describe(KEYS[1], base, ids, function(i) return all[i][4] end, emit)
 if read_ids < #ids then out[1] = 1 end
 return out

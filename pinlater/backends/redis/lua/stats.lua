@@ -2,15 +2,20 @@
 -- KEYS     1 ROOT   2 BASE
 -- ARGV     1 queue   2 now   3.. priorities
 -- RETURNS  per priority: ready, scheduled, in progress, succeeded, failed, and the smallest run_after of those that are
---          ready, or ''; nil: no such queue
--- BOUND    the priorities given
+--          ready, or '', waiting, cancelled; nil: no such queue
+-- BOUND    the priorities given, and SWEPT jobs whose time is over
+--#include many
+--#include layout
+--#include sweep
 local base, call, answer = KEYS[2], redis.call, {}
 if redis.call('HEXISTS', KEYS[1] .. ':queues', ARGV[1]) == 0 then return false end
+if call('EXISTS', base .. ':extra') == 1 then sweep(base, ARGV[2], SWEPT) end
 for i = 3, #ARGV do
   local pending, n = base .. ':s:0:' .. ARGV[i], #answer
   local ready = call('ZCOUNT', pending, '-inf', ARGV[2])
   answer[n + 1], answer[n + 2] = ready, call('ZCARD', pending) - ready
   for state = 1, 3 do answer[n + 2 + state] = call('ZCARD', base .. ':s:' .. state .. ':' .. ARGV[i]) end
   answer[n + 6] = ready > 0 and call('ZRANGE', pending, 0, 0, 'WITHSCORES')[2] or ''
+  for state = 4, 5 do answer[n + 3 + state] = call('ZCARD', base .. ':s:' .. state .. ':' .. ARGV[i]) end
 end
 return answer

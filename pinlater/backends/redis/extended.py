@@ -1,0 +1,231 @@
+"""The commands on extended jobs: keys, chains, expiry, ends that somebody waits for, and the homes of keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pinlater.backends.base import EndRules, JobKey, PerQueue
+from pinlater.backends.extended import (
+    Barrier,
+    BlockedChain,
+    HeartbeatAnswer,
+    HeartbeatRequest,
+    KeyWindow,
+    Offer,
+    Offered,
+    OfferOutcome,
+    RescheduleRequest,
+)
+from pinlater.backends.key_windows import WindowText
+from pinlater.backends.redis.records import (
+    CHAIN_HEAD,
+    EXTRA,
+    HEAD,
+    ID,
+    KEY_ENTRY,
+    OFFER,
+    PLACEHOLDER,
+    PROGRESS,
+    Args,
+    first_of_chain,
+    named,
+)
+from pinlater.backends.redis.scripts import ScriptCaller, lowest_id
+from pinlater.backends.status_lines import job_expired_status
+from pinlater.errors import HomesChanged
+from pinlater.model import MAX_STATUS_CHARS, HeartbeatOutcome, KeyRef, RescheduleOutcome
+
+_IF_KNOWN, _TAKES_NO_JOBS = 1, 2
+_KEY_AT = 4
+"""Where the serialize key begins in the name of a dedupe key, behind a letter and three digits."""
+_NO_ID = bytes(ID.size)
+_UNTIL_DIGITS = 16
+
+
+class ExtendedCommands(ScriptCaller):
+    async def enqueue_extended(
+        self, queue: str, offers: Sequence[Offer], now_ms: int, homes_version: str = ""
+    ) -> list[Offered]:
+        args: Args = [queue, now_ms, lowest_id(now_ms), self._store.publisher_id, homes_version]
+        for offer in offers:
+            args += _offer_args(offer, now_ms)
+        answer = await self._store.call_queue("enqueue_extended", queue, args)
+        if answer == 0:
+            raise HomesChanged("the homes of keys have changed: ask for them again, and send the jobs there")
+        return [
+            Offered(
+                OfferOutcome(outcome),
+                named(queue, self.shard_id, priority, job_id) if job_id else elsewhere.decode(),
+                int(ready_at) if ready_at else None,
+            )
+            for outcome, job_id, priority, elsewhere, ready_at in answer
+        ]
+
+    async def find_keys(self, queue: str, keys: Sequence[KeyRef]) -> list[str | None]:
+        names = [dedupe_name(key.dedupe_key, key.serialize_key) for key in keys if key.dedupe_key]
+        chains = [key.serialize_key for key in keys if not key.dedupe_key]
+        answer = await self._store.call_queue("find_keys", queue, [len(names), *names, *chains])
+        entries, heads = iter(answer[: len(names)]), iter(answer[len(names) :])
+        return [
+            named_by(next(entries), queue, self.shard_id)
+            if key.dedupe_key
+            else first_of_chain(next(heads), self.shard_id)
+            for key in keys
+        ]
+
+    async def heartbeat(self, queue: str, heartbeats: Sequence[HeartbeatRequest], now_ms: int) -> list[HeartbeatAnswer]:
+        args: Args = [queue, now_ms]
+        for each in heartbeats:
+            parts = (each.fraction is not None) + 2 * (each.text is not None)
+            fraction = -1.0 if each.fraction is None else each.fraction
+            progress = PROGRESS.pack(fraction, now_ms) + (each.text or "").encode() if parts else b""
+            args += (each.priority, ID.pack(each.id), each.claim_descriptor, progress, parts)
+        return [
+            HeartbeatAnswer(HeartbeatOutcome.CANCEL, answer.decode())
+            if isinstance(answer, bytes)
+            else HeartbeatAnswer(HeartbeatOutcome.OK if answer else HeartbeatOutcome.LOST)
+            for answer in await self._store.call_queue("heartbeat", queue, args)
+        ]
+
+    async def reschedule(
+        self, queue: str, requests: Sequence[RescheduleRequest], now_ms: int
+    ) -> list[RescheduleOutcome]:
+        args: Args = [queue, now_ms]
+        for each in requests:
+            args += (each.priority, ID.pack(each.id), *map(_or_nothing, (each.run_after_ms, each.attempts_allowed)))
+            args += (_or_nothing(each.only_if_updated_at_ms), int(each.body is not None), each.body or b"")
+        codes: bytes = await self._store.call_queue("reschedule", queue, args)
+        return [RescheduleOutcome(int(chr(code))) for code in codes]
+
+    async def taken_keys(self, queue: str, jobs: Sequence[JobKey]) -> list[str | None]:
+        args: Args = []
+        for priority, job_id in jobs:
+            args += (priority, ID.pack(job_id))
+        found: list[str | None] = []
+        for taken in await self._store.call_queue("taken_keys", queue, args):
+            found.append(named_by(taken[1], taken[0].decode() or queue, self.shard_id) if taken else None)
+        return found
+
+    async def expire_jobs(self, limit: int, now_ms: int, rules: PerQueue[EndRules]) -> Mapping[str, int]:
+        words = job_expired_status(now_ms, PLACEHOLDER).split(str(PLACEHOLDER))
+        args: Args = [limit, now_ms, *words, int(rules.default.dead_letters)]
+        for queue, own in rules.of.items():
+            args += (queue, int(own.dead_letters))
+        parts = iter(await self._store.call("expire_jobs", *args))
+        return {queue.decode(): count for queue, count in zip(parts, parts, strict=True)}
+
+    async def blocked_chains(self, limit: int, now_ms: int) -> list[BlockedChain]:
+        """Those behind a barrier have no first job, and are left out."""
+        chains = []
+        parts = iter(await self._store.call("blocked_chains", limit))
+        for key, head, waiting in zip(parts, parts, parts, strict=True):
+            first = first_of_chain(head or b"", self.shard_id)
+            if first is not None:
+                chains.append(BlockedChain(key.decode(), first, int(waiting), CHAIN_HEAD.unpack_from(head)[0]))
+        return chains
+
+    async def last_firings(self, schedules: Sequence[str]) -> list[int | None]:
+        times = await self._store.call("last_firings", *schedules)
+        return [int(time_ms) if time_ms else None for time_ms in times]
+
+
+class KeyHomes(ScriptCaller):
+    async def key_slots(self) -> Sequence[int]:
+        return [int(slot) for slot in await self._store.call("key_slots")]
+
+    async def list_windows(self, limit: int, after: str, now_ms: int) -> list[KeyWindow]:
+        """Their names begin with the time when they end to count, so that they are in the order of the index."""
+        windows: list[KeyWindow] = []
+        until, place = after[:_UNTIL_DIGITS], after[_UNTIL_DIGITS:]
+        while True:
+            from_place: tuple[Any, ...] = (int(until), place) if until else ("", "")
+            flat = await self._store.call("list_windows", limit - len(windows), *from_place)
+            parts = iter(flat)
+            for member, until_ms, entry in zip(parts, parts, parts, strict=True):
+                until, place = f"{int(until_ms):0{_UNTIL_DIGITS}}", member.decode()
+                if entry and int(until_ms) > now_ms and KEY_ENTRY.unpack_from(entry, ID.size)[0] == int(until_ms):
+                    windows.append(self._window(until, place, entry))
+            if not flat or len(windows) >= limit:
+                return windows
+
+    def _window(self, until: str, place: str, entry: bytes) -> KeyWindow:
+        queue, _, name = place.partition(":")
+        _, slot, _, outcome = KEY_ENTRY.unpack_from(entry, ID.size)
+        descriptor = named_by(entry, queue, self.shard_id) or ""
+        if name[0] == "i":
+            text = WindowText(queue, descriptor, send_id=name[1:], outcome=outcome)
+        else:
+            raw = name.encode()
+            end = _KEY_AT + int(raw[1:_KEY_AT])
+            text = WindowText(queue, descriptor, raw[end:].decode(), raw[_KEY_AT:end].decode())
+        return KeyWindow(until + place, slot, int(until), text.dump())
+
+    async def put_windows(self, windows: Sequence[KeyWindow], now_ms: int) -> None:
+        args: Args = []
+        for window in windows:
+            if window.until_ms > now_ms:
+                text = WindowText.load(window.text)
+                entry = (
+                    _NO_ID + KEY_ENTRY.pack(window.until_ms, window.slot, 0, text.outcome) + text.descriptor.encode()
+                )
+                args += (text.queue, _entry_name(text), window.until_ms, window.slot, entry)
+        await self._store.call("put_windows", *args)
+
+    async def drop_windows(self, windows: Sequence[KeyWindow]) -> None:
+        args: Args = []
+        for window in windows:
+            text = WindowText.load(window.text)
+            args += (text.queue, _entry_name(text), window.until_ms)
+        await self._store.call("drop_windows", *args)
+
+    async def has_chains(self, serialize_keys: Sequence[str]) -> list[bool]:
+        return [code == ord("1") for code in await self._store.call("has_chains", *serialize_keys)]
+
+    async def list_barriers(self, limit: int) -> list[Barrier]:
+        parts = iter(await self._store.call("list_barriers", limit))
+        return [Barrier(key.decode(), shard_id.decode()) for key, shard_id in zip(parts, parts, strict=True)]
+
+    async def lift_barriers(self, barriers: Sequence[Barrier], now_ms: int) -> Mapping[str, Sequence[int]]:
+        args: Args = [now_ms]
+        for barrier in barriers:
+            args += barrier
+        parts = iter(await self._store.call("lift_barriers", *args))
+        return {queue.decode(): [int(time_ms) for time_ms in times] for queue, times in zip(parts, parts, strict=True)}
+
+
+def named_by(entry: bytes, queue: str, shard: str) -> str | None:
+    """The descriptor of the job that an entry of BASE:keys names."""
+    if not entry:
+        return None
+    if entry[: ID.size] == _NO_ID:
+        return entry[ID.size + KEY_ENTRY.size :].decode()
+    _, _, priority, _ = KEY_ENTRY.unpack_from(entry, ID.size)
+    return named(queue, shard, priority, entry[: ID.size])
+
+
+def dedupe_name(dedupe_key: str, serialize_key: str) -> str:
+    """What an entry of BASE:keys is called (_extra.lua)."""
+    return f"d{len(serialize_key.encode()):03}{serialize_key}{dedupe_key}"
+
+
+def _entry_name(text: WindowText) -> str:
+    return f"i{text.send_id}" if text.send_id else dedupe_name(text.dedupe_key, text.serialize_key)
+
+
+def _or_nothing(value: int | None) -> int | str:
+    return "" if value is None else value
+
+
+def _offer_args(offer: Offer, now_ms: int) -> tuple[bytes, bytes, bytes]:
+    """What is offered, what the job has beside others, and what BASE:jobs gets of it."""
+    job = offer.job
+    flags = _IF_KNOWN * offer.only_if_known + _TAKES_NO_JOBS * offer.takes_no_jobs
+    run_after_ms = now_ms if job.run_after_ms is None else job.run_after_ms
+    behind, schedule = offer.behind.encode(), offer.schedule.encode()
+    about = OFFER.pack(run_after_ms, job.on_duplicate, flags, offer.fires_at_ms, len(behind)) + behind + schedule
+    texts = [text.encode() for text in (job.dedupe_key, job.serialize_key, job.send_id, "")]
+    times = (job.claim_timeout_ms or 0, job.expires_at_ms or 0, job.dedupe_for_ms)
+    extra = EXTRA.pack(*times, offer.slot, job.priority, 0, *map(len, texts)) + b"".join(texts)
+    status = job.custom_status[:MAX_STATUS_CHARS].encode()
+    return about, extra, HEAD.pack(now_ms, job.attempts_allowed, job.priority, len(status)) + status + job.body

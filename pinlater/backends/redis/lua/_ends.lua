@@ -1,0 +1,112 @@
+-- What the ends of extended jobs do (JobEnd in extended.py), and who is told of ends. A script makes `new_ends`, adds the
+-- jobs while it works, and carries all of it out with `finish_ends`, behind its first write, which removes.
+
+-- What stays of a job: all of it; its windows; nothing that names it.
+local STAYS, WINDOWS, NOTHING = 1, 2, 3
+
+local function new_ends(root, now)
+  return {root = root, now = tonumber(now), of_queue = {}, chains = {}, keys = {}, any = false}
+end
+
+local function ends_of(ends, queue)
+  local own = ends.of_queue[queue]
+  if not own then
+    own = {base = ends.root .. ':q:' .. queue, entries = {}, names = {}, gone = {}, expiring = {}}
+    ends.of_queue[queue] = own
+  end
+  return own
+end
+
+-- A job that ends now (`is_live`) or ended before, and what stays of it.
+local function add_end(ends, queue, id, record, is_live, stays)
+  local e, own = extra_of(record), ends_of(ends, queue)
+  ends.any = true
+  if stays ~= STAYS then own.gone[#own.gone + 1] = id end
+  if is_flagged(e.flags, HISTORY) then return end
+  if is_live and e.expires > 0 then own.expiring[#own.expiring + 1] = id end
+  if is_live and e.serialize ~= '' then
+    local chain = ends.chains[e.serialize]
+    if not chain then
+      chain = {slot = e.slot}
+      ends.chains[e.serialize] = chain
+      ends.keys[#ends.keys + 1] = e.serialize
+    end
+    chain[#chain + 1] = member_of(queue, id, e.priority)
+  end
+  if e.dedupe ~= '' then
+    local n = #own.names + 1
+    own.names[n], own.entries[n] = dedupe_name(e), {id = id, keep_for = e.keep_for, is_live = is_live, stays = stays}
+  end
+  if e.send ~= '' and is_live then
+    local n = #own.names + 1
+    own.names[n], own.entries[n] = send_name(e), {id = id, keep_for = SEND_ID_KEPT_MS, is_live = true, stays = WINDOWS}
+  end
+end
+
+-- The entries of the jobs' keys, of one queue.
+local function end_keys(ends, queue, own, deltas)
+  local root, now, set, gone, windows, past = ends.root, ends.now, {}, {}, {}, {}
+  for i, entry in ipairs(read('HMGET', own.base .. ':keys', own.names)) do
+    local name, job = own.names[i], own.entries[i]
+    if entry and sub(entry, 1, 8) == job.id then
+      local until_ms, slot = unpack_record($KEY_ENTRY, entry, 9)
+      if job.is_live then until_ms = job.keep_for < 0 and KEPT or now + job.keep_for end
+      local has_window = until_ms > now and until_ms ~= KEPT
+      if job.stays == NOTHING or (job.stays == WINDOWS and not has_window) then
+        gone[#gone + 1] = name
+        deltas[slot] = (deltas[slot] or 0) - 1
+        if not job.is_live then past[#past + 1] = queue .. ':' .. name end
+      elseif job.is_live then
+        set[#set + 1] = name
+        set[#set + 1] = sub(entry, 1, 8) .. pack('>I8', until_ms) .. sub(entry, 17)
+        if has_window then
+          windows[#windows + 1] = string.format('%.0f', until_ms)
+          windows[#windows + 1] = queue .. ':' .. name
+        end
+      end
+    end
+  end
+  write('HDEL', own.base .. ':keys', gone)
+  write('ZREM', root .. ':windows', past)
+  write('HSET', own.base .. ':keys', set)
+  write('ZADD', root .. ':windows', windows)
+end
+
+-- Carry it out: windows, chains, the counts of slots. Returns the run_afters of freed jobs by queue, which are told.
+local function finish_ends(ends)
+  local root, now, deltas, freed = ends.root, ends.now, {}, {}
+  if not ends.any then return end
+  for queue, own in pairs(ends.of_queue) do
+    write('HDEL', own.base .. ':extra', own.gone)
+    write('ZREM', own.base .. ':until', own.expiring)
+    write('ZREM', own.base .. ':expired', own.expiring)
+    if #own.names > 0 then end_keys(ends, queue, own, deltas) end
+  end
+  local alone = {}
+  for i, head in ipairs(read('HMGET', root .. ':heads', ends.keys)) do
+    local key = ends.keys[i]
+    local chain, left = ends.chains[key], nil
+    -- Most keys have one job, which is the first: these go together.
+    if head and #chain == 1 and byte(head, 9) == NO_ONE and sub(head, 10) == chain[1] then
+      alone[#alone + 1], left = key, 1
+    else
+      left = leave_chain(root, key, head, chain, now, freed)
+    end
+    deltas[chain.slot] = (deltas[chain.slot] or 0) - left
+  end
+  write('HDEL', root .. ':heads', alone)
+  count_slots(root, deltas)
+  notify_freed(root, now, freed)
+end
+
+-- Tell of ends that somebody waits for.
+local function tell_ends(root, queue, ids)
+  if #ids == 0 then return end
+  local key, watched = root .. ':q:' .. queue .. ':watched', {}
+  for i, score in ipairs(read('ZMSCORE', key, ids)) do
+    if score then watched[#watched + 1] = ids[i] end
+  end
+  if #watched == 0 then return end
+  write('ZREM', key, watched)
+  redis.pcall('PUBLISH', root .. ':ends', queue .. ':' .. table.concat(watched))
+end

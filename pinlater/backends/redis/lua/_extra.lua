@@ -1,0 +1,71 @@
+-- What few jobs have beside the others, in BASE:extra, and the names of their keys; records.py lays it out.
+local STOP, HISTORY = 1, 2  -- flags: it is to stop; its keys are to show alone (a dead letter)
+local WAITING, CANCELLED = 4, 5
+local KEPT, SEND_ID_KEPT_MS = 9007199254740991, $SEND_ID_KEPT_MS
+
+-- Which of the two there are: jobs with something extra, and jobs whose end somebody waits for.
+local function apart(base)
+  if redis.call('EXISTS', base .. ':extra', base .. ':watched') == 0 then return false, false end
+  return redis.call('EXISTS', base .. ':extra') == 1, redis.call('EXISTS', base .. ':watched') == 1
+end
+
+local function extra_of(record)
+  local e, d, s, i, b, at = {}
+  e.timeout, e.expires, e.keep_for, e.slot, e.priority, e.flags, d, s, i, b, at = unpack_record($EXTRA, record)
+  e.dedupe, e.serialize = sub(record, at, at + d - 1), sub(record, at + d, at + d + s - 1)
+  e.send, e.by = sub(record, at + d + s, at + d + s + i - 1), sub(record, at + d + s + i, at + d + s + i + b - 1)
+  e.rest = sub(record, at + d + s + i + b)
+  return e
+end
+
+local function pack_extra(e)
+  return pack($EXTRA, e.timeout, e.expires, e.keep_for, e.slot, e.priority, e.flags, #e.dedupe, #e.serialize, #e.send, #e.by)
+    .. e.dedupe .. e.serialize .. e.send .. e.by .. e.rest
+end
+
+local function is_flagged(flags, flag) return flags % (2 * flag) >= flag end
+
+-- The extra record of a job that had none.
+local function plain_extra(priority)
+  return {
+    timeout = 0, expires = 0, keep_for = 0, slot = 0, priority = priority, flags = 0, dedupe = '', serialize = '', send = '',
+    by = '', rest = '',
+  }
+end
+
+-- What an entry of BASE:keys is called.
+local function dedupe_name(e) return string.format('d%03d', #e.serialize) .. e.serialize .. e.dedupe end
+local function send_name(e) return 'i' .. e.send end
+
+-- What names a job in a chain.
+local function member_of(queue, id, priority) return id .. string.char(priority) .. queue end
+
+-- How many keys with an entry or a live job there are of each slot.
+local function count_slots(root, deltas)
+  local slots, set, gone = {}, {}, {}
+  for slot, delta in pairs(deltas) do
+    if delta ~= 0 then slots[#slots + 1] = slot end
+  end
+  for i, count in ipairs(read('HMGET', root .. ':slots', slots)) do
+    count = (tonumber(count) or 0) + deltas[slots[i]]
+    if count > 0 then set[#set + 1], set[#set + 2] = slots[i], count else gone[#gone + 1] = slots[i] end
+  end
+  write('HDEL', root .. ':slots', gone)
+  write('HSET', root .. ':slots', set)
+end
+
+local function is_to_stop(record) return is_flagged(byte(record, $EXTRA_FLAGS_AT), STOP) end
+
+-- Jobs that are PENDING again end when their time is over: they come back into the index of these times.
+local function expire_again(root, base, queue, ids)
+  local members, earliest = {}, math.huge
+  for i, record in ipairs(read('HMGET', base .. ':extra', ids)) do
+    local _, expires = unpack_record($EXTRA, record)
+    if expires > 0 then
+      members[#members + 1], members[#members + 2] = string.format('%.0f', expires), ids[i]
+      earliest = math.min(earliest, expires)
+    end
+  end
+  write('ZADD', base .. ':until', members)
+  if earliest < math.huge then redis.call('ZADD', root .. ':until', 'LT', string.format('%.0f', earliest), queue) end
+end

@@ -1,0 +1,22 @@
+-- Change a PENDING job: nil leaves body, run_after or attempts as they are. `state` is 0 or 4. The first write adds.
+local function revise(base, priority, state, id, run_after, body, attempts, now)
+  local value, changed = redis.call('HGET', base .. ':jobs', id), redis.call('HGET', base .. ':changed', id)
+  local _, allowed, _, status_bytes = unpack_record(HEAD, value)
+  local remaining, crashes, status = allowed, 0, sub(value, $HEAD_BYTES + 1, $HEAD_BYTES + status_bytes)
+  if changed then
+    _, remaining, allowed, crashes = unpack_record(CHANGED, changed)
+    status = sub(changed, CHANGED_STATUS_AT)
+  end
+  if attempts then remaining, allowed = attempts, attempts end
+  redis.call('HSET', base .. ':changed', id, pack(CHANGED, now, remaining, allowed, crashes) .. status)
+  if body then redis.call('HSET', base .. ':jobs', id, sub(value, 1, $HEAD_BYTES + status_bytes) .. body) end
+  if run_after then redis.call('ZADD', base .. ':s:' .. state .. ':' .. priority, run_after, id) end
+end
+
+-- The state in which a job is PENDING, and its run_after, or nil.
+local function pending_state(base, priority, id)
+  for state = 0, WAITING, WAITING do
+    local run_after = redis.call('ZSCORE', base .. ':s:' .. state .. ':' .. priority, id)
+    if run_after then return state, run_after end
+  end
+end

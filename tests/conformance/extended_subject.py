@@ -1,0 +1,62 @@
+"""Short ways to ask a shard about extended jobs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pinlater.backends.base import NO_RULES, EndRules, PerQueue
+from pinlater.backends.extended import Offer, Offered, OfferOutcome
+from pinlater.model import CancelOutcome, ExtendedJob, JobInfo, KeyRef
+from tests.conformance.subject import NO_BOUND, Subject, key_of
+
+SLOT = 17
+
+
+async def offer(subject: Subject, body: bytes = b"body", *, homes_version: str = "", **fields: Any) -> Offered:
+    """Offer one job; fields of Offer and of ExtendedJob."""
+    (offered,) = await offer_all(subject, offer_of(body, **fields), homes_version=homes_version)
+    return offered
+
+
+def offer_of(body: bytes = b"body", **fields: Any) -> Offer:
+    of_offer = {name: fields.pop(name) for name in tuple(fields) if name in Offer.__slots__}
+    return Offer(ExtendedJob(body, **fields), **{"slot": SLOT, **of_offer})
+
+
+async def offer_all(subject: Subject, *offers: Offer, homes_version: str = "") -> list[Offered]:
+    return await subject.shard.enqueue_extended(subject.queue, offers, subject.now_ms, homes_version)
+
+
+async def store(subject: Subject, body: bytes = b"body", **fields: Any) -> str:
+    """Offer one job, which must be stored."""
+    offered = await offer(subject, body, **fields)
+    assert offered.outcome is OfferOutcome.STORED
+    return offered.descriptor
+
+
+async def found(subject: Subject, dedupe_key: str = "", serialize_key: str = "") -> str | None:
+    (descriptor,) = await subject.shard.find_keys(subject.queue, [KeyRef(dedupe_key, serialize_key)])
+    return descriptor
+
+
+async def stop(subject: Subject, descriptor: str, by: str = "ops") -> CancelOutcome:
+    """Cancel a job, also where it is in progress."""
+    (outcome,) = await subject.shard.cancel(subject.queue, [key_of(descriptor)], subject.now_ms, by)
+    return outcome
+
+
+async def expire_jobs(subject: Subject, *, limit: int = 100, rules: EndRules = NO_RULES) -> int:
+    counts = await subject.shard.expire_jobs(limit, subject.now_ms, PerQueue(rules))
+    assert set(counts) <= {subject.queue}
+    return counts.get(subject.queue, 0)
+
+
+async def with_result(subject: Subject, descriptor: str, max_bytes: int = NO_BOUND) -> JobInfo | None:
+    (info,) = await subject.shard.lookup(
+        subject.queue, [key_of(descriptor)], with_body=False, max_bytes=max_bytes, with_result=True
+    )
+    return info
+
+
+async def slots(subject: Subject) -> list[int]:
+    return sorted(await subject.shard.key_slots())
