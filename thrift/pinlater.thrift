@@ -798,7 +798,7 @@ struct Schedule {
   8: optional i32 numAttemptsAllowed = 2,
   /** "": none. */
   9: optional string serializeKey = "",
-  10: optional Misfire misfire = RUN_ONCE,
+  10: optional Misfire misfire = Misfire.RUN_ONCE,
   11: optional i32 maxCatchUp = 10,
   /** Each job is handed out so much after its time at most. */
   12: optional i64 jitterMillis = 0,

@@ -20,8 +20,6 @@ from pinlater.model import (
 
 MAX_DEDUPE_FOR_MS = 3_650 * 86_400_000
 _PLAIN_FIELDS = tuple(each.name for each in fields(Job))
-_NOT_UTF8 = "\ufffd"
-"""Stands for what was not UTF-8: two such texts cannot be told apart, and would be one key."""
 
 
 def extended_jobs(jobs: Sequence[Job], max_claim_timeout_ms: int) -> list[ExtendedJob]:
@@ -101,5 +99,5 @@ def _text(field: str, text: str, max_bytes: int) -> None:
         length = len(text.encode())
     except UnicodeEncodeError:
         length = 0
-    if not 1 <= length <= max_bytes or _NOT_UTF8 in text:
+    if not 1 <= length <= max_bytes:
         raise RequestInvalid.of(field, text, f"1 to {max_bytes} bytes of UTF-8")
