@@ -353,7 +353,7 @@ def dequeued(
     if expiries and expiries[0]:
         own = iter(expiries[0])
         for place, own_expires_at_ms in zip(own, own, strict=True):
-            jobs[place - 1].claim_expires_at_ms = int(own_expires_at_ms)
+            jobs[place].claim_expires_at_ms = int(own_expires_at_ms)
     return jobs
 
 
