@@ -17,7 +17,7 @@ from typing import Any, Self, TypedDict, TypeVar, Unpack, overload
 from pinlater.client.addresses import default_source, target_servers
 from pinlater.client.cluster_calls import ClusterCalls
 from pinlater.client.dispatcher import CallSpec, Dispatcher, Failure
-from pinlater.client.enqueue_batching import EnqueueBatchLimits, Enqueuer
+from pinlater.client.enqueue_batching import EnqueueBatchLimits, Enqueuer, Joins, joins
 from pinlater.client.job_calls import JobCalls
 from pinlater.client.job_times import check_time, check_times, delayed
 from pinlater.client.pool import PoolLimits
@@ -68,8 +68,9 @@ class AsyncClient(JobCalls, ClusterCalls):
     for it. Each call takes a `timeout` in seconds for all its attempts together; a long poll may take as much longer as
     it waits. While no server can be reached, as during a restart, a call goes on trying for that time. Without
     `retry_unavailable`, it says soon that servers or shards cannot be used, rather than when that time is over; without
-    `wait_for_rate`, that a queue's rate is used up. Belongs to the event loop that it is first used on. ValueError: no
-    such address or cluster.
+    `wait_for_rate`, that a queue's rate is used up. With `resend`, enqueues are sent again also where an earlier copy
+    may have been stored; see `enqueue`. Belongs to the event loop that it is first used on. ValueError: no such address
+    or cluster.
 
     For callers whose claims are bound to connections: `on_disconnect` is called on the loop after a connection that was
     open has closed, for whatever reason but `close`; `sticky_s` is about how many seconds calls stay with one server
@@ -90,17 +91,20 @@ class AsyncClient(JobCalls, ClusterCalls):
         on_disconnect: Callable[[], None] | None = None,
         sticky_s: float = 0.0,
         wait_for_rate: bool = True,
+        resend: bool = False,
         resolve: Resolve = look_up,
         **former: Unpack[FormerOptions],
     ) -> None:
         for name in former:
             if name not in FormerOptions.__annotations__:
                 raise TypeError(f"a client has no option {name!r}")
+        super().__init__()
         pool_limits = pool or PoolLimits()
         self.servers = target_servers([*addresses, *servers], cluster, clusters_file)
         self.source = source or default_source()
         self._context = RequestContext(self.source)
         self._timeout_s = timeout
+        self._resend = resend
         self._on_disconnect = on_disconnect
         self._rng = random.Random()
         on_lost = None if on_disconnect is None else self._lost
@@ -127,6 +131,7 @@ class AsyncClient(JobCalls, ClusterCalls):
         self._closed = True
         why = "the client was closed"
         await self._enqueuer.close(RuntimeError(why))
+        await self._close_waits(RuntimeError(why))
         await self._dispatcher.close(why)
         await asyncio.sleep(0)  # the transports report their end in the loop's next turn
 
@@ -145,7 +150,12 @@ class AsyncClient(JobCalls, ClusterCalls):
     # -- every call ------------------------------------------------------------------------------------------------
 
     async def _call(
-        self, method: Method[ResultT], context: RequestContext | None, timeout: float | None, *values: Any
+        self,
+        method: Method[ResultT],
+        context: RequestContext | None,
+        timeout: float | None,
+        *values: Any,
+        with_keys: bool = False,
     ) -> ResultT:
         """One call of the table: its arguments in order, and what it returns."""
         spec = CallSpec(
@@ -153,6 +163,7 @@ class AsyncClient(JobCalls, ClusterCalls):
             method.arguments(context or self._context, *values),
             method.idempotency if method.idempotency_of is None else method.idempotency_of(*values),
             self._deadline_s(timeout),
+            with_keys=with_keys,
         )
         return method.result(await self._dispatcher.call(spec))
 
@@ -200,6 +211,7 @@ class AsyncClient(JobCalls, ClusterCalls):
         jobs: Job,
         *,
         delay: Delay | None = None,
+        resend: bool | None = None,
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> str: ...
@@ -211,6 +223,7 @@ class AsyncClient(JobCalls, ClusterCalls):
         jobs: Sequence[Job],
         *,
         delay: Delay | None = None,
+        resend: bool | None = None,
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> list[str]: ...
@@ -221,6 +234,7 @@ class AsyncClient(JobCalls, ClusterCalls):
         jobs: Job | Sequence[Job],
         *,
         delay: Delay | None = None,
+        resend: bool | None = None,
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> str | list[str]:
@@ -229,19 +243,29 @@ class AsyncClient(JobCalls, ClusterCalls):
         `delay`: not before so long from now, in seconds or as in "5m"; for jobs without a `run_after_ms`.
         Single jobs that are enqueued at the same time travel in one call; their fates stay separate.
         RequestInvalid: a time that cannot be, as seconds for `run_after_ms`; nothing was sent.
-        OutcomeUnknown: they may be stored; sending again may then store them twice.
+        OutcomeUnknown: they may be stored; sending again may then store them twice. With `resend` (of the client, where
+        it is None) they get a send id, and the client sends them again by itself, within the time-out.
+
+        An `ExtendedJob` whose dedupe key is taken is kept, and the descriptor is that of the job that stands; a list
+        that has such a job comes back as an EnqueuedJobs, with an outcome for each. EnqueueRejected, DUPLICATE: one job
+        that was to be rejected then; `job_descriptors` has the one that stands. MethodUnknown: a server of a version
+        before keys; nothing was sent.
         """
         if delay is not None:
             jobs = delayed(jobs, delay)
+        if resend is None:
+            resend = self._resend
         check_times((jobs,) if isinstance(jobs, Job) else jobs)
-        if isinstance(jobs, Job) and context is None:
-            self._check_usable()
-            return await self._enqueuer.join(queue, jobs, self._timeout_s if timeout is None else timeout)
         listed = [jobs] if isinstance(jobs, Job) else jobs
         if len(listed) == 1 and context is None:
-            self._check_usable()
-            return [await self._enqueuer.join(queue, listed[0], self._timeout_s if timeout is None else timeout)]
-        descriptors = await self._enqueuer.send(queue, listed, self._deadline_s(timeout), context or self._context)
+            kind = joins(listed[0])
+            if kind is not None and (kind is Joins.PLAIN or listed is not jobs):  # a list says what became of each
+                self._check_usable()
+                timeout_s = self._timeout_s if timeout is None else timeout
+                descriptor = await self._enqueuer.join(queue, listed[0], timeout_s, kind, resend)
+                return descriptor if isinstance(jobs, Job) else [descriptor]
+        deadline_s = self._deadline_s(timeout)
+        descriptors = await self._enqueuer.send(queue, listed, deadline_s, context or self._context, resend)
         return descriptors[0] if isinstance(jobs, Job) else descriptors
 
     # -- workers ---------------------------------------------------------------------------------------------------

@@ -117,6 +117,7 @@ class Client:
         jobs: Job,
         *,
         delay: Delay | None = None,
+        resend: bool | None = None,
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> str: ...
@@ -128,6 +129,7 @@ class Client:
         jobs: Sequence[Job],
         *,
         delay: Delay | None = None,
+        resend: bool | None = None,
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> list[str]: ...
@@ -138,11 +140,12 @@ class Client:
         jobs: Job | Sequence[Job],
         *,
         delay: Delay | None = None,
+        resend: bool | None = None,
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> str | list[str]:
         enqueue = cast(Callable[..., Coroutine[Any, Any, str | list[str]]], AsyncClient.enqueue)
-        return self._run(enqueue, queue, jobs, delay=delay, context=context, timeout=timeout)
+        return self._run(enqueue, queue, jobs, delay=delay, resend=resend, context=context, timeout=timeout)
 
     # -- workers ---------------------------------------------------------------------------------------------------
 
@@ -262,6 +265,40 @@ class Client:
             context=context,
             timeout=timeout,
         )
+
+    @overload
+    def wait(  # type: ignore[overload-overlap]  # a text is a sequence of texts too
+        self,
+        descriptors: str,
+        *,
+        timeout: float | None = None,
+        include_body: bool = False,
+        include_result: bool = True,
+    ) -> JobInfo | None: ...
+
+    @overload
+    def wait(
+        self,
+        descriptors: Sequence[str],
+        *,
+        timeout: float | None = None,
+        include_body: bool = False,
+        include_result: bool = True,
+    ) -> dict[str, JobInfo | None]: ...
+
+    def wait(
+        self,
+        descriptors: str | Sequence[str],
+        *,
+        timeout: float | None = None,
+        include_body: bool = False,
+        include_result: bool = True,
+    ) -> JobInfo | dict[str, JobInfo | None] | None:
+        wait = cast(Callable[..., Coroutine[Any, Any, Any]], AsyncClient.wait)
+        found: JobInfo | dict[str, JobInfo | None] | None = self._run(
+            wait, descriptors, timeout=timeout, include_body=include_body, include_result=include_result
+        )
+        return found
 
     def count(
         self,

@@ -36,8 +36,9 @@ from pinlater.errors import (
     ProtocolError,
     ServerUnreachable,
 )
+from pinlater.model import RequestContext
 from pinlater.wire.faults import error_from_exception
-from pinlater.wire.methods import Idempotency, Method
+from pinlater.wire.methods import HEARTBEAT, Idempotency, Method
 
 _log = logging.getLogger("pinlater.client")
 
@@ -46,13 +47,16 @@ _SAY_AGAIN_S = 30.0
 
 Failure = CallFailed | PinLaterError
 
+_NO_HEARTBEATS = HEARTBEAT.arguments(RequestContext("keys"), "keys", ())
+
 
 @dataclass(slots=True)
 class CallSpec:
     """One call, to be answered before `deadline_s` of the loop's clock.
 
     `long_poll`: it goes over a connection of its own kind. `revise` changes `args` before they are sent again. Without
-    `wait_for_rate`, it fails at once where its queue's rate is used up.
+    `wait_for_rate`, it fails at once where its queue's rate is used up. `with_keys`: it has fields that servers of
+    versions before keys leave unread, so that these would do something else: MethodUnknown.
     """
 
     method: Method[Any]
@@ -62,6 +66,7 @@ class CallSpec:
     long_poll: bool = False
     revise: Callable[[Failure], None] | None = None
     wait_for_rate: bool = True
+    with_keys: bool = False
 
 
 class Dispatcher:
@@ -127,6 +132,8 @@ class Dispatcher:
             try:
                 if now_s >= call.deadline_s:
                     raise CallFailed("no time was left", sent=False, busy=True)
+                if call.with_keys and HEARTBEAT.name not in server.known_methods:
+                    await self._ask_for_keys(server, call.deadline_s)
                 result = await pool.call(method, call.args, call.deadline_s, exclusive=exclusive, share=share)
                 return success_in(result, server)
             except MethodUnknown:
@@ -137,6 +144,19 @@ class Dispatcher:
                 attempts = attempts or _Attempts(call, self._retry_unavailable)
                 await self._after(error, attempts, server, servers)
 
+    async def _ask_for_keys(self, server: Server, deadline_s: float) -> None:
+        """A heartbeat of nothing, which came with keys. MethodUnknown; CallFailed: it surely did not see the call."""
+        try:
+            await server.calls.call(HEARTBEAT.name, _NO_HEARTBEATS, deadline_s, exclusive=False, share=0.5)
+        except MethodUnknown:
+            raise MethodUnknown(
+                f"the server at {server.address} is of a version that does not know keys, send ids, expiry, results or "
+                "requests to stop; update the servers first"
+            ) from None
+        except CallFailed as error:
+            raise CallFailed(error.why, sent=False, busy=error.busy) from error
+        server.known_methods.add(HEARTBEAT.name)
+
     def begin(self, call: CallSpec, on_end: Callable[[FirstAttempt], None]) -> bool:
         """Sends a pipelined call of Idempotency.ONCE, if that can be done at once. Its end is told in the very moment.
 
@@ -146,6 +166,8 @@ class Dispatcher:
         if self._servers.due_s <= now_s or now_s >= call.deadline_s:
             return False
         server = self._balancer.pick(self._servers.servers, now_s, ())
+        if call.with_keys and HEARTBEAT.name not in server.known_methods:
+            return False
         try:
             return server.calls.begin(call.method.name, call.args, call.deadline_s, FirstAttempt(server, on_end))
         except (CallFailed, PinLaterError):

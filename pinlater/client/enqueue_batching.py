@@ -1,5 +1,8 @@
 """Enqueues of a client: lists as calls of their own, single jobs of one queue joined into one call.
 
+Jobs with keys are joined only where that is nobody's loss: with a dedupe key each, and without a wish to hear of a
+duplicate, or to change it. They are not joined with jobs that have no keys, which go another way in the server.
+
 Batches clock themselves: low load pays no wait, high load makes batches. With nothing in flight a job leaves at the end
 of the event loop's turn, with all others enqueued in that turn. While a batch is in flight the next one gathers; it
 leaves when that one returns, when it is full, or after LONGEST_WAIT_S. Every caller has its own answer.
@@ -9,14 +12,25 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from enum import IntEnum
 from functools import partial
 
 from pinlater.client.dispatcher import CallSpec, Dispatcher, FirstAttempt
-from pinlater.errors import BodyTooLarge, Overloaded, PinLaterError, PriorityNotSupported, ProtocolError, RequestInvalid
-from pinlater.model import Job, RequestContext
+from pinlater.errors import (
+    BodyTooLarge,
+    EnqueueRejected,
+    Overloaded,
+    PinLaterError,
+    PriorityNotSupported,
+    ProtocolError,
+    RequestInvalid,
+)
+from pinlater.model import EnqueuedJobs, EnqueueOutcome, ExtendedJob, Job, OnDuplicate, RequestContext
+from pinlater.wire.convert import enqueued_from_wire
 from pinlater.wire.methods import ENQUEUE, Idempotency
 
 LONGEST_WAIT_S = 0.05
@@ -30,6 +44,9 @@ MAX_IDLE = 100
 
 OF_ONE_MEMBER = (RequestInvalid, BodyTooLarge, PriorityNotSupported)
 """Refusals that one job of a batch can cause for all; after these surely nothing is stored."""
+
+DUPLICATE = "DUPLICATE"
+_JOB_FIELDS = tuple(each.name for each in fields(Job))
 
 Send = Callable[[Sequence[Job], float], Awaitable[list[str]]]
 """Stores jobs, all or none, in one call before a deadline (seconds of the loop's clock); a descriptor per job."""
@@ -216,30 +233,76 @@ class EnqueueBatcher:
             _settle(futures, descriptors)
 
 
+class Joins(IntEnum):
+    """Which jobs travel together."""
+
+    PLAIN = 0
+    UNKEYED = 1
+    """Extended, but without keys."""
+
+    DEDUPED = 2
+
+
+def joins(job: Job) -> Joins | None:
+    """None: it travels alone."""
+    if not isinstance(job, ExtendedJob):
+        return Joins.PLAIN
+    if job.send_id or job.on_duplicate is not OnDuplicate.KEEP:
+        return None
+    if job.dedupe_key:
+        return Joins.DEDUPED
+    return None if job.serialize_key else Joins.UNKEYED
+
+
 class Enqueuer:
-    """Enqueues as calls. It has a batcher for each queue and time-out in use."""
+    """Enqueues as calls. It has a batcher for each queue, kind of job and time-out in use.
+
+    `resend`: all jobs of a call that have no send id get one, the same for all, so that it can be sent again.
+    """
 
     def __init__(self, dispatcher: Dispatcher, context: RequestContext, limits: EnqueueBatchLimits) -> None:
         self._dispatcher = dispatcher
         self._context = context
         self._limits = limits
-        self._batchers: dict[tuple[str, float], EnqueueBatcher] = {}
+        self._batchers: dict[tuple[str, float, Joins, bool], EnqueueBatcher] = {}
 
-    def join(self, queue: str, job: Job, timeout_s: float) -> asyncio.Future[str]:
+    def join(
+        self, queue: str, job: Job, timeout_s: float, kind: Joins = Joins.PLAIN, resend: bool = False
+    ) -> asyncio.Future[str]:
         """The descriptor of one job, to come; it travels with others of its queue. RequestInvalid, Overloaded."""
         if type(job.body) is not bytes:
             raise RequestInvalid.of("body", job.body, "bytes")
-        batcher = self._batchers.get((queue, timeout_s))
+        batcher = self._batchers.get((queue, timeout_s, kind, resend))
         if batcher is None:
-            batcher = self._batcher(queue, timeout_s)
+            batcher = self._batcher(queue, timeout_s, kind, resend)
         return batcher.add(job)
 
-    async def send(self, queue: str, jobs: Sequence[Job], deadline_s: float, context: RequestContext) -> list[str]:
-        """The descriptors of jobs that travel alone, all or none, in one call."""
+    async def send(
+        self, queue: str, jobs: Sequence[Job], deadline_s: float, context: RequestContext, resend: bool = False
+    ) -> list[str]:
+        """The descriptors of jobs that travel alone, all or none, in one call. EnqueueRejected, DUPLICATE: one job that
+        is not to be kept is there already.
+        """
+        rejects: ExtendedJob | None = None
         for job in jobs:
             if type(job.body) is not bytes:
                 raise RequestInvalid.of("body", job.body, "bytes")
-        return await self._end(self._call(queue, jobs, deadline_s, context), jobs)
+            if isinstance(job, ExtendedJob) and job.on_duplicate is OnDuplicate.REJECT:
+                rejects = job
+        if rejects is None:
+            return await self._end(self._call(queue, jobs, deadline_s, context, resend), jobs)
+        if len(jobs) > 1:
+            raise RequestInvalid.of("on_duplicate", "REJECT", "KEEP or REPLACE in an enqueue of several jobs")
+        kept = [replace(rejects, on_duplicate=OnDuplicate.KEEP)]
+        descriptors = await self._end(self._call(queue, kept, deadline_s, context, resend), kept)
+        if isinstance(descriptors, EnqueuedJobs) and EnqueueOutcome.KEPT in descriptors.outcomes:
+            raise EnqueueRejected(
+                f"queue {queue!r} has a job with the dedupe key {rejects.dedupe_key!r} already: {descriptors[0]}",
+                reason=DUPLICATE,
+                retryable=False,
+                job_descriptors=descriptors,
+            )
+        return descriptors
 
     async def close(self, error: Exception) -> None:
         """All that still wait get `error`."""
@@ -247,27 +310,34 @@ class Enqueuer:
             await batcher.close(error)
         self._batchers.clear()
 
-    def _batcher(self, queue: str, timeout_s: float) -> EnqueueBatcher:
+    def _batcher(self, queue: str, timeout_s: float, kind: Joins, resend: bool) -> EnqueueBatcher:
         if len(self._batchers) >= MAX_IDLE:
             self._batchers = {key: batcher for key, batcher in self._batchers.items() if not batcher.is_idle}
 
         def begin(jobs: Sequence[Job], deadline_s: float, on_end: Callable[[Outcome], None]) -> bool:
-            call = self._call(queue, jobs, deadline_s, self._context)
+            call = self._call(queue, jobs, deadline_s, self._context, resend)
             return self._dispatcher.begin(call, lambda first: on_end(self._outcome(call, jobs, first)))
 
         def send(jobs: Sequence[Job], deadline_s: float) -> Awaitable[list[str]]:
-            return self._end(self._call(queue, jobs, deadline_s, self._context), jobs)
+            return self._end(self._call(queue, jobs, deadline_s, self._context, resend), jobs)
 
-        batcher = self._batchers[queue, timeout_s] = EnqueueBatcher(begin, send, timeout_s, self._limits)
+        batcher = self._batchers[queue, timeout_s, kind, resend] = EnqueueBatcher(begin, send, timeout_s, self._limits)
         return batcher
 
-    def _call(self, queue: str, jobs: Sequence[Job], deadline_s: float, context: RequestContext) -> CallSpec:
-        return CallSpec(ENQUEUE, ENQUEUE.arguments(context, queue, jobs), Idempotency.ONCE, deadline_s)
+    def _call(
+        self, queue: str, jobs: Sequence[Job], deadline_s: float, context: RequestContext, resend: bool
+    ) -> CallSpec:
+        if resend:
+            jobs = with_send_ids(jobs)
+        extended = [job for job in jobs if isinstance(job, ExtendedJob)]
+        safe = bool(extended) and len(extended) == len(jobs) and all(job.send_id for job in extended)
+        idempotency = Idempotency.REPEAT if safe else Idempotency.ONCE
+        args = ENQUEUE.arguments(context, queue, jobs)
+        return CallSpec(ENQUEUE, args, idempotency, deadline_s, with_keys=bool(extended))
 
     def _outcome(self, call: CallSpec, jobs: Sequence[Job], first: FirstAttempt) -> Outcome:
         if first.error is None and len(first.success.job_descriptors) == len(jobs):
-            descriptors: list[str] = first.success.job_descriptors
-            return descriptors
+            return enqueued_from_wire(first.success)
         return lambda: self._end(call, jobs, first)
 
     async def _end(self, call: CallSpec, jobs: Sequence[Job], first: FirstAttempt | None = None) -> list[str]:
@@ -276,10 +346,23 @@ class Enqueuer:
             response = first.success
         else:
             response = await self._dispatcher.call(call, first)
-        descriptors: list[str] = response.job_descriptors
+        descriptors = enqueued_from_wire(response)
         if len(descriptors) != len(jobs):
             raise ProtocolError(f"{len(descriptors)} descriptors came for {len(jobs)} jobs")
         return descriptors
+
+
+def with_send_ids(jobs: Sequence[Job]) -> list[Job]:
+    """The same jobs, all of which can be sent again."""
+    send_id = secrets.token_hex(8)
+    return [_with_send_id(job, send_id) for job in jobs]
+
+
+def _with_send_id(job: Job, send_id: str) -> Job:
+    if not isinstance(job, ExtendedJob):
+        plain = {name: getattr(job, name) for name in _JOB_FIELDS}
+        return ExtendedJob(**plain, send_id=send_id)
+    return job if job.send_id else replace(job, send_id=send_id)
 
 
 def _settle(futures: list[asyncio.Future[str]], descriptors: list[str]) -> None:
@@ -289,10 +372,20 @@ def _settle(futures: list[asyncio.Future[str]], descriptors: list[str]) -> None:
 
 
 def _fail(futures: list[asyncio.Future[str]], error: Exception) -> None:
-    """Each caller gets an exception of its own: one raised in many tasks would gather all their tracebacks."""
-    for future in futures:
-        if not future.done():
+    """Each caller gets an exception of its own: one raised in many tasks would gather all their tracebacks. Those whose
+    jobs are stored nevertheless get their descriptors.
+    """
+    stored: Sequence[str] | None = error.job_descriptors if isinstance(error, PinLaterError) else None
+    if stored is None or len(stored) != len(futures):
+        stored = [""] * len(futures)
+    for future, descriptor in zip(futures, stored, strict=True):
+        if future.done():
+            continue
+        if descriptor:
+            future.set_result(descriptor)
+        else:
             own = copy.copy(error)
             if isinstance(own, PinLaterError):
                 own.__cause__ = error.__cause__
+                own.job_descriptors = None
             future.set_exception(own)

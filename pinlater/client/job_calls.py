@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, TypeVar, overload
 
 from pinlater.client.dispatcher import CallSpec, Dispatcher, Failure
 from pinlater.client.job_times import check_time
+from pinlater.client.joined_waits import JoinedWaits
 from pinlater.client.named_jobs import by_queue, named_jobs
 from pinlater.errors import RequestInvalid
 from pinlater.model import (
@@ -37,10 +39,19 @@ class JobCalls(ABC):
 
     _dispatcher: Dispatcher
     _context: RequestContext
+    _waits_no_more: bool
+
+    def __init__(self) -> None:
+        self._waits: dict[tuple[bool, bool], JoinedWaits] = {}
 
     @abstractmethod
     async def _call(
-        self, method: Method[ResultT], context: RequestContext | None, timeout: float | None, *values: Any
+        self,
+        method: Method[ResultT],
+        context: RequestContext | None,
+        timeout: float | None,
+        *values: Any,
+        with_keys: bool = False,
     ) -> ResultT:
         """One call of the table: its arguments in order, and what it returns."""
 
@@ -136,8 +147,17 @@ class JobCalls(ABC):
             )
         more = (include_result, 0, queue or "") if include_result or keys else ()
         if len(descriptors) + len(keys) <= LOOKED_UP_AT_ONCE:
-            with_keys = (keys,) if keys else ()
-            return await self._call(methods.LOOKUP, context, timeout, descriptors, include_body, *more, *with_keys)
+            named_keys = (keys,) if keys else ()
+            return await self._call(
+                methods.LOOKUP,
+                context,
+                timeout,
+                descriptors,
+                include_body,
+                *more,
+                *named_keys,
+                with_keys=bool(keys),
+            )
         found: dict[str, JobInfo] = {}
         ends_s = self._deadline_s(timeout)
         for names, which in ((descriptors, False), (keys, True)):
@@ -145,7 +165,7 @@ class JobCalls(ABC):
                 some = names[start : start + LOOKED_UP_AT_ONCE]
                 left_s = ends_s - asyncio.get_running_loop().time()
                 arguments = ((), include_body, *more, some) if which else (some, include_body, *more)
-                page = await self._call(methods.LOOKUP, context, left_s, *arguments)
+                page = await self._call(methods.LOOKUP, context, left_s, *arguments, with_keys=which)
                 found.update(page)
         return found
 
@@ -178,8 +198,79 @@ class JobCalls(ABC):
             self._deadline_s(timeout) + wait_ms / 1000,
             long_poll=True,
             revise=revise,
+            with_keys=bool(keys),
         )
         return methods.LOOKUP.result(await self._dispatcher.call(call))
+
+    @overload
+    async def wait(  # type: ignore[overload-overlap]  # a text is a sequence of texts too
+        self,
+        descriptors: str,
+        *,
+        timeout: float | None = None,
+        include_body: bool = False,
+        include_result: bool = True,
+    ) -> JobInfo | None: ...
+
+    @overload
+    async def wait(
+        self,
+        descriptors: Sequence[str],
+        *,
+        timeout: float | None = None,
+        include_body: bool = False,
+        include_result: bool = True,
+    ) -> dict[str, JobInfo | None]: ...
+
+    async def wait(
+        self,
+        descriptors: str | Sequence[str],
+        *,
+        timeout: float | None = None,
+        include_body: bool = False,
+        include_result: bool = True,
+    ) -> JobInfo | dict[str, JobInfo | None] | None:
+        """Wait until a job has ended, and get it with its result; None where it is not there. TimeoutError: it has not
+        ended after `timeout` seconds (None: it is waited for as long as it takes).
+
+        Or until several have ended; those that have not after that time are missing in the answer. Callers that wait at
+        the same time share calls. Servers that restart are waited for; one of an older version is asked again and
+        again, every two seconds at least. RequestInvalid: a text that is no descriptor.
+        """
+        _, names = named_jobs([[descriptors] if isinstance(descriptors, str) else descriptors])
+        self._deadline_s(None)
+        loop = asyncio.get_running_loop()
+        waits = self._joined_waits(include_body, include_result)
+        until_s = math.inf if timeout is None else loop.time() + timeout
+        futures = {name: waits.wait(name, until_s) for name in dict.fromkeys(names)}
+        try:
+            if futures:
+                await asyncio.wait(futures.values(), timeout=timeout)
+            if isinstance(descriptors, str):
+                if not futures[descriptors].done():
+                    raise TimeoutError(f"{descriptors} has not ended within {timeout} s")
+                return futures[descriptors].result()
+            return {name: future.result() for name, future in futures.items() if future.done()}
+        finally:
+            for future in futures.values():
+                future.cancel()
+
+    def _joined_waits(self, include_body: bool, include_result: bool) -> JoinedWaits:
+        which = (include_body, include_result)
+        waits = self._waits.get(which)
+        if waits is None:
+
+            async def look(names: Sequence[str], wait_ms: int) -> dict[str, JobInfo]:
+                if self._waits_no_more:  # short calls only, from now on
+                    return await self._call(methods.LOOKUP, None, None, names, *which)
+                return await self._wait_once("", names, (), *which, wait_ms, None, None)
+
+            waits = self._waits[which] = JoinedWaits(look)
+        return waits
+
+    async def _close_waits(self, error: Exception) -> None:
+        for waits in self._waits.values():
+            await waits.close(error)
 
     # -- changing --------------------------------------------------------------------------------------------------
 
@@ -228,7 +319,9 @@ class JobCalls(ABC):
         found = Cancelled({})
         for name, some in groups.items():
             left_s = ends_s - asyncio.get_running_loop().time()
-            outcomes = await self._call(methods.CANCEL, context, left_s, name, some, keys, running)
+            outcomes = await self._call(
+                methods.CANCEL, context, left_s, name, some, keys, running, with_keys=bool(keys) or running
+            )
             found.update(outcomes)
             found.by_key.extend(outcomes.by_key)
         return found

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from pinlater.errors import RequestInvalid
-from pinlater.model import Checkpoint, Job, JobChange
+from pinlater.model import Checkpoint, ExtendedJob, Job, JobChange
 from pinlater.schedule import Delay, delay_seconds, refuse_seconds
 
 
@@ -29,11 +29,13 @@ def check_times(planned: Iterable[Job | Checkpoint | JobChange]) -> None:
     for each in planned:
         if each.run_after_ms is not None:
             check_time(each.run_after_ms)
+        if isinstance(each, ExtendedJob) and each.expires_at_ms is not None:
+            check_time(each.expires_at_ms, "expires_at_ms")
 
 
-def check_time(time_ms: int | None) -> None:
+def check_time(time_ms: int | None, name: str = "run_after_ms") -> None:
     """RequestInvalid: seconds."""
     try:
-        refuse_seconds(time_ms, "run_after_ms")
+        refuse_seconds(time_ms, name)
     except ValueError as error:
         raise RequestInvalid(str(error)) from None

@@ -102,16 +102,22 @@ LONG_POLL_CONNECTIONS = 256
 class Server:
     """Long polls have connections of their own: answers come in order, so one would hold back all calls behind it."""
 
-    __slots__ = ("address", "calls", "health", "long_polls", "unknown_methods")
+    __slots__ = ("address", "calls", "health", "known_methods", "long_polls", "unknown_methods")
 
     def __init__(self, address: Address, limits: PoolLimits, on_lost: Callable[[], None] | None = None) -> None:
         self.address = address
         self.health = ServerHealth()
         self.unknown_methods: set[str] = set()
         """What it said that it does not have, since it was last connected to: it may be another version by then."""
-        learn = self.unknown_methods.clear
-        self.calls = Pool(address, limits, on_lost, on_connect=learn)
-        self.long_polls = Pool(address, replace(limits, connections=LONG_POLL_CONNECTIONS), on_lost, on_connect=learn)
+        self.known_methods: set[str] = set()
+        """Those that it was asked for because a call relies on what came with them, likewise."""
+        self.calls = Pool(address, limits, on_lost, on_connect=self._learn_anew)
+        many = replace(limits, connections=LONG_POLL_CONNECTIONS)
+        self.long_polls = Pool(address, many, on_lost, on_connect=self._learn_anew)
+
+    def _learn_anew(self) -> None:
+        self.unknown_methods.clear()
+        self.known_methods.clear()
 
     @property
     def is_empty(self) -> bool:
