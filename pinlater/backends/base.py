@@ -423,10 +423,13 @@ class Shard(Protocol):
 
         `homes_version`: the version of the config entry "@homes" by which the caller chose this shard; where the one
         here is higher, HomesChanged, and nothing is stored ("": not compared). A resend (the send id stands here) gets
-        the outcome and descriptor of the first time. Else a dedupe key that is taken decides by `on_duplicate`; keys
-        are unique per queue and serialize key. Else the job is stored: PENDING, or WAITING where its serialize key has
-        a live job here already. The first extended job of a store raises its version: processes of older versions,
-        which would misread it, cannot open it any more. QueueNotFound, and then nothing is stored.
+        the outcome and descriptor of the first time, and changes nothing; of an offer that was KEPT or REPLACED this is
+        remembered for SEND_ID_KEPT_MS, of any other that stored nothing it is not. Else a dedupe key that is taken
+        decides by `on_duplicate`; keys are unique per queue and serialize key, so one with another serialize key (or
+        none) is another key. REPLACE sets body, run_after (None: now) and both numbers of attempts, of what is PENDING
+        or WAITING, and nothing else of the job but `updated_at_ms`. Else the job is stored: PENDING, or WAITING where
+        its serialize key has a live job here already. The first extended job of a store raises its version: processes
+        of older versions, which would misread it, cannot open it any more. QueueNotFound, and then nothing is stored.
         """
 
     async def find_keys(self, queue: str, keys: Sequence[KeyRef]) -> list[str | None]:
@@ -500,16 +503,17 @@ class Shard(Protocol):
         """
 
     async def heartbeat(self, queue: str, heartbeats: Sequence[HeartbeatRequest], now_ms: int) -> list[HeartbeatAnswer]:
-        """Restart the time-outs of these claims, from now; nothing else of the jobs changes but their progress (and
-        `updated_at_ms`). LOST where the job is not in progress under that claim; CANCEL where it is to stop. An unknown
-        queue: all LOST.
+        """Restart the time-outs of these claims, in order, from now, also where a checkpoint had set a later expiry;
+        nothing else of the jobs changes but their progress (and `updated_at_ms`), which later ends and attempts keep.
+        LOST where the job is not in progress under that claim; CANCEL where it is to stop. An unknown queue: all LOST.
         """
 
     async def reschedule(
         self, queue: str, requests: Sequence[RescheduleRequest], now_ms: int
     ) -> list[RescheduleOutcome]:
-        """Change PENDING jobs, in order. What waits for another job keeps its place. An unknown queue: all
-        NOT_FOUND."""
+        """Change PENDING jobs, in order, and their `updated_at_ms`. Attempts set those that are allowed and those that
+        remain. What waits for another job keeps its place. An unknown queue: all NOT_FOUND.
+        """
 
     async def requeue(self, queue: str, claims: Sequence[ClaimKey], now_ms: int) -> int:
         """IN_PROGRESS to PENDING where the claim matches: claim cleared, no attempt taken, run_after kept. How many."""
@@ -532,7 +536,8 @@ class Shard(Protocol):
     async def cancel(self, queue: str, jobs: Sequence[JobKey], now_ms: int, by: str = "") -> list[CancelOutcome]:
         """Remove PENDING jobs; says what each was. An unknown queue: all NOT_FOUND.
 
-        With `by` (who asks) those in progress are asked to stop, REQUESTED: see JobEnd; asking twice changes nothing.
+        With `by` (who asks) those in progress are asked to stop, REQUESTED: see JobEnd. Asking again changes nothing,
+        and is REQUESTED too; the first who asked is told.
         """
 
     # -- queries -----------------------------------------------------------------------------------------------------
@@ -577,8 +582,9 @@ class Shard(Protocol):
         crashes, claim and `moved_to` cleared, pending for `dead_letter` no more, run_after as given or now; oldest
         run_after first. How many. QueueNotFound.
 
-        CANCELLED jobs stay, and those whose dedupe key has another live job (`taken_keys` tells which);
-        a serialize key gives the job a new place at the end.
+        CANCELLED jobs stay, and those whose dedupe key has another live job (`taken_keys` tells which), which takes
+        nothing of the limit; a serialize key gives the job a new place at the end. A job keeps its expiry: where that
+        has passed it ends again.
         """
 
     async def retry_listed(
@@ -605,7 +611,8 @@ class Shard(Protocol):
 
         Same body and priority, run_after now, `attempts` allowed (None: as many as the origin was), the letter's status
         and its descriptor as `origin`; it is no dead letter itself. The new descriptors; None where nothing was done.
-        The new job has the keys of the origin; where its dedupe key has a live job, nothing is done (`taken_keys`).
+        The new job has the keys of the origin and its `dedupe_for_ms`, but no send id, expiry, claim time-out or
+        progress; where its dedupe key has a live job, nothing is done (`taken_keys`).
         A letter named twice goes once. QueueNotFound.
         """
 
@@ -628,7 +635,9 @@ class Shard(Protocol):
         """Up to `limit` jobs that are PENDING with expires_at_ms <= now: to FAILED, with a line (`job_expired_status`),
         as a final ack would. Counts per queue. A store with nothing due costs nothing.
 
-        `claim` and `peek` leave such jobs out already.
+        `claim`, `peek` and `count_ready` leave such jobs out already. Until it ends so, such a job is PENDING: its keys
+        are taken, and what waits for it waits. Whether statistics count it as ready, scheduled or waiting until then
+        depends on the store.
         """
 
     async def dead_letter(self, limit: int, now_ms: int, targets: Mapping[str, DeadLetterTarget]) -> Mapping[str, int]:
@@ -666,7 +675,9 @@ class Shard(Protocol):
         """Up to `limit` windows by name, behind `after` ("": from the beginning)."""
 
     async def put_windows(self, windows: Sequence[KeyWindow], now_ms: int) -> None:
-        """Take those whose key has no entry here. QueueNotFound never: one of a queue that is gone is left out."""
+        """Take those whose key has no live job here, and no window that still counts. QueueNotFound never: one of a
+        queue that is gone is left out.
+        """
 
     async def drop_windows(self, windows: Sequence[KeyWindow]) -> None:
         """Remove these, where they are as they were listed."""
@@ -678,7 +689,9 @@ class Shard(Protocol):
         """Some of the barriers."""
 
     async def lift_barriers(self, barriers: Sequence[Barrier], now_ms: int) -> Mapping[str, Sequence[int]]:
-        """The first of each key's jobs here goes from WAITING to PENDING; the run_afters of these, by queue."""
+        """The first of each key's jobs here goes from WAITING to PENDING; the run_afters of these, by queue. A barrier
+        goes with the last of the jobs behind it.
+        """
 
     # -- what the servers of a cluster tell each other -----------------------------------------------------------------
 

@@ -78,7 +78,7 @@ class OfferOutcome(IntEnum):
     """`takes_no_jobs`, and the serialize key has live jobs here. Nothing was stored."""
 
     DIFFERENT = 6
-    """REPLACE, with another priority or serialize key than the job that stands. Nothing was changed."""
+    """REPLACE, with another priority than the PENDING job that stands. Nothing was changed."""
 
 
 class Offered(NamedTuple):
@@ -129,14 +129,17 @@ class JobEnd:
 
       * Serialize key: the job leaves its chain. The next one by place is the first now: WAITING to PENDING with its
         run_after as it is, and told as a job that became PENDING. Going back to PENDING (a retry, a requeue, a lapsed
-        claim with attempts left) leaves the job the first. `retry_failed`, `retry_listed` and `replay` give a new place
-        at the end.
+        claim with attempts left) leaves the job the first, whatever its run_after is then, and so does a change of its
+        run_after (REPLACE, `reschedule`). `retry_failed`, `retry_listed` and `replay` give a new place at the end.
       * Dedupe key: its entry stands until `dedupe_for_ms` after the end, or as long as the job is kept (WHILE_KEPT),
-        and in any case names the job until that is removed. A job that is removed otherwise than by `prune` takes its
-        entry with it; `prune`, and an ack that does not keep the job, leave the entry until its window has passed.
-      * Send id: its entry stands until SEND_ID_KEPT_MS after the end, also after a removal.
+        and in any case names the job until that is removed. It counts before that time, not at it. A job that is
+        removed otherwise than by `prune` takes its entry with it; `prune`, and an ack that does not keep the job, leave
+        the entry until its window has passed. A later job of the key, also one that is retried, takes the entry over.
+      * Send id: its entry stands until SEND_ID_KEPT_MS after the end, also after a removal. A retry lets it stand
+        again until the next end.
       * A job that was to stop (`cancel` with `by`) and does not end as SUCCEEDED ends as CANCELLED: also where it would
-        have been retried or requeued. It is no dead letter, and counts as FAILED for keeping.
+        have been retried or requeued. No attempts remain; a claim that expired counts as a crash, and writes its line.
+        It is no dead letter, and counts as FAILED for keeping. A retry clears the request to stop, not the progress.
     """
 
 
