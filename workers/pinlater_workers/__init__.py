@@ -18,11 +18,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pinlater_workers.app.app import App
     from pinlater_workers.app.loader import load_app, load_file
-    from pinlater_workers.errors import ArgumentsInvalid, ConfigurationError, WorkerError
+    from pinlater_workers.errors import (
+        ArgumentsInvalid,
+        ConfigurationError,
+        JobCancelled,
+        JobFailed,
+        ResultGone,
+        WorkerError,
+    )
     from pinlater_workers.jobs.batch import Batch, BatchJob
     from pinlater_workers.jobs.context import JobContext, StopReason, current
     from pinlater_workers.jobs.enqueue_calls import EnqueuedInPart
     from pinlater_workers.jobs.enqueue_options import EnqueueOptions
+    from pinlater_workers.jobs.handle import AsyncJobHandle, JobHandle
     from pinlater_workers.jobs.job_type import JobFunction, JobType
     from pinlater_workers.jobs.outcome import Action, Fail, Outcome, Reschedule, Retry, Snooze
     from pinlater_workers.jobs.retry import (
@@ -42,6 +50,7 @@ __all__ = [
     "Action",
     "App",
     "ArgumentsInvalid",
+    "AsyncJobHandle",
     "Batch",
     "BatchJob",
     "ConfigurationError",
@@ -53,8 +62,11 @@ __all__ = [
     "Exponential",
     "Fail",
     "Function",
+    "JobCancelled",
     "JobContext",
+    "JobFailed",
     "JobFunction",
+    "JobHandle",
     "JobType",
     "Linear",
     "Middleware",
@@ -62,6 +74,7 @@ __all__ = [
     "Outcome",
     "Policy",
     "Reschedule",
+    "ResultGone",
     "Retry",
     "RetryRules",
     "Snooze",
@@ -75,11 +88,12 @@ __all__ = [
 _HOMES = {
     "app.app": ("App",),
     "app.loader": ("load_app", "load_file"),
-    "errors": ("ArgumentsInvalid", "ConfigurationError", "WorkerError"),
+    "errors": ("ArgumentsInvalid", "ConfigurationError", "JobCancelled", "JobFailed", "ResultGone", "WorkerError"),
     "jobs.batch": ("Batch", "BatchJob"),
     "jobs.context": ("JobContext", "StopReason", "current"),
     "jobs.enqueue_calls": ("EnqueuedInPart",),
     "jobs.enqueue_options": ("EnqueueOptions",),
+    "jobs.handle": ("AsyncJobHandle", "JobHandle"),
     "jobs.job_type": ("JobFunction", "JobType"),
     "jobs.outcome": ("Action", "Fail", "Outcome", "Reschedule", "Retry", "Snooze"),
     "jobs.retry": (

@@ -55,6 +55,8 @@ def plain(value: Any) -> Any:
     """For msgspec: what a value that it does not know is written as. TypeError: nothing."""
     if isinstance(value, PurePath):
         return str(value)
+    if isinstance(value, str):
+        return str(value)  # the handle of a job, and any other kind of text
     if is_model(type(value)):
         return write_model(value)
     raise TypeError(f"a {type(value).__qualname__} cannot be part of a body")

@@ -7,7 +7,12 @@ WorkerError
 ├── TimeLimitExceeded      the job ran longer than it may
 ├── ClaimLost              the job was handed to another worker, or its queue deleted, while it ran
 ├── ProcessDied            the process of the pool that ran the job ended: a crash, os._exit, the memory killer
-└── TooManySnoozes         Snooze was raised more often than `max_snoozes`
+├── TooManySnoozes         Snooze was raised more often than `max_snoozes`
+├── ResultInvalid          what a job returned cannot be kept as its result: it fails for good
+├── JobStopped             raise_if_cancelled(): the job is to stop
+├── JobFailed              to who waits for a job: it failed; `status` says how
+│   └── JobCancelled       likewise: it was asked to stop
+└── ResultGone             to who waits for a job: there is nothing of it, or of its result, any more
 """
 
 from __future__ import annotations
@@ -42,4 +47,37 @@ class ProcessDied(WorkerError):
 
 
 class TooManySnoozes(WorkerError):
+    pass
+
+
+class ResultInvalid(WorkerError):
+    pass
+
+
+class JobStopped(WorkerError):
+    pass
+
+
+class JobFailed(WorkerError):
+    """`status`: the job's custom status."""
+
+    _ended = "has failed"
+
+    def __init__(self, descriptor: str, status: str) -> None:
+        super().__init__(descriptor, status)
+        self.descriptor = descriptor
+        self.status = status
+
+    def __str__(self) -> str:
+        text = f"job {self.descriptor} {self._ended}: {self.status.rstrip() or 'it has no status'}"
+        if "RESULT_TOO_LARGE" in self.status:
+            text += "\nstore such a result elsewhere, and return where it is; or raise max_result of the queue"
+        return text
+
+
+class JobCancelled(JobFailed):
+    _ended = "was cancelled"
+
+
+class ResultGone(WorkerError, LookupError):
     pass

@@ -6,10 +6,10 @@ Read by mypy (tests/workers/test_typing.py), run by nobody.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import assert_type
+from typing import Any, assert_type
 
 from pinlater import AsyncClient, Client, Job
-from pinlater_workers import App, EnqueueOptions, JobFunction, JobType, Reschedule, Retry, Snooze
+from pinlater_workers import App, AsyncJobHandle, EnqueueOptions, JobFunction, JobHandle, JobType, Reschedule, Retry, Snooze
 from pinlater_workers.outbox import Outbox
 
 app = App()
@@ -40,8 +40,10 @@ def a_plain_call_is_that_of_the_function() -> None:
 
 
 def enqueue_takes_what_the_function_takes() -> None:
-    assert_type(resize.enqueue("a", 1, "x", "y", crop=True, mode="m"), str)
-    assert_type(resize.enqueue("a", crop=False, mode=None), str)
+    assert_type(resize.enqueue("a", 1, "x", "y", crop=True, mode="m"), JobHandle[float])
+    assert_type(resize.enqueue("a", crop=False, mode=None), JobHandle[float])
+    assert_type(resize.enqueue("a", crop=False).result(timeout="10s"), float)
+    assert_type(fetch.enqueue("a").result(), bytes)
     resize.enqueue("a")  # error: call-arg
     resize.enqueue("a", crop=1)  # error: arg-type
     resize.enqueue(path="a", crop=True)  # error: call-arg
@@ -50,7 +52,7 @@ def enqueue_takes_what_the_function_takes() -> None:
     resize.enqueue("a", crop=True, colour="red")  # error: call-arg
     resize.enqueue("a", crop=True, delay=60)  # error: call-arg
     fetch.enqueue("u", delay="a header")
-    fetch.enqueue("u", delay=60)  # error: arg-type
+    fetch.enqueue("u", delay=60)  # error: call-overload
     raw.enqueue(b"")
     raw.enqueue("")  # error: arg-type
 
@@ -62,8 +64,9 @@ def no_name_is_reserved() -> None:
 
 
 async def on_an_event_loop() -> None:
-    assert_type(await resize.enqueue_async("a", crop=True), str)
-    assert_type(await fetch.options(priority=1).enqueue_async("u"), str)
+    assert_type(await resize.enqueue_async("a", crop=True), AsyncJobHandle[float])
+    assert_type(await (await fetch.enqueue_async("a")).result(), bytes)
+    assert_type(await fetch.options(priority=1).enqueue_async("u"), AsyncJobHandle[Any])
     await resize.enqueue_async(1, crop=True)  # error: arg-type
     await fetch.options(priority=1).enqueue_async()  # error: call-arg
 
@@ -72,9 +75,12 @@ def options_are_checked() -> None:
     some = resize.options(
         delay=timedelta(1), priority=1, queue="q", attempts=3, headers={"a": "b"}, run_after=datetime.now(UTC)
     )
-    assert_type(some.enqueue("a", crop=True), str)
+    assert_type(some.enqueue("a", crop=True), JobHandle[Any])
     assert_type(some.job("a", crop=True), Job)
-    assert_type(some.enqueue_many([("a",), {"crop": True}]), list[str])
+    assert_type(some.enqueue_many([("a",), {"crop": True}]), list[JobHandle[Any]])
+    resize.options(unique="{path}", unique_for="kept", on_duplicate="replace", serialize=lambda path: path)
+    resize.options(expires=datetime.now(UTC), claim_timeout=30, keep_result=True, unique=False)
+    resize.options(on_duplicate="drop")  # error: arg-type
     some.enqueue(1, crop=True)  # error: arg-type
     some.job("a")  # error: call-arg
     resize.options(delai=5)  # error: call-arg

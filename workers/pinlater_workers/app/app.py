@@ -7,29 +7,22 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
-from functools import wraps
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 
 import pinlater
 from pinlater.client.addresses import target_servers
 from pinlater.clock import Clock, SystemClock
 from pinlater.model import Job
 from pinlater_workers.app.catalogue import Catalogue, Include
+from pinlater_workers.app.job_options import Duration, JobOptions, RawJobOptions, says_queue
 from pinlater_workers.app.settings import FileSettings, WorkerSettings, read_file
-from pinlater_workers.envelope import Encoding
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.jobs.batch import ArgumentT, Batch
-from pinlater_workers.jobs.elsewhere import unknown_options
 from pinlater_workers.jobs.enqueue_calls import JobSink
 from pinlater_workers.jobs.job_type import JobFunction, JobType
 from pinlater_workers.jobs.settings import (
-    DEFAULT_MAX_SNOOZES,
-    DEFAULT_TIME_LIMIT_S,
-    PoolName,
-    RetryOption,
     job_settings,
 )
 from pinlater_workers.tracing import write_trace
@@ -42,49 +35,8 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-MethodT = TypeVar("MethodT", bound=Callable[..., Any])
-
-Duration = float | str | timedelta
-
-
-class RawJobOptions(TypedDict, total=False):
-    """The options of `App.raw_job` that mean the same for every function."""
-
-    name: str | None
-    attempts: int | None
-    retry: RetryOption | None
-    retry_on: Mapping[type[BaseException], RetryOption] | None
-    time_limit: Duration
-    priority: int
-    pool: PoolName | None
-
-
-class JobOptions(RawJobOptions, total=False):
-    """Those of `App.job`."""
-
-    encoding: Encoding
-    max_snoozes: int
-    secret: Sequence[str]
-
-
 _making = threading.Lock()
 """Held for an assignment, so that many threads at once have one client."""
-
-
-def _says_queue(method: MethodT) -> MethodT:
-    """ConfigurationError where `@app.job` stands without parentheses, or options are given by position or are none."""
-
-    @wraps(method)
-    def checked(self: App, *args: object, **options: Any) -> Any:
-        if args or "queue" not in options:
-            right = f"@app.{method.__name__}(queue=...)"
-            raise ConfigurationError(f"a job wants its queue, by name; write {right} above the function")
-        said = unknown_options(options, method)
-        if said:
-            raise ConfigurationError(f"@app.{method.__name__}(...): {said}")
-        return method(self, **options)
-
-    return cast(MethodT, checked)
 
 
 class App:
@@ -132,36 +84,25 @@ class App:
         self, *, queue: str, batch: int, wait: Duration = ..., **options: Unpack[JobOptions]
     ) -> Callable[[Callable[[Batch[ArgumentT]], T]], JobFunction[[ArgumentT], T]]: ...
 
-    @_says_queue
-    def job(
-        self,
-        *,
-        queue: str,
-        name: str | None = None,
-        attempts: int | None = None,
-        retry: RetryOption | None = None,
-        retry_on: Mapping[type[BaseException], RetryOption] | None = None,
-        time_limit: Duration = DEFAULT_TIME_LIMIT_S,
-        priority: int = 1,
-        pool: PoolName | None = None,
-        encoding: Encoding = "json",
-        max_snoozes: int = DEFAULT_MAX_SNOOZES,
-        secret: Sequence[str] = (),
-        batch: int | None = None,
-        wait: Duration | None = None,
-    ) -> Callable[[Callable[..., Any]], JobFunction[..., Any]]:
+    @says_queue(JobOptions)
+    def job(self, **options: Any) -> Callable[[Callable[..., Any]], JobFunction[..., Any]]:
         """Make a function a type of job.
 
         `name` defaults to the function's own. `attempts` defaults to the policy's retries and one more. `retry`: a
         policy, a text, a list of seconds, or a function of (attempt, error); `retry_on`: others for types of exception.
         `time_limit`: of one attempt, seconds or "10m". `priority`: 1 is the highest. `pool`: where it runs, whatever
         the worker's own choice. `secret`: parameters whose values no display shows. `batch`: the function takes a Batch
-        of so many jobs at most, which `wait` for each other (0.2 s unless said). ConfigurationError: what cannot be.
+        of so many jobs at most, which `wait` for each other (0.2 s unless said).
+
+        `unique`: a template over the arguments, as in "{user_id}", or a function of them: while a job of this name is
+        pending or runs, and for `unique_for` after its end ("10m", or "kept"), no second one comes into being;
+        `on_duplicate`: "keep" the one that stands, "replace" what it is to do, or "reject" the new one. `serialize`:
+        likewise; jobs of one such key, in whichever queues, run one at a time, in the order they were enqueued.
+        `expires`: so long after it is due, a job that has not begun fails. `claim_timeout`: how long a claim of a job
+        holds whose dequeue says nothing else. `keep_result`: what the function returns is kept for those who ask.
+        ConfigurationError: what cannot be.
         """
-        options = {"queue": queue, "attempts": attempts, "retry": retry, "retry_on": retry_on, "time_limit": time_limit}
-        options |= {"priority": priority, "pool": pool, "encoding": encoding, "max_snoozes": max_snoozes}
-        options |= {"secret": secret or None, "batch": batch, "wait": wait}
-        return self._declaration(name, options)
+        return self._declaration(options)
 
     @overload
     def raw_job(
@@ -173,28 +114,14 @@ class App:
         self, *, queue: str, batch: int, wait: Duration = ..., **options: Unpack[RawJobOptions]
     ) -> Callable[[Callable[[Batch[bytes]], T]], JobFunction[[bytes], T]]: ...
 
-    @_says_queue
-    def raw_job(
-        self,
-        *,
-        queue: str,
-        name: str | None = None,
-        attempts: int | None = None,
-        retry: RetryOption | None = None,
-        retry_on: Mapping[type[BaseException], RetryOption] | None = None,
-        time_limit: Duration = DEFAULT_TIME_LIMIT_S,
-        priority: int = 1,
-        pool: PoolName | None = None,
-        batch: int | None = None,
-        wait: Duration | None = None,
-    ) -> Callable[[Callable[..., Any]], JobFunction[[bytes], Any]]:
+    @says_queue(RawJobOptions)
+    def raw_job(self, **options: Any) -> Callable[[Callable[..., Any]], JobFunction[[bytes], Any]]:
         """Make a function of the whole body the one for all jobs of a queue that have no envelope of ours."""
-        options = {"queue": queue, "attempts": attempts, "retry": retry, "retry_on": retry_on, "time_limit": time_limit}
-        options |= {"priority": priority, "pool": pool, "raw": True, "batch": batch, "wait": wait}
-        return self._declaration(name, options)
+        return self._declaration({**options, "raw": True})
 
-    def _declaration(self, name: str | None, options: Mapping[str, object]) -> Callable[..., JobFunction[Any, Any]]:
+    def _declaration(self, options: Mapping[str, Any]) -> Callable[..., JobFunction[Any, Any]]:
         said = {key: value for key, value in options.items() if value is not None}
+        name = said.pop("name", None)
 
         def declare(function: Callable[..., Any]) -> JobFunction[Any, Any]:
             job_name = getattr(function, "__name__", "") if name is None else name

@@ -203,6 +203,11 @@ def _hints(function: Callable[..., Any], job: str) -> dict[str, Any]:
         ) from error
 
 
+def result_hint(function: Callable[..., Any], job: str) -> Any:
+    """What it is annotated to return; Any: it does not say. ConfigurationError: what cannot be resolved."""
+    return _hints(function, job).get("return", Any)
+
+
 def _shown(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 100 else f"{text[:100]}..."

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import wraps
 from typing import Any, TypeVar, cast
 
@@ -29,7 +28,8 @@ _OPTIONS = {
     "countdown": 'delay="5m"',
     "default_retry_delay": _POLICY,
     "eta": "run_after=, an aware datetime",
-    "ignore_result": "nothing: results are not kept",
+    "expires": "expires=, which counts from when the job is due",
+    "ignore_result": "nothing, or keep_result=True for the other way round",
     "job_timeout": 'time_limit="10m"',
     "max_backoff": _POLICY,
     "max_retries": "attempts=, which counts the first attempt too",
@@ -48,30 +48,30 @@ _OPTIONS = {
 }
 
 
-def unknown_options(given: Iterable[str], function: Callable[..., Any]) -> str:
-    """For an error: which of these options a function does not take, and what to write in their place; "": it takes
-    all of them.
+def unknown_options(given: Iterable[str], known: Collection[str]) -> str:
+    """For an error: which of these options are none of the known ones, and what to write in their place; "": all are
+    known.
     """
-    takes = inspect.signature(function).parameters
-    said = [_instead(name) for name in given if name not in takes]
-    if not said:
-        return ""
-    allowed = ", ".join(name for name, each in takes.items() if each.kind is each.KEYWORD_ONLY)
-    return f"it does not take {'; nor '.join(said)}; allowed: {allowed}"
+    said = [_instead(name) for name in given if name not in known]
+    return f"it does not take {'; nor '.join(said)}; allowed: {', '.join(known)}" if said else ""
 
 
 def _instead(name: str) -> str:
     return f"{name}=, for which write {_OPTIONS[name]}" if name in _OPTIONS else f"{name}="
 
 
-def says_unknown_options(method: MethodT) -> MethodT:
-    """TypeError as above, in place of Python's own."""
+def says_unknown_options(options: type) -> Callable[[MethodT], MethodT]:
+    """For a method that takes the options of a TypedDict: TypeError as above, in place of Python's own."""
+    known = tuple(options.__annotations__)
 
-    @wraps(method)
-    def checked(self: Any, *args: Any, **options: Any) -> Any:
-        said = unknown_options(options, method)
-        if said:
-            raise TypeError(f"{method.__name__}(...): {said}")
-        return method(self, *args, **options)
+    def checking(method: MethodT) -> MethodT:
+        @wraps(method)
+        def checked(self: Any, *args: Any, **given: Any) -> Any:
+            said = unknown_options(given, known)
+            if said:
+                raise TypeError(f"{method.__name__}(...): {said}")
+            return method(self, *args, **given)
 
-    return cast(MethodT, checked)
+        return cast(MethodT, checked)
+
+    return checking

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pinlater.clock import Clock
-from pinlater.model import Job
+from pinlater.model import EnqueuedJobs, EnqueueOutcome, Job
 from pinlater_workers.errors import WorkerError
+
+if TYPE_CHECKING:
+    from pinlater.client.async_client import AsyncClient
+    from pinlater.client.client import Client
 
 
 class WithBody(Protocol):
@@ -36,6 +40,12 @@ class Producer(Protocol):
 
     clock: Clock
     sink: JobSink
+
+    @property
+    def client(self) -> Client: ...
+
+    def async_client(self) -> AsyncClient:
+        """That of the running event loop."""
 
     def headers(self, job: str, given: Mapping[str, str]) -> dict[str, str]:
         """What travels with a job that is enqueued now, beside what the caller gives."""
@@ -69,10 +79,10 @@ def slices(jobs: Sequence[JobT]) -> Iterator[Sequence[JobT]]:
 
 def send_all(sink: JobSink, queue: str, jobs: Sequence[Job]) -> list[str]:
     """EnqueuedInPart: a call after the first one failed. The error of the first is raised as it is."""
-    enqueued: list[str] = []
+    enqueued = EnqueuedJobs([])
     for some in slices(jobs):
         try:
-            enqueued += sink.send(queue, some)
+            _add(enqueued, sink.send(queue, some))
         except Exception as error:
             if not enqueued:
                 raise
@@ -82,12 +92,22 @@ def send_all(sink: JobSink, queue: str, jobs: Sequence[Job]) -> list[str]:
 
 async def send_all_async(sink: JobSink, queue: str, jobs: Sequence[Job]) -> list[str]:
     """`send_all` for an event loop."""
-    enqueued: list[str] = []
+    enqueued = EnqueuedJobs([])
     for some in slices(jobs):
         try:
-            enqueued += await sink.send_async(queue, some)
+            _add(enqueued, await sink.send_async(queue, some))
         except Exception as error:
             if not enqueued:
                 raise
             raise EnqueuedInPart(enqueued, len(jobs), str(error)) from error
     return enqueued
+
+
+def _add(enqueued: EnqueuedJobs, more: list[str]) -> None:
+    """The outcomes too, where one of them is another than STORED."""
+    outcomes = more.outcomes if isinstance(more, EnqueuedJobs) else ()
+    if outcomes or enqueued.outcomes:
+        stored = EnqueueOutcome.STORED
+        before, after = enqueued.outcomes or [stored] * len(enqueued), outcomes or [stored] * len(more)
+        enqueued.outcomes = [*before, *after]
+    enqueued += more

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypedDict
 
-from pinlater.model import Job, is_queue_name
+from pinlater.model import ExtendedJob, Job, OnDuplicate, is_queue_name
 from pinlater.schedule import Delay, delay_seconds, moment_ms
-from pinlater_workers.errors import ArgumentsInvalid
+from pinlater_workers.errors import ArgumentsInvalid, ConfigurationError
 from pinlater_workers.jobs.enqueue_calls import send_all, send_all_async
-from pinlater_workers.jobs.settings import QUEUE_NAME
-from pinlater_workers.settings_table import MAX_I32
+from pinlater_workers.jobs.handle import AsyncJobHandle, JobHandle
+from pinlater_workers.jobs.keys import KeyOption, KeyTemplate, checked_size
+from pinlater_workers.jobs.results import RESULT_HEADER
+from pinlater_workers.jobs.settings import JOB_KEYS, KEPT, QUEUE_NAME
+from pinlater_workers.settings_table import MAX_I32, read_table
 
 if TYPE_CHECKING:
     from pinlater_workers.jobs.job_type import JobType
@@ -21,12 +24,43 @@ Call = tuple[Any, ...] | list[Any] | Mapping[str, Any]
 """One call of many: the arguments by position, or by name."""
 
 
+class OptionArguments(TypedDict, total=False):
+    """What `options(...)` of a type of job takes."""
+
+    delay: Delay | None
+    run_after: datetime | int | None
+    priority: int | None
+    queue: str | None
+    attempts: int | None
+    headers: Mapping[str, str] | None
+    unique: KeyOption | None
+    unique_for: Delay | Literal["kept"] | None
+    on_duplicate: Literal["keep", "replace", "reject"] | None
+    serialize: KeyOption | None
+    expires: Delay | datetime | None
+    claim_timeout: Delay | None
+    keep_result: bool | None
+
+
+_OF_KEYS = ("unique", "unique_for", "on_duplicate", "serialize", "expires", "claim_timeout")
+
+
 class EnqueueOptions(Generic[P]):
     """What `options(...)` of a type of job returns. May be kept, and used again and again, by any thread: a delay
     counts from each enqueue.
     """
 
-    __slots__ = ("_attempts", "_delay_s", "_headers", "_job_type", "_priority", "_queue", "_run_after_ms")
+    __slots__ = (
+        "_attempts",
+        "_delay_s",
+        "_expires_at_ms",
+        "_extension",
+        "_headers",
+        "_job_type",
+        "_priority",
+        "_queue",
+        "_run_after_ms",
+    )
 
     def __init__(
         self,
@@ -38,8 +72,12 @@ class EnqueueOptions(Generic[P]):
         queue: str | None = None,
         attempts: int | None = None,
         headers: Mapping[str, str] | None = None,
+        keep_result: bool | None = None,
+        **of_keys: Any,
     ) -> None:
-        """ValueError: what cannot be. Which priorities there are the server knows."""
+        """`of_keys`: those of OptionArguments that remain. ValueError: what cannot be. Which priorities there are the
+        server knows.
+        """
         if delay is not None and run_after is not None:
             raise ValueError("either delay or run_after can be given, not both")
         if queue is not None and not (isinstance(queue, str) and is_queue_name(queue)):
@@ -61,47 +99,86 @@ class EnqueueOptions(Generic[P]):
         self._queue = queue
         self._attempts = attempts
         self._headers = dict(headers or {})
+        if keep_result is not None:
+            self._headers[RESULT_HEADER] = self._kept(job_type, keep_result)
+        expires = of_keys.get("expires")
+        self._expires_at_ms = moment_ms(of_keys.pop("expires")) if isinstance(expires, datetime) else None
+        said = {name: value for name, value in of_keys.items() if value is not None}
+        self._extension: dict[str, Any] | None = self._read(job_type, said) if said else None
+        if self._expires_at_ms is not None:
+            self._extension = self._extension or {}
+
+    @staticmethod
+    def _kept(job_type: JobType, keep_result: object) -> str:
+        """ValueError."""
+        if not isinstance(keep_result, bool) or job_type.settings.raw:
+            raise ValueError(f"keep_result is {keep_result!r:.100}; allowed: true or false, and nothing for a raw job")
+        if keep_result:
+            job_type.needs_results()
+        return "1" if keep_result else "0"
+
+    def _read(self, job_type: JobType, said: Mapping[str, object]) -> dict[str, Any]:
+        """The fields of JobSettings that these say, with templates ready for use. ValueError."""
+        try:
+            fields = read_table({name: JOB_KEYS[name] for name in _OF_KEYS}, said, f"options of job {job_type.name!r}")
+            for name in ("unique", "serialize"):
+                if fields.get(name):
+                    fields[name] = job_type.key_template(name, fields[name])
+        except ConfigurationError as error:
+            raise ValueError(str(error)) from error
+        return fields
 
     @property
     def queue(self) -> str:
         """The one that its jobs go to."""
         return self._queue or self._job_type.settings.queue
 
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> str:
-        """Store a job for these arguments; its descriptor.
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[Any]:
+        """Store a job for these arguments; its descriptor, which can be asked after it.
 
-        ArgumentsInvalid: nothing was sent. Else the errors of Client.enqueue.
+        ArgumentsInvalid: nothing was sent. EnqueueRejected, reason DUPLICATE: on_duplicate is "reject". Else the errors
+        of Client.enqueue.
         """
-        return self._job_type.app.sink.send(self.queue, [self.job(*args, **kwargs)])[0]
+        job_type = self._job_type
+        return JobHandle.each(job_type.app.sink.send(self.queue, [self.job(*args, **kwargs)]), job_type)[0]
 
-    def enqueue_many(self, calls: Iterable[Call]) -> list[str]:
+    def enqueue_many(self, calls: Iterable[Call]) -> list[JobHandle[Any]]:
         """Store a job for each call, in calls of up to 500; the descriptors in order.
 
         A call is a tuple (or list) of arguments, or a dict of them by name. ArgumentsInvalid: nothing was sent.
         EnqueuedInPart: the first are stored, and says which.
         """
-        return send_all(self._job_type.app.sink, self.queue, self.jobs(calls))
+        jobs = self._not_rejecting(self.jobs(calls))
+        return JobHandle.each(send_all(self._job_type.app.sink, self.queue, jobs), self._job_type)
 
-    async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> str:
+    async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> AsyncJobHandle[Any]:
         """`enqueue` for an event loop."""
-        return (await self._job_type.app.sink.send_async(self.queue, [self.job(*args, **kwargs)]))[0]
+        job_type = self._job_type
+        sent = await job_type.app.sink.send_async(self.queue, [self.job(*args, **kwargs)])
+        return AsyncJobHandle.each(sent, job_type)[0]
 
-    async def enqueue_many_async(self, calls: Iterable[Call]) -> list[str]:
+    async def enqueue_many_async(self, calls: Iterable[Call]) -> list[AsyncJobHandle[Any]]:
         """`enqueue_many` for an event loop."""
-        return await send_all_async(self._job_type.app.sink, self.queue, self.jobs(calls))
+        jobs = self._not_rejecting(self.jobs(calls))
+        return AsyncJobHandle.each(await send_all_async(self._job_type.app.sink, self.queue, jobs), self._job_type)
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> Job:
         """The job that `enqueue` would store, for a client or a table of one's own. ArgumentsInvalid."""
-        return self._job(self._body(args, kwargs, self._all_headers()), self._at_ms())
+        body = self._body(args, kwargs, self._all_headers())
+        if self._extension is None and not self._job_type.extends:
+            return self._job(body, self._at_ms())
+        return self._extended_job(body, self._at_ms(), args, kwargs)
 
     def jobs(self, calls: Iterable[Call]) -> list[Job]:
         """Those that `enqueue_many` would store. ArgumentsInvalid."""
         headers, at_ms = self._all_headers(), self._at_ms()
+        is_plain = self._extension is None and not self._job_type.extends
         found: list[Job] = []
         try:
             for call in calls:
                 args, kwargs = ((), call) if isinstance(call, Mapping) else (self._listed(call), {})
-                found.append(self._job(self._body(args, kwargs, headers), at_ms))
+                body = self._body(args, kwargs, headers)
+                found.append(self._job(body, at_ms) if is_plain else self._extended_job(body, at_ms, args, kwargs))
         except ArgumentsInvalid as error:
             raise ArgumentsInvalid(f"call {len(found)}, counted from 0: {error}") from error
         return found
@@ -114,6 +191,42 @@ class EnqueueOptions(Generic[P]):
         priority = settings.priority if self._priority is None else self._priority
         attempts = settings.attempts_allowed if self._attempts is None else self._attempts
         return Job(body, priority=priority, run_after_ms=at_ms, attempts_allowed=attempts)
+
+    def _extended_job(
+        self, body: bytes, at_ms: int | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> ExtendedJob:
+        """With what few jobs have: as this says, else as the type does."""
+        job, job_type, said = self._job(body, at_ms), self._job_type, self._extension or {}
+        settings = job_type.settings
+        unique, serialize = said.get("unique", job_type.unique), said.get("serialize", job_type.serialize)
+        dedupe_key = _key(unique, args, kwargs)
+        window_s = said.get("unique_for_s", settings.unique_for_s) if dedupe_key else 0.0
+        expires_s, expires_at_ms = said.get("expires_s", settings.expires_s), self._expires_at_ms
+        if expires_at_ms is None and expires_s is not None:
+            from_ms = max(job_type.app.clock.now_ms(), at_ms or 0)
+            expires_at_ms = from_ms + round(expires_s * 1000)
+        claim_s = said.get("claim_timeout_s", settings.claim_timeout_s)
+        return ExtendedJob(
+            job.body,
+            job.priority,
+            job.run_after_ms,
+            job.attempts_allowed,
+            dedupe_key=checked_size(job_type.name, "unique", f"{job_type.name}:{dedupe_key}") if dedupe_key else "",
+            serialize_key=checked_size(job_type.name, "serialize", _key(serialize, args, kwargs)),
+            claim_timeout_ms=None if claim_s is None else round(claim_s * 1000),
+            on_duplicate=said.get("on_duplicate", settings.on_duplicate) if dedupe_key else OnDuplicate.KEEP,
+            dedupe_for_ms=int(window_s) if window_s == KEPT else round(window_s * 1000),
+            expires_at_ms=expires_at_ms,
+        )
+
+    def _not_rejecting(self, jobs: list[Job]) -> list[Job]:
+        """ArgumentsInvalid: of many jobs none can be rejected alone."""
+        if any(isinstance(job, ExtendedJob) and job.on_duplicate is OnDuplicate.REJECT for job in jobs):
+            raise ArgumentsInvalid(
+                f"job {self._job_type.name!r}: on_duplicate is reject, which is for one job at a time; allowed: "
+                "enqueue(...) for each; or options(on_duplicate='keep'), and look at `outcome` of each handle"
+            )
+        return jobs
 
     def _all_headers(self) -> dict[str, str]:
         if self._job_type.settings.raw:
@@ -132,3 +245,8 @@ class EnqueueOptions(Generic[P]):
                 f"job {self._job_type.name!r}: a call {call!r:.100}; allowed: a tuple, a list or a dict"
             )
         return tuple(call)
+
+
+def _key(template: KeyTemplate | Literal[False] | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+    """ "": none."""
+    return (template.key(args, kwargs) or "") if template else ""

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import typing
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
 from pinlater.job_body import SECRET_HEADER
 from pinlater.schedule import Delay
 from pinlater_workers.envelope import Envelope, write_envelope
 from pinlater_workers.errors import ArgumentsInvalid, ConfigurationError
-from pinlater_workers.jobs.arguments import Arguments
+from pinlater_workers.jobs.arguments import Arguments, result_hint
 from pinlater_workers.jobs.batch import call_alone, call_signature, takes_batch
 from pinlater_workers.jobs.elsewhere import CALLS, says_unknown_options
 from pinlater_workers.jobs.enqueue_calls import Producer
-from pinlater_workers.jobs.enqueue_options import Call, EnqueueOptions
+from pinlater_workers.jobs.enqueue_options import Call, EnqueueOptions, OptionArguments
+from pinlater_workers.jobs.handle import AsyncJobHandle, JobHandle
+from pinlater_workers.jobs.keys import KeyOption, KeyTemplate
+from pinlater_workers.jobs.results import RESULT_HEADER, ResultCodec
 from pinlater_workers.jobs.settings import JobSettings
 
 P = ParamSpec("P")
 ResultT = TypeVar("ResultT", covariant=True)
+AwaitedT = TypeVar("AwaitedT")
 
 FORMER_OPTIONS = frozenset({"delay", "run_after", "priority"})
 """What `enqueue` takes by name beside the arguments, where no parameter of the function has the name."""
@@ -43,7 +48,8 @@ class JobType:
         self.is_batch = settings.batch is not None
         if not self.is_batch and takes_batch(self.function):
             raise ConfigurationError(f"job {name!r} takes a Batch: say how many jobs at most, as in batch=100")
-        self._arguments = Arguments(call_signature(self.function, name) if self.is_batch else self.function, name)
+        self._called: Callable[..., Any] = call_signature(self.function, name) if self.is_batch else self.function
+        self._arguments = Arguments(self._called, name)
         self.settings = settings
         self._former = FORMER_OPTIONS - self._arguments.names
         self._plain: EnqueueOptions[...] = EnqueueOptions(self)
@@ -58,11 +64,56 @@ class JobType:
 
     @settings.setter
     def settings(self, settings: JobSettings) -> None:
-        """ConfigurationError: a secret that is no parameter."""
+        """ConfigurationError: a secret or a key that is of no parameter; a result that cannot be kept."""
+        if settings.raw and settings.keep_result:
+            raise ConfigurationError(
+                f"job {self.name!r} is raw, and what it returns is not kept; leave keep_result out"
+            )
         if settings.raw and settings.secret:
             raise ConfigurationError(f"job {self.name!r} is raw, and its bodies have no place for secret; leave it out")
         self._secret = self._arguments.hide(settings.secret)
         self._settings = settings
+        self.unique = self._template("unique", settings.unique)
+        self.serialize = self._template("serialize", settings.serialize)
+        self.extends = bool(
+            self.unique or self.serialize or settings.expires_s is not None or settings.claim_timeout_s is not None
+        )
+        """Its jobs have what few jobs have."""
+        self._results: ResultCodec | None = None
+        if settings.keep_result:
+            self.needs_results()
+
+    def _template(self, what: str, option: KeyOption | None) -> KeyTemplate | None:
+        return self.key_template(what, option) if option else None
+
+    def key_template(self, what: str, option: KeyOption) -> KeyTemplate:
+        """`what`: unique or serialize. ConfigurationError: it names what is no argument."""
+        if self.is_raw and isinstance(option, str):
+            raise ConfigurationError(
+                f"job {self.name!r} is raw, and {what} is the template {option!r}; allowed: a function of the body"
+            )
+        assert option
+        return KeyTemplate(what, option, self._called, self.name, self.settings.secret)
+
+    def needs_results(self) -> ResultCodec:
+        """ConfigurationError: what its function returns cannot be kept."""
+        if self._results is None:
+            hint = Any if self.is_batch else result_hint(self.function, self.name)
+            self._results = ResultCodec(hint, self.name)
+        return self._results
+
+    def keeps_result(self, headers: Mapping[str, str]) -> bool:
+        """Of a job with these headers."""
+        said = headers.get(RESULT_HEADER)
+        return self.settings.keep_result if said is None else said == "1"
+
+    def write_result(self, result: Any) -> bytes:
+        """ResultInvalid: it cannot be kept."""
+        return self.needs_results().write(result, self.settings.encoding)
+
+    def read_result(self, result: bytes) -> Any:
+        """BodyInvalid: it is none of this type."""
+        return self.needs_results().read(result)
 
     @property
     def app(self) -> Producer:
@@ -88,37 +139,24 @@ class JobType:
     def __repr__(self) -> str:
         return f"<job {self.name!r} of queue {self.settings.queue!r}>"
 
-    @says_unknown_options
-    def options(
-        self,
-        *,
-        delay: Delay | None = None,
-        run_after: datetime | int | None = None,
-        priority: int | None = None,
-        queue: str | None = None,
-        attempts: int | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> EnqueueOptions[...]:
+    @says_unknown_options(OptionArguments)
+    def options(self, **options: Unpack[OptionArguments]) -> EnqueueOptions[...]:
         """All that an enqueue may say beside the arguments of the function: `.options(delay="5m").enqueue(...)`.
 
         `delay`: seconds, a text as in "5m", or a timedelta; `run_after`: an aware datetime, or milliseconds since 1970.
         `priority`, `queue`, `attempts`: others than the type's. `headers`: texts that travel with the job, which
-        middleware sees. ValueError: what cannot be.
+        middleware sees. `unique`, `unique_for`, `on_duplicate`, `serialize`, `expires`, `claim_timeout`, `keep_result`:
+        as for `App.job`, in place of the type's; unique=False and serialize=False for no key, and `expires` may be an
+        aware datetime. ValueError: what cannot be.
         """
-        return EnqueueOptions(
-            self,
-            delay=delay,
-            run_after=run_after,
-            priority=priority,
-            queue=queue,
-            attempts=attempts,
-            headers=headers,
-        )
+        return EnqueueOptions(self, **options)
 
-    def enqueue(self, *args: Any, **kwargs: Any) -> str:
-        """Store a job for these arguments; its descriptor. When, and with what else: `options`.
+    def enqueue(self, *args: Any, **kwargs: Any) -> JobHandle[Any]:
+        """Store a job for these arguments; its descriptor, which can be asked after it. When, and with what else:
+        `options`.
 
-        ArgumentsInvalid, ValueError: nothing was sent. Else the errors of Client.enqueue.
+        ArgumentsInvalid, ValueError: nothing was sent. EnqueueRejected: on_duplicate is "reject". Else the
+        errors of Client.enqueue.
         """
         options, kwargs = self._former_options(kwargs)
         return options.enqueue(*args, **kwargs)
@@ -130,7 +168,7 @@ class JobType:
         delay: Delay | None = None,
         run_after: datetime | int | None = None,
         priority: int | None = None,
-    ) -> list[str]:
+    ) -> list[JobHandle[Any]]:
         """Store a job for each call, in calls of up to 500; the descriptors in order.
 
         A call is a tuple (or list) of arguments, or a dict of them by name. ArgumentsInvalid, ValueError: nothing was
@@ -138,7 +176,7 @@ class JobType:
         """
         return self.options(delay=delay, run_after=run_after, priority=priority).enqueue_many(calls)
 
-    async def enqueue_async(self, *args: Any, **kwargs: Any) -> str:
+    async def enqueue_async(self, *args: Any, **kwargs: Any) -> AsyncJobHandle[Any]:
         """`enqueue` for an event loop."""
         options, kwargs = self._former_options(kwargs)
         return await options.enqueue_async(*args, **kwargs)
@@ -150,7 +188,7 @@ class JobType:
         delay: Delay | None = None,
         run_after: datetime | int | None = None,
         priority: int | None = None,
-    ) -> list[str]:
+    ) -> list[AsyncJobHandle[Any]]:
         """`enqueue_many` for an event loop."""
         return await self.options(delay=delay, run_after=run_after, priority=priority).enqueue_many_async(calls)
 
@@ -223,19 +261,26 @@ class JobFunction(JobType, Generic[P, ResultT]):
 
         def __call__(self, *args: P.args, **kwargs: P.kwargs) -> ResultT: ...
 
-        def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> str: ...
+        @typing.overload
+        def enqueue(
+            self: JobFunction[P, Coroutine[Any, Any, AwaitedT]], *args: P.args, **kwargs: P.kwargs
+        ) -> JobHandle[AwaitedT]: ...
 
-        async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> str: ...
+        @typing.overload
+        def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[ResultT]: ...
+
+        def enqueue(self, *args: Any, **kwargs: Any) -> JobHandle[Any]: ...
+
+        @typing.overload
+        async def enqueue_async(
+            self: JobFunction[P, Coroutine[Any, Any, AwaitedT]], *args: P.args, **kwargs: P.kwargs
+        ) -> AsyncJobHandle[AwaitedT]: ...
+
+        @typing.overload
+        async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> AsyncJobHandle[ResultT]: ...
+
+        async def enqueue_async(self, *args: Any, **kwargs: Any) -> AsyncJobHandle[Any]: ...
 
         def body(self, *args: P.args, **kwargs: P.kwargs) -> bytes: ...
 
-        def options(
-            self,
-            *,
-            delay: Delay | None = None,
-            run_after: datetime | int | None = None,
-            priority: int | None = None,
-            queue: str | None = None,
-            attempts: int | None = None,
-            headers: Mapping[str, str] | None = None,
-        ) -> EnqueueOptions[P]: ...
+        def options(self, **options: Unpack[OptionArguments]) -> EnqueueOptions[P]: ...

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from pinlater.model import QUEUE_NAME_ALLOWED, is_queue_name
+from pinlater.model import QUEUE_NAME_ALLOWED, WHILE_KEPT, OnDuplicate, is_queue_name
 from pinlater.schedule import Delay, parse_duration
 from pinlater_workers.envelope import ENCODINGS, Encoding
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.imports import import_object
+from pinlater_workers.jobs.keys import KeyOption, key_option
 from pinlater_workers.jobs.retry import DEFAULT_RETRY, Delays, Function, Policy, RetryRules
 from pinlater_workers.jobs.retry_text import parse_policy
 from pinlater_workers.settings_table import (
@@ -37,6 +38,10 @@ DEFAULT_BATCH_WAIT_S = 0.2
 MAX_BATCH = 10_000
 LONGEST_BATCH_WAIT_S = 600.0
 
+KEPT = float(WHILE_KEPT)
+LONGEST_WINDOW_S = 3650 * DAY_S
+LONGEST_CLAIM_S = 7 * DAY_S
+
 RetryOption = Policy | RetryRules | str | Sequence[Delay] | Callable[[int, BaseException], Delay | None]
 
 
@@ -49,6 +54,8 @@ class JobSettings:
     job of its queue has no envelope. `max_snoozes`: how often Snooze may be raised before a Reschedule, retries
     counted in. `secret`: the parameters whose values no display shows. `batch`: so many jobs at most for one call of
     the function; None: it takes one job. `batch_wait_s`: how long the first of a batch waits for others.
+    `unique`, `serialize`: what makes the keys of a job, None: none. `unique_for_s`: how long after its end no second
+    job of the key comes into being; KEPT: as long as it is kept. `expires_s`: counts from when it is due.
     """
 
     queue: str
@@ -63,6 +70,13 @@ class JobSettings:
     secret: tuple[str, ...] = ()
     batch: int | None = None
     batch_wait_s: float = DEFAULT_BATCH_WAIT_S
+    unique: KeyOption | None = None
+    unique_for_s: float = 0.0
+    on_duplicate: OnDuplicate = OnDuplicate.KEEP
+    serialize: KeyOption | None = None
+    expires_s: float | None = None
+    claim_timeout_s: float | None = None
+    keep_result: bool = False
 
     @property
     def attempts_allowed(self) -> int:
@@ -95,6 +109,21 @@ def retry_policies(value: object) -> dict[type[BaseException], Policy]:
     return found
 
 
+def window(value: object) -> float:
+    """Seconds, or KEPT for "kept". ValueError."""
+    seconds = KEPT if value == "kept" else parse_duration(value)
+    if seconds > LONGEST_WINDOW_S:
+        raise ValueError
+    return seconds
+
+
+def on_duplicate(value: object) -> OnDuplicate:
+    """ValueError: none of the three words."""
+    if not isinstance(value, str) or value.upper() not in OnDuplicate.__members__ or value != value.lower():
+        raise ValueError
+    return OnDuplicate[value.upper()]
+
+
 def _names(value: object) -> tuple[str, ...]:
     """A list of names. TypeError: a text too, which would be one name for each letter."""
     if not isinstance(value, Sequence) or isinstance(value, str) or not all(isinstance(each, str) for each in value):
@@ -110,6 +139,8 @@ def _exception(name: object) -> type[BaseException]:
         raise TypeError(f"{name!r} is no type of exception")
     return kind
 
+
+KEY_OPTION = 'a template over the arguments, as in "{user_id}", or a function of them'
 
 JOB_KEYS: dict[str, Key] = {
     "queue": text("queue", f"the name of a queue: {QUEUE_NAME}", is_queue_name),
@@ -127,8 +158,18 @@ JOB_KEYS: dict[str, Key] = {
     "secret": Key("secret", _names, 'a list of names of parameters, as in ["password"]'),
     "batch": integer("batch", 1, MAX_BATCH),
     "wait": duration("batch_wait_s", 0.0, LONGEST_BATCH_WAIT_S),
+    "unique": Key("unique", key_option, KEY_OPTION),
+    "unique_for": Key("unique_for_s", window, "a time, as in 10m; or kept: as long as the job is kept"),
+    "on_duplicate": Key("on_duplicate", on_duplicate, "keep, replace or reject"),
+    "serialize": Key("serialize", key_option, KEY_OPTION),
+    "expires": duration("expires_s", 0.001, LONGEST_WINDOW_S),
+    "claim_timeout": duration("claim_timeout_s", 0.001, LONGEST_CLAIM_S),
+    "keep_result": flag("keep_result"),
     "function": text("function", "MODULE:NAME"),
 }
+
+
+_OF_UNIQUE = {"unique_for": "unique_for_s", "on_duplicate": "on_duplicate"}
 
 
 def job_settings(options: Mapping[str, object], where: str, base: JobSettings | None = None) -> JobSettings:
@@ -138,6 +179,10 @@ def job_settings(options: Mapping[str, object], where: str, base: JobSettings | 
     fields.update(_retry(fields, DEFAULT_RETRY if base is None else base.retry))
     if "batch_wait_s" in fields and "batch" not in fields and (base is None or base.batch is None):
         raise ConfigurationError(f"{where}: wait is how long jobs wait for their batch; say batch too, or leave it out")
+    unique = fields.get("unique", None if base is None else base.unique)
+    for name, field in _OF_UNIQUE.items():
+        if field in fields and not unique:
+            raise ConfigurationError(f"{where}: {name} goes with unique; say unique too, or leave it out")
     if base is not None:
         return replace(base, **fields)
     if "queue" not in fields:

@@ -1,0 +1,208 @@
+"""Handles of jobs that were enqueued: the descriptor, a text as ever, that also asks after its job and changes it.
+
+The calls of a `JobHandle` are for threads, those of an `AsyncJobHandle` are awaited. Written or pickled, as an argument
+of another job too, a handle is its descriptor and no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+from pinlater.model import CancelOutcome, EnqueuedJobs, EnqueueOutcome, JobInfo, JobState, RescheduleOutcome
+from pinlater.model import Reschedule as JobChange
+from pinlater.schedule import Delay, delay_seconds, moment_ms
+from pinlater_workers.errors import JobCancelled, JobFailed, ResultGone
+from pinlater_workers.jobs.context import refuse_on_loop
+
+if TYPE_CHECKING:
+    from pinlater_workers.jobs.job_type import JobType
+
+ResultT = TypeVar("ResultT")
+
+WAIT_S = 20.0
+"""The most that one call waits for the end of a job."""
+
+SOON_S = 0.05
+LATER_S = 2.0
+"""Between looks at a job of a server that answers at once."""
+
+
+class _Handle(str):
+    """`outcome`: whether the enqueue stored this job, kept the one that stood, or replaced what that was to do."""
+
+    __slots__ = ("_job_type", "outcome")
+    _job_type: JobType
+    outcome: EnqueueOutcome
+
+    @classmethod
+    def of(cls, descriptor: str, job_type: JobType, outcome: EnqueueOutcome = EnqueueOutcome.STORED) -> Self:
+        handle = cls(descriptor)
+        handle._job_type = job_type
+        handle.outcome = outcome
+        return handle
+
+    @classmethod
+    def each(cls, descriptors: Sequence[str], job_type: JobType) -> list[Self]:
+        """Those of an enqueue, as a client answers it."""
+        outcomes = descriptors.outcomes if isinstance(descriptors, EnqueuedJobs) else ()
+        if not outcomes:
+            return [cls.of(each, job_type) for each in descriptors]
+        return [cls.of(each, job_type, outcome) for each, outcome in zip(descriptors, outcomes, strict=True)]
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        return str, (str(self),)
+
+    @property
+    def _queue(self) -> str:
+        return self.partition(":")[0]
+
+    def _result(self, info: JobInfo | None) -> Any:
+        """JobFailed, JobCancelled, ResultGone."""
+        if info is None:
+            raise ResultGone(
+                f"there is no job {self}: it was cancelled before it began, or deleted, or ended longer ago than its "
+                "queue keeps jobs and results"
+            )
+        if info.state is JobState.FAILED:
+            raise (JobCancelled if info.cancelled else JobFailed)(str(self), info.custom_status)
+        if info.result is not None:
+            return self._job_type.read_result(info.result)
+        if self._job_type.settings.keep_result:
+            raise ResultGone(f"job {self} has succeeded, and its result is not kept, or no longer: see result_ttl")
+        return None
+
+    def _change(
+        self, delay: Delay | None, run_after: datetime | int | None, body: bytes | None, attempts: int | None
+    ) -> JobChange:
+        if delay is not None and run_after is not None:
+            raise ValueError("either delay or run_after can be given, not both")
+        at_ms = None if run_after is None else moment_ms(run_after)
+        if delay is not None:
+            at_ms = self._job_type.app.clock.now_ms() + round(delay_seconds(delay) * 1000)
+        return JobChange(str(self), run_after_ms=at_ms, body=body, attempts_allowed=attempts)
+
+
+class _Patience:
+    """How long each look at a job may wait, until `timeout` is over. A server of an earlier version does not wait."""
+
+    def __init__(self, timeout: Delay | None) -> None:
+        self._until_s = None if timeout is None else time.monotonic() + delay_seconds(timeout)
+        self._pause_s = SOON_S
+
+    def waits_ms(self) -> Iterator[int]:
+        """Of one look after the other: at least one."""
+        while True:
+            left_s = WAIT_S if self._until_s is None else self._until_s - time.monotonic()
+            yield max(1, round(min(left_s, WAIT_S) * 1000))
+            if self._until_s is not None and time.monotonic() >= self._until_s:
+                return
+
+    def pause_s(self, wait_ms: int, took_s: float) -> float:
+        """Before the next look, after one that found the job not ended."""
+        if took_s >= wait_ms / 2000:
+            return 0.0
+        pause_s, self._pause_s = self._pause_s, min(self._pause_s * 2, LATER_S)
+        return max(0.0, min(pause_s, wait_ms / 1000 - took_s))
+
+
+def _is_over(info: JobInfo | None) -> bool:
+    return info is None or info.state in (JobState.SUCCEEDED, JobState.FAILED)
+
+
+class JobHandle(_Handle, Generic[ResultT]):
+    """The descriptor of a job, for threads. Errors of all calls, beside those named: those of Client."""
+
+    __slots__ = ()
+
+    def result(self, timeout: Delay | None = None) -> ResultT:
+        """Wait until the job has ended; what its function returned, where its type of job says keep_result, else None.
+
+        JobFailed: with the job's status. JobCancelled: it was to stop. ResultGone: there is nothing of it any more.
+        TimeoutError: it has not ended within so much time.
+        """
+        refuse_on_loop("enqueue_async(...)'s handle, and its result")
+        patience = _Patience(timeout)
+        for wait_ms in patience.waits_ms():
+            began_s = time.monotonic()
+            info = self._lookup(wait_ms)
+            if _is_over(info):
+                return self._result(info)  # type: ignore[no-any-return]
+            time.sleep(patience.pause_s(wait_ms, time.monotonic() - began_s))
+        raise TimeoutError(f"job {self} has not ended within {timeout}")
+
+    def info(self) -> JobInfo | None:
+        """All that a server knows of the job; None: there is none such any more."""
+        return self._lookup(0)
+
+    def state(self) -> JobState | None:
+        """None: there is none such any more."""
+        info = self._lookup(0)
+        return None if info is None else info.state
+
+    def cancel(self, *, running: bool = False) -> CancelOutcome:
+        """Remove the job where it is pending. `running`: where it runs, ask it to stop: REQUESTED."""
+        client = self._job_type.app.client
+        return client.cancel(self._queue, [str(self)], running=running)[str(self)]
+
+    def reschedule(
+        self,
+        *,
+        delay: Delay | None = None,
+        run_after: datetime | int | None = None,
+        body: bytes | None = None,
+        attempts: int | None = None,
+    ) -> RescheduleOutcome:
+        """Give the job, where it is pending, another time, another body (of `job_type.body(...)`) or other attempts."""
+        client = self._job_type.app.client
+        return client.reschedule(self._queue, [self._change(delay, run_after, body, attempts)])[0]
+
+    def _lookup(self, wait_ms: int) -> JobInfo | None:
+        found = self._job_type.app.client.lookup([str(self)], include_result=True, wait_ms=wait_ms)
+        return found.get(str(self))
+
+
+class AsyncJobHandle(_Handle, Generic[ResultT]):
+    """The descriptor of a job, for the event loop. The calls are those of JobHandle, and awaited."""
+
+    __slots__ = ()
+
+    async def result(self, timeout: Delay | None = None) -> ResultT:
+        patience = _Patience(timeout)
+        for wait_ms in patience.waits_ms():
+            began_s = time.monotonic()
+            info = await self._lookup(wait_ms)
+            if _is_over(info):
+                return self._result(info)  # type: ignore[no-any-return]
+            await asyncio.sleep(patience.pause_s(wait_ms, time.monotonic() - began_s))
+        raise TimeoutError(f"job {self} has not ended within {timeout}")
+
+    async def info(self) -> JobInfo | None:
+        return await self._lookup(0)
+
+    async def state(self) -> JobState | None:
+        info = await self._lookup(0)
+        return None if info is None else info.state
+
+    async def cancel(self, *, running: bool = False) -> CancelOutcome:
+        client = self._job_type.app.async_client()
+        return (await client.cancel(self._queue, [str(self)], running=running))[str(self)]
+
+    async def reschedule(
+        self,
+        *,
+        delay: Delay | None = None,
+        run_after: datetime | int | None = None,
+        body: bytes | None = None,
+        attempts: int | None = None,
+    ) -> RescheduleOutcome:
+        client = self._job_type.app.async_client()
+        return (await client.reschedule(self._queue, [self._change(delay, run_after, body, attempts)]))[0]
+
+    async def _lookup(self, wait_ms: int) -> JobInfo | None:
+        client = self._job_type.app.async_client()
+        found = await client.lookup([str(self)], include_result=True, wait_ms=wait_ms)
+        return found.get(str(self))
