@@ -9,7 +9,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
 from pinlater import AsyncClient, Client, Job
-from pinlater_workers import App, AsyncJobHandle, EnqueueOptions, JobFunction, JobHandle, JobType, Reschedule, Retry, Snooze
+from pinlater_workers import (
+    App,
+    AsyncJobHandle,
+    EnqueueOptions,
+    JobFunction,
+    JobHandle,
+    JobType,
+    Reschedule,
+    Retry,
+    Snooze,
+)
 from pinlater_workers.outbox import Outbox
 
 app = App()

@@ -13,7 +13,7 @@ from pinlater_workers.jobs.enqueue_calls import send_all, send_all_async
 from pinlater_workers.jobs.handle import AsyncJobHandle, JobHandle
 from pinlater_workers.jobs.keys import KeyOption, KeyTemplate, checked_size
 from pinlater_workers.jobs.results import RESULT_HEADER
-from pinlater_workers.jobs.settings import JOB_KEYS, KEPT, QUEUE_NAME
+from pinlater_workers.jobs.settings import JOB_KEYS, KEPT, QUEUE_NAME, refuse_without_unique
 from pinlater_workers.settings_table import MAX_I32, read_table
 
 if TYPE_CHECKING:
@@ -119,8 +119,11 @@ class EnqueueOptions(Generic[P]):
 
     def _read(self, job_type: JobType, said: Mapping[str, object]) -> dict[str, Any]:
         """The fields of JobSettings that these say, with templates ready for use. ValueError."""
+        where = f"options of job {job_type.name!r}"
         try:
-            fields = read_table({name: JOB_KEYS[name] for name in _OF_KEYS}, said, f"options of job {job_type.name!r}")
+            if not said.get("unique", job_type.unique):
+                refuse_without_unique(said, where)
+            fields = read_table({name: JOB_KEYS[name] for name in _OF_KEYS}, said, where)
             for name in ("unique", "serialize"):
                 if fields.get(name):
                     fields[name] = job_type.key_template(name, fields[name])

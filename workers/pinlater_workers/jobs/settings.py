@@ -169,7 +169,11 @@ JOB_KEYS: dict[str, Key] = {
 }
 
 
-_OF_UNIQUE = {"unique_for": "unique_for_s", "on_duplicate": "on_duplicate"}
+def refuse_without_unique(options: Mapping[str, object], where: str) -> None:
+    """ConfigurationError: options that mean nothing to a job without `unique`."""
+    for name in ("unique_for", "on_duplicate"):
+        if name in options:
+            raise ConfigurationError(f"{where}: {name} goes with unique; say unique too, or leave it out")
 
 
 def job_settings(options: Mapping[str, object], where: str, base: JobSettings | None = None) -> JobSettings:
@@ -179,10 +183,8 @@ def job_settings(options: Mapping[str, object], where: str, base: JobSettings | 
     fields.update(_retry(fields, DEFAULT_RETRY if base is None else base.retry))
     if "batch_wait_s" in fields and "batch" not in fields and (base is None or base.batch is None):
         raise ConfigurationError(f"{where}: wait is how long jobs wait for their batch; say batch too, or leave it out")
-    unique = fields.get("unique", None if base is None else base.unique)
-    for name, field in _OF_UNIQUE.items():
-        if field in fields and not unique:
-            raise ConfigurationError(f"{where}: {name} goes with unique; say unique too, or leave it out")
+    if not fields.get("unique", None if base is None else base.unique):
+        refuse_without_unique(options, where)
     if base is not None:
         return replace(base, **fields)
     if "queue" not in fields:
