@@ -22,7 +22,7 @@ import structlog
 
 from pinlater import settings_map
 from pinlater.cluster.clocks import ClusterClock
-from pinlater.cluster.lease import ServerName
+from pinlater.cluster.lease import KEYS, ServerName
 from pinlater.cluster.membership import Membership
 from pinlater.cluster.stats import StatsCollector
 from pinlater.cluster.status import Cluster
@@ -30,6 +30,9 @@ from pinlater.cluster.worker_list import WorkerList
 from pinlater.config import Config, ConfigInvalid, from_plain, secrets_of
 from pinlater.data_folder.identity import RecordBroken, new_server_id, server_id
 from pinlater.errors import PinLaterError
+from pinlater.homes.change import LOOK_EVERY_MS, HomesChange
+from pinlater.homes.cluster_homes import ClusterHomes
+from pinlater.homes.upkeep import EmptyShard, LiftBarriers, MoveWindows
 from pinlater.logs import configure
 from pinlater.maintenance import MaintenanceRunner, Periodic, tasks
 from pinlater.metrics import Metrics
@@ -98,11 +101,13 @@ class ServerProcess:
         self._stats = stats = StatsCollector(
             shards, queues, membership, clock, metrics, config.stats_interval_ms, priorities=priorities
         )
+        homes = ClusterHomes(shards, queues.entries, clock, lambda: membership.unaware_of(KEYS))
+        self._homes_change = HomesChange(shards, queues, membership, homes, clock)
         self._cluster = Cluster(shards, queues, membership, stats, clock)
         self._workers = workers = WorkerList(shards, clock, me.lease_name)
 
         # the calls
-        router = Router(shards)
+        router = Router(shards, homes)
         limits = settings_map.server_limits(config)
 
         def new_service(over: Router, claims: ClaimTokens) -> Service:
@@ -140,13 +145,18 @@ class ServerProcess:
             self._periodic,
             shards,
             membership,
-            tasks(queues, clock, metrics, service.jobs_ready),
+            (
+                *tasks(queues, clock, metrics, service.jobs_ready),
+                LiftBarriers(router, homes, clock, service.jobs_ready),
+                MoveWindows(router, homes, clock),
+                EmptyShard(router, homes, clock, me, queues.names, membership.alive),
+            ),
             settings_map.maintenance_settings(config),
         )
 
     def _describe(self) -> Mapping[str, Any]:
         """What the lease says beside what it knows itself."""
-        return {**self._overflow.describe(), **self._workers.describe()}
+        return {**self._overflow.describe(), **self._workers.describe(), **self._homes_change.describe()}
 
     async def _sync_shard(self, member: ShardHandle) -> None:
         """A shard that is to serve has said its time; what is due there goes by what that says of all clocks."""
@@ -180,6 +190,7 @@ class ServerProcess:
         every(POLL_MS, "queues", self._queues.poll)
         every(POLL_MS, "pending", self._pending.poll)
         every(membership.renew_every_ms, "leases", membership.renew)
+        every(LOOK_EVERY_MS, "homes", self._homes_change.look)
         every(CLOCKS_MS, "clocks", judge_clocks)
         every(QUOTAS_MS, "quotas", lambda: self._quotas.tick(membership.owns))
         every(STATS_MS, "stats", self._stats.tick)

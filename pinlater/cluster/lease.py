@@ -27,7 +27,8 @@ MAX_QUEUES = 500
 
 
 DASHED_NAMES = "dashed_queue_names"
-KNOWS = (DASHED_NAMES,)
+KEYS = "keys"
+KNOWS = (DASHED_NAMES, KEYS)
 """What earlier versions take for a mistake: nobody begins with it before every live process says that it knows it."""
 
 

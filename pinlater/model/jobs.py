@@ -13,7 +13,7 @@ The places to touch for a new field of a job, in this order:
     cli/job_text.py               where people see it
     tests/conformance/            reference_job.py, reference_life.py and machine_life.py: the model
 
-overflow/mover.py needs no touch: it moves every field of Job that DequeuedJob or JobInfo has.
+homes/job_mover.py needs no touch: it moves every field of Job that DequeuedJob or JobInfo has.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The calls of an overflow shard, in the process that owns it: a service of its own over one SQLite file.
 
-Jobs come in when no shard takes them, are handed out while no shard can be used, and leave for the shards (mover.py).
-What is said about a job that has left goes on to its copy. What means the same for a job on a shard is delegated.
+Jobs come in when no shard takes them, are handed out while no shard can be used, and leave for the shards
+(homes/job_mover.py). What is said about a job that has left goes on to its copy. What means the same for a job on a
+shard is delegated.
 """
 
 from __future__ import annotations

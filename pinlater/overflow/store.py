@@ -20,9 +20,9 @@ from pinlater.backends.base import DeadLetterTarget, EndRules, PerQueue, Retenti
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.clock import Clock
 from pinlater.errors import EnqueueRejected, NoHealthyShards, NothingStored, QueueNotFound
+from pinlater.homes.job_mover import PRIORITIES, JobMover
 from pinlater.metrics import Metrics
 from pinlater.model import Job, JobState
-from pinlater.overflow.mover import CLAIMED_BY, PRIORITIES, OverflowMover
 from pinlater.queues.settings import QueueSettings
 from pinlater.server.limits import ServerLimits
 from pinlater.service import ClaimTokens, Service
@@ -37,6 +37,7 @@ JOB_BYTES = 400
 """Of a job in the file, beside its body and its status: its row and its entries in the indexes."""
 
 OVERFLOW_FULL = "OVERFLOW_FULL"
+CLAIMED_BY = "overflow-mover"
 
 STEP_JOBS = 5_000
 """Of each kind of maintenance, once a second."""
@@ -138,9 +139,7 @@ class OverflowStore:
         self._member = ShardHandle(BatchingShard(self.store), context.clock, store=str(path))
         self._members = ShardSet([self._member], context.clock)
         self._members.sync_before_serving = self._sync
-        self.mover = OverflowMover(
-            self.store, context.router, context.clock, self._names(f"{CLAIMED_BY}-"), self._moved
-        )
+        self.mover = JobMover(self.store, context.router, context.clock, self._names(f"{CLAIMED_BY}-"), self._moved)
         self._sync_lock = asyncio.Lock()
         self.synced_s = 0.0
         """When it last took over the shards' queues, by the loop's clock."""
@@ -156,7 +155,8 @@ class OverflowStore:
             if not self._member.is_healthy:
                 raise NoHealthyShards(self._member.last_error)
             page = await self.store.list_config(0, ALL_ENTRIES)
-            await self.mover.recover(each.name for each in page.entries if not each.is_deleted and "@" not in each.name)
+            queues = [each.name for each in page.entries if not each.is_deleted and "@" not in each.name]
+            await self.mover.recover(queues, lambda claim: claim.startswith(CLAIMED_BY))
             await self.count_jobs()
             await self._quota.measure()
         except BaseException:

@@ -63,7 +63,8 @@ class QueueDirectory:
         self._clock = clock
         self._file = file
         self._layers = Layers(server or QueueSettings())
-        self._replicator = ConfigReplicator(members, clock, self._on_merge)
+        self.entries = ConfigReplicator(members, clock, self._on_merge)
+        """Of these and of what else all shards agree on."""
         self._callbacks: list[Callable[[str], None]] = []
         self._record_callbacks: dict[str, Callable[[Sequence[ConfigEntry]], None]] = {}
         self._names: set[str] = set()
@@ -98,7 +99,7 @@ class QueueDirectory:
 
     def was_deleted(self, queue: str) -> bool:
         """It is known to be gone; a queue that is not known here may have been made elsewhere a moment ago."""
-        entry = self._replicator.latest.get(queue)
+        entry = self.entries.latest.get(queue)
         return entry is not None and entry.is_deleted
 
     def limited(self) -> Set[str]:
@@ -125,7 +126,7 @@ class QueueDirectory:
         """All settings, and where each comes from. QueueNotFound; DEFAULTS is what counts for all."""
         if name != DEFAULTS and name not in self._names:
             raise QueueNotFound.of(name)
-        entry = self._replicator.latest.get(name)
+        entry = self.entries.latest.get(name)
         settings = self._unpaused(self._defaults) if name == DEFAULTS else self.settings(name)
         return queue_view(name, entry.version if entry else "", settings, self._layers)
 
@@ -183,16 +184,20 @@ class QueueDirectory:
 
         return await self._apply(name, update, who)
 
-    async def override_shard(self, shard_id: str, dequeue_only: bool, who: str) -> ChangeResult:
-        """Whether a shard takes no new jobs, beside what the configuration says. RequestInvalid, NoHealthyShards."""
+    async def override_shard(
+        self, shard_id: str, dequeue_only: bool, who: str, *, give_up: bool = False
+    ) -> ChangeResult:
+        """Whether a shard takes no new jobs, beside what the configuration says; with `give_up`, which means that too,
+        what lives there is taken for lost. RequestInvalid, NoHealthyShards.
+        """
         if self.members.by_id(shard_id) is None:
             ids = ", ".join(sorted(member.shard.shard_id for member in self.members.all))
             raise RequestInvalid.of("shard", shard_id, f"a shard of this server: {ids}")
+        said = {"dequeue_only": dequeue_only or give_up, "by": who} | ({"given_up": True} if give_up else {})
 
         def update(before: ConfigEntry | None) -> str | None:
-            if dequeue_only == (before is not None and is_dequeue_only(before)):
-                return None
-            return json.dumps({"dequeue_only": dequeue_only, "by": who})
+            had = before is not None and is_dequeue_only(before), before is not None and is_given_up(before)
+            return None if had == (said["dequeue_only"], give_up) else json.dumps(said)
 
         result = await self._apply(SHARD_PREFIX + shard_id, update, who)
         self._override_shards()
@@ -201,6 +206,15 @@ class QueueDirectory:
     async def change_record(self, name: str, update: Update, who: str) -> ChangeResult:
         """Change an entry that is no queue's. NoHealthyShards, and what `update` raises."""
         return await self._apply(name, update, who)
+
+    def given_up_shards(self) -> set[str]:
+        """By an operator."""
+        prefix = len(SHARD_PREFIX)
+        return {
+            name[prefix:]
+            for name, entry in self.entries.latest.items()
+            if name.startswith(SHARD_PREFIX) and is_given_up(entry)
+        }
 
     def _target_names(self) -> dict[str, str]:
         """Each queue's dead-letter queue."""
@@ -214,14 +228,14 @@ class QueueDirectory:
         is_new = False
         for _ in range(_TRIES):
             self.members.require_any()
-            await self._replicator.read_all()
-            before = self._replicator.latest.get(name)
+            await self.entries.read_all()
+            before = self.entries.latest.get(name)
             text = update(before)
             if text is None:
                 return await self._unchanged(name, is_new)
             version = new_version(self._clock.now_ms(), before.version if before else "")
             deleted = version if text == "" else before.deleted_version if before else ""
-            put = await self._replicator.put(ConfigEntry(name, version, text or "{}", deleted))
+            put = await self.entries.put(ConfigEntry(name, version, text or "{}", deleted))
             is_new = is_new or put.taken > 0
             if put.was_beaten:
                 continue
@@ -229,22 +243,22 @@ class QueueDirectory:
                 reasons = "; ".join(error.message for error in put.errors)
                 raise NoHealthyShards(f"no shard took the change: {reasons}", retry_after_ms=1_000)
             _log.debug("config_entry_changed", entry=name, who=who, version=version, is_deleted=version == deleted)
-            await self._replicator.read_all()
-            if self._replicator.latest[name].version == version:
+            await self.entries.read_all()
+            if self.entries.latest[name].version == version:
                 return self._result(name, is_new)
         raise Overloaded(f"others change {name} all the time", retry_after_ms=100)
 
     async def _unchanged(self, name: str, is_new: bool) -> ChangeResult:
-        if name not in self._replicator.latest:
+        if name not in self.entries.latest:
             return ChangeResult("", [])
-        await self._replicator.push_all()
+        await self.entries.push_all()
         return self._result(name, is_new)
 
     def _result(self, name: str, is_new: bool) -> ChangeResult:
-        missed = self._replicator.missed(name)
+        missed = self.entries.missed(name)
         if missed and is_new:
             _log.warning("config_entry_missed", entry=name, shards=missed)
-        return ChangeResult(self._replicator.latest[name].version, missed, is_new)
+        return ChangeResult(self.entries.latest[name].version, missed, is_new)
 
     # -- staying up to date ------------------------------------------------------------------------------------------
 
@@ -252,7 +266,7 @@ class QueueDirectory:
         """Read from every healthy shard, update those that are behind, and read a file that changed. Raises nothing."""
         if self._file is not None and self._file.read_again():
             self._read_file()
-        await self._replicator.poll()
+        await self.entries.poll()
         self._override_shards()
         if self._clock.now_ms() >= self._pause_ends_ms:
             self._recompute()
@@ -270,18 +284,18 @@ class QueueDirectory:
 
     async def refresh(self) -> bool:
         """Read from every healthy shard what other servers changed a moment ago. Whether any answered."""
-        return await self._replicator.read_all()
+        return await self.entries.read_all()
 
     async def sync(self, member: ShardHandle) -> None:
         """A shard that comes (back): read all that it has, and put there all that it lacks, before it serves."""
-        await self._replicator.read_all()
-        await self._replicator.read(member, from_start=True)
-        await self._replicator.push_all()
+        await self.entries.read_all()
+        await self.entries.read(member, from_start=True)
+        await self.entries.push_all()
         self._override_shards()
-        await self._replicator.push(member)  # last: from here to its first call nothing comes between
+        await self.entries.push(member)  # last: from here to its first call nothing comes between
 
     async def close(self) -> None:
-        await self._replicator.close()
+        await self.entries.close()
 
     def _read_file(self) -> None:
         if self._file is not None:
@@ -294,7 +308,7 @@ class QueueDirectory:
         is_of_queues = False
         records: dict[str, list[ConfigEntry]] = {}
         for name in names:
-            entry = self._replicator.latest[name]
+            entry = self.entries.latest[name]
             if not name.startswith("@"):
                 is_of_queues = True
                 if entry.is_deleted == (name in self._names):
@@ -335,13 +349,22 @@ class QueueDirectory:
     def _override_shards(self) -> None:
         """Which shards take no new jobs, by a command."""
         for member in self.members.all:
-            entry = self._replicator.latest.get(SHARD_PREFIX + member.shard.shard_id)
+            entry = self.entries.latest.get(SHARD_PREFIX + member.shard.shard_id)
             member.ordered_dequeue_only = entry is not None and is_dequeue_only(entry)
 
 
 def is_dequeue_only(entry: ConfigEntry) -> bool:
     """An operator made this shard dequeue-only."""
+    return _says(entry, "dequeue_only")
+
+
+def is_given_up(entry: ConfigEntry) -> bool:
+    """An operator takes what lives on this shard for lost."""
+    return _says(entry, "given_up")
+
+
+def _says(entry: ConfigEntry, word: str) -> bool:
     try:
-        return json.loads(entry.text).get("dequeue_only") is True
+        return json.loads(entry.text).get(word) is True
     except (ValueError, AttributeError):
         return False

@@ -101,8 +101,12 @@ class ConfigReplicator:
         return [
             member.shard.shard_id or "?"
             for member in self.members.all
-            if not member.is_healthy or self._of(member).versions.get(name, "") < version
+            if not member.is_healthy or self.version_at(member, name) < version
         ]
+
+    def version_at(self, member: ShardHandle, name: str) -> str:
+        """Of the entry that the shard is known to have; "" where none is known."""
+        return self._of(member).versions.get(name, "")
 
     def _of(self, member: ShardHandle) -> ShardRecords:
         return self._shards.setdefault((member.shard.shard_id, member.store_id), ShardRecords())
@@ -130,10 +134,11 @@ class ConfigReplicator:
             generation = self._generation
             behind = [each for each in self.latest.values() if held.versions.get(each.name, "") < each.version]
             for start in range(0, len(behind), PAGE):
-                await self._put_on(member, behind[start : start + PAGE])
+                await self.put_on(member, behind[start : start + PAGE])
             held.pushed = generation
 
-    async def _put_on(self, member: ShardHandle, entries: Sequence[ConfigEntry]) -> list[bool]:
+    async def put_on(self, member: ShardHandle, entries: Sequence[ConfigEntry]) -> list[bool]:
+        """Offer these to one shard; which it took."""
         taken = await member.shard.put_config(entries, self._clock.now_ms())
         held = self._of(member)
         for entry, was_taken in zip(entries, taken, strict=True):
@@ -182,7 +187,7 @@ class ConfigReplicator:
 
     async def _outcome(self, member: ShardHandle, entry: ConfigEntry) -> bool | PinLaterError:
         try:
-            (was_taken,) = await self._put_on(member, [entry])
+            (was_taken,) = await self.put_on(member, [entry])
         except PinLaterError as error:
             return error.with_traceback(None)
         return was_taken

@@ -27,7 +27,7 @@ from pinlater.model import DequeuedJob, ExtendedJob, Job, KeyRef, parse_descript
 from pinlater.shards.compensation import Compensator, requeue
 from pinlater.shards.cross_shard import CrossShardClaims, fitting
 from pinlater.shards.handle import ShardHandle, answers, ask_all, missing
-from pinlater.shards.homes.key_router import FixedHomes, Homes, KeyRouter
+from pinlater.shards.keys.key_router import FixedHomes, Homes, KeyRouter
 from pinlater.shards.scan import Place, Scanned, ScanQuery, scan_over
 from pinlater.shards.shard_set import ShardSet
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,10 +10,13 @@ from typing import Any
 from pinlater.backends.base import ClaimRequest, Shard, StoreStatus
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.cluster.clocks import ClusterClock
-from pinlater.cluster.lease import ServerName
+from pinlater.cluster.lease import KEYS, ServerName
 from pinlater.cluster.membership import Membership
 from pinlater.cluster.stats import StatsCollector
 from pinlater.cluster.status import Cluster
+from pinlater.homes.change import HomesChange
+from pinlater.homes.cluster_homes import ClusterHomes
+from pinlater.homes.upkeep import EmptyShard, LiftBarriers, MoveWindows
 from pinlater.maintenance import MaintenanceRunner, MaintenanceSettings, Periodic, tasks
 from pinlater.metrics import Metrics
 from pinlater.model import DequeuedJob
@@ -22,6 +25,7 @@ from pinlater.shards.batching import BatchingShard
 from pinlater.shards.decorator import ShardDecorator
 from pinlater.shards.handle import ShardHandle
 from pinlater.shards.resilience import ResilientShard
+from pinlater.shards.router import Router
 from pinlater.shards.shard_set import ShardSet
 from tests.unit.breaking import Breaking, HeldClock
 
@@ -65,6 +69,9 @@ class Server:
     maintenance: MaintenanceRunner
     stats: StatsCollector
     cluster: Cluster
+    homes: ClusterHomes
+    homes_change: HomesChange
+    router: Router
     reach: list[Breaking]
     """The stores as this process reaches them."""
     woken: list[tuple[str, int]] = field(default_factory=list)
@@ -98,27 +105,49 @@ class ClusterStand:
         clock: HeldClock | None = None,
         ahead_ms: int = 0,
         describe: Callable[[], Mapping[str, Any]] = dict,
+        shards: Collection[int] | None = None,
         **settings: int,
     ) -> Server:
-        """A process that has begun: its queues are read, its lease is not yet put."""
+        """A process that has begun: its queues are read, its lease is not yet put. `shards`: those that it has."""
         clock = clock or self.clock
         reach = [Breaking(_Lent(*each, self.clock)) for each in zip(self.stores, self.store_ids, strict=True)]
-        chains = [ShardHandle(BatchingShard(ResilientShard(store)), clock) for store in reach]
+        chains = [
+            ShardHandle(BatchingShard(ResilientShard(store)), clock)
+            for number, store in enumerate(reach, 1)
+            if shards is None or number in shards
+        ]
         members = ShardSet(chains, clock, watch_interval_ms=NEVER_MS)
         time = ClusterClock(passed_ns=lambda: clock.now_ms() * 1_000_000, wall_ns=clock.wall_ns)
         queues = QueueDirectory(members, time)
         members.sync_before_serving = queues.sync
         metrics = Metrics()
         me = ServerName(name, "1", f"{name}:9010", clock.now_ms())
-        membership = Membership(members, clock, me, LEASE_MS, describe, metrics=metrics, clocks=time)
+        changes: list[HomesChange] = []
+
+        def described() -> Mapping[str, Any]:
+            return {**describe(), **(changes[0].describe() if changes else {})}
+
+        membership = Membership(members, clock, me, LEASE_MS, described, metrics=metrics, clocks=time)
+        homes = ClusterHomes(members, queues.entries, time, lambda: membership.unaware_of(KEYS))
+        router = Router(members, homes)
+        changes.append(HomesChange(members, queues, membership, homes, time))
         periodic = Periodic()
         woken: list[tuple[str, int]] = []
-        work = tasks(queues, time, metrics, lambda queue, jobs: woken.append((queue, jobs)))
+
+        def wake(queue: str, jobs: int) -> None:
+            woken.append((queue, jobs))
+
+        work = [
+            *tasks(queues, time, metrics, wake),
+            LiftBarriers(router, homes, time, wake),
+            MoveWindows(router, homes, time),
+            EmptyShard(router, homes, time, me, queues.names, membership.alive),
+        ]
         maintenance = MaintenanceRunner(periodic, members, membership, work, MaintenanceSettings(**settings))
         stats = StatsCollector(members, queues, membership, time, metrics, 2_000)
         cluster = Cluster(members, queues, membership, stats, time)
-        parts = (members, queues, metrics, membership, periodic, maintenance, stats, cluster, reach, woken)
-        server = Server(clock, time, *parts)
+        parts = (members, queues, metrics, membership, periodic, maintenance, stats, cluster)
+        server = Server(clock, time, *parts, homes, changes[0], router, reach, woken)
         self.servers.append(server)
         await members.open()
         return server
@@ -133,6 +162,17 @@ class ClusterStand:
         for _ in range(times):
             for server in self.servers:
                 await server.membership.renew()
+
+    async def look_at_homes(self, times: int = 1) -> None:
+        """All servers know each other, and look whether the homes of keys are to change."""
+        for _ in range(times):
+            await self.round()
+            for server in self.servers:
+                await server.queues.poll()
+            for server in self.servers:
+                await server.homes_change.look()
+            for server in self.servers:
+                await server.queues.poll()
 
     async def claimed(self, store: Shard, queue: str, jobs: int) -> list[DequeuedJob]:
         """Claim so many jobs, for a minute."""

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from pinlater.model import ExtendedJob
-from pinlater.shards.homes.record import (
+from pinlater.shards.keys.homes_record import (
     SLOTS,
     HomesRecord,
     HomeTable,

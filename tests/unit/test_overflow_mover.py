@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, fields
 from pinlater.backends.base import NO_RULES, AckRequest, ClaimRequest, JobKey, PerQueue
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.errors import NothingStored, OutcomeUnknown, QueueNotFound
+from pinlater.homes.job_mover import BATCH_JOBS, UNSURE_MS, JobMover
 from pinlater.model import DequeuedJob, Job, JobInfo, JobState, parse_descriptor
-from pinlater.overflow.mover import BATCH_JOBS, CLAIMED_BY, UNSURE_MS, OverflowMover
+from pinlater.overflow.store import CLAIMED_BY
 from pinlater.service import ClaimTokens
 from pinlater.shards.handle import ShardHandle
 from pinlater.shards.router import Router
@@ -30,7 +31,7 @@ class Move:
     shard: Breaking
     member: ShardHandle
     clock: HeldClock
-    mover: OverflowMover
+    mover: JobMover
     told: list[tuple[str, int, bool]] = field(default_factory=list)
 
     async def keep(self, *jobs: Job) -> list[str]:
@@ -51,15 +52,15 @@ class Move:
     async def states(self, descriptors: list[str]) -> set[JobState | None]:
         return {each and each.state for each in await self.infos(descriptors)}
 
-    def mover_anew(self) -> OverflowMover:
+    def mover_anew(self) -> JobMover:
         """As the next process makes it."""
         return _mover(self, 2)
 
 
-def _mover(move: Move, process: int) -> OverflowMover:
+def _mover(move: Move, process: int) -> JobMover:
     names = ClaimTokens(f"{CLAIMED_BY}-S", process, 1)
     router = Router(ShardSet([move.member], move.clock))
-    return OverflowMover(move.kept, router, move.clock, names, lambda *each: move.told.append(each))
+    return JobMover(move.kept, router, move.clock, names, lambda *each: move.told.append(each))
 
 
 @asynccontextmanager
@@ -190,7 +191,7 @@ async def test_the_next_process_requeues_what_a_mover_that_died_had_claimed() ->
         move.shard.losses["enqueue"] = [OutcomeUnknown("cut")]
         await move.mover.move()
         heir = move.mover_anew()
-        assert await heir.recover(["mail"]) == 3
+        assert await heir.recover(["mail"], lambda claim: claim.startswith(CLAIMED_BY)) == 3
         left = [each for each in old if each != busy.descriptor]
         assert await move.states(left) == {JobState.PENDING}
         assert await move.states([busy.descriptor]) == {JobState.IN_PROGRESS}, "a worker's claim stands"

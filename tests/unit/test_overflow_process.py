@@ -18,9 +18,9 @@ from pinlater.errors import (
     RequestInvalid,
     ShardConnectionFailed,
 )
+from pinlater.homes.job_mover import BATCH_JOBS
 from pinlater.model import Ack, AckOutcome, CancelOutcome, Checkpoint, DequeuedJobs, Job, JobState
 from pinlater.overflow.descriptors import overflow_of
-from pinlater.overflow.mover import BATCH_JOBS
 from pinlater.overflow.store import OVERFLOW_FULL
 from pinlater.service import ServiceSettings
 from pinlater.wire.methods import METHODS

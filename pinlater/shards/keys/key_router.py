@@ -22,8 +22,8 @@ from pinlater.errors import (
 )
 from pinlater.model import ExtendedJob, Job, KeyRef, parse_descriptor
 from pinlater.shards.handle import ShardHandle, answers
-from pinlater.shards.homes.record import HomesRecord, HomeTable, Membership, Places, slot_of_job, slot_of_key
-from pinlater.shards.homes.record import slot_of_schedule as slot_of_schedule
+from pinlater.shards.keys.homes_record import HomesRecord, HomeTable, Membership, Places, slot_of_job, slot_of_key
+from pinlater.shards.keys.homes_record import slot_of_schedule as slot_of_schedule
 from pinlater.shards.shard_set import ShardSet
 
 TRIES = 5
@@ -272,7 +272,9 @@ def _placing(offer: Offer, is_keyed: bool, table: HomeTable, leaving: str) -> _P
             retry_after_ms=MOVING_RETRY_MS,
         )
         return _Placing(offer, [], error)
-    return _Placing(offer, [each for each in (*places.former, places.home) if each != leaving])
+    if places.home == leaving:
+        return _Placing(offer, [], HomeMoving(f"keys of this call live on shard {leaving} itself"))
+    return _Placing(offer, [*(each for each in places.former if each != leaving), places.home])
 
 
 def _of_all(key: KeyRef, places: Places, by_shard: dict[str, str]) -> str | None:

@@ -1,1 +1,0 @@
-"""Homes of keys: on which shard the jobs of a key live, and how calls that name keys get there."""
