@@ -415,7 +415,7 @@ OPERATORS = [
     ),
     lua(
         "delete_jobs",
-        "tonumber(ARGV[4]) - 1",
+        "limit - count - 1",
         "-1",
         test_ended_jobs.test_a_delete_takes_at_most_the_limit_of_one_priority,
         state=JobState.PENDING,
@@ -429,7 +429,7 @@ OPERATORS = [
     ),
     lua(
         "retry_failed",
-        "tonumber(ARGV[5]) - 1",
+        "blocked + wanted - 1",
         "-1",
         test_ended_jobs.test_a_retry_takes_at_most_the_limit_oldest_run_after_first,
     ),

@@ -232,8 +232,8 @@ DEAD_LETTERS = [
     ),
     lua(
         "ack",
-        "ARGV[from + 1] == '1' or dead_letters",
-        "ARGV[from + 1] == '1'",
+        "keep_failed or dead_letters",
+        "keep_failed",
         test_dead_letters.test_a_job_that_waits_to_be_copied_is_kept_although_failed_jobs_are_not,
         way="ack",
     ),

@@ -258,21 +258,16 @@ async def test_a_former_home_takes_what_it_knows(subject: Subject) -> None:
 
 
 async def test_a_step_by_older_homes_stores_nothing(subject: Subject) -> None:
-    old, new = new_version(START_MS, ""), new_version(START_MS + 1, "")
-    (known,) = [each for each in [await _homes(subject)] if each] or [""]
-    if known:
-        old, new = known, new_version(START_MS, known)
+    entries = (await subject.shard.list_config(0, 10_000)).entries
+    before = next((each.version for each in entries if each.name == "@homes"), "")
+    old = new_version(START_MS, before)
+    new = new_version(START_MS, old)
     await subject.shard.put_config([ConfigEntry("@homes", new)], START_MS)
     with pytest.raises(HomesChanged):
         await offer(subject, homes_version=old, dedupe_key="d")
     assert await found(subject, "d") is None
     assert (await offer(subject, homes_version=new, dedupe_key="d")).outcome is STORED
     assert (await offer(subject, homes_version=new_version(START_MS, new), dedupe_key="d")).outcome is KEPT
-
-
-async def _homes(subject: Subject) -> str:
-    entries = (await subject.shard.list_config(0, 10_000)).entries
-    return next((each.version for each in entries if each.name == "@homes"), "")
 
 
 async def test_an_unknown_queue_takes_nothing(subject: Subject) -> None:

@@ -7,7 +7,7 @@ import secrets
 from pinlater.backends.base import StoreStatus
 from pinlater.backends.redis.connection import FULL, parse_address
 from pinlater.backends.redis.coordination import ConfigCommands, Coordination, Maintenance
-from pinlater.backends.redis.extended import ExtendedCommands, KeyHomes
+from pinlater.backends.redis.extended_jobs import ExtendedCommands, KeyHomes
 from pinlater.backends.redis.jobs import AdminCommands, JobCommands, Queries
 from pinlater.backends.redis.pubsub import PubSub
 from pinlater.backends.redis.records import STORE_VERSION, shard_and_version
