@@ -23,6 +23,7 @@ from pinlater.backends.redis.records import (
     EXTRA,
     HEAD,
     ID,
+    KEY_AT,
     KEY_ENTRY,
     OFFER,
     PLACEHOLDER,
@@ -37,10 +38,11 @@ from pinlater.errors import HomesChanged
 from pinlater.model import MAX_STATUS_CHARS, HeartbeatOutcome, KeyRef, RescheduleOutcome
 
 _IF_KNOWN, _TAKES_NO_JOBS = 1, 2
-_KEY_AT = 4
-"""Where the serialize key begins in the name of a dedupe key, behind a letter and three digits."""
 _NO_ID = bytes(ID.size)
 _UNTIL_DIGITS = 16
+_OUTCOMES = tuple(OfferOutcome)
+_PENDING_NOW = 8
+"""Is added to the outcome of a job that this step made PENDING."""
 
 
 class ExtendedCommands(ScriptCaller):
@@ -53,14 +55,22 @@ class ExtendedCommands(ScriptCaller):
         answer = await self._store.call_queue("enqueue_extended", queue, args)
         if answer == 0:
             raise HomesChanged("the homes of keys have changed: ask for them again, and send the jobs there")
-        return [
-            Offered(
-                OfferOutcome(outcome),
-                named(queue, self.shard_id, priority, job_id) if job_id else elsewhere.decode(),
-                int(ready_at) if ready_at else None,
-            )
-            for outcome, job_id, priority, elsewhere, ready_at in answer
-        ]
+        codes, ids, priorities, elsewhere = answer
+        others = {place - 1: descriptor.decode() for place, descriptor in elsewhere}
+        offered, shard, at = [], self.shard_id, 0
+        for place, code in enumerate(codes):
+            job_id = ids[at : at + ID.size]
+            at += ID.size
+            if job_id == _NO_ID:
+                offered.append(Offered(_OUTCOMES[code], others.get(place, "")))
+                continue
+            ready_at_ms = None
+            if code >= _PENDING_NOW:
+                ready_at_ms = offers[place].job.run_after_ms
+                ready_at_ms = now_ms if ready_at_ms is None else ready_at_ms
+            outcome = _OUTCOMES[code % _PENDING_NOW]
+            offered.append(Offered(outcome, named(queue, shard, priorities[place], job_id), ready_at_ms))
+        return offered
 
     async def find_keys(self, queue: str, keys: Sequence[KeyRef]) -> list[str | None]:
         names = [dedupe_name(key.dedupe_key, key.serialize_key) for key in keys if key.dedupe_key]
@@ -157,8 +167,8 @@ class KeyHomes(ScriptCaller):
             text = WindowText(queue, descriptor, send_id=name[1:], outcome=outcome)
         else:
             raw = name.encode()
-            end = _KEY_AT + int(raw[1:_KEY_AT])
-            text = WindowText(queue, descriptor, raw[end:].decode(), raw[_KEY_AT:end].decode())
+            end = KEY_AT + int(raw[1:KEY_AT])
+            text = WindowText(queue, descriptor, raw[end:].decode(), raw[KEY_AT:end].decode())
         return KeyWindow(until + place, slot, int(until), text.dump())
 
     async def put_windows(self, windows: Sequence[KeyWindow], now_ms: int) -> None:
@@ -217,15 +227,28 @@ def _or_nothing(value: int | None) -> int | str:
     return "" if value is None else value
 
 
-def _offer_args(offer: Offer, now_ms: int) -> tuple[bytes, bytes, bytes]:
-    """What is offered, what the job has beside others, and what BASE:jobs gets of it."""
+def _offer_args(offer: Offer, now_ms: int) -> tuple[bytes, bytes]:
+    """What is offered with what the job has beside others, and what BASE:jobs gets of it."""
     job = offer.job
     flags = _IF_KNOWN * offer.only_if_known + _TAKES_NO_JOBS * offer.takes_no_jobs
     run_after_ms = now_ms if job.run_after_ms is None else job.run_after_ms
     behind, schedule = offer.behind.encode(), offer.schedule.encode()
-    about = OFFER.pack(run_after_ms, job.on_duplicate, flags, offer.fires_at_ms, len(behind)) + behind + schedule
-    texts = [text.encode() for text in (job.dedupe_key, job.serialize_key, job.send_id, "")]
-    times = (job.claim_timeout_ms or 0, job.expires_at_ms or 0, job.dedupe_for_ms)
-    extra = EXTRA.pack(*times, offer.slot, job.priority, 0, *map(len, texts)) + b"".join(texts)
+    sizes = (len(behind), len(schedule))
+    about = OFFER.pack(run_after_ms, job.on_duplicate, flags, offer.fires_at_ms, *sizes) + behind + schedule
+    dedupe_key, serialize_key, send_id = job.dedupe_key.encode(), job.serialize_key.encode(), job.send_id.encode()
+    extra = EXTRA.pack(
+        job.claim_timeout_ms or 0,
+        job.expires_at_ms or 0,
+        job.dedupe_for_ms,
+        offer.slot,
+        job.priority,
+        0,
+        len(dedupe_key),
+        len(serialize_key),
+        len(send_id),
+        0,
+    )
+    names = b"d%03d%bi%b" % (len(serialize_key), serialize_key + dedupe_key, send_id)
     status = job.custom_status[:MAX_STATUS_CHARS].encode()
-    return about, extra, HEAD.pack(now_ms, job.attempts_allowed, job.priority, len(status)) + status + job.body
+    value = HEAD.pack(now_ms, job.attempts_allowed, job.priority, len(status)) + status + job.body
+    return about + extra + names, value

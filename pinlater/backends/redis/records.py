@@ -159,8 +159,13 @@ _CREATED = Struct(">Q")
 
 EXTRA = Struct(">QQqHBBBBBH")
 """claim time-out, expires_at (0: none), dedupe_for, slot, priority, flags (1 it is to stop, 2 its keys are to show);
-the bytes of dedupe key, serialize key, send id, and of who asked it to stop, which follow; then PROGRESS and its text,
-where it has any.
+the bytes of dedupe key, serialize key, send id, and of who asked it to stop. There follow the name of the dedupe key
+(see _extra.lua), that of the send id, who asked, and PROGRESS and its text, where it has any.
+"""
+
+KEY_AT = 4
+"""Where the serialize key begins in the name of a dedupe key, behind a letter and the three digits of its length; the
+dedupe key follows. The name of a send id is a letter and that.
 """
 
 PROGRESS = Struct(">dQ")
@@ -177,9 +182,9 @@ CHAIN_HEAD = Struct(">QB")
 RESULT = Struct(">QQQIIB")
 """created_at, run_after, finished_at, attempts_allowed, attempts_remaining, priority; the result follows."""
 
-OFFER = Struct(">QBBQB")
+OFFER = Struct(">QBBQBB")
 """What a script is told of an offer: run_after, on_duplicate, flags (1 only if known, 2 takes no jobs), fires_at, bytes
-of the shard id of a barrier; that and the name of the schedule follow.
+of the shard id of a barrier and of the name of a schedule; these follow.
 """
 
 _LUA_CODES = {"d": "d", "Q": "I8", "q": "i8", "I": "I4", "H": "I2", "B": "B", ">": ">"}
@@ -219,6 +224,7 @@ LUA_LAYOUT = {
     "RESULT": _lua_format(RESULT),
     "RESULT_BYTES": str(RESULT.size),
     "OFFER": _lua_format(OFFER),
+    "OFFER_BYTES": str(OFFER.size),
     "SEND_ID_KEPT_MS": str(SEND_ID_KEPT_MS),
     "STORE_VERSION": str(STORE_VERSION),
 }
@@ -445,11 +451,15 @@ def _gone(queue: str, shard: str, job_id: bytes, result: bytes) -> JobInfo:
 
 def _extend(info: JobInfo, extra: bytes) -> None:
     timeout_ms, expires_at_ms, dedupe_for_ms, _, _, _, *sizes = EXTRA.unpack_from(extra)
-    texts, at = [], EXTRA.size
-    for size in sizes:
-        texts.append(extra[at : at + size].decode())
-        at += size
-    dedupe_key, serialize_key, _, cancelled_by = texts
+    dedupe_bytes, serialize_bytes, send_bytes, by_bytes = sizes
+    dedupe_at = EXTRA.size + KEY_AT + serialize_bytes
+    by_at = dedupe_at + dedupe_bytes + 1 + send_bytes
+    at = by_at + by_bytes
+    serialize_key, dedupe_key = (
+        extra[EXTRA.size + KEY_AT : dedupe_at].decode(),
+        extra[dedupe_at : dedupe_at + dedupe_bytes].decode(),
+    )
+    cancelled_by = extra[by_at:at].decode()
     info.claim_timeout_ms, info.expires_at_ms = timeout_ms or None, expires_at_ms or None
     info.dedupe_key, info.serialize_key = dedupe_key or None, serialize_key or None
     info.cancel_requested_by, info.dedupe_for_ms = cancelled_by or None, dedupe_for_ms

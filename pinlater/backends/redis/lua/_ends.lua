@@ -19,27 +19,28 @@ end
 
 -- A job that ends now (`is_live`) or ended before, and what stays of it.
 local function add_end(ends, queue, id, record, is_live, stays)
-  local e, own = extra_of(record), ends_of(ends, queue)
+  local expires, keep_for, slot, priority, flags, dedupe, serialize, send = keys_in(record)
+  local own = ends.of_queue[queue] or ends_of(ends, queue)
   ends.any = true
   if stays ~= STAYS then own.gone[#own.gone + 1] = id end
-  if is_flagged(e.flags, HISTORY) then return end
-  if is_live and e.expires > 0 then own.expiring[#own.expiring + 1] = id end
-  if is_live and e.serialize ~= '' then
-    local chain = ends.chains[e.serialize]
-    if not chain then
-      chain = {slot = e.slot}
-      ends.chains[e.serialize] = chain
-      ends.keys[#ends.keys + 1] = e.serialize
+  if is_flagged(flags, HISTORY) then return end
+  if is_live and expires > 0 then own.expiring[#own.expiring + 1] = id end
+  if is_live and serialize then
+    local chain, member = ends.chains[serialize], member_of(queue, id, priority)
+    if chain then
+      chain[#chain + 1] = member
+    else
+      ends.chains[serialize] = {member, slot = slot}
+      ends.keys[#ends.keys + 1] = serialize
     end
-    chain[#chain + 1] = member_of(queue, id, e.priority)
   end
-  if e.dedupe ~= '' then
+  if dedupe then
     local n = #own.names + 1
-    own.names[n], own.entries[n] = dedupe_name(e), {id = id, keep_for = e.keep_for, is_live = is_live, stays = stays}
+    own.names[n], own.entries[n] = dedupe, {id, keep_for, is_live, stays}
   end
-  if e.send ~= '' and is_live then
+  if send and is_live then
     local n = #own.names + 1
-    own.names[n], own.entries[n] = send_name(e), {id = id, keep_for = SEND_ID_KEPT_MS, is_live = true, stays = WINDOWS}
+    own.names[n], own.entries[n] = send, {id, SEND_ID_KEPT_MS, true, WINDOWS}
   end
 end
 
@@ -48,19 +49,20 @@ local function end_keys(ends, queue, own, deltas)
   local root, now, set, gone, windows, past = ends.root, ends.now, {}, {}, {}, {}
   for i, entry in ipairs(read('HMGET', own.base .. ':keys', own.names)) do
     local name, job = own.names[i], own.entries[i]
-    if entry and sub(entry, 1, 8) == job.id then
+    local id, keep_for, is_live, stays = job[1], job[2], job[3], job[4]
+    if entry and sub(entry, 1, 8) == id then
       local until_ms, slot = unpack_record($KEY_ENTRY, entry, 9)
-      if job.is_live then until_ms = job.keep_for < 0 and KEPT or now + job.keep_for end
+      if is_live then until_ms = keep_for < 0 and KEPT or now + keep_for end
       local has_window = until_ms > now and until_ms ~= KEPT
-      if job.stays == NOTHING or (job.stays == WINDOWS and not has_window) then
+      if stays == NOTHING or (stays == WINDOWS and not has_window) then
         gone[#gone + 1] = name
         deltas[slot] = (deltas[slot] or 0) - 1
-        if not job.is_live then past[#past + 1] = queue .. ':' .. name end
-      elseif job.is_live then
+        if not is_live then past[#past + 1] = queue .. ':' .. name end
+      elseif is_live then
         set[#set + 1] = name
-        set[#set + 1] = sub(entry, 1, 8) .. pack('>I8', until_ms) .. sub(entry, 17)
+        set[#set + 1] = id .. pack('>I8', until_ms) .. sub(entry, 17)
         if has_window then
-          windows[#windows + 1] = string.format('%.0f', until_ms)
+          windows[#windows + 1] = until_ms
           windows[#windows + 1] = queue .. ':' .. name
         end
       end

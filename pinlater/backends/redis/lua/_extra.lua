@@ -12,15 +12,26 @@ end
 local function extra_of(record)
   local e, d, s, i, b, at = {}
   e.timeout, e.expires, e.keep_for, e.slot, e.priority, e.flags, d, s, i, b, at = unpack_record($EXTRA, record)
-  e.dedupe, e.serialize = sub(record, at, at + d - 1), sub(record, at + d, at + d + s - 1)
-  e.send, e.by = sub(record, at + d + s, at + d + s + i - 1), sub(record, at + d + s + i, at + d + s + i + b - 1)
-  e.rest = sub(record, at + d + s + i + b)
+  local dedupe_at = at + 4 + s
+  local send_at = dedupe_at + d + 1
+  e.serialize, e.dedupe = sub(record, at + 4, dedupe_at - 1), sub(record, dedupe_at, dedupe_at + d - 1)
+  e.send, e.by = sub(record, send_at, send_at + i - 1), sub(record, send_at + i, send_at + i + b - 1)
+  e.rest = sub(record, send_at + i + b)
   return e
 end
 
 local function pack_extra(e)
   return pack($EXTRA, e.timeout, e.expires, e.keep_for, e.slot, e.priority, e.flags, #e.dedupe, #e.serialize, #e.send, #e.by)
-    .. e.dedupe .. e.serialize .. e.send .. e.by .. e.rest
+    .. string.format('d%03d', #e.serialize) .. e.serialize .. e.dedupe .. 'i' .. e.send .. e.by .. e.rest
+end
+
+-- What most need of a record: expires_at, dedupe_for, slot, priority, flags, the name of its dedupe key, its serialize key,
+-- the name of its send id; each of these false where there is none.
+local function keys_in(record)
+  local _, expires, keep_for, slot, priority, flags, d, s, i, _, at = unpack_record($EXTRA, record)
+  local send_at = at + 4 + s + d
+  return expires, keep_for, slot, priority, flags, d > 0 and sub(record, at, send_at - 1),
+    s > 0 and sub(record, at + 4, at + 3 + s), i > 0 and sub(record, send_at, send_at + i)
 end
 
 local function is_flagged(flags, flag) return flags % (2 * flag) >= flag end

@@ -2,9 +2,10 @@
 -- and then nothing is stored.
 -- KEYS     1 ROOT   2 BASE
 -- ARGV     1 queue   2 now   3 the lowest id that may be given: now in microseconds   4 who publishes   5 version of the
---          homes, or ''   then per job: what the offer says (OFFER, barrier, schedule), its extra, value
--- RETURNS  per job {outcome, id or '', priority, descriptor of another shard or '', when it may be handed out or ''}; 0 where
---          the homes have changed; nil: no such queue
+--          homes, or ''   then per job: what the offer says (OFFER, barrier, schedule) with its extra behind, value
+-- RETURNS  {a byte per job: its outcome, 8 more where it is PENDING or has another time by this step, the ids of eight bytes, a
+--          priority of a byte each, the descriptors of jobs of other shards (id 0) by place}; 0 where the homes have
+--          changed; nil: no such queue
 -- BOUND    the jobs given
 --#include many
 --#include layout
@@ -22,24 +23,22 @@ if call('HEXISTS', root .. ':queues', queue) == 0 then return false end
 if ARGV[5] ~= '' and above((parts(call('HGET', root .. ':records', '@homes'))), ARGV[5]) then return 0 end
 
 -- What is known of all the keys, read at once; what the script adds is noted there as well.
-local offers, names, serialize_keys, schedules = {}, {}, {}, {}
-for at = 6, #ARGV, 3 do
-  local offer, e = {}, extra_of(ARGV[at + 1])
-  local barrier_bytes, more_at
-  offer.run_after, offer.on_duplicate, offer.flags, offer.fires_at, barrier_bytes, more_at = unpack_record($OFFER, ARGV[at])
-  offer.behind, offer.schedule = sub(ARGV[at], more_at, more_at + barrier_bytes - 1), sub(ARGV[at], more_at + barrier_bytes)
-  offer.e, offer.extra, offer.value = e, ARGV[at + 1], ARGV[at + 2]
-  offers[#offers + 1] = offer
-  if e.dedupe ~= '' then
-    offer.dedupe_name = dedupe_name(e)
-    names[#names + 1] = offer.dedupe_name
+local abouts, extras, names, serialize_keys, schedules = {}, {}, {}, {}, {}
+local expires_of, slot_of, priority_of, dedupe_of, serialize_of, send_of = {}, {}, {}, {}, {}, {}
+local offers = (#ARGV - 5) / 2
+for i = 1, offers do
+  local about, extra, _ = ARGV[4 + 2 * i], nil, nil
+  local barrier_bytes, schedule_bytes = byte(about, $OFFER_BYTES - 1, $OFFER_BYTES)
+  extra = sub(about, $OFFER_BYTES + barrier_bytes + schedule_bytes + 1)
+  extras[i] = extra
+  expires_of[i], _, slot_of[i], priority_of[i], _, dedupe_of[i], serialize_of[i], send_of[i] = keys_in(extra)
+  if dedupe_of[i] then names[#names + 1] = dedupe_of[i] end
+  if send_of[i] then names[#names + 1] = send_of[i] end
+  if serialize_of[i] then serialize_keys[#serialize_keys + 1] = serialize_of[i] end
+  if schedule_bytes > 0 then
+    local at = $OFFER_BYTES + barrier_bytes
+    schedules[#schedules + 1] = sub(about, at + 1, at + schedule_bytes)
   end
-  if e.send ~= '' then
-    offer.send_name = send_name(e)
-    names[#names + 1] = offer.send_name
-  end
-  if e.serialize ~= '' then serialize_keys[#serialize_keys + 1] = e.serialize end
-  if offer.schedule ~= '' then schedules[#schedules + 1] = offer.schedule end
 end
 local entries, heads, fired = {}, {}, {}
 for i, entry in ipairs(read('HMGET', base .. ':keys', names)) do entries[names[i]] = entry end
@@ -48,145 +47,152 @@ for i, time in ipairs(read('HMGET', root .. ':fired', schedules)) do fired[sched
 
 -- What is to be written: at the end, or before something that has to see it.
 local last = tonumber(call('GET', root .. ':last')) or 0
-local new, times
+local times, earliest = {}, math.huge
+local new_jobs, new_extras, new_entries, new_windows, new_heads, new_fired, pending, waiting, expiring, slots, stored
 local function begin()
-  new = {jobs = {}, extra = {}, entries = {}, windows = {}, heads = {}, fired = {}, pending = {}, waiting = {}, expiring = {},
-    slots = {}, stored = 0}
+  new_jobs, new_extras, new_entries, new_windows, new_heads, new_fired = {}, {}, {}, {}, {}, {}
+  pending, waiting, expiring, slots, stored = {}, {}, {}, {}, 0
 end
 local function note(list, a, b)
   local n = #list
   list[n + 1], list[n + 2] = a, b
 end
-local earliest = math.huge
 local function carry_out()
-  if new.stored > 0 then
+  if stored > 0 then
     call('SET', root .. ':last', string.format('%.0f', last))
     local shard = call('HGET', root, 'shard')
     if not string.find(shard, ' ', 1, true) then call('HSET', root, 'shard', shard .. ' (version $STORE_VERSION)') end
   end
-  write('HSET', base .. ':jobs', new.jobs)
-  write('HSET', base .. ':extra', new.extra)
-  write('HSET', base .. ':keys', new.entries)
-  write('ZADD', root .. ':windows', new.windows)
-  write('HSET', root .. ':heads', new.heads)
-  write('HSET', root .. ':fired', new.fired)
-  for priority, members in pairs(new.pending) do add(base .. ':s:0:' .. priority, members) end
-  for priority, members in pairs(new.waiting) do add(base .. ':s:4:' .. priority, members) end
-  write('ZADD', base .. ':until', new.expiring)
-  count_slots(root, new.slots)
+  write('HSET', base .. ':jobs', new_jobs)
+  write('HSET', base .. ':extra', new_extras)
+  write('HSET', base .. ':keys', new_entries)
+  write('ZADD', root .. ':windows', new_windows)
+  write('HSET', root .. ':heads', new_heads)
+  write('HSET', root .. ':fired', new_fired)
+  for priority, members in pairs(pending) do add(base .. ':s:0:' .. priority, members) end
+  for priority, members in pairs(waiting) do add(base .. ':s:4:' .. priority, members) end
+  write('ZADD', base .. ':until', expiring)
+  count_slots(root, slots)
   begin()
 end
 
 local function set_entry(name, entry, slot)
-  if not entries[name] then new.slots[slot] = (new.slots[slot] or 0) + 1 end
+  if not entries[name] then slots[slot] = (slots[slot] or 0) + 1 end
   entries[name] = entry
-  note(new.entries, name, entry)
+  note(new_entries, name, entry)
 end
 
+-- The answers: codes, ids, priorities, and descriptors of other shards by place.
+local codes, ids, priorities, elsewhere = {}, {}, {}, {}
+local PENDING_NOW = 8
+local function answer(i, code, id, priority)
+  codes[i], ids[i], priorities[i] = string.char(code), id, string.char(priority)
+  return code
+end
+local NO_ID = string.rep('\0', 8)
+
 -- The answer of an entry: the job that it names, of this shard or another.
-local function answer(outcome, entry, ready)
-  local id = sub(entry, 1, 8)
-  local _, _, priority = unpack_record($KEY_ENTRY, entry, 9)
-  if id == '\0\0\0\0\0\0\0\0' then return {outcome, '', 0, sub(entry, $KEY_ENTRY_BYTES + 9), ''} end
-  return {outcome, id, priority, '', ready or ''}
+local function answer_entry(i, code, entry)
+  local id, _, _, priority = sub(entry, 1, 8), unpack_record($KEY_ENTRY, entry, 9)
+  if id == NO_ID then elsewhere[#elsewhere + 1] = {i, sub(entry, $KEY_ENTRY_BYTES + 9)} end
+  return answer(i, code, id, priority)
 end
 
 -- Where a dedupe key is taken.
-local function decide(offer, entry)
+local function decide(i, entry, run_after, on_duplicate)
   local id, until_ms, _, priority = sub(entry, 1, 8), unpack_record($KEY_ENTRY, entry, 9)
-  if offer.on_duplicate == ON_REJECT then return answer(REJECTED, entry) end
-  if offer.on_duplicate ~= ON_REPLACE or until_ms ~= 0 then return answer(KEPT_THAT, entry) end
+  if on_duplicate == ON_REJECT then return answer_entry(i, REJECTED, entry) end
+  if on_duplicate ~= ON_REPLACE or until_ms ~= 0 then return answer_entry(i, KEPT_THAT, entry) end
   carry_out()  -- it may be of this very call
   local state = pending_state(base, priority, id)
-  if not state then return answer(KEPT_THAT, entry) end
-  if priority ~= offer.e.priority then return answer(DIFFERENT, entry) end
-  local _, attempts, _, status_bytes = unpack_record(HEAD, offer.value)
-  local run_after = string.format('%.0f', offer.run_after)
-  revise(base, priority, state, id, run_after, sub(offer.value, $HEAD_BYTES + 1 + status_bytes), attempts, now)
-  if state == 0 then times[#times + 1] = offer.run_after end
-  return answer(REPLACED, entry, state == 0 and run_after)
+  if not state then return answer_entry(i, KEPT_THAT, entry) end
+  if priority ~= priority_of[i] then return answer_entry(i, DIFFERENT, entry) end
+  local value = ARGV[5 + 2 * i]
+  local _, attempts, _, status_bytes = unpack_record(HEAD, value)
+  revise(base, priority, state, id, run_after, sub(value, $HEAD_BYTES + 1 + status_bytes), attempts, now)
+  if state == 0 then times[#times + 1] = run_after end
+  answer_entry(i, REPLACED + (state == 0 and PENDING_NOW or 0), entry)
+  return REPLACED
 end
 
-local function store(offer)
-  local e = offer.e
-  local head = e.serialize ~= '' and heads[e.serialize]
-  if head and #new.heads > 0 then carry_out() end  -- it may be among these, and changes at once
+local function store(i, run_after, behind)
+  local serialize, slot, priority = serialize_of[i], slot_of[i], priority_of[i]
+  local head = serialize and heads[serialize]
+  if head and #new_heads > 0 then carry_out() end  -- it may be among these, and changes at once
   last = math.max(last + 1, lowest)
-  local id, slot, run_after = pack($ID, last), e.slot, string.format('%.0f', offer.run_after)
-  new.stored = new.stored + 1
-  note(new.jobs, id, offer.value)
-  note(new.extra, id, offer.extra)
-  local job = id .. pack($KEY_ENTRY, 0, slot, e.priority, STORED)
-  if offer.dedupe_name then set_entry(offer.dedupe_name, job, slot) end
-  if offer.send_name then set_entry(offer.send_name, job, slot) end
-  local into = new.pending
-  if e.serialize ~= '' then
-    new.slots[slot] = (new.slots[slot] or 0) + 1
-    local member = member_of(queue, id, e.priority)
-    if not head and offer.behind ~= '' then
-      head = pack_head(now, BARRIER, offer.behind)
-      call('HSET', root .. ':heads', e.serialize, head)
-      call('HSET', root .. ':barriers', e.serialize, offer.behind)
+  local id, into = pack($ID, last), pending
+  stored = stored + 1
+  note(new_jobs, id, ARGV[5 + 2 * i])
+  note(new_extras, id, extras[i])
+  if dedupe_of[i] or send_of[i] then
+    local job = id .. pack($KEY_ENTRY, 0, slot, priority, STORED)
+    if dedupe_of[i] then set_entry(dedupe_of[i], job, slot) end
+    if send_of[i] then set_entry(send_of[i], job, slot) end
+  end
+  if serialize then
+    slots[slot] = (slots[slot] or 0) + 1
+    local member = member_of(queue, id, priority)
+    if not head and behind ~= '' then
+      head = pack_head(now, BARRIER, behind)
+      call('HSET', root .. ':heads', serialize, head)
+      call('HSET', root .. ':barriers', serialize, behind)
     end
     if head then
-      into = new.waiting
-      heads[e.serialize] = wait_behind(root, e.serialize, head, last, member)
+      into = waiting
+      heads[serialize] = wait_behind(root, serialize, head, last, member)
     else
-      heads[e.serialize] = pack_head(now, NO_ONE, member)
-      note(new.heads, e.serialize, heads[e.serialize])
+      heads[serialize] = pack_head(now, NO_ONE, member)
+      note(new_heads, serialize, heads[serialize])
     end
   end
-  into[e.priority] = into[e.priority] or {}
-  note(into[e.priority], run_after, id)
-  if e.expires > 0 then
-    note(new.expiring, string.format('%.0f', e.expires), id)
-    earliest = math.min(earliest, e.expires)
+  if not into[priority] then into[priority] = {} end
+  note(into[priority], run_after, id)
+  if expires_of[i] > 0 then
+    note(expiring, expires_of[i], id)
+    earliest = math.min(earliest, expires_of[i])
   end
-  if into == new.waiting then return {STORED, id, e.priority, '', ''} end
-  times[#times + 1] = offer.run_after
-  return {STORED, id, e.priority, '', run_after}
+  if into == waiting then return answer(i, STORED, id, priority) end
+  times[#times + 1] = run_after
+  answer(i, STORED + PENDING_NOW, id, priority)
+  return STORED
 end
 
-local function take(offer)
-  local e = offer.e
-  if offer.schedule ~= '' and fired[offer.schedule] and fired[offer.schedule] >= offer.fires_at then
-    return {KEPT_THAT, '', 0, '', ''}
-  end
-  local sent = offer.send_name and entries[offer.send_name]
+local function take(i)
+  local about = ARGV[4 + 2 * i]
+  local run_after, on_duplicate, flags, fires_at, barrier_bytes, schedule_bytes, more_at = unpack_record($OFFER, about)
+  local schedule = schedule_bytes > 0 and sub(about, more_at + barrier_bytes, more_at + barrier_bytes + schedule_bytes - 1)
+  if schedule and fired[schedule] and fired[schedule] >= fires_at then return answer(i, KEPT_THAT, NO_ID, 0) end
+  local dedupe, send = dedupe_of[i], send_of[i]
+  local sent, entry = send and entries[send], dedupe and entries[dedupe]
   if sent then
     local until_ms, _, _, outcome = unpack_record($KEY_ENTRY, sent, 9)
-    if until_ms == 0 or until_ms > now then return answer(outcome, sent) end
+    if until_ms == 0 or until_ms > now then return answer_entry(i, outcome, sent) end
   end
-  local entry, done = offer.dedupe_name and entries[offer.dedupe_name], nil
-  local until_ms = entry and unpack_record($KEY_ENTRY, entry, 9)
-  if until_ms and (until_ms == 0 or until_ms > now) then
-    done = decide(offer, entry)
+  local until_ms, code = entry and unpack_record($KEY_ENTRY, entry, 9) or 1, nil
+  if entry and (until_ms == 0 or until_ms > now) then
+    code = decide(i, entry, run_after, on_duplicate)
     -- A resend gets the same answer, for as long as one may come.
-    if offer.send_name and (done[1] == KEPT_THAT or done[1] == REPLACED) then
-      local _, slot, priority = unpack_record($KEY_ENTRY, entry, 9)
-      local is_new = not sent
-      local record = pack($KEY_ENTRY, now + SEND_ID_KEPT_MS, e.slot, priority, done[1])
-      set_entry(offer.send_name, sub(entry, 1, 8) .. record .. sub(entry, $KEY_ENTRY_BYTES + 9), e.slot)
-      note(new.windows, string.format('%.0f', now + SEND_ID_KEPT_MS), queue .. ':' .. offer.send_name)
+    if send and (code == KEPT_THAT or code == REPLACED) then
+      local _, _, priority = unpack_record($KEY_ENTRY, entry, 9)
+      local record = pack($KEY_ENTRY, now + SEND_ID_KEPT_MS, slot_of[i], priority, code)
+      set_entry(send, sub(entry, 1, 8) .. record .. sub(entry, $KEY_ENTRY_BYTES + 9), slot_of[i])
+      note(new_windows, now + SEND_ID_KEPT_MS, queue .. ':' .. send)
     end
   else
-    if is_flagged(offer.flags, IF_KNOWN) then
-      if e.serialize == '' or not heads[e.serialize] then return {NOT_HERE, '', 0, '', ''} end
-      if is_flagged(offer.flags, TAKES_NO_JOBS) then return {CHAIN_HERE, '', 0, '', ''} end
+    if flags % 2 == IF_KNOWN then
+      if not (serialize_of[i] and heads[serialize_of[i]]) then return answer(i, NOT_HERE, NO_ID, 0) end
+      if flags >= TAKES_NO_JOBS then return answer(i, CHAIN_HERE, NO_ID, 0) end
     end
-    done = store(offer)
+    code = store(i, run_after, sub(about, more_at, more_at + barrier_bytes - 1))
   end
-  if offer.schedule ~= '' and done[1] <= REPLACED then
-    fired[offer.schedule] = offer.fires_at
-    note(new.fired, offer.schedule, string.format('%.0f', offer.fires_at))
+  if schedule and code <= REPLACED then
+    fired[schedule] = fires_at
+    note(new_fired, schedule, string.format('%.0f', fires_at))
   end
-  return done
 end
 
 begin()
-times = {}
-local outcomes = {}
-for i, offer in ipairs(offers) do outcomes[i] = take(offer) end
+for i = 1, offers do take(i) end
 carry_out()
 if earliest < math.huge then call('ZADD', root .. ':until', 'LT', string.format('%.0f', earliest), queue) end
 if #times > 0 then
@@ -196,4 +202,4 @@ if #times > 0 then
   end
   redis.pcall('PUBLISH', base .. ':news', string.format('%s %d %.0f', ARGV[4], ready, due < math.huge and due or 0))
 end
-return outcomes
+return {table.concat(codes), table.concat(ids), table.concat(priorities), elsewhere}
