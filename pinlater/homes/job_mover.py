@@ -1,5 +1,5 @@
-"""Takes jobs from one store to where they belong: those of an overflow shard as soon as a shard takes jobs again, those
-of a shard that is being emptied where they are not due soon.
+"""The mover of jobs from one store to where they belong: those of an overflow shard as soon as a shard takes jobs,
+those of a shard that is being emptied where they are not due soon.
 
 A job is claimed here, stored there, and marked here as moved, with the descriptor of its copy. The claim has no end of
 its own: an expired one would cost the job an attempt. What a mover that died had under its claims is requeued by
@@ -18,7 +18,7 @@ import structlog
 from pinlater.backends.base import ClaimKey, ClaimRequest, JobKey, ScanPosition, ScanRequest, Shard
 from pinlater.backends.extended import OfferOutcome
 from pinlater.clock import Clock
-from pinlater.errors import OutcomeUnknown, PinLaterError, QueueNotFound
+from pinlater.errors import HomeOut, OutcomeUnknown, PinLaterError, QueueNotFound
 from pinlater.model import MAX_TIME_MS, DequeuedJob, ExtendedJob, Job, JobInfo, JobState, parse_descriptor
 from pinlater.service import ClaimTokens
 from pinlater.shards.compensation import claim_keys
@@ -33,6 +33,9 @@ BATCH_JOBS = 500
 BATCH_BYTES = 4 * 2**20
 UNSURE_MS = 30_000
 """How long a job is left alone whose copy may be stored."""
+
+HOME_OUT_MS = 5_000
+"""And one whose home cannot be used: others move meanwhile."""
 
 DUE_SOON_MS = 10_000
 """A job of a shard that is being emptied is left to its workers where it is due within this time."""
@@ -146,14 +149,16 @@ class JobMover:
                         queue, [(keys[n], name) for n, name in zip(numbers, stored, strict=True)], is_ready
                     )
         except PinLaterError as error:
-            until_ms = now_ms + UNSURE_MS if isinstance(error, OutcomeUnknown) else now_ms
+            is_out = error.reason == HomeOut.reason
+            until_ms = now_ms + (UNSURE_MS if isinstance(error, OutcomeUnknown) else HOME_OUT_MS if is_out else 0)
             done = dict(zip(keyed, error.job_descriptors or (), strict=False))
             pairs = [(keys[number], name) for number, name in done.items() if name]
             if pairs:
                 self._note_moved(queue, pairs, is_ready)
             self._unsure.append((until_ms, queue, [keys[n] for n in sorted(left) if not done.get(n)]))
             await self.settle()
-            raise
+            if not is_out:
+                raise
         await self.settle()
         return len(jobs)
 

@@ -202,7 +202,12 @@ class Overflow:
             raise
         except PinLaterError as error:
             text = f"{refusal.message}; nor did the overflow shard: {error.message}"
-            raise type(refusal)(text, reason=refusal.reason, retry_after_ms=refusal.retry_after_ms) from error
+            raise type(refusal)(
+                text,
+                reason=refusal.reason,
+                retry_after_ms=refusal.retry_after_ms,
+                job_descriptors=refusal.job_descriptors,
+            ) from error
 
     async def dequeue(self, request: DequeueRequest, context: RequestContext | None) -> list[DequeuedJob] | None:
         """Jobs of this server's overflow shard; None: it has none, or cannot be asked."""

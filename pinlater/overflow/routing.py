@@ -19,6 +19,7 @@ import structlog
 from pinlater.api import Api
 from pinlater.errors import (
     INVALID,
+    HomeOut,
     NoHealthyShards,
     NothingStored,
     Overloaded,
@@ -35,11 +36,15 @@ from pinlater.model import (
     DequeuedJob,
     DequeueFromQueuesRequest,
     DequeueRequest,
+    EnqueuedJobs,
+    EnqueueOutcome,
+    ExtendedJob,
     Heartbeat,
     HeartbeatAnswer,
     HeartbeatOutcome,
     Job,
     JobInfo,
+    OnDuplicate,
     RequestContext,
     Reschedule,
     RescheduleOutcome,
@@ -85,6 +90,23 @@ class RoutedCalls:
         refusal: NoHealthyShards | NothingStored,
     ) -> list[str]:
         return await self._overflow.enqueue(queue, jobs, context, refusal)
+
+    async def enqueue_extended(
+        self, queue: str, jobs: Sequence[ExtendedJob], context: RequestContext | None, refusal: PinLaterError
+    ) -> list[str]:
+        stored = list(refusal.job_descriptors or [""] * len(jobs))
+        left = [number for number, descriptor in enumerate(stored) if not descriptor]
+        is_out = refusal.reason == HomeOut.reason or isinstance(refusal, NoHealthyShards)
+        if not is_out or not all(_may_be_kept(jobs[number]) for number in left):
+            raise refusal
+        ours = [replace(jobs[number], send_id="") for number in left]  # its dedupe key says as much
+        kept = await self._overflow.enqueue(queue, ours, context, refusal)
+        outcomes = [EnqueueOutcome.STORED] * len(jobs)
+        told = getattr(kept, "outcomes", None) or [EnqueueOutcome.STORED] * len(left)
+        for number, descriptor, outcome in zip(left, kept, told, strict=True):
+            stored[number], outcomes[number] = descriptor, outcome
+        is_plain = all(outcome is EnqueueOutcome.STORED for outcome in outcomes)
+        return EnqueuedJobs(stored, () if is_plain else outcomes)
 
     async def dequeue(
         self, request: DequeueRequest, context: RequestContext | None, began_s: float, refusal: NoHealthyShards
@@ -273,6 +295,13 @@ class RoutedCalls:
         if failures:
             raise _combined(failures)
         return [outcome for outcome in outcomes if not isinstance(outcome, PinLaterError)]
+
+
+def _may_be_kept(job: ExtendedJob) -> bool:
+    """A copy in an overflow shard keeps no order, refuses no duplicate of a job elsewhere, and no second sending."""
+    if job.dedupe_key:
+        return not job.serialize_key and job.on_duplicate is not OnDuplicate.REJECT
+    return not job.is_keyed
 
 
 async def _outcome(call: Coroutine[Any, Any, T]) -> T | PinLaterError:

@@ -24,6 +24,7 @@ from pinlater.errors import (
     PinLaterError,
     PriorityNotSupported,
     RequestInvalid,
+    ShardConnectionFailed,
 )
 from pinlater.metrics import Metrics
 from pinlater.model import Ack, AckOutcome, BoundClaim, Checkpoint, ConnectionRef, Job, RequestContext
@@ -123,7 +124,12 @@ class JobLifecycle:
             self._reject(queue, error)
         ready = len(checked) - len(later_ms)
         if extended is not None:
-            return await self._extended.store(queue, extended, ready, now_ms, settings)
+            try:
+                return await self._extended.store(queue, extended, ready, now_ms, settings)
+            except (NoHealthyShards, ShardConnectionFailed) as refusal:
+                if self.overflow is None:
+                    raise
+                return await self.overflow.enqueue_extended(queue, extended, context, refusal)
         try:
             storing = self._router.enqueue(queue, checked, now_ms)
             descriptors = await self._long_polls.claim_behind(queue, ready, settings, storing)

@@ -16,7 +16,16 @@ from pinlater.backends.base import JobKey, Shard
 from pinlater.clock import Clock
 from pinlater.errors import ContinuationInvalid, RequestInvalid, UnknownError
 from pinlater.job_limits import MAX_INT32
-from pinlater.model import CONTINUATION_END, CONTINUATION_START, MAX_TIME_MS, JobFilter, JobInfo, KeyRef, ScanPage
+from pinlater.model import (
+    CONTINUATION_END,
+    CONTINUATION_START,
+    MAX_TIME_MS,
+    JobFilter,
+    JobInfo,
+    JobState,
+    KeyRef,
+    ScanPage,
+)
 from pinlater.service.body_pattern import BodyPattern
 from pinlater.service.descriptors import DescriptorParser
 from pinlater.service.end_waits import MAX_JOBS, EndWaits, has_ended
@@ -36,6 +45,11 @@ _LOOK_AGAIN_S = 0.25
 
 _Group = tuple[tuple[str, str], list[tuple[str, JobKey]]]
 """A shard and queue, and the jobs named there."""
+
+
+def _is_moved(info: JobInfo) -> bool:
+    """It left a shard that is emptied, and goes on elsewhere. (The original of a dead letter is FAILED.)"""
+    return info.state is JobState.SUCCEEDED
 
 
 class JobQueries:
@@ -112,6 +126,12 @@ class JobQueries:
                     found[descriptor] = info
                     room = max(0, room - _value_bytes(info))
             self._fit(found)
+        moved = {descriptor: info.moved_to for descriptor, info in found.items() if info.moved_to and _is_moved(info)}
+        if moved:
+            copies = await self.lookup(list(moved.values()), include_body, include_result)
+            for old, new in moved.items():
+                if new in copies:
+                    found[old] = replace(copies[new], descriptor=old, moved_to=copies[new].moved_to or new)
         return found
 
     async def _look_up(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from pinlater.errors import NoHealthyShards, NothingStored
+from pinlater.errors import NoHealthyShards, NothingStored, PinLaterError
 from pinlater.model import (
     Ack,
     AckOutcome,
@@ -19,6 +19,7 @@ from pinlater.model import (
     DequeuedJob,
     DequeueFromQueuesRequest,
     DequeueRequest,
+    ExtendedJob,
     Heartbeat,
     HeartbeatAnswer,
     Job,
@@ -46,6 +47,13 @@ class OverflowCalls(Protocol):
         refusal: NoHealthyShards | NothingStored,
     ) -> list[str]:
         """Jobs that no shard took; `refusal` says why, and is raised where they cannot be kept either."""
+
+    async def enqueue_extended(
+        self, queue: str, jobs: Sequence[ExtendedJob], context: RequestContext | None, refusal: PinLaterError
+    ) -> list[str]:
+        """Of these jobs, those that `refusal` does not name as stored (`job_descriptors`). It is raised where they
+        cannot be kept, which are jobs that must stay in order, be refused as duplicates or be known by a send id alone.
+        """
 
     async def dequeue(
         self, request: DequeueRequest, context: RequestContext | None, began_s: float, refusal: NoHealthyShards
