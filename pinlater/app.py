@@ -46,6 +46,7 @@ from pinlater.queues.directory import QueueDirectory
 from pinlater.queues.file import QueueFile
 from pinlater.queues.quota_balancer import QuotaBalancer
 from pinlater.redaction import SECRETS
+from pinlater.schedules.firing import ScheduleFirer
 from pinlater.server import server_process
 from pinlater.server.server_process import HandOver, StartRefused
 from pinlater.server.thrift_server import ThriftServer
@@ -124,6 +125,8 @@ class ServerProcess:
             workers=workers,
             pending=pending,
         )
+        self._firer = ScheduleFirer(service.schedules, router, membership, clock, metrics, service.fired)
+        service.explain_schedules(self._firer.trouble_of)
         self._server = ThriftServer(service, limits, metrics, clock)
 
         # beside the calls
@@ -177,6 +180,7 @@ class ServerProcess:
         await self._overflow.open(self._periodic)
         await self._server.start()
         self._maintenance.start()
+        self._firer.start()
         self._begin_background_jobs()
         self._periodic.start()
 
@@ -218,6 +222,7 @@ class ServerProcess:
         await self._overflow.drain(max(LEAST_MOVE_S, ends_at - asyncio.get_running_loop().time()))
 
     async def close(self) -> None:
+        await self._firer.close()
         await self._stats.close()
         await self._periodic.close()
         await self._membership.give_up()

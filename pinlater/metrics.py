@@ -55,6 +55,14 @@ FAMILIES: dict[str, Family] = {
         ("queue", "outcome"),
         "Jobs that were not stored, since their dedupe key or send id stands: kept, replaced or rejected.",
     ),
+    "schedule_firings": Family(
+        "counter",
+        ("queue", "outcome"),
+        "Firings of schedules: stored, kept (another server was faster), or failed (it is tried again).",
+    ),
+    "schedule_lateness": Family(
+        "histogram", ("queue",), "How long after its time a schedule fired, in seconds.", _SECONDS
+    ),
     "jobs_expired": Family("counter", ("queue",), "Jobs that failed because they were not handed out in time."),
     "jobs_cancelled": Family("counter", ("queue",), "Jobs in progress that ended because they were to stop."),
     "jobs_asked_to_stop": Family("counter", ("queue",), "Jobs in progress whose workers were asked to stop."),

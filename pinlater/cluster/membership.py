@@ -81,6 +81,10 @@ class Membership:
             newest[self.me.lease_name] = self._mine
         return [newest[name] for name in sorted(newest)]
 
+    def up_since_ms(self) -> int:
+        """When the oldest of the live processes began."""
+        return min((lease.started_ms for lease in self.alive()), default=self.me.started_ms)
+
     def unaware_of(self, feature: str) -> list[str]:
         """The live processes of others whose version does not know one of `lease.KNOWS`, as SERVER/PROCESS."""
         others = (lease for lease in self.alive() if lease.name != self.me.lease_name)

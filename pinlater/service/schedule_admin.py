@@ -183,6 +183,10 @@ class ScheduleAdmin:
         queue = record.schedule.queue
         if not self._queues.has(queue):
             return f"its queue {queue!r} is not there: no job comes into being until it is made"
+        home = self._router.home_of_schedule(record.schedule.name, record.schedule.serialize_key)
+        handle = None if home is None else self._router.members.by_id(home)
+        if handle is not None and not handle.is_healthy:
+            return f"shard {home}, where it is at home, cannot be used now: it fires when the shard is back"
         return self.trouble_of(record)
 
 

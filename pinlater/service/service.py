@@ -6,7 +6,7 @@ calls itself, and in a server its connection with the address. A rule about call
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
 from pinlater import job_limits
@@ -50,6 +50,7 @@ from pinlater.model import (
 from pinlater.queues.cluster_limits import PendingCounts
 from pinlater.queues.directory import QueueDirectory
 from pinlater.schedules.book import ScheduleBook
+from pinlater.schedules.record import ScheduleRecord
 from pinlater.service.admin_password import AdminPassword
 from pinlater.service.audit import Audit
 from pinlater.service.bulk_ops import BulkOps
@@ -178,6 +179,14 @@ class Service:
         self._overflow = self._lifecycle.overflow = overflow
         self._dequeuer.overflow = self._queues_dequeuer.overflow = overflow
         self._parser.refuse_overflow()
+
+    def explain_schedules(self, trouble_of: Callable[[ScheduleRecord], str]) -> None:
+        """From now on it is asked why a schedule does not fire as it should."""
+        self._schedule_admin.trouble_of = trouble_of
+
+    def fired(self, queue: str, ready: int, later_ms: Sequence[int]) -> None:
+        """A schedule enqueued jobs: so many may be handed out now, and others at these times."""
+        self.long_polls.jobs_ready(queue, ready, later_ms)
 
     async def open(self) -> None:
         """Open the shards, each synced before it serves; see ShardSet.open."""

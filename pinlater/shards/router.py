@@ -28,6 +28,7 @@ from pinlater.shards.compensation import Compensator, requeue
 from pinlater.shards.cross_shard import CrossShardClaims, fitting
 from pinlater.shards.handle import ShardHandle, answers, ask_all, missing
 from pinlater.shards.keys.key_router import FixedHomes, Homes, KeyRouter
+from pinlater.shards.keys.record import SCHEDULE_KEY, slot_of
 from pinlater.shards.scan import Place, Scanned, ScanQuery, scan_over
 from pinlater.shards.shard_set import ShardSet
 
@@ -99,6 +100,13 @@ class Router:
         """
         (offered,) = await self.keys.enqueue(queue, [job], now_ms, schedule=schedule, fires_at_ms=fires_at_ms)
         return offered
+
+    def home_of_schedule(self, schedule: str, serialize_key: str) -> str | None:
+        """The shard where its firings live; None: no home of keys is known here yet."""
+        table = self.keys.homes.table
+        if table is None:
+            return None
+        return table.places(slot_of("", f"{SCHEDULE_KEY}{schedule}/", serialize_key)).home
 
     async def last_firings(self, schedules: Sequence[str]) -> dict[str, int]:
         """The last firing of each schedule that has one, as far as the shards know that answer."""
