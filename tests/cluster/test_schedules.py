@@ -1,0 +1,102 @@
+"""Schedules in a cluster of two servers: each time fires once, whoever is killed, and a home that is out comes late."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from pinlater import Client
+from pinlater.model import Ack, DequeueRequest, JobFilter, JobState, ScheduleChange, ScheduleView
+from tests.cluster.conftest import PASSWORD, TwoServers, eventually
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+SECOND_MS = 1_000
+
+
+def made(client: Client, names: list[str], queue: str) -> None:
+    client.create_queue(queue)
+    for name in names:
+        change = ScheduleChange(name=name, queue=queue, body=name.encode(), every_ms=SECOND_MS)
+        client.update_schedule(change, PASSWORD)
+
+
+def ended(client: Client, names: list[str]) -> dict[str, ScheduleView]:
+    """They fire no more; as they are then."""
+    for name in names:
+        client.update_schedule(ScheduleChange(name=name, paused=True), PASSWORD)
+    time.sleep(3.0)  # a change counts at every server within two seconds
+    return {view.schedule.name: view for view in client.get_schedules(names, limit=1000).schedules}
+
+
+def times_of(client: Client, queue: str) -> dict[str, list[int]]:
+    """When each schedule fired, from the keys of its jobs."""
+    found: dict[str, list[int]] = {}
+    continuation = "0"
+    while continuation != "-1":
+        page = client.scan(JobFilter(queue, JobState.PENDING), continuation=continuation, limit=1000)
+        keys = client.lookup([job.descriptor for job in page.jobs])
+        for info in keys.values():
+            assert info.dedupe_key is not None
+            _, name, at_ms = info.dedupe_key.split("/")
+            found.setdefault(name, []).append(int(at_ms))
+        continuation = page.continuation
+    return {name: sorted(times) for name, times in found.items()}
+
+
+def each_second_once(times: list[int]) -> bool:
+    return times == list(range(times[0], times[-1] + 1, SECOND_MS))
+
+
+def test_every_second_fires_once_while_servers_are_killed(cluster: TwoServers) -> None:
+    names = [f"killed-{number}" for number in range(20)]
+    with cluster.client() as client:
+        made(client, names, "killed")
+        eventually(lambda: set(times_of(client, "killed")) == set(names))
+        for server in client.cluster_status(queues=[]).servers:
+            time.sleep(1.5)
+            os.kill(int(server.process), signal.SIGKILL)
+        time.sleep(5.0)
+        ended(client, names)
+        times = times_of(client, "killed")
+    assert set(times) == set(names)
+    for name in names:
+        assert each_second_once(times[name]), (name, times[name])
+        assert len(times[name]) >= 10
+
+
+def test_a_home_that_is_out_makes_firings_late_but_neither_missed_nor_doubled(cluster: TwoServers) -> None:
+    names = [f"away-{number}" for number in range(20)]
+    with cluster.client() as client:
+        made(client, names, "away")
+        eventually(lambda: set(times_of(client, "away")) == set(names))
+        cluster.kill_shard_2()
+        time.sleep(4.0)
+        troubled = [view.trouble for view in client.get_schedules(names).schedules if view.trouble]
+        cluster.revive_shard_2()
+        time.sleep(4.0)
+        views = ended(client, names)
+        times = times_of(client, "away")
+    assert troubled
+    assert all("shard 2" in trouble for trouble in troubled)
+    for name in names:
+        assert each_second_once(times[name]), (name, times[name])
+        assert times[name][-1] == views[name].last_fired_ms
+
+
+def test_a_job_that_has_long_ended_does_not_let_its_time_fire_again(cluster: TwoServers) -> None:
+    with cluster.client() as client:
+        client.create_queue("quick")
+        client.update_queue("quick", PASSWORD, set={"succeeded_ttl": "0s"})
+        made(client, ["quick"], "quick")
+        seen: list[str] = []
+        until = time.monotonic() + 8.0
+        while time.monotonic() < until:
+            for job in client.dequeue(DequeueRequest("quick", 10, wait_ms=500)):
+                seen.append(job.body.decode())
+                client.ack("quick", [Ack(job.descriptor, claim_descriptor=job.claim_descriptor)], [])
+        (view,) = ended(client, ["quick"]).values()
+    assert view.last_fired_ms is not None
+    assert 6 <= len(seen) <= 9
