@@ -27,8 +27,8 @@ from pinlater.model import DequeuedJob, ExtendedJob, Job, KeyRef, parse_descript
 from pinlater.shards.compensation import Compensator, requeue
 from pinlater.shards.cross_shard import CrossShardClaims, fitting
 from pinlater.shards.handle import ShardHandle, answers, ask_all, missing
+from pinlater.shards.keys.homes_record import SCHEDULE_KEY, slot_of
 from pinlater.shards.keys.key_router import FixedHomes, Homes, KeyRouter
-from pinlater.shards.keys.record import SCHEDULE_KEY, slot_of
 from pinlater.shards.scan import Place, Scanned, ScanQuery, scan_over
 from pinlater.shards.shard_set import ShardSet
 
