@@ -21,6 +21,7 @@ from typing import Any
 import structlog
 
 from pinlater import settings_map
+from pinlater.cluster.blocked_chains import BlockedChains
 from pinlater.cluster.clocks import ClusterClock
 from pinlater.cluster.lease import KEYS, ServerName
 from pinlater.cluster.membership import Membership
@@ -104,6 +105,15 @@ class ServerProcess:
         )
         homes = ClusterHomes(shards, queues.entries, clock, lambda: membership.unaware_of(KEYS))
         self._homes_change = HomesChange(shards, queues, membership, homes, clock)
+        self._blocked_chains = BlockedChains(
+            shards,
+            membership,
+            stats.published,
+            clock,
+            metrics,
+            max_waiting=config.blocked_chain_jobs,
+            max_age_ms=config.blocked_chain_age_ms,
+        )
         self._cluster = Cluster(shards, queues, membership, stats, clock)
         self._workers = workers = WorkerList(shards, clock, me.lease_name)
 

@@ -101,6 +101,13 @@ FAMILIES: dict[str, Family] = {
         "gauge", ("shard", "queue", "priority"), "How long the oldest job that may run has waited.", merge="max"
     ),
     "queue_count_age_seconds": Family("gauge", ("shard",), "How old the counts of a shard are.", merge="max"),
+    "blocked_chains": Family(
+        "gauge",
+        ("shard",),
+        "Serialize keys whose first job keeps too many others waiting, or for too long; no more than 100 are counted "
+        "of each.",
+        merge="max",
+    ),
     "shard_in": Family(
         "gauge", ("shard",), "1: the shard is in use; 0: it is ejected, by a process at least.", merge="min"
     ),

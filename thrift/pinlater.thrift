@@ -618,6 +618,16 @@ struct QueueStatus {
   6: optional PauseView pause,
 }
 
+/** A serializeKey whose first job keeps too many others waiting, or for too long, by the settings of its server. */
+struct BlockedChain {
+  1: required string serializeKey,
+  /** The descriptor of that job. */
+  2: required string first,
+  3: required i64 waiting,
+  /** Since when it is the first. */
+  4: required i64 sinceMillis,
+}
+
 struct ShardView {
   1: required string id,
   /** Its address, without a password. */
@@ -641,6 +651,8 @@ struct ShardView {
   13: optional map<string, i64> jobsByQueue,
   /** It is in, but has no room for new jobs, as one process of the cluster has found at least. `trouble` says more. */
   14: optional bool isFull,
+  /** Up to five, those with the most waiting. */
+  15: optional list<BlockedChain> blockedChains,
 }
 
 struct ServerView {

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
+from pinlater.model import BlockedChain as BlockedChain
 from pinlater.model import ExtendedJob
 from pinlater.model import HeartbeatAnswer as HeartbeatAnswer
 
@@ -107,17 +108,6 @@ class Barrier(NamedTuple):
 
     serialize_key: str
     shard_id: str
-
-
-class BlockedChain(NamedTuple):
-    """A serialize key with jobs that wait: the first of its jobs, how many wait behind it, and since when it is
-    the first.
-    """
-
-    serialize_key: str
-    first: str
-    waiting: int
-    since_ms: int
 
 
 class JobEnd:

@@ -15,8 +15,17 @@ from pinlater.cli.times import age_text, moment_option, time_text
 from pinlater.cli.worker import read_pages, summary_text, worker_json
 from pinlater.client.client import Client
 from pinlater.errors import MethodUnknown
-from pinlater.model import AuditEntry, ClusterStatus, LevelView, QueueStatus, ServerView, ShardView, queue_order
-from pinlater.printable import json_text
+from pinlater.model import (
+    AuditEntry,
+    BlockedChain,
+    ClusterStatus,
+    LevelView,
+    QueueStatus,
+    ServerView,
+    ShardView,
+    queue_order,
+)
+from pinlater.printable import json_text, printable
 
 SERVER_COLUMNS = (
     "server",
@@ -31,8 +40,10 @@ SERVER_COLUMNS = (
 )
 SHARD_COLUMNS = ("shard", "store", "state", "dequeue_only", "jobs", "trouble")
 HEALTH_COLUMNS = ("shard", "state", "window", "skew_ms", "next_try", "maintained_by", "out_at", "full_at", "trouble")
-QUEUE_COLUMNS = ("queue", "ready", "scheduled", "in_progress", "succeeded", "failed", "oldest", "flags")
-COUNTS = ("ready", "scheduled", "in_progress", "succeeded", "failed")
+COUNTS = ("ready", "scheduled", "waiting", "in_progress", "succeeded", "failed", "cancelled")
+QUEUE_COLUMNS = ("queue", *COUNTS, "oldest", "flags")
+OF_FEW = ("waiting", "cancelled")
+"""Columns of a table only where there is anything in them."""
 
 
 def server_row(view: ServerView) -> Row:
@@ -74,6 +85,7 @@ def shard_row(view: ShardView, status: ClusterStatus) -> Row:
         "maintained_by": view.maintained_by,
         "out_at": out_at(view, status),
         "full_at": full_at(view, status),
+        "blocked_chains": [asdict(each) for each in view.blocked_chains],
         "trouble": view.trouble,
     }
 
@@ -91,6 +103,13 @@ def state_text(view: ShardView) -> str:
 def full_at(view: ShardView, status: ClusterStatus) -> list[str]:
     """The processes that take a shard for full."""
     return [f"{each.server}/{each.process}" for each in status.servers if view.id in each.shards_full]
+
+
+def blocked_text(chain: BlockedChain, now_ms: int) -> str:
+    """Which job keeps how many others waiting."""
+    since = age_text(max(0, now_ms - chain.since_ms))
+    others = "1 other" if chain.waiting == 1 else f"{chain.waiting:,} others"
+    return f"{chain.first} keeps {others} of serialize key {chain.serialize_key!r} waiting, first for {since}"
 
 
 def queue_row(queue: QueueStatus, now_ms: int) -> dict[str, Any]:
@@ -179,11 +198,15 @@ def status(client: Client, format: str) -> None:
         write_all(format, SERVER_COLUMNS, servers)
         click.echo()
         write_all(format, SHARD_COLUMNS, shards)
+        for shard in found.shards:
+            for chain in shard.blocked_chains:
+                click.echo(f"shard {shard.id}: {printable(blocked_text(chain, found.now_ms))}")
         if queues:
             click.echo()
         named = zip(queues, found.queues, strict=True)
         told = [{**row, "flags": flags_text(each, found.now_ms)} for row, each in named]
-        write_all(format, QUEUE_COLUMNS, sorted(told, key=lambda row: queue_order(row["queue"])))
+        columns = [name for name in QUEUE_COLUMNS if name not in OF_FEW or any(row[name] for row in told)]
+        write_all(format, columns, sorted(told, key=lambda row: queue_order(row["queue"])))
         _write_summary(client)
         return
     workers = _workers(client)

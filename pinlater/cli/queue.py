@@ -149,8 +149,8 @@ Examples:
 def stats(client: Client, names: tuple[str, ...], by_priority: bool | None, format: str) -> None:
     """Count the jobs of each queue by what they wait for; without a NAME of all queues.
 
-    `pending` jobs may run now, `scheduled` ones only later. Where a shard is out, it is named on stderr, its jobs are
-    not counted, and the exit code is 5.
+    `pending` jobs may run now, or when another one of their serialize key has ended, `scheduled` ones only later.
+    Where a shard is out, it is named on stderr, its jobs are not counted, and the exit code is 5.
     """
     out = out_shards(client)
     if by_priority is None and format != "table":
@@ -277,7 +277,7 @@ def _look(client: Client, name: str, partial: bool, refused_from_s: float) -> Le
         return Left("waiting for the servers to apply it")
     levels = status.queues[0].levels
     counts = {
-        "pending": sum(level.ready for level in levels),
+        "pending": sum(level.ready + level.waiting for level in levels),
         "scheduled": sum(level.scheduled for level in levels),
         "in progress": sum(level.in_progress for level in levels),
     }

@@ -101,6 +101,7 @@ _QUEUES = (
     _Column("QUEUE", 9),
     _Column("READY", 8, True),
     _Column("SCHEDULED", 4, True),
+    _Column("WAITING", 5, True),
     _Column("RUNNING", 8, True),
     _Column("FAILED", 5, True),
     _Column("OLDEST", 7, True),
@@ -174,7 +175,11 @@ def _queue(queue: QueueStatus, now_ms: int) -> list[str]:
     oldest_ms = oldest_age_ms(queue, now_ms)
     return [
         queue.name,
-        *(f"{counts[word]:,}" for word in ("ready", "scheduled", "in_progress", "failed")),
+        f"{counts['ready']:,}",
+        f"{counts['scheduled']:,}",
+        f"{counts['waiting']:,}" if counts["waiting"] else "",
+        f"{counts['in_progress']:,}",
+        f"{counts['failed']:,}",
         "" if oldest_ms is None else age_text(oldest_ms),
         *(_per_second(queue.rates.get(word, 0.0)) for word in _RATES),
         flags_text(queue, now_ms),

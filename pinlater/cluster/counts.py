@@ -6,8 +6,8 @@ from __future__ import annotations
 import asyncio
 import json
 import zlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, field
 from typing import NamedTuple
 
 import structlog
@@ -15,7 +15,7 @@ import structlog
 from pinlater.backends.base import LevelCounts
 from pinlater.clock import Clock
 from pinlater.errors import PinLaterError
-from pinlater.model import LevelView
+from pinlater.model import BlockedChain, LevelView
 from pinlater.shards.handle import ShardHandle
 from pinlater.shards.shard_set import ShardSet
 
@@ -109,7 +109,21 @@ def decode(body: bytes) -> ShardCounts:
         raise ValueError("no counts") from error
 
 
-KIND, NAME = "census", "counts"
+def _encode_chains(chains: Sequence[BlockedChain]) -> bytes:
+    return json.dumps([astuple(each) for each in chains], separators=(",", ":")).encode()
+
+
+def _decode_chains(body: bytes) -> list[BlockedChain]:
+    """ValueError."""
+    try:
+        return [BlockedChain(str(key), str(first), int(jobs), int(ms)) for key, first, jobs, ms in json.loads(body)]
+    except TypeError as error:
+        raise ValueError("no chains") from error
+
+
+KIND, NAME, CHAINS = "census", "counts", "chains"
+"""Servers of a version without chains pass over that entry."""
+
 KEPT_MS = 86_400_000
 """Counts that nobody renews are better than none for a day: they say how old they are."""
 
@@ -126,6 +140,7 @@ class PublishedCounts:
         self._clock = clock
         self._counts: dict[str, ShardCounts] = {}
         self._versions: dict[str, int] = {}
+        self._chains: dict[str, Sequence[BlockedChain]] = {}
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self._refreshed_at_ms: int | None = None
 
@@ -137,6 +152,12 @@ class PublishedCounts:
             await member.shard.kv_put(KIND, NAME, encode(counts), now_ms + KEPT_MS, now_ms)
         except PinLaterError as error:
             _log.warning("counts_not_published", shard=member.shard.shard_id, error=error.message)
+
+    async def put_blocked(self, member: ShardHandle, chains: Sequence[BlockedChain], kept_ms: int) -> None:
+        """For everybody to see, for so long; none of them: at once no more."""
+        now_ms = self._clock.now_ms()
+        until_ms = now_ms + kept_ms if chains else now_ms
+        await member.shard.kv_put(KIND, CHAINS, _encode_chains(chains), until_ms, now_ms)
 
     async def refresh(self) -> None:
         """Read what is new on the shards that are in. Raises nothing; a shard that does not answer stays as it was."""
@@ -165,7 +186,9 @@ class PublishedCounts:
     async def _read(self, member: ShardHandle) -> None:
         shard_id = member.shard.shard_id
         try:
-            entry = (await member.shard.kv_list(KIND, self._clock.now_ms())).get(NAME)
+            entries = await member.shard.kv_list(KIND, self._clock.now_ms())
+            chains, entry = entries.get(CHAINS), entries.get(NAME)
+            self._chains[shard_id] = () if chains is None else _decode_chains(chains.body)
             if entry is not None and entry.version != self._versions.get(shard_id):
                 self._counts[shard_id] = decode(entry.body)
                 self._versions[shard_id] = entry.version
@@ -187,6 +210,10 @@ class PublishedCounts:
     def on(self, shard_id: str) -> ShardCounts | None:
         """All queues of one shard, if anything is known of it."""
         return self._counts.get(shard_id)
+
+    def blocked_on(self, shard_id: str) -> Sequence[BlockedChain]:
+        """The serialize keys of a shard whose first job keeps too many others waiting, or for too long."""
+        return self._chains.get(shard_id, ())
 
     def _known(self) -> Iterable[ShardCounts]:
         ids = {member.shard.shard_id for member in self._members.all}

@@ -7,7 +7,7 @@ due (job_counter.py), shows the result as gauges, and publishes it for all serve
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Iterable, Set
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence, Set
 from typing import Any
 
 import structlog
@@ -18,7 +18,7 @@ from pinlater.cluster.counts import PublishedCounts, QueueCounts, ShardCounts, s
 from pinlater.cluster.job_counter import CountRequest, JobCounter
 from pinlater.cluster.membership import Membership
 from pinlater.metrics import Metrics
-from pinlater.model import QueueStatus
+from pinlater.model import BlockedChain, QueueStatus
 from pinlater.queues.directory import QueueDirectory
 from pinlater.shards.handle import ShardHandle
 from pinlater.shards.shard_set import ShardSet
@@ -62,7 +62,7 @@ class StatsCollector:
         self._metrics = metrics
         self._interval_ms = interval_ms
         self._priorities = priorities
-        self._published = PublishedCounts(members, clock)
+        self.published = self._published = PublishedCounts(members, clock)
         self._shards: dict[str, ShardStats] = {}
 
     # -- counting ----------------------------------------------------------------------------------------------------
@@ -148,6 +148,10 @@ class StatsCollector:
             return None, None
         jobs = sum(map(_unfinished, counts.queues.values()))
         return jobs, min([counts.at_ms, *(each.at_ms for each in counts.queues.values())])
+
+    def blocked_on(self, shard_id: str) -> Sequence[BlockedChain]:
+        """See PublishedCounts."""
+        return self._published.blocked_on(shard_id)
 
     def holders(self, shard_id: str) -> dict[str, int]:
         """The queues whose jobs these are, the one with the most first; no more of them than MAX_HOLDERS."""

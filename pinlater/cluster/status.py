@@ -45,6 +45,7 @@ class Cluster:
                 view.is_full, view.trouble = True, view.trouble or f"full at {', '.join(full_at)}"
             view.maintained_by = self._membership.owner(view.id) or ""
             view.jobs, view.counted_at_ms = self._stats.unfinished(view.id)
+            view.blocked_chains = list(self._stats.blocked_on(view.id))
             if view.dequeue_only:
                 view.jobs_by_queue = self._stats.holders(view.id)
         return views

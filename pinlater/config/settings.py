@@ -138,6 +138,15 @@ class Config:
     stats_interval_ms: int = _row(
         "Cluster", Duration(500, 3_600_000), 2000, "How often the jobs of all queues are counted, at most."
     )
+    blocked_chain_jobs: int = _row(
+        "Cluster",
+        Integer(1, 2**31 - 1),
+        1000,
+        "A job that keeps so many others of its serialize key waiting is shown, and counted as a blocked chain.",
+    )
+    blocked_chain_age_ms: int = _row(
+        "Cluster", Duration(1000, 3650 * DAY_MS), 3_600_000, "So is one that keeps others waiting for so long."
+    )
 
     http: str = _row(
         "Metrics",

@@ -58,6 +58,7 @@ from pinlater.model.jobs import (
 )
 from pinlater.model.operator_views import (
     AuditEntry,
+    BlockedChain,
     Changed,
     ClusterStatus,
     JobAction,
@@ -119,6 +120,7 @@ __all__ = [
     "Ack",
     "AckOutcome",
     "AuditEntry",
+    "BlockedChain",
     "BoundClaim",
     "CancelOutcome",
     "Cancelled",

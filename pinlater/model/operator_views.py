@@ -79,6 +79,18 @@ class QueueStatus:
     pause: PauseView | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class BlockedChain:
+    """A serialize key with jobs that wait: the first of its jobs, how many wait behind it, and since when it is
+    the first.
+    """
+
+    serialize_key: str
+    first: str
+    waiting: int
+    since_ms: int
+
+
 @dataclass(slots=True)
 class ShardView:
     """A shard as one server process sees it. `state` is "in", "out", "probing", "unopened"; `trouble` why.
@@ -87,6 +99,7 @@ class ShardView:
 
     `jobs` are those that are pending or in progress, as they were counted at `counted_at_ms`; None: they never were.
     `jobs_by_queue` says whose they are, where the shard takes no new jobs: up to 20 queues, those with the most.
+    `blocked_chains` are serialize keys whose first job keeps too many others waiting, or for too long: up to five.
     """
 
     id: str
@@ -103,6 +116,7 @@ class ShardView:
     counted_at_ms: int | None = None
     jobs_by_queue: dict[str, int] = field(default_factory=dict)
     is_full: bool = False
+    blocked_chains: list[BlockedChain] = field(default_factory=list)
 
 
 @dataclass(slots=True)

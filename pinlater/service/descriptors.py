@@ -29,6 +29,7 @@ from pinlater.model import (
     is_descriptor,
     parse_descriptor,
 )
+from pinlater.queues.settings import QueueSettings
 from pinlater.service.overflow_calls import NamesOverflow
 from pinlater.service.validation import EntryErrors, no_descriptor
 
@@ -84,7 +85,7 @@ class DescriptorParser:
         failed: Sequence[Ack],
         now_ms: int,
         errors: EntryErrors,
-        max_result_bytes: int = MAX_TIME_MS,
+        settings: Callable[[str], QueueSettings] = lambda _: QueueSettings(),
     ) -> dict[str, Acks]:
         """What to tell each shard. A delay below 0 is none; one beyond all time is an error of its entry; a success
         with a larger result is a failure. A descriptor that differs from the one before in its last three digits only
@@ -123,7 +124,8 @@ class DescriptorParser:
                     status = status[:MAX_STATUS_CHARS]
                     kind = AckKind(place[2], is_success, status, delay_ms, claim_descriptor, permanent)
                 else:
-                    kind = _with_result(place[2], ack, is_success, delay_ms, max_result_bytes)
+                    max_bytes = settings(queue).max_result_bytes
+                    kind = _with_result(place[2], ack, is_success, delay_ms, max_bytes)
                 group = groups.get(place[1])
                 if group is None:
                     group = groups[place[1]] = Acks()

@@ -301,16 +301,13 @@ class EndWaits:
         self._pauses_s = (poll_min_ms / 1000, poll_max_ms / 1000)
         self._shards: dict[str, ShardEnds] = {}
         self._waiters: dict[EndWaiter, None] = {}
+        self.waiters = 0
+        """Lookups that wait now; every ack asks."""
         self.is_draining = False
-
-    @property
-    def waiters(self) -> int:
-        """Lookups that wait now."""
-        return len(self._waiters)
 
     def join(self, jobs: Sequence[JobRef], wait_ms: int) -> EndWaiter:
         """A waiter for the first of these jobs; `leave` is for the caller to call. Overloaded."""
-        if len(self._waiters) >= self._max_waiters:
+        if self.waiters >= self._max_waiters:
             raise Overloaded.by("waiting_lookups", f"{self.waiters} lookups wait already", retry_after_ms=1_000)
         watched = sum(len(shard) for shard in self._shards.values())
         if watched + len(jobs) > _MAX_WATCHED:
@@ -321,6 +318,7 @@ class EndWaits:
             waiter.end()
             return waiter
         self._waiters[waiter] = None
+        self.waiters += 1
         for job in jobs:
             place = self._place(job.shard)
             if place is not None:
@@ -329,7 +327,9 @@ class EndWaits:
 
     def leave(self, waiter: EndWaiter) -> None:
         """It waits no more."""
-        self._waiters.pop(waiter, None)
+        if waiter in self._waiters:
+            del self._waiters[waiter]
+            self.waiters -= 1
         waiter.leave()
 
     def _place(self, shard_id: str) -> ShardEnds | None:

@@ -114,7 +114,9 @@ class JobLifecycle:
             if not checked:
                 return []
             extended = None
-            if [type(job) for job in checked].count(Job) != len(checked):
+            if type(checked[0]) is not Job or (
+                len(checked) > 1 and [type(job) for job in checked].count(Job) != len(checked)
+            ):
                 extended = extended_jobs(checked, self._validator.max_claim_timeout_ms)
             if settings.draining:
                 raise EnqueueRejected(f"queue {queue!r} is draining: it takes no new jobs", reason="QUEUE_DRAINING")
@@ -208,8 +210,7 @@ class JobLifecycle:
         """What to tell each shard; what is invalid is an error of its entry."""
         now_ms = from_ms = self._clock.now_ms()
         bound = self._connection_claims.ended_by(succeeded, failed)
-        max_result_bytes = self._queues.settings(queue).max_result_bytes
-        by_shard = self._parser.acks(queue, succeeded, failed, now_ms, errors, max_result_bytes)
+        by_shard = self._parser.acks(queue, succeeded, failed, now_ms, errors, self._queues.settings)
         spare_ms = self._clock.uncertainty_ms
         if spare_ms and by_shard:  # delays begin at the latest time that it may be; at once is at once
             from_ms += spare_ms

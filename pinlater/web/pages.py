@@ -11,7 +11,7 @@ from pinlater.model import queue_order
 from pinlater.printable import printable
 
 Row = Sequence[str]
-COUNTS = ("ready", "scheduled", "in_progress", "succeeded", "failed")
+COUNTS = ("ready", "scheduled", "waiting", "in_progress", "succeeded", "failed", "cancelled")
 RATES = ("enqueued", "dequeued", "succeeded", "failed", "retried")
 
 _HEAD = """<!DOCTYPE html>
@@ -127,6 +127,9 @@ def _shard(shard: Mapping[str, Any]) -> Row:
         state += " (takes no new jobs)"
     if shard["trouble"]:
         state += f'<br><span class="quiet">{_text(shard["trouble"])}</span>'
+    for chain in shard["blocked_chains"]:
+        told = f"{chain['first']} keeps {chain['waiting']:,} others of serialize key {chain['serialize_key']!r} waiting"
+        state += f'<br><span class="held">{_text(told)}</span>'
     calls = f"{shard['good']} of {shard['samples']}"
     return (
         _text(shard["id"]),

@@ -12,6 +12,7 @@ from pinlater.model import (
     CONTINUATION_END,
     CONTINUATION_START,
     AuditEntry,
+    BlockedChain,
     Changed,
     ClusterStatus,
     JobAction,
@@ -160,6 +161,7 @@ def jobs_changed_from_wire(response: Any) -> JobsChanged:
         [job_info_from_wire(info) for info in response.samples or ()],
         CONTINUATION_END if response.continuation is None else response.continuation,
         response.missing_shards or [],
+        response.refusals or {},
     )
 
 
@@ -244,6 +246,10 @@ def _shard(view: Any) -> ShardView:
         view.counted_at_ms,
         view.jobs_by_queue or {},
         view.is_full or False,
+        [
+            BlockedChain(each.serialize_key, each.first, each.waiting, each.since_ms)
+            for each in view.blocked_chains or ()
+        ],
     )
 
 
@@ -257,6 +263,8 @@ def _queue(view: Any) -> QueueStatus:
             each.succeeded,
             each.failed,
             each.oldest_ready_ms,
+            each.waiting or 0,
+            each.cancelled or 0,
         )
         for each in view.levels
     ]
