@@ -173,6 +173,6 @@ def test_a_run_after_that_all_jobs_share_is_told_once() -> None:
 
 def test_acks_of_one_kind_are_told_once() -> None:
     acks = [AckRequest(1, number, True, claim_descriptor="a:1:2:3:w") for number in range(100)]
-    assert len(ack_args(Acks.of(acks))) == len(ack_args(Acks.of(acks[:1])))
-    two = ack_args(Acks.of([AckRequest(1, 1, True), AckRequest(1, 2, False), AckRequest(1, 3, True)]))
+    assert len(ack_args(Acks.of(acks), 0)) == len(ack_args(Acks.of(acks[:1]), 0))
+    two = ack_args(Acks.of([AckRequest(1, 1, True), AckRequest(1, 2, False), AckRequest(1, 3, True)]), 0)
     assert two[-2] == b"\x00\x00\x00\x01\x00\x00"

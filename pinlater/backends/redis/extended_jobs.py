@@ -172,7 +172,7 @@ class KeyHomes(ScriptCaller):
         return KeyWindow(until + place, slot, int(until), text.dump())
 
     async def put_windows(self, windows: Sequence[KeyWindow], now_ms: int) -> None:
-        args: Args = []
+        args: Args = [now_ms]
         for window in windows:
             if window.until_ms > now_ms:
                 text = WindowText.load(window.text)

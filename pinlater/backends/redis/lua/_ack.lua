@@ -33,6 +33,7 @@ local function ended(base, now, kind, id, claim, is_to_stop)
   if kind.ending ~= '1' then
     remaining = kind.ending == '2' and 0 or remaining - 1
     state = is_to_stop and CANCELLED or remaining > 0 and 0 or 3
+    if is_to_stop then remaining = 0 end
   end
   return state, pack(CHANGED, tonumber(now), remaining, allowed, crashes) .. append(status, kind.status)
 end

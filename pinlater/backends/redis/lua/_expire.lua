@@ -42,6 +42,7 @@ local function expire(root, queue, jobs, now, budget, dead_letters, words)
     local extra = extras[i]
     if extra and is_to_stop(extra) then
       cancelled = cancelled + 1
+      new[2 * i] = without_attempts(expired.record)
       ended_as_cancelled[2 * cancelled - 1], ended_as_cancelled[2 * cancelled] = at_once, id
       move.cancelled_ids[#move.cancelled_ids + 1] = id
       add_end(ends, queue, id, extra, true, STAYS)

@@ -80,3 +80,6 @@ local function expire_again(root, base, queue, ids)
   write('ZADD', base .. ':until', members)
   if earliest < math.huge then redis.call('ZADD', root .. ':until', 'LT', string.format('%.0f', earliest), queue) end
 end
+
+-- A changed record, with no attempts remaining: that of a job which ends because it was to stop.
+local function without_attempts(changed) return sub(changed, 1, 8) .. pack('>I4', 0) .. sub(changed, 13) end

@@ -6,7 +6,7 @@ local function stop(ends, base, queue, priority, id, extra, run_after, changed)
   redis.call('ZADD', base .. ':s:5:' .. priority, run_after, id)
   redis.call('ZADD', base .. ':ended:3', now, id)
   redis.call('ZADD', root .. ':ended:3', 'LT', now, queue)
-  redis.call('HSET', base .. ':changed', id, changed)
+  redis.call('HSET', base .. ':changed', id, without_attempts(changed))
   add_end(ends, queue, id, extra, true, STAYS)
   tell_ends(root, queue, {id})
   return true
