@@ -1,4 +1,4 @@
-"""`pinlater completion`, and what a shell is offered in a command line: queues, states, shards, clusters, settings.
+"""`pinlater completion`, and what a shell is offered: queues, schedules, states, shards, clusters, settings.
 
 What is offered comes from the servers that the command line so far means, within a second; where they do not answer,
 nothing is offered, and nothing is said.
@@ -48,6 +48,14 @@ def _asked(ctx: click.Context, ask: Callable[[Any], Iterable[str]]) -> list[str]
 def offer_queues(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The names of queues, as people count."""
     return begun_with(sorted(_asked(ctx, lambda client: client.queue_names()), key=queue_order), incomplete)
+
+
+def offer_schedules(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The names of schedules."""
+    return begun_with(
+        _asked(ctx, lambda client: [each.schedule.name for each in client.get_schedules(limit=1000).schedules]),
+        incomplete,
+    )
 
 
 def offer_shards(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:

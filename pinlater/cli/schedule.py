@@ -1,0 +1,431 @@
+"""`pinlater schedule`: jobs that are enqueued again and again, by a cron expression or an interval."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any, BinaryIO
+from zoneinfo import ZoneInfo
+
+import click
+
+from pinlater.cli import EXIT_FAILED
+from pinlater.cli.admin import PASSWORD_HELP, PASSWORD_VARIABLE, admin_password, needs_password
+from pinlater.cli.completion import offer_queues, offer_schedules
+from pinlater.cli.connection import (
+    EXIT_CODES,
+    ServerGroup,
+    can_ask,
+    confirm,
+    priority_option,
+    say,
+    say_missed,
+    talks_patiently,
+    talks_to_server,
+)
+from pinlater.cli.job_text import body_fields
+from pinlater.cli.output import Row, output_option, write_all, write_one
+from pinlater.cli.times import duration_option, moment_option, time_text
+from pinlater.client.client import Client
+from pinlater.errors import RequestInvalid
+from pinlater.model import (
+    CONTINUATION_END,
+    CONTINUATION_START,
+    MAX_CATCH_UP,
+    ExtendedJob,
+    Job,
+    Misfire,
+    Schedule,
+    ScheduleChange,
+    ScheduleView,
+)
+from pinlater.schedule import duration_text
+
+_PAGE = 1_000
+_MISFIRES = {misfire.name.lower().replace("_", "-"): misfire for misfire in Misfire}
+_NONE = "none"
+LIST_COLUMNS = ("schedule", "queue", "times", "next", "last_fired", "state")
+
+
+@click.group(
+    cls=ServerGroup,
+    epilog=f"""\b
+Examples:
+  pinlater schedule set nightly --queue reports --cron '0 3 * * *' --timezone Europe/Berlin --body '{{"all": true}}'
+  pinlater schedule set poll --queue feeds --every 10m --body poll
+  pinlater schedule list
+  pinlater schedule next nightly
+  pinlater schedule pause nightly
+
+{EXIT_CODES}""",
+)
+def schedule() -> None:
+    """Enqueue jobs again and again, by a cron expression or an interval."""
+
+
+def _moment_or_none(text: str) -> int:
+    """0 for none."""
+    return 0 if text == _NONE else moment_option(text)
+
+
+@schedule.command(
+    "set",
+    short_help="Make or change a schedule.",
+    help=f"""Make the schedule NAME, or change what is given of it.
+
+    A new one needs --queue, and --cron or --every, which take each other's place. The next five firings are shown
+    before anything is saved, and on a terminal it is asked whether that is meant. It counts at every server within two
+    seconds; only times that are yet to come count.
+
+    A cron expression has five fields: minute, hour, day of the month, month, day of the week (0 or 7 is Sunday); also
+    @hourly, @daily, @weekly, @monthly, @yearly. A time that does not exist, because the clock is set forward, fires at
+    that moment; one that comes twice fires once.
+
+    {PASSWORD_HELP}""",
+    epilog=f"""\b
+Examples:
+  pinlater schedule set nightly --queue reports --cron '0 3 * * *' --timezone Europe/Berlin --body '{{"all": true}}'
+  pinlater schedule set poll --queue feeds --every 10m --jitter 30s --file poll.json
+  pinlater schedule set nightly --cron '30 2 * * 1-5' --dry-run
+  pinlater schedule set nightly --misfire run-all --max-catch-up 7 --end none
+  {PASSWORD_VARIABLE}=… pinlater schedule set nightly --priority 2 --yes""",
+)
+@click.argument("name", shell_complete=offer_schedules)
+@click.option("--queue", shell_complete=offer_queues, help="Where its jobs go.")
+@click.option("--cron", metavar="EXPRESSION", help="When, in five fields, as in '30 3 * * 1-5'.")
+@click.option("--timezone", metavar="ZONE", help="That of --cron, as in Europe/Berlin. [default: UTC]")
+@click.option("--every", type=duration_option, metavar="DURATION", help="In place of --cron: 1s or more.")
+@click.option("--body", metavar="TEXT", help="The body of its jobs, up to 64 KiB.")
+@click.option("--file", type=click.File("rb"), help="The body is what this file holds; - for standard input.")
+@priority_option("1 is the highest. [default: 1]")
+@click.option("--attempts", type=click.IntRange(1, 2**31 - 1), help="How often a job may be tried. [default: 2]")
+@click.option("--serialize-key", metavar="KEY", help="Its jobs run one after the other, as all of this key; '': none.")
+@click.option(
+    "--misfire",
+    type=click.Choice(list(_MISFIRES)),
+    help="What becomes of the times at which no server ran. [default: run-once]",
+)
+@click.option(
+    "--max-catch-up",
+    type=click.IntRange(1, MAX_CATCH_UP),
+    help="The most jobs that run-all makes up for. [default: 10]",
+)
+@click.option("--jitter", metavar="DURATION", help="Each job waits up to so long after its time; 0: it does not.")
+@click.option("--start", type=_moment_or_none, metavar="TIME", help="No time before it counts: ISO, +10m, or none.")
+@click.option("--end", type=_moment_or_none, metavar="TIME", help="No time from it on counts.")
+@click.option("--only-if-version", metavar="VERSION", help="Only where this is its version; '': where it is not there.")
+@click.option("--dry-run", is_flag=True, help="Check it, show the next five firings, and change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask whether that is meant.")
+@output_option
+@needs_password
+@talks_to_server
+def set_schedule(
+    client: Client,
+    name: str,
+    queue: str | None,
+    cron: str | None,
+    timezone: str | None,
+    every: int | None,
+    body: str | None,
+    file: BinaryIO | None,
+    priority: int | None,
+    attempts: int | None,
+    serialize_key: str | None,
+    misfire: str | None,
+    max_catch_up: int | None,
+    jitter: str | None,
+    start: int | None,
+    end: int | None,
+    only_if_version: str | None,
+    dry_run: bool,
+    yes: bool,
+    format: str,
+) -> None:
+    if cron is not None and every is not None:
+        raise click.UsageError("give one of --cron and --every")
+    if body is not None and file is not None:
+        raise click.UsageError("give one of --body and --file")
+    change = ScheduleChange(
+        name=name,
+        queue=queue,
+        body=file.read() if file is not None else None if body is None else body.encode("utf-8", "surrogateescape"),
+        cron=cron,
+        timezone=timezone,
+        every_ms=every,
+        priority=priority,
+        attempts_allowed=attempts,
+        serialize_key=serialize_key,
+        misfire=None if misfire is None else _MISFIRES[misfire],
+        max_catch_up=max_catch_up,
+        jitter_ms=None if jitter is None else 0 if jitter == "0" else duration_option(jitter),
+        start_ms=start,
+        end_ms=end,
+    )
+    password = admin_password(client)
+    checked = client.update_schedule(change, password, dry_run=True, only_if_version=only_if_version)
+    _say_next(checked.view)
+    if dry_run:
+        say("nothing was changed")
+        view = checked.view
+    else:
+        if checked.is_changed and not yes and can_ask():
+            confirm(f"Save schedule {name!r}?", "nothing was changed")
+        saved = client.update_schedule(change, password, only_if_version=only_if_version)
+        say_missed(saved.missed_shards)
+        view = saved.view
+    _write_view(format, view)
+
+
+def _say_next(view: ScheduleView) -> None:
+    shown = view.schedule
+    if not view.next_ms:
+        say(f"{shown.name} fires no more: no time is left")
+        return
+    say(f"{shown.name} fires {_times(shown)}{', but it is paused' if shown.paused else ''}; next:")
+    for at_ms in view.next_ms:
+        say(f"  {_local_text(shown, at_ms)}")
+
+
+def _times(shown: Schedule) -> str:
+    if shown.every_ms is not None:
+        return f"every {duration_text(shown.every_ms / 1000)}"
+    return f"at {shown.cron} {shown.timezone}"
+
+
+def _local_text(shown: Schedule, at_ms: int) -> str:
+    """In its own zone, and in UTC."""
+    utc = time_text(at_ms)
+    if shown.every_ms is not None or shown.timezone == "UTC":
+        return utc
+    try:
+        local = datetime.fromtimestamp(at_ms // 1000, UTC).astimezone(ZoneInfo(shown.timezone))
+    except (ValueError, OSError, LookupError):
+        return utc
+    return f"{local:%a %Y-%m-%d %H:%M:%S %z}  ({utc})"
+
+
+def _state(view: ScheduleView) -> str:
+    if view.schedule.paused:
+        return "paused"
+    return view.trouble or "on"
+
+
+def _list_row(view: ScheduleView) -> Row:
+    return {
+        "schedule": view.schedule.name,
+        "queue": view.schedule.queue,
+        "times": _times(view.schedule),
+        "next": time_text(view.next_ms[0]) if view.next_ms and not view.schedule.paused else None,
+        "last_fired": time_text(view.last_fired_ms) or None,
+        "state": _state(view),
+        "made_by": view.schedule.made_by,
+        "version": view.version,
+    }
+
+
+def _row(view: ScheduleView) -> Row:
+    """All of it, for programs: times as milliseconds, and the next ones as texts too."""
+    told: dict[str, Any] = {"schedule": view.schedule.name, **asdict(view.schedule)}
+    del told["name"]
+    told["misfire"] = view.schedule.misfire.name.lower().replace("_", "-")
+    told |= {key: value for key, value in body_fields(view.schedule.body).items() if key.startswith("body")}
+    for key in ("version", "created_at_ms", "updated_at_ms", "updated_by", "last_fired_ms", "next_ms", "trouble"):
+        told[key] = getattr(view, key)
+    told["next"] = [time_text(at_ms) for at_ms in view.next_ms]
+    return told
+
+
+def _misfire_text(shown: Schedule) -> str:
+    text = shown.misfire.name.lower().replace("_", "-")
+    return f"{text}, up to {shown.max_catch_up}" if shown.misfire is Misfire.RUN_ALL else text
+
+
+def _write_view(format: str, view: ScheduleView) -> None:
+    if format != "table":
+        write_all(format, (), [_row(view)])
+        return
+    shown = view.schedule
+    rows = {
+        "schedule": shown.name,
+        "queue": shown.queue,
+        "times": _times(shown),
+        "body": body_fields(shown.body)["body"],
+        "priority": shown.priority,
+        "attempts": shown.attempts_allowed,
+        "serialize_key": shown.serialize_key or None,
+        "misfire": _row(view)["misfire"]
+        + (f", up to {shown.max_catch_up}" if shown.misfire is Misfire.RUN_ALL else ""),
+        "jitter": duration_text(shown.jitter_ms / 1000),
+        "start": time_text(shown.start_ms) or None,
+        "end": time_text(shown.end_ms) or None,
+        "state": _state(view),
+        "last_fired": time_text(view.last_fired_ms) or None,
+        "next": _local_text(shown, view.next_ms[0]) if view.next_ms else None,
+        "made_by": shown.made_by or None,
+        "updated": f"{time_text(view.updated_at_ms)} by {view.updated_by or '?'}" if view.version else None,
+        "version": view.version or None,
+    }
+    write_all("table", ("field", "value"), [{"field": key, "value": value} for key, value in rows.items()])
+
+
+def _views(client: Client, *, next_limit: int = 1, **which: Any) -> Iterator[ScheduleView]:
+    continuation = CONTINUATION_START
+    while True:
+        page = client.get_schedules(next_limit=next_limit, continuation=continuation, limit=_PAGE, **which)
+        yield from page.schedules
+        continuation = page.continuation
+        if continuation == CONTINUATION_END:
+            return
+
+
+def _one(client: Client, name: str, next_limit: int = 5) -> ScheduleView:
+    for view in _views(client, names=[name], include_body=True, next_limit=next_limit):
+        return view
+    say(f"schedule {name!r} does not exist; `pinlater schedule list` shows those that do")
+    raise SystemExit(EXIT_FAILED)
+
+
+@schedule.command(
+    "list",
+    short_help="List the schedules, and when each fires next.",
+    epilog="""\b
+Examples:
+  pinlater schedule list
+  pinlater schedule list --queue reports
+  pinlater schedule list -o jsonl | jq -r 'select(.state != "on").schedule'""",
+)
+@click.option("--queue", default="", shell_complete=offer_queues, help="Only those of this queue.")
+@click.option("--made-by", default="", help="Only those that this program made.")
+@output_option
+@talks_to_server
+def list_schedules(client: Client, queue: str, made_by: str, format: str) -> None:
+    """List the schedules by name: their times, when each fired last and fires next, and what is wrong with it."""
+    write_all(format, LIST_COLUMNS, map(_list_row, list(_views(client, queue=queue, made_by=made_by))))
+
+
+@schedule.command(
+    epilog="""\b
+Examples:
+  pinlater schedule show nightly
+  pinlater schedule show nightly -o json"""
+)
+@click.argument("name", shell_complete=offer_schedules)
+@output_option
+@talks_to_server
+def show(client: Client, name: str, format: str) -> None:
+    """Show all of a schedule."""
+    _write_view(format, _one(client, name))
+
+
+@schedule.command(
+    "next",
+    epilog="""\b
+Examples:
+  pinlater schedule next nightly
+  pinlater schedule next nightly --limit 20
+  pinlater schedule next nightly -o jsonl | jq .at_ms""",
+)
+@click.argument("name", shell_complete=offer_schedules)
+@click.option("--limit", type=click.IntRange(1, 100), default=5, show_default=True, help="How many.")
+@output_option
+@talks_to_server
+def show_next(client: Client, name: str, limit: int, format: str) -> None:
+    """Show when a schedule fires next; of a paused one, when it would."""
+    view = _one(client, name, limit)
+    rows = [{"next": _local_text(view.schedule, at_ms), "at_ms": at_ms} for at_ms in view.next_ms]
+    write_all(format, ("next",), rows)
+
+
+def _set_paused(client: Client, names: Sequence[str], paused: bool) -> None:
+    password = admin_password(client)
+    for name in names:
+        version = _one(client, name).version
+        changed = client.update_schedule(ScheduleChange(name=name, paused=paused), password)
+        say_missed(changed.missed_shards)
+        is_new = changed.view.version != version
+        what = "is paused" if paused else "fires again"
+        say(f"{name} {what}{'' if is_new else ' already'}")
+
+
+@schedule.command(
+    short_help="Fire schedules no more, until they are resumed.",
+    help=f"""Fire the schedules no more. Times that pass meanwhile are not made up for.
+
+    {PASSWORD_HELP}""",
+    epilog="""\b
+Examples:
+  pinlater schedule pause nightly
+  pinlater schedule pause nightly poll""",
+)
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=offer_schedules)
+@needs_password
+@talks_to_server
+def pause(client: Client, names: Sequence[str]) -> None:
+    _set_paused(client, names, True)
+
+
+@schedule.command(
+    short_help="Fire paused schedules again.",
+    help=f"""Fire paused schedules again, at the times that come from now on.
+
+    {PASSWORD_HELP}""",
+    epilog="""\b
+Examples:
+  pinlater schedule resume nightly""",
+)
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=offer_schedules)
+@needs_password
+@talks_to_server
+def resume(client: Client, names: Sequence[str]) -> None:
+    _set_paused(client, names, False)
+
+
+@schedule.command(
+    help=f"""Delete schedules. The jobs that they enqueued stay.
+
+    {PASSWORD_HELP} A schedule that does not exist is no error.""",
+    epilog=f"""\b
+Examples:
+  pinlater schedule delete nightly
+  {PASSWORD_VARIABLE}=… pinlater schedule delete nightly poll --yes""",
+)
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=offer_schedules)
+@click.option("--yes", is_flag=True, help="Do not ask whether that is meant.")
+@needs_password
+@talks_to_server
+def delete(client: Client, names: Sequence[str], yes: bool) -> None:
+    if not (yes or can_ask()):
+        raise click.UsageError("without a terminal to ask on, --yes is needed")
+    if not yes:
+        confirm(f"Delete {', '.join(names)}?", "nothing was deleted")
+    password = admin_password(client)
+    for name in names:
+        changed = client.delete_schedule(name, password)
+        say_missed(changed.missed_shards)
+        say(f"schedule {name} was deleted" if changed.version else f"schedule {name} does not exist")
+
+
+@schedule.command(
+    short_help="Enqueue the job of a schedule now.",
+    epilog="""\b
+Examples:
+  pinlater schedule run nightly
+  pinlater job wait "$(pinlater schedule run nightly)\"""",
+)
+@click.argument("name", shell_complete=offer_schedules)
+@output_option
+@talks_patiently
+def run(client: Client, name: str, format: str) -> None:
+    """Enqueue the job of a schedule now, whether or not it is paused, and print its descriptor.
+
+    The times of the schedule stay as they are.
+    """
+    view = _one(client, name)
+    shown = view.schedule
+    if view.body_size != len(shown.body):
+        raise RequestInvalid(f"the body of {name} has {view.body_size} bytes, and {len(shown.body)} came")
+    plain = (shown.body, shown.priority, None, shown.attempts_allowed)
+    job = ExtendedJob(*plain, serialize_key=shown.serialize_key) if shown.serialize_key else Job(*plain)
+    (descriptor,) = client.enqueue(shown.queue, [job])
+    write_one(format, "descriptor", descriptor)
