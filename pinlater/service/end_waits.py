@@ -305,15 +305,16 @@ class EndWaits:
         """Lookups that wait now; every ack asks."""
         self.is_draining = False
 
-    def join(self, jobs: Sequence[JobRef], wait_ms: int) -> EndWaiter:
-        """A waiter for the first of these jobs; `leave` is for the caller to call. Overloaded."""
+    def join(self, jobs: Sequence[JobRef], ends_s: float) -> EndWaiter:
+        """A waiter for the first of these jobs, until then by the loop's time. Who has it calls `leave` in the end.
+        Overloaded.
+        """
         if self.waiters >= self._max_waiters:
             raise Overloaded.by("waiting_lookups", f"{self.waiters} lookups wait already", retry_after_ms=1_000)
         watched = sum(len(shard) for shard in self._shards.values())
         if watched + len(jobs) > _MAX_WATCHED:
             raise Overloaded.by("watched_jobs", f"{watched} jobs are waited for already", retry_after_ms=1_000)
-        loop = asyncio.get_running_loop()
-        waiter = EndWaiter(loop, loop.time() + wait_ms / 1000)
+        waiter = EndWaiter(asyncio.get_running_loop(), ends_s)
         if self.is_draining:
             waiter.end()
             return waiter

@@ -22,6 +22,7 @@ from pinlater.model import (
     MAX_TIME_MS,
     JobFilter,
     JobInfo,
+    JobRef,
     JobState,
     KeyRef,
     ScanPage,
@@ -86,6 +87,29 @@ class JobQueries:
         if len(descriptors) > MAX_JOBS:
             allowed = f"at most {MAX_JOBS} with waitMillis"
             raise RequestInvalid.of("the number of jobs", len(descriptors), allowed)
+        loop = asyncio.get_running_loop()
+        ends_s = loop.time() + min(wait_ms, self._settings.max_wait_ms) / 1000
+        watched = list(descriptors)
+        while True:
+            refs, look_again_s = self._watchable(watched)
+            waiter = self._end_waits.join(refs, ends_s)
+            try:
+                await waiter.until_watched()
+                while True:
+                    is_over = waiter.is_over
+                    found = await look()
+                    if is_over or any(has_ended(found.get(descriptor)) for descriptor in descriptors):
+                        return found
+                    places = [found[descriptor].moved_to or descriptor for descriptor in descriptors]
+                    if places != watched:
+                        break
+                    await waiter.until_told(look_again_s)
+            finally:
+                self._end_waits.leave(waiter)
+            watched = places
+
+    def _watchable(self, descriptors: Sequence[str]) -> tuple[list[JobRef], float | None]:
+        """The jobs of whose ends shards may tell; and how often to look at others."""
         refs, look_again_s = [], None
         for descriptor in descriptors:
             try:
@@ -94,17 +118,7 @@ class JobQueries:
                 look_again_s = _LOOK_AGAIN_S
             else:
                 refs += [] if ref is None else [ref]
-        waiter = self._end_waits.join(refs, min(wait_ms, self._settings.max_wait_ms))
-        try:
-            await waiter.until_watched()
-            while True:
-                is_over = waiter.is_over
-                found = await look()
-                if is_over or any(has_ended(found.get(descriptor)) for descriptor in descriptors):
-                    return found
-                await waiter.until_told(look_again_s)
-        finally:
-            self._end_waits.leave(waiter)
+        return refs, look_again_s
 
     async def lookup(
         self, descriptors: Sequence[str], include_body: bool, include_result: bool = False
