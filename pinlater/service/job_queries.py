@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import random
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -14,7 +15,7 @@ from functools import partial
 
 from pinlater.backends.base import JobKey, Shard
 from pinlater.clock import Clock
-from pinlater.errors import ContinuationInvalid, RequestInvalid, UnknownError
+from pinlater.errors import ContinuationInvalid, Overloaded, RequestInvalid, UnknownError
 from pinlater.job_limits import MAX_INT32
 from pinlater.model import (
     CONTINUATION_END,
@@ -43,6 +44,9 @@ _GROUPS_AT_ONCE = 16
 
 _LOOK_AGAIN_S = 0.25
 """At a job in an overflow shard, of whose end nobody is told."""
+
+_CALM_S = (0.05, 0.5)
+"""The pause of a lookup that waits, when too many look."""
 
 _Group = tuple[tuple[str, str], list[tuple[str, JobKey]]]
 """A shard and queue, and the jobs named there."""
@@ -97,13 +101,21 @@ class JobQueries:
                 await waiter.until_watched()
                 while True:
                     is_over = waiter.is_over
-                    found = await look()
+                    try:
+                        found = await look()
+                    except Overloaded:  # thousands come at once after a restart: as waiters they have room
+                        if is_over:
+                            raise
+                        await waiter.until_told(random.uniform(*_CALM_S))
+                        continue
                     if is_over or any(has_ended(found.get(descriptor)) for descriptor in descriptors):
                         return found
                     places = [found[descriptor].moved_to or descriptor for descriptor in descriptors]
                     if places != watched:
                         break
                     await waiter.until_told(look_again_s)
+                    if self._end_waits.is_draining:
+                        return found
             finally:
                 self._end_waits.leave(waiter)
             watched = places

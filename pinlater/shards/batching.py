@@ -19,11 +19,11 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import structlog
 
 from pinlater.backends.acks import Acks
-from pinlater.backends.base import NO_RULES, AckOutcome, AckRequest, ClaimRequest, EndRules, Shard
+from pinlater.backends.base import NO_RULES, AckOutcome, AckRequest, ClaimRequest, EndRules, JobKey, Shard
 from pinlater.backends.extended import Offer, Offered
 from pinlater.background_tasks import BackgroundTasks
 from pinlater.errors import OutcomeUnknown, Overloaded, PinLaterError, QueueNotFound
-from pinlater.model import DequeuedJob, Job, KeyRef
+from pinlater.model import DequeuedJob, Job, JobInfo, JobState, KeyRef
 from pinlater.shards.bulkhead import AcquireTimeout, ShardSlow
 from pinlater.shards.compensation import requeue
 from pinlater.shards.decorator import ShardDecorator
@@ -307,6 +307,12 @@ def _refuse(caller: _Caller[I, O], error: Exception) -> None:
 _OfferKey = tuple[str, str]
 """The queue, and the version of the homes of keys."""
 
+_LookupKey = tuple[str, bool]
+"""The queue, and whether results are asked for."""
+
+_MAX_RESULTS_BYTES = 64 * 1024 * 1024
+"""Of a joined lookup. A store leaves out what is beyond: then those that lack one are looked up alone."""
+
 _AckKey = tuple[str, EndRules]
 _AckAndClaimKey = tuple[str, EndRules, bool]
 
@@ -323,8 +329,8 @@ _Outcomes = list[AckOutcome]
 
 
 class BatchingShard(ShardDecorator):
-    """Joins small enqueues, claims, acks and searches for keys that arrive while a call of the same kind and queue is
-    under way.
+    """Joins small enqueues, claims, acks, lookups and searches for keys that arrive while a call of the same kind and
+    queue is under way.
 
     A caller that has gone still gets its acks carried out, and claims nothing.
     """
@@ -333,6 +339,7 @@ class BatchingShard(ShardDecorator):
         super().__init__(inner)
         calls = self.bulkhead
         limits = limits or (BatchLimits() if calls is None else BatchLimits(max_wait_ms=calls.deadline_ms))
+        self._limits = limits
         for_claims = replace(limits, max_bytes=limits.max_claim_bytes)
         slow_error = None if calls is None else calls.slow_error
         self._enqueues: Batcher[str, Job, str] = Batcher(inner.enqueue, _measure_jobs, limits, slow_error=slow_error)
@@ -341,6 +348,9 @@ class BatchingShard(ShardDecorator):
         )
         self._keys: Batcher[str, KeyRef, str | None] = Batcher(
             lambda queue, keys, _: inner.find_keys(queue, keys), _measure_keys, limits, slow_error=slow_error
+        )
+        self._lookups: Batcher[_LookupKey, JobKey, JobInfo | None] = Batcher(
+            self._send_lookups, _measure_keys, limits, slow_error=slow_error
         )
         self._claims: Batcher[str, ClaimRequest, list[DequeuedJob]] = Batcher(
             inner.claim, measure_claims, for_claims, compensate=self._requeue, slow_error=slow_error
@@ -367,6 +377,7 @@ class BatchingShard(ShardDecorator):
             self._enqueues,
             self._offers,
             self._keys,
+            self._lookups,
             self._claims,
             self._quota_claims,
             self._acks,
@@ -406,6 +417,26 @@ class BatchingShard(ShardDecorator):
 
     def find_keys(self, queue: str, keys: Sequence[KeyRef]) -> Coroutine[Any, Any, list[str | None]]:
         return self._keys.call(queue, keys, 0)
+
+    # -- lookups -----------------------------------------------------------------------------------------------------
+
+    def lookup(
+        self, queue: str, jobs: Sequence[JobKey], *, with_body: bool, max_bytes: int, with_result: bool = False
+    ) -> Coroutine[Any, Any, list[JobInfo | None]]:
+        """Without bodies those of several callers go together; then `max_bytes` is not that of each, but of all."""
+        if with_body or len(jobs) >= self._limits.bypass_jobs:
+            return self.inner.lookup(queue, jobs, with_body=with_body, max_bytes=max_bytes, with_result=with_result)
+        return self._lookups.call((queue, with_result), jobs, 0)
+
+    async def _send_lookups(self, key: _LookupKey, jobs: Sequence[JobKey], now_ms: int) -> list[JobInfo | None]:
+        queue, with_result = key
+        look = partial(self.inner.lookup, queue, with_body=False, max_bytes=_MAX_RESULTS_BYTES, with_result=with_result)
+        infos = await look(jobs)
+        if with_result and sum(len(info.result or b"") for info in infos if info is not None) > _MAX_RESULTS_BYTES // 2:
+            for place, info in enumerate(infos):
+                if info is not None and info.result is None and info.state is JobState.SUCCEEDED:
+                    (infos[place],) = await look(jobs[place : place + 1])
+        return infos
 
     # -- acks --------------------------------------------------------------------------------------------------------
 
@@ -515,7 +546,7 @@ def _measure_offers(offers: Sequence[Offer]) -> tuple[int, int]:
     return len(offers), sum([len(offer.job.body) for offer in offers])
 
 
-def _measure_keys(keys: Sequence[KeyRef]) -> tuple[int, int]:
+def _measure_keys(keys: Sequence[KeyRef] | Sequence[JobKey]) -> tuple[int, int]:
     return len(keys), 0
 
 

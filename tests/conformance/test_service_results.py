@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Sequence
 
 import pytest
 
+from pinlater.backends.base import JobKey
 from pinlater.errors import Overloaded, RequestInvalid
 from pinlater.model import (
     Ack,
@@ -26,6 +28,7 @@ from pinlater.model import (
     KeyRef,
     RequestContext,
 )
+from pinlater.shards.decorator import ShardDecorator
 from tests.conformance.conftest import Serve
 from tests.conformance.served import CLAIM_TIMEOUT_MS, QUEUE, Served
 
@@ -154,7 +157,7 @@ async def test_a_claim_that_expires_for_good_ends_a_wait(served: Served) -> None
 
 
 async def test_an_end_at_another_server_ends_a_wait(servers: tuple[Served, Served]) -> None:
-    here, there = servers
+    there, here = servers
     (job,) = await taken(here, Job(b""))
     waiting = wait_for(here, job.descriptor)
     await waited(here, 1)
@@ -226,6 +229,34 @@ async def test_hundreds_wait_for_one_end_and_for_one_each(served: Served) -> Non
     answers = await asyncio.wait_for(asyncio.gather(*waiting), 30)
     bodies = [info.result for found in answers for info in found.values()]
     assert bodies == [job.body for job in jobs] + [jobs[0].body] * 200
+
+
+class Counted(ShardDecorator):
+    """Counts the lookups of a shard."""
+
+    lookups = 0
+
+    async def lookup(
+        self, queue: str, jobs: Sequence[JobKey], *, with_body: bool, max_bytes: int, with_result: bool = False
+    ) -> list[JobInfo | None]:
+        self.lookups += 1
+        return await super().lookup(queue, jobs, with_body=with_body, max_bytes=max_bytes, with_result=with_result)
+
+
+async def test_thousands_who_wait_ask_no_store_again_and_again_one_by_one(served: Served) -> None:
+    jobs = [job for _ in range(5) for job in await taken(served, *[Job(b"") for _ in range(200)])]
+    member, other = served.members.all
+    counted = member.shard = Counted(member.shard)
+    waiting = [wait_for(served, job.descriptor) for job in jobs for _ in range(2)]
+    await waited(served, 2_000)
+    began_s = asyncio.get_running_loop().time()
+    counted.lookups = 0
+    await asyncio.sleep(0.5)
+    took_s = asyncio.get_running_loop().time() - began_s
+    tells = await other.shard.watch_ends(QUEUE, [], served.clock.now_ms() + 1_000, served.clock.now_ms())
+    assert counted.lookups <= (2 if tells else 2 + 2 * took_s / 0.04)
+    served.api.start_draining()
+    assert len(await asyncio.gather(*waiting)) == 2_000
 
 
 # -- heartbeats --------------------------------------------------------------------------------------------------------
