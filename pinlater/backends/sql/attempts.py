@@ -16,16 +16,19 @@ from pinlater.backends.base import (
     SilentClaim,
     UnrenewedClaim,
 )
-from pinlater.backends.sql.records import DEAD_LETTER_PENDING_MS, IN_PROGRESS
+from pinlater.backends.extended import HeartbeatRequest
+from pinlater.backends.sql.chains import Freed
+from pinlater.backends.sql.extensions import End, Extension, Stays, end, extend, extensions
+from pinlater.backends.sql.records import DEAD_LETTER_PENDING_MS, IN_PROGRESS, SHOWN, STOPPING
 from pinlater.backends.sql.session import Row, Session
-from pinlater.backends.status_lines import crash_budget_status, expired_status, released_status
-from pinlater.model import MAX_TIME_MS, claim_source
+from pinlater.backends.status_lines import crash_budget_status, expired_status, job_expired_status, released_status
+from pinlater.model import MAX_PROGRESS_CHARS, MAX_TIME_MS, HeartbeatAnswer, HeartbeatOutcome, claim_source
 from pinlater.model.status_text import append_at
 
 Effects = dict[tuple[str, int, str], list[int]]
 """What to do, with which run_after and which status line, and the jobs it is done to."""
 
-ID, PRIORITY, REMAINING, CRASHES, CLAIM = range(len(IN_PROGRESS))
+ID, PRIORITY, REMAINING, CRASHES, CLAIM, EXTENDED = range(len(IN_PROGRESS))
 """Where a row has these columns."""
 
 LAST_SEEN_AT = EXPIRES_AT = len(IN_PROGRESS)
@@ -66,14 +69,18 @@ def claims_fresh(session: Session, queue: str, claims: Sequence[UnrenewedClaim])
     }
 
 
-def _stands(claim: ClaimKey | SilentClaim | UnrenewedClaim, row: Row) -> bool:
+def _stands(claim: ClaimKey | SilentClaim | UnrenewedClaim | HeartbeatRequest, row: Row) -> bool:
     return bool(row[PRIORITY] == claim.priority and row[CLAIM] == claim.claim_descriptor)
 
 
-def ack(session: Session, queue: str, acks: Sequence[AckRequest], now_ms: int, rules: EndRules) -> list[AckOutcome]:
+def ack(
+    session: Session, queue: str, acks: Sequence[AckRequest], now_ms: int, rules: EndRules, freed: Freed
+) -> list[AckOutcome]:
     rows = jobs_in_progress(session, queue, [each.id for each in acks])
     outcomes: list[AckOutcome] = []
     effects: Effects = defaultdict(list)
+    ends = _Ends()
+    results: list[tuple[AckRequest, Row]] = []
     for each in acks:
         row = rows.get(each.id)
         if row is None or row[PRIORITY] != each.priority or each.claim_descriptor not in ("", row[CLAIM]):
@@ -81,10 +88,48 @@ def ack(session: Session, queue: str, acks: Sequence[AckRequest], now_ms: int, r
             continue
         del rows[each.id]  # named twice, the job is acked by the first
         outcome = _outcome(each, row[REMAINING])
-        effects[_effect(each, outcome, now_ms, rules)].append(each.id)
+        flags = row[EXTENDED]
+        if flags and flags & STOPPING and outcome is not AckOutcome.SUCCEEDED:
+            outcome = AckOutcome.CANCELLED
+        effect = _effect(each, outcome, now_ms, rules)
+        effects[effect].append(each.id)
         outcomes.append(outcome)
+        if flags and outcome is not AckOutcome.RETRIED:
+            ends.add(each.id, flags, effect[0])
+        if each.result is not None and outcome is AckOutcome.SUCCEEDED:
+            results.append((each, row))
     carry_out(session, effects, now_ms)
+    ends.carry_out(session, now_ms, freed)
+    if results:
+        _keep_results(session, queue, results, now_ms, rules)
     return outcomes
+
+
+class _Ends:
+    """The ends of extended jobs: of those that are kept, and of those that are not."""
+
+    def __init__(self) -> None:
+        self._kept: list[End] = []
+        self._removed: list[End] = []
+
+    def add(self, job_id: int, flags: int, effect: str) -> None:
+        (self._removed if effect == "remove" else self._kept).append(End(job_id, flags, True))
+
+    def carry_out(self, session: Session, now_ms: int, freed: Freed) -> None:
+        end(session, self._kept, Stays.JOB, now_ms, freed)
+        end(session, self._removed, Stays.WINDOWS, now_ms, freed)
+
+
+def _keep_results(
+    session: Session, queue: str, results: Sequence[tuple[AckRequest, Row]], now_ms: int, rules: EndRules
+) -> None:
+    queue_id = session.queue_id(queue)
+    expires_at_ms = min(now_ms + rules.result_ttl_ms, MAX_TIME_MS)
+    rows = [
+        (each.id, queue_id, each.priority, row[REMAINING], now_ms, expires_at_ms, len(each.result or b""), each.result)
+        for each, row in results
+    ]
+    session.put("put_results", rows)
 
 
 def _outcome(each: AckRequest, attempts_remaining: int) -> AckOutcome:
@@ -100,6 +145,8 @@ def _effect(each: AckRequest, outcome: AckOutcome, now_ms: int, rules: EndRules)
         if not rules.keep_succeeded:
             return "remove", 0, ""
         return ("succeed_with_status" if each.append_status else "succeed"), 0, each.append_status
+    if outcome is AckOutcome.CANCELLED:
+        return ("end_cancelled", 0, each.append_status) if rules.keep_failed else ("remove", 0, "")
     if rules.dead_letters:
         return "fail_and_mark", 0, each.append_status
     return ("fail", 0, each.append_status) if rules.keep_failed else ("remove", 0, "")
@@ -113,6 +160,8 @@ def carry_out(session: Session, effects: Effects, now_ms: int, crashes: int = 0)
         else:
             statement = "fail" if name == "fail_and_mark" else name
             session.run_of(statement, _values(name, run_after_ms, status, now_ms, crashes), sorted(ids))
+        if name == "end_cancelled":
+            session.run_of("note_cancelled", (), sorted(ids))
 
 
 def _values(name: str, run_after_ms: int, status: str, now_ms: int, crashes: int) -> tuple[object, ...]:
@@ -126,7 +175,24 @@ def _values(name: str, run_after_ms: int, status: str, now_ms: int, crashes: int
     return now_ms, now_ms, mark, crashes, *append_at(status)
 
 
-def checkpoint(session: Session, queue: str, checkpoints: Sequence[CheckpointRequest], now_ms: int) -> list[bool]:
+def to_pending(session: Session, rows: Iterable[Row], now_ms: int, freed: Freed) -> int:
+    """IN_PROGRESS to PENDING, and how many; those that are to stop end here."""
+    ids: list[int] = []
+    stopped: list[Row] = []
+    for row in rows:
+        if row[EXTENDED] and row[EXTENDED] & STOPPING:
+            stopped.append(row)
+        else:
+            ids.append(row[ID])
+    if stopped:
+        carry_out(session, {("end_cancelled", 0, ""): [row[ID] for row in stopped]}, now_ms)
+        end(session, [End(row[ID], row[EXTENDED], True) for row in stopped], Stays.JOB, now_ms, freed)
+    return session.run_of("requeue", (now_ms,), sorted(ids))
+
+
+def checkpoint(
+    session: Session, queue: str, checkpoints: Sequence[CheckpointRequest], now_ms: int, freed: Freed
+) -> list[bool]:
     """In order; heartbeats that ask for nothing else and follow each other go in one statement, also where each names
     the run_after that its job has.
     """
@@ -148,8 +214,9 @@ def checkpoint(session: Session, queue: str, checkpoints: Sequence[CheckpointReq
             beats.add(each.id, now_ms if each.run_after_ms is None else each.run_after_ms, each.latest_expiry_ms)
         if not _is_plain(each):
             beats.send()
-            _change(session, each, now_ms)
+            _change(session, each)
         if each.move_to_pending:
+            to_pending(session, [row], now_ms, freed)
             del rows[each.id]
     beats.send()
     return matched
@@ -169,15 +236,13 @@ def _is_plain(each: CheckpointRequest) -> bool:
     )
 
 
-def _change(session: Session, each: CheckpointRequest, now_ms: int) -> None:
+def _change(session: Session, each: CheckpointRequest) -> None:
     """What is asked beyond the heartbeat itself."""
     attempts = each.attempts_allowed
     if attempts is not None or each.prepend_status:
         session.run("checkpoint", (attempts, attempts, each.prepend_status, each.id))
     if each.new_body is not None:
         session.replace_body(each.id, each.new_body)
-    if each.move_to_pending:
-        session.run_of("requeue", (now_ms,), [each.id])
 
 
 class _Beats:
@@ -209,7 +274,9 @@ LOOKS_PAST_LEFTOVERS = 10
 """One transaction looks so often for claims of queues that are still there; `prune` removes leftovers too."""
 
 
-def expire_claims(session: Session, limit: int, now_ms: int, rules: PerQueue[EndRules]) -> Mapping[str, ExpiryCounts]:
+def expire_claims(
+    session: Session, limit: int, now_ms: int, rules: PerQueue[EndRules], freed: Freed
+) -> Mapping[str, ExpiryCounts]:
     """The index of claims spans the shard, so a queue with nothing due is not even looked at.
 
     What deleted queues left is removed on the way: whoever calls takes an empty answer for the end of what is due.
@@ -219,45 +286,125 @@ def expire_claims(session: Session, limit: int, now_ms: int, rules: PerQueue[End
         if not rows:
             break
         names = queue_names_of(session, {row[1] for row in rows})
-        session.remove(sorted(row[0] for row in rows if row[1] not in names))
+        remove(session, [End(row[0], row[4] or 0, True) for row in rows if row[1] not in names], now_ms, freed)
         rows = [row for row in rows if row[1] in names]
         if rows:
-            per_row = [(row, rules.get(names[row[1]])) for row in rows]
-            failed = _expire(session, per_row, now_ms, expired_status)
-            return _counts_per_queue(rows, names, failed)
+            per_row = [(row, row[4], rules.get(names[row[1]])) for row in rows]
+            outcomes = _expire(session, per_row, now_ms, expired_status, freed)
+            return _counts_per_queue(rows, names, outcomes)
     return {}
 
 
-def _counts_per_queue(rows: Iterable[Row], names: Mapping[int, str], failed: set[int]) -> dict[str, ExpiryCounts]:
-    per_queue: dict[str, Counter[bool]] = defaultdict(Counter)
+def remove(session: Session, ends: Sequence[End], now_ms: int, freed: Freed, stays: Stays = Stays.NOTHING) -> int:
+    """Remove jobs that this transaction has locked; how many."""
+    end(session, [each for each in ends if each.flags], stays, now_ms, freed)
+    return session.remove(sorted(each.job_id for each in ends))
+
+
+def _counts_per_queue(
+    rows: Iterable[Row], names: Mapping[int, str], outcomes: Mapping[int, AckOutcome]
+) -> dict[str, ExpiryCounts]:
+    per_queue: dict[str, list[AckOutcome]] = defaultdict(list)
     for row in rows:
-        per_queue[names[row[1]]][row[0] in failed] += 1
-    return {name: ExpiryCounts(counts[False], counts[True]) for name, counts in per_queue.items()}
+        per_queue[names[row[1]]].append(outcomes[row[0]])
+    return {name: _counts(own) for name, own in per_queue.items()}
+
+
+def _counts(outcomes: Iterable[AckOutcome]) -> ExpiryCounts:
+    counts = Counter(outcomes)
+    return ExpiryCounts(counts[AckOutcome.RETRIED], counts[AckOutcome.FAILED], counts[AckOutcome.CANCELLED])
 
 
 def expire_disconnected(
-    session: Session, queue: str, claims: Sequence[SilentClaim], now_ms: int, rules: EndRules
+    session: Session, queue: str, claims: Sequence[SilentClaim], now_ms: int, rules: EndRules, freed: Freed
 ) -> ExpiryCounts:
     rows = claims_quiet(session, queue, claims).values()
-    failed = _expire(session, [(row, rules) for row in rows], now_ms, released_status)
-    return ExpiryCounts(len(rows) - len(failed), len(failed))
+    outcomes = _expire(session, [(row, row[EXTENDED], rules) for row in rows], now_ms, released_status, freed)
+    return _counts(outcomes.values())
 
 
-def _expire(session: Session, rows: Iterable[tuple[Row, EndRules]], now_ms: int, status_line: StatusLine) -> set[int]:
-    """As a failed ack without delay, with one crash more; which of them went to FAILED."""
+def _expire(
+    session: Session,
+    rows: Iterable[tuple[Row, int | None, EndRules]],
+    now_ms: int,
+    status_line: StatusLine,
+    freed: Freed,
+) -> dict[int, AckOutcome]:
+    """As a failed ack without delay, with one crash more. What became of each."""
     effects: Effects = defaultdict(list)
-    failed: set[int] = set()
-    for row, rules in rows:
+    outcomes: dict[int, AckOutcome] = {}
+    ends = _Ends()
+    for row, flags, rules in rows:
         crashes = row[CRASHES] + 1
         used_up = 0 < rules.crash_budget <= crashes
         remaining = 0 if used_up else max(row[REMAINING] - 1, 0)
         line = status_line(now_ms, remaining) + (crash_budget_status(crashes) if used_up else "")
-        last = "fail_and_mark" if rules.dead_letters else "fail"
-        effects["retry" if remaining else last, now_ms, line].append(row[0])
-        if not remaining:
-            failed.add(row[0])
+        effect = "retry" if remaining else "fail_and_mark" if rules.dead_letters else "fail"
+        outcome = AckOutcome.RETRIED if remaining else AckOutcome.FAILED
+        if flags and flags & STOPPING:
+            effect, outcome = "end_cancelled", AckOutcome.CANCELLED
+        effects[effect, now_ms, line].append(row[0])
+        outcomes[row[0]] = outcome
+        if flags and outcome is not AckOutcome.RETRIED:
+            ends.add(row[0], flags, effect)
     carry_out(session, effects, now_ms, crashes=1)
-    return failed
+    ends.carry_out(session, now_ms, freed)
+    return outcomes
+
+
+def expire_jobs(
+    session: Session, limit: int, now_ms: int, rules: PerQueue[EndRules], freed: Freed
+) -> Mapping[str, int]:
+    """Jobs in progress keep theirs: they may come back. What deleted queues left is removed on the way."""
+    for _ in range(LOOKS_PAST_LEFTOVERS):
+        rows = session.rows("expired_jobs", (now_ms, limit))
+        names = queue_names_of(session, {row[1] for row in rows})
+        remove(session, [End(row[0], row[3], True) for row in rows if row[1] not in names], now_ms, freed)
+        rows = [row for row in rows if row[1] in names]
+        if rows:
+            break
+    effects: Effects = defaultdict(list)
+    ends = _Ends()
+    for job_id, queue_id, _, flags, expires_at_ms in rows:
+        own = rules.get(names[queue_id])
+        effect = "fail_and_mark" if own.dead_letters else "fail" if own.keep_failed else "remove"
+        effects[effect, 0, job_expired_status(now_ms, expires_at_ms)].append(job_id)
+        ends.add(job_id, flags, effect)
+    carry_out(session, effects, now_ms)
+    ends.carry_out(session, now_ms, freed)
+    return Counter(names[row[1]] for row in rows)
+
+
+def heartbeat(
+    session: Session, queue: str, heartbeats: Sequence[HeartbeatRequest], now_ms: int
+) -> list[HeartbeatAnswer]:
+    rows = jobs_in_progress(session, queue, [each.id for each in heartbeats])
+    alive = [each for each in heartbeats if (row := rows.get(each.id)) is not None and _stands(each, row)]
+    session.run_of("renew_claims", (now_ms, now_ms), sorted({each.id for each in alive}))
+    flags = {each.id: rows[each.id][EXTENDED] or 0 for each in alive}
+    told = {each.id: each for each in alive if each.fraction is not None or each.text is not None}
+    known = extensions(session, [job_id for job_id, own in flags.items() if own & STOPPING or (own and job_id in told)])
+    progress: list[Row] = []
+    for each in alive:
+        if each.fraction is not None or each.text is not None:
+            before = known.get(each.id, Extension(each.id))
+            fraction = before.fraction if each.fraction is None else each.fraction
+            text = before.progress if each.text is None else each.text[:MAX_PROGRESS_CHARS]
+            known[each.id] = before._replace(fraction=fraction, progress=text)
+            progress.append((each.id, 0, 0, fraction, text, now_ms))
+    if progress:
+        session.put("put_progress", list({row[0]: row for row in progress}.values()))
+        extend(session, {job_id: flags[job_id] for job_id in told}, SHOWN)
+    answers: list[HeartbeatAnswer] = []
+    for each in heartbeats:
+        row = rows.get(each.id)
+        if row is None or not _stands(each, row):
+            answers.append(HeartbeatAnswer(HeartbeatOutcome.LOST))
+        elif flags[each.id] & STOPPING:
+            answers.append(HeartbeatAnswer(HeartbeatOutcome.CANCEL, known[each.id].cancelled_by or ""))
+        else:
+            answers.append(HeartbeatAnswer(HeartbeatOutcome.OK))
+    return answers
 
 
 def queue_names_of(session: Session, queue_ids: Iterable[int]) -> dict[int, str]:

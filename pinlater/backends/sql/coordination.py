@@ -12,6 +12,8 @@ from pinlater.backends.token_bucket import BucketLevel, take
 from pinlater.errors import NothingStored, StoreRefused
 
 SCHEMA_VERSION = 2
+EXTENDED_VERSION = 3
+"""Of a store that has held an extended job; the tables are those of SCHEMA_VERSION."""
 
 
 class Identity(NamedTuple):
@@ -37,10 +39,10 @@ def read_identity(session: Session, shard_id: str) -> Found | None:
             f"this store belongs to shard {found.shard_id!r}, not to {shard_id!r}; correct the address or the id"
         )
     schema_version = int(record["schema_version"])
-    if schema_version > SCHEMA_VERSION:
+    if schema_version > EXTENDED_VERSION:
         raise StoreRefused(
             f"this store has the tables of a newer PinLater (version {schema_version}, this one knows "
-            f"{SCHEMA_VERSION}); upgrade this server"
+            f"{EXTENDED_VERSION}); upgrade this server"
         )
     return Found(found, schema_version)
 
@@ -61,7 +63,7 @@ def establish_identity(session: Session, shard_id: str) -> Identity:
 
 
 def _is_whole(session: Session, found: Found) -> bool:
-    return found.schema_version == SCHEMA_VERSION and not session.rows("lacks_columns")[0][0]
+    return found.schema_version >= SCHEMA_VERSION and not any(session.rows("lacks_columns")[0])
 
 
 def _made(session: Session, shard_id: str) -> Found:
@@ -74,7 +76,7 @@ def _made(session: Session, shard_id: str) -> Found:
         session.run("insert_meta", ("shard_id", shard_id))
         session.run("insert_meta", ("schema_version", str(SCHEMA_VERSION)))
         session.run("insert_meta", ("store_id", secrets.token_hex(16)))
-    else:
+    elif found.schema_version < SCHEMA_VERSION:
         session.run("set_schema_version", (str(SCHEMA_VERSION),))
     found = read_identity(session, shard_id)
     if found is None:

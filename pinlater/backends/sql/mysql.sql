@@ -38,6 +38,7 @@ CREATE TABLE IF NOT EXISTS pinlater_jobs (
     claim_descriptor MEDIUMTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NULL,
     custom_status TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
     body_bytes INT UNSIGNED NOT NULL,
+    extended TINYINT NULL,
     body LONGBLOB NOT NULL,
     KEY pinlater_jobs_order (queue_id, state, priority, run_after_ms, id),
     -- All that is due, in one index, since every index costs at every change of state. There are no partial ones: of
@@ -91,6 +92,96 @@ CREATE TABLE IF NOT EXISTS pinlater_buckets (
     tokens DOUBLE NOT NULL,
     at_ms BIGINT NOT NULL
 ) ENGINE = InnoDB;
+-- What extended jobs have, apart from the jobs; `extended` of a job says what of it (see records.py), NULL: nothing.
+CREATE TABLE IF NOT EXISTS pinlater_extensions (
+    job_id BIGINT NOT NULL PRIMARY KEY,
+    dedupe_key VARBINARY(255) NULL,
+    serialize_key VARBINARY(255) NULL,
+    place BIGINT NULL,
+    slot INT NOT NULL,
+    dedupe_for_ms BIGINT NOT NULL,
+    claim_timeout_ms BIGINT NULL,
+    expires_at_ms BIGINT NULL,
+    cancelled_by MEDIUMTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NULL,
+    fraction DOUBLE NULL,
+    progress TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NULL,
+    progress_at_ms BIGINT NULL
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+-- Dedupe keys and send ids. until_ms: NULL while the job is live, then when the entry counts no more; remove_at_ms: when
+-- `prune` removes it; elsewhere: the descriptor of a job of another shard.
+CREATE TABLE IF NOT EXISTS pinlater_keys (
+    queue_id INT UNSIGNED NOT NULL,
+    name VARBINARY(600) NOT NULL,
+    job_id BIGINT NOT NULL,
+    priority TINYINT UNSIGNED NOT NULL,
+    slot INT NOT NULL,
+    window_ms BIGINT NOT NULL,
+    is_send_id TINYINT NOT NULL,
+    outcome TINYINT NOT NULL,
+    until_ms BIGINT NULL,
+    remove_at_ms BIGINT NULL,
+    elsewhere VARCHAR(128) CHARACTER SET ascii COLLATE ascii_bin NULL,
+    PRIMARY KEY (queue_id, name),
+    KEY pinlater_keys_job (job_id),
+    KEY pinlater_keys_over (remove_at_ms)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+-- Serialize keys with a live job: the first of them. `behind`: a shard id; all wait until the barrier is lifted.
+CREATE TABLE IF NOT EXISTS pinlater_chains (
+    serialize_key VARBINARY(255) NOT NULL PRIMARY KEY,
+    job_id BIGINT NOT NULL,
+    place BIGINT NOT NULL,
+    queue_id INT UNSIGNED NOT NULL,
+    priority TINYINT UNSIGNED NOT NULL,
+    slot INT NOT NULL,
+    since_ms BIGINT NOT NULL,
+    behind VARCHAR(16) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    KEY pinlater_chains_queue (queue_id)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+CREATE TABLE IF NOT EXISTS pinlater_waiting (
+    serialize_key VARBINARY(255) NOT NULL,
+    place BIGINT NOT NULL,
+    job_id BIGINT NOT NULL,
+    PRIMARY KEY (serialize_key, place)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+-- Of the keys behind whose first job others wait: how many, and since when it is the first.
+CREATE TABLE IF NOT EXISTS pinlater_blocked (
+    serialize_key VARBINARY(255) NOT NULL PRIMARY KEY,
+    waiting BIGINT NOT NULL,
+    since_ms BIGINT NOT NULL,
+    KEY pinlater_blocked_waiting (waiting),
+    KEY pinlater_blocked_since (since_ms)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+CREATE TABLE IF NOT EXISTS pinlater_barriers (
+    serialize_key VARBINARY(255) NOT NULL PRIMARY KEY,
+    shard_id VARCHAR(16) CHARACTER SET ascii COLLATE ascii_bin NOT NULL
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+CREATE TABLE IF NOT EXISTS pinlater_expiries (
+    job_id BIGINT NOT NULL PRIMARY KEY,
+    expires_at_ms BIGINT NOT NULL,
+    KEY pinlater_expiries_due (expires_at_ms)
+) ENGINE = InnoDB;
+-- What has ended as CANCELLED. Apart, as in SQLite.
+CREATE TABLE IF NOT EXISTS pinlater_cancelled (
+    job_id BIGINT NOT NULL PRIMARY KEY,
+    queue_id INT UNSIGNED NOT NULL,
+    finished_at_ms BIGINT NOT NULL,
+    KEY pinlater_cancelled_ended (queue_id, finished_at_ms)
+) ENGINE = InnoDB;
+CREATE TABLE IF NOT EXISTS pinlater_results (
+    job_id BIGINT NOT NULL PRIMARY KEY,
+    queue_id INT UNSIGNED NOT NULL,
+    priority TINYINT UNSIGNED NOT NULL,
+    attempts_remaining INT NOT NULL,
+    finished_at_ms BIGINT NOT NULL,
+    expires_at_ms BIGINT NOT NULL,
+    result_bytes INT UNSIGNED NOT NULL,
+    result LONGBLOB NOT NULL,
+    KEY pinlater_results_expiry (expires_at_ms)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+CREATE TABLE IF NOT EXISTS pinlater_firings (
+    schedule VARBINARY(600) NOT NULL PRIMARY KEY,
+    fires_at_ms BIGINT NOT NULL
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 -- name: has_old_index
 SELECT COUNT(*) FROM information_schema.statistics
@@ -103,12 +194,17 @@ ALTER TABLE pinlater_jobs ADD KEY pinlater_jobs_ends (claim_expires_at_ms, queue
 
 -- name: lacks_columns
 -- Servers before these columns go on using the tables that have them: the version of the tables stays.
-SELECT COUNT(*) = 0 FROM information_schema.columns
-WHERE table_schema = DATABASE() AND table_name = 'pinlater_links' AND column_name = 'undelivered'
+SELECT COALESCE(SUM(table_name = 'pinlater_links' AND column_name = 'undelivered'), 0) = 0,
+    COALESCE(SUM(table_name = 'pinlater_jobs' AND column_name = 'extended'), 0) = 0
+FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name IN ('pinlater_links', 'pinlater_jobs')
 
 -- name: add_columns
 ALTER TABLE pinlater_links ADD COLUMN undelivered INT NULL, ADD COLUMN undelivered_attempts INT NULL,
     ADD COLUMN undelivered_run_after_ms BIGINT NULL
+
+-- name: add_extended
+-- The description of the table alone changes: jobs go on coming and going.
+ALTER TABLE pinlater_jobs ADD COLUMN extended TINYINT NULL, ALGORITHM = INSTANT
 
 -- name: lock_tables
 -- Making tables commits what came before it; this lock does not mind, and goes with the connection.
@@ -297,27 +393,29 @@ WHERE id = %s
 UPDATE pinlater_jobs SET body_bytes = %s, body = %s WHERE id = %s
 
 -- name: expired_claims
-SELECT id, queue_id, attempts_remaining, crashes FROM pinlater_jobs FORCE INDEX (pinlater_jobs_ends)
+SELECT id, queue_id, attempts_remaining, crashes, extended FROM pinlater_jobs FORCE INDEX (pinlater_jobs_ends)
 WHERE state = 1 AND claim_expires_at_ms < %s ORDER BY claim_expires_at_ms LIMIT %s FOR UPDATE SKIP LOCKED
 
 -- name: oldest_ended
--- Per queue the first job that succeeded and the first that failed: two looks into an index.
+-- Per queue the first job that succeeded, that failed, that was cancelled: three looks into an index.
 SELECT id, name,
     (SELECT finished_at_ms FROM pinlater_jobs FORCE INDEX (pinlater_jobs_ends)
         WHERE claim_expires_at_ms IS NULL AND queue_id = pinlater_queues.id AND state = 2
         ORDER BY finished_at_ms LIMIT 1),
     (SELECT finished_at_ms FROM pinlater_jobs FORCE INDEX (pinlater_jobs_ends)
         WHERE claim_expires_at_ms IS NULL AND queue_id = pinlater_queues.id AND state = 3
-        ORDER BY finished_at_ms LIMIT 1)
+        ORDER BY finished_at_ms LIMIT 1),
+    (SELECT finished_at_ms FROM pinlater_cancelled FORCE INDEX (pinlater_cancelled_ended)
+        WHERE queue_id = pinlater_queues.id ORDER BY finished_at_ms LIMIT 1)
 FROM pinlater_queues WHERE name IS NOT NULL
 
 -- name: succeeded_before
-SELECT id FROM pinlater_jobs FORCE INDEX (pinlater_jobs_ends)
+SELECT id, extended FROM pinlater_jobs FORCE INDEX (pinlater_jobs_ends)
 WHERE claim_expires_at_ms IS NULL AND queue_id = %s AND state = 2 AND finished_at_ms < %s
 ORDER BY finished_at_ms LIMIT %s FOR UPDATE SKIP LOCKED
 
 -- name: failed_before
-SELECT id FROM pinlater_jobs FORCE INDEX (pinlater_jobs_ends)
+SELECT id, extended FROM pinlater_jobs FORCE INDEX (pinlater_jobs_ends)
 WHERE claim_expires_at_ms IS NULL AND queue_id = %s AND state = 3 AND finished_at_ms < %s
 ORDER BY finished_at_ms LIMIT %s FOR UPDATE SKIP LOCKED
 
@@ -325,7 +423,7 @@ ORDER BY finished_at_ms LIMIT %s FOR UPDATE SKIP LOCKED
 SELECT id FROM pinlater_queues WHERE name IS NULL LIMIT %s
 
 -- name: leftovers
-SELECT id FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order) WHERE queue_id = %s LIMIT %s FOR UPDATE SKIP LOCKED
+SELECT id, extended FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order) WHERE queue_id = %s LIMIT %s FOR UPDATE SKIP LOCKED
 
 -- name: forget_queue
 DELETE FROM pinlater_queues WHERE id = %s AND NOT EXISTS (SELECT 1 FROM pinlater_jobs WHERE queue_id = %s)
@@ -368,7 +466,7 @@ WHERE name IN %s AND EXISTS (SELECT 1 FROM pinlater_jobs FORCE INDEX (pinlater_j
     WHERE claim_expires_at_ms = {dead_letter_pending_ms} AND queue_id = pinlater_queues.id AND state = 3)
 
 -- name: dead_letters_pending
-SELECT id, priority, attempts_allowed, crashes, created_at_ms, body_bytes
+SELECT id, priority, attempts_allowed, crashes, created_at_ms, body_bytes, extended
 FROM pinlater_jobs FORCE INDEX (pinlater_jobs_ends)
 WHERE claim_expires_at_ms = {dead_letter_pending_ms} AND queue_id = %s AND state = 3
 ORDER BY finished_at_ms, id LIMIT %s FOR UPDATE SKIP LOCKED
@@ -456,7 +554,7 @@ SELECT run_after_ms, id FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order)
 WHERE queue_id = %s AND state = %s AND priority = %s AND run_after_ms = %s AND id > %s ORDER BY id LIMIT 1 OFFSET %s
 
 -- name: named
-SELECT id, priority, state FROM pinlater_jobs FORCE INDEX (PRIMARY)
+SELECT id, priority, state, extended FROM pinlater_jobs FORCE INDEX (PRIMARY)
 WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = %s) AND id IN %s ORDER BY id FOR UPDATE
 
 -- name: infos
@@ -486,10 +584,251 @@ SELECT run_after_ms, id FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order)
 WHERE queue_id = %s AND state = %s AND priority = %s AND run_after_ms >= %s AND run_after_ms <= %s
 
 -- name: oldest
-SELECT id FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order)
+SELECT id, extended FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order)
 WHERE queue_id = %s AND state = %s AND priority = %s ORDER BY run_after_ms, id LIMIT %s FOR UPDATE SKIP LOCKED
 
 -- name: retry_failed
 UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET state = 0, attempts_remaining = COALESCE(%s, attempts_allowed),
     run_after_ms = %s, updated_at_ms = %s, crashes = 0, {no_claim}, finished_at_ms = NULL
 WHERE id IN %s
+
+-- name: insert_extended_jobs
+INSERT INTO pinlater_jobs (extended, {new_job})
+VALUES
+
+-- name: insert_extended_jobs_row
+{new_extended_job_row}
+
+-- name: raise_schema_version
+-- With the first extended job: a server that does not know these would misread it, and cannot open the store any more.
+UPDATE pinlater_meta SET value = '3' WHERE name = 'schema_version' AND value = '2'
+
+-- name: put_extensions
+INSERT INTO pinlater_extensions ({extension}) VALUES /*rows*/
+
+-- name: extensions
+SELECT {extension} FROM pinlater_extensions FORCE INDEX (PRIMARY) WHERE job_id IN %s
+
+-- name: remove_extensions
+DELETE target FROM pinlater_extensions target FORCE INDEX (PRIMARY) WHERE job_id IN %s
+
+-- name: put_expiries
+INSERT INTO pinlater_expiries (job_id, expires_at_ms) VALUES /*rows*/ ON DUPLICATE KEY UPDATE expires_at_ms = VALUES(expires_at_ms)
+
+-- name: remove_expiries
+DELETE target FROM pinlater_expiries target FORCE INDEX (PRIMARY) WHERE job_id IN %s
+
+-- name: remove_cancelled
+DELETE target FROM pinlater_cancelled target FORCE INDEX (PRIMARY) WHERE job_id IN %s
+
+-- name: set_extended
+UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET extended = %s WHERE id IN %s
+
+-- name: stop
+-- What was asked to stop first stays so.
+INSERT INTO pinlater_extensions (job_id, slot, dedupe_for_ms, cancelled_by) VALUES /*rows*/
+ON DUPLICATE KEY UPDATE cancelled_by = VALUES(cancelled_by)
+
+-- name: put_progress
+INSERT INTO pinlater_extensions (job_id, slot, dedupe_for_ms, fraction, progress, progress_at_ms) VALUES /*rows*/
+ON DUPLICATE KEY UPDATE fraction = VALUES(fraction), progress = VALUES(progress), progress_at_ms = VALUES(progress_at_ms)
+
+-- name: forget_stop
+UPDATE pinlater_extensions FORCE INDEX (PRIMARY) SET cancelled_by = NULL WHERE job_id IN %s
+
+-- name: set_place
+UPDATE pinlater_extensions FORCE INDEX (PRIMARY) SET place = %s WHERE job_id = %s
+
+-- name: end_cancelled
+UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET state = 5, attempts_remaining = 0, finished_at_ms = %s,
+    updated_at_ms = %s, claim_expires_at_ms = %s, crashes = crashes + %s, custom_status = CONCAT(INSERT(custom_status, %s, 5000, '…\n'), %s)
+WHERE id IN %s
+
+-- name: note_cancelled
+INSERT INTO pinlater_cancelled (job_id, queue_id, finished_at_ms)
+SELECT id, queue_id, finished_at_ms FROM pinlater_jobs FORCE INDEX (PRIMARY) WHERE id IN %s
+
+-- name: cancelled_before
+SELECT job.id, job.extended FROM pinlater_cancelled ended FORCE INDEX (pinlater_cancelled_ended) STRAIGHT_JOIN pinlater_jobs job ON job.id = ended.job_id
+WHERE ended.queue_id = %s AND ended.finished_at_ms < %s ORDER BY ended.finished_at_ms LIMIT %s FOR UPDATE SKIP LOCKED
+
+-- name: renew_claims
+UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET claim_expires_at_ms = %s + claim_timeout_ms, updated_at_ms = %s WHERE id IN %s
+
+-- name: reschedulable
+SELECT id, priority, state, updated_at_ms FROM pinlater_jobs FORCE INDEX (PRIMARY)
+WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = %s) AND id IN %s ORDER BY id FOR UPDATE
+
+-- name: reschedule
+UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET run_after_ms = COALESCE(%s, run_after_ms),
+    attempts_allowed = COALESCE(%s, attempts_allowed), attempts_remaining = COALESCE(%s, attempts_remaining),
+    updated_at_ms = %s
+WHERE id IN %s
+
+-- name: queue_id_by_homes
+-- The version of the homes stays what it is until the commit, and so does the queue.
+-- The counter is what `put_config` locks first, so that there is something to wait for where there is no entry yet.
+SELECT queue.id, entry.version
+FROM pinlater_counters counter STRAIGHT_JOIN pinlater_queues queue ON queue.name = %s
+    LEFT JOIN pinlater_records entry ON entry.name = '@homes'
+WHERE counter.name = 'revision' LOCK IN SHARE MODE
+
+-- name: keys
+SELECT name, job_id, priority, slot, until_ms, outcome, elsewhere FROM pinlater_keys FORCE INDEX (PRIMARY)
+WHERE queue_id = %s AND name IN (/*keys*/)
+
+-- name: locked_keys
+SELECT name, job_id, priority, slot, until_ms, outcome, elsewhere FROM pinlater_keys FORCE INDEX (PRIMARY)
+WHERE queue_id = %s AND name IN (/*keys*/) ORDER BY name FOR UPDATE
+
+-- name: put_keys
+INSERT INTO pinlater_keys ({key_entry}) VALUES /*rows*/
+ON DUPLICATE KEY UPDATE job_id = VALUES(job_id), priority = VALUES(priority), slot = VALUES(slot), window_ms = VALUES(window_ms),
+    outcome = VALUES(outcome), until_ms = VALUES(until_ms), remove_at_ms = VALUES(remove_at_ms), elsewhere = VALUES(elsewhere)
+
+-- name: end_keys
+-- A send id goes when its time has passed, a dedupe key not while it names a job that is kept.
+UPDATE pinlater_keys FORCE INDEX (pinlater_keys_job) SET
+    until_ms = CASE WHEN window_ms < 0 THEN {forever} ELSE %s + window_ms END,
+    remove_at_ms = CASE WHEN is_send_id = 1 THEN %s + window_ms END
+WHERE until_ms IS NULL AND job_id IN %s
+
+-- name: drop_keys
+DELETE target FROM pinlater_keys target FORCE INDEX (pinlater_keys_job) WHERE is_send_id = 0 AND job_id IN %s
+
+-- name: drop_keys_over
+-- Of jobs that go: those without a window that goes on.
+DELETE target FROM pinlater_keys target FORCE INDEX (pinlater_keys_job)
+WHERE is_send_id = 0 AND (CASE WHEN until_ms IS NULL THEN window_ms <= 0 ELSE until_ms <= %s OR until_ms >= {forever} END) = 1
+    AND job_id IN %s
+
+-- name: leave_windows
+UPDATE pinlater_keys FORCE INDEX (pinlater_keys_job) SET remove_at_ms = COALESCE(until_ms, %s + window_ms),
+    until_ms = COALESCE(until_ms, %s + window_ms)
+WHERE job_id IN %s
+
+-- name: keys_over
+SELECT queue_id, name FROM pinlater_keys FORCE INDEX (pinlater_keys_over)
+WHERE remove_at_ms <= %s ORDER BY remove_at_ms LIMIT %s FOR UPDATE SKIP LOCKED
+
+-- name: remove_keys
+DELETE target FROM pinlater_keys target FORCE INDEX (PRIMARY) WHERE queue_id = %s AND name IN (/*keys*/)
+
+-- name: key_slots
+SELECT slot FROM pinlater_keys UNION SELECT slot FROM pinlater_chains
+
+-- name: windows
+SELECT queue_id, name, job_id, priority, slot, until_ms, is_send_id, outcome, elsewhere FROM pinlater_keys FORCE INDEX (PRIMARY)
+WHERE (queue_id > %s OR (queue_id = %s AND name > %s)) AND until_ms > %s AND until_ms < {forever}
+ORDER BY queue_id, name LIMIT %s
+
+-- name: drop_window
+DELETE FROM pinlater_keys WHERE queue_id = %s AND name = %s AND until_ms = %s
+
+-- name: chains
+SELECT serialize_key, job_id, place, since_ms, behind FROM pinlater_chains FORCE INDEX (PRIMARY)
+WHERE serialize_key IN (/*keys*/) ORDER BY serialize_key FOR UPDATE
+
+-- name: live_chains
+SELECT serialize_key FROM pinlater_chains FORCE INDEX (PRIMARY) WHERE serialize_key IN (/*keys*/)
+
+-- name: chain_heads
+SELECT chain.serialize_key, queue.name, chain.priority, chain.job_id
+FROM pinlater_chains chain FORCE INDEX (PRIMARY) STRAIGHT_JOIN pinlater_queues queue ON queue.id = chain.queue_id
+WHERE chain.serialize_key IN (/*keys*/) AND queue.name IS NOT NULL
+
+-- name: put_chains
+INSERT INTO pinlater_chains (serialize_key, job_id, place, queue_id, priority, slot, since_ms, behind) VALUES /*rows*/
+ON DUPLICATE KEY UPDATE job_id = VALUES(job_id), place = VALUES(place), queue_id = VALUES(queue_id), priority = VALUES(priority),
+    since_ms = VALUES(since_ms)
+
+-- name: remove_chains
+DELETE target FROM pinlater_chains target FORCE INDEX (PRIMARY) WHERE serialize_key IN (/*keys*/)
+
+-- name: chains_of_queue
+SELECT chain.job_id FROM pinlater_chains chain FORCE INDEX (pinlater_chains_queue) WHERE chain.queue_id = %s LIMIT %s
+
+-- name: put_waiting
+INSERT INTO pinlater_waiting (serialize_key, place, job_id) VALUES /*rows*/
+
+-- name: remove_waiting
+DELETE target FROM pinlater_waiting target FORCE INDEX (PRIMARY) WHERE serialize_key IN (/*keys*/) AND place IN %s
+
+-- name: add_blocked
+INSERT INTO pinlater_blocked (serialize_key, waiting, since_ms) VALUES /*rows*/
+ON DUPLICATE KEY UPDATE waiting = pinlater_blocked.waiting + VALUES(waiting), since_ms = VALUES(since_ms)
+
+-- name: drop_unblocked
+DELETE target FROM pinlater_blocked target FORCE INDEX (PRIMARY) WHERE waiting <= 0 AND serialize_key IN (/*keys*/)
+
+-- name: next_in_chains
+SELECT blocked.serialize_key, waiting.place, waiting.job_id, job.queue_id, job.priority, job.run_after_ms
+FROM pinlater_blocked blocked FORCE INDEX (PRIMARY)
+STRAIGHT_JOIN pinlater_waiting waiting FORCE INDEX (PRIMARY) ON waiting.serialize_key = blocked.serialize_key AND waiting.place =
+    (SELECT MIN(first.place) FROM pinlater_waiting first WHERE first.serialize_key = blocked.serialize_key)
+STRAIGHT_JOIN pinlater_jobs job ON job.id = waiting.job_id
+WHERE blocked.serialize_key IN (/*keys*/)
+
+-- name: free_waiting
+UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET state = 0 WHERE id IN %s
+
+-- name: most_blocked
+SELECT serialize_key, waiting, since_ms FROM pinlater_blocked FORCE INDEX (pinlater_blocked_waiting) ORDER BY waiting DESC LIMIT %s
+
+-- name: longest_blocked
+SELECT serialize_key, waiting, since_ms FROM pinlater_blocked FORCE INDEX (pinlater_blocked_since) ORDER BY since_ms LIMIT %s
+
+-- name: put_barriers
+INSERT INTO pinlater_barriers (serialize_key, shard_id) VALUES /*rows*/ ON DUPLICATE KEY UPDATE shard_id = VALUES(shard_id)
+
+-- name: barriers
+SELECT serialize_key, shard_id FROM pinlater_barriers ORDER BY serialize_key LIMIT %s
+
+-- name: remove_barriers
+DELETE target FROM pinlater_barriers target FORCE INDEX (PRIMARY) WHERE serialize_key IN (/*keys*/)
+
+-- name: open_chains
+UPDATE pinlater_chains FORCE INDEX (PRIMARY) SET behind = '', since_ms = %s WHERE serialize_key IN (/*keys*/)
+
+-- name: expired_jobs
+SELECT job.id, job.queue_id, job.attempts_remaining, job.extended, expiry.expires_at_ms
+FROM pinlater_expiries expiry FORCE INDEX (pinlater_expiries_due) STRAIGHT_JOIN pinlater_jobs job ON job.id = expiry.job_id
+WHERE expiry.expires_at_ms <= %s AND job.state IN (0, 4) ORDER BY expiry.expires_at_ms LIMIT %s FOR UPDATE SKIP LOCKED
+
+-- name: expired_ready
+-- How many of those that look ready have expired, and are left out.
+SELECT job.priority, COUNT(*) FROM pinlater_expiries expiry FORCE INDEX (pinlater_expiries_due)
+    STRAIGHT_JOIN pinlater_jobs job ON job.id = expiry.job_id
+WHERE expiry.expires_at_ms <= %s AND job.queue_id = (SELECT id FROM pinlater_queues WHERE name = %s) AND job.state = 0
+    AND job.run_after_ms <= %s GROUP BY job.priority
+
+-- name: put_results
+INSERT INTO pinlater_results (job_id, queue_id, priority, attempts_remaining, finished_at_ms, expires_at_ms, result_bytes, result)
+VALUES /*rows*/ ON DUPLICATE KEY UPDATE finished_at_ms = VALUES(finished_at_ms), expires_at_ms = VALUES(expires_at_ms),
+    result_bytes = VALUES(result_bytes), result = VALUES(result)
+
+-- name: results
+SELECT job_id, priority, attempts_remaining, finished_at_ms, result_bytes FROM pinlater_results FORCE INDEX (PRIMARY)
+WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = %s) AND job_id IN %s
+
+-- name: result_bodies
+SELECT job_id, result FROM pinlater_results FORCE INDEX (PRIMARY) WHERE job_id IN %s
+
+-- name: results_over
+SELECT job_id FROM pinlater_results FORCE INDEX (pinlater_results_expiry)
+WHERE expires_at_ms <= %s ORDER BY expires_at_ms LIMIT %s FOR UPDATE SKIP LOCKED
+
+-- name: remove_results
+DELETE target FROM pinlater_results target FORCE INDEX (PRIMARY) WHERE job_id IN %s
+
+-- name: firings
+SELECT schedule, fires_at_ms FROM pinlater_firings FORCE INDEX (PRIMARY) WHERE schedule IN (/*keys*/)
+
+-- name: put_firings
+INSERT INTO pinlater_firings (schedule, fires_at_ms) VALUES /*rows*/ ON DUPLICATE KEY UPDATE fires_at_ms = VALUES(fires_at_ms)
+
+-- name: run_afters
+SELECT id, queue_id, run_after_ms FROM pinlater_jobs FORCE INDEX (PRIMARY) WHERE id IN %s FOR UPDATE
+
+-- name: states
+SELECT id, priority, state FROM pinlater_jobs FORCE INDEX (PRIMARY) WHERE id IN %s ORDER BY id FOR UPDATE

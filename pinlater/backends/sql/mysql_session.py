@@ -28,6 +28,8 @@ class MysqlSession(Session):
     bytes.
     """
 
+    mark = "%s"
+
     def __init__(
         self, cursor: Any, statements: Mapping[str, str], shard_id: str, *, locking: bool, max_packet: int
     ) -> None:
@@ -56,8 +58,11 @@ class MysqlSession(Session):
             self.cursor.execute(statement)
         if self.rows("has_old_index")[0][0]:
             self.run("upgrade")
-        if self.rows("lacks_columns")[0][0]:
+        lacks_links, lacks_extended = self.rows("lacks_columns")[0]
+        if lacks_links:
             self.run("add_columns")
+        if lacks_extended:
+            self.run("add_extended")
 
     def allocate_revisions(self, count: int) -> int:
         self.run("allocate_revisions", (count,))
@@ -75,9 +80,12 @@ class MysqlSession(Session):
         self.run("allocate_ids", (floor, count))
         return int(self.cursor.lastrowid)
 
-    def insert_jobs(self, jobs: Sequence[NewJob]) -> None:
+    def rows_at_once(self, rows: int) -> int:
+        return min(rows, ROWS_PER_INSERT)
+
+    def insert_jobs(self, jobs: Sequence[NewJob], statement: str = "insert_jobs") -> None:
         """Rows of many statements where they are large, in this one transaction."""
-        head, row = self.statements["insert_jobs"], self.statements["insert_jobs_row"]
+        head, row = self.statements[statement], self.statements[f"{statement}_row"]
         for some in self._packets(jobs):
             rows = [row % (*numbers, body_bytes) for *numbers, _, body_bytes, _ in some]
             values = [value for *_, custom_status, _, body in some for value in (custom_status, body)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from pinlater.backends.base import (
     SLICE_BYTES,
@@ -14,10 +14,14 @@ from pinlater.backends.base import (
     EndRules,
     UnrenewedClaim,
 )
-from pinlater.backends.sql.attempts import REMAINING, RUN_AFTER, ack, claims_fresh, claims_standing
+from pinlater.backends.sql.attempts import REMAINING, RUN_AFTER, ack, claims_fresh, claims_standing, to_pending
+from pinlater.backends.sql.chains import Freed
 from pinlater.backends.sql.coordination import room_for_claims
+from pinlater.backends.sql.extensions import extensions
 from pinlater.backends.sql.records import (
     CANDIDATE,
+    EXPIRES,
+    OWN_TIMEOUT,
     Descriptors,
     bodies,
     dequeued_jobs,
@@ -50,10 +54,14 @@ def enqueue(session: Session, queue: str, jobs: Sequence[Job], now_ms: int) -> l
 
 BODY = len(CANDIDATE) - 1
 BODY_BYTES = CANDIDATE.index("body_bytes")
+EXTENDED = CANDIDATE.index("extended")
 """Where a row of `candidates` has the size of the body, and last the body itself where it is small."""
 
 FIRST_LOOK = 128
 """More than most callers ask for, so that mostly one select is enough."""
+
+MOST_PASSED_OVER = 1_000
+"""Expired jobs that one claim passes over; what it does not find behind those it does not find."""
 
 NO_CAP = 2**53
 JOBS_PER_SELECT = 10_000
@@ -63,12 +71,22 @@ JOBS_PER_SELECT = 10_000
 def count_ready(session: Session, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[int]:
     """One statement for the queue and all its priorities, so one round trip."""
     pieces = [session.statements["ready"]] + [session.statements["ready_in_priority"]] * len(priorities)
-    values = [value for priority in priorities for value in (priority, queue, priority, now_ms, limit)]
-    session.cursor.execute("\nUNION ALL\n".join(pieces), (queue, *values))
+    session.cursor.execute("\nUNION ALL\n".join(pieces), (queue, *_looked_at(queue, priorities, limit, now_ms)))
     counts = dict(session.cursor.fetchall())
     if not counts[0]:
         raise QueueNotFound.of(queue)
+    if any(counts[priority] for priority in priorities):
+        expired = dict(session.rows("expired_ready", (now_ms, queue, now_ms)))
+        if any(expired.get(priority) for priority in priorities):
+            behind = max(expired.values())
+            session.cursor.execute("\nUNION ALL\n".join(pieces), (queue, *_looked_at(queue, priorities, limit + behind, now_ms)))
+            found = dict(session.cursor.fetchall())
+            return [min(limit, found[priority] - expired.get(priority, 0)) for priority in priorities]
     return [counts[priority] for priority in priorities]
+
+
+def _looked_at(queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[object]:
+    return [value for priority in priorities for value in (priority, queue, priority, now_ms, limit)]
 
 
 def next_due(session: Session, queues: Sequence[str], priorities: Sequence[int]) -> dict[str, int | None]:
@@ -100,8 +118,9 @@ def claim(
         room -= sum(map(len, batches))
         from_ms = now_ms + group[0].spare_ms
         served = group[: len(batches)]
-        _put_under_claims(session, served, batches, from_ms)
-        handed_out += _hand_out(session, queue, served, batches, from_ms)
+        own_ms = _own_timeouts(session, served, batches)
+        _put_under_claims(session, served, batches, from_ms, own_ms)
+        handed_out += _hand_out(session, queue, served, batches, from_ms, own_ms)
         if sum(row[BODY_BYTES] for batch in batches for row in batch) >= SLICE_BYTES:
             break
     return handed_out
@@ -115,9 +134,10 @@ def ack_and_claim(
     now_ms: int,
     rules: EndRules,
     enforce_quota: bool,
+    freed: Freed,
 ) -> tuple[list[AckOutcome], list[list[DequeuedJob]]]:
     """In one transaction, so the claim sees what the acks have freed."""
-    outcomes = ack(session, queue, acks, now_ms, rules)
+    outcomes = ack(session, queue, acks, now_ms, rules, freed)
     return outcomes, claim(session, queue, requests, now_ms, enforce_quota)
 
 
@@ -151,14 +171,29 @@ def _batches(
     """
     limit = min(room, sum(request.limit for request in group))
     wanted = min(limit, FIRST_LOOK)
+    passed_over = 0
     while True:
-        rows = session.candidates(queue_id, group[0].priorities, wanted, now_ms)
-        batches = list(deal(rows, group))
+        found = session.candidates(queue_id, group[0].priorities, wanted + passed_over, now_ms)
+        rows = _without_expired(session, found, now_ms)
+        batches = list(deal(rows[:wanted], group))
+        if len(rows) < wanted and len(found) == wanted + passed_over < wanted + MOST_PASSED_OVER:
+            passed_over = min(2 * (len(found) - len(rows)), MOST_PASSED_OVER)
+            continue
         if wanted == limit or len(rows) < wanted or len(batches) < len(group) or sum(map(len, batches)) < len(rows):
             return batches
         mean_bytes = 1 + sum(row[BODY_BYTES] for row in rows) // len(rows)
         fitting = sum(request.max_bytes for request in group) // mean_bytes
         wanted = min(limit, max(2 * wanted, fitting))
+
+
+def _without_expired(session: Session, rows: list[Row], now_ms: int) -> list[Row]:
+    """Those that have not expired; `expire_jobs` ends the others."""
+    ids = [row[0] for row in rows if row[EXTENDED] and row[EXTENDED] & EXPIRES]
+    if not ids:
+        return rows
+    found = extensions(session, ids).values()
+    expired = {each.job_id for each in found if each.expires_at_ms is not None and each.expires_at_ms <= now_ms}
+    return [row for row in rows if row[0] not in expired]
 
 
 def deal(rows: Sequence[Row], requests: Sequence[ClaimRequest]) -> Iterator[Sequence[Row]]:
@@ -176,27 +211,63 @@ def deal(rows: Sequence[Row], requests: Sequence[ClaimRequest]) -> Iterator[Sequ
         yield batch
 
 
+def _own_timeouts(
+    session: Session, requests: Sequence[ClaimRequest], batches: Sequence[Sequence[Row]]
+) -> dict[int, int]:
+    """The claim time-outs of jobs that have their own, where it counts."""
+    ids = [
+        row[0]
+        for request, batch in zip(requests, batches, strict=True)
+        if request.is_default_timeout
+        for row in batch
+        if row[EXTENDED] and row[EXTENDED] & OWN_TIMEOUT
+    ]
+    found = extensions(session, ids).values() if ids else ()
+    return {each.job_id: each.claim_timeout_ms for each in found if each.claim_timeout_ms is not None}
+
+
 def _put_under_claims(
-    session: Session, requests: Sequence[ClaimRequest], batches: Sequence[Sequence[Row]], from_ms: int
+    session: Session,
+    requests: Sequence[ClaimRequest],
+    batches: Sequence[Sequence[Row]],
+    from_ms: int,
+    own_ms: Mapping[int, int],
 ) -> None:
     claims = [
         (request.claim_descriptor, request.claim_timeout_ms, [row[0] for row in batch])
         for request, batch in zip(requests, batches, strict=True)
         if batch
     ]
+    if own_ms:
+        claims = [
+            (descriptor, timeout_ms, [job_id for job_id in ids if own_ms.get(job_id, default_ms) == timeout_ms])
+            for descriptor, default_ms, ids in claims
+            for timeout_ms in sorted({own_ms.get(job_id, default_ms) for job_id in ids})
+        ]
     if claims:
         session.claim(claims, from_ms)
 
 
 def _hand_out(
-    session: Session, queue: str, requests: Sequence[ClaimRequest], batches: Sequence[Sequence[Row]], from_ms: int
+    session: Session,
+    queue: str,
+    requests: Sequence[ClaimRequest],
+    batches: Sequence[Sequence[Row]],
+    from_ms: int,
+    own_ms: Mapping[int, int],
 ) -> list[list[DequeuedJob]]:
     descriptors = Descriptors(queue, session.shard_id)
     large = _large_bodies(session, [row for batch in batches for row in batch])
-    return [
+    handed_out = [
         dequeued_jobs(batch, large, descriptors, request.claim_descriptor, from_ms + request.claim_timeout_ms)
         for request, batch in zip(requests, batches, strict=True)
     ]
+    if own_ms:
+        for batch, jobs in zip(batches, handed_out, strict=True):
+            for row, job in zip(batch, jobs, strict=True):
+                if row[0] in own_ms:
+                    job.claim_expires_at_ms = from_ms + own_ms[row[0]]
+    return handed_out
 
 
 def _large_bodies(session: Session, rows: Sequence[Row]) -> dict[int, bytes]:
@@ -214,12 +285,13 @@ def peek(
     return dequeued_jobs(rows, large, descriptors, "", 0)
 
 
-def requeue(session: Session, queue: str, claims: Sequence[ClaimKey], now_ms: int) -> int:
-    ids = sorted(claims_standing(session, queue, claims))
-    return session.run_of("requeue", (now_ms,), ids)
+def requeue(session: Session, queue: str, claims: Sequence[ClaimKey], now_ms: int, freed: Freed) -> int:
+    return to_pending(session, claims_standing(session, queue, claims).values(), now_ms, freed)
 
 
-def requeue_undelivered(session: Session, queue: str, claims: Sequence[UnrenewedClaim], now_ms: int) -> int:
+def requeue_undelivered(
+    session: Session, queue: str, claims: Sequence[UnrenewedClaim], now_ms: int, freed: Freed
+) -> int:
     """The count lies with the job's links, beside what the job was like meanwhile: nothing else reads or writes it."""
     fresh = claims_fresh(session, queue, claims)
     ids = sorted(fresh)
@@ -233,4 +305,4 @@ def requeue_undelivered(session: Session, queue: str, claims: Sequence[Unrenewed
         if times <= UNDELIVERED_IN_A_ROW:
             session.run("put_undelivered", (job_id, times, *now))
             back.append(job_id)
-    return session.run_of("requeue", (now_ms,), back)
+    return to_pending(session, [fresh[job_id] for job_id in back], now_ms, freed)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 
 from pinlater.backends.sql.session import NewJob, Row, Session
-from pinlater.model import MAX_STATUS_CHARS, DequeuedJob, Job, JobInfo, JobState, descriptor_prefix
+from pinlater.model import MAX_STATUS_CHARS, MAX_TIME_MS, DequeuedJob, Job, JobInfo, JobState, descriptor_prefix
 
 NEW_JOB = (
     *("id", "queue_id", "state", "priority", "run_after_ms", "attempts_allowed", "attempts_remaining"),
@@ -19,20 +19,38 @@ NEW_JOB = (
 )
 """What a row has when it comes in; `new_jobs` makes the values, but for the state, which is PENDING."""
 
+OWN_TIMEOUT, EXPIRES, HAS_ENTRY, IN_CHAIN, STOPPING, SHOWN = 1, 2, 4, 8, 16, 32
+"""The bits of a job's `extended`: what it has in other tables, so that nobody looks there in vain. A claim time-out of
+its own; an expiry; a dedupe key or a send id; a serialize key; a request to stop; something to show (progress, or the
+keys of a dead letter). NULL: nothing, as of nearly all jobs.
+"""
+
+WAITING, CANCELLED = 4, 5
+"""States of the tables alone: PENDING, behind another job of its serialize key; FAILED, since it was to stop."""
+
+STATES_OF = {
+    JobState.PENDING: (0, WAITING),
+    JobState.IN_PROGRESS: (1,),
+    JobState.SUCCEEDED: (2,),
+    JobState.FAILED: (3, CANCELLED),
+}
+STATE_SHOWN = {state: shown for shown, states in STATES_OF.items() for state in states}
+
 CANDIDATE = (
-    *("id", "priority", "run_after_ms", "attempts_allowed", "attempts_remaining", "created_at_ms", "body_bytes"),
+    *("id", "priority", "run_after_ms", "attempts_allowed", "attempts_remaining", "created_at_ms", "extended"),
+    "body_bytes",
     "CASE WHEN body_bytes <= 4096 THEN body END",
 )
 """What a claim hands out; `dequeued_jobs` reads it. A large body is read only once it is known to be handed out."""
 
-IN_PROGRESS = ("id", "priority", "attempts_remaining", "crashes", "claim_descriptor")
+IN_PROGRESS = ("id", "priority", "attempts_remaining", "crashes", "claim_descriptor", "extended")
 """What ends a claim looks at these, and at one or two more."""
 
 INFO = (
     *("id", "state", "priority", "attempts_allowed", "attempts_remaining", "custom_status", "created_at_ms"),
     *("run_after_ms", "updated_at_ms", "claim_descriptor", "claimed_at_ms"),
     *("CASE WHEN state = 1 THEN claim_expires_at_ms END", "finished_at_ms", "crashes", "body_bytes"),
-    *("origin", "moved_to"),
+    *("origin", "moved_to", "extended"),
 )
 """All that is known of a job; `job_info` reads it."""
 
@@ -58,7 +76,19 @@ _BOUND = {"sqlite.sql": "?", "mysql.sql": "%s"}
 _WITH_HISTORY = {"sqlite.sql": "prepend_status(custom_status, ?)", "mysql.sql": "LEFT(CONCAT(%s, custom_status), 5000)"}
 """The status of a copy, behind a line of history."""
 
+EXTENSION = (
+    *("job_id", "dedupe_key", "serialize_key", "place", "slot", "dedupe_for_ms", "claim_timeout_ms", "expires_at_ms"),
+    *("cancelled_by", "fraction", "progress", "progress_at_ms"),
+)
+KEY_ENTRY = (
+    *("queue_id", "name", "job_id", "priority", "slot", "window_ms", "is_send_id", "outcome"),
+    *("until_ms", "remove_at_ms", "elsewhere"),
+)
+
 _COLUMNS = {
+    "extension": ", ".join(EXTENSION),
+    "key_entry": ", ".join(KEY_ENTRY),
+    "forever": str(MAX_TIME_MS),
     "new_job": ", ".join(NEW_JOB),
     "candidate": ", ".join(CANDIDATE),
     "in_progress": ", ".join(IN_PROGRESS),
@@ -88,10 +118,13 @@ def _rows(file_name: str) -> dict[str, str]:
     """The values of a new job, and of a copy, which has of its own what is named here, and the rest of the original."""
     new_text, bound = _NEW_TEXT[file_name], _BOUND[file_name]
     new = {"state": "0", "custom_status": new_text, "body": new_text}
+    extended = {"custom_status": new_text, "body": new_text}
+    number = _NEW_NUMBER[file_name]
     own = ("id", "queue_id", "run_after_ms", "attempts_allowed", "attempts_remaining", "created_at_ms", "updated_at_ms")
     copied = dict.fromkeys(own, bound) | {"state": "0", "custom_status": _WITH_HISTORY[file_name]}
     return {
-        "new_job_row": f"({', '.join([new.get(column, _NEW_NUMBER[file_name]) for column in NEW_JOB])})",
+        "new_job_row": f"({', '.join([new.get(column, number) for column in NEW_JOB])})",
+        "new_extended_job_row": f"({number}, {', '.join([extended.get(column, number) for column in NEW_JOB])})",
         "copied_job": ", ".join([copied.get(column, column) for column in NEW_JOB]),
     }
 
@@ -136,6 +169,14 @@ def new_jobs(jobs: Sequence[Job], queue_id: int, first_id: int, now_ms: int) -> 
     ]
 
 
+def new_extended_job(
+    job: Job, flags: int, state: int, queue_id: int, job_id: int, now_ms: int
+) -> NewJob:
+    """The same with `extended` in front, and the state behind the queue."""
+    ((_, _, *rest),) = new_jobs([job], queue_id, job_id, now_ms)
+    return flags, job_id, queue_id, state, *rest
+
+
 def dequeued_jobs(
     rows: Iterable[Row], large: Mapping[int, bytes], descriptors: Descriptors, claim: str, expires_at_ms: int
 ) -> list[DequeuedJob]:
@@ -152,16 +193,18 @@ def dequeued_jobs(
             claim,
             expires_at_ms,
         )
-        for job_id, priority, run_after_ms, allowed, remaining, created_at_ms, _, body in rows
+        for job_id, priority, run_after_ms, allowed, remaining, created_at_ms, _, _, body in rows
     ]
 
 
 def job_info(row: Row, descriptors: Descriptors, body: bytes | None) -> JobInfo:
     """From a row of `infos`."""
     job_id, state = row[:2]
-    info = JobInfo(descriptors.of(row[2], job_id), JobState(state), *row[2:14])
+    info = JobInfo(descriptors.of(row[2], job_id), STATE_SHOWN[state], *row[2:14])
     info.body = body
-    info.origin, info.moved_to = row[15:]
+    info.origin, info.moved_to = row[15:17]
+    if state == CANCELLED:
+        info.cancelled = True
     return info
 
 

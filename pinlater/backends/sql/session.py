@@ -8,7 +8,7 @@ the change goes by primary key. Rows are locked in the order of their ids.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from pinlater.errors import QueueNotFound
 Item = TypeVar("Item")
 Row = tuple[Any, ...]
 
+KEYS_PER_STATEMENT = 128
 IDS_PER_STATEMENT = 500
 """MariaDB turns lists of 1,000 and more into a join with a temporary table."""
 
@@ -97,7 +98,46 @@ class Session(ABC):
         """Take `count` ids that follow each other, none under the floor; the first. Others wait until the commit."""
 
     @abstractmethod
-    def insert_jobs(self, jobs: Sequence[NewJob]) -> None: ...
+    def insert_jobs(self, jobs: Sequence[NewJob], statement: str = "insert_jobs") -> None: ...
+
+    mark: str
+    """What stands for a value in a statement."""
+
+    @abstractmethod
+    def rows_at_once(self, rows: int) -> int:
+        """How many of so many rows or keys go into one statement; powers of two stay prepared."""
+
+    def put(self, name: str, rows: Sequence[Row]) -> None:
+        """Insert rows, many in a statement."""
+        start = 0
+        while start < len(rows):
+            some = rows[start : start + self.rows_at_once(len(rows) - start)]
+            row = f"({','.join([self.mark] * len(some[0]))})"
+            text = self.statements[name].replace("/*rows*/", ",".join([row] * len(some)))
+            self.cursor.execute(text, [value for each in some for value in each])
+            start += len(some)
+
+    def rows_in(self, name: str, values: Sequence[object], keys: Iterable[bytes], ids: object = None) -> list[Row]:
+        """Rows of the keys that are there, in slices; they are locked in the order of the keys."""
+        found: list[Row] = []
+        for _ in self._execute_in(name, values, keys, ids):
+            found += self.cursor.fetchall()
+        return found
+
+    def run_in(self, name: str, values: Sequence[object], keys: Iterable[bytes], ids: object = None) -> int:
+        """Change the rows of the keys, in slices; how many."""
+        return sum(int(self.cursor.rowcount) for _ in self._execute_in(name, values, keys, ids))
+
+    def _execute_in(
+        self, name: str, values: Sequence[object], keys: Iterable[bytes], ids: object
+    ) -> Iterator[None]:
+        left, behind = sorted(set(keys)), () if ids is None else (ids,)
+        while left:
+            some, left = left[:KEYS_PER_STATEMENT], left[KEYS_PER_STATEMENT:]
+            padded = some + some[-1:] * ((1 << (len(some) - 1).bit_length()) - len(some))
+            text = self.statements[name].replace("/*keys*/", ",".join([self.mark] * len(padded)))
+            self.cursor.execute(text, (*values, *padded, *behind))
+            yield
 
     @abstractmethod
     def candidates(self, queue_id: int, priorities: Sequence[int], limit: int, now_ms: int) -> list[Row]:

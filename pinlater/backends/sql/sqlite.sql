@@ -38,6 +38,7 @@ CREATE TABLE IF NOT EXISTS pinlater_jobs (
     claim_descriptor TEXT,
     custom_status TEXT NOT NULL,
     body_bytes INTEGER NOT NULL,
+    extended INTEGER,
     body BLOB NOT NULL -- last, so that a large one is not read on the way to another column
 );
 -- The claim's filter and its order; SQLite ends every index with the row's id.
@@ -94,6 +95,96 @@ CREATE TABLE IF NOT EXISTS pinlater_buckets (
     tokens REAL NOT NULL,
     at_ms INTEGER NOT NULL
 ) WITHOUT ROWID;
+-- What extended jobs have, apart from the jobs; `extended` of a job says what of it (see records.py), NULL: nothing.
+CREATE TABLE IF NOT EXISTS pinlater_extensions (
+    job_id INTEGER PRIMARY KEY,
+    dedupe_key BLOB,
+    serialize_key BLOB,
+    place INTEGER, -- among the jobs of its serialize key
+    slot INTEGER NOT NULL,
+    dedupe_for_ms INTEGER NOT NULL,
+    claim_timeout_ms INTEGER,
+    expires_at_ms INTEGER,
+    cancelled_by TEXT,
+    fraction REAL,
+    progress TEXT,
+    progress_at_ms INTEGER
+);
+-- Dedupe keys and send ids. until_ms: NULL while the job is live, then when the entry counts no more; remove_at_ms: when
+-- `prune` removes it; elsewhere: the descriptor of a job of another shard.
+CREATE TABLE IF NOT EXISTS pinlater_keys (
+    queue_id INTEGER NOT NULL,
+    name BLOB NOT NULL,
+    job_id INTEGER NOT NULL,
+    priority INTEGER NOT NULL,
+    slot INTEGER NOT NULL,
+    window_ms INTEGER NOT NULL,
+    is_send_id INTEGER NOT NULL,
+    outcome INTEGER NOT NULL,
+    until_ms INTEGER,
+    remove_at_ms INTEGER,
+    elsewhere TEXT,
+    PRIMARY KEY (queue_id, name)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS pinlater_keys_job ON pinlater_keys (job_id);
+CREATE INDEX IF NOT EXISTS pinlater_keys_over ON pinlater_keys (remove_at_ms) WHERE remove_at_ms IS NOT NULL;
+-- Serialize keys with a live job: the first of them. `behind`: a shard id; all wait until the barrier is lifted.
+CREATE TABLE IF NOT EXISTS pinlater_chains (
+    serialize_key BLOB NOT NULL PRIMARY KEY,
+    job_id INTEGER NOT NULL,
+    place INTEGER NOT NULL,
+    queue_id INTEGER NOT NULL,
+    priority INTEGER NOT NULL,
+    slot INTEGER NOT NULL,
+    since_ms INTEGER NOT NULL,
+    behind TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS pinlater_chains_queue ON pinlater_chains (queue_id);
+CREATE TABLE IF NOT EXISTS pinlater_waiting (
+    serialize_key BLOB NOT NULL,
+    place INTEGER NOT NULL,
+    job_id INTEGER NOT NULL,
+    PRIMARY KEY (serialize_key, place)
+) WITHOUT ROWID;
+-- Of the keys behind whose first job others wait: how many, and since when it is the first.
+CREATE TABLE IF NOT EXISTS pinlater_blocked (
+    serialize_key BLOB NOT NULL PRIMARY KEY,
+    waiting INTEGER NOT NULL,
+    since_ms INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS pinlater_blocked_waiting ON pinlater_blocked (waiting);
+CREATE INDEX IF NOT EXISTS pinlater_blocked_since ON pinlater_blocked (since_ms);
+CREATE TABLE IF NOT EXISTS pinlater_barriers (
+    serialize_key BLOB NOT NULL PRIMARY KEY,
+    shard_id TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS pinlater_expiries (
+    job_id INTEGER PRIMARY KEY,
+    expires_at_ms INTEGER NOT NULL
+);
+CREATE INDEX IF NOT EXISTS pinlater_expiries_due ON pinlater_expiries (expires_at_ms);
+-- What has ended as CANCELLED. Apart, since an index of it over all jobs would have to be built when a store is upgraded.
+CREATE TABLE IF NOT EXISTS pinlater_cancelled (
+    job_id INTEGER PRIMARY KEY,
+    queue_id INTEGER NOT NULL,
+    finished_at_ms INTEGER NOT NULL
+);
+CREATE INDEX IF NOT EXISTS pinlater_cancelled_ended ON pinlater_cancelled (queue_id, finished_at_ms);
+CREATE TABLE IF NOT EXISTS pinlater_results (
+    job_id INTEGER PRIMARY KEY,
+    queue_id INTEGER NOT NULL,
+    priority INTEGER NOT NULL,
+    attempts_remaining INTEGER NOT NULL,
+    finished_at_ms INTEGER NOT NULL,
+    expires_at_ms INTEGER NOT NULL,
+    result_bytes INTEGER NOT NULL,
+    result BLOB NOT NULL
+);
+CREATE INDEX IF NOT EXISTS pinlater_results_expiry ON pinlater_results (expires_at_ms);
+CREATE TABLE IF NOT EXISTS pinlater_firings (
+    schedule BLOB NOT NULL PRIMARY KEY,
+    fires_at_ms INTEGER NOT NULL
+) WITHOUT ROWID;
 
 -- name: upgrade
 -- Indexes of version 1.
@@ -102,12 +193,17 @@ DROP INDEX IF EXISTS pinlater_jobs_failed;
 
 -- name: lacks_columns
 -- Servers before these columns go on using the tables that have them: the version of the tables stays.
-SELECT (SELECT COUNT(*) FROM pragma_table_info('pinlater_links') WHERE name = 'undelivered') = 0
+SELECT (SELECT COUNT(*) FROM pragma_table_info('pinlater_links') WHERE name = 'undelivered') = 0,
+    (SELECT COUNT(*) FROM pragma_table_info('pinlater_jobs') WHERE name = 'extended') = 0
 
 -- name: add_columns
 ALTER TABLE pinlater_links ADD COLUMN undelivered_attempts INTEGER;
 ALTER TABLE pinlater_links ADD COLUMN undelivered_run_after_ms INTEGER;
 ALTER TABLE pinlater_links ADD COLUMN undelivered INTEGER;
+
+-- name: add_extended
+-- The text of the schema alone changes.
+ALTER TABLE pinlater_jobs ADD COLUMN extended INTEGER
 
 -- name: has_meta
 SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = 'pinlater_meta'
@@ -270,25 +366,27 @@ WHERE id = ?
 UPDATE pinlater_jobs SET body_bytes = ?, body = ? WHERE id = ?
 
 -- name: expired_claims
-SELECT id, queue_id, attempts_remaining, crashes FROM pinlater_jobs INDEXED BY pinlater_jobs_claims
+SELECT id, queue_id, attempts_remaining, crashes, extended FROM pinlater_jobs INDEXED BY pinlater_jobs_claims
 WHERE state = 1 AND claim_expires_at_ms < ? ORDER BY claim_expires_at_ms LIMIT ?
 
 -- name: oldest_ended
--- Per queue the first job that succeeded and the first that failed: two looks into an index.
+-- Per queue the first job that succeeded, that failed, that was cancelled: three looks into an index.
 SELECT id, name,
     (SELECT finished_at_ms FROM pinlater_jobs INDEXED BY pinlater_jobs_ended_2
         WHERE queue_id = pinlater_queues.id AND state = 2 ORDER BY finished_at_ms LIMIT 1),
     (SELECT finished_at_ms FROM pinlater_jobs INDEXED BY pinlater_jobs_ended_3
         WHERE queue_id = pinlater_queues.id AND state = 3 AND claim_expires_at_ms IS NULL
-        ORDER BY finished_at_ms LIMIT 1)
+        ORDER BY finished_at_ms LIMIT 1),
+    (SELECT finished_at_ms FROM pinlater_cancelled INDEXED BY pinlater_cancelled_ended
+        WHERE queue_id = pinlater_queues.id ORDER BY finished_at_ms LIMIT 1)
 FROM pinlater_queues WHERE name IS NOT NULL
 
 -- name: succeeded_before
-SELECT id FROM pinlater_jobs INDEXED BY pinlater_jobs_ended_2
+SELECT id, extended FROM pinlater_jobs INDEXED BY pinlater_jobs_ended_2
 WHERE queue_id = ? AND state = 2 AND finished_at_ms < ? ORDER BY finished_at_ms LIMIT ?
 
 -- name: failed_before
-SELECT id FROM pinlater_jobs INDEXED BY pinlater_jobs_ended_3
+SELECT id, extended FROM pinlater_jobs INDEXED BY pinlater_jobs_ended_3
 WHERE queue_id = ? AND state = 3 AND claim_expires_at_ms IS NULL AND finished_at_ms < ?
 ORDER BY finished_at_ms LIMIT ?
 
@@ -296,7 +394,7 @@ ORDER BY finished_at_ms LIMIT ?
 SELECT id FROM pinlater_queues WHERE name IS NULL LIMIT ?
 
 -- name: leftovers
-SELECT id FROM pinlater_jobs WHERE queue_id = ? LIMIT ?
+SELECT id, extended FROM pinlater_jobs WHERE queue_id = ? LIMIT ?
 
 -- name: forget_queue
 DELETE FROM pinlater_queues WHERE id = ? AND NOT EXISTS (SELECT 1 FROM pinlater_jobs WHERE queue_id = ?)
@@ -343,7 +441,7 @@ WHERE name IN (SELECT value FROM json_each(?)) AND EXISTS (SELECT 1
     WHERE queue_id = pinlater_queues.id AND state = 3 AND claim_expires_at_ms IS NOT NULL)
 
 -- name: dead_letters_pending
-SELECT id, priority, attempts_allowed, crashes, created_at_ms, body_bytes
+SELECT id, priority, attempts_allowed, crashes, created_at_ms, body_bytes, extended
 FROM pinlater_jobs INDEXED BY pinlater_jobs_marked
 WHERE queue_id = ? AND state = 3 AND claim_expires_at_ms IS NOT NULL ORDER BY id LIMIT ?
 
@@ -429,7 +527,7 @@ SELECT run_after_ms, id FROM pinlater_jobs INDEXED BY pinlater_jobs_order
 WHERE queue_id = ? AND state = ? AND priority = ? AND run_after_ms = ? AND id > ? ORDER BY id LIMIT 1 OFFSET ?
 
 -- name: named
-SELECT id, priority, state FROM pinlater_jobs NOT INDEXED
+SELECT id, priority, state, extended FROM pinlater_jobs NOT INDEXED
 WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = ?) AND id IN (SELECT value FROM json_each(?))
 
 -- name: infos
@@ -455,7 +553,7 @@ SELECT run_after_ms, id FROM pinlater_jobs INDEXED BY pinlater_jobs_order
 WHERE queue_id = ? AND state = ? AND priority = ? AND run_after_ms >= ? AND run_after_ms <= ?
 
 -- name: oldest
-SELECT id FROM pinlater_jobs INDEXED BY pinlater_jobs_order
+SELECT id, extended FROM pinlater_jobs INDEXED BY pinlater_jobs_order
 WHERE queue_id = ? AND state = ? AND priority = ? ORDER BY run_after_ms, id LIMIT ?
 
 -- name: retry_failed
@@ -463,3 +561,240 @@ UPDATE pinlater_jobs NOT INDEXED SET state = 0, attempts_remaining = coalesce(?,
     run_after_ms = ?, updated_at_ms = ?, crashes = 0, {no_claim},
     finished_at_ms = NULL
 WHERE id IN (SELECT value FROM json_each(?))
+
+-- name: insert_extended_jobs
+INSERT INTO pinlater_jobs (extended, {new_job})
+VALUES
+
+-- name: insert_extended_jobs_row
+{new_extended_job_row}
+
+-- name: raise_schema_version
+-- With the first extended job: a server that does not know these would misread it, and cannot open the store any more.
+UPDATE pinlater_meta SET value = '3' WHERE name = 'schema_version' AND value = '2'
+
+-- name: put_extensions
+INSERT INTO pinlater_extensions ({extension}) VALUES /*rows*/
+
+-- name: extensions
+SELECT {extension} FROM pinlater_extensions WHERE job_id IN (SELECT value FROM json_each(?))
+
+-- name: remove_extensions
+DELETE FROM pinlater_extensions WHERE job_id IN (SELECT value FROM json_each(?))
+
+-- name: put_expiries
+INSERT INTO pinlater_expiries (job_id, expires_at_ms) VALUES /*rows*/ ON CONFLICT (job_id) DO UPDATE SET expires_at_ms = excluded.expires_at_ms
+
+-- name: remove_expiries
+DELETE FROM pinlater_expiries WHERE job_id IN (SELECT value FROM json_each(?))
+
+-- name: remove_cancelled
+DELETE FROM pinlater_cancelled WHERE job_id IN (SELECT value FROM json_each(?))
+
+-- name: set_extended
+UPDATE pinlater_jobs NOT INDEXED SET extended = ? WHERE id IN (SELECT value FROM json_each(?))
+
+-- name: stop
+-- What was asked to stop first stays so.
+INSERT INTO pinlater_extensions (job_id, slot, dedupe_for_ms, cancelled_by) VALUES /*rows*/
+ON CONFLICT (job_id) DO UPDATE SET cancelled_by = excluded.cancelled_by
+
+-- name: put_progress
+INSERT INTO pinlater_extensions (job_id, slot, dedupe_for_ms, fraction, progress, progress_at_ms) VALUES /*rows*/
+ON CONFLICT (job_id) DO UPDATE SET fraction = excluded.fraction, progress = excluded.progress, progress_at_ms = excluded.progress_at_ms
+
+-- name: forget_stop
+UPDATE pinlater_extensions SET cancelled_by = NULL WHERE job_id IN (SELECT value FROM json_each(?))
+
+-- name: set_place
+UPDATE pinlater_extensions SET place = ? WHERE job_id = ?
+
+-- name: end_cancelled
+UPDATE pinlater_jobs NOT INDEXED SET state = 5, attempts_remaining = 0, finished_at_ms = ?,
+    updated_at_ms = ?, claim_expires_at_ms = ?, crashes = crashes + ?, custom_status = append_status(custom_status, ?, ?)
+WHERE id IN (SELECT value FROM json_each(?))
+
+-- name: note_cancelled
+INSERT INTO pinlater_cancelled (job_id, queue_id, finished_at_ms)
+SELECT id, queue_id, finished_at_ms FROM pinlater_jobs NOT INDEXED WHERE id IN (SELECT value FROM json_each(?))
+
+-- name: cancelled_before
+SELECT job.id, job.extended FROM pinlater_cancelled ended INDEXED BY pinlater_cancelled_ended CROSS JOIN pinlater_jobs job ON job.id = ended.job_id
+WHERE ended.queue_id = ? AND ended.finished_at_ms < ? ORDER BY ended.finished_at_ms LIMIT ?
+
+-- name: renew_claims
+UPDATE pinlater_jobs NOT INDEXED SET claim_expires_at_ms = ? + claim_timeout_ms, updated_at_ms = ? WHERE id IN (SELECT value FROM json_each(?))
+
+-- name: reschedulable
+SELECT id, priority, state, updated_at_ms FROM pinlater_jobs NOT INDEXED
+WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = ?) AND id IN (SELECT value FROM json_each(?))
+
+-- name: reschedule
+UPDATE pinlater_jobs NOT INDEXED SET run_after_ms = COALESCE(?, run_after_ms),
+    attempts_allowed = COALESCE(?, attempts_allowed), attempts_remaining = COALESCE(?, attempts_remaining),
+    updated_at_ms = ?
+WHERE id IN (SELECT value FROM json_each(?))
+
+-- name: queue_id_by_homes
+-- The version of the homes stays what it is until the commit, and so does the queue.
+SELECT queue.id, (SELECT version FROM pinlater_records WHERE name = '@homes') FROM pinlater_queues queue WHERE queue.name = ?
+
+-- name: keys
+SELECT name, job_id, priority, slot, until_ms, outcome, elsewhere FROM pinlater_keys
+WHERE queue_id = ? AND name IN (/*keys*/)
+
+-- name: locked_keys
+SELECT name, job_id, priority, slot, until_ms, outcome, elsewhere FROM pinlater_keys
+WHERE queue_id = ? AND name IN (/*keys*/)
+
+-- name: put_keys
+INSERT INTO pinlater_keys ({key_entry}) VALUES /*rows*/
+ON CONFLICT (queue_id, name) DO UPDATE SET job_id = excluded.job_id, priority = excluded.priority, slot = excluded.slot, window_ms = excluded.window_ms,
+    outcome = excluded.outcome, until_ms = excluded.until_ms, remove_at_ms = excluded.remove_at_ms, elsewhere = excluded.elsewhere
+
+-- name: end_keys
+-- A send id goes when its time has passed, a dedupe key not while it names a job that is kept.
+UPDATE pinlater_keys INDEXED BY pinlater_keys_job SET
+    until_ms = CASE WHEN window_ms < 0 THEN {forever} ELSE ? + window_ms END,
+    remove_at_ms = CASE WHEN is_send_id = 1 THEN ? + window_ms END
+WHERE until_ms IS NULL AND job_id IN (SELECT value FROM json_each(?))
+
+-- name: drop_keys
+DELETE FROM pinlater_keys WHERE is_send_id = 0 AND job_id IN (SELECT value FROM json_each(?))
+
+-- name: drop_keys_over
+-- Of jobs that go: those without a window that goes on.
+DELETE FROM pinlater_keys
+WHERE is_send_id = 0 AND (CASE WHEN until_ms IS NULL THEN window_ms <= 0 ELSE until_ms <= ? OR until_ms >= {forever} END) = 1
+    AND job_id IN (SELECT value FROM json_each(?))
+
+-- name: leave_windows
+UPDATE pinlater_keys INDEXED BY pinlater_keys_job SET remove_at_ms = COALESCE(until_ms, ? + window_ms),
+    until_ms = COALESCE(until_ms, ? + window_ms)
+WHERE job_id IN (SELECT value FROM json_each(?))
+
+-- name: keys_over
+SELECT queue_id, name FROM pinlater_keys INDEXED BY pinlater_keys_over
+WHERE remove_at_ms <= ? ORDER BY remove_at_ms LIMIT ?
+
+-- name: remove_keys
+DELETE FROM pinlater_keys WHERE queue_id = ? AND name IN (/*keys*/)
+
+-- name: key_slots
+SELECT slot FROM pinlater_keys UNION SELECT slot FROM pinlater_chains
+
+-- name: windows
+SELECT queue_id, name, job_id, priority, slot, until_ms, is_send_id, outcome, elsewhere FROM pinlater_keys
+WHERE (queue_id > ? OR (queue_id = ? AND name > ?)) AND until_ms > ? AND until_ms < {forever}
+ORDER BY queue_id, name LIMIT ?
+
+-- name: drop_window
+DELETE FROM pinlater_keys WHERE queue_id = ? AND name = ? AND until_ms = ?
+
+-- name: chains
+SELECT serialize_key, job_id, place, since_ms, behind FROM pinlater_chains
+WHERE serialize_key IN (/*keys*/)
+
+-- name: live_chains
+SELECT serialize_key FROM pinlater_chains WHERE serialize_key IN (/*keys*/)
+
+-- name: chain_heads
+SELECT chain.serialize_key, queue.name, chain.priority, chain.job_id
+FROM pinlater_chains chain CROSS JOIN pinlater_queues queue ON queue.id = chain.queue_id
+WHERE chain.serialize_key IN (/*keys*/) AND queue.name IS NOT NULL
+
+-- name: put_chains
+INSERT INTO pinlater_chains (serialize_key, job_id, place, queue_id, priority, slot, since_ms, behind) VALUES /*rows*/
+ON CONFLICT (serialize_key) DO UPDATE SET job_id = excluded.job_id, place = excluded.place, queue_id = excluded.queue_id, priority = excluded.priority,
+    since_ms = excluded.since_ms
+
+-- name: remove_chains
+DELETE FROM pinlater_chains WHERE serialize_key IN (/*keys*/)
+
+-- name: chains_of_queue
+SELECT chain.job_id FROM pinlater_chains chain INDEXED BY pinlater_chains_queue WHERE chain.queue_id = ? LIMIT ?
+
+-- name: put_waiting
+INSERT INTO pinlater_waiting (serialize_key, place, job_id) VALUES /*rows*/
+
+-- name: remove_waiting
+DELETE FROM pinlater_waiting WHERE serialize_key IN (/*keys*/) AND place IN (SELECT value FROM json_each(?))
+
+-- name: add_blocked
+INSERT INTO pinlater_blocked (serialize_key, waiting, since_ms) VALUES /*rows*/
+ON CONFLICT (serialize_key) DO UPDATE SET waiting = pinlater_blocked.waiting + excluded.waiting, since_ms = excluded.since_ms
+
+-- name: drop_unblocked
+DELETE FROM pinlater_blocked WHERE waiting <= 0 AND serialize_key IN (/*keys*/)
+
+-- name: next_in_chains
+SELECT blocked.serialize_key, waiting.place, waiting.job_id, job.queue_id, job.priority, job.run_after_ms
+FROM pinlater_blocked blocked
+CROSS JOIN pinlater_waiting waiting ON waiting.serialize_key = blocked.serialize_key AND waiting.place =
+    (SELECT MIN(first.place) FROM pinlater_waiting first WHERE first.serialize_key = blocked.serialize_key)
+CROSS JOIN pinlater_jobs job ON job.id = waiting.job_id
+WHERE blocked.serialize_key IN (/*keys*/)
+
+-- name: free_waiting
+UPDATE pinlater_jobs NOT INDEXED SET state = 0 WHERE id IN (SELECT value FROM json_each(?))
+
+-- name: most_blocked
+SELECT serialize_key, waiting, since_ms FROM pinlater_blocked INDEXED BY pinlater_blocked_waiting ORDER BY waiting DESC LIMIT ?
+
+-- name: longest_blocked
+SELECT serialize_key, waiting, since_ms FROM pinlater_blocked INDEXED BY pinlater_blocked_since ORDER BY since_ms LIMIT ?
+
+-- name: put_barriers
+INSERT INTO pinlater_barriers (serialize_key, shard_id) VALUES /*rows*/ ON CONFLICT (serialize_key) DO UPDATE SET shard_id = excluded.shard_id
+
+-- name: barriers
+SELECT serialize_key, shard_id FROM pinlater_barriers ORDER BY serialize_key LIMIT ?
+
+-- name: remove_barriers
+DELETE FROM pinlater_barriers WHERE serialize_key IN (/*keys*/)
+
+-- name: open_chains
+UPDATE pinlater_chains SET behind = '', since_ms = ? WHERE serialize_key IN (/*keys*/)
+
+-- name: expired_jobs
+SELECT job.id, job.queue_id, job.attempts_remaining, job.extended, expiry.expires_at_ms
+FROM pinlater_expiries expiry INDEXED BY pinlater_expiries_due CROSS JOIN pinlater_jobs job ON job.id = expiry.job_id
+WHERE expiry.expires_at_ms <= ? AND job.state IN (0, 4) ORDER BY expiry.expires_at_ms LIMIT ?
+
+-- name: expired_ready
+-- How many of those that look ready have expired, and are left out.
+SELECT job.priority, COUNT(*) FROM pinlater_expiries expiry INDEXED BY pinlater_expiries_due
+    CROSS JOIN pinlater_jobs job ON job.id = expiry.job_id
+WHERE expiry.expires_at_ms <= ? AND job.queue_id = (SELECT id FROM pinlater_queues WHERE name = ?) AND job.state = 0
+    AND job.run_after_ms <= ? GROUP BY job.priority
+
+-- name: put_results
+INSERT INTO pinlater_results (job_id, queue_id, priority, attempts_remaining, finished_at_ms, expires_at_ms, result_bytes, result)
+VALUES /*rows*/ ON CONFLICT (job_id) DO UPDATE SET finished_at_ms = excluded.finished_at_ms, expires_at_ms = excluded.expires_at_ms,
+    result_bytes = excluded.result_bytes, result = excluded.result
+
+-- name: results
+SELECT job_id, priority, attempts_remaining, finished_at_ms, result_bytes FROM pinlater_results
+WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = ?) AND job_id IN (SELECT value FROM json_each(?))
+
+-- name: result_bodies
+SELECT job_id, result FROM pinlater_results WHERE job_id IN (SELECT value FROM json_each(?))
+
+-- name: results_over
+SELECT job_id FROM pinlater_results INDEXED BY pinlater_results_expiry
+WHERE expires_at_ms <= ? ORDER BY expires_at_ms LIMIT ?
+
+-- name: remove_results
+DELETE FROM pinlater_results WHERE job_id IN (SELECT value FROM json_each(?))
+
+-- name: firings
+SELECT schedule, fires_at_ms FROM pinlater_firings WHERE schedule IN (/*keys*/)
+
+-- name: put_firings
+INSERT INTO pinlater_firings (schedule, fires_at_ms) VALUES /*rows*/ ON CONFLICT (schedule) DO UPDATE SET fires_at_ms = excluded.fires_at_ms
+
+-- name: run_afters
+SELECT id, queue_id, run_after_ms FROM pinlater_jobs NOT INDEXED WHERE id IN (SELECT value FROM json_each(?))
+
+-- name: states
+SELECT id, priority, state FROM pinlater_jobs NOT INDEXED WHERE id IN (SELECT value FROM json_each(?))

@@ -34,9 +34,11 @@ _STATEMENTS = load_statements("sqlite.sql")
 SMALL_TRANSACTIONS = frozenset({enqueue, claim, ack, ack_and_claim, checkpoint, requeue})
 """Steps that take but a moment: where several wait, they share a transaction."""
 
+PREPARED_STATEMENTS = 512
 ROWS_PER_INSERT = 64
 _INSERTS = {
-    1 << power: f"{_STATEMENTS['insert_jobs']} {','.join([_STATEMENTS['insert_jobs_row']] * (1 << power))}"
+    (name, 1 << power): f"{_STATEMENTS[name]} {','.join([_STATEMENTS[f'{name}_row']] * (1 << power))}"
+    for name in ("insert_jobs", "insert_extended_jobs")
     for power in range(ROWS_PER_INSERT.bit_length())
 }
 
@@ -53,6 +55,8 @@ LOOK_AT_DISK_S = 0.02
 
 class SqliteSession(Session):
     """A transaction on an SQLite connection. `path` is the file, "" for a database in memory."""
+
+    mark = "?"
 
     def __init__(self, path: str) -> None:
         super().__init__(None, _STATEMENTS, "")
@@ -82,9 +86,12 @@ class SqliteSession(Session):
     def make_tables(self) -> None:
         for statement in parts(self.statements["schema"]) + parts(self.statements["upgrade"]):
             self.cursor.execute(statement)
-        if self.rows("lacks_columns")[0][0]:
+        lacks_links, lacks_extended = self.rows("lacks_columns")[0]
+        if lacks_links:
             for statement in parts(self.statements["add_columns"]):
                 self.cursor.execute(statement)
+        if lacks_extended:
+            self.run("add_extended")
 
     def remove(self, ids: Sequence[int]) -> int:
         self.run_of("remove_links", (), ids)
@@ -96,7 +103,10 @@ class SqliteSession(Session):
     def allocate_ids(self, count: int, floor: int) -> int:
         return int(self.rows("allocate_ids", (floor, count))[0][0]) - count
 
-    def insert_jobs(self, jobs: Sequence[NewJob]) -> None:
+    def rows_at_once(self, rows: int) -> int:
+        return min(ROWS_PER_INSERT, 1 << rows.bit_length() - 1)
+
+    def insert_jobs(self, jobs: Sequence[NewJob], statement: str = "insert_jobs") -> None:
         """Many rows in a statement, since between two statements a busy event loop takes the interpreter for a while.
 
         Sizes are powers of two, so that a few statements serve any number of jobs and stay prepared.
@@ -105,9 +115,9 @@ class SqliteSession(Session):
             self.check_room()
         start = 0
         while start < len(jobs):
-            rows = min(ROWS_PER_INSERT, 1 << (len(jobs) - start).bit_length() - 1)
+            rows = self.rows_at_once(len(jobs) - start)
             values = [value for job in jobs[start : start + rows] for value in job]
-            self.cursor.execute(_INSERTS[rows], values)
+            self.cursor.execute(_INSERTS[statement, rows], values)
             start += rows
 
     def candidates(self, queue_id: int, priorities: Sequence[int], limit: int, now_ms: int) -> list[Row]:
@@ -157,7 +167,9 @@ class SqliteConnection:
         self._session.cursor = self._connection.cursor()
 
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self._path, timeout=self._busy_timeout_s, isolation_level=None)
+        connection = sqlite3.connect(
+            self._path, timeout=self._busy_timeout_s, isolation_level=None, cached_statements=PREPARED_STATEMENTS
+        )
         try:
             self._use_wal(connection)
             for pragma in _PRAGMAS:

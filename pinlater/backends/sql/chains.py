@@ -1,0 +1,181 @@
+"""The jobs of a serialize key, in the order of their places: the first may be handed out, the others wait.
+
+A place is an id, given out when the job came in or came back. Whoever changes the jobs of a key has locked the row of
+its chain; rows of chains are locked in the order of their keys.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from pinlater.backends.base import Barrier, BlockedChain
+from pinlater.backends.sql.session import Session
+from pinlater.model import descriptor_prefix
+
+if TYPE_CHECKING:
+    from pinlater.backends.sql.extensions import Extension
+
+Freed = dict[str, list[int]]
+"""The run_afters of jobs that became the first of their keys, by queue."""
+
+
+class Chain(NamedTuple):
+    """A row of `chains`: the first job of a key. `behind` a shard id: it waits too, as long as the barrier stands."""
+
+    serialize_key: bytes
+    job_id: int
+    place: int
+    since_ms: int
+    behind: str
+
+
+class Member(NamedTuple):
+    """A job that comes into the chain of its key, at the end."""
+
+    serialize_key: bytes
+    place: int
+    job_id: int
+    queue_id: int
+    priority: int
+    slot: int
+    behind: str = ""
+
+
+class Joining:
+    """Jobs that come into chains, in order, until `write`. The keys' chains are locked by making this."""
+
+    def __init__(self, session: Session, keys: Iterable[bytes], now_ms: int) -> None:
+        self._session = session
+        self._now_ms = now_ms
+        self._since = {row[0]: row[3] for row in session.rows_in("chains", (), keys)}
+        self._new: list[Member] = []
+        self._behind: list[Member] = []
+
+    def is_live(self, serialize_key: bytes) -> bool:
+        """Whether a job of the key is live."""
+        return serialize_key in self._since
+
+    def add(self, member: Member) -> bool:
+        """Whether it waits."""
+        if member.serialize_key in self._since:
+            self._behind.append(member)
+            return True
+        self._since[member.serialize_key] = self._now_ms
+        self._new.append(member)
+        return bool(member.behind)
+
+    def write(self) -> None:
+        new, behind, now_ms = self._new, self._behind, self._now_ms
+        self._new, self._behind = [], []
+        self._session.put(
+            "put_chains",
+            [(m.serialize_key, m.job_id, m.place, m.queue_id, m.priority, m.slot, now_ms, m.behind) for m in new],
+        )
+        self._session.put("put_barriers", [(m.serialize_key, m.behind) for m in new if m.behind])
+        self._session.put("put_waiting", [(m.serialize_key, m.place, m.job_id) for m in behind])
+        counts = Counter(m.serialize_key for m in behind)
+        self._session.put("add_blocked", [(key, counts[key], self._since[key]) for key in sorted(counts)])
+
+
+def locked(session: Session, keys: Iterable[bytes]) -> dict[bytes, Chain]:
+    return {row[0]: Chain(*row) for row in session.rows_in("chains", (), keys)}
+
+
+def leave(session: Session, leaving: Iterable[Extension], now_ms: int, freed: Freed) -> None:
+    """Take these jobs out of their chains, and free those that become the first."""
+    per_key: dict[bytes, dict[int, int]] = defaultdict(dict)
+    for each in leaving:
+        if each.serialize_key is not None and each.place is not None:
+            per_key[each.serialize_key][each.place] = each.job_id
+    found = locked(session, per_key)
+    behind = {key: [place for place in places if place != found[key].place] for key, places in per_key.items() if key in found}
+    _drop_waiting(session, {key: places for key, places in behind.items() if places}, found)
+    heads = [found[key] for key, places in per_key.items() if key in found and found[key].place in places]
+    if heads:
+        _follow(session, heads, now_ms, freed)
+
+
+def _drop_waiting(session: Session, behind: Mapping[bytes, Sequence[int]], found: Mapping[bytes, Chain]) -> None:
+    if not behind:
+        return
+    places = sorted(place for each in behind.values() for place in each)
+    for start in range(0, len(places), _PLACES):
+        session.run_in("remove_waiting", (), behind, session.bound(places[start : start + _PLACES]))
+    session.put("add_blocked", [(key, -len(each), found[key].since_ms) for key, each in sorted(behind.items())])
+    session.run_in("drop_unblocked", (), behind)
+
+
+_PLACES = 500
+
+
+def _follow(session: Session, heads: Sequence[Chain], now_ms: int, freed: Freed) -> None:
+    """Whoever is next in each chain is the first now; a chain without one is gone. Most are."""
+    behind = {head.serialize_key: head.behind for head in heads}
+    rows = session.rows_in("next_in_chains", (), behind)
+    following = {row[0] for row in rows}
+    gone = [key for key in behind if key not in following]
+    session.run_in("remove_chains", (), gone)
+    session.run_in("remove_barriers", (), [key for key in gone if behind[key]])
+    if not rows:
+        return
+    places = sorted(row[1] for row in rows)
+    for start in range(0, len(places), _PLACES):
+        session.run_in("remove_waiting", (), following, session.bound(places[start : start + _PLACES]))
+    session.put(
+        "put_chains", [(key, job_id, place, queue_id, priority, 0, now_ms, "") for key, place, job_id, queue_id, priority, _ in rows]
+    )
+    session.put("add_blocked", [(key, -1, now_ms) for key in sorted(following)])
+    session.run_in("drop_unblocked", (), following)
+    _free(session, [(row[2], row[3], row[5]) for row in rows if not behind[row[0]]], freed)
+
+
+def _free(session: Session, jobs: Sequence[tuple[int, int, int]], freed: Freed) -> None:
+    """WAITING to PENDING: jobs as (id, queue id, run_after)."""
+    session.run_of("free_waiting", (), sorted(job_id for job_id, _, _ in jobs))
+    names = dict(session.rows_of("names_of_queues", (), sorted({queue_id for _, queue_id, _ in jobs})))
+    for _, queue_id, run_after_ms in jobs:
+        if names.get(queue_id) is not None:
+            freed.setdefault(names[queue_id], []).append(run_after_ms)
+
+
+# -- queries -------------------------------------------------------------------------------------------------------
+
+
+def firsts(session: Session, keys: Iterable[bytes]) -> dict[bytes, str]:
+    """The descriptor of the first job of each key that has one."""
+    return {
+        key: f"{descriptor_prefix(queue, session.shard_id, priority)}{job_id}"
+        for key, queue, priority, job_id in session.rows_in("chain_heads", (), keys)
+    }
+
+
+def blocked_chains(session: Session, limit: int) -> list[BlockedChain]:
+    rows = dict.fromkeys(session.rows("most_blocked", (limit,)) + session.rows("longest_blocked", (limit,)))
+    heads = firsts(session, [row[0] for row in rows])
+    return [
+        BlockedChain(key.decode(), heads[key], waiting, since_ms) for key, waiting, since_ms in rows if key in heads
+    ]
+
+
+def has_chains(session: Session, serialize_keys: Sequence[str]) -> list[bool]:
+    keys = [key.encode() for key in serialize_keys]
+    live = {row[0] for row in session.rows_in("live_chains", (), keys)}
+    return [key in live for key in keys]
+
+
+def list_barriers(session: Session, limit: int) -> list[Barrier]:
+    return [Barrier(key.decode(), shard_id) for key, shard_id in session.rows("barriers", (limit,))]
+
+
+def lift_barriers(session: Session, barriers: Sequence[Barrier], now_ms: int) -> Freed:
+    """Only a barrier to the shard that is named."""
+    named = {barrier.serialize_key.encode(): barrier.shard_id for barrier in barriers}
+    lifted = {key: chain for key, chain in locked(session, named).items() if chain.behind == named[key]}
+    session.run_in("open_chains", (now_ms,), lifted)
+    session.run_in("remove_barriers", (), lifted)
+    freed: Freed = {}
+    ids = sorted(chain.job_id for chain in lifted.values())
+    _free(session, session.rows_of("run_afters", (), ids), freed)
+    return freed

@@ -1,0 +1,325 @@
+"""Jobs that come in with keys, and their return: enqueue, retry, replay.
+
+All of these take ids first, which keeps every other one that takes ids waiting until the commit. So what is read of
+keys behind that is decided by nobody else before this transaction has written it; ends of jobs alone come in between,
+and those never take a key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from pinlater.backends.base import JobKey
+from pinlater.backends.extended import SEND_ID_KEPT_MS, Offer, Offered, OfferOutcome
+from pinlater.backends.sql.chains import Joining, Member, firsts
+from pinlater.backends.sql.extensions import Extension, extensions
+from pinlater.backends.sql.ready_jobs import first_new_id
+from pinlater.backends.sql.records import (
+    EXPIRES,
+    HAS_ENTRY,
+    OWN_TIMEOUT,
+    STATES_OF,
+    WAITING,
+    Descriptors,
+    new_extended_job,
+)
+from pinlater.backends.sql.session import NewJob, Row, Session
+from pinlater.errors import HomesChanged, QueueNotFound
+from pinlater.model import ExtendedJob, JobState, KeyRef, OnDuplicate, parse_descriptor
+
+
+class Entry(NamedTuple):
+    """A row of `keys`, behind its name."""
+
+    job_id: int
+    priority: int
+    slot: int
+    until_ms: int | None
+    outcome: int
+    elsewhere: str | None
+
+    def stands(self, now_ms: int) -> bool:
+        return self.until_ms is None or self.until_ms > now_ms
+
+
+def dedupe_name(dedupe_key: bytes, serialize_key: bytes) -> bytes:
+    """Unique per serialize key."""
+    return b"d%d:%b%b" % (len(serialize_key), serialize_key, dedupe_key)
+
+
+def send_name(send_id: str) -> bytes:
+    return b"i" + send_id.encode()
+
+
+def entries(session: Session, queue_id: int, names: Iterable[bytes], statement: str = "keys") -> dict[bytes, Entry]:
+    return {bytes(row[0]): Entry(*row[1:]) for row in session.rows_in(statement, (queue_id,), names)}
+
+
+def enqueue_extended(
+    session: Session, queue: str, offers: Sequence[Offer], now_ms: int, homes_version: str, raises_version: bool
+) -> list[Offered]:
+    """The queue is locked against deletion first, and the version of the homes against a change."""
+    rows = session.rows("queue_id_by_homes", (queue,)) if homes_version else session.rows("queue_id_for_enqueue", (queue,))
+    if not rows:
+        raise QueueNotFound.of(queue)
+    queue_id = int(rows[0][0])
+    if homes_version and (rows[0][1] or "") > homes_version:
+        raise HomesChanged(f"the store knows homes of keys of version {rows[0][1]}, and the call names {homes_version}")
+    if not offers:
+        return []
+    first_id = first_new_id(session, len(offers), now_ms)
+    if raises_version:
+        session.run("raise_schema_version")
+    return _Enqueue(session, queue, queue_id, offers, now_ms).carry_out(first_id)
+
+
+class _Enqueue:
+    """The offers of one call, each of which sees what those before it did. What is new is written at the end."""
+
+    def __init__(self, session: Session, queue: str, queue_id: int, offers: Sequence[Offer], now_ms: int) -> None:
+        self._session = session
+        self._queue_id = queue_id
+        self._offers = offers
+        self._now_ms = now_ms
+        self._descriptors = Descriptors(queue, session.shard_id)
+        self._keys = [self._keys_of(offer.job) for offer in offers]
+        names = [name for *_, dedupe, send in self._keys for name in (dedupe, send) if name]
+        self._entries = entries(session, queue_id, names) if names else {}
+        self._chains = Joining(session, [serialize for _, serialize, _, _ in self._keys if serialize], now_ms)
+        schedules = [offer.schedule.encode() for offer in offers if offer.schedule]
+        self._fired: dict[bytes, int] = dict(session.rows_in("firings", (), schedules))
+        self._pending = self._lock_replaced()
+        self._jobs: list[NewJob] = []
+        self._extensions: list[Extension] = []
+        self._new_entries: dict[bytes, Row] = {}
+        self._firings: dict[bytes, int] = {}
+
+    @staticmethod
+    def _keys_of(job: ExtendedJob) -> tuple[bytes, bytes, bytes, bytes]:
+        """Its dedupe key and serialize key, and the names of its entries."""
+        dedupe, serialize = job.dedupe_key.encode(), job.serialize_key.encode()
+        return (
+            dedupe,
+            serialize,
+            dedupe_name(dedupe, serialize) if dedupe else b"",
+            send_name(job.send_id) if job.send_id else b"",
+        )
+
+    def _lock_replaced(self) -> dict[int, tuple[int, int]]:
+        """The priority and state of the PENDING jobs that this call may change, locked."""
+        ids = {
+            entry.job_id
+            for offer, (*_, name, _) in zip(self._offers, self._keys, strict=True)
+            if offer.job.on_duplicate == OnDuplicate.REPLACE
+            and (entry := self._entries.get(name)) is not None
+            and entry.until_ms is None
+        }
+        rows = self._session.rows_of("states", (), sorted(ids)) if ids else []
+        return {row[0]: (row[1], row[2]) for row in rows if row[2] in STATES_OF[JobState.PENDING]}
+
+    def carry_out(self, first_id: int) -> list[Offered]:
+        offered = []
+        for number, (offer, keys) in enumerate(zip(self._offers, self._keys, strict=True)):
+            offered.append(self._take(offer, keys, first_id + number))
+        self._write()
+        self._session.put("put_firings", sorted(self._firings.items()))
+        return offered
+
+    def _take(self, offer: Offer, keys: tuple[bytes, bytes, bytes, bytes], job_id: int) -> Offered:
+        _, serialize, name, send = keys
+        schedule = offer.schedule.encode()
+        if schedule and self._fired.get(schedule, -1) >= offer.fires_at_ms:
+            return Offered(OfferOutcome.KEPT)
+        sent = self._entries.get(send)
+        if sent is not None and sent.stands(self._now_ms):
+            return Offered(OfferOutcome(sent.outcome), self._descriptor(sent))
+        entry = self._entries.get(name)
+        if entry is not None and entry.stands(self._now_ms):
+            offered = self._decide(offer, entry)
+            if send and offered.outcome in (OfferOutcome.KEPT, OfferOutcome.REPLACED):
+                self._remember(send, offer, entry, offered.outcome)
+        elif offer.only_if_known and not (serialize and self._chains.is_live(serialize)):
+            return Offered(OfferOutcome.NOT_HERE)
+        elif offer.only_if_known and offer.takes_no_jobs:
+            return Offered(OfferOutcome.CHAIN_HERE)
+        else:
+            offered = self._store(offer, keys, job_id)
+        if schedule and offered.outcome <= OfferOutcome.REPLACED:
+            self._fired[schedule] = self._firings[schedule] = offer.fires_at_ms
+        return offered
+
+    def _descriptor(self, entry: Entry) -> str:
+        return entry.elsewhere or self._descriptors.of(entry.priority, entry.job_id)
+
+    def _remember(self, send: bytes, offer: Offer, entry: Entry, outcome: OfferOutcome) -> None:
+        """A resend gets the same answer, for as long as one may come."""
+        until_ms = self._now_ms + SEND_ID_KEPT_MS
+        self._entries[send] = entry._replace(until_ms=until_ms, outcome=int(outcome))
+        self._new_entries[send] = (
+            *(self._queue_id, send, 0 if entry.elsewhere else entry.job_id, entry.priority, offer.slot),
+            *(SEND_ID_KEPT_MS, 1, int(outcome), until_ms, until_ms, entry.elsewhere),
+        )
+
+    def _decide(self, offer: Offer, entry: Entry) -> Offered:
+        """Where the dedupe key is taken."""
+        job, descriptor = offer.job, self._descriptor(entry)
+        if job.on_duplicate == OnDuplicate.REJECT:
+            return Offered(OfferOutcome.REJECTED, descriptor)
+        if job.on_duplicate != OnDuplicate.REPLACE or entry.job_id not in self._pending:
+            return Offered(OfferOutcome.KEPT, descriptor)
+        priority, state = self._pending[entry.job_id]
+        if priority != job.priority:
+            return Offered(OfferOutcome.DIFFERENT, descriptor)
+        self._write()  # it may be of this very call
+        run_after_ms = self._now_ms if job.run_after_ms is None else job.run_after_ms
+        attempts = job.attempts_allowed
+        self._session.run_of("reschedule", (run_after_ms, attempts, attempts, self._now_ms), [entry.job_id])
+        self._session.replace_body(entry.job_id, job.body)
+        return Offered(OfferOutcome.REPLACED, descriptor, None if state == WAITING else run_after_ms)
+
+    def _store(self, offer: Offer, keys: tuple[bytes, bytes, bytes, bytes], job_id: int) -> Offered:
+        job, (dedupe, serialize, name, send) = offer.job, keys
+        extension = Extension(
+            *(job_id, dedupe or None, serialize or None, job_id if serialize else None, offer.slot),
+            *(job.dedupe_for_ms, job.claim_timeout_ms, job.expires_at_ms),
+        )
+        flags = extension.key_flags | _time_flags(extension) | (HAS_ENTRY if send else 0)
+        state = 0
+        if serialize:
+            member = Member(serialize, job_id, job_id, self._queue_id, job.priority, offer.slot, offer.behind)
+            state = WAITING if self._chains.add(member) else 0
+        self._jobs.append(new_extended_job(job, flags, state, self._queue_id, job_id, self._now_ms))
+        self._extensions.append(extension)
+        for each, window_ms in ((name, job.dedupe_for_ms), (send, SEND_ID_KEPT_MS)):
+            if each:
+                self._entries[each] = Entry(job_id, job.priority, offer.slot, None, 0, None)
+                self._new_entries[each] = _entry(self._queue_id, each, job_id, job.priority, offer.slot, window_ms)
+        self._pending[job_id] = (job.priority, state)
+        run_after_ms = self._now_ms if job.run_after_ms is None else job.run_after_ms
+        return Offered(OfferOutcome.STORED, self._descriptors.of(job.priority, job_id), None if state else run_after_ms)
+
+    def _write(self) -> None:
+        """Many rows in a statement."""
+        session = self._session
+        if self._jobs:
+            session.insert_jobs(self._jobs, "insert_extended_jobs")
+            session.put("put_extensions", self._extensions)
+            expiries = [(each.job_id, each.expires_at_ms) for each in self._extensions if each.expires_at_ms is not None]
+            session.put("put_expiries", expiries)
+        session.put("put_keys", [self._new_entries[name] for name in sorted(self._new_entries)])
+        self._chains.write()
+        self._jobs, self._extensions, self._new_entries = [], [], {}
+
+
+def _time_flags(extension: Extension) -> int:
+    own = OWN_TIMEOUT if extension.claim_timeout_ms is not None else 0
+    return own | (EXPIRES if extension.expires_at_ms is not None else 0)
+
+
+def _entry(queue_id: int, name: bytes, job_id: int, priority: int, slot: int, window_ms: int) -> Row:
+    """Of a live job."""
+    return queue_id, name, job_id, priority, slot, window_ms, int(name[:1] == b"i"), 0, None, None, None
+
+
+# -- jobs that come back -------------------------------------------------------------------------------------------
+
+
+class Returning(NamedTuple):
+    """A job that becomes live again, or for the first time as a copy, with these keys."""
+
+    job_id: int
+    queue_id: int
+    priority: int
+    extension: Extension
+
+
+def take_keys(session: Session, returning: Sequence[Returning], first_place: int, now_ms: int) -> dict[int, int]:
+    """Give the jobs their keys: each is the only live job of its dedupe key, and has a new place. Returns the state of
+    those that could be; a job that is left out would be the second one of its key. The caller has taken ids.
+    """
+    per_queue: dict[int, list[bytes]] = {}
+    for each in returning:
+        if each.extension.dedupe_key:
+            per_queue.setdefault(each.queue_id, []).append(_name(each.extension))
+    known = {queue_id: entries(session, queue_id, names) for queue_id, names in sorted(per_queue.items())}
+    chains = Joining(session, [each.extension.serialize_key for each in returning if each.extension.serialize_key], now_ms)
+    states: dict[int, int] = {}
+    new_entries: list[Row] = []
+    for place, (job_id, queue_id, priority, extension) in enumerate(returning, first_place):
+        if extension.dedupe_key:
+            name = _name(extension)
+            entry = known[queue_id].get(name)
+            if entry is not None and entry.until_ms is None and entry.job_id != job_id:
+                continue
+            known[queue_id][name] = Entry(job_id, priority, extension.slot, None, 0, None)
+            new_entries.append(_entry(queue_id, name, job_id, priority, extension.slot, extension.dedupe_for_ms))
+        states[job_id] = 0
+        if extension.serialize_key:
+            member = Member(extension.serialize_key, place, job_id, queue_id, priority, extension.slot)
+            states[job_id] = WAITING if chains.add(member) else 0
+            session.run("set_place", (place, job_id))
+    session.put("put_keys", sorted(new_entries))
+    chains.write()
+    expiries = [
+        (each.job_id, each.extension.expires_at_ms)
+        for each in returning
+        if each.job_id in states and each.extension.expires_at_ms is not None
+    ]
+    session.put("put_expiries", expiries)
+    return states
+
+
+def _name(extension: Extension) -> bytes:
+    return dedupe_name(extension.dedupe_key or b"", extension.serialize_key or b"")
+
+
+# -- queries -------------------------------------------------------------------------------------------------------
+
+
+def find_keys(session: Session, queue: str, keys: Sequence[KeyRef]) -> list[str | None]:
+    """A key of no dedupe key names the first job of its serialize key, in whichever queue."""
+    session.snapshot()
+    queue_id = _queue_id_or_none(session, queue)
+    names = [dedupe_name(key.dedupe_key.encode(), key.serialize_key.encode()) for key in keys if key.dedupe_key]
+    found = entries(session, queue_id, names) if names and queue_id is not None else {}
+    heads = firsts(session, [key.serialize_key.encode() for key in keys if not key.dedupe_key and key.serialize_key])
+    descriptors = Descriptors(queue, session.shard_id)
+    answers: list[str | None] = []
+    for dedupe_key, serialize_key in keys:
+        if not dedupe_key:
+            answers.append(heads.get(serialize_key.encode()))
+            continue
+        entry = found.get(dedupe_name(dedupe_key.encode(), serialize_key.encode()))
+        answers.append(None if entry is None else entry.elsewhere or descriptors.of(entry.priority, entry.job_id))
+    return answers
+
+
+def _queue_id_or_none(session: Session, queue: str) -> int | None:
+    rows = session.rows("queue_id", (queue,))
+    return int(rows[0][0]) if rows else None
+
+
+def taken_keys(session: Session, queue: str, jobs: Sequence[JobKey]) -> list[str | None]:
+    """A dead letter's keys are those of its origin, in the queue of that."""
+    session.snapshot()
+    found = extensions(session, [job.id for job in jobs])
+    rows = {row[0]: row for row in session.rows_of("infos", (queue,), sorted(found))}
+    origins = {row[0]: row[1] for row in session.rows_of("links", (), sorted(rows)) if row[2] is not None}
+    answers: list[str | None] = []
+    for job in jobs:
+        row, extension = rows.get(job.id), found.get(job.id)
+        if row is None or row[2] != job.priority or extension is None or not extension.dedupe_key:
+            answers.append(None)
+            continue
+        origin = parse_descriptor(origins[job.id]) if job.id in origins else None
+        own_queue, own_id = (origin.queue, origin.id) if origin is not None else (queue, job.id)
+        queue_id = _queue_id_or_none(session, own_queue)
+        name = _name(extension)
+        entry = entries(session, queue_id, [name]).get(name) if queue_id is not None else None
+        is_taken = entry is not None and entry.until_ms is None and entry.job_id != own_id
+        if entry is None or not is_taken:
+            answers.append(None)
+        else:
+            answers.append(Descriptors(own_queue, session.shard_id).of(entry.priority, entry.job_id))
+    return answers
