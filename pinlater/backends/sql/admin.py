@@ -6,13 +6,29 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from pinlater.backends.base import ClaimKey, DeadLetterTarget, JobKey, PerQueue, Retention
-from pinlater.backends.sql.attempts import claims_standing
+from pinlater.backends.extended import RescheduleRequest
+from pinlater.backends.sql.attempts import EXTENDED, claims_standing, remove
+from pinlater.backends.sql.chains import Freed
 from pinlater.backends.sql.coordination import remove_tombstones
+from pinlater.backends.sql.extensions import End, Extension, Stays, end, extend, extensions, set_extended
+from pinlater.backends.sql.key_windows import remove_entries_over
+from pinlater.backends.sql.keyed_jobs import Returning, take_keys
 from pinlater.backends.sql.ready_jobs import first_new_id
-from pinlater.backends.sql.records import Descriptors, how_many_fit
+from pinlater.backends.sql.records import (
+    EXPIRES,
+    HAS_ENTRY,
+    IN_CHAIN,
+    SHOWN,
+    STATE_SHOWN,
+    STATES_OF,
+    STOPPING,
+    WAITING,
+    Descriptors,
+    how_many_fit,
+)
 from pinlater.backends.sql.session import Row, Session
 from pinlater.backends.status_lines import dead_letter_status
-from pinlater.model import CancelOutcome, JobState, descriptor_prefix, parse_descriptor
+from pinlater.model import CancelOutcome, JobState, RescheduleOutcome, descriptor_prefix, parse_descriptor
 
 _CANCEL_OUTCOMES = {
     JobState.PENDING: CancelOutcome.CANCELLED,
@@ -25,57 +41,177 @@ _CANCEL_OUTCOMES = {
 def retry_failed(
     session: Session, queue: str, priority: int, attempts: int, run_after_ms: int | None, limit: int, now_ms: int
 ) -> int:
-    return _retry(session, _oldest(session, queue, JobState.FAILED, priority, limit), attempts, run_after_ms, now_ms)
+    queue_id = session.queue_id(queue)
+    count, tried = 0, set[int]()
+    while count < limit and len(tried) - count < MOST_PASSED_OVER:
+        wanted = limit - count + len(tried) - count  # what stays is in front
+        found = session.rows("oldest", (queue_id, int(JobState.FAILED), priority, wanted))
+        rows = [(job_id, priority, flags) for job_id, flags in found if job_id not in tried]
+        tried |= {row[0] for row in rows}
+        count += _retry(session, queue_id, rows, attempts, run_after_ms, now_ms)
+        if len(found) < wanted:
+            break
+    return count
+
+
+MOST_PASSED_OVER = 1_000
+"""Jobs that stay, since their key has another live job, which one call passes over."""
 
 
 def retry_listed(
     session: Session, queue: str, jobs: Sequence[JobKey], attempts: int | None, run_after_ms: int | None, now_ms: int
 ) -> int:
-    return _retry(session, _listed(session, queue, JobState.FAILED, jobs), attempts, run_after_ms, now_ms)
+    queue_id, rows = session.queue_id(queue), _listed(session, queue, JobState.FAILED, jobs)
+    return _retry(session, queue_id, [(row[0], row[1], row[3]) for row in rows], attempts, run_after_ms, now_ms)
 
 
-def _retry(session: Session, ids: Sequence[int], attempts: int | None, run_after_ms: int | None, now_ms: int) -> int:
+COUNTS_AGAIN = HAS_ENTRY | IN_CHAIN | EXPIRES
+"""What a job that comes back has again. Of a dead letter the keys are only to be seen."""
+
+
+def _retry(
+    session: Session,
+    queue_id: int,
+    rows: Sequence[Row],
+    attempts: int | None,
+    run_after_ms: int | None,
+    now_ms: int,
+) -> int:
+    """Rows of (id, priority, extended). Extended jobs need their keys again, and may have to wait."""
+    ids = [job_id for job_id, _, flags in rows if not flags]
+    flags_of = {job_id: flags for job_id, _, flags in rows if flags}
+    states: dict[int, int] = {}
+    if flags_of:
+        first_place = first_new_id(session, len(flags_of), now_ms)
+        known = extensions(session, [job_id for job_id, flags in flags_of.items() if flags & COUNTS_AGAIN])
+        returning = [
+            Returning(job_id, queue_id, priority, known.get(job_id, Extension(job_id)))
+            for job_id, priority, flags in rows
+            if flags
+        ]
+        states = take_keys(session, returning, first_place, now_ms)
+        stopped = sorted(job_id for job_id in states if flags_of[job_id] & STOPPING)
+        if stopped:
+            session.run_of("forget_stop", (), stopped)
+            session.run_of("remove_cancelled", (), stopped)
+            set_extended(session, {job_id: flags_of[job_id] & ~STOPPING | SHOWN for job_id in stopped})
+    ids = sorted([*ids, *states])
     session.run_of("clear_moved_to", (), ids)
-    return session.run_of("retry_failed", (attempts, now_ms if run_after_ms is None else run_after_ms, now_ms), ids)
+    count = session.run_of("retry_failed", (attempts, now_ms if run_after_ms is None else run_after_ms, now_ms), ids)
+    session.run_of("hold_back", (), sorted(job_id for job_id, state in states.items() if state == WAITING))
+    return count
 
 
-def delete_jobs(session: Session, queue: str, state: JobState, priority: int, limit: int) -> int:
-    return session.remove(_oldest(session, queue, state, priority, limit))
+def delete_jobs(
+    session: Session, queue: str, state: JobState, priority: int, limit: int, now_ms: int, freed: Freed
+) -> int:
+    queue_id = session.queue_id(queue)
+    ends: list[End] = []
+    for each in STATES_OF[state]:
+        if limit > len(ends):
+            rows = session.rows("oldest", (queue_id, each, priority, limit - len(ends)))
+            ends += [End(job_id, flags or 0, _is_live(each)) for job_id, flags in rows]
+    return _delete(session, ends, now_ms, freed)
 
 
-def _oldest(session: Session, queue: str, state: JobState, priority: int, limit: int) -> list[int]:
-    rows = session.rows("oldest", (session.queue_id(queue), int(state), priority, limit))
-    return sorted(row[0] for row in rows)
+def _is_live(state: int) -> bool:
+    return state in (0, 1, WAITING)
 
 
-def delete_listed(session: Session, queue: str, state: JobState, jobs: Sequence[JobKey]) -> int:
-    return session.remove(_listed(session, queue, state, jobs))
+def _delete(session: Session, ends: Sequence[End], now_ms: int, freed: Freed) -> int:
+    session.run_of("remove_results", (), sorted(each.job_id for each in ends if not each.is_live))
+    return remove(session, ends, now_ms, freed)
 
 
-def _listed(session: Session, queue: str, state: JobState, jobs: Sequence[JobKey]) -> list[int]:
-    """Those of the jobs that are in that state. QueueNotFound."""
+def delete_listed(
+    session: Session, queue: str, state: JobState, jobs: Sequence[JobKey], now_ms: int, freed: Freed
+) -> int:
     session.queue_id(queue)
+    rows = _listed(session, queue, state, jobs)
+    return _delete(session, [End(row[0], row[3] or 0, _is_live(row[2])) for row in rows], now_ms, freed)
+
+
+def _listed(session: Session, queue: str, state: JobState, jobs: Sequence[JobKey]) -> list[Row]:
+    """Those of the jobs that are in that state, as in `named`."""
     rows = jobs_named(session, queue, jobs)
-    ids = {job.id for job in jobs if (row := rows.get(job.id)) is not None and row[1:] == (job.priority, state)}
-    return sorted(ids)
+    found = {
+        job.id: row
+        for job in jobs
+        if (row := rows.get(job.id)) is not None and row[1] == job.priority and row[2] in STATES_OF[state]
+    }
+    return [found[job_id] for job_id in sorted(found)]
 
 
-def cancel(session: Session, queue: str, jobs: Sequence[JobKey]) -> list[CancelOutcome]:
+def cancel(
+    session: Session, queue: str, jobs: Sequence[JobKey], now_ms: int, by: str, freed: Freed
+) -> list[CancelOutcome]:
     rows = jobs_named(session, queue, jobs)
     outcomes: list[CancelOutcome] = []
-    cancelled: list[int] = []
+    cancelled: list[End] = []
+    asked: dict[int, int] = {}
     for job in jobs:
         row = rows.get(job.id)
         if row is None or row[1] != job.priority:
             outcomes.append(CancelOutcome.NOT_FOUND)
             continue
-        outcome = _CANCEL_OUTCOMES[JobState(row[2])]
+        outcome = _CANCEL_OUTCOMES[STATE_SHOWN[row[2]]]
         if outcome is CancelOutcome.CANCELLED:
-            cancelled.append(job.id)
+            cancelled.append(End(job.id, row[3] or 0, True))
             del rows[job.id]
+        if outcome is CancelOutcome.IN_PROGRESS and by:
+            outcome = CancelOutcome.REQUESTED
+            if not (row[3] or 0) & STOPPING:
+                asked[job.id] = row[3] or 0
         outcomes.append(outcome)
-    session.remove(sorted(cancelled))
+    remove(session, cancelled, now_ms, freed)
+    session.put("stop", [(job_id, 0, 0, by) for job_id in sorted(asked)])
+    extend(session, asked, STOPPING)
     return outcomes
+
+
+def reschedule(
+    session: Session, queue: str, requests: Sequence[RescheduleRequest], now_ms: int
+) -> list[RescheduleOutcome]:
+    """Those that ask for the same go in one statement."""
+    rows = {row[0]: row for row in session.rows_of("reschedulable", (queue,), sorted({each.id for each in requests}))}
+    updated = {job_id: row[3] for job_id, row in rows.items()}
+    outcomes: list[RescheduleOutcome] = []
+    changes: dict[tuple[int | None, int | None], list[int]] = {}
+    changed: set[int] = set()
+    for each in requests:
+        row = rows.get(each.id)
+        if row is None or row[1] != each.priority:
+            outcomes.append(RescheduleOutcome.NOT_FOUND)
+            continue
+        outcome = _RESCHEDULE_OUTCOMES[STATE_SHOWN[row[2]]]
+        if outcome is RescheduleOutcome.RESCHEDULED and each.only_if_updated_at_ms not in (None, updated[each.id]):
+            outcome = RescheduleOutcome.CHANGED
+        outcomes.append(outcome)
+        if outcome is not RescheduleOutcome.RESCHEDULED:
+            continue
+        if each.id in changed:
+            _carry_out_changes(session, changes, now_ms)
+        changed.add(each.id)
+        changes.setdefault((each.run_after_ms, each.attempts_allowed), []).append(each.id)
+        if each.body is not None:
+            session.replace_body(each.id, each.body)
+        updated[each.id] = now_ms
+    _carry_out_changes(session, changes, now_ms)
+    return outcomes
+
+
+def _carry_out_changes(session: Session, changes: dict[tuple[int | None, int | None], list[int]], now_ms: int) -> None:
+    for (run_after_ms, attempts), ids in changes.items():
+        session.run_of("reschedule", (run_after_ms, attempts, attempts, now_ms), sorted(ids))
+    changes.clear()
+
+
+_RESCHEDULE_OUTCOMES = {
+    JobState.PENDING: RescheduleOutcome.RESCHEDULED,
+    JobState.IN_PROGRESS: RescheduleOutcome.IN_PROGRESS,
+    JobState.SUCCEEDED: RescheduleOutcome.ENDED,
+    JobState.FAILED: RescheduleOutcome.ENDED,
+}
 
 
 def jobs_named(session: Session, queue: str, jobs: Sequence[JobKey]) -> dict[int, Row]:
@@ -112,12 +248,18 @@ def _copy_letters(
 ) -> None:
     first_id = first_new_id(session, len(rows), now_ms)
     origins, copies = Descriptors(queue, session.shard_id), Descriptors(target.queue, session.shard_id)
-    for copy_id, (job_id, priority, allowed, crashes, created_at_ms, _) in enumerate(rows, first_id):
+    known = extensions(session, [row[0] for row in rows if row[6]])
+    shown: list[Extension] = []
+    for copy_id, (job_id, priority, allowed, crashes, created_at_ms, *_) in enumerate(rows, first_id):
         origin = origins.of(priority, job_id)
         history = dead_letter_status(origin, created_at_ms, allowed, crashes, now_ms)
         _copy(session, job_id, copy_id, target_id, target.attempts_allowed, history, now_ms)
         session.run("put_origin", (copy_id, origin, allowed))
         session.run("put_moved_to", (job_id, copies.of(priority, copy_id)))
+        if job_id in known and known[job_id].key_flags:
+            shown.append(_keys_alone(known[job_id], copy_id))
+    session.put("put_extensions", shown)
+    set_extended(session, {each.job_id: SHOWN for each in shown})
     session.run_of("clear_dead_letter_pending", (now_ms,), sorted(row[0] for row in rows))
 
 
@@ -125,14 +267,28 @@ def _copy(session: Session, job_id: int, copy_id: int, queue_id: int, attempts: 
     session.run("copy_job", (copy_id, queue_id, now_ms, attempts, attempts, now_ms, now_ms, history, job_id))
 
 
-def replay(session: Session, queue: str, jobs: Sequence[JobKey], now_ms: int, attempts: int | None) -> list[str | None]:
+def _keys_alone(extension: Extension, job_id: int) -> Extension:
+    """What a copy has of its original."""
+    return Extension(
+        job_id,
+        extension.dedupe_key,
+        extension.serialize_key,
+        slot=extension.slot,
+        dedupe_for_ms=extension.dedupe_for_ms,
+    )
+
+
+def replay(
+    session: Session, queue: str, jobs: Sequence[JobKey], now_ms: int, attempts: int | None, freed: Freed
+) -> list[str | None]:
     session.queue_id(queue)
     letters = Descriptors(queue, session.shard_id)
     rows = jobs_named(session, queue, jobs)
     links = {row[0]: row for row in session.rows_of("links", (), sorted(rows))}
+    known = extensions(session, [row[0] for row in rows.values() if row[3]])
     homes: dict[str, int | None] = {}
     new: list[str | None] = []
-    sent: list[int] = []
+    sent: list[End] = []
     for job in jobs:
         row, link = rows.get(job.id), links.get(job.id)
         home = None
@@ -141,20 +297,34 @@ def replay(session: Session, queue: str, jobs: Sequence[JobKey], now_ms: int, at
         if link is None or home is None:
             new.append(None)
             continue
-        del rows[job.id]  # named twice, it goes once
         home_queue, home_id = home
         new_id = first_new_id(session, 1, now_ms)
+        letter = known.get(job.id)
+        keys = _keys_alone(letter, new_id) if letter is not None and letter.key_flags else None
+        state = 0
+        if keys is not None:
+            states = take_keys(session, [Returning(new_id, home_id, job.priority, keys)], new_id, now_ms)
+            if new_id not in states:
+                new.append(None)
+                continue
+            state = states[new_id]
+        flags, is_live = (row[3] or 0, _is_live(row[2])) if row is not None else (0, False)
+        del rows[job.id]  # named twice, it goes once
         _copy(session, job.id, new_id, home_id, link[2] if attempts is None else attempts, "", now_ms)
         session.run("put_origin", (new_id, letters.of(job.priority, job.id), None))
+        if keys is not None:
+            session.put("put_extensions", [keys._replace(place=new_id if keys.serialize_key else None)])
+            set_extended(session, {new_id: keys.key_flags})
+            session.run_of("hold_back", (), [new_id] if state == WAITING else [])
         new.append(f"{descriptor_prefix(home_queue, session.shard_id, job.priority)}{new_id}")
-        sent.append(job.id)
-    session.remove(sorted(sent))
+        sent.append(End(job.id, flags, is_live))
+    remove(session, sent, now_ms, freed)
     return new
 
 
 def _is_letter(row: Row, link: Row, job: JobKey) -> bool:
     """Only `dead_letter` writes down what the origin was allowed."""
-    return row[1] == job.priority and row[2] in (JobState.PENDING, JobState.FAILED) and link[2] is not None
+    return row[1] == job.priority and row[2] in (0, 3) and link[2] is not None
 
 
 def _home(session: Session, origin: str, known: dict[str, int | None]) -> tuple[str, int] | None:
@@ -169,18 +339,24 @@ def _home(session: Session, origin: str, known: dict[str, int | None]) -> tuple[
     return None if queue_id is None else (ref.queue, queue_id)
 
 
-def mark_moved(session: Session, queue: str, moved: Sequence[tuple[ClaimKey, str]], now_ms: int) -> list[bool]:
+def mark_moved(
+    session: Session, queue: str, moved: Sequence[tuple[ClaimKey, str]], now_ms: int, freed: Freed
+) -> list[bool]:
     rows = claims_standing(session, queue, [claim for claim, _ in moved])
     done: list[bool] = []
     ids: list[int] = []
+    ends: list[End] = []
     for claim, descriptor in moved:
         row = rows.get(claim.id)
         done.append(row is not None and (row[1], row[4]) == (claim.priority, claim.claim_descriptor))
         if done[-1]:
-            del rows[claim.id]
+            flags = rows.pop(claim.id)[EXTENDED]
             session.run("put_moved_to", (claim.id, descriptor))
             ids.append(claim.id)
+            if flags:
+                ends.append(End(claim.id, flags, True))
     session.run_of("succeed", (now_ms, now_ms), sorted(ids))
+    end(session, ends, Stays.JOB, now_ms, freed)
     return done
 
 
@@ -189,11 +365,17 @@ QUEUES_PER_STEP = 100
 
 
 def prune(
-    session: Session, limit: int, now_ms: int, retention: PerQueue[Retention], tombstones_before: str
+    session: Session,
+    limit: int,
+    now_ms: int,
+    retention: PerQueue[Retention],
+    tombstones_before: str,
+    freed: Freed,
 ) -> Mapping[str, int]:
     """In bounded numbers; what has been overdue for longest goes first, so that no queue and neither state starves."""
-    counts = _collect_ended(session, limit, now_ms, retention)
-    leftovers = _collect_leftovers(session, limit)
+    counts = _collect_ended(session, limit, now_ms, retention, freed)
+    leftovers = _collect_leftovers(session, limit, now_ms, freed)
+    remove_entries_over(session, limit, now_ms)
     if leftovers:
         counts[LEFTOVERS] = leftovers
     if tombstones_before:
@@ -201,37 +383,47 @@ def prune(
     return counts
 
 
-def _collect_ended(session: Session, limit: int, now_ms: int, retention: PerQueue[Retention]) -> Counter[str]:
+def _collect_ended(
+    session: Session, limit: int, now_ms: int, retention: PerQueue[Retention], freed: Freed
+) -> Counter[str]:
     """The queues are compared by the first job of each that ended, so one with millions costs as little as one."""
     overdue: list[tuple[int, str, int, int, str]] = []
-    for queue_id, name, succeeded_ms, failed_ms in session.rows("oldest_ended"):
+    for queue_id, name, succeeded_ms, failed_ms, cancelled_ms in session.rows("oldest_ended"):
         kept = retention.get(name)
         for statement, oldest_ms, ttl_ms in (
             ("succeeded_before", succeeded_ms, kept.succeeded_ms),
             ("failed_before", failed_ms, kept.failed_ms),
+            ("cancelled_before", cancelled_ms, kept.failed_ms),
         ):
             if oldest_ms is not None and oldest_ms + ttl_ms < now_ms:
                 overdue.append((oldest_ms + ttl_ms, statement, queue_id, now_ms - ttl_ms, name))
     counts: Counter[str] = Counter()
-    ids: list[int] = []
+    ends: list[End] = []
     for _, statement, queue_id, before_ms, name in sorted(overdue)[:QUEUES_PER_STEP]:
-        if len(ids) >= limit:
+        if len(ends) >= limit:
             break
-        found = session.rows(statement, (queue_id, before_ms, limit - len(ids)))
+        found = session.rows(statement, (queue_id, before_ms, limit - len(ends)))
         if found:
             counts[name] += len(found)
-            ids += [job_id for (job_id,) in found]
-    session.remove(sorted(ids))
+            ends += [End(job_id, flags or 0, False) for job_id, flags in found]
+    remove(session, ends, now_ms, freed, Stays.WINDOWS)
     return counts
 
 
-def _collect_leftovers(session: Session, limit: int) -> int:
-    """A deleted queue is forgotten only when a look behind its last job finds none."""
+def _collect_leftovers(session: Session, limit: int, now_ms: int, freed: Freed) -> int:
+    """A deleted queue is forgotten only when a look behind its last job finds none. What holds up jobs of other queues
+    goes first.
+    """
     removed = 0
     for (queue_id,) in session.rows("deleted_queues", (QUEUES_PER_STEP,)):
         if removed >= limit:
             break
-        removed += session.remove(sorted(row[0] for row in session.rows("leftovers", (queue_id, limit - removed))))
-        if removed < limit and session.run("forget_queue", (queue_id, queue_id)):
+        heads = [job_id for (job_id,) in session.rows("chains_of_queue", (queue_id, limit - removed))]
+        rows = session.rows_of("leftovers_of", (queue_id,), sorted(heads)) if heads else []
+        rows = rows or session.rows("leftovers", (queue_id, limit - removed))
+        removed += remove(session, [End(job_id, flags or 0, True) for job_id, flags in rows], now_ms, freed)
+        names = [bytes(name) for (name,) in session.rows("keys_of_queue", (queue_id, limit))]
+        session.run_in("remove_keys", (queue_id,), names)
+        if removed < limit and len(names) < limit and session.run("forget_queue", (queue_id, queue_id)):
             session.run("forget_quota", (queue_id,))
     return removed

@@ -176,7 +176,7 @@ def _values(name: str, run_after_ms: int, status: str, now_ms: int, crashes: int
 
 
 def to_pending(session: Session, rows: Iterable[Row], now_ms: int, freed: Freed) -> int:
-    """IN_PROGRESS to PENDING, and how many; those that are to stop end here."""
+    """IN_PROGRESS to PENDING; those that are to stop end here instead. How many of both."""
     ids: list[int] = []
     stopped: list[Row] = []
     for row in rows:
@@ -187,7 +187,7 @@ def to_pending(session: Session, rows: Iterable[Row], now_ms: int, freed: Freed)
     if stopped:
         carry_out(session, {("end_cancelled", 0, ""): [row[ID] for row in stopped]}, now_ms)
         end(session, [End(row[ID], row[EXTENDED], True) for row in stopped], Stays.JOB, now_ms, freed)
-    return session.run_of("requeue", (now_ms,), sorted(ids))
+    return len(stopped) + session.run_of("requeue", (now_ms,), sorted(ids))
 
 
 def checkpoint(

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from pinlater.backends.base import Barrier, BlockedChain
+from pinlater.backends.extended import Barrier, BlockedChain
 from pinlater.backends.sql.session import Session
 from pinlater.model import descriptor_prefix
 
@@ -90,9 +90,9 @@ def leave(session: Session, leaving: Iterable[Extension], now_ms: int, freed: Fr
         if each.serialize_key is not None and each.place is not None:
             per_key[each.serialize_key][each.place] = each.job_id
     found = locked(session, per_key)
-    behind = {key: [place for place in places if place != found[key].place] for key, places in per_key.items() if key in found}
+    behind = {key: [place for place in per_key[key] if place != found[key].place] for key in found}
     _drop_waiting(session, {key: places for key, places in behind.items() if places}, found)
-    heads = [found[key] for key, places in per_key.items() if key in found and found[key].place in places]
+    heads = [chain for key, chain in found.items() if chain.place in per_key[key]]
     if heads:
         _follow(session, heads, now_ms, freed)
 
@@ -123,9 +123,7 @@ def _follow(session: Session, heads: Sequence[Chain], now_ms: int, freed: Freed)
     places = sorted(row[1] for row in rows)
     for start in range(0, len(places), _PLACES):
         session.run_in("remove_waiting", (), following, session.bound(places[start : start + _PLACES]))
-    session.put(
-        "put_chains", [(key, job_id, place, queue_id, priority, 0, now_ms, "") for key, place, job_id, queue_id, priority, _ in rows]
-    )
+    session.put("put_chains", [(row[0], row[2], row[1], row[3], row[4], 0, now_ms, "") for row in rows])
     session.put("add_blocked", [(key, -1, now_ms) for key in sorted(following)])
     session.run_in("drop_unblocked", (), following)
     _free(session, [(row[2], row[3], row[5]) for row in rows if not behind[row[0]]], freed)
@@ -134,10 +132,13 @@ def _follow(session: Session, heads: Sequence[Chain], now_ms: int, freed: Freed)
 def _free(session: Session, jobs: Sequence[tuple[int, int, int]], freed: Freed) -> None:
     """WAITING to PENDING: jobs as (id, queue id, run_after)."""
     session.run_of("free_waiting", (), sorted(job_id for job_id, _, _ in jobs))
-    names = dict(session.rows_of("names_of_queues", (), sorted({queue_id for _, queue_id, _ in jobs})))
+    names: dict[int, str | None] = dict(
+        session.rows_of("names_of_queues", (), sorted({queue_id for _, queue_id, _ in jobs}))
+    )
     for _, queue_id, run_after_ms in jobs:
-        if names.get(queue_id) is not None:
-            freed.setdefault(names[queue_id], []).append(run_after_ms)
+        name = names.get(queue_id)
+        if name is not None:
+            freed.setdefault(name, []).append(run_after_ms)
 
 
 # -- queries -------------------------------------------------------------------------------------------------------

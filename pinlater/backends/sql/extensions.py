@@ -103,4 +103,3 @@ def _end_keys(session: Session, ids: Sequence[int], live: Sequence[int], stays: 
     if stays is Stays.NOTHING:
         session.run_of("drop_keys", (), ids)
     session.run_of("end_keys", (now_ms, now_ms), live)
-

@@ -60,7 +60,7 @@ def enqueue_extended(
     session: Session, queue: str, offers: Sequence[Offer], now_ms: int, homes_version: str, raises_version: bool
 ) -> list[Offered]:
     """The queue is locked against deletion first, and the version of the homes against a change."""
-    rows = session.rows("queue_id_by_homes", (queue,)) if homes_version else session.rows("queue_id_for_enqueue", (queue,))
+    rows = session.rows("queue_id_by_homes" if homes_version else "queue_id_for_enqueue", (queue,))
     if not rows:
         raise QueueNotFound.of(queue)
     queue_id = int(rows[0][0])
@@ -205,11 +205,14 @@ class _Enqueue:
         if self._jobs:
             session.insert_jobs(self._jobs, "insert_extended_jobs")
             session.put("put_extensions", self._extensions)
-            expiries = [(each.job_id, each.expires_at_ms) for each in self._extensions if each.expires_at_ms is not None]
-            session.put("put_expiries", expiries)
+            session.put("put_expiries", _expiries(self._extensions))
         session.put("put_keys", [self._new_entries[name] for name in sorted(self._new_entries)])
         self._chains.write()
         self._jobs, self._extensions, self._new_entries = [], [], {}
+
+
+def _expiries(extensions: Sequence[Extension]) -> list[Row]:
+    return [(each.job_id, each.expires_at_ms) for each in extensions if each.expires_at_ms is not None]
 
 
 def _time_flags(extension: Extension) -> int:
@@ -243,7 +246,8 @@ def take_keys(session: Session, returning: Sequence[Returning], first_place: int
         if each.extension.dedupe_key:
             per_queue.setdefault(each.queue_id, []).append(_name(each.extension))
     known = {queue_id: entries(session, queue_id, names) for queue_id, names in sorted(per_queue.items())}
-    chains = Joining(session, [each.extension.serialize_key for each in returning if each.extension.serialize_key], now_ms)
+    serialize_keys = [each.extension.serialize_key for each in returning if each.extension.serialize_key]
+    chains = Joining(session, serialize_keys, now_ms)
     states: dict[int, int] = {}
     new_entries: list[Row] = []
     for place, (job_id, queue_id, priority, extension) in enumerate(returning, first_place):
@@ -261,12 +265,7 @@ def take_keys(session: Session, returning: Sequence[Returning], first_place: int
             session.run("set_place", (place, job_id))
     session.put("put_keys", sorted(new_entries))
     chains.write()
-    expiries = [
-        (each.job_id, each.extension.expires_at_ms)
-        for each in returning
-        if each.job_id in states and each.extension.expires_at_ms is not None
-    ]
-    session.put("put_expiries", expiries)
+    session.put("put_expiries", _expiries([each.extension for each in returning if each.job_id in states]))
     return states
 
 

@@ -304,6 +304,9 @@ SELECT %s, COUNT(*) FROM (SELECT 1 FROM pinlater_jobs FORCE INDEX (pinlater_jobs
     WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = %s)
         AND state = 0 AND priority = %s AND run_after_ms <= %s LIMIT %s) AS eligible
 
+-- name: any_expired
+SELECT -1, COUNT(*) FROM (SELECT 1 FROM pinlater_expiries WHERE expires_at_ms <= %s LIMIT 1) AS expired
+
 -- name: next_due_in_priority
 SELECT queue.name, (SELECT run_after_ms FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order)
     WHERE queue_id = queue.id AND state = 0 AND priority = %s ORDER BY run_after_ms LIMIT 1)
@@ -832,3 +835,12 @@ SELECT id, queue_id, run_after_ms FROM pinlater_jobs FORCE INDEX (PRIMARY) WHERE
 
 -- name: states
 SELECT id, priority, state FROM pinlater_jobs FORCE INDEX (PRIMARY) WHERE id IN %s ORDER BY id FOR UPDATE
+
+-- name: hold_back
+UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET state = 4 WHERE id IN %s
+
+-- name: leftovers_of
+SELECT id, extended FROM pinlater_jobs FORCE INDEX (PRIMARY) WHERE queue_id = %s AND id IN %s FOR UPDATE SKIP LOCKED
+
+-- name: keys_of_queue
+SELECT name FROM pinlater_keys FORCE INDEX (PRIMARY) WHERE queue_id = %s LIMIT %s FOR UPDATE SKIP LOCKED

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import islice
 from typing import NamedTuple
 
 from pinlater.backends.base import JobKey, LevelCounts, ScanPosition, ScanRequest, StatsPage, StatsPosition
-from pinlater.backends.sql.records import INFO, Descriptors, bodies, how_many_fit, job_info
+from pinlater.backends.sql.chains import firsts
+from pinlater.backends.sql.extensions import extensions
+from pinlater.backends.sql.records import (
+    CANCELLED,
+    INFO,
+    STATES_OF,
+    WAITING,
+    Descriptors,
+    bodies,
+    how_many_fit,
+    job_info,
+)
 from pinlater.backends.sql.session import Row, Session
-from pinlater.model import MAX_TIME_MS, JobInfo, JobState
+from pinlater.model import MAX_TIME_MS, JobInfo, JobProgress, JobState
 
-BODY_BYTES = INFO.index("body_bytes")
+BODY_BYTES, EXTENDED = INFO.index("body_bytes"), INFO.index("extended")
 """Where a row of `infos` has the size of the body."""
 
 
@@ -30,7 +41,64 @@ def lookup(
         fitting = how_many_fit(sizes, max_bytes) if sum(sizes[:1]) <= first_bytes else 0
         texts = bodies(session, list(found)[:fitting])
     descriptors = Descriptors(queue, session.shard_id)
-    return [None if row is None else job_info(row, descriptors, texts.get(row[0])) for row in named]
+    infos = {row[0]: job_info(row, descriptors, texts.get(row[0])) for row in found.values()}
+    _add_extensions(session, found.values(), infos)
+    return [None if row is None else infos[row[0]] for row in named]
+
+
+def _add_extensions(session: Session, rows: Iterable[Row], infos: Mapping[int, JobInfo]) -> None:
+    """What few jobs have, and what those wait for that wait for another one."""
+    known = extensions(session, [row[0] for row in rows if row[EXTENDED]])
+    waiting = {row[0] for row in rows if row[1] == WAITING}
+    keys = [each.serialize_key for each in known.values() if each.serialize_key and each.job_id in waiting]
+    first = firsts(session, keys)
+    for each in known.values():
+        info = infos[each.job_id]
+        if each.dedupe_key:
+            info.dedupe_key = each.dedupe_key.decode()
+        if each.serialize_key:
+            info.serialize_key = each.serialize_key.decode()
+        head = first.get(each.serialize_key or b"") if each.job_id in waiting else None
+        info.waits_for = None if head == info.descriptor else head
+        info.expires_at_ms, info.claim_timeout_ms = each.expires_at_ms, each.claim_timeout_ms
+        info.cancel_requested_by, info.dedupe_for_ms = each.cancelled_by, each.dedupe_for_ms
+        if each.progress_at_ms is not None:
+            info.progress = JobProgress(each.fraction, each.progress or "", each.progress_at_ms)
+
+
+def results(
+    session: Session, queue: str, jobs: Sequence[JobKey], known: Sequence[JobInfo | None], room: int, first: bool
+) -> list[JobInfo | None]:
+    """The same jobs with the results that are kept, as far as they fit into `room` bytes; the `first` always does. Of
+    a job that is gone the entry of its result tells what it knows: the id tells when it came in.
+    """
+    found = {row[0]: row for row in session.rows_of("results", (queue,), sorted({job.id for job in jobs}))}
+    rows = [row for job in jobs if (row := found.get(job.id)) is not None and row[1] == job.priority]
+    fitting = how_many_fit([row[RESULT_BYTES] for row in rows], room)
+    if rows and not first and rows[0][RESULT_BYTES] > room:
+        fitting = 0
+    texts: dict[int, bytes] = dict(session.rows_of("result_bodies", (), sorted({row[0] for row in rows[:fitting]})))
+    descriptors = Descriptors(queue, session.shard_id)
+    answer: list[JobInfo | None] = []
+    for job, info in zip(jobs, known, strict=True):
+        row = found.get(job.id)
+        if row is not None and row[1] == job.priority:
+            if info is None:
+                _, _, remaining, finished_at_ms, _ = row
+                came_at_ms = job.id // 1000
+                info = JobInfo(
+                    *(descriptors.of(job.priority, job.id), JobState.SUCCEEDED, job.priority, remaining, remaining, ""),
+                    *(came_at_ms, came_at_ms, finished_at_ms),
+                    finished_at_ms=finished_at_ms,
+                )
+            if job.id in texts:
+                info.result = bytes(texts[job.id])
+        answer.append(info)
+    return answer
+
+
+RESULT_BYTES = 4
+"""Where a row of `results` has the size of it."""
 
 
 def _rows_by_id(session: Session, queue: str, ids: Sequence[int]) -> dict[int, Row]:
@@ -47,7 +115,9 @@ def count(session: Session, queue: str, state: JobState, priorities: Sequence[in
     queue_id = session.queue_id(queue)
     between = _bounds(future, now_ms)
     return sum(
-        int(session.rows("count_between", (queue_id, int(state), priority, *between))[0][0]) for priority in priorities
+        int(session.rows("count_between", (queue_id, each, priority, *between))[0][0])
+        for each in STATES_OF[state]
+        for priority in priorities
     )
 
 
@@ -55,9 +125,10 @@ def scan(session: Session, queue: str, request: ScanRequest, now_ms: int) -> lis
     """The places in each priority, merged; only then the rows, and the bodies that fit."""
     session.snapshot()
     queue_id = session.queue_id(queue)
-    bounds, state = _bounds(request.future, now_ms), int(request.state)
+    bounds = _bounds(request.future, now_ms)
     places = [
         _places(session, (queue_id, state, priority), bounds, request.after, request.limit)
+        for state in STATES_OF[request.state]
         for priority in request.priorities
     ]
     ids = [job_id for _, job_id in islice(merge(*places), request.limit)]
@@ -68,7 +139,9 @@ def scan(session: Session, queue: str, request: ScanRequest, now_ms: int) -> lis
         rows = rows[: how_many_fit((row[BODY_BYTES] for row in rows), request.max_bytes)]
         texts = bodies(session, [row[0] for row in rows])
     descriptors = Descriptors(queue, session.shard_id)
-    return [job_info(row, descriptors, texts.get(row[0])) for row in rows]
+    infos = {row[0]: job_info(row, descriptors, texts.get(row[0])) for row in rows}
+    _add_extensions(session, rows, infos)
+    return list(infos.values())
 
 
 def _places(
@@ -106,6 +179,11 @@ def _at(
 
 NOTHING = LevelCounts(0, 0, 0, 0, 0, None)
 BEHIND_ALL_IDS = 2**53
+LEVEL_COUNTS = {
+    **{0: "scheduled", 1: "in_progress", 2: "succeeded", 3: "failed"},
+    **{WAITING: "waiting", CANCELLED: "cancelled"},
+}
+"""What the jobs of a state count as; of PENDING ones, those that are not ready."""
 
 
 class Piece(NamedTuple):
@@ -172,8 +250,8 @@ def _counted_at_once(
 
 def _pieces(priorities: Sequence[int], now_ms: int, after: StatsPosition | None) -> Iterator[Piece]:
     """In the order of the index, what is behind a place; ready jobs apart from scheduled ones."""
-    for state in JobState:
-        ends = [(0, now_ms), (now_ms + 1, MAX_TIME_MS)] if state is JobState.PENDING else [(0, MAX_TIME_MS)]
+    for state in sorted(LEVEL_COUNTS):
+        ends = [(0, now_ms), (now_ms + 1, MAX_TIME_MS)] if state == JobState.PENDING else [(0, MAX_TIME_MS)]
         for priority in priorities:
             for low_ms, high_ms in ends:
                 if after is None or (state, priority) > after[:2]:
@@ -205,5 +283,5 @@ def _add(levels: dict[int, LevelCounts], piece: Piece, count: int, oldest_ms: in
         oldest = min((each for each in (level.oldest_ready_ms, oldest_ms) if each is not None), default=None)
         levels[piece.priority] = level._replace(ready=level.ready + count, oldest_ready_ms=oldest)
     else:
-        name = {0: "scheduled", 1: "in_progress", 2: "succeeded", 3: "failed"}[piece.state]
+        name = LEVEL_COUNTS[piece.state]
         levels[piece.priority] = level._replace(**{name: getattr(level, name) + count})

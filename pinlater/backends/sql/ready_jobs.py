@@ -70,19 +70,24 @@ JOBS_PER_SELECT = 10_000
 
 def count_ready(session: Session, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[int]:
     """One statement for the queue and all its priorities, so one round trip."""
-    pieces = [session.statements["ready"]] + [session.statements["ready_in_priority"]] * len(priorities)
-    session.cursor.execute("\nUNION ALL\n".join(pieces), (queue, *_looked_at(queue, priorities, limit, now_ms)))
+    pieces = [session.statements[name] for name in ("ready", "any_expired")]
+    pieces += [session.statements["ready_in_priority"]] * len(priorities)
+    text = "\nUNION ALL\n".join(pieces)
+    session.cursor.execute(text, (queue, now_ms, *_looked_at(queue, priorities, limit, now_ms)))
     counts = dict(session.cursor.fetchall())
     if not counts[0]:
         raise QueueNotFound.of(queue)
-    if any(counts[priority] for priority in priorities):
-        expired = dict(session.rows("expired_ready", (now_ms, queue, now_ms)))
-        if any(expired.get(priority) for priority in priorities):
-            behind = max(expired.values())
-            session.cursor.execute("\nUNION ALL\n".join(pieces), (queue, *_looked_at(queue, priorities, limit + behind, now_ms)))
-            found = dict(session.cursor.fetchall())
-            return [min(limit, found[priority] - expired.get(priority, 0)) for priority in priorities]
-    return [counts[priority] for priority in priorities]
+    if not counts[ANY_EXPIRED]:
+        return [counts[priority] for priority in priorities]
+    expired: dict[int, int] = dict(session.rows("expired_ready", (now_ms, queue, now_ms)))
+    behind = limit + max(expired.values(), default=0)
+    session.cursor.execute(text, (queue, now_ms, *_looked_at(queue, priorities, behind, now_ms)))
+    counts = dict(session.cursor.fetchall())
+    return [min(limit, max(0, counts[priority] - expired.get(priority, 0))) for priority in priorities]
+
+
+ANY_EXPIRED = -1
+"""What the count of expired jobs stands under, beside those of priorities."""
 
 
 def _looked_at(queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[object]:

@@ -169,9 +169,7 @@ def new_jobs(jobs: Sequence[Job], queue_id: int, first_id: int, now_ms: int) -> 
     ]
 
 
-def new_extended_job(
-    job: Job, flags: int, state: int, queue_id: int, job_id: int, now_ms: int
-) -> NewJob:
+def new_extended_job(job: Job, flags: int, state: int, queue_id: int, job_id: int, now_ms: int) -> NewJob:
     """The same with `extended` in front, and the state behind the queue."""
     ((_, _, *rest),) = new_jobs([job], queue_id, job_id, now_ms)
     return flags, job_id, queue_id, state, *rest

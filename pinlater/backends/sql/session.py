@@ -128,9 +128,7 @@ class Session(ABC):
         """Change the rows of the keys, in slices; how many."""
         return sum(int(self.cursor.rowcount) for _ in self._execute_in(name, values, keys, ids))
 
-    def _execute_in(
-        self, name: str, values: Sequence[object], keys: Iterable[bytes], ids: object
-    ) -> Iterator[None]:
+    def _execute_in(self, name: str, values: Sequence[object], keys: Iterable[bytes], ids: object) -> Iterator[None]:
         left, behind = sorted(set(keys)), () if ids is None else (ids,)
         while left:
             some, left = left[:KEYS_PER_STATEMENT], left[KEYS_PER_STATEMENT:]

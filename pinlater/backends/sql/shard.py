@@ -21,11 +21,13 @@ from pinlater.backends.base import (
     ExpiryCounts,
     JobKey,
     KvEntry,
+    NoEvents,
     OnNotification,
     PerQueue,
     Quota,
     Retention,
     ScanRequest,
+    ShardEvents,
     SilentClaim,
     StatsPage,
     StatsPosition,
@@ -33,16 +35,26 @@ from pinlater.backends.base import (
     Tokens,
     UnrenewedClaim,
 )
-from pinlater.backends.sql import admin, attempts, coordination, queries, ready_jobs
+from pinlater.backends.extended import (
+    Barrier,
+    BlockedChain,
+    HeartbeatAnswer,
+    HeartbeatRequest,
+    KeyWindow,
+    Offer,
+    Offered,
+    RescheduleRequest,
+)
+from pinlater.backends.sql import admin, attempts, chains, coordination, key_windows, keyed_jobs, queries, ready_jobs
+from pinlater.backends.sql.chains import Freed
 from pinlater.backends.sql.coordination import Identity, ping
-from pinlater.backends.unfinished import Unfinished
-from pinlater.model import CancelOutcome, DequeuedJob, Job, JobInfo, JobState
+from pinlater.model import CancelOutcome, DequeuedJob, Job, JobInfo, JobState, KeyRef, RescheduleOutcome
 
 Result = TypeVar("Result")
 _JOBS_PER_SLICE = 64
 
 
-class SqlShard(Unfinished, ABC):
+class SqlShard(ABC):
     """A shard in an SQL database; a subclass per dialect says how a transaction is run."""
 
     keeps_order = False
@@ -50,7 +62,9 @@ class SqlShard(Unfinished, ABC):
 
     def __init__(self, shard_id: str) -> None:
         self.shard_id = shard_id
+        self.events: ShardEvents = NoEvents()
         self._identity = Identity(shard_id, "")
+        self._holds_extended = False
 
     @abstractmethod
     def write(self, transaction: Callable[..., Result], *arguments: Any) -> Awaitable[Result]:
@@ -59,6 +73,14 @@ class SqlShard(Unfinished, ABC):
     @abstractmethod
     def read(self, transaction: Callable[..., Result], *arguments: Any) -> Awaitable[Result]:
         """Run a transaction that changes and locks nothing; it may take long without holding up the others."""
+
+    async def _write_freeing(self, transaction: Callable[..., Result], *arguments: Any) -> Result:
+        """Run a transaction that may free jobs, whose last argument takes them in; they are told behind the commit."""
+        freed: Freed = {}
+        result = await self.write(transaction, *arguments, freed)
+        for queue, run_after_ms in freed.items():
+            self.events.jobs_freed(queue, run_after_ms)
+        return result
 
     async def ping(self) -> StoreStatus:
         return await self.write(ping, self._identity)
@@ -75,6 +97,17 @@ class SqlShard(Unfinished, ABC):
 
     async def enqueue(self, queue: str, jobs: Sequence[Job], now_ms: int) -> list[str]:
         return await self.write(ready_jobs.enqueue, queue, jobs, now_ms)
+
+    async def enqueue_extended(
+        self, queue: str, offers: Sequence[Offer], now_ms: int, homes_version: str = ""
+    ) -> list[Offered]:
+        raises = not self._holds_extended
+        offered = await self.write(keyed_jobs.enqueue_extended, queue, offers, now_ms, homes_version, raises)
+        self._holds_extended |= bool(offers)
+        return offered
+
+    async def find_keys(self, queue: str, keys: Sequence[KeyRef]) -> list[str | None]:
+        return await self.read(keyed_jobs.find_keys, queue, keys)
 
     async def count_ready(self, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[int]:
         return await self.read(ready_jobs.count_ready, queue, priorities, limit, now_ms)
@@ -99,7 +132,7 @@ class SqlShard(Unfinished, ABC):
     async def ack(
         self, queue: str, acks: Sequence[AckRequest], now_ms: int, rules: EndRules = NO_RULES
     ) -> list[AckOutcome]:
-        return await self.write(attempts.ack, queue, acks, now_ms, rules)
+        return await self._write_freeing(attempts.ack, queue, acks, now_ms, rules)
 
     async def ack_and_claim(
         self,
@@ -111,24 +144,32 @@ class SqlShard(Unfinished, ABC):
         *,
         enforce_quota: bool = False,
     ) -> tuple[list[AckOutcome], list[list[DequeuedJob]]]:
-        return await self.write(ready_jobs.ack_and_claim, queue, acks, requests, now_ms, rules, enforce_quota)
+        return await self._write_freeing(ready_jobs.ack_and_claim, queue, acks, requests, now_ms, rules, enforce_quota)
 
     async def checkpoint(self, queue: str, checkpoints: Sequence[CheckpointRequest], now_ms: int) -> list[bool]:
-        return await self.write(attempts.checkpoint, queue, checkpoints, now_ms)
+        return await self._write_freeing(attempts.checkpoint, queue, checkpoints, now_ms)
+
+    async def heartbeat(self, queue: str, heartbeats: Sequence[HeartbeatRequest], now_ms: int) -> list[HeartbeatAnswer]:
+        return await self.write(attempts.heartbeat, queue, heartbeats, now_ms)
+
+    async def reschedule(
+        self, queue: str, requests: Sequence[RescheduleRequest], now_ms: int
+    ) -> list[RescheduleOutcome]:
+        return await self.write(admin.reschedule, queue, requests, now_ms)
 
     async def requeue(self, queue: str, claims: Sequence[ClaimKey], now_ms: int) -> int:
-        return await self.write(ready_jobs.requeue, queue, claims, now_ms)
+        return await self._write_freeing(ready_jobs.requeue, queue, claims, now_ms)
 
     async def expire_disconnected(
         self, queue: str, claims: Sequence[SilentClaim], now_ms: int, rules: EndRules = NO_RULES
     ) -> ExpiryCounts:
-        return await self.write(attempts.expire_disconnected, queue, claims, now_ms, rules)
+        return await self._write_freeing(attempts.expire_disconnected, queue, claims, now_ms, rules)
 
     async def requeue_undelivered(self, queue: str, claims: Sequence[UnrenewedClaim], now_ms: int) -> int:
-        return await self.write(ready_jobs.requeue_undelivered, queue, claims, now_ms)
+        return await self._write_freeing(ready_jobs.requeue_undelivered, queue, claims, now_ms)
 
     async def cancel(self, queue: str, jobs: Sequence[JobKey], now_ms: int, by: str = "") -> list[CancelOutcome]:
-        return await self.write(admin.cancel, queue, jobs)
+        return await self._write_freeing(admin.cancel, queue, jobs, now_ms, by)
 
     # -- looking -----------------------------------------------------------------------------------------------------
 
@@ -150,6 +191,9 @@ class SqlShard(Unfinished, ABC):
                 break
             room -= _body_bytes(infos)
             del rest[:read]
+        if with_result and jobs:
+            taken = _body_bytes(found)
+            found = await self.read(queries.results, queue, jobs, found, max(0, max_bytes - taken), taken == 0)
         return found
 
     async def count(self, queue: str, state: JobState, priorities: Sequence[int], future: bool, now_ms: int) -> int:
@@ -157,6 +201,13 @@ class SqlShard(Unfinished, ABC):
 
     async def scan(self, queue: str, request: ScanRequest, now_ms: int) -> list[JobInfo]:
         return await self.read(queries.scan, queue, request, now_ms)
+
+    async def watch_ends(self, queue: str, jobs: Sequence[JobKey], until_ms: int, now_ms: int) -> bool:
+        """SQL tells nobody anything."""
+        return False
+
+    async def blocked_chains(self, limit: int, now_ms: int) -> list[BlockedChain]:
+        return await self.read(chains.blocked_chains, limit)
 
     # -- operators ---------------------------------------------------------------------------------------------------
 
@@ -170,22 +221,28 @@ class SqlShard(Unfinished, ABC):
     ) -> int:
         return await self.write(admin.retry_listed, queue, jobs, attempts, run_after_ms, now_ms)
 
+    async def taken_keys(self, queue: str, jobs: Sequence[JobKey]) -> list[str | None]:
+        return await self.read(keyed_jobs.taken_keys, queue, jobs)
+
     async def delete_jobs(self, queue: str, state: JobState, priority: int, limit: int, now_ms: int) -> int:
-        return await self.write(admin.delete_jobs, queue, state, priority, limit)
+        return await self._write_freeing(admin.delete_jobs, queue, state, priority, limit, now_ms)
 
     async def delete_listed(self, queue: str, state: JobState, jobs: Sequence[JobKey], now_ms: int) -> int:
-        return await self.write(admin.delete_listed, queue, state, jobs)
+        return await self._write_freeing(admin.delete_listed, queue, state, jobs, now_ms)
 
     async def replay(self, queue: str, jobs: Sequence[JobKey], now_ms: int, attempts: int | None) -> list[str | None]:
-        return await self.write(admin.replay, queue, jobs, now_ms, attempts)
+        return await self._write_freeing(admin.replay, queue, jobs, now_ms, attempts)
 
     async def mark_moved(self, queue: str, moved: Sequence[tuple[ClaimKey, str]], now_ms: int) -> list[bool]:
-        return await self.write(admin.mark_moved, queue, moved, now_ms)
+        return await self._write_freeing(admin.mark_moved, queue, moved, now_ms)
 
     # -- maintenance -------------------------------------------------------------------------------------------------
 
     async def expire_claims(self, limit: int, now_ms: int, rules: PerQueue[EndRules]) -> Mapping[str, ExpiryCounts]:
-        return await self.write(attempts.expire_claims, limit, now_ms, rules)
+        return await self._write_freeing(attempts.expire_claims, limit, now_ms, rules)
+
+    async def expire_jobs(self, limit: int, now_ms: int, rules: PerQueue[EndRules]) -> Mapping[str, int]:
+        return await self._write_freeing(attempts.expire_jobs, limit, now_ms, rules)
 
     async def dead_letter(self, limit: int, now_ms: int, targets: Mapping[str, DeadLetterTarget]) -> Mapping[str, int]:
         return await self.write(admin.dead_letter, limit, now_ms, targets)
@@ -193,7 +250,33 @@ class SqlShard(Unfinished, ABC):
     async def prune(
         self, limit: int, now_ms: int, retention: PerQueue[Retention], *, tombstones_before: str = ""
     ) -> Mapping[str, int]:
-        return await self.write(admin.prune, limit, now_ms, retention, tombstones_before)
+        return await self._write_freeing(admin.prune, limit, now_ms, retention, tombstones_before)
+
+    # -- schedules, and the homes of keys ----------------------------------------------------------------------------
+
+    async def last_firings(self, schedules: Sequence[str]) -> list[int | None]:
+        return await self.read(key_windows.last_firings, schedules)
+
+    async def key_slots(self) -> Sequence[int]:
+        return await self.read(key_windows.key_slots)
+
+    async def list_windows(self, limit: int, after: str, now_ms: int) -> list[KeyWindow]:
+        return await self.read(key_windows.list_windows, limit, after, now_ms)
+
+    async def put_windows(self, windows: Sequence[KeyWindow], now_ms: int) -> None:
+        await self.write(key_windows.put_windows, windows, now_ms)
+
+    async def drop_windows(self, windows: Sequence[KeyWindow]) -> None:
+        await self.write(key_windows.drop_windows, windows)
+
+    async def has_chains(self, serialize_keys: Sequence[str]) -> list[bool]:
+        return await self.read(chains.has_chains, serialize_keys)
+
+    async def list_barriers(self, limit: int) -> list[Barrier]:
+        return await self.read(chains.list_barriers, limit)
+
+    async def lift_barriers(self, barriers: Sequence[Barrier], now_ms: int) -> Mapping[str, Sequence[int]]:
+        return await self.write(chains.lift_barriers, barriers, now_ms)
 
     # -- what the servers of a cluster tell each other ---------------------------------------------------------------
 

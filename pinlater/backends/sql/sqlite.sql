@@ -288,6 +288,9 @@ SELECT ?, COUNT(*) FROM (SELECT 1 FROM pinlater_jobs
     WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = ?)
         AND state = 0 AND priority = ? AND run_after_ms <= ? LIMIT ?)
 
+-- name: any_expired
+SELECT -1, COUNT(*) FROM (SELECT 1 FROM pinlater_expiries WHERE expires_at_ms <= ? LIMIT 1)
+
 -- name: next_due_in_priority
 SELECT queue.name, (SELECT run_after_ms FROM pinlater_jobs INDEXED BY pinlater_jobs_order
     WHERE queue_id = queue.id AND state = 0 AND priority = ? ORDER BY run_after_ms LIMIT 1)
@@ -798,3 +801,12 @@ SELECT id, queue_id, run_after_ms FROM pinlater_jobs NOT INDEXED WHERE id IN (SE
 
 -- name: states
 SELECT id, priority, state FROM pinlater_jobs NOT INDEXED WHERE id IN (SELECT value FROM json_each(?))
+
+-- name: hold_back
+UPDATE pinlater_jobs NOT INDEXED SET state = 4 WHERE id IN (SELECT value FROM json_each(?))
+
+-- name: leftovers_of
+SELECT id, extended FROM pinlater_jobs NOT INDEXED WHERE queue_id = ? AND id IN (SELECT value FROM json_each(?))
+
+-- name: keys_of_queue
+SELECT name FROM pinlater_keys WHERE queue_id = ? LIMIT ?
