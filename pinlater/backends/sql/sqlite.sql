@@ -688,7 +688,7 @@ SELECT slot FROM pinlater_keys UNION SELECT slot FROM pinlater_chains
 
 -- name: windows
 SELECT queue_id, name, job_id, priority, slot, until_ms, is_send_id, outcome, elsewhere FROM pinlater_keys
-WHERE (queue_id > ? OR (queue_id = ? AND name > ?)) AND until_ms > ? AND until_ms < {forever}
+WHERE queue_id >= ? AND (queue_id, name) > (?, ?) AND until_ms > ? AND until_ms < {forever}
 ORDER BY queue_id, name LIMIT ?
 
 -- name: drop_window
