@@ -143,26 +143,34 @@ def say_missed(shards: Sequence[str]) -> None:
 _DEFAULT_TIMEOUT_MS = 10_000
 
 
+def _server_options(command: Callable[..., None]) -> Callable[..., None]:
+    for option in (
+        click.option(
+            "--cluster",
+            metavar="NAME",
+            shell_complete=offer_clusters,
+            help="The servers that clusters.toml has under this name. [env: PINLATER_CLUSTER]",
+        ),
+        click.option(
+            "--server",
+            "servers",
+            multiple=True,
+            metavar="HOST:PORT",
+            help="A server, or dns:NAME:PORT for every address of a name; repeatable. "
+            "[env: PINLATER_SERVER, with commas; default: 127.0.0.1:9010]",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 def talks_to_server(command: Callable[..., None], *, patient: bool = False) -> Callable[..., None]:
     """Adds --server, --cluster and --timeout; the command gets a Client as its first argument.
 
     `patient`: shards that cannot be used are waited for until the timeout, else it is said at once.
     """
 
-    @click.option(
-        "--server",
-        "servers",
-        multiple=True,
-        metavar="HOST:PORT",
-        help="A server, or dns:NAME:PORT for every address of a name; repeatable. "
-        "[env: PINLATER_SERVER, with commas; default: 127.0.0.1:9010]",
-    )
-    @click.option(
-        "--cluster",
-        metavar="NAME",
-        shell_complete=offer_clusters,
-        help="The servers that clusters.toml has under this name. [env: PINLATER_CLUSTER]",
-    )
+    @_server_options
     @click.option(
         "--timeout",
         "timeout_ms",
@@ -182,6 +190,18 @@ def talks_to_server(command: Callable[..., None], *, patient: bool = False) -> C
 def talks_patiently(command: Callable[..., None]) -> Callable[..., None]:
     """For what stores jobs: a store that restarts is no reason to lose them."""
     return talks_to_server(command, patient=True)
+
+
+def talks_while_waiting(command: Callable[..., None]) -> Callable[..., None]:
+    """For what waits by itself, and has a --timeout of its own: servers and shards that are away are waited for."""
+
+    @_server_options
+    @functools.wraps(command)
+    def connected(servers: tuple[str, ...], cluster: str | None, **options: Any) -> None:
+        with _client(servers, cluster, _DEFAULT_TIMEOUT_MS, patient=True) as client:
+            command(client, **options)
+
+    return connected
 
 
 def _client(servers: tuple[str, ...], cluster: str | None, timeout_ms: int, patient: bool) -> Client:

@@ -12,12 +12,19 @@ import click
 from pinlater.cli.completion import offer_queues
 from pinlater.cli.connection import EXIT_CODES, ServerGroup, priority_option, talks_patiently
 from pinlater.cli.job_changes import cancel, delete, retry
+from pinlater.cli.job_keys import (
+    enqueue_safely,
+    enqueued_rows,
+    extended,
+    extended_job_options,
+)
 from pinlater.cli.job_views import count, get, scan, slices
+from pinlater.cli.job_waiting import reschedule, wait
 from pinlater.cli.output import open_output, output_option
 from pinlater.cli.progress import Progress
 from pinlater.cli.times import moment_option
 from pinlater.client.client import Client
-from pinlater.model import Job
+from pinlater.model import ExtendedJob, Job
 
 _SLICE_JOBS = 1_000
 _SLICE_BYTES = 1024 * 1024
@@ -32,7 +39,9 @@ Examples:
   pinlater job enqueue mail '{"to": "ada@example.org"}'
   pinlater job enqueue mail --file letter.json --priority 2 --run-after +10m
   make-letter | pinlater job enqueue mail -
-  pinlater job enqueue mail --lines --file letters.jsonl -o jsonl > descriptors.jsonl"""
+  pinlater job enqueue mail --lines --file letters.jsonl -o jsonl > descriptors.jsonl
+  pinlater job enqueue mail --dedupe-key welcome-17 --on-duplicate reject '{"to": "ada@example.org"}'
+  pinlater job enqueue bank --serialize-key account-9 --expires 1h '{"book": 120}'"""
 )
 @click.argument("queue", shell_complete=offer_queues)
 @click.argument("body", required=False)
@@ -53,6 +62,7 @@ Examples:
     help="How often it may be tried.",
 )
 @click.option("--status", default="", help="The custom status to begin with.")
+@extended_job_options
 @output_option
 @talks_patiently
 def enqueue(
@@ -66,21 +76,30 @@ def enqueue(
     run_after: int | None,
     attempts: int,
     status: str,
+    extended_job: ExtendedJob | None,
     format: str,
 ) -> None:
     """Store jobs in QUEUE, and print their descriptors.
 
     The body is BODY; for -, and without any, it is read from standard input, which must not be empty. With --lines jobs
-    are stored in slices of 1,000, and each slice is stored whole or not at all.
+    are stored in slices of 1,000, and each slice is stored whole or not at all. It is sent again by itself where an
+    answer is lost, and is stored once all the same, but for servers of an older version.
+
+    With --dedupe-key it also prints what became of the job: STORED; KEPT, where another one has that key, whose
+    descriptor it prints; or REPLACED.
     """
+    named = extended_job is not None and extended_job.dedupe_key != ""
+    if named and lines:
+        raise click.UsageError("--dedupe-key is the name of one job; --lines enqueues many")
     source = _source(body, body_option, file, lines)
-    output = open_output(format, ["descriptor"])
+    output = open_output(format, ["descriptor", "outcome"] if named else ["descriptor"])
     with Progress("jobs enqueued") as progress:
-        jobs = (Job(each, priority, run_after, attempts, status) for each in _bodies(source, lines))
+        plain = (Job(each, priority, run_after, attempts, status) for each in _bodies(source, lines))
+        jobs = plain if extended_job is None else (extended(job, extended_job) for job in plain)
         for part in slices(jobs, _SLICE_JOBS, _SLICE_BYTES, lambda job: len(job.body)):
-            descriptors = client.enqueue(queue, part)
+            descriptors = enqueue_safely(client, queue, part)
             progress.add(len(part))
-            output.write({"descriptor": descriptor} for descriptor in descriptors)
+            output.write(enqueued_rows(descriptors, named))
     output.close()
 
 
@@ -147,8 +166,8 @@ Examples:
 {EXIT_CODES}""",
 )
 def job() -> None:
-    """Enqueue, look at, retry, cancel and delete jobs."""
+    """Enqueue, look at, wait for, retry, reschedule, cancel and delete jobs."""
 
 
-for command in (enqueue, get, scan, count, retry, cancel, delete):
+for command in (enqueue, get, wait, scan, count, retry, reschedule, cancel, delete):
     job.add_command(command)

@@ -17,6 +17,7 @@ from click.core import ParameterSource
 
 from pinlater.cli.completion import offer_queues
 from pinlater.cli.connection import EXIT_INCOMPLETE, can_ask, confirm, say, talks_to_server
+from pinlater.cli.job_keys import key_options, key_text
 from pinlater.cli.job_text import COLUMNS, job_row, table_row
 from pinlater.cli.job_views import match_option, named_descriptors, say_no_descriptor, slices, state_option
 from pinlater.cli.output import counted, open_output, output_option, write_all, write_one
@@ -32,6 +33,7 @@ from pinlater.model import (
     JobChange,
     JobFilter,
     JobState,
+    KeyRef,
     is_descriptor,
     parse_descriptor,
 )
@@ -332,15 +334,19 @@ Examples:
   pinlater job cancel mail:s1:p1:1790000000000000
   pinlater job scan mail --state pending --future -o jsonl | jq -r .descriptor | pinlater job cancel -
   pinlater job cancel --queue mail --match 'newsletter 17' --dry-run
-  pinlater job cancel --queue mail --older-than 7d --all"""
+  pinlater job cancel --queue mail --older-than 7d --all
+  pinlater job cancel --queue mail --key welcome-17
+  pinlater job cancel --running mail:s1:p1:1790000000000000"""
 )
 @click.argument("descriptors", nargs=-1, metavar="[DESCRIPTOR]...")
 @click.option(
     "--queue",
     metavar="QUEUE",
     shell_complete=offer_queues,
-    help="In place of descriptors: the PENDING jobs of this queue that match.",
+    help="In place of descriptors: the PENDING jobs of this queue that match; or those that --key names.",
 )
+@key_options
+@click.option("--running", is_flag=True, help="Also ask workers to stop what is in progress.")
 @priority_or_all_option("all")
 @filter_options
 @yes_option
@@ -349,6 +355,8 @@ def cancel(
     client: Client,
     descriptors: tuple[str, ...],
     queue: str | None,
+    keys: list[KeyRef],
+    running: bool,
     priority: int | None,
     older_ms: int | None,
     newer_ms: int | None,
@@ -358,43 +366,64 @@ def cancel(
 ) -> None:
     """Remove jobs that are still PENDING.
 
-    By descriptor, it prints what became of each; - reads descriptors from standard input. The outcomes: CANCELLED,
-    IN_PROGRESS (a worker has it), ENDED, NOT_FOUND (also for what is no descriptor). Where any was not cancelled, the
-    exit code is 5.
+    By descriptor or key, it prints what became of each; - reads descriptors from standard input. The outcomes:
+    CANCELLED, IN_PROGRESS (a worker has it), ENDED, NOT_FOUND (also for what is no descriptor), and with --running
+    REQUESTED (its worker is asked to stop; whatever it does but succeed ends it as cancelled). Where any other was not
+    cancelled, the exit code is 5.
 
-    With --queue, all of its jobs that match, scheduled ones too, in slices of 1,000, and it prints how many. On a
-    terminal it counts them first and asks whether that is meant; then it cancels no more than it has counted.
+    With --queue and no key, all of its jobs that match, scheduled ones too, in slices of 1,000, and it prints how many.
+    On a terminal it counts them first and asks whether that is meant; then it cancels no more than it has counted.
     """
-    if bool(descriptors) == (queue is not None):
+    by_name = bool(descriptors) or bool(keys)
+    if not keys and bool(descriptors) == (queue is not None):
         raise click.UsageError(
             "give descriptors or --queue, not both" if descriptors else "give descriptors or --queue"
         )
-    if queue is not None:
+    if running and not by_name:
+        raise click.UsageError("--running needs descriptors or --key")
+    if queue is not None and not by_name:
         change = job_change(queue, JobAction.CANCEL, priority, older_ms, newer_ms, match)
         run_removal(client, change, extent, yes=yes)
         return
     if extent.dry_run or match or priority or older_ms is not None or newer_ms is not None:
-        raise click.UsageError("a filter and --dry-run need --queue; descriptors name each job")
-    _cancel_named(client, descriptors, extent.format)
+        raise click.UsageError("a filter and --dry-run need --queue; descriptors and keys name each job")
+    if any(not key.dedupe_key for key in keys):
+        raise click.UsageError("--serialize-key alone names many jobs; give --key too")
+    failed = _cancel_keyed(client, queue or "", keys, running, extent.format) if keys else False
+    if descriptors:
+        failed = _cancel_named(client, descriptors, running, extent.format) or failed
+    if failed:
+        raise SystemExit(EXIT_INCOMPLETE)
 
 
-def _cancel_named(client: Client, descriptors: tuple[str, ...], format: str) -> None:
+_MEANT = (CancelOutcome.CANCELLED, CancelOutcome.REQUESTED)
+
+
+def _cancel_keyed(client: Client, queue: str, keys: list[KeyRef], running: bool, format: str) -> bool:
+    """Whether any of them was not cancelled."""
+    outcomes = client.cancel(queue, keys=keys, running=running).by_key
+    rows = [{"key": key_text(key), "outcome": each.name} for key, each in zip(keys, outcomes, strict=True)]
+    write_all(format, ["key", "outcome"], rows)
+    return any(outcome not in _MEANT for outcome in outcomes)
+
+
+def _cancel_named(client: Client, descriptors: tuple[str, ...], running: bool, format: str) -> bool:
+    """Whether any of them was not cancelled."""
     output = open_output(format, ["descriptor", "outcome"])
     failed = False
     with Progress("jobs looked at") as progress:
         for queue, named in groupby(named_descriptors(descriptors), _queue_of):
             for part in slices(named, _SLICE, _SLICE, lambda _: 0):
-                outcomes = {} if queue is None else client.cancel(queue, part)
+                outcomes = {} if queue is None else client.cancel(queue, part, running=running)
                 for each in part:
                     if not is_descriptor(each):
                         say_no_descriptor(each)
                 rows = [(each, outcomes.get(each, CancelOutcome.NOT_FOUND)) for each in part]
-                failed = failed or any(outcome is not CancelOutcome.CANCELLED for _, outcome in rows)
+                failed = failed or any(outcome not in _MEANT for _, outcome in rows)
                 progress.add(len(part))
                 output.write([{"descriptor": each, "outcome": outcome.name} for each, outcome in rows])
     output.close()
-    if failed:
-        raise SystemExit(EXIT_INCOMPLETE)
+    return failed
 
 
 def _queue_of(descriptor: str) -> str | None:

@@ -12,8 +12,9 @@ from typing import Any
 from pinlater.cli.output import Row, counted
 from pinlater.cli.times import age_text, time_text
 from pinlater.job_body import BodyDescription, describe_body
-from pinlater.model import JobInfo, JobState
+from pinlater.model import JobInfo, JobProgress, JobState
 from pinlater.printable import json_text, printable, printable_lines
+from pinlater.schedule import duration_text
 
 COLUMNS = ("descriptor", "state", "attempts", "run_after", "updated", "custom_status")
 """What a table shows of a job; JSON has more."""
@@ -72,7 +73,33 @@ def job_row(info: JobInfo) -> Row:
         "moved_to": info.moved_to,
         "custom_status": info.custom_status,
     }
+    if info.cancelled:
+        row["cancelled"] = True
+    for name, value in (
+        ("dedupe_key", info.dedupe_key),
+        ("serialize_key", info.serialize_key),
+        ("waits_for", info.waits_for),
+        ("expires_at_ms", info.expires_at_ms),
+        ("claim_timeout_ms", info.claim_timeout_ms),
+        ("cancel_requested_by", info.cancel_requested_by),
+        ("progress", None if info.progress is None else info.progress._asdict()),
+    ):
+        if value is not None:
+            row[name] = value
+    if info.result is not None:
+        row |= result_fields(info.result)
     return row if info.body is None else {**row, **body_fields(info.body)}
+
+
+def result_fields(result: bytes) -> Row:
+    """
+    >>> result_fields(b"17"), result_fields(bytes([255]))
+    ({'result': '17', 'result_encoding': 'utf-8'}, {'result': '/w==', 'result_encoding': 'base64'})
+    """
+    try:
+        return {"result": result.decode(), "result_encoding": "utf-8"}
+    except UnicodeDecodeError:
+        return {"result": base64.b64encode(result).decode("ascii"), "result_encoding": "base64"}
 
 
 def body_fields(body: bytes) -> Row:
@@ -137,12 +164,13 @@ def page(info: JobInfo, now_ms: int) -> Iterator[str]:
     crashes = f", {info.crashes:,} crash{'' if info.crashes == 1 else 'es'}" if info.crashes else ""
     yield _field("descriptor", info.descriptor)
     yield _field("queue", info.descriptor.partition(":")[0])
-    yield _field("state", info.state.name)
+    yield _field("state", f"{info.state.name}{', since it was to stop' if info.cancelled else ''}")
     yield _field("priority", str(info.priority))
     yield _field("attempts", attempts_text(info) + crashes)
     for label, time_ms in (
         ("created", info.created_at_ms),
         ("run after", info.run_after_ms),
+        ("expires", info.expires_at_ms),
         ("claimed", info.claimed_at_ms),
         ("claim expires", info.claim_expires_at_ms),
         ("finished", info.finished_at_ms),
@@ -150,12 +178,34 @@ def page(info: JobInfo, now_ms: int) -> Iterator[str]:
     ):
         if time_ms is not None:
             yield _field(label, f"{time_text(time_ms)}  ({from_now(time_ms, now_ms)})")
-    for label, text in (("claim", info.claim_descriptor), ("copy of", info.origin), ("copied to", info.moved_to)):
+    for label, text in (
+        ("claim", info.claim_descriptor),
+        ("dedupe key", info.dedupe_key),
+        ("serialize key", info.serialize_key),
+        ("waits for", info.waits_for),
+        ("to stop, by", info.cancel_requested_by),
+        ("progress", None if info.progress is None else progress_text(info.progress)),
+        ("copy of", info.origin),
+        ("copied to", info.moved_to),
+    ):
         if text:
             yield _field(label, text)
+    if info.claim_timeout_ms is not None:
+        yield _field("claim time-out", duration_text(info.claim_timeout_ms / 1000))
+    if info.result is not None:
+        yield from _result(info.result)
     yield from _status(info.custom_status)
     if info.body is not None:
         yield from _body(info.body)
+
+
+def progress_text(progress: JobProgress) -> str:
+    """
+    >>> progress_text(JobProgress(0.415, "page 5", 0)), progress_text(JobProgress(None, "begun", 0))
+    ('41% page 5', 'begun')
+    """
+    share = [] if progress.fraction is None else [f"{int(progress.fraction * 100)}%"]
+    return " ".join([*share, *([progress.text] if progress.text else [])])
 
 
 def from_now(time_ms: int, now_ms: int) -> str:
@@ -197,6 +247,19 @@ def _body(body: bytes) -> Iterator[str]:
     shown = "\n".join(lines)
     more = "" if len(shown) >= len(text.rstrip("\n")) else "; --body writes all of it"
     yield _field("body", f"{size}{more}")
+    if shown.strip():
+        yield printable_lines(shown.rstrip("\n"), "  ")
+
+
+def _result(result: bytes) -> Iterator[str]:
+    """A text as it is, other bytes in hexadecimal; the beginning of either."""
+    size = counted(len(result), "byte")
+    try:
+        text = result.decode()
+    except UnicodeDecodeError:
+        text, size = result[: _PAGE_CHARS // 2].hex(), f"{size}, in hexadecimal"
+    shown = "\n".join(text[:_PAGE_CHARS].split("\n")[:_PAGE_LINES])
+    yield _field("result", size)
     if shown.strip():
         yield printable_lines(shown.rstrip("\n"), "  ")
 

@@ -11,12 +11,13 @@ import click
 
 from pinlater.cli.completion import offer_queues, one_of
 from pinlater.cli.connection import EXIT_INCOMPLETE, priority_option, say, talks_to_server
+from pinlater.cli.job_keys import found_by_keys, key_options, queue_of_keys_option
 from pinlater.cli.job_text import BODY_COLUMNS, COLUMNS, job_row, page, table_row
 from pinlater.cli.output import open_output, output_option, write_one
 from pinlater.client.client import Client
 from pinlater.clock import SystemClock
 from pinlater.errors import NoHealthyShards, ShardConnectionFailed
-from pinlater.model import JobFilter, JobInfo, JobState, is_descriptor, parse_descriptor
+from pinlater.model import JobFilter, JobInfo, JobState, KeyRef, is_descriptor, parse_descriptor
 from pinlater.printable import printable_lines
 
 ItemT = TypeVar("ItemT")
@@ -129,6 +130,7 @@ def match_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _SLICE = 1_000
+_RESULTS_SLICE = 50
 _NO_WEIGHT = 0
 _SHARDS_AWAY = (ShardConnectionFailed, NoHealthyShards)
 
@@ -139,40 +141,54 @@ _SHARDS_AWAY = (ShardConnectionFailed, NoHealthyShards)
 Examples:
   pinlater job get mail:s1:p1:1790000000000000
   pinlater job get mail:s1:p1:1790000000000000 --body > letter.json
+  pinlater job get --queue mail --key welcome-17
   pinlater job scan mail --state failed -o jsonl | jq -r .descriptor | pinlater job get - --body -o jsonl""",
 )
-@click.argument("descriptors", nargs=-1, required=True, metavar="DESCRIPTOR...")
+@click.argument("descriptors", nargs=-1, metavar="[DESCRIPTOR]...")
+@queue_of_keys_option
+@key_options
 @click.option("--body", is_flag=True, help="The body too: in a table only the body, as it is, of one job.")
 @click.option("--raw", is_flag=True, help="With --body, on a terminal: the bytes as they are, whatever they do to it.")
 @output_option
 @talks_to_server
-def get(client: Client, descriptors: tuple[str, ...], body: bool, raw: bool, format: str) -> None:
-    """Show jobs by descriptor; - reads descriptors from standard input, one to a line.
+def get(
+    client: Client,
+    descriptors: tuple[str, ...],
+    queue: str | None,
+    keys: list[KeyRef],
+    body: bool,
+    raw: bool,
+    format: str,
+) -> None:
+    """Show jobs by descriptor, or by key; - reads descriptors from standard input, one to a line.
+
+    --serialize-key without --key means the job that is the first of that key now, in whichever queue.
 
     One job is shown with all that is known of it, several as a table. A body of the worker framework is shown as its
     type and arguments, without those that are marked as secret.
 
-    In JSON `body` is text where it is UTF-8, else base64; `body_encoding` says which; `type`, `args` and `kwargs` are
-    those of the framework. A descriptor that is not found, or whose shard cannot be read, is named on stderr, and the
-    exit code is 5.
+    In JSON `result` and `body` are text where they are UTF-8, else base64; `result_encoding` and `body_encoding` say
+    which; `type`, `args` and `kwargs` are those of the framework. A descriptor or key that is not found, or whose shard
+    cannot be read, is named on stderr, and the exit code is 5.
 
     On a terminal, what could move its cursor or hide text in a body is shown escaped, unless --raw is given. In a file
     or a pipe a body is its bytes.
     """
-    is_one = len(descriptors) == 1 and "-" not in descriptors
+    if not descriptors and not keys:
+        raise click.UsageError("give descriptors, or --queue and --key")
+    is_one = len(descriptors) + len(keys) == 1 and "-" not in descriptors
     bare = body and format == "table"
     if raw and not bare:
         raise click.UsageError("--raw is for --body in a table")
     if bare and not is_one:
         raise click.UsageError("--body in a table is for one job; take -o json or -o jsonl for more")
     output = open_output(format, COLUMNS)
+    with_body = body or (is_one and format == "table")
     lacking = 0
-    for part in slices(named_descriptors(descriptors), _SLICE, _SLICE, lambda _: _NO_WEIGHT):
-        found = _read(client, part, body or (is_one and format == "table"))
-        lacking += len(set(part) - found.keys())
-        infos = [found[descriptor] for descriptor in part if descriptor in found]
+    for infos, lacks in _named(client, descriptors, queue, keys, with_body, format != "table" or is_one):
+        lacking += lacks
         if bare:
-            _write_body(b"".join(info.body or b"" for info in infos), raw)
+            write_bytes(b"".join(info.body or b"" for info in infos), raw)
         elif is_one and format == "table":
             for info in infos:
                 click.echo("\n".join(page(info, SystemClock().now_ms())))
@@ -185,7 +201,26 @@ def get(client: Client, descriptors: tuple[str, ...], body: bool, raw: bool, for
         raise SystemExit(EXIT_INCOMPLETE)
 
 
-def _write_body(body: bytes, raw: bool) -> None:
+def _named(
+    client: Client,
+    descriptors: Sequence[str],
+    queue: str | None,
+    keys: Sequence[KeyRef],
+    with_body: bool,
+    with_result: bool,
+) -> Iterator[tuple[list[JobInfo], int]]:
+    """Slice by slice the jobs that are found, and how many of the slice are not."""
+    if keys:
+        assert queue is not None
+        infos = found_by_keys(client, queue, keys, include_body=with_body)
+        yield infos, max(0, len(keys) - len(infos))
+    most = _RESULTS_SLICE if with_result else _SLICE
+    for part in slices(named_descriptors(descriptors), most, most, lambda _: _NO_WEIGHT):
+        found = _read(client, part, with_body, with_result)
+        yield [found[each] for each in part if each in found], len(set(part) - found.keys())
+
+
+def write_bytes(body: bytes, raw: bool = False) -> None:
     """To a terminal as a text that does nothing to it, and stderr says so."""
     if raw or not sys.stdout.isatty():
         click.echo(body, nl=False)
@@ -195,20 +230,20 @@ def _write_body(body: bytes, raw: bool) -> None:
     click.echo(shown, nl=False)
     if shown.encode() != body:
         click.echo()
-        say("not all of the body can be shown on a terminal, and is escaped; --raw prints it as it is")
+        say("not all of it can be shown on a terminal, and is escaped; --raw prints it as it is")
 
 
-def _read(client: Client, asked: Sequence[str], with_body: bool) -> dict[str, JobInfo]:
+def _read(client: Client, asked: Sequence[str], with_body: bool, with_result: bool) -> dict[str, JobInfo]:
     """The jobs found; names on stderr those that are not, or that are on shards which cannot be read.
 
     The error of these, where nothing can be read.
     """
     named = [descriptor for descriptor in asked if is_descriptor(descriptor)]
     try:
-        found = _lookup(client, named, with_body)
+        found = _lookup(client, named, with_body, with_result)
         unread: set[str] = set()
     except _SHARDS_AWAY:
-        found, unread = _read_by_shard(client, named, with_body)
+        found, unread = _read_by_shard(client, named, with_body, with_result)
         if len(unread) == len(set(asked)):
             raise
     for descriptor in asked:
@@ -224,7 +259,9 @@ def say_no_descriptor(text: str) -> None:
     say(f"not found: {text}, which is no descriptor; they are such as mail:s1:p1:1790000000000000")
 
 
-def _read_by_shard(client: Client, asked: Sequence[str], with_body: bool) -> tuple[dict[str, JobInfo], set[str]]:
+def _read_by_shard(
+    client: Client, asked: Sequence[str], with_body: bool, with_result: bool
+) -> tuple[dict[str, JobInfo], set[str]]:
     """The jobs found, and the descriptors of shards that cannot be read."""
     groups: dict[str, list[str]] = {}
     for descriptor in asked:
@@ -236,19 +273,21 @@ def _read_by_shard(client: Client, asked: Sequence[str], with_body: bool) -> tup
     unread: set[str] = set()
     for group in groups.values():
         try:
-            found |= _lookup(client, group, with_body)
+            found |= _lookup(client, group, with_body, with_result)
         except _SHARDS_AWAY as error:
             say(error.message)
             unread.update(group)
     return found, unread
 
 
-def _lookup(client: Client, descriptors: Sequence[str], with_body: bool) -> dict[str, JobInfo]:
+def _lookup(
+    client: Client, descriptors: Sequence[str], with_body: bool, with_result: bool = False
+) -> dict[str, JobInfo]:
     """The jobs found. Bodies that did not fit into one answer are asked for again."""
-    found = client.lookup(descriptors, include_body=with_body)
+    found = client.lookup(descriptors, include_body=with_body, include_result=with_result)
     bare = [descriptor for descriptor, info in found.items() if info.body is None] if with_body else []
     while bare:
-        found.update(client.lookup(bare, include_body=True))
+        found.update(client.lookup(bare, include_body=True, include_result=with_result))
         still_bare = [descriptor for descriptor in bare if found[descriptor].body is None]
         if len(still_bare) == len(bare):
             break
