@@ -145,30 +145,31 @@ class JoinedWaits:
                 self._fail(names, error)
                 return
             else:
-                if self._settle(names, found) or self._loop.time() - began_s >= wait_ms / 2000:
-                    self._gathering.extend(name for name in names if name in self._waiters)
+                left = self._settle(names, found)
+                if len(left) < len(names) or self._loop.time() - began_s >= wait_ms / 2000:
+                    self._gathering.extend(left)
                     return
             failures += 1
             await asyncio.sleep(exponential_backoff_s(failures, FIRST_PAUSE_S, LONGEST_PAUSE_S))
 
     # -- answers ---------------------------------------------------------------------------------------------------
 
-    def _settle(self, names: Sequence[str], found: dict[str, JobInfo]) -> bool:
-        """Tells who waits; whether there was anything to tell. A result that did not fit is asked for alone."""
-        has_told = False
+    def _settle(self, names: Sequence[str], found: dict[str, JobInfo]) -> list[str]:
+        """Tells who waits; the jobs that have not ended. A result that did not fit is asked for alone."""
+        left = []
         cut = len(found) > 1 and sum(len(info.result or b"") for info in found.values()) >= MANY_BYTES
         for name in names:
             info = found.get(name)
             if info is not None and info.state not in _ENDED:
+                left.append(name)
                 continue
-            has_told = True
             if cut and info is not None and info.state is JobState.SUCCEEDED and info.result is None:
                 self._start([name])
                 continue
             for waiter in self._waiters.pop(name, ()):
                 if not waiter.future.done():
                     waiter.future.set_result(info)
-        return has_told
+        return left
 
     def _fail(self, names: Sequence[str], error: Exception) -> None:
         for name in names:

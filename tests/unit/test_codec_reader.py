@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinlater.model import Ack, DequeueRequest, Job, RequestContext
+from pinlater.model import Ack, DequeueRequest, ExtendedJob, Job, OnDuplicate, RequestContext
 from pinlater.wire.codec import BadCall, CallReader, RefusedCall, decode_call, encode_call
 from pinlater.wire.convert import call_args, dequeue_to_wire, enqueue_to_wire, lookup_to_wire
 from pinlater.wire.message import Protocol, WireError, WireLimits
@@ -28,10 +28,13 @@ def enqueue(*bodies: bytes, seqid: int = 1) -> bytes:
     return encoded("enqueueJobs", seqid, request=enqueue_to_wire("mail", [Job(body) for body in bodies]))
 
 
+KEYED = ExtendedJob(b"x", dedupe_key="grün", serialize_key="s", on_duplicate=OnDuplicate.REPLACE, send_id="1")
+
 MESSAGES = (
     enqueue(),
     enqueue(b"x" * 200),
     enqueue(b"x" * 700, b"y" * 700, b"\xef\xbf\xbd"),
+    encoded("enqueueJobs", request=enqueue_to_wire("mail", [KEYED, Job(b"y" * 1_100)])),
     encoded("dequeueJobs", request=dequeue_to_wire(DequeueRequest("mail", 1, [Ack("mail:s1:p1:1", "ok")], wait_ms=5))),
     encoded("lookupJobs", request=lookup_to_wire(["a", "b"], include_body=True)),
     encoded("getQueueNames"),
