@@ -193,12 +193,12 @@ def talks_patiently(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def talks_while_waiting(command: Callable[..., None]) -> Callable[..., None]:
-    """For what waits by itself, and has a --timeout of its own: servers and shards that are away are waited for."""
+    """For what waits by itself, and has a --timeout of its own."""
 
     @_server_options
     @functools.wraps(command)
     def connected(servers: tuple[str, ...], cluster: str | None, **options: Any) -> None:
-        with _client(servers, cluster, _DEFAULT_TIMEOUT_MS, patient=True) as client:
+        with _client(servers, cluster, _DEFAULT_TIMEOUT_MS, patient=False) as client:
             command(client, **options)
 
     return connected

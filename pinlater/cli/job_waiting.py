@@ -147,7 +147,8 @@ def wait(
     """Wait until all of these jobs have ended, and show how; - reads descriptors from standard input.
 
     In JSON `result` is what the worker left: text where it is UTF-8, else base64; `result_encoding` says which. Where a
-    job failed, is not there or has not ended in time, the exit code is 5. Servers that restart are waited for.
+    job failed, is not there or has not ended in time, the exit code is 5. Servers that restart meanwhile are waited
+    for.
     """
     if not descriptors and not keys:
         raise click.UsageError("give descriptors, or --queue and --key")
@@ -164,6 +165,8 @@ def wait(
         say_no_descriptor(each)
         names.remove(each)
         lacking += 1
+    if names:
+        client.lookup(names[:1])  # where there is no server, that is said at once
     ended = client.wait(names, timeout=None if timeout is None else timeout / 1000)
     infos = []
     for name in dict.fromkeys(names):

@@ -49,6 +49,8 @@ ARGUMENTS = {
     "job retry": ["mail"],
     "job cancel": ["mail:s1:p1:1790000000000000"],
     "job delete": ["mail", "--state", "failed"],
+    "job wait": ["mail:s1:p1:1790000000000000"],
+    "job reschedule": ["mail:s1:p1:1790000000000000", "--delay", "1h"],
     "shard list": [],
     "shard health": [],
     "shard drain": ["1"],
@@ -143,7 +145,9 @@ def test_a_server_that_does_not_answer_ends_at_the_timeout(shell: Shell) -> None
         begun_s = time.monotonic()
         assert "no answer within" in shell("queue", "list", "--timeout", "500ms", "--server", server, code=3).err
         assert time.monotonic() - begun_s < 5
-        unknown = shell("job", "enqueue", "mail", "x", "--timeout", "500ms", "--server", server, code=4)
+        unsent = shell("job", "enqueue", "mail", "x", "--timeout", "500ms", "--server", server, code=3)
+        assert "no answer to enqueueJobs" in unsent.err
+        unknown = shell("queue", "create", "mail", "--timeout", "500ms", "--server", server, code=4)
         assert "may have been carried out" in unknown.err
 
 
