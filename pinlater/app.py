@@ -21,6 +21,7 @@ from typing import Any
 import structlog
 
 from pinlater import settings_map
+from pinlater.cluster.blocked_chains import EVERY_MS as CHAINS_MS
 from pinlater.cluster.blocked_chains import BlockedChains
 from pinlater.cluster.clocks import ClusterClock
 from pinlater.cluster.lease import KEYS, ServerName
@@ -208,6 +209,7 @@ class ServerProcess:
         every(CLOCKS_MS, "clocks", judge_clocks)
         every(QUOTAS_MS, "quotas", lambda: self._quotas.tick(membership.owns))
         every(STATS_MS, "stats", self._stats.tick)
+        every(CHAINS_MS, "chains", self._blocked_chains.tick)
 
     def adopt(self, connection: socket.socket) -> None:
         self._server.adopt(connection)

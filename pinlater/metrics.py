@@ -138,6 +138,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "connections": Family("gauge", (), "Open connections."),
     "waiting_dequeues": Family("gauge", (), "Dequeues that wait for jobs."),
+    "waiting_lookups": Family("gauge", (), "Lookups that wait for the end of a job."),
 }
 
 Key = tuple[str, ...]

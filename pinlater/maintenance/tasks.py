@@ -169,6 +169,7 @@ def tasks(queues: Rules, clock: Clock, metrics: Metrics, wake: Callable[[str, in
     """All tasks of a server."""
     return (
         ExpireClaims(queues, clock, metrics, wake),
+        ExpireJobs(queues, clock, metrics),
         CopyDeadLetters(queues, clock, metrics, wake),
         Prune(queues, clock, metrics),
     )

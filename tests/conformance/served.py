@@ -92,5 +92,6 @@ class Served:
         queues, now_ms = self.api.queues, self.clock.now_ms()
         for shard in self.shards:
             await shard.expire_claims(1_000, now_ms, queues.end_rules())
+            await shard.expire_jobs(1_000, now_ms, queues.end_rules())
             await shard.dead_letter(1_000, now_ms, queues.dead_letter_targets())
             await shard.prune(1_000, now_ms, queues.retention())

@@ -159,6 +159,30 @@ async def test_a_cancelled_first_frees_the_next(served: Served) -> None:
     assert job.descriptor == second
 
 
+async def test_a_deleted_queue_frees_those_who_wait_for_its_jobs(served: Served) -> None:
+    await served.api.create_queue("other")
+    await served.api.enqueue("other", [ExtendedJob(b"1", serialize_key="a")])
+    await served.enqueue(ExtendedJob(b"2", serialize_key="a"))
+    waiting = wait_for_jobs(served)
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    await served.api.delete_queue("other", served.password)
+    await served.maintain()
+    (job,) = await asyncio.wait_for(waiting, 10)
+    assert job.body == b"2"
+
+
+async def test_an_expired_first_frees_the_next(served: Served) -> None:
+    first = ExtendedJob(b"1", serialize_key="a", run_after_ms=2**50, expires_at_ms=served.clock.now_ms() + 1_000)
+    await served.enqueue(first, ExtendedJob(b"2", serialize_key="a"))
+    waiting = wait_for_jobs(served)
+    await asyncio.sleep(0.05)
+    served.clock.tick(1_001)
+    await served.maintain()
+    (job,) = await asyncio.wait_for(waiting, 10)
+    assert job.body == b"2"
+
+
 # -- calls by keys -----------------------------------------------------------------------------------------------------
 
 

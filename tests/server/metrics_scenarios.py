@@ -13,6 +13,7 @@ from pinlater.model import (
     Ack,
     DequeueFromQueuesRequest,
     DequeueRequest,
+    ExtendedJob,
     Job,
     JobAction,
     JobChange,
@@ -111,6 +112,31 @@ async def what_maintenance_does_later(client: AsyncClient) -> Counts:
         ("jobs_buried", "ended"): 1,
         ("jobs_collected", "ended"): 2,
         ("queue_jobs", "1", "dead", "1", "ready"): 1,
+    }
+
+
+async def jobs_with_keys(client: AsyncClient) -> Counts:
+    await new_queue(client, "keyed")
+    await client.enqueue("keyed", [ExtendedJob(b"", priority=2, dedupe_key="a", expires_at_ms=1)])
+    await client.enqueue("keyed", [ExtendedJob(b"", run_after_ms=2**50, dedupe_key="b")])
+    await client.enqueue("keyed", [ExtendedJob(b"", dedupe_key="b")])
+    await client.enqueue("keyed", [ExtendedJob(b"", serialize_key="s", run_after_ms=2**50)] * 3)
+    await client.enqueue("keyed", [Job(b""), Job(b"")])
+    one, two = await client.dequeue(DequeueRequest("keyed", 2))
+    await client.cancel("keyed", [one.descriptor], running=True)
+    await client.ack("keyed", [Ack(two.descriptor, result=b"42")], [Ack(one.descriptor)])
+    return {
+        ("jobs_enqueued", "keyed", "1"): 6,
+        ("jobs_deduplicated", "keyed", "kept"): 1,
+        ("jobs_expired", "keyed"): 1,
+        ("jobs_asked_to_stop", "keyed"): 1,
+        ("jobs_cancelled", "keyed"): 1,
+        ("jobs_acked", "keyed", "1", "cancelled"): 1,
+        ("results_kept", "keyed"): 1,
+        ("queue_jobs", "1", "keyed", "1", "scheduled"): 2,
+        ("queue_jobs", "1", "keyed", "1", "waiting"): 2,
+        ("queue_jobs", "1", "keyed", "1", "cancelled"): 1,
+        ("blocked_chains", "1"): 1,
     }
 
 

@@ -86,7 +86,7 @@ def server(tmp_path: Path, durable_redis_server: StoreServer, statsd: Statsd) ->
         *("--store", f"1={durable_redis_server.url()}", "--data", str(tmp_path / "data"), "--processes", "2"),
         *("--http", "127.0.0.1:0", "--statsd", statsd.address, "--stats-interval", "500ms"),
         *("--maintenance-interval", "100ms", "--health-pause", "200ms", "--max-waiters", "1", "--overflow", "64MiB"),
-        *("--release-grace", "100ms"),
+        *("--release-grace", "100ms", "--blocked-chain-jobs", "2"),
         *("--admin-password-hash", hash_password(PASSWORD)),
     ) as started:
         yield started
@@ -111,6 +111,7 @@ async def test_every_metric_is_counted(
             **await scenarios.hand_outs_that_nobody_receives(client, server.port),
             **await scenarios.what_maintenance_does_later(client),
             **await scenarios.changes_by_operators(client),
+            **await scenarios.jobs_with_keys(client),
             **await scenarios.enqueues_that_are_refused(client),
             **await scenarios.dequeues_that_are_limited(client),
             **await scenarios.calls_that_fail(client),

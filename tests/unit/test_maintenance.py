@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 from structlog.testing import capture_logs
 
 from pinlater.backends.base import AckRequest, Shard
+from pinlater.backends.extended import Offer
 from pinlater.errors import OutcomeUnknown
-from pinlater.model import Job, JobState, parse_descriptor
+from pinlater.model import ExtendedJob, Job, JobState, parse_descriptor
 from tests.unit.cluster_stand import LEASE_MS, ClusterStand, Server, cluster_stand
 
 FAST = 10
@@ -263,6 +264,22 @@ async def test_all_tasks_run_on_every_shard_again_and_again_also_after_an_error(
                     await store.until_begun(task, 4)
 
 
+async def test_jobs_that_were_not_handed_out_in_time_end_as_failed() -> None:
+    async with cluster_stand() as at:
+        server = await one(at, interval_ms=FAST)
+        shard, now_ms = at.stores[0], at.clock.now_ms()
+        jobs = [ExtendedJob(b"", expires_at_ms=now_ms + 1 + number % 2 * MINUTE_MS) for number in range(10)]
+        await shard.enqueue_extended("mail", [Offer(job) for job in jobs], now_ms)
+        at.clock.tick(2)
+        await server.membership.renew()
+        with capture_logs() as logs:
+            await server.maintenance.run("expire_jobs", "1")
+        failed = await shard.count("mail", JobState.FAILED, (1,), False, at.clock.now_ms())
+        assert (failed, server.metrics.counters["jobs_expired", "mail"]) == (5, 5)
+        (line,) = [log for log in logs if log["event"] == "jobs_expired"]
+        assert line["queues"] == {"mail": {"expired": 5}}
+
+
 async def test_a_shard_that_is_added_is_looked_after_and_one_that_is_removed_no_more() -> None:
     async with cluster_stand(2) as at:
         server = await one(at, interval_ms=FAST)
@@ -277,8 +294,12 @@ async def test_a_shard_that_is_added_is_looked_after_and_one_that_is_removed_no_
             assert server.periodic.names() == {
                 "maintenance",
                 "expire 2",
+                "expire_jobs 2",
                 "dead_letter 2",
                 "prune 2",
+                "windows 2",
+                "barriers 2",
+                "empty 2",
             }
         server.members.all.insert(0, first)
 
