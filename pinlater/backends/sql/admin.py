@@ -418,12 +418,26 @@ def _collect_leftovers(session: Session, limit: int, now_ms: int, freed: Freed) 
     for (queue_id,) in session.rows("deleted_queues", (QUEUES_PER_STEP,)):
         if removed >= limit:
             break
-        heads = [job_id for (job_id,) in session.rows("chains_of_queue", (queue_id, limit - removed))]
-        rows = session.rows_of("leftovers_of", (queue_id,), sorted(heads)) if heads else []
-        rows = rows or session.rows("leftovers", (queue_id, limit - removed))
-        removed += remove(session, [End(job_id, flags or 0, True) for job_id, flags in rows], now_ms, freed)
+        removed += _remove_leftovers(session, _first_leftovers(session, queue_id, limit - removed), now_ms, freed)
+        rows = session.rows("leftovers", (queue_id, limit - removed)) if removed < limit else []
+        removed += _remove_leftovers(session, rows, now_ms, freed)
         names = [bytes(name) for (name,) in session.rows("keys_of_queue", (queue_id, limit))]
         session.run_in("remove_keys", (queue_id,), names)
         if removed < limit and len(names) < limit and session.run("forget_queue", (queue_id, queue_id)):
             session.run("forget_quota", (queue_id,))
     return removed
+
+
+def _remove_leftovers(session: Session, rows: Sequence[Row], now_ms: int, freed: Freed) -> int:
+    return remove(session, [End(job_id, flags or 0, _is_live(state)) for job_id, flags, state in rows], now_ms, freed)
+
+
+def _first_leftovers(session: Session, queue_id: int, limit: int) -> list[Row]:
+    """The jobs of a deleted queue that are the first of serialize keys, and those that would become it."""
+    heads = session.rows("chains_of_queue", (queue_id, limit))
+    if not heads:
+        return []
+    keys = [bytes(key) for _, key in heads]
+    waiting = session.rows_in("waiting_of_queue", (queue_id,), keys, limit)
+    ids = sorted([row[0] for row in heads] + [job_id for (job_id,) in waiting])
+    return session.rows_of("leftovers_of", (queue_id,), ids[:limit])

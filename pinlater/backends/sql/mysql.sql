@@ -426,7 +426,7 @@ ORDER BY finished_at_ms LIMIT %s FOR UPDATE SKIP LOCKED
 SELECT id FROM pinlater_queues WHERE name IS NULL LIMIT %s
 
 -- name: leftovers
-SELECT id, extended FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order) WHERE queue_id = %s LIMIT %s FOR UPDATE SKIP LOCKED
+SELECT id, extended, state FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order) WHERE queue_id = %s LIMIT %s FOR UPDATE SKIP LOCKED
 
 -- name: forget_queue
 DELETE FROM pinlater_queues WHERE id = %s AND NOT EXISTS (SELECT 1 FROM pinlater_jobs WHERE queue_id = %s)
@@ -746,23 +746,26 @@ ON DUPLICATE KEY UPDATE job_id = VALUES(job_id), place = VALUES(place), queue_id
     since_ms = VALUES(since_ms)
 
 -- name: remove_chains
-DELETE target FROM pinlater_chains target FORCE INDEX (PRIMARY) WHERE serialize_key IN (/*keys*/)
+-- By a join: a DELETE of several keys of a small table would read it whole, and wait for rows that others hold.
+DELETE target FROM (/*key_rows*/) named STRAIGHT_JOIN pinlater_chains target ON target.serialize_key = named.k
 
 -- name: chains_of_queue
-SELECT chain.job_id FROM pinlater_chains chain FORCE INDEX (pinlater_chains_queue) WHERE chain.queue_id = %s LIMIT %s
+SELECT chain.job_id, chain.serialize_key FROM pinlater_chains chain FORCE INDEX (pinlater_chains_queue) WHERE chain.queue_id = %s LIMIT %s
 
 -- name: put_waiting
 INSERT INTO pinlater_waiting (serialize_key, place, job_id) VALUES /*rows*/
 
 -- name: remove_waiting
-DELETE target FROM pinlater_waiting target FORCE INDEX (PRIMARY) WHERE serialize_key IN (/*keys*/) AND place IN %s
+DELETE target FROM (/*key_rows*/) named STRAIGHT_JOIN pinlater_waiting target ON target.serialize_key = named.k
+WHERE target.place IN %s
 
 -- name: add_blocked
 INSERT INTO pinlater_blocked (serialize_key, waiting, since_ms) VALUES /*rows*/
 ON DUPLICATE KEY UPDATE waiting = pinlater_blocked.waiting + VALUES(waiting), since_ms = VALUES(since_ms)
 
 -- name: drop_unblocked
-DELETE target FROM pinlater_blocked target FORCE INDEX (PRIMARY) WHERE waiting <= 0 AND serialize_key IN (/*keys*/)
+DELETE target FROM (/*key_rows*/) named STRAIGHT_JOIN pinlater_blocked target ON target.serialize_key = named.k
+WHERE target.waiting <= 0
 
 -- name: next_in_chains
 SELECT blocked.serialize_key, waiting.place, waiting.job_id, job.queue_id, job.priority, job.run_after_ms
@@ -840,7 +843,12 @@ SELECT id, priority, state FROM pinlater_jobs FORCE INDEX (PRIMARY) WHERE id IN 
 UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET state = 4 WHERE id IN %s
 
 -- name: leftovers_of
-SELECT id, extended FROM pinlater_jobs FORCE INDEX (PRIMARY) WHERE queue_id = %s AND id IN %s FOR UPDATE SKIP LOCKED
+SELECT id, extended, state FROM pinlater_jobs FORCE INDEX (PRIMARY) WHERE queue_id = %s AND id IN %s FOR UPDATE SKIP LOCKED
 
 -- name: keys_of_queue
 SELECT name FROM pinlater_keys FORCE INDEX (PRIMARY) WHERE queue_id = %s LIMIT %s FOR UPDATE SKIP LOCKED
+
+-- name: waiting_of_queue
+SELECT waiting.job_id FROM pinlater_waiting waiting FORCE INDEX (PRIMARY)
+    STRAIGHT_JOIN pinlater_jobs job ON job.id = waiting.job_id
+WHERE job.queue_id = %s AND waiting.serialize_key IN (/*keys*/) LIMIT %s

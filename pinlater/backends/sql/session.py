@@ -134,6 +134,7 @@ class Session(ABC):
             some, left = left[:KEYS_PER_STATEMENT], left[KEYS_PER_STATEMENT:]
             padded = some + some[-1:] * ((1 << (len(some) - 1).bit_length()) - len(some))
             text = self.statements[name].replace("/*keys*/", ",".join([self.mark] * len(padded)))
+            text = text.replace("/*key_rows*/", " UNION ALL ".join([f"SELECT {self.mark} AS k"] * len(padded)))
             self.cursor.execute(text, (*values, *padded, *behind))
             yield
 

@@ -397,7 +397,7 @@ ORDER BY finished_at_ms LIMIT ?
 SELECT id FROM pinlater_queues WHERE name IS NULL LIMIT ?
 
 -- name: leftovers
-SELECT id, extended FROM pinlater_jobs WHERE queue_id = ? LIMIT ?
+SELECT id, extended, state FROM pinlater_jobs WHERE queue_id = ? LIMIT ?
 
 -- name: forget_queue
 DELETE FROM pinlater_queues WHERE id = ? AND NOT EXISTS (SELECT 1 FROM pinlater_jobs WHERE queue_id = ?)
@@ -715,7 +715,7 @@ ON CONFLICT (serialize_key) DO UPDATE SET job_id = excluded.job_id, place = excl
 DELETE FROM pinlater_chains WHERE serialize_key IN (/*keys*/)
 
 -- name: chains_of_queue
-SELECT chain.job_id FROM pinlater_chains chain INDEXED BY pinlater_chains_queue WHERE chain.queue_id = ? LIMIT ?
+SELECT chain.job_id, chain.serialize_key FROM pinlater_chains chain INDEXED BY pinlater_chains_queue WHERE chain.queue_id = ? LIMIT ?
 
 -- name: put_waiting
 INSERT INTO pinlater_waiting (serialize_key, place, job_id) VALUES /*rows*/
@@ -806,7 +806,12 @@ SELECT id, priority, state FROM pinlater_jobs NOT INDEXED WHERE id IN (SELECT va
 UPDATE pinlater_jobs NOT INDEXED SET state = 4 WHERE id IN (SELECT value FROM json_each(?))
 
 -- name: leftovers_of
-SELECT id, extended FROM pinlater_jobs NOT INDEXED WHERE queue_id = ? AND id IN (SELECT value FROM json_each(?))
+SELECT id, extended, state FROM pinlater_jobs NOT INDEXED WHERE queue_id = ? AND id IN (SELECT value FROM json_each(?))
 
 -- name: keys_of_queue
 SELECT name FROM pinlater_keys WHERE queue_id = ? LIMIT ?
+
+-- name: waiting_of_queue
+SELECT waiting.job_id FROM pinlater_waiting waiting
+    CROSS JOIN pinlater_jobs job ON job.id = waiting.job_id
+WHERE job.queue_id = ? AND waiting.serialize_key IN (/*keys*/) LIMIT ?
