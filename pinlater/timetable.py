@@ -37,13 +37,15 @@ _DAY = timedelta(days=1)
 
 
 class TimetableInvalid(ValueError):
-    """`field` has a `value` that is no timetable; `allowed` says what would be one."""
+    """`field` has a `value` that is no timetable; `allowed` says what would be one, and `why` this is none."""
 
-    def __init__(self, field: str, value: object, allowed: str) -> None:
+    def __init__(self, field: str, value: object, allowed: str, why: str = "") -> None:
+        allowed = f"{allowed} ({why})" if why else allowed
         super().__init__(f"{field} is {str(value)[:_MAX_CHARS]!r}; allowed: {allowed}")
         self.field = field
         self.value = value
         self.allowed = allowed
+        self.why = why
 
 
 class Timetable(Protocol):
@@ -147,9 +149,9 @@ def _checked(expression: str) -> str:
     try:
         found = next(CronSim(text, datetime(2000, 1, 1)), None)
     except CronSimError as error:
-        raise TimetableInvalid("cron", expression, f"{CRON_ALLOWED} ({error})") from None
+        raise TimetableInvalid("cron", expression, CRON_ALLOWED, str(error)) from None
     if found is None:
-        raise TimetableInvalid("cron", expression, f"{CRON_ALLOWED} (this one names a day that never comes)")
+        raise TimetableInvalid("cron", expression, CRON_ALLOWED, "this one names a day that never comes")
     return text
 
 

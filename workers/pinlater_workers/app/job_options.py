@@ -45,6 +45,11 @@ class JobOptions(RawJobOptions, total=False):
     max_snoozes: int
     secret: Sequence[str]
     keep_result: bool
+    cron: str | None
+    timezone: str
+    every: Duration | None
+    misfire: Literal["skip", "run_once", "run_all"]
+    jitter: Duration
 
 
 def says_queue(options: type) -> Callable[[MethodT], MethodT]:

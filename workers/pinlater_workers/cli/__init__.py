@@ -16,7 +16,10 @@ from pinlater_workers.cli.process_exit import failures_as_exit_codes
 from pinlater_workers.cli.run import run, worker_options
 from pinlater_workers.observability import logs
 
-WHEN_NEEDED = {"outbox": "pinlater_workers.cli.outbox_commands"}
+WHEN_NEEDED = {
+    "outbox": "pinlater_workers.cli.outbox_commands",
+    "schedules": "pinlater_workers.cli.schedules",
+}
 """Commands by the modules that have them: a worker does not import what it does not run."""
 
 
@@ -50,6 +53,7 @@ Examples:
   pinlater-worker --app shop.jobs:app --reload
   pinlater-worker jobs --app shop.jobs:app
   pinlater-worker retry "exponential first=1s factor=2 cap=1h"
+  pinlater-worker schedules --app shop.jobs:app --apply
   pinlater-worker outbox --database postgresql+psycopg://shop@db/shop --app shop.jobs:app
 
 \b

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from pinlater.model import QUEUE_NAME_ALLOWED, WHILE_KEPT, OnDuplicate, is_queue_name
+from pinlater.model import MIN_INTERVAL_MS, QUEUE_NAME_ALLOWED, WHILE_KEPT, Misfire, OnDuplicate, is_queue_name
 from pinlater.schedule import Delay, parse_duration
+from pinlater.timetable import CRON_ALLOWED, ZONE_ALLOWED, CronTimetable, TimetableInvalid, zone_named
 from pinlater_workers.envelope import ENCODINGS, Encoding
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.imports import import_object
@@ -56,6 +57,7 @@ class JobSettings:
     the function; None: it takes one job. `batch_wait_s`: how long the first of a batch waits for others.
     `unique`, `serialize`: what makes the keys of a job, None: none. `unique_for_s`: how long after its end no second
     job of the key comes into being; KEPT: as long as it is kept. `expires_s`: counts from when it is due.
+    `cron` in `timezone`, or `every_s`: its schedule, which `pinlater-worker schedules --apply` brings to the cluster.
     """
 
     queue: str
@@ -77,6 +79,11 @@ class JobSettings:
     expires_s: float | None = None
     claim_timeout_s: float | None = None
     keep_result: bool = False
+    cron: str = ""
+    timezone: str = "UTC"
+    every_s: float | None = None
+    misfire: Misfire = Misfire.RUN_ONCE
+    jitter_s: float = 0.0
 
     @property
     def attempts_allowed(self) -> int:
@@ -124,6 +131,35 @@ def on_duplicate(value: object) -> OnDuplicate:
     return OnDuplicate[value.upper()]
 
 
+def cron_expression(value: object) -> str:
+    """ValueError."""
+    if not isinstance(value, str):
+        raise TypeError
+    try:
+        CronTimetable(value)
+    except TimetableInvalid as error:
+        raise ValueError(error.why) from None
+    return value
+
+
+def time_zone(value: object) -> str:
+    """ValueError."""
+    if not isinstance(value, str):
+        raise TypeError
+    try:
+        zone_named(value)
+    except TimetableInvalid:
+        raise ValueError from None
+    return value
+
+
+def misfire_rule(value: object) -> Misfire:
+    """ValueError: none of the words."""
+    if not isinstance(value, str) or value != value.lower() or value.upper() not in Misfire.__members__:
+        raise ValueError
+    return Misfire[value.upper()]
+
+
 def _names(value: object) -> tuple[str, ...]:
     """A list of names. TypeError: a text too, which would be one name for each letter."""
     if not isinstance(value, Sequence) or isinstance(value, str) or not all(isinstance(each, str) for each in value):
@@ -165,6 +201,11 @@ JOB_KEYS: dict[str, Key] = {
     "expires": duration("expires_s", 0.001, LONGEST_WINDOW_S),
     "claim_timeout": duration("claim_timeout_s", 0.001, LONGEST_CLAIM_S),
     "keep_result": flag("keep_result"),
+    "cron": Key("cron", cron_expression, CRON_ALLOWED),
+    "timezone": Key("timezone", time_zone, ZONE_ALLOWED),
+    "every": duration("every_s", MIN_INTERVAL_MS / 1000, LONGEST_WINDOW_S),
+    "misfire": Key("misfire", misfire_rule, "skip, run_once or run_all"),
+    "jitter": duration("jitter_s", 0.0, DAY_S),
     "function": text("function", "MODULE:NAME"),
 }
 
@@ -185,11 +226,27 @@ def job_settings(options: Mapping[str, object], where: str, base: JobSettings | 
         raise ConfigurationError(f"{where}: wait is how long jobs wait for their batch; say batch too, or leave it out")
     if not fields.get("unique", None if base is None else base.unique):
         refuse_without_unique(options, where)
+    _check_schedule(fields, where, base)
     if base is not None:
         return replace(base, **fields)
     if "queue" not in fields:
         raise ConfigurationError(f"{where}: queue is missing; allowed: {JOB_KEYS['queue'].allowed}")
     return JobSettings(**fields)
+
+
+def _check_schedule(fields: dict[str, Any], where: str, base: JobSettings | None) -> None:
+    """`cron` and `every` take each other's place. ConfigurationError: both, or what goes with them without them."""
+    if fields.get("cron") and fields.get("every_s") is not None:
+        raise ConfigurationError(f"{where}: it has both cron and every; allowed: one of them")
+    if fields.get("cron"):
+        fields["every_s"] = None
+    elif fields.get("every_s") is not None:
+        fields["cron"] = ""
+    elif base is None or not (base.cron or base.every_s is not None):
+        for name in ("timezone", "misfire", "jitter_s"):
+            if name in fields:
+                said = name.removesuffix("_s")
+                raise ConfigurationError(f"{where}: {said} goes with cron or every; say one of them, or leave it out")
 
 
 def _retry(fields: dict[str, Any], base: RetryRules) -> dict[str, RetryRules]:

@@ -11,9 +11,10 @@
 What a server would refuse is refused here too, by the same code and with the same errors: a body, a priority or a time
 beyond its bounds, and a queue that is none of the app's (`in_memory(app, queues=["vip"])` has more).
 
-Time is virtual and starts now: it goes on by the delays of jobs and by `context.wait`, without anybody waiting. Jobs
-run one after the other: by priority, then by when they are due, then by age. A batch is what is due within the time
-that its first job waits. Delays have no jitter, and time limits are not enforced. Nothing here needs pytest, and
+Time is virtual and starts now: it goes on by the delays of jobs and by `context.wait`, without anybody waiting.
+Schedules fire as it passes: in `run_for` one by one, in `run_all` those whose times have passed (`jobs.clock.advance`).
+Jobs run one after the other: by priority, then by when they are due, then by age. A batch is what is due within the
+time that its first job waits. Delays have no jitter, and time limits are not enforced. Nothing here needs pytest, and
 nothing stands in its way.
 """
 
@@ -50,6 +51,7 @@ from pinlater_workers.testing.memory import (
     VirtualClock,
     VirtualContext,
 )
+from pinlater_workers.testing.schedules import VirtualSchedules
 
 MAX_RUNS = 1000
 
@@ -123,6 +125,7 @@ class Jobs:
         self._app = app
         self._schedule = RunSchedule(self.clock)
         self._now_running: Run | None = None
+        self._schedules = VirtualSchedules(self.clock.now_ms(), self.send)
 
     def send(self, queue: str, jobs: Sequence[Job]) -> list[str]:
         """For the app: keep these, all or none."""
@@ -146,23 +149,35 @@ class Jobs:
         return [each for each in self.runs if each.state is JobState.PENDING]
 
     def run_all(self, *, max_runs: int = MAX_RUNS, only: Run | None = None) -> None:
-        """Until no job is pending, those that jobs enqueue included; `only`: until this one has ended.
+        """Until no job is pending, those that jobs enqueue included, and those of schedules whose times have passed;
+        `only`: until this one has ended.
 
         NeverEnds: one of them was run `max_runs` times, and would be again. What is for ever: `run_for`.
         """
+        self._fire_passed(only)
         self._run(math.inf, max_runs, only)
 
     def run_for(self, seconds: float, *, max_runs: int = MAX_RUNS) -> None:
-        """All that is due within so much time from now, which then is over. NeverEnds."""
+        """All that is due within so much time from now, which then is over; schedules fire. NeverEnds."""
         end_ms = self.clock.now_ms() + math.ceil(seconds * 1000)
+        types = list(self._app.job_types.values())
+        while (time_ms := self._schedules.next_ms(types, end_ms)) is not None:
+            self._run(time_ms, max_runs, None)
+            self.clock.advance_to(time_ms)
+            self._schedules.fire(types, time_ms)
         self._run(end_ms, max_runs, None)
         self.clock.advance_to(end_ms)
 
     async def run_all_async(self, *, max_runs: int = MAX_RUNS, only: Run | None = None) -> None:
         """As `run_all`, for tests that are coroutines: coroutine jobs run on their loop, all else in a thread."""
+        self._fire_passed(only)
         while (due := self._next(math.inf, max_runs, only)) is not None:
             attempt = self._begin(due, math.inf, alone=only is not None)
             self._end(attempt, await _run_async(attempt))
+
+    def _fire_passed(self, only: Run | None) -> None:
+        if only is None:
+            self._schedules.fire(list(self._app.job_types.values()), self.clock.now_ms())
 
     def _run(self, end_ms: float, max_runs: int, only: Run | None) -> None:
         try:

@@ -1,0 +1,159 @@
+"""`pinlater-worker schedules`: what the app says of schedules, against what the cluster has."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pinlater.model import CONTINUATION_END, CONTINUATION_START, Schedule, ScheduleChange, ScheduleView
+from pinlater.printable import printable
+from pinlater.schedule import duration_text
+from pinlater_workers.app.loader import load
+from pinlater_workers.cli.process_exit import EXIT_FAILED, say
+from pinlater_workers.errors import ConfigurationError
+from pinlater_workers.jobs.schedules import schedule_of
+
+if TYPE_CHECKING:
+    from pinlater.client.client import Client
+
+PASSWORD_VARIABLE = "PINLATER_ADMIN_PASSWORD"
+_PAGE = 1_000
+_KEPT = ("name", "paused", "start_ms", "end_ms", "max_catch_up")
+"""What an app does not say: operators may change it."""
+
+_COMPARED = tuple(each.name for each in fields(Schedule) if each.name not in _KEPT)
+
+
+@click.command(
+    epilog=f"""\b
+Examples:
+  pinlater-worker schedules --app shop.jobs:app                            show what would change
+  {PASSWORD_VARIABLE}=… pinlater-worker schedules --app shop.jobs:app --apply
+  pinlater-worker schedules --config conf/jobs.toml --made-by shop"""
+)
+@click.option("--app", metavar="MODULE:NAME", help="The app; the current folder is on the import path.")
+@click.option("--config", metavar="FILE", type=click.Path(dir_okay=False), help="A TOML file with jobs, or the app.")
+@click.option("--server", "servers", multiple=True, metavar="HOST:PORT", help="A server, in place of the app's own.")
+@click.option("--cluster", metavar="NAME", help="The servers that clusters.toml has under this name.")
+@click.option("--made-by", metavar="NAME", help="Who keeps them: only what has this name is changed or removed. "
+              "[default: what --app or --config says]")  # fmt: skip
+@click.option("--apply", is_flag=True, help="Change the cluster so; it needs the admin password.")
+def schedules(
+    app: str | None,
+    config: str | None,
+    servers: tuple[str, ...],
+    cluster: str | None,
+    made_by: str | None,
+    apply: bool,
+) -> None:
+    """Show how the schedules of the app differ from those of the cluster, and with --apply change these.
+
+    A schedule has the name of its job. Only schedules that this app made are changed and removed; one of the same name
+    that somebody else made is left alone, and the command fails. A pause, a start and an end are left as they are.
+    """
+    loaded = load(app, config)
+    loaded.app.use(servers=servers, cluster=cluster)
+    keeper = made_by or app or os.path.basename(config or "")
+    wanted: dict[str, Schedule] = {}
+    for job_type in loaded.app.job_types.values():
+        schedule = schedule_of(job_type, keeper)
+        if schedule is not None:
+            wanted[schedule.name] = schedule
+    with loaded.app.client as client:
+        taken = _compare_and_apply(client, wanted, keeper, apply=apply)
+    if taken:
+        raise SystemExit(EXIT_FAILED)
+
+
+def _compare_and_apply(client: Client, wanted: Mapping[str, Schedule], keeper: str, *, apply: bool) -> list[str]:
+    """The names that somebody else has."""
+    found = {view.schedule.name: view for view in _views(client, names=sorted(wanted))} if wanted else {}
+    found |= {view.schedule.name: view for view in _views(client, made_by=keeper)}
+    changes: list[tuple[ScheduleChange, str]] = []
+    removed: list[ScheduleView] = []
+    taken: list[str] = []
+    for name in sorted(wanted.keys() | found.keys()):
+        schedule, view = wanted.get(name), found.get(name)
+        if schedule is None:
+            assert view is not None
+            removed.append(view)
+            click.echo(f"- {name}")
+        elif view is None:
+            changes.append((_change(schedule), ""))
+            click.echo(f"+ {name}  queue {schedule.queue}, {_times(schedule)}")
+        elif view.schedule.made_by != keeper:
+            taken.append(name)
+        else:
+            told = list(_differences(view.schedule, schedule))
+            if told:
+                changes.append((_change(schedule), view.version))
+                click.echo(f"~ {name}  {printable('; '.join(told))}")
+    if not changes and not removed:
+        click.echo(f"no difference in {len(wanted) - len(taken)} schedules")
+    for name in taken:
+        owner = found[name].schedule.made_by or "an operator"
+        hint = f"rename the job, or delete the other one: pinlater schedule delete {name}"
+        say(f"{name} was made by {owner}, and is left alone; {hint}")
+    if apply and (changes or removed):
+        _apply(client, changes, removed)
+    return taken
+
+
+def _views(client: Client, **which: Any) -> Iterator[ScheduleView]:
+    continuation = CONTINUATION_START
+    while True:
+        page = client.get_schedules(include_body=True, next_limit=0, continuation=continuation, limit=_PAGE, **which)
+        yield from page.schedules
+        continuation = page.continuation
+        if continuation == CONTINUATION_END:
+            return
+
+
+def _apply(client: Client, changes: list[tuple[ScheduleChange, str]], removed: list[ScheduleView]) -> None:
+    """What somebody else changed meanwhile is not overwritten: RecordChanged."""
+    password = _password()
+    for change, version in changes:
+        client.update_schedule(change, password, only_if_version=version)
+    for view in removed:
+        client.delete_schedule(view.schedule.name, password, only_if_version=view.version)
+    click.echo(f"applied: {len(changes)} set, {len(removed)} removed")
+
+
+def _password() -> str:
+    password = os.environ.get(PASSWORD_VARIABLE)
+    if password is not None:
+        return password
+    try:
+        prompted: str = click.prompt("Admin password", hide_input=True, err=True)
+    except click.Abort:
+        raise ConfigurationError(f"no admin password; set {PASSWORD_VARIABLE}, or give it on a terminal") from None
+    return prompted
+
+
+def _change(schedule: Schedule) -> ScheduleChange:
+    told = {name: getattr(schedule, name) for name in ("name", *_COMPARED)}
+    if schedule.every_ms is not None:
+        told["cron"] = None
+    return ScheduleChange(**told)
+
+
+def _differences(has: Schedule, wants: Schedule) -> Iterator[str]:
+    for name in _COMPARED:
+        before, after = getattr(has, name), getattr(wants, name)
+        if before != after:
+            shown = "other arguments" if name == "body" else f"{_shown(before)} -> {_shown(after)}"
+            yield f"{name.removesuffix('_ms')}: {shown}"
+
+
+def _shown(value: object) -> str:
+    return str(getattr(value, "name", value)).lower() if value not in (None, "") else "none"
+
+
+def _times(schedule: Schedule) -> str:
+    if schedule.every_ms is not None:
+        return f"every {duration_text(schedule.every_ms / 1000)}"
+    return f"at {schedule.cron} {schedule.timezone}"
