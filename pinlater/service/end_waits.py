@@ -200,6 +200,12 @@ class ShardEnds:
                 for waiter in job.waiters:
                     waiter.hint()
 
+    def queue_deleted(self, queue: str) -> None:
+        for name, job in self._jobs.items():
+            if name[0] == queue:
+                for waiter in job.waiters:
+                    waiter.hint()
+
     def _wake(self) -> None:
         if self._wakeup is not None and not self._wakeup.done():
             self._wakeup.set_result(None)
@@ -359,6 +365,11 @@ class EndWaits:
         for _, ids in acks.runs:
             some = zip(ids, islice(told, len(ids)), strict=False)
             place.ended(queue, [job_id for job_id, outcome in some if outcome in _ENDS])
+
+    def queue_deleted(self, queue: str) -> None:
+        """All its jobs are gone."""
+        for place in self._shards.values():
+            place.queue_deleted(queue)
 
     # -- the end -----------------------------------------------------------------------------------------------------
 

@@ -249,6 +249,7 @@ class Service:
     def _queue_changed(self, name: str) -> None:
         if self.queues.was_deleted(name):
             self.long_polls.queue_deleted(name)
+            self.end_waits.queue_deleted(name)
 
     # -- creating and deleting queues ----------------------------------------------------------------------------------
 

@@ -128,7 +128,7 @@ async def test_a_wait_is_over_in_time(served: Served) -> None:
     assert found[descriptor].state is JobState.PENDING
 
 
-@pytest.mark.parametrize("way", ["cancel", "delete", "fail", "change"])
+@pytest.mark.parametrize("way", ["cancel", "delete", "fail", "change", "delete queue"])
 async def test_every_end_ends_a_wait(served: Served, way: str) -> None:
     (descriptor,) = await served.enqueue(ExtendedJob(b"", dedupe_key="a"))
     waiting = asyncio.create_task(served.api.lookup([], queue=QUEUE, keys=[KeyRef("a")], wait_ms=30_000))
@@ -137,12 +137,14 @@ async def test_every_end_ends_a_wait(served: Served, way: str) -> None:
         await served.api.cancel(QUEUE, [descriptor])
     elif way == "delete":
         await served.api.delete_jobs(served.filter(JobState.PENDING))
+    elif way == "delete queue":
+        await served.api.delete_queue(QUEUE, served.password)
     elif way == "change":
         await served.api.change_jobs(JobChange(QUEUE, JobAction.CANCEL))
     else:
         (job,) = await served.dequeue(1)
         await served.api.ack(QUEUE, [], [Ack(job.descriptor, permanent=True)])
-    found = await asyncio.wait_for(waiting, 10)
+    found = await asyncio.wait_for(waiting, 3)
     assert [info.state for info in found.values()] == ([JobState.FAILED] if way == "fail" else [])
 
 

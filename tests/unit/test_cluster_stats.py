@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import zlib
 from collections.abc import Sequence
 
 import pytest
@@ -24,6 +26,19 @@ def _nothing_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the machine of the test is."""
     monkeypatch.setattr(stats, "SHARE_OF_SMALL", 1e9)
     monkeypatch.setattr(job_counter, "REST", 0)
+
+
+def test_what_no_extended_job_is_in_is_published_as_older_servers_read_it() -> None:
+    plain, extended = LevelCounts(1, 2, 3, 4, 5, 6), LevelCounts(0, 0, 0, 0, 0, None, 7, 8)
+    counts = ShardCounts(1, {"mail": QueueCounts(2, {1: plain}), "keyed": QueueCounts(3, {1: plain, 2: extended})})
+    assert decode(encode(counts)) == counts
+    _, queues = json.loads(zlib.decompress(encode(counts)))
+    assert {queue: [len(level) for level in levels.values()] for queue, (_, levels) in queues.items()} == {
+        "mail": [6],
+        "keyed": [6, 8],
+    }
+    assert summed([{1: extended}, {1: plain}]) == {1: LevelCounts(1, 2, 3, 4, 5, 6, 7, 8)}
+    assert summed([{1: LevelCounts(0, 0, 0, 0, 0, None)}, {2: extended}]) == {2: extended}
 
 
 async def counted(at: ClusterStand, *, after_ms: int = INTERVAL_MS) -> None:
