@@ -1,4 +1,4 @@
-"""What few jobs have, as the stores see it: keys, a request to stop, progress, an expiry, a result.
+"""The extended part that few jobs have, as the stores see it: keys, a request to stop, progress, an expiry, a result.
 
 It lies apart from the job, so that other jobs cost nothing more. Two states of a store are not in the model: WAITING
 (PENDING, behind another job of its serialize key) and CANCELLED (FAILED, since it was to stop); queries show them as

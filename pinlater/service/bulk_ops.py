@@ -47,7 +47,7 @@ from pinlater.service.audit import OPEN, Audit
 from pinlater.service.body_pattern import BodyPattern
 from pinlater.service.descriptors import DescriptorParser
 from pinlater.service.end_waits import EndWaits
-from pinlater.service.job_commands import JobCommands
+from pinlater.service.job_commands import NamedJobChanges
 from pinlater.service.job_queries import Search
 from pinlater.service.longpoll import LongPolls
 from pinlater.service.settings import ServiceSettings
@@ -100,7 +100,7 @@ class BulkOps:
         settings: ServiceSettings,
         validator: Validator,
         parser: DescriptorParser,
-        commands: JobCommands,
+        commands: NamedJobChanges,
         long_polls: LongPolls,
         end_waits: EndWaits,
         metrics: Metrics,

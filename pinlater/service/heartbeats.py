@@ -20,7 +20,7 @@ _LOST = HeartbeatAnswer(HeartbeatOutcome.LOST)
 _UNREACHABLE = HeartbeatAnswer(HeartbeatOutcome.UNREACHABLE)
 
 
-class Heartbeats:
+class ClaimHeartbeats:
     """For one service."""
 
     def __init__(

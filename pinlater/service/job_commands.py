@@ -26,7 +26,7 @@ _UNKNOWN = "unknown"
 """Who asks a job to stop, where the caller does not say who it is."""
 
 
-class JobCommands:
+class NamedJobChanges:
     """For one service."""
 
     def __init__(

@@ -58,8 +58,8 @@ from pinlater.service.connection_claims import ConnectionClaims, DisconnectReape
 from pinlater.service.dequeuer import Dequeuer
 from pinlater.service.descriptors import ClaimTokens, DescriptorParser
 from pinlater.service.end_waits import EndWaits
-from pinlater.service.heartbeats import Heartbeats
-from pinlater.service.job_commands import JobCommands
+from pinlater.service.heartbeats import ClaimHeartbeats
+from pinlater.service.job_commands import NamedJobChanges
 from pinlater.service.job_lifecycle import JobLifecycle
 from pinlater.service.job_queries import JobQueries
 from pinlater.service.longpoll import LongPolls, LongPollSettings
@@ -141,8 +141,8 @@ class Service:
         self._lifecycle = lifecycle = JobLifecycle(
             router, clock, validator, parser, queues, pending, metrics, long_polls, bound, end_waits
         )
-        self._heartbeats = Heartbeats(router, clock, validator, parser, bound)
-        self._commands = commands = JobCommands(router, clock, validator, parser, queues, long_polls, end_waits)
+        self._heartbeats = ClaimHeartbeats(router, clock, validator, parser, bound)
+        self._commands = commands = NamedJobChanges(router, clock, validator, parser, queues, long_polls, end_waits)
         self._dequeuer = Dequeuer(
             router, clock, settings, validator, claims, queues, metrics, pending, limits, long_polls, lifecycle, bound
         )

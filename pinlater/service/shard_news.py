@@ -1,4 +1,4 @@
-"""What a shard tells its process, passed on to those who wait: freed jobs to long polls, ends to lookups that wait."""
+"""The events of a shard, passed on to those who wait: freed jobs to long polls, ends to lookups that wait."""
 
 from __future__ import annotations
 
