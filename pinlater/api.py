@@ -209,9 +209,17 @@ class Api(Protocol):
         """
 
     async def update_shard(
-        self, shard_id: str, password: str, *, dequeue_only: bool, context: RequestContext | None = None
+        self,
+        shard_id: str,
+        password: str,
+        *,
+        dequeue_only: bool,
+        give_up: bool = False,
+        context: RequestContext | None = None,
     ) -> Changed:
-        """Whether a shard takes new jobs, beside what the configuration says. PasswordInvalid, RequestInvalid."""
+        """Whether a shard takes new jobs, beside what the configuration says; with `give_up` it takes none, and keys
+        that live there count as lost. PasswordInvalid, RequestInvalid.
+        """
 
     async def cluster_status(
         self, *, queues: Sequence[str] | None = None, context: RequestContext | None = None

@@ -115,7 +115,7 @@ class ServerProcess:
             max_waiting=config.blocked_chain_jobs,
             max_age_ms=config.blocked_chain_age_ms,
         )
-        self._cluster = Cluster(shards, queues, membership, stats, clock)
+        self._cluster = Cluster(shards, queues, membership, stats, clock, lambda: homes.table)
         self._workers = workers = WorkerList(shards, clock, me.lease_name)
 
         # the calls

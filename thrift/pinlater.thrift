@@ -567,6 +567,8 @@ struct UpdateShardRequest {
   2: required string password,
   /** True: the shard takes no new jobs, and is emptied by its workers. */
   3: required bool dequeueOnly,
+  /** It takes no new jobs, and the keys that live there count as lost: it is gone, and not waited for. */
+  4: optional bool giveUp,
 }
 
 struct ChangeResponse {
@@ -653,6 +655,16 @@ struct ShardView {
   14: optional bool isFull,
   /** Up to five, those with the most waiting. */
   15: optional list<BlockedChain> blockedChains,
+  /** Whether jobs with new keys come there; not set: no job with a key was ever enqueued. */
+  16: optional bool isHome,
+  /** Of 4,096 parts of all keys, those that have something here although their home is another shard now. */
+  17: optional i32 leftSlots,
+  /** So many serialize keys wait here for their jobs on the shard where they lived before. */
+  18: optional i32 barriers,
+  /** By an operator: the keys that lived there count as lost. */
+  19: optional bool isGivenUp,
+  /** It is no home any more, and windows of keys are still on their way from here. */
+  20: optional bool hasWindowsLeft,
 }
 
 struct ServerView {
@@ -676,6 +688,8 @@ struct ClusterStatus {
   2: required list<ServerView> servers,
   3: required list<ShardView> shards,
   4: required list<QueueStatus> queues,
+  /** Why keys cannot go to other shards now, although they are to. */
+  5: optional string homesTrouble,
 }
 
 struct ChangeJobsRequest {

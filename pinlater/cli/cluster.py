@@ -38,7 +38,7 @@ SERVER_COLUMNS = (
     "seen",
     "trouble",
 )
-SHARD_COLUMNS = ("shard", "store", "state", "dequeue_only", "jobs", "trouble")
+SHARD_COLUMNS = ("shard", "store", "state", "dequeue_only", "jobs", "keys", "trouble")
 HEALTH_COLUMNS = ("shard", "state", "window", "skew_ms", "next_try", "maintained_by", "out_at", "full_at", "trouble")
 COUNTS = ("ready", "scheduled", "waiting", "in_progress", "succeeded", "failed", "cancelled")
 QUEUE_COLUMNS = ("queue", *COUNTS, "oldest", "flags")
@@ -86,8 +86,30 @@ def shard_row(view: ShardView, status: ClusterStatus) -> Row:
         "out_at": out_at(view, status),
         "full_at": full_at(view, status),
         "blocked_chains": [asdict(each) for each in view.blocked_chains],
+        "keys": keys_text(view),
+        "is_home": view.is_home,
+        "left_slots": view.left_slots,
+        "barriers": view.barriers,
+        "is_given_up": view.is_given_up,
+        "has_windows_left": view.has_windows_left,
         "trouble": view.trouble,
     }
+
+
+def keys_text(view: ShardView) -> str:
+    """What a shard is to jobs with keys: "home", what is left of those that moved away or waits for them; "" for none.
+
+    >>> keys_text(ShardView("2", "", "in", True, is_home=False, left_slots=7, barriers=1))
+    '7 of 4,096 parts left, 1 waits'
+    """
+    said = ["home"] if view.is_home else []
+    if view.is_given_up:
+        said.append("given up")
+    if view.left_slots:
+        said.append(f"{view.left_slots:,} of 4,096 parts left")
+    if view.barriers:
+        said.append(f"{view.barriers:,} wait{'s' if view.barriers == 1 else ''}")
+    return ", ".join(said)
 
 
 def out_at(view: ShardView, status: ClusterStatus) -> list[str]:
@@ -201,6 +223,8 @@ def status(client: Client, format: str) -> None:
         for shard in found.shards:
             for chain in shard.blocked_chains:
                 click.echo(f"shard {shard.id}: {printable(blocked_text(chain, found.now_ms))}")
+        if found.homes_trouble:
+            click.echo(f"keys cannot move: {printable(found.homes_trouble)}")
         if queues:
             click.echo()
         named = zip(queues, found.queues, strict=True)
@@ -212,6 +236,7 @@ def status(client: Client, format: str) -> None:
     workers = _workers(client)
     if format == "json":
         whole = {"now_ms": found.now_ms, "servers": servers, "shards": shards, "queues": queues, "workers": workers}
+        whole["homes_trouble"] = found.homes_trouble
         click.echo(json_text(whole, indent=1))
     else:
         kinds = {"server": servers, "shard": shards, "queue": queues, "worker": workers}

@@ -1,4 +1,4 @@
-"""`pinlater shard`: look at the shards of a cluster, and drain one."""
+"""`pinlater shard`: look at the shards of a cluster, drain one, and give one up."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import click
 
 from pinlater.cli import EXIT_FAILED
 from pinlater.cli.admin import PASSWORD_HELP, admin_password, needs_password
-from pinlater.cli.cluster import HEALTH_COLUMNS, SHARD_COLUMNS, shard_row
+from pinlater.cli.cluster import HEALTH_COLUMNS, SHARD_COLUMNS, keys_text, shard_row
 from pinlater.cli.completion import offer_shards
 from pinlater.cli.connection import EXIT_CODES, ServerGroup, say, say_missed, talks_to_server
 from pinlater.cli.output import counted, output_option, write_all
@@ -23,6 +23,7 @@ Examples:
   pinlater shard list
   pinlater shard health
   pinlater shard drain 2
+  pinlater shard give-up 3
 
 {EXIT_CODES}""",
 )
@@ -77,6 +78,31 @@ def health(client: Client, format: str) -> None:
         raise SystemExit(EXIT_FAILED)
 
 
+@shard.command(
+    "give-up",
+    short_help="Take a shard for lost, with the keys that live there.",
+    help=f"""Take the shard ID for lost: a store that will not come back.
+
+    A change of the shards waits until all of them know where keys are to live, since a shard that does not could let
+    two jobs of one key come into being. One that is given up is not waited for: the keys that lived there live on the
+    other shards from then on, as new ones. Should it come back, what it holds is handed out, beside newer jobs of the
+    same keys; it takes no new ones until `pinlater shard drain ID --undo`.
+
+    {PASSWORD_HELP}""",
+    epilog="""\b
+Examples:
+  pinlater shard give-up 3
+  pinlater shard drain 3 --undo    it is back, and well""",
+)
+@click.argument("shard_id", metavar="ID", shell_complete=offer_shards)
+@needs_password
+@talks_to_server
+def give_up(client: Client, shard_id: str) -> None:
+    changed = client.update_shard(shard_id, admin_password(client), dequeue_only=True, give_up=True)
+    say_missed([each for each in changed.missed_shards if each != shard_id])
+    say(f"shard {shard_id} is given up: keys that lived there live elsewhere from now on")
+
+
 _EVERYWHERE_MS = 5_000
 """A count that began so long after the change has all jobs in it that were stored before every server knew of it."""
 
@@ -88,10 +114,14 @@ _NAMED = 3
     short_help="Store no new jobs on a shard, and wait until it is empty.",
     help=f"""Store no new jobs on the shard ID, and wait until workers have ended those that are there.
 
-    What is left is shown, queue by queue, as it was last counted. Whatever is pending or in progress holds it up: jobs
-    that are scheduled for later, those of queues without workers, and dead letters, which `pinlater queue replay` or
-    `pinlater job delete` ends. Ctrl-C ends the waiting; the shard goes on draining until --undo. One that is drained
-    can be taken out of the configuration of the servers.
+    What is left is shown, queue by queue, as it was last counted. Jobs that are not due soon move to other shards by
+    themselves, but for those with an expiry and those that others of their serialize key wait for. Whatever else is
+    pending or in progress holds it up: jobs of queues without workers, and dead letters, which `pinlater queue replay`
+    or `pinlater job delete` ends. Keys that lived there are known there for as long as their jobs or windows count;
+    `pinlater shard list` shows what is left of them.
+
+    Ctrl-C ends the waiting; the shard goes on draining until --undo. One that is drained can be taken out of the
+    configuration of the servers.
 
     {PASSWORD_HELP}""",
     epilog="""\b
@@ -128,6 +158,8 @@ def _look(client: Client, shard_id: str, from_ms: int) -> Left:
             text = "not counted yet" if view.jobs is None else f"{counted(view.jobs, 'job')} left{_of_queues(view)}"
             if view.state != "in":
                 return Left(f"{text}; waiting for the shard, which is {view.state}: {view.trouble}")
+            if view.jobs == 0 and (view.has_windows_left or view.is_home):
+                return Left(f"{text}; keys: {keys_text(view)}")
             return Left(text, is_empty=view.jobs == 0 and (view.counted_at_ms or 0) >= from_ms)
     raise RequestInvalid(f"shard {shard_id} is not configured any more")
 

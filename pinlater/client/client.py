@@ -452,11 +452,18 @@ class Client:
         password: str,
         *,
         dequeue_only: bool,
+        give_up: bool = False,
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> Changed:
         return self._run(
-            AsyncClient.update_shard, shard_id, password, dequeue_only=dequeue_only, context=context, timeout=timeout
+            AsyncClient.update_shard,
+            shard_id,
+            password,
+            dequeue_only=dequeue_only,
+            give_up=give_up,
+            context=context,
+            timeout=timeout,
         )
 
     def cluster_status(

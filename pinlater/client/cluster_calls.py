@@ -62,11 +62,14 @@ class ClusterCalls(ABC):
         password: str,
         *,
         dequeue_only: bool,
+        give_up: bool = False,
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> Changed:
-        """Whether a shard takes new jobs. PasswordInvalid, RequestInvalid."""
-        return await self._call(methods.UPDATE_SHARD, context, timeout, shard_id, password, dequeue_only)
+        """Whether a shard takes new jobs; with `give_up` it takes none, and keys that live there count as lost.
+        PasswordInvalid, RequestInvalid.
+        """
+        return await self._call(methods.UPDATE_SHARD, context, timeout, shard_id, password, dequeue_only, give_up)
 
     async def cluster_status(
         self,

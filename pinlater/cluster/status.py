@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from pinlater.clock import Clock
 from pinlater.cluster.lease import DASHED_NAMES
@@ -12,6 +13,7 @@ from pinlater.config.values import rate_text
 from pinlater.model import ClusterStatus, PauseView, QueueStatus, ShardView
 from pinlater.queues.directory import QueueDirectory
 from pinlater.queues.settings import QueueSettings
+from pinlater.shards.keys.homes_record import HomeTable
 from pinlater.shards.shard_set import ShardSet
 
 
@@ -19,19 +21,31 @@ class Cluster:
     """Answers from what this process knows, also when no shard can be used."""
 
     def __init__(
-        self, members: ShardSet, queues: QueueDirectory, membership: Membership, stats: StatsCollector, clock: Clock
+        self,
+        members: ShardSet,
+        queues: QueueDirectory,
+        membership: Membership,
+        stats: StatsCollector,
+        clock: Clock,
+        homes: Callable[[], HomeTable | None] = lambda: None,
     ) -> None:
         self._members = members
         self._queues = queues
         self._membership = membership
         self._stats = stats
         self._clock = clock
+        self._homes = homes
 
     async def status(self, queues: Iterable[str] | None = None) -> ClusterStatus:
         """All of it, or only these queues of it; names that are no queue are left out. Raises nothing."""
         await self._stats.refresh()
         servers = [lease.view() for lease in self._membership.alive()]
-        return ClusterStatus(self._clock.now_ms(), servers, self._shards(), self._with_rates(queues))
+        trouble = next((text for said in self._homes_said() if (text := str(said.get("blocked", "")))), "")
+        return ClusterStatus(self._clock.now_ms(), servers, self._shards(), self._with_rates(queues), trouble)
+
+    def _homes_said(self) -> list[dict[str, Any]]:
+        """By the process that looks after the homes of keys; more than one for a moment."""
+        return [said for lease in self._membership.alive() if isinstance(said := lease.more.get("homes"), dict)]
 
     def unaware_of_dashes(self) -> list[str]:
         """The live processes that would refuse the name of a queue with a dash, as SERVER/PROCESS."""
@@ -39,6 +53,7 @@ class Cluster:
 
     def _shards(self) -> list[ShardView]:
         views = [member.view() for member in self._members.all]
+        homes, told, given_up = self._homes(), self._homes_said(), self._queues.given_up_shards()
         for view in views:
             full_at = [lease.name for lease in self._membership.alive() if view.id in lease.shards_full]
             if full_at and view.state == "in" and not view.is_full:  # not every store tells each process by itself
@@ -46,6 +61,12 @@ class Cluster:
             view.maintained_by = self._membership.owner(view.id) or ""
             view.jobs, view.counted_at_ms = self._stats.unfinished(view.id)
             view.blocked_chains = list(self._stats.blocked_on(view.id))
+            if homes is not None:
+                view.is_home = homes.takes_jobs(view.id)
+            view.left_slots = max((said.get("slots", {}).get(view.id, 0) for said in told), default=0)
+            view.barriers = max((said.get("barriers", {}).get(view.id, 0) for said in told), default=0)
+            view.is_given_up = view.id in given_up
+            view.has_windows_left = any(view.id in said.get("windows", ()) for said in told)
             if view.dequeue_only:
                 view.jobs_by_queue = self._stats.holders(view.id)
         return views

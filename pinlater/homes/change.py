@@ -36,10 +36,13 @@ SAID = "homes"
 
 @dataclass(slots=True)
 class _Left:
-    """What is left of a change: slots whose keys still live at a former home, and barriers, by shard."""
+    """What is left of a change: slots whose keys still live at a former home, and barriers, by shard; and the shards
+    that are no homes any more, but have windows yet.
+    """
 
     slots: dict[str, int] = field(default_factory=dict)
     barriers: dict[str, int] = field(default_factory=dict)
+    windows: list[str] = field(default_factory=list)
 
 
 class HomesChange:
@@ -62,8 +65,14 @@ class HomesChange:
         """For the lease of this process."""
         closed = sorted(each.shard.shard_id for each in self._members.all if each.dequeue_only)
         said: dict[str, Any] = {DEQUEUE_ONLY: closed} if closed else {}
-        if self.blocked or self._left.slots or self._left.barriers:
-            said[SAID] = {"blocked": self.blocked, "slots": self._left.slots, "barriers": self._left.barriers}
+        left = self._left
+        if self.blocked or left.slots or left.barriers or left.windows:
+            said[SAID] = {
+                "blocked": self.blocked,
+                "slots": left.slots,
+                "barriers": left.barriers,
+                "windows": left.windows,
+            }
         return said
 
     async def look(self) -> None:
@@ -182,6 +191,7 @@ class HomesChange:
                 if found is not None and (left := sum(table.places(slot).home != shard_id for slot in found))
             },
             await self._barriers(),
+            [shard_id for shard_id in slots if shard_id not in record.members and await self._has_windows(shard_id)],
         )
         if before != record.before or gone != record.gone:
             electorate = [each for each in record.members if each not in gone]
@@ -212,6 +222,15 @@ class HomesChange:
             if any(home_of(slot, members) == shard_id != home_of(slot, record.members) for slot in found):
                 return True
         return False
+
+    async def _has_windows(self, shard_id: str) -> bool:
+        """Also where it cannot be told."""
+        for handle in self._homes.usable([shard_id]):
+            try:
+                return bool(await handle.shard.list_windows(1, "", self._clock.now_ms()))
+            except PinLaterError:
+                break
+        return True
 
     async def _barriers(self) -> dict[str, int]:
         handles = self._members.healthy()

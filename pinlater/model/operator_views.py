@@ -100,6 +100,11 @@ class ShardView:
     `jobs` are those that are pending or in progress, as they were counted at `counted_at_ms`; None: they never were.
     `jobs_by_queue` says whose they are, where the shard takes no new jobs: up to 20 queues, those with the most.
     `blocked_chains` are serialize keys whose first job keeps too many others waiting, or for too long: up to five.
+
+    `is_home`: whether jobs with new keys come there (None: no key was ever used). Of 4,096 parts of all keys
+    `left_slots` have something here although their home is another shard; `barriers` serialize keys wait here for what
+    is left of them where they lived before. `is_given_up`: what lived there counts as lost. `has_windows_left`: it
+    is no home any more, and windows of keys are still on their way from there.
     """
 
     id: str
@@ -117,6 +122,11 @@ class ShardView:
     jobs_by_queue: dict[str, int] = field(default_factory=dict)
     is_full: bool = False
     blocked_chains: list[BlockedChain] = field(default_factory=list)
+    is_home: bool | None = None
+    left_slots: int = 0
+    barriers: int = 0
+    is_given_up: bool = False
+    has_windows_left: bool = False
 
 
 @dataclass(slots=True)
@@ -140,12 +150,13 @@ class ServerView:
 
 @dataclass(slots=True)
 class ClusterStatus:
-    """What one server knows of its cluster."""
+    """What one server knows of its cluster. `homes_trouble`: why keys cannot move to other shards as they should."""
 
     now_ms: int
     servers: list[ServerView]
     shards: list[ShardView]
     queues: list[QueueStatus]
+    homes_trouble: str = ""
 
 
 class JobAction(IntEnum):

@@ -95,11 +95,14 @@ class QueueAdmin:
             await self._audit.write(who, "update_queue", name, detail, part=PROTECTED)
         return Changed(made.version, made.missed_shards)
 
-    async def update_shard(self, shard_id: str, password: str, dequeue_only: bool, who: str, peer: object) -> Changed:
+    async def update_shard(
+        self, shard_id: str, password: str, dequeue_only: bool, give_up: bool, who: str, peer: object
+    ) -> Changed:
         await self._admin.check(password, peer, who)
-        made = await self._queues.override_shard(shard_id, dequeue_only, who)
+        made = await self._queues.override_shard(shard_id, dequeue_only, who, give_up=give_up)
         if made.is_new:
-            detail = ("dequeue_only" if dequeue_only else "takes new jobs") + _missed(made, "; ")
+            said = "given up" if give_up else "dequeue_only" if dequeue_only else "takes new jobs"
+            detail = said + _missed(made, "; ")
             await self._audit.write(who, "update_shard", shard_id, detail, part=PROTECTED)
         return Changed(made.version, made.missed_shards)
 

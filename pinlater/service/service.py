@@ -489,10 +489,16 @@ class Service:
         return await self._queue_admin.update(name, password, set or {}, unset, create, who, _peer(context))
 
     async def update_shard(
-        self, shard_id: str, password: str, *, dequeue_only: bool, context: RequestContext | None = None
+        self,
+        shard_id: str,
+        password: str,
+        *,
+        dequeue_only: bool,
+        give_up: bool = False,
+        context: RequestContext | None = None,
     ) -> Changed:
         who = self._validator.source(context)
-        return await self._queue_admin.update_shard(shard_id, password, dequeue_only, who, _peer(context))
+        return await self._queue_admin.update_shard(shard_id, password, dequeue_only, give_up, who, _peer(context))
 
     async def cluster_status(
         self, *, queues: Sequence[str] | None = None, context: RequestContext | None = None

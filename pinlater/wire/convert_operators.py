@@ -97,8 +97,10 @@ def update_queue_to_wire(
     )
 
 
-def update_shard_to_wire(shard_id: str, password: str, dequeue_only: bool) -> Any:
-    return filled(_UpdateShardRequest, shard_id=shard_id, password=password, dequeue_only=dequeue_only)
+def update_shard_to_wire(shard_id: str, password: str, dequeue_only: bool, give_up: bool) -> Any:
+    return filled(
+        _UpdateShardRequest, shard_id=shard_id, password=password, dequeue_only=dequeue_only, give_up=give_up or None
+    )
 
 
 def status_to_wire(queues: Sequence[str] | None) -> Any:
@@ -211,6 +213,7 @@ def status_from_wire(status: Any) -> ClusterStatus:
         [_server(each) for each in status.servers],
         [_shard(each) for each in status.shards],
         [_queue(each) for each in status.queues],
+        status.homes_trouble or "",
     )
 
 
@@ -250,6 +253,11 @@ def _shard(view: Any) -> ShardView:
             BlockedChain(each.serialize_key, each.first, each.waiting, each.since_ms)
             for each in view.blocked_chains or ()
         ],
+        view.is_home,
+        view.left_slots or 0,
+        view.barriers or 0,
+        view.is_given_up or False,
+        view.has_windows_left or False,
     )
 
 

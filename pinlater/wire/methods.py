@@ -495,7 +495,10 @@ UPDATE_QUEUE = Method(
 
 def _update_shard(api: Api, args: Any, context: RequestContext) -> Awaitable[Any]:
     request = args.request
-    return api.update_shard(request.shard_id, request.password, dequeue_only=request.dequeue_only, context=context)
+    give_up = bool(request.give_up)
+    return api.update_shard(
+        request.shard_id, request.password, dequeue_only=request.dequeue_only, give_up=give_up, context=context
+    )
 
 
 UPDATE_SHARD = Method(

@@ -145,7 +145,7 @@ class ClusterStand:
         ]
         maintenance = MaintenanceRunner(periodic, members, membership, work, MaintenanceSettings(**settings))
         stats = StatsCollector(members, queues, membership, time, metrics, 2_000)
-        cluster = Cluster(members, queues, membership, stats, time)
+        cluster = Cluster(members, queues, membership, stats, time, lambda: homes.table)
         parts = (members, queues, metrics, membership, periodic, maintenance, stats, cluster)
         server = Server(clock, time, *parts, homes, changes[0], router, reach, woken)
         self.servers.append(server)

@@ -212,6 +212,24 @@ async def test_windows_go_with_their_keys_and_the_history_ends() -> None:
         assert {each.outcome for each in await enqueue(two, named())} == {OfferOutcome.STORED}
 
 
+async def test_keys_whose_jobs_have_ended_hold_no_shard_up() -> None:
+    async with two_servers(2) as at:
+        one, two = at.servers
+        await enqueue(one, named())
+        await enqueue(one, [ExtendedJob(b"", send_id=f"{key}/1") for key in KEYS])
+        await finish(at, one, await claim(at, one))
+        await drain(at, "2")
+        await upkeep(at)
+        at.clock.tick(10_000)
+        await at.look_at_homes(2)
+        status = await two.cluster.status()
+        assert [(view.is_home, view.has_windows_left) for view in status.shards] == [(True, False), (False, False)]
+        again = await enqueue(two, [ExtendedJob(b"", send_id=f"{key}/1") for key in KEYS])
+        assert {each.outcome for each in again} == {OfferOutcome.STORED}  # the first answer, once more
+        assert await claim(at, two) == []
+        assert {shard_of(each) for each in await enqueue(two, named())} == {"1"}
+
+
 async def test_jobs_that_are_not_due_soon_leave_a_shard_that_is_drained() -> None:
     async with two_servers(2) as at:
         one, two = at.servers
