@@ -8,10 +8,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from pinlater.backends.base import AckOutcome, AckRequest, ClaimRequest
+from pinlater.backends.base import AckOutcome, AckRequest, ClaimRequest, JobKey
+from pinlater.backends.extended import Offer, OfferOutcome
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.errors import OutcomeUnknown, Overloaded, QueueNotFound, UnknownError
-from pinlater.model import Job, JobState, parse_descriptor
+from pinlater.model import ExtendedJob, Job, JobState, KeyRef, OnDuplicate, parse_descriptor
 from pinlater.shards.batching import BatchingShard, BatchLimits
 from pinlater.shards.bulkhead import AcquireTimeout, BulkheadSettings, ShardSlow
 from pinlater.shards.resilience import ResilientShard
@@ -330,3 +331,76 @@ async def test_an_ack_that_was_refused_while_it_waited_is_not_sent_later() -> No
         await calls[0]
         await shard.drain()
         assert store.begun["ack"] == 1
+
+
+# -- extended jobs, and lookups ----------------------------------------------------------------------------------------
+
+
+async def test_offers_of_several_callers_go_together_and_each_is_answered_for_its_own() -> None:
+    async with joining() as (shard, store):
+        gate = store.hold("enqueue_extended")
+        tasks = []
+        for key in ("a", "b", "a", "c"):
+            job = ExtendedJob(b"", dedupe_key=key, on_duplicate=OnDuplicate.REJECT)
+            tasks.append(asyncio.create_task(shard.enqueue_extended("mail", [Offer(job)], NOW_MS)))
+            await settled()
+        gate.set()
+        answers = [answer for (answer,) in await asyncio.gather(*tasks)]
+        stored, rejected = OfferOutcome.STORED, OfferOutcome.REJECTED
+        assert [answer.outcome for answer in answers] == [stored, stored, rejected, stored]
+        assert answers[2].descriptor == answers[0].descriptor
+        assert store.begun["enqueue_extended"] == 2
+        assert await shard.find_keys("mail", [KeyRef("b"), KeyRef("d")]) == [answers[1].descriptor, None]
+
+
+async def test_offers_that_go_by_other_homes_of_keys_go_apart() -> None:
+    async with joining() as (shard, store):
+        gate = store.hold("enqueue_extended")
+        tasks = []
+        for version in ("", "", "1790000000000000-00000000"):
+            offer = Offer(ExtendedJob(b"", dedupe_key="a"))
+            tasks.append(asyncio.create_task(shard.enqueue_extended("mail", [offer], NOW_MS, version)))
+            await settled()
+        gate.set()
+        await asyncio.gather(*tasks)
+        assert store.begun["enqueue_extended"] == 3
+
+
+async def test_lookups_without_bodies_go_together_and_those_with_bodies_alone() -> None:
+    async with joining() as (shard, store):
+        descriptors = await shard.enqueue("mail", [Job(b"%d" % number) for number in range(4)], NOW_MS)
+        refs = [ref for each in descriptors if (ref := parse_descriptor(each)) is not None]
+        keys = [JobKey(ref.priority, ref.id) for ref in refs]
+        for with_body, calls in ((False, 2), (True, 4)):
+            before = store.begun["lookup"]
+            gate = store.hold("lookup")
+            tasks = []
+            for key in keys:
+                look = shard.lookup("mail", [key], with_body=with_body, max_bytes=100, with_result=not with_body)
+                tasks.append(asyncio.create_task(look))
+                await settled()
+            gate.set()
+            infos = [info for (info,) in await asyncio.gather(*tasks)]
+            assert [info and info.descriptor for info in infos] == descriptors
+            assert store.begun["lookup"] - before == calls
+
+
+async def test_a_joined_lookup_leaves_no_result_out() -> None:
+    async with joining() as (shard, store):
+        jobs = [Job(b"", attempts_allowed=1)] * 3
+        descriptors = await shard.enqueue("mail", jobs, NOW_MS)
+        (claimed,) = await shard.claim("mail", [claim_of(1, 3)], NOW_MS)
+        refs = [ref for job in claimed if (ref := parse_descriptor(job.descriptor)) is not None]
+        keys = [JobKey(ref.priority, ref.id) for ref in refs]
+        large = b"x" * (30 * 2**20)
+        await shard.ack("mail", [AckRequest(*key, True, result=large) for key in keys], NOW_MS)
+        gate = store.hold("lookup")
+        tasks = []
+        for key in (keys[0], *keys):
+            look = shard.lookup("mail", [key], with_body=False, max_bytes=2**20, with_result=True)
+            tasks.append(asyncio.create_task(look))
+            await settled()
+        gate.set()
+        found = [info for (info,) in await asyncio.gather(*tasks)]
+        assert [len(info.result or b"") for info in found if info is not None] == [len(large)] * 4
+        assert len(descriptors) == 3
