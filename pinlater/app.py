@@ -48,7 +48,7 @@ from pinlater.queues.directory import QueueDirectory
 from pinlater.queues.file import QueueFile
 from pinlater.queues.quota_balancer import QuotaBalancer
 from pinlater.redaction import SECRETS
-from pinlater.schedules.firing import ScheduleFirer
+from pinlater.schedules.firer import ScheduleFirer
 from pinlater.server import server_process
 from pinlater.server.server_process import HandOver, StartRefused
 from pinlater.server.thrift_server import ThriftServer

@@ -37,7 +37,7 @@ COMMANDS = {
     "serve": Entry("pinlater.cli.serve", "Run a server."),
     "queue": Entry("pinlater.cli.queue", "Create, look at, set, pause, drain and delete queues."),
     "job": Entry("pinlater.cli.job", "Enqueue, look at, retry, cancel and delete jobs."),
-    "schedule": Entry("pinlater.cli.schedule", "Enqueue jobs again and again, by cron or an interval."),
+    "schedule": Entry("pinlater.cli.schedule_commands", "Enqueue jobs again and again, by cron or an interval."),
     "shard": Entry("pinlater.cli.shard", "Look at shards, and empty one."),
     "worker": Entry("pinlater.cli.worker", "Look at the workers."),
     "cluster": Entry("pinlater.cli.cluster", "Look at a cluster as a whole."),

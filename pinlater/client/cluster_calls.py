@@ -21,7 +21,7 @@ from pinlater.model import (
     ScheduleUpdated,
     WorkersPage,
 )
-from pinlater.wire import methods
+from pinlater.wire import methods, schedule_methods
 from pinlater.wire.methods import Method
 
 ResultT = TypeVar("ResultT")
@@ -130,7 +130,9 @@ class ClusterCalls(ABC):
         """Make or change a schedule; the answer has its next five firings. `dry_run` changes nothing;
         `only_if_version` "": only where it is not there. PasswordInvalid, RequestInvalid, QueueNotFound.
         """
-        return await self._call(methods.UPDATE_SCHEDULE, context, timeout, change, password, dry_run, only_if_version)
+        return await self._call(
+            schedule_methods.UPDATE_SCHEDULE, context, timeout, change, password, dry_run, only_if_version
+        )
 
     async def get_schedules(
         self,
@@ -149,7 +151,7 @@ class ClusterCalls(ABC):
         server.
         """
         return await self._call(
-            methods.GET_SCHEDULES,
+            schedule_methods.GET_SCHEDULES,
             context,
             timeout,
             names,
@@ -171,4 +173,4 @@ class ClusterCalls(ABC):
         timeout: float | None = None,
     ) -> Changed:
         """Delete a schedule; one that is not there is no error, and has the version ""."""
-        return await self._call(methods.DELETE_SCHEDULE, context, timeout, name, password, only_if_version)
+        return await self._call(schedule_methods.DELETE_SCHEDULE, context, timeout, name, password, only_if_version)

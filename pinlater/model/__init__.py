@@ -84,7 +84,7 @@ from pinlater.model.queue_shares import (
     QueueShare,
     in_weighted_order,
 )
-from pinlater.model.schedules import (
+from pinlater.model.recurrence import (
     MAX_CATCH_UP,
     MIN_INTERVAL_MS,
     SCHEDULE_NAME_ALLOWED,

@@ -7,104 +7,18 @@ the method of `pinlater.api.Api` and the typed methods of the service and the cl
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
-from typing import Any, Generic, TypeVar
+from collections.abc import Awaitable, Sequence
+from typing import Any
 
 from pinlater.api import Api
-from pinlater.model import Ack, Checkpoint, DequeueRequest, KeyRef, RequestContext, ScheduleChange, WorkerReport
+from pinlater.model import Ack, Checkpoint, DequeueRequest, KeyRef, RequestContext, WorkerReport
 from pinlater.wire import convert
 from pinlater.wire import convert_keyed as keyed
 from pinlater.wire import convert_operators as operators
-from pinlater.wire import convert_schedules as schedules
-from pinlater.wire.interface import SIGNATURES, Signature
-
-R = TypeVar("R")
-
-
-class Idempotency(Enum):
-    """The effect of sending a call twice; decides which calls a client may send again by itself."""
-
-    READ = "changes nothing, and answers quickly"
-    SCAN = "changes nothing, and may take long by itself: one attempt has all the time there is"
-    REPEAT = "changes something, but twice is as good as once"
-    ONCE = "twice is not as good as once: sent again only where the failed call surely changed nothing"
-
-
-class Access(Enum):
-    """The credential that a caller has to show."""
-
-    ANYONE = "nothing"
-    ADMIN_PASSWORD = "the admin password, in the argument of that name"
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Method(Generic[R]):
-    """One call, of which a client returns an R. `name` is the wire's, `api_name` that of `Api`."""
-
-    name: str
-    api_name: str
-    idempotency: Idempotency
-    """That of the call with the arguments for which it is least safe."""
-
-    serve: Callable[[Any, Any, RequestContext], Awaitable[Any]]
-    """Makes the call of an Api (or of what has its methods) from decoded arguments. RequestInvalid."""
-
-    answer: Callable[..., Any] = _same
-    """What an Api returned, as the codec encodes it; None for a void method. That of a dequeue also takes
-    `awaits_receipt`."""
-
-    request: Callable[..., Any] | None = None
-    """The struct `request`, from the arguments of the call in order."""
-
-    names: Sequence[str] = ()
-    """The arguments by name, in order, of a call that has no such struct."""
-
-    result: Callable[[Any], R] = _same
-    """What a client returns, from a decoded answer."""
-
-    access: Access = Access.ANYONE
-    idempotency_of: Callable[..., Idempotency] | None = None
-    """By the arguments of the call in order, where these decide."""
-
-    answer_size: Callable[[Any], tuple[int, bool]] | None = None
-    """How many jobs the answer to a request may hold, and whether with bodies: room is reserved before it begins."""
-
-    pipelined: bool = False
-    """So short that a client sends several over one connection where it has no other."""
-
-    fallback_method: str = ""
-    """The method that a server which does not know this one has instead, with the same arguments."""
-
-    signature: Signature = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "signature", SIGNATURES[self.name])
-
-    @property
-    def changes(self) -> bool:
-        """Whether it changes anything."""
-        return self.idempotency in (Idempotency.REPEAT, Idempotency.ONCE)
-
-    def arguments(self, context: RequestContext, *values: Any) -> Any:
-        """The arguments as they are encoded, from those of the call in order."""
-        args = self.signature.args.cls()
-        args.context = context
-        if self.request is not None:
-            args.request = self.request(*values)
-        else:
-            vars(args).update(zip(self.names, values, strict=True))
-        return args
-
-    def idempotency_with(self, *values: Any) -> Idempotency:
-        """The idempotency of the call with these arguments."""
-        return self.idempotency if self.idempotency_of is None else self.idempotency_of(*values)
-
+from pinlater.wire.method import Access as Access
+from pinlater.wire.method import Idempotency as Idempotency
+from pinlater.wire.method import Method as Method
+from pinlater.wire.schedule_methods import DELETE_SCHEDULE, GET_SCHEDULES, UPDATE_SCHEDULE
 
 # -- queues ------------------------------------------------------------------------------------------------------------
 
@@ -558,76 +472,6 @@ GET_AUDIT = Method(
     result=operators.audit_from_wire,
 )
 
-
-# -- schedules ---------------------------------------------------------------------------------------------------------
-
-
-def _update_schedule(api: Api, args: Any, context: RequestContext) -> Awaitable[Any]:
-    request = args.request
-    return api.update_schedule(
-        schedules.change_from_wire(request.schedule),
-        request.password,
-        dry_run=request.dry_run or False,
-        only_if_version=request.only_if_version,
-        context=context,
-    )
-
-
-def _update_schedule_idempotency(
-    change: ScheduleChange, password: str, dry_run: bool, only_if_version: str | None
-) -> Idempotency:
-    return Idempotency.REPEAT if dry_run or only_if_version is None else Idempotency.ONCE
-
-
-UPDATE_SCHEDULE = Method(
-    "updateSchedule",
-    "update_schedule",
-    Idempotency.ONCE,
-    _update_schedule,
-    request=schedules.update_schedule_to_wire,
-    result=schedules.schedule_updated_from_wire,
-    access=Access.ADMIN_PASSWORD,
-    idempotency_of=_update_schedule_idempotency,
-)
-
-
-def _get_schedules(api: Api, args: Any, context: RequestContext) -> Awaitable[Any]:
-    request = args.request
-    return api.get_schedules(
-        request.names,
-        queue=request.queue_name or "",
-        made_by=request.made_by or "",
-        include_body=request.include_body or False,
-        next_limit=1 if request.next_limit is None else request.next_limit,
-        continuation=convert.continuation_from_wire(request),
-        limit=100 if request.limit is None else request.limit,
-        context=context,
-    )
-
-
-GET_SCHEDULES = Method(
-    "getSchedules",
-    "get_schedules",
-    Idempotency.READ,
-    _get_schedules,
-    request=schedules.get_schedules_to_wire,
-    result=schedules.schedules_from_wire,
-)
-
-DELETE_SCHEDULE = Method(
-    "deleteSchedule",
-    "delete_schedule",
-    Idempotency.ONCE,
-    lambda api, args, context: api.delete_schedule(
-        args.request.name, args.request.password, only_if_version=args.request.only_if_version, context=context
-    ),
-    request=schedules.delete_schedule_to_wire,
-    result=operators.changed_from_wire,
-    access=Access.ADMIN_PASSWORD,
-    idempotency_of=lambda name, password, only_if_version: (
-        Idempotency.REPEAT if only_if_version is None else Idempotency.ONCE
-    ),
-)
 
 METHODS: dict[str, Method[Any]] = {
     method.name: method

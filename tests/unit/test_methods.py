@@ -83,6 +83,7 @@ def test_what_changes_nothing_is_told_apart() -> None:
         "getJobCount",
         "getQueueNames",
         "getQueues",
+        "getSchedules",
         "getWorkers",
         "lookupJobs",
         "scanJobs",

@@ -15,7 +15,7 @@ from pinlater.model import Misfire, ScheduleChange
 from pinlater_workers import App, testing
 from pinlater_workers.cli import main
 from pinlater_workers.errors import ConfigurationError
-from pinlater_workers.jobs.schedules import schedule_of
+from pinlater_workers.jobs.job_schedule import schedule_of
 from tests.server.running import RunningServer, running
 
 

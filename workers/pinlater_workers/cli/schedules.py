@@ -15,7 +15,7 @@ from pinlater.schedule import duration_text
 from pinlater_workers.app.loader import load
 from pinlater_workers.cli.process_exit import EXIT_FAILED, say
 from pinlater_workers.errors import ConfigurationError
-from pinlater_workers.jobs.schedules import schedule_of
+from pinlater_workers.jobs.job_schedule import schedule_of
 
 if TYPE_CHECKING:
     from pinlater.client.client import Client

@@ -51,7 +51,7 @@ from pinlater_workers.testing.memory import (
     VirtualClock,
     VirtualContext,
 )
-from pinlater_workers.testing.schedules import VirtualSchedules
+from pinlater_workers.testing.virtual_schedules import VirtualSchedules
 
 MAX_RUNS = 1000
 

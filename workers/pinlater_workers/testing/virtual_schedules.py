@@ -6,8 +6,8 @@ import heapq
 from collections.abc import Callable, Iterable
 
 from pinlater.model import Job, Schedule
+from pinlater_workers.jobs.job_schedule import schedule_of, timetable
 from pinlater_workers.jobs.job_type import JobType
-from pinlater_workers.jobs.schedules import schedule_of, timetable
 
 
 class VirtualSchedules:

@@ -1,0 +1,96 @@
+"""One call of the interface: its name, what it needs, and how it becomes bytes and a call of an Api."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Generic, TypeVar
+
+from pinlater.model import RequestContext
+from pinlater.wire.interface import SIGNATURES, Signature
+
+R = TypeVar("R")
+
+
+def as_it_is(value: Any) -> Any:
+    return value
+
+
+class Idempotency(Enum):
+    """The effect of sending a call twice; decides which calls a client may send again by itself."""
+
+    READ = "changes nothing, and answers quickly"
+    SCAN = "changes nothing, and may take long by itself: one attempt has all the time there is"
+    REPEAT = "changes something, but twice is as good as once"
+    ONCE = "twice is not as good as once: sent again only where the failed call surely changed nothing"
+
+
+class Access(Enum):
+    """The credential that a caller has to show."""
+
+    ANYONE = "nothing"
+    ADMIN_PASSWORD = "the admin password, in the argument of that name"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Method(Generic[R]):
+    """One call, of which a client returns an R. `name` is the wire's, `api_name` that of `Api`."""
+
+    name: str
+    api_name: str
+    idempotency: Idempotency
+    """That of the call with the arguments for which it is least safe."""
+
+    serve: Callable[[Any, Any, RequestContext], Awaitable[Any]]
+    """Makes the call of an Api (or of what has its methods) from decoded arguments. RequestInvalid."""
+
+    answer: Callable[..., Any] = as_it_is
+    """What an Api returned, as the codec encodes it; None for a void method. That of a dequeue also takes
+    `awaits_receipt`."""
+
+    request: Callable[..., Any] | None = None
+    """The struct `request`, from the arguments of the call in order."""
+
+    names: Sequence[str] = ()
+    """The arguments by name, in order, of a call that has no such struct."""
+
+    result: Callable[[Any], R] = as_it_is
+    """What a client returns, from a decoded answer."""
+
+    access: Access = Access.ANYONE
+    idempotency_of: Callable[..., Idempotency] | None = None
+    """By the arguments of the call in order, where these decide."""
+
+    answer_size: Callable[[Any], tuple[int, bool]] | None = None
+    """How many jobs the answer to a request may hold, and whether with bodies: room is reserved before it begins."""
+
+    pipelined: bool = False
+    """So short that a client sends several over one connection where it has no other."""
+
+    fallback_method: str = ""
+    """The method that a server which does not know this one has instead, with the same arguments."""
+
+    signature: Signature = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "signature", SIGNATURES[self.name])
+
+    @property
+    def changes(self) -> bool:
+        """Whether it changes anything."""
+        return self.idempotency in (Idempotency.REPEAT, Idempotency.ONCE)
+
+    def arguments(self, context: RequestContext, *values: Any) -> Any:
+        """The arguments as they are encoded, from those of the call in order."""
+        args = self.signature.args.cls()
+        args.context = context
+        if self.request is not None:
+            args.request = self.request(*values)
+        else:
+            vars(args).update(zip(self.names, values, strict=True))
+        return args
+
+    def idempotency_with(self, *values: Any) -> Idempotency:
+        """The idempotency of the call with these arguments."""
+        return self.idempotency if self.idempotency_of is None else self.idempotency_of(*values)
