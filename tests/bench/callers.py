@@ -23,14 +23,14 @@ from functools import partial
 import uvloop
 
 from pinlater import Ack, AsyncClient, DequeueRequest, Job
+from tests.bench.cycle_client import KEYS, QUEUE, jobs_of
 
-QUEUE = "bench"
 BODY = os.urandom(200)
 
 Step = Callable[[AsyncClient], Awaitable[int]]
 
 
-async def enqueue_batches(in_flight: int, batches: int, batch: int, client: AsyncClient) -> int:
+async def enqueue_batches(in_flight: int, batches: int, batch: int, keys: str, client: AsyncClient) -> int:
     """All batches, each taken by the caller that is free first; the jobs enqueued."""
     calls = [1] * batches
 
@@ -38,7 +38,7 @@ async def enqueue_batches(in_flight: int, batches: int, batch: int, client: Asyn
         done = 0
         while calls:
             calls.pop()
-            done += len(await client.enqueue(QUEUE, [Job(BODY, attempts_allowed=5) for _ in range(batch)]))
+            done += len(await client.enqueue(QUEUE, jobs_of(batch, BODY, keys)))
         return done
 
     return sum(await asyncio.gather(*(caller() for _ in range(in_flight))))
@@ -77,8 +77,8 @@ async def drain(in_flight: int, batch: int, client: AsyncClient) -> int:
 def steps_of(given: argparse.Namespace) -> tuple[Step, Step]:
     """What is done before it is ready, and what is measured."""
     if given.load == "batches":
-        warm_up = partial(enqueue_batches, given.in_flight, given.batches // 10 + 1, given.batch)
-        return warm_up, partial(enqueue_batches, given.in_flight, given.batches, given.batch)
+        warm_up = partial(enqueue_batches, given.in_flight, given.batches // 10 + 1, given.batch, given.keys)
+        return warm_up, partial(enqueue_batches, given.in_flight, given.batches, given.batch, given.keys)
     if given.load == "singles":
         warm_up = partial(enqueue_singles, given.in_flight, given.calls // 10)
         return warm_up, partial(enqueue_singles, given.in_flight, given.calls)
@@ -111,6 +111,7 @@ def options() -> argparse.ArgumentParser:
             "--batches", type=int, required=name == "batches", default=0, help="to enqueue; a drain's first"
         )
         load.add_argument("--batch", type=int, default=100)
+        load.add_argument("--keys", choices=KEYS, default="none", help="what each job has [none]")
     return parser
 
 

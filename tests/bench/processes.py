@@ -99,8 +99,8 @@ class Program:
 class Client(Program):
     """One client process that runs whole cycles (cycle_client.py)."""
 
-    def __init__(self, server: str, *, batches: int, batch: int, in_flight: int) -> None:
-        super().__init__("cycle_client", server=server, batches=batches, batch=batch, in_flight=in_flight)
+    def __init__(self, server: str, *, batches: int, batch: int, in_flight: int, keys: str = "none") -> None:
+        super().__init__("cycle_client", server=server, batches=batches, batch=batch, in_flight=in_flight, keys=keys)
 
 
 def cpu_seconds(pid: int) -> float:

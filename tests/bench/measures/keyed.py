@@ -1,0 +1,67 @@
+"""Enqueue calls with a dedupe key on each job, and whole cycles of jobs with serialize keys, beside those without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tests.bench.figures import Figure, OfFloor
+from tests.bench.processes import Client, CpuWatch, Outcome, Program, per_job, served
+from tests.bench.run import STORES, Run, Stand, stand
+
+BATCH = 100
+JOBS = {"redis": 100_000, "sqlite": 30_000, "mysql": 20_000}
+IN_FLIGHT = 6
+GOAL = OfFloor(0.7)
+
+
+class _Case(NamedTuple):
+    name: str
+    keys: str
+    program: str
+
+
+CASES = (
+    _Case("enqueue with a dedupe key", "dedupe", "callers batches"),
+    _Case("cycle with distinct serialize keys", "serialize", "cycle_client"),
+)
+
+
+def measure(run: Run) -> Iterator[Figure]:
+    for name in STORES:
+        with stand(run, name) as store:
+            for case in CASES:
+                yield _of(run, store, case)
+
+
+def _of(run: Run, store: Stand, case: _Case) -> Figure:
+    outcomes, floors = [], []
+    for number in range(run.sizes.rounds):
+        before = _outcome(run, store, case.program, "none").rate
+        outcomes.append(_outcome(run, store, case.program, case.keys))
+        floors.append((before + _outcome(run, store, case.program, "none").rate) / 2)
+        run.say(f"  {store.name}, {case.name}, round {number + 1}: {outcomes[-1].rate / floors[-1]:.2f}")
+    return Figure(
+        f"keyed/{case.name} {store.name}",
+        "jobs/s",
+        [outcome.rate for outcome in outcomes],
+        [GOAL],
+        floors,
+        "the same without keys",
+        outcomes[-1].cpu_us,
+        store.persistence,
+        notes=f"batches of {BATCH}, 200-byte bodies, {IN_FLIGHT} calls in flight; no key comes twice",
+    )
+
+
+def _outcome(run: Run, store: Stand, program: str, keys: str) -> Outcome:
+    batches = run.sizes.jobs(JOBS[store.name]) // BATCH
+    with served([store.fresh()], 1) as server:
+        shape = {"server": server.address, "batches": batches, "batch": BATCH, "in_flight": IN_FLIGHT, "keys": keys}
+        load = Program(program, **shape)
+        watch = CpuWatch({**store.pids, **server.pids()})
+        watch.start()
+        load.go()
+        result = load.result()
+        spent = watch.stop() | {"client": result["cpu"]}
+    return Outcome(result["jobs"] / result["seconds"], per_job(spent, result["jobs"]))
