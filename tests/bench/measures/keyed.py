@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tests.bench.figures import Figure, OfFloor
-from tests.bench.processes import Client, CpuWatch, Outcome, Program, per_job, served
+from tests.bench.processes import CpuWatch, Outcome, Program, per_job, served
 from tests.bench.run import STORES, Run, Stand, stand
 
 BATCH = 100

@@ -1,0 +1,188 @@
+"""Keys over a whole cluster: once however many callers bring a job, and in order whatever becomes of the workers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pinlater import AsyncClient, DequeueRequest
+from pinlater.errors import PinLaterError
+from pinlater.model import Ack, ExtendedJob, JobState
+from tests.cluster.keys_worker import QUEUES
+from tests.cluster.proof_stand import Stand, count, known_everywhere, until
+from tests.cluster.proof_stores import FourStores
+from tests.stores.process import dies_with_us
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+CALLERS = 64
+KEYS = 1_000
+PER_CALL = 20
+
+
+@pytest.fixture(scope="module")
+def stand(tmp_path_factory: pytest.TempPathFactory, four_stores: FourStores) -> Iterator[Stand]:
+    with Stand(tmp_path_factory.mktemp("keys"), four_stores, "--crash-budget", "0") as running:
+        yield running
+
+
+async def bring(server: str, others: str, seed: int) -> dict[str, str]:
+    """Every key once, in an order of its own, again and again until it is answered: the descriptor of each."""
+    keys = [f"key {number}" for number in range(KEYS)]
+    random.Random(seed).shuffle(keys)
+    answers: dict[str, str] = {}
+    async with AsyncClient(servers=[server, others], timeout=10) as client:
+        for start in range(0, KEYS, PER_CALL):
+            some = keys[start : start + PER_CALL]
+            jobs = [ExtendedJob(key.encode(), dedupe_key=key, attempts_allowed=1_000) for key in some]
+            while True:
+                try:
+                    answers |= zip(some, await client.enqueue("once", jobs), strict=True)
+                    break
+                except PinLaterError:
+                    await asyncio.sleep(0.05)
+    return answers
+
+
+async def test_64_callers_bring_the_same_1000_keys_at_once_and_a_server_is_killed(stand: Stand) -> None:
+    async with stand.clients() as clients:
+        client = clients[0]
+        await client.create_queue("once")
+        await known_everywhere(stand, "once")
+        addresses = [server.address for server in stand.servers]
+        callers = [
+            asyncio.create_task(bring(addresses[number % 2], addresses[1 - number % 2], number))
+            for number in range(CALLERS)
+        ]
+
+        async def half() -> bool:
+            return await count(client, "once", JobState.PENDING) > KEYS // 2
+
+        await until(half)
+        stand.servers[1].kill()
+        answers = await asyncio.gather(*callers)
+        stand.servers[1].start_again()
+
+        assert all(each == answers[0] for each in answers)
+        assert len(set(answers[0].values())) == KEYS
+        assert await count(client, "once", *JobState) == KEYS
+        bodies = []
+        while jobs := await client.dequeue(DequeueRequest("once", KEYS)):
+            bodies += [job.body for job in jobs]
+            await client.ack("once", [Ack(job.descriptor) for job in jobs])
+        assert sorted(bodies) == sorted(key.encode() for key in answers[0])
+
+
+JOBS = 20
+WAYS = ("succeeds", "succeeds", "succeeds", "succeeds", "succeeds", "succeeds", "fails", "fails", "fails", "lapses")
+WORKERS = 3
+KILLS = 6
+
+
+class Workers:
+    """Processes that work until the end, some of which are killed on the way."""
+
+    def __init__(self, log: Path, stand: Stand) -> None:
+        addresses = [server.address for server in stand.servers]
+        self._command = [sys.executable, "-m", "tests.cluster.keys_worker", str(log), *addresses]
+        self._running = [self._started() for _ in range(WORKERS)]
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([*dies_with_us(), *self._command])
+
+    def replace_one(self) -> None:
+        """Kill the eldest, and start another one."""
+        self._end(self._running.pop(0))
+        self._running.append(self._started())
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._running:
+            self._end(process)
+
+    @staticmethod
+    def _end(process: subprocess.Popen[bytes]) -> None:
+        process.kill()
+        process.wait()
+
+
+def broken(log: Path) -> list[str]:
+    """What the log says against the order: a job that begins before the one ahead of it has ended, or behind a later
+    one.
+    """
+    reached: defaultdict[str, int] = defaultdict(lambda: -1)
+    ended: defaultdict[str, set[int]] = defaultdict(set)
+    found = []
+    for line in log.read_text().splitlines():
+        word, key, text = line.split()
+        number = int(text)
+        if word == "end":
+            ended[key].add(number)
+            continue
+        if number < reached[key]:
+            found.append(f"{line}, behind {reached[key]}")
+        if number > 0 and number - 1 not in ended[key]:
+            found.append(f"{line}, before the end of {number - 1}")
+        reached[key] = max(reached[key], number)
+    return found
+
+
+async def enqueue_all(clients: list[AsyncClient], keys: list[str]) -> None:
+    """The jobs of a key one call after the other, each in a queue by chance; many keys in a call."""
+    rng = random.Random(7)
+
+    async def some(client: AsyncClient, own: list[str]) -> None:
+        for number in range(JOBS):
+            by_queue: defaultdict[str, list[ExtendedJob]] = defaultdict(list)
+            for key in own:
+                by_queue[rng.choice(QUEUES)].append(
+                    ExtendedJob(
+                        f"{key} {number} {rng.choice(WAYS)}".encode(),
+                        attempts_allowed=1_000,
+                        priority=rng.choice((1, 2, 3)),
+                        dedupe_key=f"{key}/{number}",
+                        serialize_key=key,
+                        claim_timeout_ms=2_000,
+                    )
+                )
+            for queue, jobs in by_queue.items():
+                await client.enqueue(queue, jobs)
+
+    each = 100
+    slices = [keys[start : start + each] for start in range(0, len(keys), each)]
+    await asyncio.gather(*(some(clients[place % 2], own) for place, own in enumerate(slices)))
+
+
+async def test_jobs_of_a_key_are_done_one_at_a_time_and_in_order_while_workers_fail_lapse_and_are_killed(
+    stand: Stand, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    async with stand.clients() as clients:
+        for queue in QUEUES:
+            await clients[0].create_queue(queue)
+            await known_everywhere(stand, queue)
+        with Workers(log, stand) as workers:
+            enqueuing = asyncio.create_task(enqueue_all(clients, [f"key{number}" for number in range(KEYS)]))
+            for _ in range(KILLS):
+                await asyncio.sleep(1)
+                workers.replace_one()
+            await enqueuing
+
+            async def all_done() -> bool:
+                counts = [await count(clients[0], queue, JobState.PENDING, JobState.IN_PROGRESS) for queue in QUEUES]
+                return not sum(counts)
+
+            await until(all_done, within_s=150)
+        assert sum([await count(clients[0], queue, JobState.SUCCEEDED) for queue in QUEUES]) == KEYS * JOBS
+    assert broken(log) == []
+    with contextlib.closing(log.open()) as lines:
+        assert sum(line.startswith("begin") for line in lines) > KEYS * JOBS
