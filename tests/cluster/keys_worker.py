@@ -1,8 +1,8 @@
 """A worker process of the proof of order: `python -m tests.cluster.keys_worker LOG SERVER...`.
 
-A job's body is `KEY NUMBER WAY`; by its way its first attempt succeeds, fails, or is left alone until its claim expires.
-Every begin and every ack that is sent goes into the log, a line each, in the order of the world: a line is one write at
-the end of the file, a begin is written once the job is here, an end before its ack leaves.
+A job's body is `KEY NUMBER WAY`; by its way its first attempt succeeds, fails, or is left alone until its claim
+expires. Every begin and every ack that is sent goes into the log, a line each, in the order of the world: a line is one
+write at the end of the file, a begin is written once the job is here, an end before its ack leaves.
 """
 
 from __future__ import annotations
