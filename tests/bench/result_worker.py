@@ -1,8 +1,8 @@
 """A caller that enqueues and waits for the result, and a worker in another process: `python -m
 tests.bench.result_worker --help`.
 
-A job's body is the time of its enqueue. Its result is the time at which the worker began to ack it, and how long the job
-was on its way, both by the clock of the machine.
+A job's body is the time of its enqueue. Its result is the time at which the worker began to ack it, and how long the
+job was on its way, both by the clock of the machine.
 """
 
 from __future__ import annotations
