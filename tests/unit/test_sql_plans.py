@@ -10,11 +10,12 @@ import pymysql
 import pytest
 from sqlalchemy.engine import make_url
 
-from pinlater.backends.base import AckRequest, ClaimRequest, ConfigEntry, ScanRequest
+from pinlater.backends.base import AckRequest, ClaimRequest, ConfigEntry, JobKey, ScanRequest
+from pinlater.backends.extended import Offer, RescheduleRequest
 from pinlater.backends.sql.mysql import MysqlShard
 from pinlater.backends.sql.records import load_statements, parts
 from pinlater.backends.sql.sqlite import SqliteShard
-from pinlater.model import Job, JobState, parse_descriptor
+from pinlater.model import CancelOutcome, ExtendedJob, Job, JobState, KeyRef, RescheduleOutcome, parse_descriptor
 from pinlater.model.status_text import append_status, prepend_status
 from tests.queues import make_queue
 from tests.stores.places import Places
@@ -289,6 +290,48 @@ async def test_sqlite_hands_out_the_first_of_many_as_fast_as_of_few(sqlite_place
     """Counted in steps of SQLite's machine, not in time."""
     few, many = [await _steps_of_a_claim(sqlite_places.fresh(), jobs) for jobs in (200, 20_000)]
     assert many < 1.2 * few
+
+
+async def test_sqlite_finds_moves_and_cancels_a_job_by_its_key_among_many_as_fast_as_among_few(
+    sqlite_places: Places,
+) -> None:
+    few, many = [await _steps_by_a_key(sqlite_places.fresh(), jobs) for jobs in (200, 20_000)]
+    assert many < 1.2 * few
+
+
+async def _steps_by_a_key(url: str, jobs: int) -> int:
+    """Of a job that is due in two years."""
+    shard = SqliteShard(url, "1")
+    await shard.open()
+    await make_queue(shard, "mail", NOW_MS)
+    for start in range(0, jobs, 1000):
+        offers = [Offer(ExtendedJob(b"x", dedupe_key=f"key-{start + n}")) for n in range(min(jobs, 1000))]
+        await shard.enqueue_extended("mail", offers, NOW_MS)
+    later = Offer(ExtendedJob(b"x", run_after_ms=NOW_MS + 2 * YEAR_MS, dedupe_key="that one"))
+    await shard.enqueue_extended("mail", [later], NOW_MS)
+    steps = 0
+
+    def one_more() -> None:
+        nonlocal steps
+        steps += 1
+
+    def watch(session: Any) -> None:
+        session.cursor.connection.set_progress_handler(one_more, 1)
+
+    await shard.write(watch)
+    await shard.read(watch)
+    (found,) = await shard.find_keys("mail", [KeyRef("that one")])
+    ref = parse_descriptor(found or "")
+    assert ref is not None
+    change = RescheduleRequest(ref.priority, ref.id, run_after_ms=NOW_MS + YEAR_MS)
+    assert await shard.reschedule("mail", [change], NOW_MS) == [RescheduleOutcome.RESCHEDULED]
+    assert await shard.cancel("mail", [JobKey(ref.priority, ref.id)], NOW_MS) == [CancelOutcome.CANCELLED]
+    assert await shard.find_keys("mail", [KeyRef("that one")]) == [None]
+    await shard.close()
+    return steps
+
+
+YEAR_MS = 365 * 86_400_000
 
 
 async def _steps_of_a_claim(url: str, jobs: int) -> int:

@@ -26,12 +26,13 @@ from pinlater.backends.base import (
     Retention,
     UnrenewedClaim,
 )
+from pinlater.backends.extended import Offer
 from pinlater.backends.sql.mysql import MysqlShard
 from pinlater.backends.sql.records import load_statements, parts
 from pinlater.backends.sql.shard import SqlShard
 from pinlater.backends.sql.sqlite import SqliteShard
-from pinlater.errors import NothingStored
-from pinlater.model import Job, JobState
+from pinlater.errors import NothingStored, QueueNotFound, StoreRefused
+from pinlater.model import CancelOutcome, ExtendedJob, Job, JobState, KeyRef
 from tests.conformance.subject import key_of
 from tests.queues import make_queue, names_of
 from tests.stores.places import Places
@@ -157,6 +158,69 @@ async def test_opening_again_changes_nothing(old: Old) -> None:
         page = await shard.list_config(0, 100)
         assert (page.revision, page.entries) == (2, RECORDS)
         await shard.close()
+
+
+def keyed(**fields: Any) -> list[Offer]:
+    return [Offer(ExtendedJob(b"keyed", **fields))]
+
+
+async def test_the_first_extended_job_raises_the_version_and_plain_ones_do_not(old: Old) -> None:
+    version = "SELECT value FROM pinlater_meta WHERE name = 'schema_version'"
+    shard = old.shard()
+    await shard.open()
+    await shard.enqueue("mail", [Job(b"plain")], NOW_MS)
+    assert old.asked(version) == ["2"]
+    with pytest.raises(QueueNotFound):
+        await shard.enqueue_extended("nowhere", keyed(dedupe_key="d"), NOW_MS)
+    assert old.asked(version) == ["2"]
+    ((_, descriptor, _),) = await shard.enqueue_extended("mail", keyed(dedupe_key="d", serialize_key="s"), NOW_MS)
+    assert old.asked(version) == ["3"]
+    await shard.close()
+    again = old.shard("")
+    await again.open()
+    assert await again.find_keys("mail", [KeyRef("d", "s"), KeyRef("", "s")]) == [descriptor] * 2
+    assert old.asked(version) == ["3"]
+    await again.close()
+
+
+async def test_a_request_to_stop_and_progress_of_a_job_that_had_nothing_raise_the_version(old: Old) -> None:
+    version = "SELECT value FROM pinlater_meta WHERE name = 'schema_version'"
+    shard = old.shard()
+    await shard.open()
+    job = JobKey(1, FIRST + 2)
+    assert await shard.cancel("mail", [job], NOW_MS) == [CancelOutcome.IN_PROGRESS]
+    assert old.asked(version) == ["2"]
+    assert await shard.cancel("mail", [job], NOW_MS, "ann") == [CancelOutcome.REQUESTED]
+    assert old.asked(version) == ["3"]
+    assert await shard.ack("mail", [AckRequest(*job, False)], NOW_MS) == [AckOutcome.CANCELLED]
+    await shard.close()
+
+
+async def test_a_server_that_knows_no_keys_goes_on_with_the_tables(old: Old) -> None:
+    """As the version before writes: with the names of the columns that it knows."""
+    shard = old.shard()
+    await shard.open()
+    columns = (
+        "queue_id, state, priority, run_after_ms, attempts_allowed, attempts_remaining, created_at_ms, updated_at_ms"
+    )
+    values = f"1, 0, 1, {NOW_MS}, 1, 1, {NOW_MS}, {NOW_MS}, '', 3, 'old'"
+    old.asked("DELETE FROM pinlater_jobs")
+    old.asked(
+        f"INSERT INTO pinlater_jobs (id, {columns}, custom_status, body_bytes, body) VALUES ({FIRST + 99}, {values})"
+    )
+    (jobs,) = await shard.claim("mail", [ClaimRequest("a:b:c:h:w", 9, (1,), 1000, NO_BOUND)], NOW_MS)
+    assert [int(job.descriptor.rpartition(":")[2]) for job in jobs] == [FIRST + 99]
+    assert await shard.ack("mail", [AckRequest(1, FIRST + 99, True)], NOW_MS) == [AckOutcome.SUCCEEDED]
+    await shard.close()
+
+
+async def test_a_store_of_a_version_to_come_is_refused(old: Old) -> None:
+    shard = old.shard()
+    await shard.open()
+    await shard.close()
+    old.asked("UPDATE pinlater_meta SET value = '4' WHERE name = 'schema_version'")
+    with pytest.raises(StoreRefused, match="upgrade this server"):
+        await old.shard().open()
 
 
 async def test_a_queue_that_a_server_of_the_first_version_makes_meanwhile_is_found_at_the_next_start(old: Old) -> None:
