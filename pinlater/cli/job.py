@@ -18,8 +18,8 @@ from pinlater.cli.job_keys import (
     extended,
     extended_job_options,
 )
+from pinlater.cli.job_outcomes import reschedule, wait
 from pinlater.cli.job_views import count, get, scan, slices
-from pinlater.cli.job_waiting import reschedule, wait
 from pinlater.cli.output import open_output, output_option
 from pinlater.cli.progress import Progress
 from pinlater.cli.times import moment_option

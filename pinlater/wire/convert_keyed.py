@@ -1,4 +1,4 @@
-"""What few jobs have, and the calls about them: keys, cancels, other times, signs of life <-> the model.
+"""Keys of jobs, and what else few jobs have; cancels, other times, heartbeats: structs of the interface <-> model.
 
 As in convert.py, which takes the jobs and what is found of them from here.
 """

@@ -1,4 +1,4 @@
-"""`pinlater job reschedule | wait`."""
+"""The commands `pinlater job reschedule | wait`, which say what became of jobs."""
 
 from __future__ import annotations
 
