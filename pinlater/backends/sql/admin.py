@@ -18,6 +18,7 @@ from pinlater.backends.sql.records import (
     EXPIRES,
     HAS_ENTRY,
     IN_CHAIN,
+    NEW_EXTENSION,
     SHOWN,
     STATE_SHOWN,
     STATES_OF,
@@ -258,7 +259,7 @@ def _copy_letters(
         session.run("put_moved_to", (job_id, copies.of(priority, copy_id)))
         if job_id in known and known[job_id].key_flags:
             shown.append(_keys_alone(known[job_id], copy_id))
-    session.put("put_extensions", shown)
+    session.put("put_extensions", [each[: len(NEW_EXTENSION)] for each in shown])
     set_extended(session, {each.job_id: SHOWN for each in shown})
     session.run_of("clear_dead_letter_pending", (now_ms,), sorted(row[0] for row in rows))
 
@@ -313,7 +314,8 @@ def replay(
         _copy(session, job.id, new_id, home_id, link[2] if attempts is None else attempts, "", now_ms)
         session.run("put_origin", (new_id, letters.of(job.priority, job.id), None))
         if keys is not None:
-            session.put("put_extensions", [keys._replace(place=new_id if keys.serialize_key else None)])
+            place = new_id if keys.serialize_key else None
+            session.put("put_extensions", [keys._replace(place=place)[: len(NEW_EXTENSION)]])
             set_extended(session, {new_id: keys.key_flags})
             session.run_of("hold_back", (), [new_id] if state == WAITING else [])
         new.append(f"{descriptor_prefix(home_queue, session.shard_id, job.priority)}{new_id}")

@@ -18,6 +18,7 @@ from pinlater.backends.sql.ready_jobs import first_new_id
 from pinlater.backends.sql.records import (
     EXPIRES,
     HAS_ENTRY,
+    IN_CHAIN,
     OWN_TIMEOUT,
     STATES_OF,
     WAITING,
@@ -27,6 +28,9 @@ from pinlater.backends.sql.records import (
 from pinlater.backends.sql.session import NewJob, Row, Session
 from pinlater.errors import HomesChanged, QueueNotFound
 from pinlater.model import ExtendedJob, JobState, KeyRef, OnDuplicate, parse_descriptor
+
+RUN_AFTER = 5
+"""Where the row of a new extended job has it."""
 
 
 class Entry(NamedTuple):
@@ -91,8 +95,10 @@ class _Enqueue:
         self._fired: dict[bytes, int] = dict(session.rows_in("firings", (), schedules))
         self._pending = self._lock_replaced()
         self._jobs: list[NewJob] = []
-        self._extensions: list[Extension] = []
-        self._new_entries: dict[bytes, Row] = {}
+        self._extensions: list[Row] = []
+        self._expiries: list[Row] = []
+        self._live_entries: list[Row] = []
+        self._answers: list[Row] = []
         self._firings: dict[bytes, int] = {}
 
     @staticmethod
@@ -156,9 +162,12 @@ class _Enqueue:
         """A resend gets the same answer, for as long as one may come."""
         until_ms = self._now_ms + SEND_ID_KEPT_MS
         self._entries[send] = entry._replace(until_ms=until_ms, outcome=int(outcome))
-        self._new_entries[send] = (
-            *(self._queue_id, send, 0 if entry.elsewhere else entry.job_id, entry.priority, offer.slot),
-            *(SEND_ID_KEPT_MS, 1, int(outcome), until_ms, until_ms, entry.elsewhere),
+        job_id = 0 if entry.elsewhere else entry.job_id
+        self._answers.append(
+            (
+                *(self._queue_id, send, job_id, entry.priority, offer.slot, SEND_ID_KEPT_MS),
+                *(1, int(outcome), until_ms, until_ms, entry.elsewhere),
+            )
         )
 
     def _decide(self, offer: Offer, entry: Entry) -> Offered:
@@ -179,25 +188,35 @@ class _Enqueue:
         return Offered(OfferOutcome.REPLACED, descriptor, None if state == WAITING else run_after_ms)
 
     def _store(self, offer: Offer, keys: tuple[bytes, bytes, bytes, bytes], job_id: int) -> Offered:
-        job, (dedupe, serialize, name, send) = offer.job, keys
-        extension = Extension(
-            *(job_id, dedupe or None, serialize or None, job_id if serialize else None, offer.slot),
-            *(job.dedupe_for_ms, job.claim_timeout_ms, job.expires_at_ms),
-        )
-        flags = extension.key_flags | _time_flags(extension) | (HAS_ENTRY if send else 0)
-        state = 0
+        job, slot, queue_id, (dedupe, serialize, name, send) = offer.job, offer.slot, self._queue_id, keys
+        priority, timeout_ms, expires_at_ms = job.priority, job.claim_timeout_ms, job.expires_at_ms
+        flags, state = HAS_ENTRY if name or send else 0, 0
         if serialize:
-            member = Member(serialize, job_id, job_id, self._queue_id, job.priority, offer.slot, offer.behind)
-            state = WAITING if self._chains.add(member) else 0
-        self._jobs.append(new_extended_job(job, flags, state, self._queue_id, job_id, self._now_ms))
-        self._extensions.append(extension)
-        for each, window_ms in ((name, job.dedupe_for_ms), (send, SEND_ID_KEPT_MS)):
-            if each:
-                self._entries[each] = Entry(job_id, job.priority, offer.slot, None, 0, None)
-                self._new_entries[each] = _entry(self._queue_id, each, job_id, job.priority, offer.slot, window_ms)
-        self._pending[job_id] = (job.priority, state)
-        run_after_ms = self._now_ms if job.run_after_ms is None else job.run_after_ms
-        return Offered(OfferOutcome.STORED, self._descriptors.of(job.priority, job_id), None if state else run_after_ms)
+            flags |= IN_CHAIN
+            if self._chains.add(Member(serialize, job_id, job_id, queue_id, priority, slot, offer.behind)):
+                state = WAITING
+        if timeout_ms is not None:
+            flags |= OWN_TIMEOUT
+        if expires_at_ms is not None:
+            flags |= EXPIRES
+            self._expiries.append((job_id, expires_at_ms))
+        row = new_extended_job(job, flags, state, queue_id, job_id, self._now_ms)
+        self._jobs.append(row)
+        place, kept_ms = job_id if serialize else None, job.dedupe_for_ms
+        self._extensions.append(
+            (job_id, dedupe or None, serialize or None, place, slot, kept_ms, timeout_ms, expires_at_ms)
+        )
+        if flags & HAS_ENTRY:
+            entry = Entry(job_id, priority, slot, None, 0, None)
+            if name:
+                self._entries[name] = entry
+                self._live_entries.append((queue_id, name, job_id, priority, slot, kept_ms, 0, 0))
+            if send:
+                self._entries[send] = entry
+                self._live_entries.append((queue_id, send, job_id, priority, slot, SEND_ID_KEPT_MS, 1, 0))
+        self._pending[job_id] = (priority, state)
+        ready_at_ms = None if state else row[RUN_AFTER]
+        return Offered(OfferOutcome.STORED, self._descriptors.of(priority, job_id), ready_at_ms)
 
     def _write(self) -> None:
         """Many rows in a statement."""
@@ -205,24 +224,20 @@ class _Enqueue:
         if self._jobs:
             session.insert_jobs(self._jobs, "insert_extended_jobs")
             session.put("put_extensions", self._extensions)
-            session.put("put_expiries", _expiries(self._extensions))
-        session.put("put_keys", [self._new_entries[name] for name in sorted(self._new_entries)])
+            session.put("put_expiries", self._expiries)
+        session.put("put_live_keys", sorted(self._live_entries))
+        session.put("put_keys", self._answers)
         self._chains.write()
-        self._jobs, self._extensions, self._new_entries = [], [], {}
+        self._jobs, self._extensions, self._expiries, self._live_entries, self._answers = [], [], [], [], []
 
 
 def _expiries(extensions: Sequence[Extension]) -> list[Row]:
     return [(each.job_id, each.expires_at_ms) for each in extensions if each.expires_at_ms is not None]
 
 
-def _time_flags(extension: Extension) -> int:
-    own = OWN_TIMEOUT if extension.claim_timeout_ms is not None else 0
-    return own | (EXPIRES if extension.expires_at_ms is not None else 0)
-
-
 def _entry(queue_id: int, name: bytes, job_id: int, priority: int, slot: int, window_ms: int) -> Row:
     """Of a live job."""
-    return queue_id, name, job_id, priority, slot, window_ms, int(name[:1] == b"i"), 0, None, None, None
+    return queue_id, name, job_id, priority, slot, window_ms, int(name[:1] == b"i"), 0
 
 
 # -- jobs that come back -------------------------------------------------------------------------------------------
@@ -263,7 +278,7 @@ def take_keys(session: Session, returning: Sequence[Returning], first_place: int
             member = Member(extension.serialize_key, place, job_id, queue_id, priority, extension.slot)
             states[job_id] = WAITING if chains.add(member) else 0
             session.run("set_place", (place, job_id))
-    session.put("put_keys", sorted(new_entries))
+    session.put("put_live_keys", sorted(new_entries))
     chains.write()
     session.put("put_expiries", _expiries([each.extension for each in returning if each.job_id in states]))
     return states

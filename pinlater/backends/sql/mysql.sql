@@ -607,7 +607,7 @@ VALUES
 UPDATE pinlater_meta SET value = '3' WHERE name = 'schema_version' AND value = '2'
 
 -- name: put_extensions
-INSERT INTO pinlater_extensions ({extension}) VALUES /*rows*/
+INSERT INTO pinlater_extensions ({new_extension}) VALUES /*rows*/
 
 -- name: extensions
 SELECT {extension} FROM pinlater_extensions FORCE INDEX (PRIMARY) WHERE job_id IN %s
@@ -686,6 +686,11 @@ WHERE queue_id = %s AND name IN (/*keys*/) ORDER BY name FOR UPDATE
 
 -- name: put_keys
 INSERT INTO pinlater_keys ({key_entry}) VALUES /*rows*/
+ON DUPLICATE KEY UPDATE job_id = VALUES(job_id), priority = VALUES(priority), slot = VALUES(slot), window_ms = VALUES(window_ms),
+    outcome = VALUES(outcome), until_ms = VALUES(until_ms), remove_at_ms = VALUES(remove_at_ms), elsewhere = VALUES(elsewhere)
+
+-- name: put_live_keys
+INSERT INTO pinlater_keys ({live_key_entry}) VALUES /*rows*/
 ON DUPLICATE KEY UPDATE job_id = VALUES(job_id), priority = VALUES(priority), slot = VALUES(slot), window_ms = VALUES(window_ms),
     outcome = VALUES(outcome), until_ms = VALUES(until_ms), remove_at_ms = VALUES(remove_at_ms), elsewhere = VALUES(elsewhere)
 

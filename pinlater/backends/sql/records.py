@@ -76,18 +76,18 @@ _BOUND = {"sqlite.sql": "?", "mysql.sql": "%s"}
 _WITH_HISTORY = {"sqlite.sql": "prepend_status(custom_status, ?)", "mysql.sql": "LEFT(CONCAT(%s, custom_status), 5000)"}
 """The status of a copy, behind a line of history."""
 
-EXTENSION = (
+NEW_EXTENSION = (
     *("job_id", "dedupe_key", "serialize_key", "place", "slot", "dedupe_for_ms", "claim_timeout_ms", "expires_at_ms"),
-    *("cancelled_by", "fraction", "progress", "progress_at_ms"),
 )
-KEY_ENTRY = (
-    *("queue_id", "name", "job_id", "priority", "slot", "window_ms", "is_send_id", "outcome"),
-    *("until_ms", "remove_at_ms", "elsewhere"),
-)
+EXTENSION = (*NEW_EXTENSION, "cancelled_by", "fraction", "progress", "progress_at_ms")
+LIVE_KEY_ENTRY = ("queue_id", "name", "job_id", "priority", "slot", "window_ms", "is_send_id", "outcome")
+KEY_ENTRY = (*LIVE_KEY_ENTRY, "until_ms", "remove_at_ms", "elsewhere")
 
 _COLUMNS = {
     "extension": ", ".join(EXTENSION),
+    "new_extension": ", ".join(NEW_EXTENSION),
     "key_entry": ", ".join(KEY_ENTRY),
+    "live_key_entry": ", ".join(LIVE_KEY_ENTRY),
     "forever": str(MAX_TIME_MS),
     "new_job": ", ".join(NEW_JOB),
     "candidate": ", ".join(CANDIDATE),
@@ -171,8 +171,21 @@ def new_jobs(jobs: Sequence[Job], queue_id: int, first_id: int, now_ms: int) -> 
 
 def new_extended_job(job: Job, flags: int, state: int, queue_id: int, job_id: int, now_ms: int) -> NewJob:
     """The same with `extended` in front, and the state behind the queue."""
-    ((_, _, *rest),) = new_jobs([job], queue_id, job_id, now_ms)
-    return flags, job_id, queue_id, state, *rest
+    return (
+        flags,
+        job_id,
+        queue_id,
+        state,
+        job.priority,
+        now_ms if job.run_after_ms is None else job.run_after_ms,
+        job.attempts_allowed,
+        job.attempts_allowed,
+        now_ms,
+        now_ms,
+        job.custom_status[:MAX_STATUS_CHARS],
+        len(job.body),
+        job.body,
+    )
 
 
 def dequeued_jobs(

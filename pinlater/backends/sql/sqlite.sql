@@ -577,7 +577,7 @@ VALUES
 UPDATE pinlater_meta SET value = '3' WHERE name = 'schema_version' AND value = '2'
 
 -- name: put_extensions
-INSERT INTO pinlater_extensions ({extension}) VALUES /*rows*/
+INSERT INTO pinlater_extensions ({new_extension}) VALUES /*rows*/
 
 -- name: extensions
 SELECT {extension} FROM pinlater_extensions WHERE job_id IN (SELECT value FROM json_each(?))
@@ -652,6 +652,11 @@ WHERE queue_id = ? AND name IN (/*keys*/)
 
 -- name: put_keys
 INSERT INTO pinlater_keys ({key_entry}) VALUES /*rows*/
+ON CONFLICT (queue_id, name) DO UPDATE SET job_id = excluded.job_id, priority = excluded.priority, slot = excluded.slot, window_ms = excluded.window_ms,
+    outcome = excluded.outcome, until_ms = excluded.until_ms, remove_at_ms = excluded.remove_at_ms, elsewhere = excluded.elsewhere
+
+-- name: put_live_keys
+INSERT INTO pinlater_keys ({live_key_entry}) VALUES /*rows*/
 ON CONFLICT (queue_id, name) DO UPDATE SET job_id = excluded.job_id, priority = excluded.priority, slot = excluded.slot, window_ms = excluded.window_ms,
     outcome = excluded.outcome, until_ms = excluded.until_ms, remove_at_ms = excluded.remove_at_ms, elsewhere = excluded.elsewhere
 
