@@ -257,7 +257,10 @@ class Config:
         "Limits", Duration(0, 600_000), 60_000, "The longest a dequeue may wait for jobs (waitMillis)."
     )
     max_waiters: int = _row(
-        "Limits", Integer(1, 1_000_000), 10_000, "Dequeues that may wait for jobs, per process; one more is refused."
+        "Limits",
+        Integer(1, 1_000_000),
+        10_000,
+        "Dequeues that may wait for jobs, and lookups that may wait for ends, per process; one more is refused.",
     )
     long_call_timeout_ms: int = _row(
         "Limits",
