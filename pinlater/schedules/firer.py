@@ -113,6 +113,7 @@ class ScheduleFirer:
         self._due: list[tuple[int, str, str]] = []
         """A heap: when to look, name and version; what is outdated is left in it."""
         self._news = asyncio.Event()
+        self._one_turn = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._is_started = False
         book.on_change(self._on_change)
@@ -181,6 +182,10 @@ class ScheduleFirer:
 
     async def turn(self) -> float:
         """Do what is due now; in how many seconds to look again at the latest."""
+        async with self._one_turn:
+            return await self._turn()
+
+    async def _turn(self) -> float:
         await self._take_up()
         now_ms = self._clock.now_ms()
         due: list[_Clockwork] = []

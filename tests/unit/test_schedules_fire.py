@@ -1,0 +1,249 @@
+"""The firing of schedules by two servers over each kind of store, with a clock under control."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+from pinlater.backends.base import Shard
+from pinlater.backends.redis.shard import RedisShard
+from pinlater.backends.sql.mysql import MysqlShard
+from pinlater.backends.sql.sqlite import SqliteShard
+from pinlater.data_folder.password import hash_password
+from pinlater.errors import NothingStored
+from pinlater.metrics import Metrics
+from pinlater.model import DequeueRequest, JobFilter, JobState, Misfire, RequestContext, ScheduleChange
+from pinlater.schedules.firer import GRACE_MS, OTHERS_WAIT_MS, ScheduleFirer
+from pinlater.service import ServiceSettings
+from tests.stores.places import Places
+from tests.unit.several import Server, several
+
+SETTINGS = ServiceSettings(admin_password_hash=hash_password("sesame"))
+ME = RequestContext("me")
+KINDS = ["redis", "mysql", "sqlite"]
+MINUTE_MS = 60_000
+
+pytestmark = [pytest.mark.store("redis"), pytest.mark.store("mysql")]
+
+
+@dataclass
+class Duty:
+    """What a server takes for its own, and since when the cluster is up."""
+
+    owned: bool
+    up_since: int
+
+    def owns(self, shard_id: str) -> bool:
+        return self.owned
+
+    def up_since_ms(self) -> int:
+        return self.up_since
+
+
+@dataclass
+class Member:
+    server: Server
+    duty: Duty
+    firer: ScheduleFirer
+    ready: list[tuple[str, int, int]] = field(default_factory=list)
+
+
+@pytest.fixture(params=KINDS)
+def stores(
+    request: pytest.FixtureRequest, redis_places: Places, mysql_places: Places, sqlite_places: Places
+) -> Callable[[], list[Shard]]:
+    if request.param == "redis":
+        redis = [redis_places.fresh() for _ in range(2)]
+        return lambda: [RedisShard(url, str(number)) for number, url in enumerate(redis, 1)]
+    if request.param == "mysql":
+        mysql = [mysql_places.fresh() for _ in range(2)]
+        return lambda: [MysqlShard(url, str(number)) for number, url in enumerate(mysql, 1)]
+    sqlite = [sqlite_places.fresh() for _ in range(2)]
+    return lambda: [SqliteShard(url, str(number)) for number, url in enumerate(sqlite, 1)]
+
+
+def member(server: Server, *, owned: bool) -> Member:
+    duty = Duty(owned, server.clock.now_ms())
+    ready: list[tuple[str, int, int]] = []
+
+    def jobs_ready(queue: str, now: int, later: object) -> None:
+        ready.append((queue, now, len(later)))  # type: ignore[arg-type]
+
+    service = server.service
+    firer = ScheduleFirer(service.schedules, service.router, duty, server.clock, Metrics(), jobs_ready)
+    return Member(server, duty, firer, ready)
+
+
+@asynccontextmanager
+async def two(stores: Callable[[], list[Shard]]) -> AsyncIterator[tuple[Member, Member]]:
+    """The first owns all homes. Nothing fires but in the turns of the test."""
+    async with several(2, settings=SETTINGS, stores=stores) as (one, other):
+        await one.service.create_queue("mail")
+        await other.queues.poll()
+        members = member(one, owned=True), member(other, owned=False)
+        try:
+            yield members
+        finally:
+            for each in members:
+                await each.firer.close()
+
+
+async def known(at: Member, **change: object) -> None:
+    """A schedule every minute, unless said, known to a firer whose own task is not left to run."""
+    told = {"name": "poll", "queue": "mail", "every_ms": MINUTE_MS, "body": b"x"} | change
+    await at.server.service.update_schedule(ScheduleChange(**told), "sesame", context=ME)  # type: ignore[arg-type]
+
+
+async def begin(*members: Member) -> None:
+    for each in members:
+        await each.server.queues.poll()
+        each.firer.start()
+        await each.firer.turn()
+
+
+async def fired(at: Member) -> list[int]:
+    """When the jobs that are there were due, relative to the first moment of the test."""
+    page = await at.server.service.scan(JobFilter("mail", JobState.PENDING), limit=1000)
+    found = await at.server.service.lookup([info.descriptor for info in page.jobs])
+    keys = [info.dedupe_key for info in found.values()]
+    return sorted(int(key.rpartition("/")[2]) - BEGIN_MS for key in keys if key)
+
+
+BEGIN_MS = 1_790_000_000_000
+
+
+async def test_a_time_fires_once_by_its_owner_and_nothing_early(stores: Callable[[], list[Shard]]) -> None:
+    async with two(stores) as (one, other):
+        await known(one)
+        await begin(one, other)
+        one.server.clock.tick(MINUTE_MS - 1)
+        await one.firer.turn()
+        assert await fired(one) == []
+        one.server.clock.tick(1)
+        await other.firer.turn()
+        assert await fired(one) == [], "the others leave it to the owner first"
+        await one.firer.turn()
+        assert await fired(one) == [MINUTE_MS]
+        assert one.ready == [("mail", 1, 0)]
+        one.server.clock.tick(OTHERS_WAIT_MS)
+        await other.firer.turn()
+        await one.firer.turn()
+        assert await fired(one) == [MINUTE_MS]
+        (view,) = (await other.server.service.get_schedules(["poll"])).schedules
+        assert (view.last_fired_ms, view.next_ms) == (BEGIN_MS + MINUTE_MS, [BEGIN_MS + 2 * MINUTE_MS])
+
+
+async def test_others_fire_what_the_owner_did_not_and_two_at_once_fire_once(
+    stores: Callable[[], list[Shard]],
+) -> None:
+    async with two(stores) as (one, other):
+        await known(one)
+        await begin(one, other)
+        one.server.clock.tick(MINUTE_MS + OTHERS_WAIT_MS)
+        await other.firer.turn()
+        assert await fired(one) == [MINUTE_MS]
+        (job,) = await one.server.service.dequeue(DequeueRequest("mail", 1), context=ME)
+        await one.server.service.cancel("mail", [job.descriptor], running=True, context=ME)
+        await one.firer.turn()
+        assert await fired(one) == [], "its job is gone, and its time does not come again"
+        other.duty.owned = True
+        one.server.clock.tick(MINUTE_MS)
+        await other.firer.turn()
+        await one.firer.turn()
+        assert await fired(one) == [2 * MINUTE_MS]
+
+
+async def test_a_home_that_is_out_comes_late_and_misses_nothing(stores: Callable[[], list[Shard]]) -> None:
+    async with two(stores) as (one, other):
+        await known(one)
+        await begin(one, other)
+        home = one.server.service.router.home_of_schedule("poll", "")
+        number = int(home or "1")
+        for each in (one, other):
+            each.server.lose(number)
+        for _ in range(5):
+            one.server.clock.tick(MINUTE_MS)
+            await one.firer.turn()
+            await other.firer.turn()
+        (view,) = (await one.server.service.get_schedules(["poll"])).schedules
+        assert f"shard {number}" in view.trouble or "cannot be used" in view.trouble
+        for each in (one, other):
+            await each.server.find(number)
+        one.server.clock.tick(2_000)
+        await one.firer.turn()
+        await other.firer.turn()
+        assert await fired(one) == [MINUTE_MS * number for number in range(1, 6)]
+
+
+@pytest.mark.parametrize(
+    ("misfire", "expected"),
+    [
+        (Misfire.SKIP, [10, 11]),
+        (Misfire.RUN_ONCE, [8, 10, 11]),
+        (Misfire.RUN_ALL, [6, 7, 8, 10, 11]),
+    ],
+)
+async def test_a_cluster_that_was_down_applies_the_misfire_rule(
+    stores: Callable[[], list[Shard]], misfire: Misfire, expected: list[int]
+) -> None:
+    async with two(stores) as (one, other):
+        await known(one, misfire=misfire, max_catch_up=3)
+        one.server.clock.tick(8 * MINUTE_MS + 30_000 + GRACE_MS)
+        other.duty.up_since = other.server.clock.now_ms()  # nobody ran before
+        other.duty.owned = True
+        await begin(other)
+        await other.firer.turn()
+        other.server.clock.tick(2 * MINUTE_MS - 30_000)
+        await other.firer.turn()
+        assert await fired(other) == [MINUTE_MS * number for number in sorted({*expected, 9})]
+
+
+async def test_pauses_ends_and_changes_count_from_when_they_are_made(stores: Callable[[], list[Shard]]) -> None:
+    async with two(stores) as (one, _):
+        await known(one, end_ms=BEGIN_MS + 10 * MINUTE_MS, jitter_ms=5_000)
+        await begin(one)
+        one.server.clock.tick(MINUTE_MS)
+        await one.firer.turn()
+        service = one.server.service
+        await service.update_schedule(ScheduleChange(name="poll", paused=True), "sesame", context=ME)
+        one.server.clock.tick(3 * MINUTE_MS)
+        await one.firer.turn()
+        await service.update_schedule(ScheduleChange(name="poll", paused=False), "sesame", context=ME)
+        await one.firer.turn()
+        one.server.clock.tick(MINUTE_MS)
+        await one.firer.turn()
+        one.server.clock.tick(20 * MINUTE_MS)
+        await one.firer.turn()
+        assert await fired(one) == [MINUTE_MS * number for number in (1, 5, 6, 7, 8, 9)]
+        (view,) = (await service.get_schedules(["poll"])).schedules
+        assert "it has ended" in view.trouble
+        await service.delete_schedule("poll", "sesame", context=ME)
+        await one.firer.turn()
+        assert not (await service.get_schedules()).schedules
+
+
+async def test_without_schedules_there_is_no_task(stores: Callable[[], list[Shard]]) -> None:
+    async with two(stores) as (one, _):
+        one.firer.start()
+        assert not one.firer.is_running
+        await known(one)
+        assert one.firer.is_running
+
+
+async def test_what_cannot_be_reached_for_a_moment_is_tried_again(stores: Callable[[], list[Shard]]) -> None:
+    async with two(stores) as (one, _):
+        await known(one)
+        await begin(one)
+        for way in one.server.ways:
+            way.failures["enqueue_extended"].append(NothingStored("busy"))
+        one.server.clock.tick(MINUTE_MS)
+        await one.firer.turn()
+        (view,) = (await one.server.service.get_schedules(["poll"])).schedules
+        assert await fired(one) == []
+        assert view.last_fired_ms is None
+        one.server.clock.tick(1_000)
+        await one.firer.turn()
+        assert await fired(one) == [MINUTE_MS]
