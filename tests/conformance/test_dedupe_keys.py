@@ -164,6 +164,15 @@ async def test_a_resend_gets_the_first_answer_until_ten_minutes_after_the_end(su
     assert (await offer(subject, send_id="s")).descriptor != first.descriptor
 
 
+async def test_a_send_id_that_comes_again_counts_for_its_new_slot(subject: Subject) -> None:
+    descriptor = await store(subject, send_id="s", slot=1)
+    await subject.cancel(descriptor)
+    assert await slots(subject) == [1]
+    subject.tick(SEND_ID_KEPT_MS)
+    await store(subject, send_id="s", slot=2)
+    assert await slots(subject) == [2]
+
+
 async def test_a_send_id_is_remembered_after_a_removal(subject: Subject) -> None:
     descriptor = await store(subject, send_id="s")
     await subject.cancel(descriptor)

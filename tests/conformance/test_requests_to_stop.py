@@ -184,6 +184,17 @@ async def test_jobs_behind_many_that_expired_are_found(subject: Subject) -> None
     assert await subject.count(JobState.PENDING) == 0
 
 
+async def test_the_first_of_its_key_that_expired_waits_for_nobody(subject: Subject) -> None:
+    descriptor = await store(subject, serialize_key="k", expires_at_ms=START_MS + 1)
+    behind = await store(subject, serialize_key="k")
+    subject.tick(1)
+    assert await subject.claim() == []
+    assert (await subject.info(descriptor)).waits_for is None
+    assert (await subject.info(behind)).waits_for == descriptor
+    assert await expire_jobs(subject) == 1
+    assert (await subject.claimed()).descriptor == behind
+
+
 async def test_a_cancelled_job_does_not_expire(subject: Subject) -> None:
     descriptor = await store(subject, expires_at_ms=START_MS + 1)
     subject.tick(1)

@@ -6,10 +6,11 @@
 -- BOUND: SLICE_BYTES of values in all, and the one that goes beyond; PAGE values at a time.
 local PAGE, SLICE_BYTES = 64, $SLICE_BYTES
 
--- The head of the chain that a job is in, where it waits.
-local function waits_behind(root, extra)
+-- The head of the chain that a job is in, where it waits for that.
+local function waits_behind(root, id, extra)
   local e = extra_of(extra)
-  return e.serialize ~= '' and redis.call('HGET', root .. ':heads', e.serialize) or ''
+  local head = e.serialize ~= '' and redis.call('HGET', root .. ':heads', e.serialize)
+  return head and sub(head, 10, 17) ~= id and head or ''
 end
 
 local function describe(root, base, ids, state_of, emit)
@@ -34,7 +35,7 @@ local function describe(root, base, ids, state_of, emit)
       if state == 3 and not finished then finished = redis.call('ZSCORE', base .. ':dead', ids[i]) end
       local change, claim, link = changed[at] or '', claims[at] or '', links[at] or ''
       local extra = extras[at] or ''
-      local head = state == WAITING and extra ~= '' and waits_behind(root, extra) or ''
+      local head = state == WAITING and extra ~= '' and waits_behind(root, ids[i], extra) or ''
       if not emit(i, values[at], change, claim, expiry, finished or '', link, extra, head) then return #ids end
     end
     first = last + 1

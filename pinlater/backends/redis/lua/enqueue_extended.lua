@@ -77,7 +77,12 @@ local function carry_out()
 end
 
 local function set_entry(name, entry, slot)
-  if not entries[name] then slots[slot] = (slots[slot] or 0) + 1 end
+  local before = entries[name]
+  local _, was_slot = before and unpack_record($KEY_ENTRY, before, 9)
+  if was_slot ~= slot then
+    slots[slot] = (slots[slot] or 0) + 1
+    if was_slot then slots[was_slot] = (slots[was_slot] or 0) - 1 end
+  end
   entries[name] = entry
   note(new_entries, name, entry)
 end
