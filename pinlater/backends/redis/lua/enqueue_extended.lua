@@ -77,8 +77,8 @@ local function carry_out()
 end
 
 local function set_entry(name, entry, slot)
-  local before = entries[name]
-  local _, was_slot = before and unpack_record($KEY_ENTRY, before, 9)
+  local _, was_slot
+  if entries[name] then _, was_slot = unpack_record($KEY_ENTRY, entries[name], 9) end
   if was_slot ~= slot then
     slots[slot] = (slots[slot] or 0) + 1
     if was_slot then slots[was_slot] = (slots[was_slot] or 0) - 1 end
