@@ -254,7 +254,7 @@ async def test_results_count_as_bodies(subject: Subject) -> None:
     await subject.claim(3)
     await subject.ack(*[AckRequest(*key_of(each), True, result=bytes(600)) for each in made])
     infos = await subject.shard.lookup(
-        subject.queue, [key_of(each) for each in made], with_body=False, max_bytes=1000, with_result=True
+        subject.queue, [key_of(each) for each in made], with_body=True, max_bytes=1000, with_result=True
     )
     assert [info is not None and info.result is not None for info in infos] == [True, False, False]
 
