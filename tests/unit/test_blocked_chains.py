@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from pinlater.backends.extended import Offer
+from pinlater.cli.cluster import blocked_text
 from pinlater.cluster.blocked_chains import BlockedChains
 from pinlater.errors import NothingStored
-from pinlater.model import BlockedChain, ExtendedJob
+from pinlater.model import BlockedChain, ClusterStatus, ExtendedJob, ShardView
+from pinlater.web.pages import cluster_page
 from tests.unit.cluster_stand import ClusterStand, Server, cluster_stand
 
 MAX_WAITING = 3
@@ -88,3 +92,14 @@ async def test_a_shard_that_does_not_answer_keeps_the_others_from_nothing() -> N
         server.reach[1].failures["blocked_chains"] = [NothingStored("no answer")] * 9
         await chains_of(server).tick()
         assert len(await shown(server)) == 1
+
+
+def test_people_are_told_which_job_keeps_how_many_waiting_and_for_how_long() -> None:
+    chain = BlockedChain("account-17", "mail:s1:p1:1790000000000000", 1_204, 0)
+    assert blocked_text(chain, 2 * MAX_AGE_MS) == (
+        "mail:s1:p1:1790000000000000 keeps 1,204 others of serialize key 'account-17' waiting, first for 2h"
+    )
+    assert "keeps 1 other of" in blocked_text(BlockedChain("a", "b", 1, 0), 0)
+    shard = ShardView("1", "redis://a", "in", False, blocked_chains=[chain])
+    page = cluster_page({**asdict(ClusterStatus(0, [], [shard], [])), "workers": None})
+    assert "keeps 1,204 others of serialize key" in page
