@@ -54,6 +54,7 @@ ARGUMENTS = {
     "shard list": [],
     "shard health": [],
     "shard drain": ["1"],
+    "shard give-up": ["1"],
     "worker list": [],
     "cluster status": [],
     "top": ["--once"],
