@@ -125,8 +125,8 @@ class JobEnd:
         and in any case names the job until that is removed. It counts before that time, not at it. A job that is
         removed otherwise than by `prune` takes its entry with it; `prune`, and an ack that does not keep the job, leave
         the entry until its window has passed. A later job of the key, also one that is retried, takes the entry over.
-      * Send id: its entry stands until SEND_ID_KEPT_MS after the end, also after a removal. A retry lets it stand
-        again until the next end.
+      * Send id: its entry stands until SEND_ID_KEPT_MS after the end, also after a removal. A retry while it
+        stands lets it stand until the next end.
       * A job that was to stop (`cancel` with `by`) and does not end as SUCCEEDED ends as CANCELLED: also where it would
         have been retried or requeued. No attempts remain; a claim that expired counts as a crash, and writes its line.
         It is no dead letter, and counts as FAILED for keeping. A retry clears the request to stop, not the progress.

@@ -173,6 +173,18 @@ async def test_a_send_id_that_comes_again_counts_for_its_new_slot(subject: Subje
     assert await slots(subject) == [2]
 
 
+@pytest.mark.parametrize("passed", [False, True])
+async def test_a_retry_lets_a_send_id_stand_that_still_stands(subject: Subject, passed: bool) -> None:
+    descriptor = await store(subject, send_id="s")
+    await subject.claimed()
+    await subject.fail(descriptor, permanent=True)
+    subject.tick(SEND_ID_KEPT_MS - (not passed))
+    assert await subject.retry_failed() == 1
+    await end(subject, descriptor)
+    subject.tick(SEND_ID_KEPT_MS - 1)
+    assert ((await offer(subject, send_id="s")).descriptor == descriptor) is not passed
+
+
 async def test_a_send_id_is_remembered_after_a_removal(subject: Subject) -> None:
     descriptor = await store(subject, send_id="s")
     await subject.cancel(descriptor)

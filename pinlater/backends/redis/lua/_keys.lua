@@ -20,7 +20,8 @@ local function come_alive(root, queue, id, e)
   if e.send ~= '' then
     local name = send_name(e)
     local entry = redis.call('HGET', base .. ':keys', name)
-    if entry and sub(entry, 1, 8) == id then
+    -- One that has passed may be gone or not yet: it is as if it were gone.
+    if entry and sub(entry, 1, 8) == id and unpack_record($KEY_ENTRY, entry, 9) > e.now then
       redis.call('HSET', base .. ':keys', name, id .. pack('>I8', 0) .. sub(entry, 17))
     end
   end
