@@ -20,9 +20,14 @@ local function come_alive(root, queue, id, e)
   if e.send ~= '' then
     local name = send_name(e)
     local entry = redis.call('HGET', base .. ':keys', name)
-    -- One that has passed may be gone or not yet: it is as if it were gone.
-    if entry and sub(entry, 1, 8) == id and unpack_record($KEY_ENTRY, entry, 9) > e.now then
-      redis.call('HSET', base .. ':keys', name, id .. pack('>I8', 0) .. sub(entry, 17))
+    if entry and sub(entry, 1, 8) == id then
+      local until_ms, slot = unpack_record($KEY_ENTRY, entry, 9)
+      if until_ms > e.now then
+        redis.call('HSET', base .. ':keys', name, id .. pack('>I8', 0) .. sub(entry, 17))
+      else  -- it has passed, and would be gone soon
+        redis.call('HDEL', base .. ':keys', name)
+        deltas[slot] = (deltas[slot] or 0) - 1
+      end
     end
   end
   if e.serialize ~= '' then
