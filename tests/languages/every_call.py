@@ -35,6 +35,8 @@ class EveryCall:
         self._retry(failing)
         self._dequeue_from_queues(failing)
         self._cancel(now, later)
+        self._name()
+        self._plan()
         self._steer(now)
         self._say_who_works()
         self._delete()
@@ -173,6 +175,66 @@ class EveryCall:
         outcomes = self.client.cancelJobs(self.context, request).outcomes
         assert outcomes == {later: self.types.CancelOutcome.CANCELLED, now: self.types.CancelOutcome.ENDED}
         assert self.count(self.types.PinLaterJobState.PENDING, countFutureJobs=True) == 0
+
+    def _name(self) -> None:
+        """A job that has a name, an order and a result, and one that is to stop; both are gone at the end."""
+        types, client, context = self.types, self.client, self.context
+        keys = {"dedupeKey": "näme", "serializeKey": "order"}
+        job = types.PinLaterJob(body=b"1", sendId="random", expiresAtMillis=LATER_MS, **keys)
+        request = types.PinLaterEnqueueRequest(queueName=self.queue, jobs=[job])
+        first = client.enqueueJobs(context, request)
+        (named,) = first.jobDescriptors
+        assert first.outcomes is None
+        assert client.enqueueJobs(context, request) == first
+        job.sendId, job.onDuplicate = None, types.OnDuplicate.KEEP
+        assert client.enqueueJobs(context, request).outcomes == [types.EnqueueOutcome.KEPT]
+        job.onDuplicate = types.OnDuplicate.REJECT
+        assert self.refused(client.enqueueJobs, request) == "ENQUEUE_REJECTED"
+        key = types.KeyRef(**keys)
+        change = types.RescheduleJob(key=key, body=b"2", numAttemptsAllowed=3)
+        asked = types.RescheduleJobsRequest(queueName=self.queue, jobs=[change])
+        assert client.rescheduleJobs(context, asked).outcomes == [types.RescheduleOutcome.RESCHEDULED]
+        answer = self.dequeue()
+        assert answer.jobs == {named: b"2"}
+        claim = answer.jobMetadata[named].claimDescriptor
+        stop = types.CancelJobsRequest(
+            queueName=self.queue, jobDescriptors=[], keys=[key], mode=types.CancelMode.ALSO_RUNNING
+        )
+        assert client.cancelJobs(context, stop).keyOutcomes == [types.CancelOutcome.REQUESTED]
+        beat = types.JobHeartbeat(jobDescriptor=named, claimDescriptor=claim, fraction=0.25, text="a quarter")
+        beats = types.HeartbeatJobsRequest(queueName=self.queue, heartbeats=[beat])
+        heard = client.heartbeatJobs(context, beats)
+        assert (heard.outcomes, heard.cancelledBy) == ([types.HeartbeatOutcome.CANCEL], {named: SOURCE})
+        done = types.PinLaterJobAckInfo(jobDescriptor=named, claimDescriptor=claim, result=b"\x00\xff")
+        client.ackJobs(context, types.PinLaterJobAckRequest(queueName=self.queue, jobsSucceeded=[done]))
+        wanted = types.PinLaterLookupJobRequest(
+            jobDescriptors=[], keys=[key], queueName=self.queue, waitMillis=1000, includeResult=True
+        )
+        info = client.lookupJobs(context, wanted)[named]
+        assert (info.jobState, info.result, info.dedupeKey) == (
+            types.PinLaterJobState.SUCCEEDED,
+            b"\x00\xff",
+            "näme",
+        )
+        assert (info.progress.fraction, info.progress.text) == (0.25, "a quarter")
+        gone = types.ChangeJobsRequest(
+            queueName=self.queue, action=types.JobAction.DELETE, jobState=info.jobState, bodyRegexToMatch="^2$"
+        )
+        assert client.changeJobs(context, gone).changed == 1
+
+    def _plan(self) -> None:
+        types, client, context = self.types, self.client, self.context
+        name = f"{self.queue}.nightly"
+        schedule = types.Schedule(name=name, queueName=self.queue, body=b"nightly", everyMillis=3_600_000)
+        wrong = types.UpdateScheduleRequest(schedule=schedule, password="wrong")
+        assert self.refused(client.updateSchedule, wrong) == "PASSWORD_INVALID"
+        asked = types.UpdateScheduleRequest(schedule=schedule, password=self.password)
+        assert client.updateSchedule(context, asked).view.nextMillis
+        wanted = types.GetSchedulesRequest(names=[name], includeBody=True)
+        (found,) = client.getSchedules(context, wanted).schedules
+        assert (found.schedule.body, found.updatedBy) == (b"nightly", SOURCE)
+        client.deleteSchedule(context, types.DeleteScheduleRequest(name=name, password=self.password))
+        assert client.getSchedules(context, wanted).schedules == []
 
     def _steer(self, now: str) -> None:
         types, client, context = self.types, self.client, self.context

@@ -131,6 +131,51 @@ async function operate(now, failing, later) {
   assert.strictEqual(outcomes[now], types.CancelOutcome.ENDED);
 }
 
+async function name() {
+  const job = new types.PinLaterJob({ body: Buffer.from('1'), dedupeKey: 'näme', serializeKey: 'order', sendId: 'random' });
+  const request = new types.PinLaterEnqueueRequest({ queueName: queue, jobs: [job] });
+  const { jobDescriptors: [named], outcomes } = await call('enqueueJobs', request);
+  assert.ok(!outcomes);
+  assert.deepStrictEqual((await call('enqueueJobs', request)).jobDescriptors, [named]);
+  request.jobs[0].sendId = null;
+  assert.deepStrictEqual((await call('enqueueJobs', request)).outcomes, [types.EnqueueOutcome.KEPT]);
+  const key = new types.KeyRef({ dedupeKey: 'näme', serializeKey: 'order' });
+  const change = new types.RescheduleJob({ key, body: Buffer.from('2') });
+  const changed = await call('rescheduleJobs', new types.RescheduleJobsRequest({ queueName: queue, jobs: [change] }));
+  assert.deepStrictEqual(changed.outcomes, [types.RescheduleOutcome.RESCHEDULED]);
+  const { jobMetadata } = await dequeue();
+  const claimDescriptor = jobMetadata[named].claimDescriptor;
+  const stop = await call('cancelJobs', new types.CancelJobsRequest({
+    queueName: queue, jobDescriptors: [], keys: [key], mode: types.CancelMode.ALSO_RUNNING,
+  }));
+  assert.deepStrictEqual(stop.keyOutcomes, [types.CancelOutcome.REQUESTED]);
+  const beat = new types.JobHeartbeat({ jobDescriptor: named, claimDescriptor, fraction: 0.25, text: 'a quarter' });
+  const heard = await call('heartbeatJobs', new types.HeartbeatJobsRequest({ queueName: queue, heartbeats: [beat] }));
+  assert.deepStrictEqual(heard.outcomes, [types.HeartbeatOutcome.CANCEL]);
+  const done = new types.PinLaterJobAckInfo({ jobDescriptor: named, claimDescriptor, result: Buffer.from([0, 255]) });
+  await call('ackJobs', new types.PinLaterJobAckRequest({ queueName: queue, jobsSucceeded: [done] }));
+  const found = await call('lookupJobs', new types.PinLaterLookupJobRequest({
+    jobDescriptors: [], keys: [key], queueName: queue, waitMillis: 1000, includeResult: true,
+  }));
+  assert.deepStrictEqual([...found[named].result], [0, 255]);
+  assert.strictEqual(found[named].progress.fraction, 0.25);
+  const gone = await call('changeJobs', new types.ChangeJobsRequest({
+    queueName: queue, action: types.JobAction.DELETE, jobState: types.PinLaterJobState.SUCCEEDED, bodyRegexToMatch: '^2$',
+  }));
+  assert.strictEqual(gone.changed, 1);
+}
+
+async function plan() {
+  const schedule = new types.Schedule({
+    name: `${queue}.nightly`, queueName: queue, body: Buffer.from('nightly'), cron: '0 3 * * *', timezone: 'Europe/Berlin',
+  });
+  const { view } = await call('updateSchedule', new types.UpdateScheduleRequest({ schedule, password }));
+  assert.strictEqual(view.nextMillis.length > 0, true);
+  const { schedules } = await call('getSchedules', new types.GetSchedulesRequest({ names: [schedule.name] }));
+  assert.deepStrictEqual(schedules.map((each) => each.schedule.cron), ['0 3 * * *']);
+  await call('deleteSchedule', new types.DeleteScheduleRequest({ name: schedule.name, password }));
+}
+
 async function steer(now) {
   const pause = { queueName: queue, settings: { paused: 'true', paused_why: 'späne' } };
   await refused('PASSWORD_INVALID', 'updateQueue', new types.UpdateQueueRequest({ ...pause, password: 'wrong' }));
@@ -170,6 +215,8 @@ async function main() {
   await heartbeat(now, metadata);
   await ack(now, failing, metadata);
   await operate(now, failing, later);
+  await name();
+  await plan();
   await steer(now);
   await clean();
   console.log([...made].sort().join(' '));
