@@ -343,7 +343,7 @@ class ScheduleFirer:
         if known.trouble != error.message:
             _log.warning("schedule_not_fired", schedule=schedule.name, time_ms=time_ms, error=error.message)
         known.trouble = error.message
-        if isinstance(error, QueueNotFound) and now_ms - time_ms > GRACE_MS:
-            known.done_ms = max(known.done_ms, time_ms)  # its queue is gone: there is nothing to make up for
+        if isinstance(error, QueueNotFound):
+            known.done_ms = max(known.done_ms, now_ms - GRACE_MS)  # its queue is gone: nothing is made up for
         known.is_sure = False
         self._look_at(known, now_ms + RETRY_MS)

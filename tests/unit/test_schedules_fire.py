@@ -225,6 +225,24 @@ async def test_pauses_ends_and_changes_count_from_when_they_are_made(stores: Cal
         assert not (await service.get_schedules()).schedules
 
 
+async def test_a_queue_that_is_gone_is_not_made_up_for_when_it_is_made_again(
+    stores: Callable[[], list[Shard]],
+) -> None:
+    async with two(stores) as (one, _):
+        await known(one)
+        await begin(one)
+        await one.server.service.delete_queue("mail", "sesame", context=ME)
+        for _ in range(5):
+            one.server.clock.tick(MINUTE_MS)
+            await one.firer.turn()
+        (view,) = (await one.server.service.get_schedules(["poll"])).schedules
+        assert "'mail' is not there" in view.trouble
+        await one.server.service.create_queue("mail")
+        one.server.clock.tick(MINUTE_MS)
+        await one.firer.turn()
+        assert await fired(one) == [5 * MINUTE_MS, 6 * MINUTE_MS]
+
+
 async def test_without_schedules_there_is_no_task(stores: Callable[[], list[Shard]]) -> None:
     async with two(stores) as (one, _):
         one.firer.start()
