@@ -11,7 +11,7 @@ from pinlater.backends.sql.attempts import EXTENDED, claims_standing, remove
 from pinlater.backends.sql.chains import Freed
 from pinlater.backends.sql.coordination import remove_tombstones
 from pinlater.backends.sql.extensions import End, Extension, Stays, end, extend, extensions, set_extended
-from pinlater.backends.sql.key_windows import remove_entries_over
+from pinlater.backends.sql.key_entries import remove_entries_over
 from pinlater.backends.sql.keyed_jobs import Returning, take_keys
 from pinlater.backends.sql.ready_jobs import first_new_id
 from pinlater.backends.sql.records import (

@@ -1,4 +1,4 @@
-"""What extended jobs have apart from the job, and what their ends do: see JobEnd in extended.py.
+"""Extensions of jobs: what few jobs have apart from the job, and what their ends do (see JobEnd in extended.py).
 
 `extended` of a job tells what there is, so that the ends of all other jobs cost nothing more.
 """

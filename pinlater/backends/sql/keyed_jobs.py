@@ -33,7 +33,7 @@ RUN_AFTER = 5
 """Where the row of a new extended job has it."""
 
 
-class Entry(NamedTuple):
+class KeyEntry(NamedTuple):
     """A row of `keys`, behind its name."""
 
     job_id: int
@@ -56,8 +56,8 @@ def send_name(send_id: str) -> bytes:
     return b"i" + send_id.encode()
 
 
-def entries(session: Session, queue_id: int, names: Iterable[bytes], statement: str = "keys") -> dict[bytes, Entry]:
-    return {bytes(row[0]): Entry(*row[1:]) for row in session.rows_in(statement, (queue_id,), names)}
+def entries(session: Session, queue_id: int, names: Iterable[bytes], statement: str = "keys") -> dict[bytes, KeyEntry]:
+    return {bytes(row[0]): KeyEntry(*row[1:]) for row in session.rows_in(statement, (queue_id,), names)}
 
 
 def enqueue_extended(
@@ -155,10 +155,10 @@ class _Enqueue:
             self._fired[schedule] = self._firings[schedule] = offer.fires_at_ms
         return offered
 
-    def _descriptor(self, entry: Entry) -> str:
+    def _descriptor(self, entry: KeyEntry) -> str:
         return entry.elsewhere or self._descriptors.of(entry.priority, entry.job_id)
 
-    def _remember(self, send: bytes, offer: Offer, entry: Entry, outcome: OfferOutcome) -> None:
+    def _remember(self, send: bytes, offer: Offer, entry: KeyEntry, outcome: OfferOutcome) -> None:
         """A resend gets the same answer, for as long as one may come."""
         until_ms = self._now_ms + SEND_ID_KEPT_MS
         self._entries[send] = entry._replace(until_ms=until_ms, outcome=int(outcome))
@@ -170,7 +170,7 @@ class _Enqueue:
             )
         )
 
-    def _decide(self, offer: Offer, entry: Entry) -> Offered:
+    def _decide(self, offer: Offer, entry: KeyEntry) -> Offered:
         """Where the dedupe key is taken."""
         job, descriptor = offer.job, self._descriptor(entry)
         if job.on_duplicate == OnDuplicate.REJECT:
@@ -207,7 +207,7 @@ class _Enqueue:
             (job_id, dedupe or None, serialize or None, place, slot, kept_ms, timeout_ms, expires_at_ms)
         )
         if flags & HAS_ENTRY:
-            entry = Entry(job_id, priority, slot, None, 0, None)
+            entry = KeyEntry(job_id, priority, slot, None, 0, None)
             if name:
                 self._entries[name] = entry
                 self._live_entries.append((queue_id, name, job_id, priority, slot, kept_ms, 0, 0))
@@ -271,7 +271,7 @@ def take_keys(session: Session, returning: Sequence[Returning], first_place: int
             entry = known[queue_id].get(name)
             if entry is not None and entry.until_ms is None and entry.job_id != job_id:
                 continue
-            known[queue_id][name] = Entry(job_id, priority, extension.slot, None, 0, None)
+            known[queue_id][name] = KeyEntry(job_id, priority, extension.slot, None, 0, None)
             new_entries.append(_entry(queue_id, name, job_id, priority, extension.slot, extension.dedupe_for_ms))
         states[job_id] = 0
         if extension.serialize_key:

@@ -45,7 +45,7 @@ from pinlater.backends.extended import (
     Offered,
     RescheduleRequest,
 )
-from pinlater.backends.sql import admin, attempts, chains, coordination, key_windows, keyed_jobs, queries, ready_jobs
+from pinlater.backends.sql import admin, attempts, chains, coordination, key_entries, keyed_jobs, queries, ready_jobs
 from pinlater.backends.sql.chains import Freed
 from pinlater.backends.sql.coordination import Identity, ping
 from pinlater.model import CancelOutcome, DequeuedJob, Job, JobInfo, JobState, KeyRef, RescheduleOutcome
@@ -255,19 +255,19 @@ class SqlShard(ABC):
     # -- schedules, and the homes of keys ----------------------------------------------------------------------------
 
     async def last_firings(self, schedules: Sequence[str]) -> list[int | None]:
-        return await self.read(key_windows.last_firings, schedules)
+        return await self.read(key_entries.last_firings, schedules)
 
     async def key_slots(self) -> Sequence[int]:
-        return await self.read(key_windows.key_slots)
+        return await self.read(key_entries.key_slots)
 
     async def list_windows(self, limit: int, after: str, now_ms: int) -> list[KeyWindow]:
-        return await self.read(key_windows.list_windows, limit, after, now_ms)
+        return await self.read(key_entries.list_windows, limit, after, now_ms)
 
     async def put_windows(self, windows: Sequence[KeyWindow], now_ms: int) -> None:
-        await self.write(key_windows.put_windows, windows, now_ms)
+        await self.write(key_entries.put_windows, windows, now_ms)
 
     async def drop_windows(self, windows: Sequence[KeyWindow]) -> None:
-        await self.write(key_windows.drop_windows, windows)
+        await self.write(key_entries.drop_windows, windows)
 
     async def has_chains(self, serialize_keys: Sequence[str]) -> list[bool]:
         return await self.read(chains.has_chains, serialize_keys)
