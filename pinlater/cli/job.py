@@ -13,7 +13,6 @@ from pinlater.cli.completion import offer_queues
 from pinlater.cli.connection import EXIT_CODES, ServerGroup, priority_option, talks_patiently
 from pinlater.cli.job_changes import cancel, delete, retry
 from pinlater.cli.job_keys import (
-    enqueue_safely,
     enqueued_rows,
     extended,
     extended_job_options,
@@ -62,6 +61,7 @@ Examples:
     help="How often it may be tried.",
 )
 @click.option("--status", default="", help="The custom status to begin with.")
+@click.option("--resend", is_flag=True, help="Send again where the answer is lost; the jobs are stored once.")
 @extended_job_options
 @output_option
 @talks_patiently
@@ -76,14 +76,15 @@ def enqueue(
     run_after: int | None,
     attempts: int,
     status: str,
+    resend: bool,
     extended_job: ExtendedJob | None,
     format: str,
 ) -> None:
     """Store jobs in QUEUE, and print their descriptors.
 
     The body is BODY; for -, and without any, it is read from standard input, which must not be empty. With --lines jobs
-    are stored in slices of 1,000, and each slice is stored whole or not at all. It is sent again by itself where an
-    answer is lost, and is stored once all the same, but for servers of an older version.
+    are stored in slices of 1,000, and each slice is stored whole or not at all. With --resend, and with
+    any option of keys or expiry, it is sent again by itself where an answer is lost, and is stored once all the same.
 
     With --dedupe-key it also prints what became of the job: STORED; KEPT, where another one has that key, whose
     descriptor it prints; or REPLACED.
@@ -97,7 +98,7 @@ def enqueue(
         plain = (Job(each, priority, run_after, attempts, status) for each in _bodies(source, lines))
         jobs = plain if extended_job is None else (extended(job, extended_job) for job in plain)
         for part in slices(jobs, _SLICE_JOBS, _SLICE_BYTES, lambda job: len(job.body)):
-            descriptors = enqueue_safely(client, queue, part)
+            descriptors = client.enqueue(queue, part, resend=resend or extended_job is not None)
             progress.add(len(part))
             output.write(enqueued_rows(descriptors, named))
     output.close()

@@ -14,7 +14,6 @@ from pinlater.cli.connection import say
 from pinlater.cli.times import duration_option, moment_option, parse_duration_ms
 from pinlater.client.client import Client
 from pinlater.clock import SystemClock
-from pinlater.errors import KeysNotYet, MethodUnknown
 from pinlater.model import (
     WHILE_KEPT,
     EnqueuedJobs,
@@ -121,16 +120,6 @@ def extended(job: Job, like: ExtendedJob) -> ExtendedJob:
         attempts_allowed=job.attempts_allowed,
         custom_status=job.custom_status,
     )
-
-
-def enqueue_safely(client: Client, queue: str, jobs: Sequence[Job]) -> list[str]:
-    """With a send id, so that it can be sent again. Servers that do not know them get plain jobs without."""
-    try:
-        return client.enqueue(queue, jobs, resend=True)
-    except (MethodUnknown, KeysNotYet):
-        if any(isinstance(job, ExtendedJob) for job in jobs):
-            raise
-        return client.enqueue(queue, jobs, resend=False)
 
 
 def enqueued_rows(descriptors: list[str], with_outcome: bool) -> list[dict[str, str]]:

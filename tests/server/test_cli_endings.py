@@ -146,10 +146,10 @@ def test_a_server_that_does_not_answer_ends_at_the_timeout(shell: Shell) -> None
         begun_s = time.monotonic()
         assert "no answer within" in shell("queue", "list", "--timeout", "500ms", "--server", server, code=3).err
         assert time.monotonic() - begun_s < 5
-        unsent = shell("job", "enqueue", "mail", "x", "--timeout", "500ms", "--server", server, code=3)
-        assert "no answer to enqueueJobs" in unsent.err
-        unknown = shell("queue", "create", "mail", "--timeout", "500ms", "--server", server, code=4)
+        unknown = shell("job", "enqueue", "mail", "x", "--timeout", "500ms", "--server", server, code=4)
         assert "may have been carried out" in unknown.err
+        keyed = ("job", "enqueue", "mail", "x", "--dedupe-key", "k", "--timeout", "500ms", "--server", server)
+        assert "no answer to enqueueJobs" in shell(*keyed, code=3).err
 
 
 def test_ctrl_c_ends_a_command_that_waits(shell: Shell) -> None:

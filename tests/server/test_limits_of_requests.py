@@ -13,7 +13,6 @@ from pinlater.errors import BodyTooLarge, Overloaded, PinLaterError, PriorityNot
 from pinlater.model import Ack, AckOutcome, Checkpoint, DequeueRequest, Job, JobFilter, JobState, RequestContext
 from pinlater.wire.convert import (
     acks_to_wire,
-    cancel_to_wire,
     checkpoints_to_wire,
     dequeue_to_wire,
     dequeued_from_wire,
@@ -23,6 +22,7 @@ from pinlater.wire.convert import (
     scan_page_from_wire,
     scan_to_wire,
 )
+from pinlater.wire.convert_keyed import cancel_to_wire
 from pinlater.wire.faults import error_from_exception
 from tests.server.running import Plain, RunningServer, running
 
