@@ -17,9 +17,9 @@ from typing import Any, Self, TypedDict, TypeVar, Unpack, overload
 from pinlater.client.addresses import default_source, target_servers
 from pinlater.client.cluster_calls import ClusterCalls
 from pinlater.client.dispatcher import CallSpec, Dispatcher, Failure
-from pinlater.client.enqueue_batching import EnqueueBatchLimits, Enqueuer, Joins, joins
+from pinlater.client.enqueue_batching import EnqueueBatchLimits, Enqueuer, joins
 from pinlater.client.job_calls import JobCalls
-from pinlater.client.job_times import check_time, check_times, delayed
+from pinlater.client.job_times import check_expiries, check_time, check_times, delayed
 from pinlater.client.pool import PoolLimits
 from pinlater.client.queue_rounds import QueueRounds
 from pinlater.client.retry import may_be_done
@@ -40,6 +40,7 @@ from pinlater.model import (
     RequestContext,
     ScanPage,
     WorkerReport,
+    any_extended,
 )
 from pinlater.schedule import Delay
 from pinlater.wire import methods
@@ -255,17 +256,22 @@ class AsyncClient(JobCalls, ClusterCalls):
             jobs = delayed(jobs, delay)
         if resend is None:
             resend = self._resend
-        check_times((jobs,) if isinstance(jobs, Job) else jobs)
         listed = [jobs] if isinstance(jobs, Job) else jobs
+        check_times(listed)
+        has_extended = any_extended(listed)
+        if has_extended:
+            check_expiries(listed)
         if len(listed) == 1 and context is None:
-            kind = joins(listed[0])
-            if kind is not None and (kind is Joins.PLAIN or listed is not jobs):  # a list says what became of each
+            kind = joins(listed[0]) if has_extended else "plain"
+            if kind is not None and (kind == "plain" or listed is not jobs):  # a list says what became of each
                 self._check_usable()
                 timeout_s = self._timeout_s if timeout is None else timeout
                 descriptor = await self._enqueuer.join(queue, listed[0], timeout_s, kind, resend)
                 return descriptor if isinstance(jobs, Job) else [descriptor]
         deadline_s = self._deadline_s(timeout)
-        descriptors = await self._enqueuer.send(queue, listed, deadline_s, context or self._context, resend)
+        descriptors = await self._enqueuer.send(
+            queue, listed, deadline_s, context or self._context, resend, has_extended=has_extended
+        )
         return descriptors[0] if isinstance(jobs, Job) else descriptors
 
     # -- workers ---------------------------------------------------------------------------------------------------

@@ -16,8 +16,8 @@ import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from enum import IntEnum
 from functools import partial
+from typing import Literal
 
 from pinlater.client.dispatcher import CallSpec, Dispatcher, FirstAttempt
 from pinlater.errors import (
@@ -233,25 +233,19 @@ class EnqueueBatcher:
             _settle(futures, descriptors)
 
 
-class Joins(IntEnum):
-    """Which jobs travel together."""
-
-    PLAIN = 0
-    UNKEYED = 1
-    """Extended, but without keys."""
-
-    DEDUPED = 2
+Joins = Literal["plain", "unkeyed", "deduped"]
+"""Which jobs travel together; "unkeyed" are extended, but without keys. An enum would be slow as part of a key."""
 
 
 def joins(job: Job) -> Joins | None:
     """None: it travels alone."""
     if not isinstance(job, ExtendedJob):
-        return Joins.PLAIN
+        return "plain"
     if job.send_id or job.on_duplicate is not OnDuplicate.KEEP:
         return None
     if job.dedupe_key:
-        return Joins.DEDUPED
-    return None if job.serialize_key else Joins.UNKEYED
+        return "deduped"
+    return None if job.serialize_key else "unkeyed"
 
 
 class Enqueuer:
@@ -267,7 +261,7 @@ class Enqueuer:
         self._batchers: dict[tuple[str, float, Joins, bool], EnqueueBatcher] = {}
 
     def join(
-        self, queue: str, job: Job, timeout_s: float, kind: Joins = Joins.PLAIN, resend: bool = False
+        self, queue: str, job: Job, timeout_s: float, kind: Joins = "plain", resend: bool = False
     ) -> asyncio.Future[str]:
         """The descriptor of one job, to come; it travels with others of its queue. RequestInvalid, Overloaded."""
         if type(job.body) is not bytes:
@@ -278,23 +272,28 @@ class Enqueuer:
         return batcher.add(job)
 
     async def send(
-        self, queue: str, jobs: Sequence[Job], deadline_s: float, context: RequestContext, resend: bool = False
+        self,
+        queue: str,
+        jobs: Sequence[Job],
+        deadline_s: float,
+        context: RequestContext,
+        resend: bool,
+        *,
+        has_extended: bool,
     ) -> list[str]:
-        """The descriptors of jobs that travel alone, all or none, in one call. EnqueueRejected, DUPLICATE: one job that
-        is not to be kept is there already.
+        """The descriptors of jobs that travel alone, all or none, in one call; `has_extended`: see `any_extended`.
+        EnqueueRejected, DUPLICATE: one job that is not to be kept is there already.
         """
-        rejects: ExtendedJob | None = None
         for job in jobs:
             if type(job.body) is not bytes:
                 raise RequestInvalid.of("body", job.body, "bytes")
-            if isinstance(job, ExtendedJob) and job.on_duplicate is OnDuplicate.REJECT:
-                rejects = job
+        rejects = _rejecting(jobs) if has_extended else None
         if rejects is None:
-            return await self._end(self._call(queue, jobs, deadline_s, context, resend), jobs)
+            return await self._end(self._call(queue, jobs, deadline_s, context, resend, has_extended), jobs)
         if len(jobs) > 1:
             raise RequestInvalid.of("on_duplicate", "REJECT", "KEEP or REPLACE in an enqueue of several jobs")
         kept = [replace(rejects, on_duplicate=OnDuplicate.KEEP)]
-        descriptors = await self._end(self._call(queue, kept, deadline_s, context, resend), kept)
+        descriptors = await self._end(self._call(queue, kept, deadline_s, context, resend, has_extended), kept)
         if isinstance(descriptors, EnqueuedJobs) and EnqueueOutcome.KEPT in descriptors.outcomes:
             raise EnqueueRejected(
                 f"queue {queue!r} has a job with the dedupe key {rejects.dedupe_key!r} already: {descriptors[0]}",
@@ -313,27 +312,34 @@ class Enqueuer:
     def _batcher(self, queue: str, timeout_s: float, kind: Joins, resend: bool) -> EnqueueBatcher:
         if len(self._batchers) >= MAX_IDLE:
             self._batchers = {key: batcher for key, batcher in self._batchers.items() if not batcher.is_idle}
+        has_extended = kind != "plain"
 
         def begin(jobs: Sequence[Job], deadline_s: float, on_end: Callable[[Outcome], None]) -> bool:
-            call = self._call(queue, jobs, deadline_s, self._context, resend)
+            call = self._call(queue, jobs, deadline_s, self._context, resend, has_extended)
             return self._dispatcher.begin(call, lambda first: on_end(self._outcome(call, jobs, first)))
 
         def send(jobs: Sequence[Job], deadline_s: float) -> Awaitable[list[str]]:
-            return self._end(self._call(queue, jobs, deadline_s, self._context, resend), jobs)
+            return self._end(self._call(queue, jobs, deadline_s, self._context, resend, has_extended), jobs)
 
         batcher = self._batchers[queue, timeout_s, kind, resend] = EnqueueBatcher(begin, send, timeout_s, self._limits)
         return batcher
 
     def _call(
-        self, queue: str, jobs: Sequence[Job], deadline_s: float, context: RequestContext, resend: bool
+        self,
+        queue: str,
+        jobs: Sequence[Job],
+        deadline_s: float,
+        context: RequestContext,
+        resend: bool,
+        has_extended: bool,
     ) -> CallSpec:
+        if not (resend or has_extended):
+            return CallSpec(ENQUEUE, ENQUEUE.arguments(context, queue, jobs, False), Idempotency.ONCE, deadline_s)
         if resend:
             jobs = with_send_ids(jobs)
-        extended = [job for job in jobs if isinstance(job, ExtendedJob)]
-        safe = bool(extended) and len(extended) == len(jobs) and all(job.send_id for job in extended)
+        safe = bool(jobs) and all(isinstance(job, ExtendedJob) and job.send_id for job in jobs)
         idempotency = Idempotency.REPEAT if safe else Idempotency.ONCE
-        args = ENQUEUE.arguments(context, queue, jobs)
-        return CallSpec(ENQUEUE, args, idempotency, deadline_s, with_keys=bool(extended))
+        return CallSpec(ENQUEUE, ENQUEUE.arguments(context, queue, jobs), idempotency, deadline_s, with_keys=bool(jobs))
 
     def _outcome(self, call: CallSpec, jobs: Sequence[Job], first: FirstAttempt) -> Outcome:
         if first.error is None and len(first.success.job_descriptors) == len(jobs):
@@ -350,6 +356,12 @@ class Enqueuer:
         if len(descriptors) != len(jobs):
             raise ProtocolError(f"{len(descriptors)} descriptors came for {len(jobs)} jobs")
         return descriptors
+
+
+def _rejecting(jobs: Sequence[Job]) -> ExtendedJob | None:
+    """A job that is not to be kept where it is there already."""
+    reject = OnDuplicate.REJECT
+    return next((job for job in jobs if isinstance(job, ExtendedJob) and job.on_duplicate is reject), None)
 
 
 def with_send_ids(jobs: Sequence[Job]) -> list[Job]:

@@ -29,8 +29,12 @@ def check_times(planned: Iterable[Job | Checkpoint | JobChange]) -> None:
     for each in planned:
         if each.run_after_ms is not None:
             check_time(each.run_after_ms)
-        if isinstance(each, ExtendedJob) and each.expires_at_ms is not None:
-            check_time(each.expires_at_ms, "expires_at_ms")
+
+
+def check_expiries(jobs: Iterable[Job]) -> None:
+    for job in jobs:
+        if isinstance(job, ExtendedJob) and job.expires_at_ms is not None:
+            check_time(job.expires_at_ms, "expires_at_ms")
 
 
 def check_time(time_ms: int | None, name: str = "run_after_ms") -> None:

@@ -179,6 +179,15 @@ class ExtendedJob(Job):
         return bool(self.dedupe_key or self.serialize_key or self.send_id)
 
 
+_PLAIN_KINDS = {Job}
+
+
+def any_extended(jobs: Sequence[Job]) -> bool:
+    """Whether one of them has what few jobs have. It is asked of all jobs, so by their kinds and not one by one."""
+    kinds = set(map(type, jobs))
+    return kinds != _PLAIN_KINDS and any(issubclass(kind, ExtendedJob) for kind in kinds)
+
+
 class KeyRef(NamedTuple):
     """A job by its keys.
 

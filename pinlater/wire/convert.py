@@ -25,7 +25,6 @@ from pinlater.model import (
     DequeueRequest,
     EnqueuedJobs,
     EnqueueOutcome,
-    ExtendedJob,
     Job,
     JobFilter,
     JobInfo,
@@ -37,6 +36,7 @@ from pinlater.model import (
     ScanPage,
     WorkerJob,
     WorkerReport,
+    any_extended,
     parse_descriptor,
 )
 from pinlater.wire.convert_keyed import enum_from_wire, job_from_wire, job_to_wire, keys_to_wire, progress_from_wire
@@ -76,8 +76,9 @@ def call_args(method: str, context: RequestContext, **arguments: Any) -> Any:
     return args
 
 
-def enqueue_to_wire(queue: str, jobs: Sequence[Job]) -> Any:
-    if any(issubclass(kind, ExtendedJob) for kind in set(map(type, jobs))):
+def enqueue_to_wire(queue: str, jobs: Sequence[Job], has_extended: bool | None = None) -> Any:
+    """`has_extended`: what `any_extended` says of the jobs, where the caller knows it."""
+    if any_extended(jobs) if has_extended is None else has_extended:
         return filled(_EnqueueRequest, queue_name=queue, jobs=[job_to_wire(job) for job in jobs])
     return filled(_PlainEnqueueRequest, queue_name=queue, jobs=jobs)
 
