@@ -256,6 +256,12 @@ class AsyncClient(JobCalls, ClusterCalls):
             jobs = delayed(jobs, delay)
         if resend is None:
             resend = self._resend
+        if type(jobs) is Job and context is None:  # as most are
+            if jobs.run_after_ms is not None:
+                check_time(jobs.run_after_ms)
+            self._check_usable()
+            timeout_s = self._timeout_s if timeout is None else timeout
+            return await self._enqueuer.join(queue, jobs, timeout_s, "plain", resend)
         listed = [jobs] if isinstance(jobs, Job) else jobs
         check_times(listed)
         has_extended = any_extended(listed)

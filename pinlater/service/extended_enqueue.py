@@ -14,6 +14,7 @@ from pinlater.queues.settings import QueueSettings
 from pinlater.service.longpoll import LongPolls
 from pinlater.shards.router import Router
 
+_STORED = OfferOutcome.STORED  # looking a member up is a call
 _DEDUPLICATED = {
     OfferOutcome.KEPT: "kept",
     OfferOutcome.REPLACED: "replaced",
@@ -43,24 +44,27 @@ class ExtendedEnqueue:
             stored = [descriptor for descriptor in error.job_descriptors or () if descriptor]
             self._long_polls.jobs_ready(queue, len(stored))  # some of them; a claim tells
             raise
-        self._count(queue, jobs, offered)
+        outcomes = [each.outcome for each in offered]
+        self._count(queue, jobs, outcomes)
         times_ms = [each.ready_at_ms for each in offered if each.ready_at_ms is not None]
         later_ms = [time_ms for time_ms in times_ms if time_ms > now_ms]
         self._long_polls.jobs_ready(queue, len(times_ms) - len(later_ms), later_ms)
-        _raise_refusals(jobs, offered)
         descriptors = [each.descriptor for each in offered]
-        if all(each.outcome is OfferOutcome.STORED for each in offered):
+        if outcomes.count(_STORED) == len(outcomes):
             return EnqueuedJobs(descriptors)
-        return EnqueuedJobs(descriptors, [EnqueueOutcome(each.outcome) for each in offered])
+        _raise_refusals(jobs, offered)
+        return EnqueuedJobs(descriptors, [EnqueueOutcome(outcome) for outcome in outcomes])
 
-    def _count(self, queue: str, jobs: Sequence[ExtendedJob], offered: Sequence[Offered]) -> None:
-        stored = [job.priority for job, each in zip(jobs, offered, strict=True) if each.outcome is OfferOutcome.STORED]
+    def _count(self, queue: str, jobs: Sequence[ExtendedJob], outcomes: Sequence[OfferOutcome]) -> None:
+        stored = [job.priority for job, outcome in zip(jobs, outcomes, strict=True) if outcome is _STORED]
         for priority, amount in Counter(stored).items():
             self._metrics.add(amount, "jobs_enqueued", queue, priority)
         self._pending.added(queue, len(stored))
-        for outcome, amount in Counter(each.outcome for each in offered).items():
-            if outcome in _DEDUPLICATED:
-                self._metrics.add(amount, "jobs_deduplicated", queue, _DEDUPLICATED[outcome])
+        if len(stored) < len(jobs):
+            for outcome, word in _DEDUPLICATED.items():
+                amount = outcomes.count(outcome)
+                if amount:
+                    self._metrics.add(amount, "jobs_deduplicated", queue, word)
 
 
 def _raise_refusals(jobs: Sequence[ExtendedJob], offered: Sequence[Offered]) -> None:

@@ -19,6 +19,7 @@ from pinlater.model import (
 )
 
 MAX_DEDUPE_FOR_MS = 3_650 * 86_400_000
+_KEEP, _REJECT = OnDuplicate.KEEP, OnDuplicate.REJECT  # looking a member up is a call
 _PLAIN_FIELDS = tuple(each.name for each in fields(Job))
 
 
@@ -47,7 +48,7 @@ def _extended(job: Job) -> ExtendedJob:
 def _checked(job: ExtendedJob, max_claim_timeout_ms: int) -> ExtendedJob:
     if job.dedupe_key:
         key_text("dedupeKey", job.dedupe_key)
-    elif job.on_duplicate is not OnDuplicate.KEEP:
+    elif job.on_duplicate is not _KEEP:
         raise RequestInvalid.of("onDuplicate", job.on_duplicate.name, "KEEP, of a job without a dedupeKey")
     if job.serialize_key:
         key_text("serializeKey", job.serialize_key)
@@ -56,6 +57,8 @@ def _checked(job: ExtendedJob, max_claim_timeout_ms: int) -> ExtendedJob:
     if not WHILE_KEPT <= job.dedupe_for_ms <= MAX_DEDUPE_FOR_MS:
         raise RequestInvalid.of("dedupeForMillis", job.dedupe_for_ms, f"-1 to {MAX_DEDUPE_FOR_MS}")
     timeout_ms, expires_at_ms = job.claim_timeout_ms, job.expires_at_ms
+    if timeout_ms is None and expires_at_ms is None:
+        return job
     if timeout_ms is not None:
         timeout_ms = min(timeout_ms, max_claim_timeout_ms) if timeout_ms > 0 else None
     expires_at_ms = job_limits.run_at("expiresAtMillis", expires_at_ms)
@@ -66,10 +69,12 @@ def _checked(job: ExtendedJob, max_claim_timeout_ms: int) -> ExtendedJob:
 
 def _refuse_unsafe(jobs: Sequence[ExtendedJob]) -> None:
     """Several jobs may be stored in part where they have several homes: sending them again must then be safe."""
-    if any(job.on_duplicate is OnDuplicate.REJECT for job in jobs):
+    if _REJECT in [job.on_duplicate for job in jobs]:
         raise RequestInvalid.of("onDuplicate", OnDuplicate.REJECT.name, "REJECT in a request of one job only")
+    if "" not in [job.dedupe_key for job in jobs]:
+        return
     homes = {job.serialize_key or (job.dedupe_key, job.send_id) for job in jobs}
-    if len(homes) > 1 and not all(job.dedupe_key for job in jobs):
+    if len(homes) > 1:
         without = next(index for index, job in enumerate(jobs) if not job.dedupe_key)
         raise RequestInvalid.of(
             f"dedupeKey of job {without + 1}", "", "one for each job of a request with several keys or send ids"
@@ -96,7 +101,7 @@ def named_keys(keys: Sequence[KeyRef], *, by_dedupe_key: bool) -> None:
 
 def _text(field: str, text: str, max_bytes: int) -> None:
     try:
-        length = len(text.encode())
+        length = len(text if text.isascii() else text.encode())
     except UnicodeEncodeError:
         length = 0
     if not 1 <= length <= max_bytes:

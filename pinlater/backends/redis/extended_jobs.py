@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from struct import Struct
 from typing import Any
 
 from pinlater.backends.base import EndRules, JobKey, PerQueue
@@ -35,7 +36,14 @@ from pinlater.backends.redis.records import (
 from pinlater.backends.redis.scripts import ScriptCaller, lowest_id
 from pinlater.backends.status_lines import job_expired_status
 from pinlater.errors import HomesChanged
-from pinlater.model import MAX_STATUS_CHARS, HeartbeatOutcome, KeyRef, RescheduleOutcome
+from pinlater.model import (
+    MAX_KEY_BYTES,
+    MAX_STATUS_CHARS,
+    HeartbeatOutcome,
+    KeyRef,
+    RescheduleOutcome,
+    descriptor_prefix,
+)
 
 _IF_KNOWN, _TAKES_NO_JOBS = 1, 2
 _NO_ID = bytes(ID.size)
@@ -43,6 +51,11 @@ _UNTIL_DIGITS = 16
 _OUTCOMES = tuple(OfferOutcome)
 _PENDING_NOW = 8
 """Is added to the outcome of a job that this step made PENDING."""
+
+_STORED = OfferOutcome.STORED
+_NEW_AND_PENDING = bytes([_STORED + _PENDING_NOW])
+_KEY_LENGTHS = [b"d%03d" % length for length in range(MAX_KEY_BYTES + 1)]
+_OFFER_WITH_EXTRA = Struct(OFFER.format + EXTRA.format.removeprefix(">"))
 
 
 class ExtendedCommands(ScriptCaller):
@@ -56,6 +69,8 @@ class ExtendedCommands(ScriptCaller):
         if answer == 0:
             raise HomesChanged("the homes of keys have changed: ask for them again, and send the jobs there")
         codes, ids, priorities, elsewhere = answer
+        if codes == _NEW_AND_PENDING * len(offers):
+            return _all_new(queue, self.shard_id, offers, ids, now_ms)
         others = {place - 1: descriptor.decode() for place, descriptor in elsewhere}
         offered, shard, at = [], self.shard_id, 0
         for place, code in enumerate(codes):
@@ -227,16 +242,28 @@ def _or_nothing(value: int | None) -> int | str:
     return "" if value is None else value
 
 
+def _all_new(queue: str, shard: str, offers: Sequence[Offer], ids: bytes, now_ms: int) -> list[Offered]:
+    """The answer as it is most often: all are stored, and none waits for another."""
+    offered = []
+    for offer, (job_id,) in zip(offers, ID.iter_unpack(ids), strict=True):
+        job = offer.job
+        ready_at_ms = now_ms if job.run_after_ms is None else job.run_after_ms
+        offered.append(Offered(_STORED, f"{descriptor_prefix(queue, shard, job.priority)}{job_id}", ready_at_ms))
+    return offered
+
+
 def _offer_args(offer: Offer, now_ms: int) -> tuple[bytes, bytes]:
     """What is offered with what the job has beside others, and what BASE:jobs gets of it."""
     job = offer.job
-    flags = _IF_KNOWN * offer.only_if_known + _TAKES_NO_JOBS * offer.takes_no_jobs
-    run_after_ms = now_ms if job.run_after_ms is None else job.run_after_ms
-    behind, schedule = offer.behind.encode(), offer.schedule.encode()
-    sizes = (len(behind), len(schedule))
-    about = OFFER.pack(run_after_ms, job.on_duplicate, flags, offer.fires_at_ms, *sizes) + behind + schedule
     dedupe_key, serialize_key, send_id = job.dedupe_key.encode(), job.serialize_key.encode(), job.send_id.encode()
-    extra = EXTRA.pack(
+    behind, schedule = offer.behind.encode(), offer.schedule.encode()
+    about = _OFFER_WITH_EXTRA.pack(
+        now_ms if job.run_after_ms is None else job.run_after_ms,
+        job.on_duplicate,
+        _IF_KNOWN * offer.only_if_known + _TAKES_NO_JOBS * offer.takes_no_jobs,
+        offer.fires_at_ms,
+        len(behind),
+        len(schedule),
         job.claim_timeout_ms or 0,
         job.expires_at_ms or 0,
         job.dedupe_for_ms,
@@ -248,7 +275,8 @@ def _offer_args(offer: Offer, now_ms: int) -> tuple[bytes, bytes]:
         len(send_id),
         0,
     )
-    names = b"d%03d%bi%b" % (len(serialize_key), serialize_key + dedupe_key, send_id)
+    if behind or schedule:
+        about = about[: OFFER.size] + behind + schedule + about[OFFER.size :]
     status = job.custom_status[:MAX_STATUS_CHARS].encode()
     value = HEAD.pack(now_ms, job.attempts_allowed, job.priority, len(status)) + status + job.body
-    return about + extra + names, value
+    return about + _KEY_LENGTHS[len(serialize_key)] + serialize_key + dedupe_key + b"i" + send_id, value

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import NamedTuple
+from zlib import crc32
 
 from pinlater.model import ExtendedJob, KeyRef
 from pinlater.shards.rendezvous import rendezvous_pick
@@ -89,6 +89,11 @@ class HomeTable:
         self.version = version
         self._places: list[Places | None] = [None] * SLOTS
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether each key can live at one place only."""
+        return not self.record.before
+
     def places(self, slot: int) -> Places:
         found = self._places[slot]
         if found is None:
@@ -108,7 +113,7 @@ class HomeTable:
 
 
 def _slot(key: bytes) -> int:
-    return int.from_bytes(blake2b(key, digest_size=2).digest(), "big") % SLOTS
+    return crc32(key) % SLOTS
 
 
 def slot_of(queue: str, dedupe_key: str, serialize_key: str, send_id: str = "") -> int:

@@ -22,7 +22,15 @@ from pinlater.errors import (
 )
 from pinlater.model import ExtendedJob, Job, KeyRef, parse_descriptor
 from pinlater.shards.handle import ShardHandle, answers
-from pinlater.shards.keys.homes_record import HomesRecord, HomeTable, Membership, Places, slot_of_job, slot_of_key
+from pinlater.shards.keys.homes_record import (
+    HomesRecord,
+    HomeTable,
+    Membership,
+    Places,
+    slot_of,
+    slot_of_job,
+    slot_of_key,
+)
 from pinlater.shards.keys.homes_record import slot_of_schedule as slot_of_schedule
 from pinlater.shards.shard_set import ShardSet
 
@@ -30,6 +38,7 @@ TRIES = 5
 """Of a call whose store knows newer homes than this process did."""
 
 MOVING_RETRY_MS = 100
+_CHAIN_HERE, _NOT_HERE = OfferOutcome.CHAIN_HERE, OfferOutcome.NOT_HERE  # looking a member up is a call
 _JOB_FIELDS = tuple(each.name for each in fields(Job))
 
 
@@ -112,6 +121,16 @@ class KeyRouter:
         wanted = [_extended(job) for job in jobs]
         placed: list[_Placing] = []
         table = self.homes.table or await self.homes.begin()
+        if table.is_settled and not leaving and not schedule:
+            one_home = _at_one_home(queue, wanted, table)
+            if one_home is not None:
+                try:
+                    return await self._offer_at(*one_home, queue, table, now_ms, is_home=True)
+                except HomesChanged:  # nothing was stored
+                    newer = self.homes.table
+                    if newer is None or newer.version <= table.version:
+                        raise
+                    table = newer
         for job in wanted:
             slot = slot_of_job(queue, job)
             offer = Offer(job, slot, schedule=schedule, fires_at_ms=fires_at_ms)
@@ -155,34 +174,36 @@ class KeyRouter:
             if not shard_id:
                 offered = await self._offer_anywhere(queue, [each.offer for each in group], now_ms)
             else:
+                some_at_home = False
                 for each in group:
                     is_home = len(each.left) == 1
+                    some_at_home = some_at_home or is_home
                     each.offer.only_if_known = not is_home
                     each.offer.takes_no_jobs = not is_home and (
                         each.offer.behind != "" or not table.takes_jobs(shard_id)
                     )
-                offered = await self._offer_at(shard_id, queue, group, table, now_ms)
+                offers = [each.offer for each in group]
+                offered = await self._offer_at(shard_id, offers, queue, table, now_ms, is_home=some_at_home)
         except PinLaterError as error:
             for each in group:
                 each.answer = error.with_traceback(None)
             return
         for each, answer in zip(group, offered, strict=True):
-            if answer.outcome is OfferOutcome.CHAIN_HERE:
+            if answer.outcome is _CHAIN_HERE:
                 each.offer.behind = each.offer.behind or shard_id
                 del each.left[0]
-            elif answer.outcome is OfferOutcome.NOT_HERE:
+            elif answer.outcome is _NOT_HERE:
                 del each.left[0]
             else:
                 each.answer = answer
 
     async def _offer_at(
-        self, shard_id: str, queue: str, group: Sequence[_Placing], table: HomeTable, now_ms: int
+        self, shard_id: str, offers: Sequence[Offer], queue: str, table: HomeTable, now_ms: int, *, is_home: bool
     ) -> list[Offered]:
+        """`is_home`: of one of them at least."""
         handle = self._usable(shard_id)
-        is_home = any(not each.offer.only_if_known for each in group)
         if is_home and handle.full:
             raise HomeOut(f"shard {shard_id}, where keys of this call live, has no room for new jobs: {handle.full}")
-        offers = [each.offer for each in group]
         try:
             return await handle.shard.enqueue_extended(queue, offers, now_ms, table.version)
         except HomesChanged:
@@ -260,6 +281,22 @@ def _extended(job: Job) -> ExtendedJob:
     if isinstance(job, ExtendedJob):
         return job
     return ExtendedJob(**{name: getattr(job, name) for name in _JOB_FIELDS})
+
+
+def _at_one_home(queue: str, jobs: Sequence[ExtendedJob], table: HomeTable) -> tuple[str, list[Offer]] | None:
+    """The only shard that these jobs concern, with their offers; None: there are several. For a settled table."""
+    home, offers = "", []
+    for job in jobs:
+        if not (job.dedupe_key or job.serialize_key or job.send_id):  # is_keyed, without a call
+            return None
+        slot = slot_of(queue, job.dedupe_key, job.serialize_key, job.send_id)
+        at = table.places(slot).home
+        if at != home:
+            if home:
+                return None
+            home = at
+        offers.append(Offer(job, slot))
+    return (home, offers) if home else None
 
 
 def _placing(offer: Offer, is_keyed: bool, table: HomeTable, leaving: str) -> _Placing:
