@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from struct import Struct
 from typing import Any
@@ -53,7 +54,9 @@ _PENDING_NOW = 8
 """Is added to the outcome of a job that this step made PENDING."""
 
 _STORED = OfferOutcome.STORED
-_NEW_AND_PENDING = bytes([_STORED + _PENDING_NOW])
+_MOST_ALIKE = 2_000
+"""Jobs whose keys a script looks for in one call each."""
+
 _KEY_LENGTHS = [b"d%03d" % length for length in range(MAX_KEY_BYTES + 1)]
 _OFFER_WITH_EXTRA = Struct(OFFER.format + EXTRA.format.removeprefix(">"))
 
@@ -62,15 +65,16 @@ class ExtendedCommands(ScriptCaller):
     async def enqueue_extended(
         self, queue: str, offers: Sequence[Offer], now_ms: int, homes_version: str = ""
     ) -> list[Offered]:
-        args: Args = [queue, now_ms, lowest_id(now_ms), self._store.publisher_id, homes_version]
+        args: Args = [queue, now_ms, lowest_id(now_ms), self._store.publisher_id, homes_version, len(offers)]
         for offer in offers:
             args += _offer_args(offer, now_ms)
+        args += _all_new_args(offers, now_ms)
         answer = await self._store.call_queue("enqueue_extended", queue, args)
         if answer == 0:
             raise HomesChanged("the homes of keys have changed: ask for them again, and send the jobs there")
+        if isinstance(answer, bytes):
+            return _all_new(queue, self.shard_id, offers, int(answer), now_ms)
         codes, ids, priorities, elsewhere = answer
-        if codes == _NEW_AND_PENDING * len(offers):
-            return _all_new(queue, self.shard_id, offers, ids, now_ms)
         others = {place - 1: descriptor.decode() for place, descriptor in elsewhere}
         offered, shard, at = [], self.shard_id, 0
         for place, code in enumerate(codes):
@@ -242,14 +246,45 @@ def _or_nothing(value: int | None) -> int | str:
     return "" if value is None else value
 
 
-def _all_new(queue: str, shard: str, offers: Sequence[Offer], ids: bytes, now_ms: int) -> list[Offered]:
+def _all_new(queue: str, shard: str, offers: Sequence[Offer], first: int, now_ms: int) -> list[Offered]:
     """The answer as it is most often: all are stored, and none waits for another."""
-    offered = []
-    for offer, (job_id,) in zip(offers, ID.iter_unpack(ids), strict=True):
+    job = offers[0].job
+    ready_at_ms = now_ms if job.run_after_ms is None else job.run_after_ms
+    prefix = descriptor_prefix(queue, shard, job.priority)
+    return [Offered(_STORED, f"{prefix}{job_id}", ready_at_ms) for job_id in range(first, first + len(offers))]
+
+
+def _all_new_args(offers: Sequence[Offer], now_ms: int) -> Args:
+    """What `all_new` of enqueue_extended.lua takes, where the jobs are alike; else nothing."""
+    if not 1 <= len(offers) <= _MOST_ALIKE:
+        return []
+    priority, run_after_ms = offers[0].job.priority, offers[0].job.run_after_ms
+    names: list[bytes] = []
+    keys: list[str] = []
+    for offer in offers:
         job = offer.job
-        ready_at_ms = now_ms if job.run_after_ms is None else job.run_after_ms
-        offered.append(Offered(_STORED, f"{descriptor_prefix(queue, shard, job.priority)}{job_id}", ready_at_ms))
-    return offered
+        if (
+            job.priority != priority
+            or job.run_after_ms != run_after_ms
+            or job.send_id
+            or job.expires_at_ms is not None
+            or offer.only_if_known
+            or offer.behind
+            or offer.schedule
+        ):
+            return []
+        if job.dedupe_key:
+            serialize_key = job.serialize_key.encode()
+            names.append(_KEY_LENGTHS[len(serialize_key)] + serialize_key + job.dedupe_key.encode())
+        if job.serialize_key:
+            keys.append(job.serialize_key)
+    for listed in (names, keys):
+        if listed and len(set(listed)) < len(offers):
+            return []
+    kinds = (len(names) + len(keys)) // len(offers)
+    slots = Counter([offer.slot for offer in offers]) if kinds else {}
+    head: Args = [priority, now_ms if run_after_ms is None else run_after_ms, len(names), len(keys), len(slots)]
+    return [*head, *names, *keys, *slots, *[amount * kinds for amount in slots.values()]]
 
 
 def _offer_args(offer: Offer, now_ms: int) -> tuple[bytes, bytes]:

@@ -2,10 +2,12 @@
 -- and then nothing is stored.
 -- KEYS     1 ROOT   2 BASE
 -- ARGV     1 queue   2 now   3 the lowest id that may be given: now in microseconds   4 who publishes   5 version of the
---          homes, or ''   then per job: what the offer says (OFFER, barrier, schedule) with its extra behind, value
--- RETURNS  {a byte per job: its outcome, 8 more where it is PENDING or has another time by this step, the ids of eight bytes, a
---          priority of a byte each, the descriptors of jobs of other shards (id 0) by place}; 0 where the homes have
---          changed; nil: no such queue
+--          homes, or ''   6 number of jobs   then per job: what the offer says (OFFER, barrier, schedule) with its extra
+--          behind, value   then, where the jobs are alike, what `all_new` takes
+-- RETURNS  the first id as a text, where all are PENDING now, the others following it in order; else {a byte
+--          per job: its outcome, 8 more where it is PENDING or has another time by this step, the ids of eight bytes,
+--          a priority of a byte each, the descriptors of jobs of other shards (id 0) by place}; 0 where the homes
+--          have changed; nil: no such queue
 -- BOUND    the jobs given
 --#include many
 --#include layout
@@ -20,14 +22,81 @@ local IF_KNOWN, TAKES_NO_JOBS = 1, 2
 local root, base, queue, now, lowest = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local call = redis.call
 if call('HEXISTS', root .. ':queues', queue) == 0 then return false end
+local function mark_version()
+  local shard = call('HGET', root, 'shard')
+  if not string.find(shard, ' ', 1, true) then call('HSET', root, 'shard', shard .. ' (version $STORE_VERSION)') end
+end
 if ARGV[5] ~= '' and above((parts(call('HGET', root .. ':records', '@homes'))), ARGV[5]) then return 0 end
+
+-- As most often: the jobs are alike, in that they have the same priority and run_after, the same kinds of keys, which
+-- differ, and nothing else; and none of the keys stands. Then there is nothing to decide, and each hash is written once.
+-- ARGV has from `at` on: priority, run_after, number of dedupe names, of serialize keys (of each as many as jobs, or
+-- none) and of slots; names, keys, slots, and how many of the keys each slot has. Returns the first id, or nil.
+local function all_new(at, count)
+  local priority, run_after = ARGV[at], ARGV[at + 1]
+  local name_count, key_count, slot_count = tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4])
+  local names_at, keys_at = at + 5, at + 5 + name_count
+  local slots_at = keys_at + key_count
+  local function any_stands(hash, first, n)
+    if n == 0 then return false end
+    local found = call('HMGET', hash, unpack(ARGV, first, first + n - 1))
+    for i = 1, n do
+      if found[i] then return true end
+    end
+    return false
+  end
+  if any_stands(base .. ':keys', names_at, name_count) then return nil end
+  if any_stands(root .. ':heads', keys_at, key_count) then return nil end
+
+  local first = math.max((tonumber(call('GET', root .. ':last')) or 0) + 1, lowest)
+  call('SET', root .. ':last', string.format('%.0f', first + count - 1))
+  mark_version()
+  local jobs, of_extra, entries, heads, members = {}, {}, {}, {}, {}
+  local head, behind_id = pack_head(now, NO_ONE, ''), member_of(queue, '', tonumber(priority))
+  local live = string.rep('\0', 8)  -- until when an entry counts, of a job that is live
+  for i = 0, count - 1 do
+    local a, b, id = 2 * i + 1, 2 * i + 2, pack($ID, first + i)
+    local extra = sub(ARGV[7 + 2 * i], $OFFER_BYTES + 1)
+    jobs[a], jobs[b] = id, ARGV[8 + 2 * i]
+    of_extra[a], of_extra[b] = id, extra
+    members[a], members[b] = run_after, id
+    if name_count > 0 then
+      local slot_and_priority = sub(extra, $EXTRA_SLOT_AT, $EXTRA_SLOT_AT + 2)
+      entries[a], entries[b] = ARGV[names_at + i], id .. live .. slot_and_priority .. '\0'
+    end
+    if key_count > 0 then heads[a], heads[b] = ARGV[keys_at + i], head .. id .. behind_id end
+  end
+  write('HSET', base .. ':jobs', jobs)
+  write('HSET', base .. ':extra', of_extra)
+  write('HSET', base .. ':keys', entries)
+  write('HSET', root .. ':heads', heads)
+  add(base .. ':s:0:' .. priority, members)
+  if slot_count > 0 then
+    local counts = call('HMGET', root .. ':slots', unpack(ARGV, slots_at, slots_at + slot_count - 1))
+    local set = {}
+    for i = 1, slot_count do
+      set[2 * i - 1] = ARGV[slots_at + i - 1]
+      set[2 * i] = (tonumber(counts[i]) or 0) + tonumber(ARGV[slots_at + slot_count + i - 1])
+    end
+    write('HSET', root .. ':slots', set)
+  end
+  local is_ready = tonumber(run_after) <= now
+  local news = string.format('%s %d %s', ARGV[4], is_ready and count or 0, is_ready and '0' or run_after)
+  redis.pcall('PUBLISH', base .. ':news', news)
+  return string.format('%.0f', first)
+end
+
+local offers = tonumber(ARGV[6])
+if #ARGV > 6 + 2 * offers then
+  local first = all_new(7 + 2 * offers, offers)
+  if first then return first end
+end
 
 -- What is known of all the keys, read at once; what the script adds is noted there as well.
 local abouts, extras, names, serialize_keys, schedules = {}, {}, {}, {}, {}
 local expires_of, slot_of, priority_of, dedupe_of, serialize_of, send_of = {}, {}, {}, {}, {}, {}
-local offers = (#ARGV - 5) / 2
 for i = 1, offers do
-  local about, extra, _ = ARGV[4 + 2 * i], nil, nil
+  local about, extra, _ = ARGV[5 + 2 * i], nil, nil
   local barrier_bytes, schedule_bytes = byte(about, $OFFER_BYTES - 1, $OFFER_BYTES)
   extra = sub(about, $OFFER_BYTES + barrier_bytes + schedule_bytes + 1)
   extras[i] = extra
@@ -60,8 +129,7 @@ end
 local function carry_out()
   if stored > 0 then
     call('SET', root .. ':last', string.format('%.0f', last))
-    local shard = call('HGET', root, 'shard')
-    if not string.find(shard, ' ', 1, true) then call('HSET', root, 'shard', shard .. ' (version $STORE_VERSION)') end
+    mark_version()
   end
   write('HSET', base .. ':jobs', new_jobs)
   write('HSET', base .. ':extra', new_extras)
@@ -112,7 +180,7 @@ local function decide(i, entry, run_after, on_duplicate)
   local state = pending_state(base, priority, id)
   if not state then return answer_entry(i, KEPT_THAT, entry) end
   if priority ~= priority_of[i] then return answer_entry(i, DIFFERENT, entry) end
-  local value = ARGV[5 + 2 * i]
+  local value = ARGV[6 + 2 * i]
   local _, attempts, _, status_bytes = unpack_record(HEAD, value)
   revise(base, priority, state, id, run_after, sub(value, $HEAD_BYTES + 1 + status_bytes), attempts, now)
   if state == 0 then times[#times + 1] = run_after end
@@ -127,7 +195,7 @@ local function store(i, run_after, behind)
   last = math.max(last + 1, lowest)
   local id, into = pack($ID, last), pending
   stored = stored + 1
-  note(new_jobs, id, ARGV[5 + 2 * i])
+  note(new_jobs, id, ARGV[6 + 2 * i])
   note(new_extras, id, extras[i])
   if dedupe_of[i] or send_of[i] then
     local job = id .. pack($KEY_ENTRY, 0, slot, priority, STORED)
@@ -163,7 +231,7 @@ local function store(i, run_after, behind)
 end
 
 local function take(i)
-  local about = ARGV[4 + 2 * i]
+  local about = ARGV[5 + 2 * i]
   local run_after, on_duplicate, flags, fires_at, barrier_bytes, schedule_bytes, more_at = unpack_record($OFFER, about)
   local schedule = schedule_bytes > 0 and sub(about, more_at + barrier_bytes, more_at + barrier_bytes + schedule_bytes - 1)
   if schedule and fired[schedule] and fired[schedule] >= fires_at then return answer(i, KEPT_THAT, NO_ID, 0) end
