@@ -215,6 +215,7 @@ LUA_LAYOUT = {
     "SLICE_BYTES": str(SLICE_BYTES),
     "ACK_RESULT": _lua_format(_ACK_RESULT),
     "EXTRA": _lua_format(EXTRA),
+    "EXTRA_TIMEOUT": _lua_format(Struct(">Q")),
     "EXTRA_SLOT_AT": str(Struct(">QQq").size + 1),
     "EXTRA_FLAGS_AT": str(Struct(">QQqHB").size + 1),
     "PROGRESS": _lua_format(PROGRESS),

@@ -112,7 +112,6 @@ local function ack(root, base, queue, now, from)
   local any_extra, any_watched = apart(base)
   local extras = any_extra and read('HMGET', base .. ':extra', ids)
   local ends, results, told = any_extra and new_ends(root, now), {}, {}
-  needs_claims = needs_claims or any_extra
   local claims = needs_claims and read('HMGET', base .. ':claims', ids)
 
   local outcome, done, any = {}, {}, false

@@ -74,7 +74,7 @@ local function claim(root, base, queue, now, within_quota, at)
         moved[2 * i - 1], moved[2 * i] = scores[i], id
         expiries[2 * i - 1], expiries[2 * i] = expiry, id
         claims[2 * i - 1], claims[2 * i] = id, record[1]
-        local own = extras and extras[i] and unpack_record($EXTRA, extras[i]) or 0
+        local own = extras and extras[i] and unpack_record($EXTRA_TIMEOUT, extras[i]) or 0
         if own > 0 then
           local own_expiry = string.format('%d', claimed_at + own)
           expiries[2 * i - 1] = own_expiry

@@ -11,7 +11,8 @@ end
 local function ends_of(ends, queue)
   local own = ends.of_queue[queue]
   if not own then
-    own = {base = ends.root .. ':q:' .. queue, entries = {}, names = {}, gone = {}, expiring = {}}
+    own = {base = ends.root .. ':q:' .. queue, gone = {}, expiring = {}}
+    own.names, own.ids, own.keep_for, own.is_live, own.stays = {}, {}, {}, {}, {}  -- of each key; a table each is slow
     ends.of_queue[queue] = own
   end
   return own
@@ -36,21 +37,22 @@ local function add_end(ends, queue, id, record, is_live, stays)
   end
   if dedupe then
     local n = #own.names + 1
-    own.names[n], own.entries[n] = dedupe, {id, keep_for, is_live, stays}
+    own.names[n], own.ids[n], own.keep_for[n], own.is_live[n], own.stays[n] = dedupe, id, keep_for, is_live, stays
   end
   if send and is_live then
     local n = #own.names + 1
-    own.names[n], own.entries[n] = send, {id, SEND_ID_KEPT_MS, true, WINDOWS}
+    own.names[n], own.ids[n], own.keep_for[n], own.is_live[n], own.stays[n] = send, id, SEND_ID_KEPT_MS, true, WINDOWS
   end
 end
 
 -- The entries of the jobs' keys, of one queue.
 local function end_keys(ends, queue, own, deltas)
   local root, now, set, gone, windows, past = ends.root, ends.now, {}, {}, {}, {}
-  for i, entry in ipairs(read('HMGET', own.base .. ':keys', own.names)) do
-    local name, job = own.names[i], own.entries[i]
-    local id, keep_for, is_live, stays = job[1], job[2], job[3], job[4]
+  local names, ids, keeps, lives, all_stay = own.names, own.ids, own.keep_for, own.is_live, own.stays
+  for i, entry in ipairs(read('HMGET', own.base .. ':keys', names)) do
+    local name, id = names[i], ids[i]
     if entry and sub(entry, 1, 8) == id then
+      local keep_for, is_live, stays = keeps[i], lives[i], all_stay[i]
       local until_ms, slot = unpack_record($KEY_ENTRY, entry, 9)
       if is_live then until_ms = keep_for < 0 and KEPT or now + keep_for end
       local has_window = until_ms > now and until_ms ~= KEPT
