@@ -54,13 +54,16 @@ class ClaimHeartbeats:
         self, queue: str, heartbeats: Sequence[Heartbeat], connection: ConnectionRef | None
     ) -> list[HeartbeatAnswer]:
         from_ms = self._clock.now_ms() + self._clock.uncertainty_ms
+        tells = any(each.fraction is not None or each.text is not None for each in heartbeats)
+        keeps_progress = tells and self._router.keys.are_known()  # an older server would misread such a job
         answers = [_LOST] * len(heartbeats)
         places: dict[str, list[int]] = {}
         requests: dict[str, list[HeartbeatRequest]] = {}
         for place, each in enumerate(heartbeats):
             ref = self._parser.parse(each.descriptor)
             if ref is not None and ref.queue == queue:
-                request = HeartbeatRequest(ref.priority, ref.id, each.claim_descriptor, *_progress(each))
+                progress = _progress(each) if keeps_progress else (None, None)
+                request = HeartbeatRequest(ref.priority, ref.id, each.claim_descriptor, *progress)
                 places.setdefault(ref.shard, []).append(place)
                 requests.setdefault(ref.shard, []).append(request)
         calls = [(shard_id, partial(_beat_on, queue, some, from_ms)) for shard_id, some in requests.items()]

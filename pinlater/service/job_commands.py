@@ -52,13 +52,18 @@ class NamedJobChanges:
     async def cancel(
         self, queue: str, descriptors: Sequence[str], keys: Sequence[KeyRef], running: bool, who: str
     ) -> Cancelled:
-        """In slices of `max_jobs`. With `running`, those in progress are asked to stop, in the name of `who`."""
+        """In slices of `max_jobs`. With `running`, those in progress are asked to stop, in the name of `who`.
+
+        KeysNotYet: a live process would not know what that means.
+        """
         named_keys(keys, by_dedupe_key=True)
         self._validator.amount("keys", keys)
         found = await self._router.find_keys(queue, keys) if keys else []
         outcomes = dict.fromkeys(descriptors, CancelOutcome.NOT_FOUND)
         by_key = dict.fromkeys([each for each in found if each is not None], CancelOutcome.NOT_FOUND)
         both = outcomes | by_key
+        if running:
+            self._router.keys.homes.check()
         by = (who or _UNKNOWN) if running else ""
         most = self._validator.max_jobs
         if len(both) <= most:

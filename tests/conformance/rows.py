@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tests.cluster import test_proof_keys as proof_keys
 from tests.conformance import test_ack_and_claim as acks_and_claims
 from tests.conformance import test_bodies as bodies
 from tests.conformance import test_checkpoints as checkpoints
@@ -12,6 +13,7 @@ from tests.conformance import test_claims as claims
 from tests.conformance import test_concurrency as concurrency
 from tests.conformance import test_config_entries as config_entries
 from tests.conformance import test_dead_letters as letters
+from tests.conformance import test_dedupe_keys as dedupe
 from tests.conformance import test_ended_jobs as ended_jobs
 from tests.conformance import test_expiry as expiry
 from tests.conformance import test_fencing as fencing
@@ -23,14 +25,18 @@ from tests.conformance import test_queries as queries
 from tests.conformance import test_queues as queues
 from tests.conformance import test_quotas as quotas
 from tests.conformance import test_replay as replay
+from tests.conformance import test_requests_to_stop as to_stop
 from tests.conformance import test_retry_listed as retry_listed
+from tests.conformance import test_serialize_keys as serialize
 from tests.conformance import test_service_binding as binding
 from tests.conformance import test_service_callers as callers
 from tests.conformance import test_service_clocks as clocks
 from tests.conformance import test_service_dequeue as dequeue
+from tests.conformance import test_service_keys as service_keys
 from tests.conformance import test_service_outage as outage
 from tests.conformance import test_service_queries as service_queries
 from tests.conformance import test_service_requests as requests
+from tests.conformance import test_service_results as results
 from tests.conformance import test_service_settings as service_settings
 from tests.conformance import test_service_shards as shards
 from tests.conformance import test_states as states
@@ -40,7 +46,10 @@ from tests.conformance import test_tokens as tokens
 from tests.conformance import test_undelivered as undelivered
 from tests.server import test_deliveries as deliveries
 from tests.server import test_full_stores as full_stores
+from tests.unit import test_homes_change as homes_change
+from tests.unit import test_homes_keyed as homes_keyed
 from tests.unit import test_longpoll_shared as shared
+from tests.unit import test_sql_upgrade as sql_upgrade
 
 Tests = tuple[Callable[..., Any], ...]
 
@@ -134,6 +143,47 @@ STATES: Mapping[str, Tests] = {
         letters.test_a_job_that_waits_to_be_copied_is_kept_although_failed_jobs_are_not,
     ),
     "delete": (states.test_a_delete_removes_the_jobs_of_the_state_it_names_and_no_others,),
+}
+
+EXTENDED: Mapping[str, Tests] = {
+    "enqueue, the dedupeKey is free": (dedupe.test_a_key_is_taken_while_its_job_is_live,),
+    "enqueue, the dedupeKey is taken": (
+        dedupe.test_a_key_is_taken_while_its_job_is_live,
+        dedupe.test_reject_names_the_job_that_stands,
+        service_keys.test_a_duplicate_that_is_to_be_rejected_names_the_job_that_stands,
+    ),
+    "enqueue with REPLACE": (
+        dedupe.test_replace_changes_a_pending_job_alone,
+        service_keys.test_an_enqueue_says_what_was_kept_and_what_was_replaced,
+    ),
+    "enqueue again": (dedupe.test_a_resend_gets_the_first_answer_until_ten_minutes_after_the_end,),
+    "the first job of its serializeKey": (serialize.test_every_end_frees_the_next_one_in_its_step,),
+    "claim of a job with a claim time-out": (
+        to_stop.test_a_claim_time_out_of_its_own_where_the_dequeue_names_none,
+        results.test_a_dequeue_that_names_a_time_out_comes_before_that_of_the_job,
+    ),
+    "heartbeat": (
+        to_stop.test_a_heartbeat_renews_the_claim_and_changes_nothing_else,
+        to_stop.test_progress_is_shown_and_what_is_not_told_stays,
+    ),
+    "reschedule": (
+        to_stop.test_other_times_bodies_and_attempts_of_pending_jobs,
+        service_keys.test_jobs_are_rescheduled_by_descriptor_and_by_key,
+    ),
+    "cancel of what runs": (to_stop.test_what_runs_is_asked_to_stop, results.test_a_job_in_progress_is_asked_to_stop),
+    "ack, success, with a result": (
+        to_stop.test_a_result_is_kept_for_its_own_time,
+        to_stop.test_a_result_outlasts_its_job_but_not_its_removal,
+    ),
+    "any other end of a job that is to stop": (to_stop.test_every_other_way_back_ends_as_cancelled,),
+    "expiry of the job": (
+        to_stop.test_a_job_is_not_handed_out_after_its_expiry,
+        to_stop.test_a_job_expires_that_is_to_be_retried,
+    ),
+    "retry of jobs that are named": (
+        to_stop.test_a_cancelled_job_is_retried_where_it_is_named_and_deleted_with_the_failed,
+        results.test_what_was_stopped_is_no_failure_to_a_change_of_many,
+    ),
 }
 
 DISAGREEMENTS: Mapping[str, Tests] = {
@@ -329,5 +379,70 @@ DECISIONS: Mapping[str, Tests] = {
         shared.test_no_job_is_forgotten_and_none_is_handed_out_twice,
         shared.test_a_queue_that_is_paused_meanwhile_keeps_nobody_from_the_others,
         shared.test_without_any_shard_it_is_refused_as_a_plain_dequeue_is,
+    ),
+    "28": (
+        dedupe.test_many_callers_store_one_job_of_each_key,
+        dedupe.test_keys_are_those_of_a_queue_and_of_a_serialize_key,
+        dedupe.test_a_window_begins_at_the_end,
+        dedupe.test_a_window_outlasts_a_job_that_is_not_kept,
+        dedupe.test_a_key_that_counts_while_its_job_is_kept,
+        dedupe.test_cancel_and_delete_end_the_window,
+        dedupe.test_a_key_names_its_last_job_while_that_is_kept,
+        dedupe.test_a_retry_leaves_a_job_whose_key_has_another_live_one,
+        dedupe.test_a_replay_leaves_a_letter_whose_key_has_a_live_job,
+        service_keys.test_a_job_is_replaced_by_none_of_another_priority,
+        results.test_a_retry_leaves_alone_what_would_be_a_second_live_job_of_its_key,
+    ),
+    "29": (
+        serialize.test_they_are_handed_out_one_at_a_time_in_order,
+        serialize.test_a_chain_goes_through_several_queues,
+        serialize.test_a_run_after_of_the_first_keeps_the_others_waiting,
+        serialize.test_a_retry_a_requeue_and_a_lapsed_claim_leave_it_the_first,
+        serialize.test_a_retry_by_an_operator_takes_a_place_at_the_end,
+        serialize.test_a_replay_takes_a_place_at_the_end_and_a_dead_letter_none,
+        serialize.test_those_behind_a_deleted_queue_are_freed_by_prune,
+        serialize.test_what_waits_is_pending_and_neither_ready_nor_scheduled,
+        service_keys.test_a_long_poll_gets_the_next_of_a_key_when_the_first_has_ended,
+        proof_keys.test_jobs_of_a_key_are_done_one_at_a_time_and_in_order_while_workers_fail_lapse_and_are_killed,
+    ),
+    "30": (
+        dedupe.test_a_resend_gets_the_first_answer_until_ten_minutes_after_the_end,
+        dedupe.test_a_resend_of_what_was_kept_is_kept_again,
+        dedupe.test_a_send_id_is_remembered_after_a_removal,
+        service_keys.test_a_resend_gets_the_first_answer,
+    ),
+    "31": (
+        to_stop.test_a_result_is_kept_for_its_own_time,
+        to_stop.test_a_result_outlasts_its_job_but_not_its_removal,
+        results.test_a_result_above_the_bound_of_its_queue_fails_the_attempt,
+        results.test_a_lookup_waits_for_the_first_end,
+        results.test_what_has_ended_or_is_not_there_is_answered_at_once,
+    ),
+    "32": (
+        to_stop.test_what_runs_is_asked_to_stop,
+        to_stop.test_a_success_after_the_request_counts,
+        to_stop.test_every_other_way_back_ends_as_cancelled,
+        results.test_a_job_in_progress_is_asked_to_stop,
+    ),
+    "33": (
+        to_stop.test_a_job_is_not_handed_out_after_its_expiry,
+        to_stop.test_a_job_expires_that_is_to_be_retried,
+        to_stop.test_jobs_behind_many_that_expired_are_found,
+        service_keys.test_an_expired_first_frees_the_next,
+    ),
+    "34": (
+        dedupe.test_a_step_by_older_homes_stores_nothing,
+        homes_keyed.test_a_home_that_is_out_refuses_its_keys_and_no_others,
+        homes_keyed.test_keys_that_move_wait_while_a_change_is_opening_and_others_go_on,
+        dedupe.test_a_former_home_takes_what_it_knows,
+        serialize.test_a_barrier_keeps_the_first_job_waiting,
+        dedupe.test_windows_go_to_another_shard_and_count_there,
+        proof_keys.test_64_callers_bring_the_same_1000_keys_at_once_and_a_server_is_killed,
+        service_keys.test_what_cannot_be_stored_is_refused_as_a_whole,
+    ),
+    "35": (
+        homes_change.test_keys_wait_for_servers_that_do_not_know_them,
+        sql_upgrade.test_the_first_extended_job_raises_the_version_and_plain_ones_do_not,
+        sql_upgrade.test_a_server_that_knows_no_keys_goes_on_with_the_tables,
     ),
 }

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.rows import DECISIONS, DISAGREEMENTS, STATES, Tests
+from tests.conformance.rows import DECISIONS, DISAGREEMENTS, EXTENDED, STATES, Tests
 
 SEMANTICS = (Path(__file__).parents[2] / "docs" / "semantics.md").read_text("utf-8")
 
@@ -21,7 +21,9 @@ def rows_under(header: str) -> list[str]:
     return [line.split("|")[1].strip() for line in table]
 
 
-@pytest.mark.parametrize(("header", "tests"), [("call", STATES), ("behaviour", DISAGREEMENTS)])
+@pytest.mark.parametrize(
+    ("header", "tests"), [("call", STATES), ("call about such a job", EXTENDED), ("behaviour", DISAGREEMENTS)]
+)
 def test_every_row_of_a_table_has_its_tests_in_the_same_order(header: str, tests: Mapping[str, Tests]) -> None:
     for row, begins in zip(rows_under(header), tests, strict=True):
         assert row.startswith(begins)

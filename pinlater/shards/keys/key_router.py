@@ -13,6 +13,7 @@ from pinlater.errors import (
     HomeMoving,
     HomeOut,
     HomesChanged,
+    KeysNotYet,
     NoHealthyShards,
     NothingStored,
     OutcomeUnknown,
@@ -99,6 +100,14 @@ class KeyRouter:
     def __init__(self, members: ShardSet, homes: Homes) -> None:
         self._members = members
         self.homes = homes
+
+    def are_known(self) -> bool:
+        """Whether all live processes know what few jobs have. Until then nothing of it is stored."""
+        try:
+            self.homes.check()
+        except KeysNotYet:
+            return False
+        return True
 
     # -- enqueue -----------------------------------------------------------------------------------------------------
 
