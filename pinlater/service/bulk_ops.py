@@ -41,6 +41,7 @@ from pinlater.model import (
     JobState,
     KeyRef,
     descriptor_prefix,
+    parse_descriptor,
 )
 from pinlater.service import validation
 from pinlater.service.audit import OPEN, Audit
@@ -132,6 +133,8 @@ class BulkOps:
         def step(shard: Shard, amount: int) -> Coroutine[Any, Any, int]:
             return shard.retry_failed(queue, priority, granted, at_ms, amount, self._clock.now_ms())
 
+        if self._router.keys.may_have_moved():
+            return await self._retry_pages(who, queue, priority, granted, run_after_ms, limit)
         retried = await self._shard_by_shard(step, limit)
         if run_after_ms is not None and run_after_ms > self._clock.now_ms():
             self._long_polls.jobs_ready(queue, 0, [run_after_ms])
@@ -139,6 +142,28 @@ class BulkOps:
             self._long_polls.jobs_ready(queue, retried)
         await self._record(who, "retry_failed_jobs", queue, retried, f" of priority {priority}", _RETRIED)
         return retried
+
+    async def _retry_pages(
+        self, who: str, queue: str, priority: int, attempts: int, run_after_ms: int | None, limit: int
+    ) -> int:
+        """Jobs whose keys live elsewhere now stay; stores cannot tell them, so the jobs are read first."""
+        change = JobChange(
+            queue,
+            JobAction.RETRY,
+            JobState.FAILED,
+            priority=priority,
+            attempts=attempts,
+            run_after_ms=run_after_ms,
+            limit=limit,
+        )
+        slice_ = _Slice(self._settings, change, (JobState.FAILED,), spares_new=True)
+        await self._page_by_page(slice_)
+        await self._record(who, "retry_failed_jobs", queue, slice_.changed, f" of priority {priority}", _RETRIED)
+        if slice_.missing and not slice_.is_full():
+            raise ShardConnectionFailed(
+                f"{slice_.changed} jobs were changed on the other shards; {missing(slice_.missing).message}"
+            )
+        return slice_.changed
 
     async def delete_jobs(self, who: str, filter: JobFilter, limit: int) -> int:
         """As `retry_failed`; with a pattern, page by page."""
@@ -289,6 +314,8 @@ class BulkOps:
             slice_.sample(jobs)
             return
         act = self._act(slice_)
+        if slice_.change.action in (JobAction.RETRY, JobAction.REPLAY):
+            jobs = self._at_home(jobs, slice_)
         groups = self._parser.keys(slice_.change.queue, [job.descriptor for job in jobs])
         named = [member for member in self._router.members.all if member.shard.shard_id in groups]
         members = [member for member in named if member.is_healthy]
@@ -309,6 +336,20 @@ class BulkOps:
         at_ms = slice_.change.run_after_ms or now_ms
         for queue, amount in pending.items():
             self._long_polls.jobs_ready(queue, *((0, [at_ms]) if at_ms > now_ms else (amount, [])))
+
+    def _at_home(self, jobs: list[JobInfo], slice_: _Slice) -> list[JobInfo]:
+        """Those that would become pending where their keys live now. The others are refused: their shard alone cannot
+        tell whether a key is taken, nor what is before a job.
+        """
+        allowed = []
+        for job in jobs:
+            ref = self._parser.parse(job.descriptor)
+            why = None if ref is None else self._router.keys.why_not_here(ref.shard, _queue_of(job, ref.queue), job)
+            if why is None:
+                allowed.append(job)
+            else:
+                slice_.refuse(job.descriptor, why)
+        return allowed
 
     def _act(self, slice_: _Slice) -> _Act:
         """What is done to jobs of one shard."""
@@ -382,6 +423,12 @@ def _check_gifts(change: JobChange) -> None:
         job_limits.time("runAfterMillis", change.run_after_ms)
 
 
+def _queue_of(job: JobInfo, queue: str) -> str:
+    """The queue that a dedupe key belongs to: of a dead letter that of its origin."""
+    origin = None if job.origin is None else parse_descriptor(job.origin)
+    return queue if origin is None else origin.queue
+
+
 def _is_meant(job: JobInfo, change: JobChange, began_ms: int) -> bool:
     if job.created_at_ms > began_ms or (job.finished_at_ms or 0) > began_ms:
         return False
@@ -425,6 +472,9 @@ class _Slice:
         for job in jobs[: _SAMPLES - len(self._samples)]:
             job.body = None
             self._samples.append(job)
+
+    def refuse(self, descriptor: str, why: str) -> None:
+        self._refusals[descriptor] = why
 
     async def tell_refusals(self, shard: Shard, jobs: Sequence[JobKey]) -> None:
         """Of these, some were left alone: those whose dedupe key has another live job are named. Raises nothing."""

@@ -21,7 +21,7 @@ from pinlater.errors import (
     QueueNotFound,
     ShardConnectionFailed,
 )
-from pinlater.model import ExtendedJob, Job, KeyRef, parse_descriptor
+from pinlater.model import ExtendedJob, Job, JobInfo, KeyRef, parse_descriptor
 from pinlater.shards.handle import ShardHandle, answers
 from pinlater.shards.keys.homes_record import (
     HomesRecord,
@@ -108,6 +108,23 @@ class KeyRouter:
         except KeysNotYet:
             return False
         return True
+
+    def may_have_moved(self) -> bool:
+        """Whether ended jobs may be on other shards than their keys: many servers share these, and keys are used."""
+        table = self.homes.table
+        return table is not None and table.version != "" and len(self._members.all) > 1
+
+    def why_not_here(self, shard_id: str, queue: str, job: JobInfo) -> str | None:
+        """Why a job that has ended on this shard must not become pending there again; None: it may."""
+        table = self.homes.table
+        if table is None or not (job.dedupe_key or job.serialize_key):
+            return None
+        places = table.places(slot_of(queue, job.dedupe_key or "", job.serialize_key or ""))
+        if places.is_moving:
+            return "the homes of keys are changing, and its key moves: try again in a moment"
+        if places.home == shard_id or not self.may_have_moved():
+            return None
+        return f"its key lives on shard {places.home} now, not on {shard_id}: enqueue its body anew with the same keys"
 
     # -- enqueue -----------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,73 @@
+"""What operators do to ended jobs whose keys live on another shard now."""
+
+from __future__ import annotations
+
+from pinlater.backends.base import AckRequest
+from pinlater.model import JobAction, JobChange, JobState, KeyRef, parse_descriptor
+from pinlater.service.descriptors import ClaimTokens
+from pinlater.service.service import Service
+from pinlater.shards.keys.homes_record import HomesRecord
+from tests.unit.cluster_stand import ClusterStand, Server
+from tests.unit.test_homes_keyed import KEYS, QUEUE, claim, drain, enqueue, in_order, named, shard_of, two_servers
+
+
+def service_of(server: Server) -> Service:
+    return Service(server.router, server.time, ClaimTokens("a", "1", 1), queues=server.queues)
+
+
+async def fail_all(at: ClusterStand, server: Server) -> None:
+    for job in await claim(at, server):
+        ref = parse_descriptor(job.descriptor)
+        assert ref is not None
+        handle = server.members.by_id(ref.shard)
+        assert handle is not None
+        ack = AckRequest(ref.priority, ref.id, succeeded=False, claim_descriptor=job.claim_descriptor, permanent=True)
+        await handle.shard.ack(QUEUE, [ack], at.clock.now_ms())
+
+
+RETRY = JobChange(QUEUE, JobAction.RETRY, JobState.FAILED, limit=1_000)
+
+
+async def test_a_listed_retry_is_refused_where_the_key_lives_elsewhere_now() -> None:
+    async with two_servers(2) as at:
+        server = at.servers[0]
+        before = [*await enqueue(server, named()), *await enqueue(server, in_order([f"s-{key}" for key in KEYS], 1))]
+        away = {each.descriptor for each in before if shard_of(each) == "2"}
+        assert 0 < len(away) < len(before)
+        await fail_all(at, server)
+        await drain(at, "2")
+        live = await enqueue(server, named())
+        assert {shard_of(each) for each in live} == {"1"}
+        changed = await service_of(server).change_jobs(RETRY)
+        assert away <= set(changed.refusals)
+        assert all("lives on shard 1 now" in changed.refusals[each] for each in away)
+        assert changed.changed == len(KEYS) - sum(shard_of(each) == "2" for each in before[len(KEYS) :])
+        found = await server.router.find_keys(QUEUE, [KeyRef(key) for key in KEYS])
+        assert found == [each.descriptor for each in live]
+
+
+async def test_a_retry_of_all_that_failed_leaves_jobs_whose_keys_live_elsewhere() -> None:
+    async with two_servers(2) as at:
+        server = at.servers[0]
+        before = await enqueue(server, named())
+        await fail_all(at, server)
+        await drain(at, "2")
+        retried = await service_of(server).retry_failed(QUEUE, limit=1_000)
+        assert retried == sum(shard_of(each) == "1" for each in before) > 0
+        assert {job.descriptor for job in await claim(at, server)} == {
+            each.descriptor for each in before if shard_of(each) == "1"
+        }
+
+
+async def test_a_retry_is_refused_while_the_homes_of_its_key_change() -> None:
+    async with two_servers(2) as at:
+        server = at.servers[0]
+        before = await enqueue(server, named())
+        await fail_all(at, server)
+        table = server.homes.table
+        assert table is not None
+        opening = HomesRecord(("1",), (("1", "2"),), is_opening=True)
+        assert await server.homes.replace(table, opening, ["1", "2"], all_of=["1", "2"])
+        changed = await service_of(server).change_jobs(RETRY)
+        assert set(changed.refusals) == {each.descriptor for each in before if shard_of(each) == "2"}
+        assert all("are changing" in why for why in changed.refusals.values())
