@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         QueueAcks,
         QueueShare,
         RequestContext,
-        Reschedule,
+        RescheduleJob,
         RescheduleOutcome,
         ScanPage,
     )
@@ -77,7 +77,7 @@ __all__ = [
     "QueueAcks",
     "QueueShare",
     "RequestContext",
-    "Reschedule",
+    "RescheduleJob",
     "RescheduleOutcome",
     "ScanPage",
     "errors",

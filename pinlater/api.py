@@ -34,7 +34,7 @@ from pinlater.model import (
     KeyRef,
     QueueView,
     RequestContext,
-    Reschedule,
+    RescheduleJob,
     RescheduleOutcome,
     ScanPage,
     ScheduleChange,
@@ -180,7 +180,7 @@ class Api(Protocol):
         """
 
     async def reschedule(
-        self, queue: str, changes: Sequence[Reschedule], *, context: RequestContext | None = None
+        self, queue: str, changes: Sequence[RescheduleJob], *, context: RequestContext | None = None
     ) -> list[RescheduleOutcome]:
         """Give pending jobs another time, body or number of attempts; an outcome per change, in order."""
 

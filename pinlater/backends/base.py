@@ -24,6 +24,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+from pinlater.backends.beside_jobs import ConfigEntry as ConfigEntry
+from pinlater.backends.beside_jobs import ConfigPage as ConfigPage
+from pinlater.backends.beside_jobs import KvEntry as KvEntry
+from pinlater.backends.beside_jobs import LevelCounts as LevelCounts
+from pinlater.backends.beside_jobs import Quota as Quota
+from pinlater.backends.beside_jobs import StatsPage as StatsPage
+from pinlater.backends.beside_jobs import StatsPosition as StatsPosition
+from pinlater.backends.beside_jobs import Tokens as Tokens
 from pinlater.backends.extended import (
     Barrier,
     BlockedChain,
@@ -34,8 +42,17 @@ from pinlater.backends.extended import (
     Offered,
     RescheduleRequest,
 )
+from pinlater.backends.requests import AckRequest as AckRequest
+from pinlater.backends.requests import CheckpointRequest as CheckpointRequest
+from pinlater.backends.requests import ClaimKey as ClaimKey
+from pinlater.backends.requests import ClaimRequest as ClaimRequest
+from pinlater.backends.requests import JobKey as JobKey
+from pinlater.backends.requests import ScanPosition as ScanPosition
+from pinlater.backends.requests import ScanRequest as ScanRequest
+from pinlater.backends.requests import SilentClaim as SilentClaim
+from pinlater.backends.requests import UnrenewedClaim as UnrenewedClaim
+from pinlater.model import AckOutcome as AckOutcome
 from pinlater.model import (
-    MAX_TIME_MS,
     CancelOutcome,
     DequeuedJob,
     Job,
@@ -44,7 +61,6 @@ from pinlater.model import (
     KeyRef,
     RescheduleOutcome,
 )
-from pinlater.model import AckOutcome as AckOutcome
 
 T = TypeVar("T")
 
@@ -66,128 +82,6 @@ class StoreStatus(NamedTuple):
     now_ms: int
     full: str = ""
     newest_ms: int = 0
-
-
-class JobKey(NamedTuple):
-    """A job of the queue the call names."""
-
-    priority: int
-    id: int
-
-
-class ClaimKey(NamedTuple):
-    """A job and the claim it is expected to be under."""
-
-    priority: int
-    id: int
-    claim_descriptor: str
-
-
-class SilentClaim(NamedTuple):
-    """A job, the claim it is expected to be under, and the time of that claim's last sign of life: the now of the claim
-    itself, or of its last checkpoint.
-    """
-
-    priority: int
-    id: int
-    claim_descriptor: str
-    last_seen_ms: int
-
-
-class UnrenewedClaim(NamedTuple):
-    """A job, the claim it is expected to be under, and when that claim expires if nobody has renewed it since it was
-    made.
-    """
-
-    priority: int
-    id: int
-    claim_descriptor: str
-    expires_at_ms: int
-
-
-@dataclass(slots=True)
-class ClaimRequest:
-    """One caller's share of a claim call.
-
-    `priorities` are tried in the order given, highest first. At most `limit` jobs, and no more than fit into
-    `max_bytes` of bodies, but always the first one. `claim_descriptor` is unique per request, never used again.
-    `spare_ms`: the claim begins so much after now, where now is the earliest of the times that it may be.
-    `is_default_timeout`: a job's own claim time-out counts before `claim_timeout_ms`.
-    """
-
-    claim_descriptor: str
-    limit: int
-    priorities: Sequence[int]
-    claim_timeout_ms: int
-    max_bytes: int
-    spare_ms: int = 0
-    is_default_timeout: bool = False
-
-
-@dataclass(slots=True)
-class AckRequest:
-    """One outcome. A `claim_descriptor` other than "" must be the job's current claim, else the ack is IGNORED.
-
-    A `retry_delay_ms` below 0 makes the job eligible from before now on. `result`, with a success, is kept for
-    `EndRules.result_ttl_ms`, also where the job itself is not kept.
-    """
-
-    priority: int
-    id: int
-    succeeded: bool
-    append_status: str = ""
-    retry_delay_ms: int = 0
-    claim_descriptor: str = ""
-    permanent: bool = False
-    result: bytes | None = None
-
-
-@dataclass(slots=True)
-class CheckpointRequest:
-    """One heartbeat. With `claim_descriptor` "" the claim's source must be exactly `source`; else that claim counts.
-
-    The claim expires its own time-out after now, or after a later `run_after_ms`, but because of that no later than
-    `latest_expiry_ms`.
-    """
-
-    priority: int
-    id: int
-    source: str
-    claim_descriptor: str = ""
-    new_body: bytes | None = None
-    move_to_pending: bool = False
-    run_after_ms: int | None = None
-    attempts_allowed: int | None = None
-    prepend_status: str = ""
-    latest_expiry_ms: int = MAX_TIME_MS
-
-    def expiry_ms(self, timeout_ms: int, now_ms: int) -> int:
-        """When a claim with this time-out expires after it."""
-        return max(now_ms + timeout_ms, min((self.run_after_ms or 0) + timeout_ms, self.latest_expiry_ms))
-
-
-class ScanPosition(NamedTuple):
-    """A place in the order (run_after descending, id ascending); a scan goes on strictly after it."""
-
-    run_after_ms: int
-    id: int
-
-
-@dataclass(frozen=True, slots=True)
-class ScanRequest:
-    """A selection of jobs, and how many of them: in a state, with run_after > now (`future`) or <= now, strictly behind
-    `after`.
-
-    At most `limit`, and fewer where bodies (`with_body`) would pass `max_bytes`, but at least one where one is there.
-    """
-
-    state: JobState
-    priorities: Sequence[int]
-    future: bool
-    limit: int
-    after: ScanPosition | None = None
-    with_body: bool = False
-    max_bytes: int = 2**53 - 1
 
 
 class ExpiryCounts(NamedTuple):
@@ -232,90 +126,6 @@ class Retention(NamedTuple):
 
     succeeded_ms: int
     failed_ms: int
-
-
-# -- what a shard keeps beside jobs ----------------------------------------------------------------------------------
-
-
-class ConfigEntry(NamedTuple):
-    """A queue, or something else that all shards should agree on (a name with "@"), as of one version.
-
-    Versions are compared as texts; the highest one of a name is true everywhere. Versions are 16 digits (microseconds
-    since the epoch), a dash and 8 hexadecimal digits, so no two changes have the same one. `deleted_version` is that of
-    the queue's last deletion, "" where it never was deleted; what the queue held before that is gone. An entry whose
-    two versions are equal is the tombstone of a deleted queue. `text` means nothing to a store.
-    """
-
-    name: str
-    version: str
-    text: str = "{}"
-    deleted_version: str = ""
-
-    @property
-    def is_deleted(self) -> bool:
-        return self.version == self.deleted_version
-
-
-class ConfigPage(NamedTuple):
-    """Config entries, and the revision of the shard up to which these are all."""
-
-    revision: int
-    entries: list[ConfigEntry]
-
-
-class KvEntry(NamedTuple):
-    """A small thing that servers tell each other through a store. `version` begins at 1."""
-
-    body: bytes
-    version: int
-    expires_at_ms: int
-
-
-class Tokens(NamedTuple):
-    """The answer of a token bucket: `granted` jobs may be handed out; one more in `retry_after_ms` (0: at once)."""
-
-    granted: int
-    retry_after_ms: int
-
-
-class Quota(NamedTuple):
-    """How many claims of a queue may be alive on this shard, as of a version, and how many are."""
-
-    quota: int
-    version: int
-    in_progress: int
-
-
-class LevelCounts(NamedTuple):
-    """The jobs of one priority of a queue. `oldest_ready_ms`: the smallest run_after of those eligible, or None.
-
-    `waiting` are PENDING, and neither ready nor scheduled; `cancelled` are FAILED, and not in `failed`.
-    """
-
-    ready: int
-    scheduled: int
-    in_progress: int
-    succeeded: int
-    failed: int
-    oldest_ready_ms: int | None
-    waiting: int = 0
-    cancelled: int = 0
-
-
-class StatsPosition(NamedTuple):
-    """Where a count of a queue goes on."""
-
-    state: int
-    priority: int
-    run_after_ms: int
-    id: int
-
-
-class StatsPage(NamedTuple):
-    """Counts by priority of the jobs behind a place; `after` None: those were the last."""
-
-    levels: dict[int, LevelCounts]
-    after: StatsPosition | None
 
 
 class DeadLetterTarget(NamedTuple):

@@ -19,7 +19,7 @@ from pinlater.clock import SystemClock
 from pinlater.model import (
     JobState,
     KeyRef,
-    Reschedule,
+    RescheduleJob,
     RescheduleOutcome,
     is_descriptor,
 )
@@ -82,7 +82,7 @@ def reschedule(
         raise click.UsageError("nothing to change; give --run-at, --delay, --body or --attempts")
     if any(not key.dedupe_key for key in keys):
         raise click.UsageError("--serialize-key alone names many jobs; give --key too")
-    change = Reschedule(
+    change = RescheduleJob(
         run_after_ms=run_at if delay is None else SystemClock().now_ms() + delay,
         body=_body(body),
         attempts_allowed=attempts,

@@ -33,7 +33,7 @@ from pinlater.model import (
     KeyRef,
     QueueView,
     RequestContext,
-    Reschedule,
+    RescheduleJob,
     RescheduleOutcome,
     ScanPage,
     ScheduleChange,
@@ -410,7 +410,7 @@ class Client:
     def reschedule(
         self,
         queue: str,
-        changes: Sequence[Reschedule],
+        changes: Sequence[RescheduleJob],
         *,
         context: RequestContext | None = None,
         timeout: float | None = None,

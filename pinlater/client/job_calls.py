@@ -20,7 +20,7 @@ from pinlater.model import (
     JobInfo,
     KeyRef,
     RequestContext,
-    Reschedule,
+    RescheduleJob,
     RescheduleOutcome,
     WorkerReport,
 )
@@ -329,7 +329,7 @@ class JobCalls(ABC):
     async def reschedule(
         self,
         queue: str,
-        changes: Sequence[Reschedule],
+        changes: Sequence[RescheduleJob],
         *,
         context: RequestContext | None = None,
         timeout: float | None = None,

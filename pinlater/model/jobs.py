@@ -338,7 +338,7 @@ class HeartbeatAnswer(NamedTuple):
 
 
 @dataclass(slots=True)
-class Reschedule:
+class RescheduleJob:
     """A change of one PENDING job, by its descriptor or else by a key with a dedupe key; None leaves a field as it is.
 
     `only_if_updated_at_ms`: only where the job was last updated then.

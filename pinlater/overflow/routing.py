@@ -46,7 +46,7 @@ from pinlater.model import (
     JobInfo,
     OnDuplicate,
     RequestContext,
-    Reschedule,
+    RescheduleJob,
     RescheduleOutcome,
 )
 from pinlater.overflow.descriptors import MARK, by_overflow, elsewhere, fit, overflow_of
@@ -266,9 +266,9 @@ class RoutedCalls:
         return outcomes
 
     async def reschedule(
-        self, queue: str, changes: Sequence[Reschedule], context: RequestContext | None
+        self, queue: str, changes: Sequence[RescheduleJob], context: RequestContext | None
     ) -> list[RescheduleOutcome]:
-        def call(mine: Sequence[Reschedule]) -> OwnerCall[list[RescheduleOutcome]]:
+        def call(mine: Sequence[RescheduleJob]) -> OwnerCall[list[RescheduleOutcome]]:
             return lambda owner: owner.reschedule(queue, mine, context=context)
 
         groups = by_overflow(changes, _descriptor)

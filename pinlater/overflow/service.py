@@ -33,7 +33,7 @@ from pinlater.model import (
     JobState,
     KeyRef,
     RequestContext,
-    Reschedule,
+    RescheduleJob,
     RescheduleOutcome,
     Unreceived,
     WorkerReport,
@@ -189,7 +189,7 @@ class OverflowService(OverflowStore):
         return outcomes
 
     async def reschedule(
-        self, queue: str, changes: Sequence[Reschedule], *, context: RequestContext | None = None
+        self, queue: str, changes: Sequence[RescheduleJob], *, context: RequestContext | None = None
     ) -> list[RescheduleOutcome]:
         """A job that was moved is rescheduled where it is now."""
         self._check_own(each.descriptor for each in changes)

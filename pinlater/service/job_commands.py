@@ -11,7 +11,7 @@ from pinlater.backends.base import JobKey, Shard
 from pinlater.backends.extended import RescheduleRequest
 from pinlater.clock import Clock
 from pinlater.errors import RequestInvalid
-from pinlater.model import Cancelled, CancelOutcome, KeyRef, Reschedule, RescheduleOutcome
+from pinlater.model import Cancelled, CancelOutcome, KeyRef, RescheduleJob, RescheduleOutcome
 from pinlater.queues.directory import QueueDirectory
 from pinlater.queues.settings import QueueSettings
 from pinlater.service.descriptors import DescriptorParser
@@ -95,7 +95,7 @@ class NamedJobChanges:
 
     # -- reschedule --------------------------------------------------------------------------------------------------
 
-    async def reschedule(self, queue: str, changes: Sequence[Reschedule]) -> list[RescheduleOutcome]:
+    async def reschedule(self, queue: str, changes: Sequence[RescheduleJob]) -> list[RescheduleOutcome]:
         """An outcome for each, in order. RequestInvalid, BodyTooLarge before anything is changed."""
         self._validator.amount("jobs", changes)
         now_ms, settings = self._clock.now_ms(), self._queues.settings(queue)
@@ -127,7 +127,7 @@ class NamedJobChanges:
         self._announce(queue, changes, outcomes, now_ms)
         return outcomes
 
-    def _checked(self, change: Reschedule, settings: QueueSettings, now_ms: int) -> Reschedule:
+    def _checked(self, change: RescheduleJob, settings: QueueSettings, now_ms: int) -> RescheduleJob:
         if (change.key is None) == (not change.descriptor):
             given = change.descriptor or change.key
             raise RequestInvalid.of("jobDescriptor or key", given, "one of the two")
@@ -143,7 +143,7 @@ class NamedJobChanges:
         return replace(change, run_after_ms=run_after_ms, attempts_allowed=attempts)
 
     def _announce(
-        self, queue: str, changes: Sequence[Reschedule], outcomes: Sequence[RescheduleOutcome], now_ms: int
+        self, queue: str, changes: Sequence[RescheduleJob], outcomes: Sequence[RescheduleOutcome], now_ms: int
     ) -> None:
         """A job that waits for another one is announced too: a claim tells."""
         times_ms = [

@@ -25,7 +25,7 @@ from pinlater.model import (
     Job,
     JobInfo,
     RequestContext,
-    Reschedule,
+    RescheduleJob,
     RescheduleOutcome,
 )
 
@@ -93,7 +93,7 @@ class OverflowCalls(Protocol):
     ) -> Mapping[str, CancelOutcome]: ...
 
     async def reschedule(
-        self, queue: str, changes: Sequence[Reschedule], context: RequestContext | None
+        self, queue: str, changes: Sequence[RescheduleJob], context: RequestContext | None
     ) -> list[RescheduleOutcome]: ...
 
     async def requeue(self, jobs: Sequence[DequeuedJob]) -> Sequence[DequeuedJob]:

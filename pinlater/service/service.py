@@ -37,7 +37,7 @@ from pinlater.model import (
     KeyRef,
     QueueView,
     RequestContext,
-    Reschedule,
+    RescheduleJob,
     RescheduleOutcome,
     ScanPage,
     ScheduleChange,
@@ -426,7 +426,7 @@ class Service:
             return Cancelled(outcomes, named.by_key)
 
     async def reschedule(
-        self, queue: str, changes: Sequence[Reschedule], *, context: RequestContext | None = None
+        self, queue: str, changes: Sequence[RescheduleJob], *, context: RequestContext | None = None
     ) -> list[RescheduleOutcome]:
         self._validator.source(context)
         try:

@@ -20,7 +20,7 @@ from pinlater.model import (
     JobProgress,
     KeyRef,
     OnDuplicate,
-    Reschedule,
+    RescheduleJob,
     RescheduleOutcome,
     WorkerReport,
 )
@@ -84,7 +84,7 @@ def cancel_to_wire(queue: str, descriptors: Sequence[str], keys: Sequence[KeyRef
     )
 
 
-def reschedule_to_wire(queue: str, changes: Sequence[Reschedule]) -> Any:
+def reschedule_to_wire(queue: str, changes: Sequence[RescheduleJob]) -> Any:
     jobs = [
         filled(
             _RescheduleJob,
@@ -154,9 +154,9 @@ def cancels_running(request: Any) -> bool:
     return bool(request.mode == _ALSO_RUNNING)
 
 
-def reschedules_from_wire(jobs: list[Any]) -> list[Reschedule]:
+def reschedules_from_wire(jobs: list[Any]) -> list[RescheduleJob]:
     return [
-        Reschedule(
+        RescheduleJob(
             job.descriptor or "",
             None if job.key is None else _key_from_wire(job.key),
             job.run_after_ms,

@@ -27,7 +27,7 @@ from pinlater import (
     JobState,
     KeyRef,
     OnDuplicate,
-    Reschedule,
+    RescheduleJob,
     RescheduleOutcome,
     errors,
 )
@@ -207,12 +207,12 @@ async def test_jobs_are_found_changed_and_cancelled_by_their_keys(server: Runnin
         assert set(found) == {first, second}
         assert (found[second].dedupe_key, found[second].serialize_key) == ("b", "s")
         assert list(await client.lookup([first], queue=queue, keys=[KeyRef("", "s")])) == [first, second]
-        changes = [Reschedule(key=key, body=b"new", attempts_allowed=7), Reschedule(key=KeyRef("none"))]
+        changes = [RescheduleJob(key=key, body=b"new", attempts_allowed=7), RescheduleJob(key=KeyRef("none"))]
         outcomes = await client.reschedule(queue, changes)
         assert outcomes == [RescheduleOutcome.RESCHEDULED, RescheduleOutcome.NOT_FOUND]
         info = (await client.lookup([first], include_body=True))[first]
         assert (info.body, info.attempts_allowed, info.attempts_remaining) == (b"new", 7, 7)
-        stale = Reschedule(first, run_after_ms=4 * 10**12, only_if_updated_at_ms=info.updated_at_ms - 1)
+        stale = RescheduleJob(first, run_after_ms=4 * 10**12, only_if_updated_at_ms=info.updated_at_ms - 1)
         assert await client.reschedule(queue, [stale]) == [RescheduleOutcome.CHANGED]
         cancelled = await client.cancel(queue, keys=[key, KeyRef("none")])
         assert (dict(cancelled), cancelled.by_key) == ({}, [CancelOutcome.CANCELLED, CancelOutcome.NOT_FOUND])
@@ -255,7 +255,7 @@ async def test_what_an_older_server_would_misread_is_not_sent_to_it(server: Runn
             client.lookup(queue, keys=[KeyRef("a")]),
             client.cancel(queue, keys=[KeyRef("a")]),
             client.cancel([plain], running=True),
-            client.reschedule(queue, [Reschedule(plain)]),
+            client.reschedule(queue, [RescheduleJob(plain)]),
             client.heartbeat(queue, [Heartbeat(plain, "a claim")]),
         ]
         for call in refused:
@@ -269,7 +269,7 @@ def test_programs_without_asyncio_have_the_same_calls(server: RunningServer, que
         client.create_queue(queue)
         descriptor = client.enqueue(queue, ExtendedJob(b"", dedupe_key="a"))
         assert list(client.lookup(queue, keys=[KeyRef("a")])) == [descriptor]
-        assert client.reschedule(queue, [Reschedule(descriptor, body=b"x")]) == [RescheduleOutcome.RESCHEDULED]
+        assert client.reschedule(queue, [RescheduleJob(descriptor, body=b"x")]) == [RescheduleOutcome.RESCHEDULED]
         assert client.heartbeat(queue, [Heartbeat(descriptor, "none")]) == [HeartbeatAnswer(HeartbeatOutcome.LOST)]
         with pytest.raises(TimeoutError):
             client.wait(descriptor, timeout=0.01)

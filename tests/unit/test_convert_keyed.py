@@ -25,7 +25,7 @@ from pinlater.model import (
     JobState,
     KeyRef,
     OnDuplicate,
-    Reschedule,
+    RescheduleJob,
     RescheduleOutcome,
 )
 from pinlater.wire import convert
@@ -104,7 +104,7 @@ def test_cancels(
 
 
 changes = st.builds(
-    Reschedule,
+    RescheduleJob,
     text,
     st.none() | keys,
     st.none() | time_ms,
@@ -116,7 +116,7 @@ changes = st.builds(
 
 @given(protocols, limits, st.lists(changes, max_size=3), st.lists(st.sampled_from(RescheduleOutcome)))
 def test_reschedules(
-    protocol: Protocol, wire_limits: WireLimits, sent: list[Reschedule], outcomes: list[RescheduleOutcome]
+    protocol: Protocol, wire_limits: WireLimits, sent: list[RescheduleJob], outcomes: list[RescheduleOutcome]
 ) -> None:
     request = keyed.reschedule_to_wire("mail", sent)
     got = through("rescheduleJobs", protocol, wire_limits, 1, request=request).request

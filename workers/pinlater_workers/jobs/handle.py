@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from pinlater.model import CancelOutcome, EnqueuedJobs, EnqueueOutcome, JobInfo, JobState, RescheduleOutcome
-from pinlater.model import Reschedule as JobChange
+from pinlater.model import RescheduleJob as JobChange
 from pinlater.schedule import Delay, delay_seconds, moment_ms
 from pinlater_workers.errors import JobCancelled, JobFailed, ResultGone
 from pinlater_workers.jobs.context import refuse_on_loop

@@ -1,0 +1,131 @@
+"""Arguments of the calls of a shard: names of jobs and claims, acks, checkpoints, places of scans."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pinlater.model import MAX_TIME_MS, JobState
+
+
+class JobKey(NamedTuple):
+    """A job of the queue the call names."""
+
+    priority: int
+    id: int
+
+
+class ClaimKey(NamedTuple):
+    """A job and the claim it is expected to be under."""
+
+    priority: int
+    id: int
+    claim_descriptor: str
+
+
+class SilentClaim(NamedTuple):
+    """A job, the claim it is expected to be under, and the time of that claim's last sign of life: the now of the claim
+    itself, or of its last checkpoint.
+    """
+
+    priority: int
+    id: int
+    claim_descriptor: str
+    last_seen_ms: int
+
+
+class UnrenewedClaim(NamedTuple):
+    """A job, the claim it is expected to be under, and when that claim expires if nobody has renewed it since it was
+    made.
+    """
+
+    priority: int
+    id: int
+    claim_descriptor: str
+    expires_at_ms: int
+
+
+@dataclass(slots=True)
+class ClaimRequest:
+    """One caller's share of a claim call.
+
+    `priorities` are tried in the order given, highest first. At most `limit` jobs, and no more than fit into
+    `max_bytes` of bodies, but always the first one. `claim_descriptor` is unique per request, never used again.
+    `spare_ms`: the claim begins so much after now, where now is the earliest of the times that it may be.
+    `is_default_timeout`: a job's own claim time-out counts before `claim_timeout_ms`.
+    """
+
+    claim_descriptor: str
+    limit: int
+    priorities: Sequence[int]
+    claim_timeout_ms: int
+    max_bytes: int
+    spare_ms: int = 0
+    is_default_timeout: bool = False
+
+
+@dataclass(slots=True)
+class AckRequest:
+    """One outcome. A `claim_descriptor` other than "" must be the job's current claim, else the ack is IGNORED.
+
+    A `retry_delay_ms` below 0 makes the job eligible from before now on. `result`, with a success, is kept for
+    `EndRules.result_ttl_ms`, also where the job itself is not kept.
+    """
+
+    priority: int
+    id: int
+    succeeded: bool
+    append_status: str = ""
+    retry_delay_ms: int = 0
+    claim_descriptor: str = ""
+    permanent: bool = False
+    result: bytes | None = None
+
+
+@dataclass(slots=True)
+class CheckpointRequest:
+    """One heartbeat. With `claim_descriptor` "" the claim's source must be exactly `source`; else that claim counts.
+
+    The claim expires its own time-out after now, or after a later `run_after_ms`, but because of that no later than
+    `latest_expiry_ms`.
+    """
+
+    priority: int
+    id: int
+    source: str
+    claim_descriptor: str = ""
+    new_body: bytes | None = None
+    move_to_pending: bool = False
+    run_after_ms: int | None = None
+    attempts_allowed: int | None = None
+    prepend_status: str = ""
+    latest_expiry_ms: int = MAX_TIME_MS
+
+    def expiry_ms(self, timeout_ms: int, now_ms: int) -> int:
+        """When a claim with this time-out expires after it."""
+        return max(now_ms + timeout_ms, min((self.run_after_ms or 0) + timeout_ms, self.latest_expiry_ms))
+
+
+class ScanPosition(NamedTuple):
+    """A place in the order (run_after descending, id ascending); a scan goes on strictly after it."""
+
+    run_after_ms: int
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScanRequest:
+    """A selection of jobs, and how many of them: in a state, with run_after > now (`future`) or <= now, strictly behind
+    `after`.
+
+    At most `limit`, and fewer where bodies (`with_body`) would pass `max_bytes`, but at least one where one is there.
+    """
+
+    state: JobState
+    priorities: Sequence[int]
+    future: bool
+    limit: int
+    after: ScanPosition | None = None
+    with_body: bool = False
+    max_bytes: int = 2**53 - 1
