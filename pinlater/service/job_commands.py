@@ -11,7 +11,7 @@ from pinlater.backends.base import JobKey, Shard
 from pinlater.backends.extended import RescheduleRequest
 from pinlater.clock import Clock
 from pinlater.errors import RequestInvalid
-from pinlater.model import Cancelled, CancelOutcome, KeyRef, RescheduleJob, RescheduleOutcome
+from pinlater.model import Cancelled, CancelOutcome, JobInfo, JobState, KeyRef, RescheduleJob, RescheduleOutcome
 from pinlater.queues.directory import QueueDirectory
 from pinlater.queues.settings import QueueSettings
 from pinlater.service.descriptors import DescriptorParser
@@ -71,6 +71,7 @@ class NamedJobChanges:
         else:
             self._parser.require_shards(both)
             await one_by_one(self._cancel(queue, some, both, by) for some in sliced(list(both), most))
+        await self._cancel_moved(queue, both, by)
         return Cancelled(
             {descriptor: both[descriptor] for descriptor in outcomes},
             [CancelOutcome.NOT_FOUND if each is None else both[each] for each in found],
@@ -93,6 +94,32 @@ class NamedJobChanges:
                 outcomes[descriptor] = outcome
             self._end_waits.ended(shard_id, queue, [key.id for _, key in named])
 
+    async def _cancel_moved(self, queue: str, outcomes: dict[str, CancelOutcome], by: str) -> None:
+        """Of those that ended because they were moved to another shard, the outcome is that of the copy."""
+        ended = [descriptor for descriptor, outcome in outcomes.items() if outcome is CancelOutcome.ENDED]
+        moved = await self._moved(queue, ended)
+        while moved:
+            copies = dict.fromkeys(moved.values(), CancelOutcome.NOT_FOUND)
+            for some in sliced(list(copies), self._validator.max_jobs):
+                await self._cancel(queue, some, copies, by)
+            outcomes.update({old: copies[new] for old, new in moved.items()})
+            further = await self._moved(queue, [new for new in copies if copies[new] is CancelOutcome.ENDED])
+            moved = {old: further[new] for old, new in moved.items() if new in further}
+
+    async def _moved(self, queue: str, descriptors: Sequence[str]) -> dict[str, str]:
+        """The copies on other shards of those that were moved there; asks nothing where none is named."""
+        found: dict[str, str] = {}
+        for some in sliced(list(descriptors), self._validator.max_jobs):
+            groups = self._parser.keys(queue, some)
+            calls = [
+                (shard_id, partial(_lookup_on, queue, [key for _, key in named])) for shard_id, named in groups.items()
+            ]
+            for named, infos in zip(groups.values(), await self._router.call_by_shard(calls), strict=True):
+                for (descriptor, _), info in zip(named, infos or (), strict=False):
+                    if info is not None and info.state is JobState.SUCCEEDED and info.moved_to:
+                        found[descriptor] = info.moved_to
+        return found
+
     # -- reschedule --------------------------------------------------------------------------------------------------
 
     async def reschedule(self, queue: str, changes: Sequence[RescheduleJob]) -> list[RescheduleOutcome]:
@@ -100,6 +127,12 @@ class NamedJobChanges:
         self._validator.amount("jobs", changes)
         now_ms, settings = self._clock.now_ms(), self._queues.settings(queue)
         changes = [self._checked(each, settings, now_ms) for each in changes]
+        outcomes = await self._reschedule(queue, changes, now_ms)
+        self._announce(queue, changes, outcomes, now_ms)
+        return outcomes
+
+    async def _reschedule(self, queue: str, changes: Sequence[RescheduleJob], now_ms: int) -> list[RescheduleOutcome]:
+        """Of a job that was moved to another shard, its copy is changed."""
         keys = [each.key for each in changes if each.key is not None]
         found = iter(await self._router.find_keys(queue, keys) if keys else ())
         outcomes = [RescheduleOutcome.NOT_FOUND] * len(changes)
@@ -124,7 +157,17 @@ class NamedJobChanges:
         for shard_id, told in zip(requests, await self._router.call_by_shard(calls), strict=True):
             for place, outcome in zip(places[shard_id], told or (), strict=False):
                 outcomes[place] = outcome
-        self._announce(queue, changes, outcomes, now_ms)
+        ended = {
+            place: changes[place].descriptor
+            for place, outcome in enumerate(outcomes)
+            if outcome is RescheduleOutcome.ENDED and changes[place].key is None
+        }
+        moved = await self._moved(queue, list(ended.values()))
+        again = {place: replace(changes[place], descriptor=moved[old]) for place, old in ended.items() if old in moved}
+        if again:
+            copies = await self._reschedule(queue, list(again.values()), now_ms)
+            for place, outcome in zip(again, copies, strict=True):
+                outcomes[place] = outcome
         return outcomes
 
     def _checked(self, change: RescheduleJob, settings: QueueSettings, now_ms: int) -> RescheduleJob:
@@ -157,6 +200,10 @@ class NamedJobChanges:
 
 async def _cancel_on(queue: str, jobs: Sequence[JobKey], now_ms: int, by: str, shard: Shard) -> list[CancelOutcome]:
     return await shard.cancel(queue, jobs, now_ms, by)
+
+
+async def _lookup_on(queue: str, jobs: Sequence[JobKey], shard: Shard) -> list[JobInfo | None]:
+    return await shard.lookup(queue, jobs, with_body=False, max_bytes=0)
 
 
 async def _reschedule_on(

@@ -3,12 +3,33 @@
 from __future__ import annotations
 
 from pinlater.backends.base import AckRequest
-from pinlater.model import JobAction, JobChange, JobState, KeyRef, parse_descriptor
+from pinlater.model import (
+    CancelOutcome,
+    JobAction,
+    JobChange,
+    JobState,
+    KeyRef,
+    RescheduleJob,
+    RescheduleOutcome,
+    parse_descriptor,
+)
 from pinlater.service.descriptors import ClaimTokens
 from pinlater.service.service import Service
 from pinlater.shards.keys.homes_record import HomesRecord
 from tests.unit.cluster_stand import ClusterStand, Server
-from tests.unit.test_homes_keyed import KEYS, QUEUE, claim, drain, enqueue, in_order, named, shard_of, two_servers
+from tests.unit.test_homes_keyed import (
+    HOUR_MS,
+    KEYS,
+    QUEUE,
+    claim,
+    drain,
+    enqueue,
+    in_order,
+    named,
+    shard_of,
+    two_servers,
+    upkeep,
+)
 
 
 def service_of(server: Server) -> Service:
@@ -71,3 +92,25 @@ async def test_a_retry_is_refused_while_the_homes_of_its_key_change() -> None:
         changed = await service_of(server).change_jobs(RETRY)
         assert set(changed.refusals) == {each.descriptor for each in before if shard_of(each) == "2"}
         assert all("are changing" in why for why in changed.refusals.values())
+
+
+async def test_a_descriptor_of_a_job_that_was_moved_names_its_copy() -> None:
+    async with two_servers(2) as at:
+        server = at.servers[0]
+        later_ms = at.clock.now_ms() + 24 * HOUR_MS
+        before = [each.descriptor for each in await enqueue(server, named(run_after_ms=later_ms))]
+        away = [descriptor for descriptor in before if descriptor.split(":")[1] == "s2"]
+        assert len(away) > 2
+        await drain(at, "2")
+        for _ in range(3):
+            await upkeep(at)
+        service = service_of(server)
+        found = await service.lookup(away)
+        assert {info.state for info in found.values()} == {JobState.PENDING}
+        assert all((info.moved_to or "").split(":")[1] == "s1" for info in found.values())
+        sooner_ms = later_ms - HOUR_MS
+        changes = [RescheduleJob(descriptor, run_after_ms=sooner_ms) for descriptor in away]
+        assert await service.reschedule(QUEUE, changes) == [RescheduleOutcome.RESCHEDULED] * len(away)
+        assert {info.run_after_ms for info in (await service.lookup(away)).values()} == {sooner_ms}
+        assert await service.cancel(QUEUE, away) == dict.fromkeys(away, CancelOutcome.CANCELLED)
+        assert await service.cancel(QUEUE, away) == dict.fromkeys(away, CancelOutcome.NOT_FOUND)
