@@ -153,8 +153,15 @@ def drain(client: Client, shard_id: str, undo: bool, no_wait: bool) -> None:
 
 def _look(client: Client, shard_id: str, from_ms: int) -> Left:
     """Only a count that began at `from_ms` or later, by the clock of the servers, can say that nothing is left."""
-    for view in client.cluster_status(queues=[]).shards:
+    views = client.cluster_status(queues=[]).shards
+    for view in views:
         if view.id == shard_id:
+            if view.is_home and all(each.dequeue_only for each in views):
+                say(
+                    f"shard {shard_id} cannot be emptied: keys need a home, and no other shard takes new jobs. Add a "
+                    f"shard, or undo the drain of another one; `pinlater shard drain {shard_id} --undo` takes this back"
+                )
+                raise SystemExit(EXIT_FAILED)
             text = "not counted yet" if view.jobs is None else f"{counted(view.jobs, 'job')} left{_of_queues(view)}"
             if view.state != "in":
                 return Left(f"{text}; waiting for the shard, which is {view.state}: {view.trouble}")

@@ -60,6 +60,14 @@ def test_the_first_steps_of_an_operator_need_no_password_at_hand(tmp_path: Path)
     assert len(password) > 40
 
 
+def test_the_drain_of_the_last_shard_ends_where_keys_live(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        shell = shell_at(tmp_path, server)
+        shell("queue", "create", "mail")
+        shell("job", "enqueue", "mail", "--body", "x", "--dedupe-key", "k")
+        assert "no other shard takes new jobs" in shell("shard", "drain", "1", code=1).err
+
+
 def test_the_commands_of_the_readme_work_as_they_stand_there(tmp_path: Path) -> None:
     lines = re.findall(r"^    \.venv/bin/(pinlater queue .*)$", README.read_text(encoding="utf-8"), re.MULTILINE)
     assert [line.split()[2] for line in lines] == ["create", "stats", "set-rate", "pause", "delete"]
