@@ -19,6 +19,7 @@ from tests.conformance.shelf import ALL_AT_ONCE, EVERY_MARK
 from tests.conformance.subject import ALL, NO_BOUND, START_MS
 
 R = TypeVar("R")
+FOR_EVER = PerQueue(Retention(10**12, 10**12))
 _examples = count(1)
 
 SOURCES = ["worker", "a:b", ""]
@@ -34,7 +35,9 @@ bodies = st.sampled_from([b"", b"\0\xff", b"body", b"b" * 10])
 attempts = st.integers(1, 4)
 offsets = st.one_of(st.none(), st.integers(-10, 20))
 byte_bounds = st.sampled_from([1, 10, 15, NO_BOUND])
-end_rules = st.builds(EndRules, st.integers(0, 3), st.booleans(), st.booleans(), st.booleans())
+end_rules = st.builds(
+    EndRules, st.integers(0, 3), st.booleans(), st.booleans(), st.booleans(), result_ttl_ms=st.just(10**12)
+)
 retentions = st.builds(Retention, steps_ms, steps_ms)
 
 jobs: Bundle[Named] = Bundle("jobs")
@@ -89,6 +92,7 @@ class MachineBase(RuleBasedStateMachine):
             version = self.version()
             self.put(ConfigEntry(queue + self.suffix, version, "{}", version))
         self.collect_until_nothing_is_left(PerQueue(Retention(0, 0)), EVERY_MARK)
+        assert not self.on_shard(self.shard.key_slots())
 
     def version(self) -> str:
         """Higher than all before it."""
@@ -96,7 +100,21 @@ class MachineBase(RuleBasedStateMachine):
 
     def put(self, *records: ConfigEntry) -> None:
         taken = self.on_shard(self.shard.put_config(records, self.now_ms))
+        self.reference.newest_ms = self.now_ms
         assert taken == [self.reference.put_record(record) for record in records]
+        if any(record.deleted_version for record in records):
+            self.prune_keys()
+
+    def prune_keys(self) -> None:
+        """What counts no more goes, and what is left of deleted queues; no job does."""
+        self.collect_until_nothing_is_left(FOR_EVER, "")
+        self.reference.prune_keys(self.now_ms)
+
+    def expire_jobs(self) -> None:
+        """Whether statistics count a job whose time is over as ready or waiting is not said."""
+        counts = self.drained(lambda: self.shard.expire_jobs(ALL_AT_ONCE, self.now_ms, PerQueue(EndRules())))
+        expected = self.reference.expire_jobs(self.now_ms, PerQueue(EndRules()))
+        assert dict(counts[0] if counts else {}) == expected
 
     def collect_until_nothing_is_left(self, retention: PerQueue[Retention], tombstones_before: str) -> list[Any]:
         def collect() -> Awaitable[Any]:

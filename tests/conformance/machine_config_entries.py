@@ -5,11 +5,9 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from pinlater.backends.base import ConfigEntry, PerQueue, Retention
+from pinlater.backends.base import ConfigEntry
 from tests.conformance import machine_base as base
-from tests.conformance.machine_base import MachineBase, given
-
-FOR_EVER = PerQueue(Retention(10**12, 10**12))
+from tests.conformance.machine_base import FOR_EVER, MachineBase, given
 
 
 class ConfigEntryRules(MachineBase):

@@ -60,6 +60,8 @@ class LifeRules(MachineBase):
                 base.some_priorities,
                 st.sampled_from([1, 5, 20]),
                 base.byte_bounds,
+                st.just(0),
+                st.booleans(),
             ),
             min_size=1,
             max_size=3,
@@ -120,15 +122,32 @@ class LifeRules(MachineBase):
     @given(base.held)
     @rule(
         held=st.lists(
-            st.tuples(base.held, st.booleans(), st.booleans(), base.texts, base.steps_ms, st.booleans()), min_size=1
+            st.tuples(
+                base.held,
+                st.booleans(),
+                st.booleans(),
+                base.texts,
+                base.steps_ms,
+                st.booleans(),
+                st.one_of(st.none(), base.bodies),
+            ),
+            min_size=1,
         ),
         rules=base.end_rules,
     )
-    def ack(self, held: Sequence[tuple[Held, bool, bool, str, int, bool]], rules: EndRules) -> None:
+    def ack(self, held: Sequence[tuple[Held, bool, bool, str, int, bool, bytes | None]], rules: EndRules) -> None:
         queue = held[0][0].job.queue
         acks = [
-            AckRequest(*job.job.key, succeeded, text, delay, job.claim if fenced else "", permanent)
-            for job, succeeded, fenced, text, delay, permanent in held
+            AckRequest(
+                *job.job.key,
+                succeeded,
+                text,
+                delay,
+                job.claim if fenced else "",
+                permanent,
+                result if succeeded else None,
+            )
+            for job, succeeded, fenced, text, delay, permanent, result in held
         ]
         self.both(
             lambda name: self.shard.ack(name, acks, self.now_ms, rules),
@@ -263,11 +282,11 @@ class LifeRules(MachineBase):
         )
 
     @given(base.jobs)
-    @rule(named=st.lists(base.jobs, min_size=1))
-    def cancel(self, named: Sequence[Named]) -> None:
+    @rule(named=st.lists(base.jobs, min_size=1), by=st.sampled_from(["", "ann", "bob"]))
+    def cancel(self, named: Sequence[Named], by: str) -> None:
         keys = [each.key for each in named]
         self.both(
-            lambda name: self.shard.cancel(name, keys, self.now_ms),
-            lambda name: [self.reference.cancel(name, key) for key in keys],
+            lambda name: self.shard.cancel(name, keys, self.now_ms, by),
+            lambda name: [self.reference.cancel(name, key, self.now_ms, by) for key in keys],
             named[0].queue,
         )

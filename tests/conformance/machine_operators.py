@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import multiple, rule
 
-from pinlater.backends.base import DeadLetterTarget, EndRules, Retention
+from pinlater.backends.base import DeadLetterTarget, EndRules, JobKey, Retention
 from pinlater.model import JobState
 from tests.conformance import machine_base as base
 from tests.conformance.machine_base import Named, given
@@ -34,12 +34,24 @@ class OperatorRules(LifeRules):
     @rule(named=st.lists(base.jobs, min_size=1), allowed=st.one_of(st.none(), base.attempts), offset=base.offsets)
     def retry_listed(self, named: Sequence[Named], allowed: int | None, offset: int | None) -> None:
         run_after_ms = None if offset is None else self.now_ms + offset
-        arguments = ([each.key for each in named], allowed, run_after_ms, self.now_ms)
+        arguments = (self.one_with_keys(named), allowed, run_after_ms, self.now_ms)
         self.both(
             lambda name: self.shard.retry_listed(name, *arguments),
             lambda name: self.reference.retry_listed(name, *arguments),
             named[0].queue,
         )
+
+    def one_with_keys(self, named: Sequence[Named]) -> list[JobKey]:
+        """In which order jobs of one call take their places is not said: of those with keys only the first."""
+        chosen: list[JobKey] = []
+        name, any_keys = named[0].queue + self.suffix, False
+        for each in named:
+            job = self.reference.find(name, *each.key)
+            has_keys = job is not None and bool(job.dedupe_key or job.serialize_key)
+            if not (has_keys and any_keys):
+                chosen.append(each.key)
+            any_keys = any_keys or has_keys
+        return chosen
 
     @rule(queue=base.queues, state=base.states, priority=base.priorities, limit=base.limits, sure=st.integers(0, 2))
     def delete_jobs(self, queue: str, state: JobState, priority: int, limit: int, sure: int) -> None:
@@ -48,7 +60,9 @@ class OperatorRules(LifeRules):
         name = queue + self.suffix
         deleted = self.drained(lambda: self.shard.delete_jobs(name, state, priority, limit, self.now_ms))
         assert max(deleted, default=0) <= limit
-        assert sum(deleted) == (self.on_reference(lambda: self.reference.delete_all(name, state, priority)) or 0)
+        assert sum(deleted) == (
+            self.on_reference(lambda: self.reference.delete_all(name, state, priority, self.now_ms)) or 0
+        )
 
     @given(base.jobs)
     @rule(named=st.lists(base.jobs, min_size=1), state=base.states)
@@ -56,7 +70,7 @@ class OperatorRules(LifeRules):
         keys = [each.key for each in named]
         self.both(
             lambda name: self.shard.delete_listed(name, state, keys, self.now_ms),
-            lambda name: self.reference.delete_listed(name, state, keys),
+            lambda name: self.reference.delete_listed(name, state, keys, self.now_ms),
             named[0].queue,
         )
 

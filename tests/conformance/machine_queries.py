@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from pinlater.backends.base import ScanRequest
-from pinlater.model import MAX_TIME_MS, JobState
+from pinlater.model import JobState
 from tests.conformance import machine_base as base
 from tests.conformance.machine_base import MachineBase
 from tests.conformance.reference_job import fitting
@@ -40,11 +40,12 @@ class QueryRules(MachineBase):
 
     @rule(wanted=base.some_priorities)
     def next_due(self, wanted: Sequence[int]) -> None:
+        self.expire_jobs()
         names = [queue + self.suffix for queue in self.known]
         found = self.on_shard(self.shard.next_due(names, wanted))
         assert found is not None
         assert found == {
-            name: min((job.run_after_ms for job in self.reference.eligible(name, wanted, MAX_TIME_MS)), default=None)
+            name: min((job.run_after_ms for job in self.reference.in_turn(name, wanted)), default=None)
             for name in names
             if name in self.reference.queues
         }
@@ -65,10 +66,13 @@ class QueryRules(MachineBase):
             assert seen is None
             assert expected is None
         else:
-            assert [looked_up(info) for info in seen] == [stored(job) for job in expected]
+            assert [looked_up(info) for info in seen] == [
+                stored(job, self.reference.waits_for(name, job)) for job in expected
+            ]
 
     @rule(queue=base.queues, wanted=base.some_priorities, limit=base.limits)
     def stats(self, queue: str, wanted: Sequence[int], limit: int) -> None:
+        self.expire_jobs()
         name = queue + self.suffix
         levels = self.on_shard(whole_stats(self.shard, name, wanted, self.now_ms, limit))
         if levels is None:
@@ -82,8 +86,15 @@ class QueryRules(MachineBase):
     def every_job_ever_made_looks_the_same(self) -> None:
         for queue, keys in self.known.items():
             name = queue + self.suffix
-            found = self.on_shard(self.shard.lookup(name, keys, with_body=True, max_bytes=NO_BOUND))
+            found = self.on_shard(self.shard.lookup(name, keys, with_body=True, max_bytes=NO_BOUND, with_result=True))
             assert found is not None
             for key, info in zip(keys, found, strict=True):
                 job = self.reference.find(name, *key)
-                assert (info and looked_up(info)) == (job and stored(job)), key
+                result = self.reference.result_of(name, key)
+                assert (info and info.result) == result
+                if job is None and result is not None:
+                    assert info is not None
+                    assert info.state is JobState.SUCCEEDED
+                else:
+                    expected = job and stored(job, self.reference.waits_for(name, job))
+                    assert (info and looked_up(info)) == expected, key

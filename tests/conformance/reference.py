@@ -13,7 +13,8 @@ from pinlater.backends.base import DeadLetterTarget, EndRules, ExpiryCounts, Job
 from pinlater.backends.status_lines import dead_letter_status, expired_status
 from pinlater.model import JobState, parse_descriptor
 from tests.conformance.reference_job import RefJob, new_job
-from tests.conformance.reference_life import RefLife, expire_job
+from tests.conformance.reference_keys import Stays
+from tests.conformance.reference_life import RefLife
 
 
 class Reference(RefLife):
@@ -31,15 +32,18 @@ class Reference(RefLife):
 
     def level(self, queue: str, priority: int, now_ms: int) -> LevelCounts:
         """The statistics of one priority."""
-        eligible = self.eligible(queue, (priority,), now_ms)
+        eligible, in_turn = self.eligible(queue, (priority,), now_ms), self.in_turn(queue, (priority,))
+        cancelled = sum(job.cancelled for job in self.known(queue).values() if job.priority == priority)
         by_state = Counter(job.state for job in self.known(queue).values() if job.priority == priority)
         return LevelCounts(
             len(eligible),
-            by_state[JobState.PENDING] - len(eligible),
+            len(in_turn) - len(eligible),
             by_state[JobState.IN_PROGRESS],
             by_state[JobState.SUCCEEDED],
-            by_state[JobState.FAILED],
+            by_state[JobState.FAILED] - cancelled,
             min((job.run_after_ms for job in eligible), default=None),
+            by_state[JobState.PENDING] - len(in_turn),
+            cancelled,
         )
 
     # -- operators ---------------------------------------------------------------------------------------------------
@@ -48,10 +52,18 @@ class Reference(RefLife):
         self, queue: str, priority: int, attempts: int, run_after_ms: int | None, limit: int, now_ms: int
     ) -> int:
         failed = self.in_state(queue, JobState.FAILED, (priority,))
-        chosen = sorted(failed, key=lambda job: (job.run_after_ms, job.id))[:limit]
-        for job in chosen:
-            job.retry(attempts, now_ms if run_after_ms is None else run_after_ms, now_ms)
-        return len(chosen)
+        retried = 0
+        for job in sorted(failed, key=lambda job: (job.run_after_ms, job.id)):
+            if retried < limit and not job.cancelled:
+                retried += self._retry(queue, job, attempts, run_after_ms, now_ms)
+        return retried
+
+    def _retry(self, queue: str, job: RefJob, attempts: int, run_after_ms: int | None, now_ms: int) -> bool:
+        if not job.is_letter and self.taken_by(queue, job) is not None:
+            return False
+        job.retry(attempts, now_ms if run_after_ms is None else run_after_ms, now_ms)
+        self.come_alive(queue, job, now_ms)
+        return True
 
     def retry_listed(
         self, queue: str, keys: Iterable[JobKey], attempts: int | None, run_after_ms: int | None, now_ms: int
@@ -61,21 +73,20 @@ class Reference(RefLife):
         for key in keys:
             job = self.find(queue, *key)
             if job is not None and job.state is JobState.FAILED:
-                job.retry(attempts or job.attempts_allowed, now_ms if run_after_ms is None else run_after_ms, now_ms)
-                retried += 1
+                retried += self._retry(queue, job, attempts or job.attempts_allowed, run_after_ms, now_ms)
         return retried
 
-    def delete_all(self, queue: str, state: JobState, priority: int) -> int:
+    def delete_all(self, queue: str, state: JobState, priority: int, now_ms: int) -> int:
         doomed = self.in_state(queue, state, (priority,))
         for job in doomed:
-            del self.queues[queue][job.id]
+            self.remove(queue, job, now_ms)
         return len(doomed)
 
-    def delete_listed(self, queue: str, state: JobState, keys: Iterable[JobKey]) -> int:
+    def delete_listed(self, queue: str, state: JobState, keys: Iterable[JobKey], now_ms: int) -> int:
         self.known(queue)
         doomed = {job.id for key in keys if (job := self.find(queue, *key)) is not None and job.state is state}
         for job_id in doomed:
-            del self.queues[queue][job_id]
+            self.remove(queue, self.queues[queue][job_id], now_ms)
         return len(doomed)
 
     def replay(
@@ -95,14 +106,16 @@ class Reference(RefLife):
             return False
         origin = parse_descriptor(letter.origin or "")
         assert origin is not None
-        if origin.queue not in self.queues:
+        if origin.queue not in self.queues or self.taken_by(queue, letter) is not None:
             return False
         if new_id is not None:
             allowed = attempts or letter.attempts_of_origin
             job = new_job(new_id, letter.body, letter.priority, now_ms, allowed, letter.custom_status, now_ms)
             job.origin = self.descriptor(queue, letter)
+            show_keys(job, letter)
             self.queues[origin.queue][new_id] = job
-            del self.queues[queue][letter.id]
+            self.remove(queue, letter, now_ms)
+            self.come_alive(origin.queue, job, now_ms)
         return True
 
     # -- maintenance -------------------------------------------------------------------------------------------------
@@ -111,15 +124,22 @@ class Reference(RefLife):
         counts: dict[str, ExpiryCounts] = {}
         for queue, jobs in self.queues.items():
             expired = [
-                expire_job(job, now_ms, rules.get(queue), expired_status)
+                self.expire_job(queue, job, now_ms, rules.get(queue), expired_status)
                 for job in jobs.values()
                 if job.expires_at_ms is not None and job.expires_at_ms < now_ms
             ]
             if expired:
-                counts[queue] = ExpiryCounts(
-                    sum(each.retried for each in expired), sum(each.failed for each in expired)
-                )
+                counts[queue] = ExpiryCounts(*map(sum, zip(*expired, strict=True)))
         return counts
+
+    def expire_jobs(self, now_ms: int, rules: PerQueue[EndRules]) -> dict[str, int]:
+        counts: Counter[str] = Counter()
+        for queue, jobs in self.queues.items():
+            for job in jobs.values():
+                if job.state is JobState.PENDING and job.is_over(now_ms):
+                    self.expire_pending(queue, job, now_ms, rules.get(queue))
+                    counts[queue] += 1
+        return dict(counts)
 
     def dead_letters_due(self, targets: Mapping[str, DeadLetterTarget]) -> list[tuple[str, RefJob, DeadLetterTarget]]:
         """The marked jobs whose letters can go now."""
@@ -138,6 +158,7 @@ class Reference(RefLife):
         status, attempts = line + job.custom_status, target.attempts_allowed
         letter = new_job(letter_id, job.body, job.priority, now_ms, attempts, status, now_ms)
         letter.origin, letter.attempts_of_origin = origin, job.attempts_allowed
+        show_keys(letter, job)
         self.queues[target.queue][letter_id] = letter
         job.is_dead_letter_pending, job.updated_at_ms, job.moved_to = (
             False,
@@ -154,6 +175,13 @@ class Reference(RefLife):
                 if job.finished_at_ms is None or job.is_dead_letter_pending:
                     continue
                 if job.finished_at_ms + ttl_ms[job.state] < now_ms:
+                    self.leave(queue, job, now_ms, Stays.WINDOWS)
                     del jobs[job.id]
                     counts[queue] += 1
         return dict(counts)
+
+
+def show_keys(copy: RefJob, job: RefJob) -> None:
+    """A copy has the keys of the job."""
+    copy.dedupe_key, copy.serialize_key, copy.slot = job.dedupe_key, job.serialize_key, job.slot
+    copy.dedupe_for_ms = job.dedupe_for_ms

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pinlater.model import MAX_STATUS_CHARS, JobState
+from pinlater.model import MAX_STATUS_CHARS, JobProgress, JobState
 
 
 @dataclass(slots=True)
@@ -40,6 +40,30 @@ class RefJob:
     undelivered: tuple[int, int, int] = (0, 0, 0)
     """How often in a row nobody received it, and its attempts and run_after meanwhile."""
 
+    dedupe_key: str = ""
+    serialize_key: str = ""
+    send_id: str = ""
+    slot: int = 0
+    dedupe_for_ms: int = 0
+    claim_timeout_ms: int | None = None
+    over_at_ms: int | None = None
+    """Not handed out from then on."""
+
+    in_chain: bool = False
+    stop_by: str | None = None
+    """Who asked it to stop."""
+
+    cancelled: bool = False
+    progress: JobProgress | None = None
+
+    @property
+    def is_letter(self) -> bool:
+        """Its keys are to show alone."""
+        return self.attempts_of_origin is not None
+
+    def is_over(self, now_ms: int) -> bool:
+        return self.over_at_ms is not None and self.over_at_ms <= now_ms
+
     def unclaim(self) -> None:
         self.state = JobState.PENDING
         self.claim = self.claimed_at_ms = self.expires_at_ms = None
@@ -55,6 +79,7 @@ class RefJob:
         self.attempts_remaining, self.crashes, self.finished_at_ms = attempts, 0, None
         self.run_after_ms, self.updated_at_ms = run_after_ms, now_ms
         self.moved_to, self.is_dead_letter_pending = None, False
+        self.cancelled, self.stop_by = False, None
 
 
 def cut(status: str) -> str:

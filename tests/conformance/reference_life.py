@@ -17,13 +17,13 @@ from pinlater.backends.base import (
     SilentClaim,
     UnrenewedClaim,
 )
-from pinlater.backends.status_lines import crash_budget_status, released_status
+from pinlater.backends.status_lines import crash_budget_status, job_expired_status, released_status
 from pinlater.model import MAX_TIME_MS, CancelOutcome, Job, JobState, claim_source
 from tests.conformance.reference_job import RefJob, appended, cut, fitting, new_job
-from tests.conformance.reference_queues import RefQueues
+from tests.conformance.reference_keys import RefKeys, Stays
 
 
-class RefLife(RefQueues):
+class RefLife(RefKeys):
     def enqueue(self, queue: str, jobs: Sequence[Job], ids: Sequence[int], now_ms: int) -> None:
         stored = self.known(queue)
         for job, job_id in zip(jobs, ids, strict=True):
@@ -34,8 +34,14 @@ class RefLife(RefQueues):
 
     def eligible(self, queue: str, priorities: Iterable[int], now_ms: int) -> list[RefJob]:
         """In the order in which they are handed out."""
-        jobs = [job for job in self.in_state(queue, JobState.PENDING, tuple(priorities)) if job.run_after_ms <= now_ms]
+        jobs = [
+            job for job in self.in_turn(queue, priorities) if job.run_after_ms <= now_ms and not job.is_over(now_ms)
+        ]
         return sorted(jobs, key=lambda job: (job.priority, job.run_after_ms, job.id))
+
+    def in_turn(self, queue: str, priorities: Iterable[int]) -> list[RefJob]:
+        """Those PENDING that wait for no other job."""
+        return [job for job in self.in_state(queue, JobState.PENDING, tuple(priorities)) if self.is_first(queue, job)]
 
     def claim(self, queue: str, request: ClaimRequest, now_ms: int, *, enforce_quota: bool) -> list[RefJob]:
         limit = min(request.limit, self.room(queue)) if enforce_quota else request.limit
@@ -43,8 +49,9 @@ class RefLife(RefQueues):
         for job in taken:
             job.state, job.claim, job.updated_at_ms = JobState.IN_PROGRESS, request.claim_descriptor, now_ms
             job.claimed_at_ms = job.last_seen_ms = now_ms
-            job.timeout_ms = request.claim_timeout_ms
-            job.expires_at_ms = now_ms + request.claim_timeout_ms
+            own_ms = job.claim_timeout_ms if request.is_default_timeout else None
+            job.timeout_ms = request.claim_timeout_ms if own_ms is None else own_ms
+            job.expires_at_ms = now_ms + job.timeout_ms
         return taken
 
     def ack(self, queue: str, ack: AckRequest, now_ms: int, rules: EndRules) -> AckOutcome:
@@ -55,22 +62,34 @@ class RefLife(RefQueues):
             return AckOutcome.IGNORED
         job.updated_at_ms, job.custom_status = now_ms, appended(job.custom_status, ack.append_status)
         if ack.succeeded:
-            job.finish(JobState.SUCCEEDED, now_ms)
-            self._drop_unless(rules.keep_succeeded, queue, job)
+            self._end(queue, job, JobState.SUCCEEDED, now_ms, rules.keep_succeeded)
+            if ack.result is not None:
+                self.results[queue, job.id] = job.priority, ack.result
             return AckOutcome.SUCCEEDED
+        if self.stopped(queue, job, now_ms, rules.keep_failed):
+            return AckOutcome.CANCELLED
         job.attempts_remaining = 0 if ack.permanent else job.attempts_remaining - 1
         if job.attempts_remaining > 0:
             job.unclaim()
             job.run_after_ms = min(MAX_TIME_MS, now_ms + ack.retry_delay_ms)
             return AckOutcome.RETRIED
-        job.finish(JobState.FAILED, now_ms)
         job.is_dead_letter_pending = rules.dead_letters
-        self._drop_unless(rules.keep_failed or rules.dead_letters, queue, job)
+        self._end(queue, job, JobState.FAILED, now_ms, rules.keep_failed or rules.dead_letters)
         return AckOutcome.FAILED
 
-    def _drop_unless(self, keep: bool, queue: str, job: RefJob) -> None:
+    def _end(self, queue: str, job: RefJob, state: JobState, now_ms: int, keep: bool = True) -> None:
+        self.leave(queue, job, now_ms, Stays.ALL if keep else Stays.WINDOWS)
+        job.finish(state, now_ms)
         if not keep:
             del self.queues[queue][job.id]
+
+    def stopped(self, queue: str, job: RefJob, now_ms: int, keep: bool = True) -> bool:
+        """Where it was to stop it ends, instead of what else would become of it."""
+        if job.stop_by is None:
+            return False
+        job.cancelled, job.attempts_remaining = True, 0
+        self._end(queue, job, JobState.FAILED, now_ms, keep)
+        return True
 
     def checkpoint(self, queue: str, beat: CheckpointRequest, now_ms: int) -> bool:
         job = self.find(queue, beat.priority, beat.id)
@@ -89,7 +108,7 @@ class RefLife(RefQueues):
             job.body = beat.new_body
         if beat.attempts_allowed is not None:
             job.attempts_allowed = job.attempts_remaining = beat.attempts_allowed
-        if beat.move_to_pending:
+        if beat.move_to_pending and not self.stopped(queue, job, now_ms):
             job.unclaim()
         return True
 
@@ -97,8 +116,9 @@ class RefLife(RefQueues):
         job = self.find(queue, key.priority, key.id)
         if job is None or not job.held_by(key.claim_descriptor):
             return 0
-        job.unclaim()
         job.updated_at_ms = now_ms
+        if not self.stopped(queue, job, now_ms):
+            job.unclaim()
         return 1
 
     def requeue_undelivered(self, queue: str, key: UnrenewedClaim, now_ms: int) -> int:
@@ -118,7 +138,7 @@ class RefLife(RefQueues):
             return ExpiryCounts(0, 0)
         if key.last_seen_ms != self.last_seen_ms(queue, key):
             return ExpiryCounts(0, 0)
-        return expire_job(job, now_ms, rules, released_status)
+        return self.expire_job(queue, job, now_ms, rules, released_status)
 
     def last_seen_ms(self, queue: str, key: ClaimKey | SilentClaim) -> int:
         """When the claim that the job is under now was made, or last renewed; 0 where it is under none."""
@@ -134,32 +154,47 @@ class RefLife(RefQueues):
         job = self.find(queue, key.priority, key.id)
         if job is None or not job.held_by(key.claim_descriptor):
             return False
-        job.finish(JobState.SUCCEEDED, now_ms)
+        self._end(queue, job, JobState.SUCCEEDED, now_ms)
         job.updated_at_ms, job.moved_to = now_ms, moved_to
         return True
 
-    def cancel(self, queue: str, key: JobKey) -> CancelOutcome:
+    def cancel(self, queue: str, key: JobKey, now_ms: int, by: str = "") -> CancelOutcome:
         job = self.find(queue, *key)
         if job is None:
             return CancelOutcome.NOT_FOUND
         if job.state is JobState.PENDING:
-            del self.queues[queue][job.id]
+            self.remove(queue, job, now_ms)
             return CancelOutcome.CANCELLED
-        return CancelOutcome.IN_PROGRESS if job.state is JobState.IN_PROGRESS else CancelOutcome.ENDED
+        if job.state is not JobState.IN_PROGRESS:
+            return CancelOutcome.ENDED
+        if not by:
+            return CancelOutcome.IN_PROGRESS
+        job.stop_by = job.stop_by or by
+        return CancelOutcome.REQUESTED
 
+    def expire_job(
+        self, queue: str, job: RefJob, now_ms: int, rules: EndRules, line: Callable[[int, int], str]
+    ) -> ExpiryCounts:
+        """What becomes of a claim that expired or was released."""
+        job.crashes += 1
+        used_up = 0 < rules.crash_budget <= job.crashes
+        remaining = 0 if used_up else job.attempts_remaining - 1
+        status = line(now_ms, remaining) + (crash_budget_status(job.crashes) if used_up else "")
+        job.updated_at_ms, job.custom_status = now_ms, appended(job.custom_status, status)
+        if self.stopped(queue, job, now_ms):
+            return ExpiryCounts(0, 0, 1)
+        job.attempts_remaining = remaining
+        if remaining > 0:
+            job.unclaim()
+            job.run_after_ms = now_ms
+            return ExpiryCounts(1, 0)
+        job.is_dead_letter_pending = rules.dead_letters
+        self._end(queue, job, JobState.FAILED, now_ms)
+        return ExpiryCounts(0, 1)
 
-def expire_job(job: RefJob, now_ms: int, rules: EndRules, line: Callable[[int, int], str]) -> ExpiryCounts:
-    """What becomes of a claim that expired or was released."""
-    job.crashes += 1
-    used_up = 0 < rules.crash_budget <= job.crashes
-    remaining = 0 if used_up else job.attempts_remaining - 1
-    status = line(now_ms, remaining) + (crash_budget_status(job.crashes) if used_up else "")
-    job.attempts_remaining, job.updated_at_ms = remaining, now_ms
-    job.custom_status = appended(job.custom_status, status)
-    if remaining > 0:
-        job.unclaim()
-        job.run_after_ms = now_ms
-        return ExpiryCounts(1, 0)
-    job.finish(JobState.FAILED, now_ms)
-    job.is_dead_letter_pending = rules.dead_letters
-    return ExpiryCounts(0, 1)
+    def expire_pending(self, queue: str, job: RefJob, now_ms: int, rules: EndRules) -> None:
+        """What becomes of a job whose time is over."""
+        job.custom_status = appended(job.custom_status, job_expired_status(now_ms, job.over_at_ms or 0))
+        job.updated_at_ms, job.attempts_remaining = now_ms, 0
+        job.is_dead_letter_pending = rules.dead_letters
+        self._end(queue, job, JobState.FAILED, now_ms)

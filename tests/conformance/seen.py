@@ -14,7 +14,7 @@ from tests.conformance.subject import key_of
 
 
 def total(counts: Sequence[ExpiryCounts]) -> ExpiryCounts:
-    return ExpiryCounts(sum(each.retried for each in counts), sum(each.failed for each in counts))
+    return ExpiryCounts(*map(sum, zip(*counts, strict=True))) if counts else ExpiryCounts(0, 0)
 
 
 def dequeued(job: DequeuedJob) -> tuple[object, ...]:
@@ -54,10 +54,14 @@ def looked_up(info: JobInfo) -> dict[str, object]:
         "times": (info.created_at_ms, info.run_after_ms, info.updated_at_ms, info.finished_at_ms),
         "kin": (info.origin, info.moved_to),
         "claim": (info.claim_descriptor, *((None, None) if ended else (info.claimed_at_ms, info.claim_expires_at_ms))),
+        "keys": (info.dedupe_key, info.serialize_key, info.waits_for, info.dedupe_key and info.dedupe_for_ms),
+        "stop": (info.cancelled, info.cancel_requested_by),
+        "own times": (info.expires_at_ms, info.claim_timeout_ms),
+        "progress": info.progress,
     }
 
 
-def stored(job: RefJob) -> dict[str, object]:
+def stored(job: RefJob, waits_for: str | None) -> dict[str, object]:
     ended = job.finished_at_ms is not None
     return {
         "key": JobKey(job.priority, job.id),
@@ -68,4 +72,13 @@ def stored(job: RefJob) -> dict[str, object]:
         "times": (job.created_at_ms, job.run_after_ms, job.updated_at_ms, job.finished_at_ms),
         "kin": (job.origin, job.moved_to),
         "claim": (job.claim, *((None, None) if ended else (job.claimed_at_ms, job.expires_at_ms))),
+        "keys": (
+            job.dedupe_key or None,
+            job.serialize_key or None,
+            waits_for,
+            (job.dedupe_key or None) and job.dedupe_for_ms,
+        ),
+        "stop": (job.cancelled or None, job.stop_by),
+        "own times": (job.over_at_ms, job.claim_timeout_ms),
+        "progress": job.progress,
     }
