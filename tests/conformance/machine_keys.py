@@ -113,7 +113,8 @@ class KeyRules(MachineBase):
         assert found is not None
         for ref, descriptor in zip(own, found, strict=True):
             if not self.reference.is_left_over(name, ref, self.now_ms):
-                assert descriptor == self.reference.find_key(name, ref)
+                expected = self.reference.find_key(name, ref)
+                assert descriptor == expected, (ref, descriptor, expected)
 
     @given(base.jobs)
     @rule(named=st.lists(base.jobs, min_size=1, max_size=5))

@@ -197,7 +197,10 @@ class RefKeys(RefQueues):
             self.entries[queue, (job.dedupe_key, job.serialize_key)] = KeyEntry(descriptor, job.slot, place)
         entry = self.entries.get((queue, (job.send_id,)))
         if job.send_id and entry is not None and entry.job == place:
-            entry.is_live, entry.until_ms = True, inf
+            if entry.counts(now_ms):
+                entry.is_live, entry.until_ms = True, inf
+            else:
+                del self.entries[queue, (job.send_id,)]
         self._join_chain(queue, job, job.slot, now_ms)
 
     def leave(self, queue: str, job: RefJob, now_ms: int, stays: Stays) -> None:
