@@ -423,10 +423,24 @@ class BatchingShard(ShardDecorator):
     def lookup(
         self, queue: str, jobs: Sequence[JobKey], *, with_body: bool, max_bytes: int, with_result: bool = False
     ) -> Coroutine[Any, Any, list[JobInfo | None]]:
-        """Without bodies those of several callers go together; then `max_bytes` is not that of each, but of all."""
+        """Without bodies those of several callers go together; each keeps the results that fit its `max_bytes`."""
         if with_body or len(jobs) >= self._limits.bypass_jobs:
             return self.inner.lookup(queue, jobs, with_body=with_body, max_bytes=max_bytes, with_result=with_result)
-        return self._lookups.call((queue, with_result), jobs, 0)
+        if with_result:
+            return self._look_for_results(queue, jobs, max_bytes)
+        return self._lookups.call((queue, False), jobs, 0)
+
+    async def _look_for_results(self, queue: str, jobs: Sequence[JobKey], max_bytes: int) -> list[JobInfo | None]:
+        infos = await self._lookups.call((queue, True), jobs, 0)
+        size = fitting = 0
+        for place, info in enumerate(infos):
+            if info is not None and info.result is not None:
+                size += len(info.result)
+                if size > max_bytes and fitting:
+                    infos[place] = replace(info, result=None)
+                else:
+                    fitting += 1
+        return infos
 
     async def _send_lookups(self, key: _LookupKey, jobs: Sequence[JobKey], now_ms: int) -> list[JobInfo | None]:
         queue, with_result = key

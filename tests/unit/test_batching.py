@@ -404,3 +404,23 @@ async def test_a_joined_lookup_leaves_no_result_out() -> None:
         found = [info for (info,) in await asyncio.gather(*tasks)]
         assert [len(info.result or b"") for info in found if info is not None] == [len(large)] * 4
         assert len(descriptors) == 3
+
+
+async def test_joined_lookups_keep_to_what_each_caller_may_get_of_results() -> None:
+    async with joining() as (shard, store):
+        await shard.enqueue("mail", [Job(b"", attempts_allowed=1)] * 2, NOW_MS)
+        (claimed,) = await shard.claim("mail", [claim_of(1, 2)], NOW_MS)
+        refs = [ref for job in claimed if (ref := parse_descriptor(job.descriptor)) is not None]
+        keys = [JobKey(ref.priority, ref.id) for ref in refs]
+        await shard.ack("mail", [AckRequest(*key, True, result=b"x" * 600) for key in keys], NOW_MS)
+        gate = store.hold("lookup")
+        tasks = []
+        for max_bytes in (1000, 1000, 2000):
+            look = shard.lookup("mail", keys, with_body=False, max_bytes=max_bytes, with_result=True)
+            tasks.append(asyncio.create_task(look))
+            await settled()
+        gate.set()
+        found = [
+            [info is not None and info.result is not None for info in infos] for infos in await asyncio.gather(*tasks)
+        ]
+        assert found == [[True, False], [True, False], [True, True]]
