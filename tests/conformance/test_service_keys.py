@@ -19,7 +19,7 @@ from pinlater.model import (
     JobState,
     KeyRef,
     OnDuplicate,
-    Reschedule,
+    RescheduleJob,
     RescheduleOutcome,
 )
 from tests.conformance.served import QUEUE, Served
@@ -201,7 +201,7 @@ async def test_what_is_no_key_is_refused(served: Served, key: KeyRef) -> None:
     with pytest.raises(RequestInvalid):
         await served.api.cancel(QUEUE, [], keys=[key])
     with pytest.raises(RequestInvalid):
-        await served.api.reschedule(QUEUE, [Reschedule(key=key)])
+        await served.api.reschedule(QUEUE, [RescheduleJob(key=key)])
 
 
 async def test_jobs_are_cancelled_by_their_keys(served: Served) -> None:
@@ -218,17 +218,17 @@ async def test_jobs_are_rescheduled_by_descriptor_and_by_key(served: Served) -> 
     outcomes = await served.api.reschedule(
         QUEUE,
         [
-            Reschedule(plain, run_after_ms=2**50),
-            Reschedule(key=KeyRef("a"), run_after_ms=0, body=b"new", attempts_allowed=7),
-            Reschedule(key=KeyRef("b")),
-            Reschedule("nothing"),
-            Reschedule(plain, run_after_ms=1, only_if_updated_at_ms=1),
+            RescheduleJob(plain, run_after_ms=2**50),
+            RescheduleJob(key=KeyRef("a"), run_after_ms=0, body=b"new", attempts_allowed=7),
+            RescheduleJob(key=KeyRef("b")),
+            RescheduleJob("nothing"),
+            RescheduleJob(plain, run_after_ms=1, only_if_updated_at_ms=1),
         ],
     )
     assert [outcome.name for outcome in outcomes] == ["RESCHEDULED", "RESCHEDULED", "NOT_FOUND", "NOT_FOUND", "CHANGED"]
     (job,) = await served.dequeue(2)
     assert (job.descriptor, job.body, job.attempts_allowed) == (named, b"new", 7)
-    (outcome,) = await served.api.reschedule(QUEUE, [Reschedule(named, run_after_ms=1)])
+    (outcome,) = await served.api.reschedule(QUEUE, [RescheduleJob(named, run_after_ms=1)])
     assert outcome is RescheduleOutcome.IN_PROGRESS
 
 
@@ -236,24 +236,24 @@ async def test_a_rescheduled_job_ends_a_long_poll(served: Served) -> None:
     (descriptor,) = await served.enqueue(Job(b"", run_after_ms=2**50))
     waiting = wait_for_jobs(served)
     await asyncio.sleep(0.05)
-    await served.api.reschedule(QUEUE, [Reschedule(descriptor, run_after_ms=0)])
+    await served.api.reschedule(QUEUE, [RescheduleJob(descriptor, run_after_ms=0)])
     assert [job.descriptor for job in await asyncio.wait_for(waiting, 10)] == [descriptor]
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        Reschedule(),
-        Reschedule("mail:s1:p1:1", key=KeyRef("a")),
-        Reschedule(key=KeyRef(serialize_key="s")),
-        Reschedule("mail:s1:p1:1", body=b"x" * (1024 * 1024 + 1)),
-        Reschedule("mail:s1:p1:1", run_after_ms=2**60),
-        Reschedule("mail:s1:p1:1", attempts_allowed=2**40),
+        RescheduleJob(),
+        RescheduleJob("mail:s1:p1:1", key=KeyRef("a")),
+        RescheduleJob(key=KeyRef(serialize_key="s")),
+        RescheduleJob("mail:s1:p1:1", body=b"x" * (1024 * 1024 + 1)),
+        RescheduleJob("mail:s1:p1:1", run_after_ms=2**60),
+        RescheduleJob("mail:s1:p1:1", attempts_allowed=2**40),
     ],
     ids=str,
 )
-async def test_an_impossible_change_keeps_all_others_from_being_made(served: Served, change: Reschedule) -> None:
+async def test_an_impossible_change_keeps_all_others_from_being_made(served: Served, change: RescheduleJob) -> None:
     (descriptor,) = await served.enqueue(Job(b"old"))
     with pytest.raises(PinLaterError):
-        await served.api.reschedule(QUEUE, [Reschedule(descriptor, body=b"new"), change])
+        await served.api.reschedule(QUEUE, [RescheduleJob(descriptor, body=b"new"), change])
     assert [job.body for job in await served.dequeue(1)] == [b"old"]

@@ -91,6 +91,9 @@ def _retry(
             if flags
         ]
         states = take_keys(session, returning, first_place, now_ms)
+        named = sorted(job_id for job_id in states if flags_of[job_id] & HAS_ENTRY)
+        session.run_of("forget_send_ids", (now_ms,), named)
+        session.run_of("revive_send_ids", (now_ms,), named)
         stopped = sorted(job_id for job_id in states if flags_of[job_id] & STOPPING)
         if stopped:
             session.run_of("forget_stop", (), stopped)

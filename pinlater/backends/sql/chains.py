@@ -145,7 +145,7 @@ def _free(session: Session, jobs: Sequence[tuple[int, int, int]], freed: Freed) 
 
 
 def firsts(session: Session, keys: Iterable[bytes]) -> dict[bytes, str]:
-    """The descriptor of the first job of each key that has one."""
+    """The descriptor of the first job of each key that has one; a key whose jobs all wait behind a barrier has none."""
     return {
         key: f"{descriptor_prefix(queue, session.shard_id, priority)}{job_id}"
         for key, queue, priority, job_id in session.rows_in("chain_heads", (), keys)

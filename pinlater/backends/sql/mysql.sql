@@ -701,6 +701,15 @@ UPDATE pinlater_keys FORCE INDEX (pinlater_keys_job) SET
     remove_at_ms = CASE WHEN is_send_id = 1 THEN %s + window_ms END
 WHERE until_ms IS NULL AND job_id IN %s
 
+-- name: revive_send_ids
+-- Of jobs that are retried; those whose time has passed stay forgotten.
+UPDATE pinlater_keys FORCE INDEX (pinlater_keys_job) SET until_ms = NULL, remove_at_ms = NULL
+WHERE is_send_id = 1 AND outcome = 0 AND until_ms > %s AND job_id IN %s
+
+-- name: forget_send_ids
+DELETE target FROM pinlater_keys target FORCE INDEX (pinlater_keys_job)
+WHERE is_send_id = 1 AND until_ms <= %s AND job_id IN %s
+
 -- name: drop_keys
 DELETE target FROM pinlater_keys target FORCE INDEX (pinlater_keys_job) WHERE is_send_id = 0 AND job_id IN %s
 
@@ -743,7 +752,7 @@ SELECT serialize_key FROM pinlater_chains FORCE INDEX (PRIMARY) WHERE serialize_
 -- name: chain_heads
 SELECT chain.serialize_key, queue.name, chain.priority, chain.job_id
 FROM pinlater_chains chain FORCE INDEX (PRIMARY) STRAIGHT_JOIN pinlater_queues queue ON queue.id = chain.queue_id
-WHERE chain.serialize_key IN (/*keys*/) AND queue.name IS NOT NULL
+WHERE chain.serialize_key IN (/*keys*/) AND chain.behind = '' AND queue.name IS NOT NULL
 
 -- name: put_chains
 INSERT INTO pinlater_chains (serialize_key, job_id, place, queue_id, priority, slot, since_ms, behind) VALUES /*rows*/

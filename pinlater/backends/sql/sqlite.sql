@@ -667,6 +667,14 @@ UPDATE pinlater_keys INDEXED BY pinlater_keys_job SET
     remove_at_ms = CASE WHEN is_send_id = 1 THEN ? + window_ms END
 WHERE until_ms IS NULL AND job_id IN (SELECT value FROM json_each(?))
 
+-- name: revive_send_ids
+-- Of jobs that are retried; those whose time has passed stay forgotten.
+UPDATE pinlater_keys INDEXED BY pinlater_keys_job SET until_ms = NULL, remove_at_ms = NULL
+WHERE is_send_id = 1 AND outcome = 0 AND until_ms > ? AND job_id IN (SELECT value FROM json_each(?))
+
+-- name: forget_send_ids
+DELETE FROM pinlater_keys WHERE is_send_id = 1 AND until_ms <= ? AND job_id IN (SELECT value FROM json_each(?))
+
 -- name: drop_keys
 DELETE FROM pinlater_keys WHERE is_send_id = 0 AND job_id IN (SELECT value FROM json_each(?))
 
@@ -709,7 +717,7 @@ SELECT serialize_key FROM pinlater_chains WHERE serialize_key IN (/*keys*/)
 -- name: chain_heads
 SELECT chain.serialize_key, queue.name, chain.priority, chain.job_id
 FROM pinlater_chains chain CROSS JOIN pinlater_queues queue ON queue.id = chain.queue_id
-WHERE chain.serialize_key IN (/*keys*/) AND queue.name IS NOT NULL
+WHERE chain.serialize_key IN (/*keys*/) AND chain.behind = '' AND queue.name IS NOT NULL
 
 -- name: put_chains
 INSERT INTO pinlater_chains (serialize_key, job_id, place, queue_id, priority, slot, since_ms, behind) VALUES /*rows*/

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from pinlater import AsyncClient
-from pinlater.model import CancelOutcome, ExtendedJob, KeyRef, Reschedule, RescheduleOutcome
+from pinlater.model import CancelOutcome, ExtendedJob, KeyRef, RescheduleJob, RescheduleOutcome
 from tests.bench.cycle_client import QUEUE
 from tests.bench.figures import AtMost, Figure
 from tests.bench.fill import DAY_MS, fill_future, now_ms
@@ -79,7 +79,7 @@ async def _asked(server: str) -> Times:
             descriptor = await client.enqueue(QUEUE, job)
             found = await timed("lookup", lambda key=key: client.lookup([], queue=QUEUE, keys=[key]))
             assert found[descriptor].run_after_ms == at_ms
-            change = Reschedule(key=key, run_after_ms=at_ms + DAY_MS)
+            change = RescheduleJob(key=key, run_after_ms=at_ms + DAY_MS)
             outcomes = await timed("reschedule", lambda change=change: client.reschedule(QUEUE, [change]))
             assert outcomes == [RescheduleOutcome.RESCHEDULED]
             cancelled = await timed("cancel", lambda key=key: client.cancel(QUEUE, [], keys=[key]))
